@@ -281,6 +281,17 @@ class SimCluster:
         open_metadata(self, METADATA_ROOT, self.clock, self.ids).refresh()
         faults.is_on = was_on
 
+    def recover_metadata(self) -> None:
+        """Cut off what a power cut tore of the metadata log, and forget what was committed above, in no time."""
+        faults = self.scheduler.faults
+        was_on, faults.is_on = faults.is_on, False
+        left = open_metadata(self, METADATA_ROOT, self.clock, self.ids)
+        left.log.table.recover_tail()
+        left.refresh()
+        faults.is_on = was_on
+        self.metadata_model.lost_power(left)
+        self.invariants.metadata_lost(left.image)
+
     def metadata_committed(self, records: Sequence[MetadataRecord]) -> None:
         """These records were committed to the metadata log."""
         for record in records:

@@ -29,6 +29,7 @@ TROUBLES = (
     "another disk",
     POWER_CUT_OF_ALL,
     "removed table",
+    "metadata power cut",
 )
 """The larger troubles; `tests.simulation.troubles` has a function for each."""
 

@@ -29,6 +29,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from stratalog.replication.internal_topics import is_internal
+from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.records import (
     NO_LEADER,
     ControllerRecord,
@@ -122,6 +123,7 @@ class Invariants:
     leader_changes: int = 0
     acked_count: int = 0
     _kept: dict[TopicPartition, dict[int, ShadowRecord]] = field(default_factory=dict)
+    _back: dict[int, int] = field(default_factory=dict)
     _shadows: dict[tuple[int, TopicPartition], Shadow] = field(default_factory=dict)
     _rows: RowsCache = field(default_factory=RowsCache)
 
@@ -143,7 +145,7 @@ class Invariants:
 
     def metadata_committed(self, records: Iterable[MetadataRecord], by: tuple[int, int | None] | None) -> None:
         """A version was committed to the metadata log. `by`: broker id and assumed epoch of a controller."""
-        registered: list[int] = []
+        registered: list[RegisterBrokerRecord] = []
         changed: list[TopicPartition] = []
         for record in records:
             match record:
@@ -156,7 +158,7 @@ class Invariants:
                     self.controller = (record.controller_id, record.controller_epoch)
                 case RegisterBrokerRecord():
                     self.live[record.broker_id] = record.broker_epoch
-                    registered.append(record.broker_id)
+                    registered.append(record)
                 case FenceBrokerRecord():
                     self._check_controller(by, record)
                     self.live.pop(record.broker_id, None)
@@ -164,10 +166,23 @@ class Invariants:
                     self.topic_ids[record.name] = record.topic_id
                 case RemoveTopicRecord():
                     self._topic_removed(record.name)
-        for broker_id in registered:
-            self._came_back(broker_id)
+        for registration in registered:
+            self._came_back(registration.broker_id, registration.broker_epoch)
         for topic_partition in changed:
             self._check_state(topic_partition)
+
+    def metadata_lost(self, image: ClusterImage) -> None:
+        """The metadata log lost its tail, on which nobody had acted; `image` is that of the rest."""
+        self.partitions = dict(image.partitions)
+        self.topic_ids = dict(image.topic_ids)
+        self.controller = (image.controller_id, image.controller_epoch)
+        self.live = {i: broker.broker_epoch for i, broker in image.brokers.items() if not broker.fenced}
+        known = {i: broker.broker_epoch for i, broker in image.brokers.items()}
+        self.torn |= {i for i, epoch in self._back.items() if epoch > known.get(i, -1)}
+        for topic_partition, state in self.partitions.items():
+            history = self.history(topic_partition)
+            if history is not None:
+                history.leaders = {epoch: i for epoch, i in history.leaders.items() if epoch <= state.leader_epoch}
 
     def _check_controller(self, by: tuple[int, int | None] | None, record: MetadataRecord) -> None:
         if by is not None and by != self.controller:
@@ -178,11 +193,12 @@ class Invariants:
         for topic_partition in [tp for tp in self.partitions if tp.topic == name]:
             del self.partitions[topic_partition]
 
-    def _came_back(self, broker_id: int) -> None:
+    def _came_back(self, broker_id: int, broker_epoch: int) -> None:
         """A broker with a lost tail is out of every ISR with another member; where it is alone, records may be lost."""
         if broker_id not in self.torn:
             return
         self.torn.discard(broker_id)
+        self._back[broker_id] = broker_epoch
         is_wiped = broker_id in self.wiped
         self.wiped.discard(broker_id)
         for topic_partition, state in self.partitions.items():

@@ -114,6 +114,11 @@ def deposed_controllers_go_on() -> AbstractContextManager[object]:
     return patch.object(MetadataLog, "_check_controller", lambda self, controller_epoch: None)
 
 
+def metadata_is_acted_on_at_once() -> AbstractContextManager[object]:
+    """Promise 4: a part of a broker acts on metadata that its writer has not synced yet."""
+    return patch.object(MetadataLog, "_make_durable", lambda self: None)
+
+
 def isr_may_be_empty() -> AbstractContextManager[object]:
     """Promise 11: without a survivor the ISR is emptied, so no clean election is possible any more."""
     original = PartitionRecord.changed
@@ -583,6 +588,11 @@ MUTATIONS: dict[str, Mutation] = {
         _mix(Focus("create", 0.7, "c", "metadata"), 2_500, cut_broker=3, pause_broker=2, crash=1, restart_all=1),
         Setting(brokers=4),
         8_000,
+    ),
+    "metadata sync": Mutation(
+        metadata_is_acted_on_at_once,
+        ("ActedOnStays",),
+        _mix(Focus("create:done", 0.5, "bc", "metadata"), 1_500, metadata_power_cut=4, crash=2),
     ),
     "log end": Mutation(high_watermark_is_the_log_end, _COMPLETE, _mix(crash=1)),
     "joins early": Mutation(

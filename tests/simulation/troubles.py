@@ -250,6 +250,25 @@ def _removed_table(sim: SimCluster) -> None:
             invariants.was_removed(host.broker_id, topic_partition)
 
 
+def _metadata_power_cut(sim: SimCluster) -> None:
+    """The machine of the metadata root and of all processes stops; the brokers' own disks lose nothing. The first
+    process that opens the metadata root recovers its tail."""
+    if sim.invariants.torn:
+        return
+    for host in sim.hosts.values():
+        if host.broker is not None:
+            sim.crash(host.broker_id)
+        host.zombies = []
+        sim.scheduler.kill([actor for actor in list(sim.scheduler.actors) if _runs_on(actor.host, host.broker_id)])
+    sim.log_event("power cut of the metadata root")
+    if not sim.setting.is_durable:
+        sim.metadata_disk.power_cut(sim.scheduler.random)
+        sim.recover_metadata()
+    for host in sim.hosts.values():
+        if sim.scheduler.random.random() < 0.7:
+            restart(sim, host)
+
+
 _MAKERS: Mapping[str, Callable[[SimCluster], None]] = {
     "crash": _crash_or_restart,
     "restart all": _restart_all,
@@ -270,4 +289,5 @@ _MAKERS: Mapping[str, Callable[[SimCluster], None]] = {
     "another disk": _another_disk,
     POWER_CUT_OF_ALL: _power_cut_of_all,
     "removed table": _removed_table,
+    "metadata power cut": _metadata_power_cut,
 }

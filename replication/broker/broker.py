@@ -14,12 +14,15 @@ from collections.abc import Callable, Iterable, Mapping
 from stratalog.replication.broker.calls import BrokerCalls
 from stratalog.replication.broker.hosted_replicas import STATE_CHANGE_LOG, BrokerSetup, HostedReplicas
 from stratalog.replication.broker.inbox import BrokerInbox
+from stratalog.replication.broker.log_ends import LogEnds
+from stratalog.replication.broker.longest_log import unsure_of
 from stratalog.replication.broker.own_root import OwnRoot
 from stratalog.replication.broker.turn import Turn
 from stratalog.replication.broker_root import was_shut_down
 from stratalog.replication.controller.brokers import (
     NOTHING_FOUND,
     alter_partition,
+    hand_to_longer_log,
     register_broker,
     report_offline,
     shut_down_broker,
@@ -116,6 +119,7 @@ class Broker:
         )
         self.calls = own[self.broker_id] = BrokerCalls(self.append, self._coordinators)
         self._followers = FollowerWatch(self.broker_id, ports, self.wakeup, self._progress_poll_ms)
+        self._log_ends = LogEnds(self.broker_id, ports, self.wakeup, self.config.broker_session_timeout_ms)
         self._deletions = RecordDeletions(self._objects, self.leaders, ports.clock)
         self._removed_topics = ReplicaDeletions(self.broker_id, self.root, ports, self.metadata)
         self._inbox = BrokerInbox(self._objects, self.calls.append, self._hosted.examine, self._deletions)
@@ -138,17 +142,21 @@ class Broker:
         any more are removed. After an unclean stop an earlier process, or its fetch tasks, may still be at work there:
         so it registers first, which fences these, but as fenced. It leads and publishes nothing until it has
         recovered and registers again. If it dies before, there is no mark of a clean stop for that broker epoch either.
+        Where it is alone in an ISR then, the replica with the longest log leads: see `longest_log`.
         """
         self.metadata.refresh()
         known = self.metadata.image.brokers.get(self.broker_id)
         self._hosted.remember_committed(self.metadata.image)
         self._found = self._hosted.found_in_root(self.metadata.image, self._found.directory_id)
-        if not was_shut_down(self._found.previous_broker_epoch, known):
+        was_unclean = not was_shut_down(self._found.previous_broker_epoch, known)
+        if was_unclean:
             self.metadata.propose(lambda image: self._registration(image, recovers=True))
             self._is_known = True
             self._hosted.recover(self.metadata.image, self._clock.monotonic_ms())
         self._hosted.remove_unknown(self._newest_image)
         self._register()
+        if was_unclean and not self._objects.durable_on_answer:
+            self._log_ends.suspect(unsure_of(self.metadata.image, self.broker_id))
 
     def _newest_image(self) -> ClusterImage:
         self.metadata.refresh_image()
@@ -207,6 +215,7 @@ class Broker:
         """Stop leading at once; nothing is written any more."""
         self.stopped_by = reason
         self._followers.close()
+        self._log_ends.close()
         self._hosted.stop_all(str(reason))
         self._coordinators.stop(str(reason))
         self._queue.refuse_all(self._down())
@@ -361,6 +370,7 @@ class Broker:
         for topic_partition in sorted(turn.to_apply):
             if self._hosted.apply(topic_partition, image, now_ms):
                 turn.start(topic_partition)
+            self._log_ends.apply(topic_partition, image)
             self._coordinators.check_leader(topic_partition)
             turn.to_apply.discard(topic_partition)
             self._raise_high_watermark(topic_partition, now_ms)  # a smaller min.insync.replicas commits more
@@ -416,6 +426,8 @@ class Broker:
 
     def _start_leading(self, replica: LeaderReplica, now_ms: int) -> bool:
         topic_partition = replica.state.topic_partition
+        if not self._attempt(lambda: self._has_longest_log(replica, now_ms)):
+            return False
         try:
             if not replica.start(now_ms):
                 return False
@@ -430,6 +442,30 @@ class Broker:
         self._follow(self._followers.known(topic_partition), now_ms)
         self._raise_high_watermark(topic_partition, now_ms)
         return True
+
+    def _has_longest_log(self, replica: LeaderReplica, now_ms: int) -> bool:
+        """True: this replica may begin its epoch. False while others are waited for, or when another one is to lead."""
+        comparison = self._log_ends.compare(replica, self.metadata.image, now_ms)
+        longer = comparison.longer
+        if longer is None:
+            return comparison.is_over
+        try:
+            is_handed = self.metadata.propose(
+                lambda image: hand_to_longer_log(image, self.broker_id, self.broker_epoch, longer)
+            )
+        except StaleBrokerEpochError as reason:
+            _LOG.info("broker %d: %s", self.broker_id, reason)
+            return False
+        if is_handed:
+            self._log_ends.decided(longer.topic_partition)
+            STATE_CHANGE_LOG.warning(
+                "[Broker %d] %s: after a loss of power the log of broker %d is the longest, it leads",
+                self.broker_id,
+                longer.topic_partition,
+                longer.broker_id,
+            )
+        self._due_ms["metadata"] = now_ms
+        return False
 
     def _raise_high_watermark(self, topic_partition: TopicPartition, now_ms: int) -> None:
         replica, lag_ms_max = self.leaders.get(topic_partition), self.config.replica_lag_time_max_ms

@@ -11,6 +11,8 @@ LogMatching               every record that a commit adds: equal at equal epoch 
 LeaderCompleteness        every ISR and every publication: each member of the ISR, which may lead next, holds every
                           record below any published high watermark; every epoch start, of the leader
 AckedRecordsNotLost       every acknowledgement (it is below a published high watermark), every epoch start, the end
+KeptRecordsNotLost        after a power cut of all brokers at once: a leader has those committed records which the disk
+                          of any member of the ISR kept
 ConsistentRead            every publication and every read: one offset has one value for ever
 NoDuplicates, NoDuplicateSequence   every record when a high watermark passes it
 NothingForgotten          every commit that states what is deleted, and the end: a file that left a log is deleted, or
@@ -120,6 +122,7 @@ class Invariants:
     removed: set[tuple[int, TopicPartition]] = field(default_factory=set)
     leader_changes: int = 0
     acked_count: int = 0
+    _kept: dict[TopicPartition, dict[int, ShadowRecord]] = field(default_factory=dict)
     _back: dict[int, int] = field(default_factory=dict)
     _shadows: dict[tuple[int, TopicPartition], Shadow] = field(default_factory=dict)
     _rows: RowsCache = field(default_factory=RowsCache)
@@ -148,6 +151,7 @@ class Invariants:
             match record:
                 case PartitionRecord():
                     self._check_controller(by, record)
+                    self._replicas_committed(record)
                     self._partition_committed(record)
                     changed.append(record.topic_partition)
                 case ControllerRecord():
@@ -203,6 +207,11 @@ class Invariants:
                 history.lossy = True
             elif history is not None:
                 self._check_members(topic_partition, state, history, history.committed)
+
+    def _replicas_committed(self, state: PartitionRecord) -> None:
+        previous = self.partitions.get(state.topic_partition)
+        if previous is not None and not set(previous.replicas) <= set(state.replicas):
+            self._kept.pop(state.topic_partition, None)  # perhaps the one that kept most was removed
 
     def _partition_committed(self, state: PartitionRecord) -> None:
         topic_partition = state.topic_partition
@@ -369,6 +378,45 @@ class Invariants:
         self.torn.add(broker_id)
         for key in [key for key in self._shadows if key[0] == broker_id]:
             del self._shadows[key]
+
+    def all_lost_power(self) -> None:
+        """All brokers have just lost power: of each log a member of the ISR still has some committed records."""
+        self._kept.clear()
+        for topic_partition, state in self.partitions.items():
+            history = self.history(topic_partition)
+            if history is None or history.lossy:
+                continue
+            shadows = [s for m in state.isr if (s := self.shadow(m, topic_partition)) is not None]
+            self._kept[topic_partition] = {
+                offset: record
+                for offset, record in history.committed.items()
+                if any(shadow.records.get(offset) == record for shadow in shadows)
+            }
+
+    def is_led(self) -> bool:
+        """Whether the leader of each log that was kept has begun its epoch."""
+        return all(map(self._has_begun, self._kept))
+
+    def _has_begun(self, topic_partition: TopicPartition) -> bool:
+        state = self.partitions.get(topic_partition)
+        if state is None or state.leader == NO_LEADER:
+            return False
+        shadow = self.shadow(state.leader, topic_partition)
+        return shadow is not None and shadow.leader_epoch == state.leader_epoch
+
+    def check_kept(self) -> None:
+        """Whoever leads by now has what was kept when all lost power."""
+        for topic_partition in filter(self._has_begun, self._kept):
+            state = self.partitions[topic_partition]
+            shadow = self.shadow(state.leader, topic_partition)
+            for offset, record in self._kept[topic_partition].items():
+                if not self._holds(shadow, topic_partition, offset, record):
+                    raise Violation(
+                        "KeptRecordsNotLost",
+                        f"{topic_partition}: leader {state.leader} of epoch {state.leader_epoch} lacks {record} at "
+                        f"offset {offset}, which a member of the ISR kept when all lost power",
+                    )
+        self._kept.clear()
 
     def _check_members(
         self,

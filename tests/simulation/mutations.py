@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from unittest.mock import patch
 
 from stratalog.replication.broker.broker import Broker, register_broker
+from stratalog.replication.broker.longest_log import OWN_LEADS
 from stratalog.replication.broker.own_root import OwnRoot
 from stratalog.replication.broker_root import was_shut_down
 from stratalog.replication.controller.brokers import FoundRoot
@@ -144,6 +145,11 @@ def registration_changes_nothing() -> Iterator[None]:
         ),
     ):
         yield
+
+
+def the_last_one_to_register_leads() -> AbstractContextManager[object]:
+    """When a whole ISR has lost power, the member that registers last leads, whatever its disk kept."""
+    return patch("stratalog.replication.broker.log_ends.LogEnds.compare", lambda *_: OWN_LEADS)
 
 
 def clean_stop_without_its_mark() -> AbstractContextManager[object]:
@@ -538,6 +544,12 @@ MUTATIONS: dict[str, Mutation] = {
         _COMPLETE,
         _mix(shut_down=4, another_disk=4, crash=2, restart_all=2),
         _TWO_NEEDED,
+    ),
+    "longest log": Mutation(
+        the_last_one_to_register_leads,
+        ("KeptRecordsNotLost",),
+        _mix(Focus("create", 0.2, "f", "/t-0/"), 500, power_cut_of_all=2, pause_session=1),
+        Setting(pause_ms_max=30),
     ),
     "empty logs": Mutation(empty_logs_lead, _COMPLETE, _mix(another_disk=4, crash=3, restart_all=2)),
     "absent tables": Mutation(

@@ -118,6 +118,7 @@ def test_a_cut_of_the_whole_isr_may_take_the_tail_that_was_acknowledged_before_a
     left = [Row(0, 0, "a"), Row(1, 3, "x")]
     loss = Loss(1, until_s=5.0, kept_end=1)
     assert judged(left, left, acks=(ack(0, "a"), ack(1, "b")), loss=loss) == []
+    assert judged(left, left, acks=(ack(1, "b"),), loss=loss._replace(kept_end=2)) == ["kept-and-lost"]
     assert judged(left, acks=(ack(1, "b", at_s=6.0),), loss=loss) == ["lost-write"]
     assert judged(rows("z"), acks=(ack(0, "a"),), loss=loss) == ["lost-write"]
 

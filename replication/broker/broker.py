@@ -56,6 +56,7 @@ from stratalog.storage.errors import (
     InconsistentTopicIdError,
     StaleBrokerEpochError,
     StoreError,
+    StoreFullError,
     StratalogError,
 )
 from stratalog.storage.objects.wakeup import Wakeup, WatchedPlace
@@ -531,7 +532,11 @@ class Broker:
         entries = [progress for replica in moved if (progress := replica.progress()) is not None]
         beat_is_due = self._is_due("beat", turn.begun_ms, self.config.broker_heartbeat_interval_ms)
         begins = self._own_root.asks
-        if self._progress.publish(entries, turn.begun_ms, beat_is_due=beat_is_due, begins=begins):
+        try:
+            if self._progress.publish(entries, turn.begun_ms, beat_is_due=beat_is_due, begins=begins):
+                self._own_root.answered()
+        except StoreFullError:
             self._own_root.answered()
+            raise
         turn.to_publish.clear()
         return True

@@ -6,9 +6,11 @@ in any call to a root that answers nothing, or busy.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.stores import Ports
-from stratalog.storage.errors import StoreError
+from stratalog.storage.errors import StoreError, StoreFullError
 from stratalog.storage.objects.port import ObjectStore
 
 ROOT_PROBE = ".root-probe"
@@ -18,6 +20,7 @@ ROOT_PROBE = ".root-probe"
 class OwnRoot:
     """The root is dead once a write has waited for `dead_ms` without any answer since: a third of a session, so that
     the broker is fenced, and others lead, before its session would expire. A stall that is shorter changes nothing.
+    A full disk answers: a replica that cannot be written to is offline by itself.
 
     `asks` and `answered` are called around the loop's writes, `look` regularly from one other thread. Their fields are
     single values, so that no thread waits for another one.
@@ -65,9 +68,10 @@ class OwnRoot:
         return self.is_dead()
 
     def write(self) -> None:
-        """Write the object in the calling thread. Raises StoreError."""
+        """Write the object in the calling thread. Raises StoreError, but not for a full disk."""
         self.asks()
-        self._store.put(ROOT_PROBE, b"")
+        with suppress(StoreFullError):
+            self._store.put(ROOT_PROBE, b"")
         self.answered()
 
     def _probe(self) -> None:

@@ -383,7 +383,9 @@ def upkeep_ends_with_its_session() -> Iterator[None]:
     def resume(followed: FollowedPartitions, progress: SessionProgress, wakeup: Wakeup) -> None:
         original(followed, progress, wakeup)
         for topic_partition, replica in followed.replicas.items():
-            followed._begin_upkeep(topic_partition, replica)
+            fetcher = followed.fetchers.get(followed._leader_of.get(topic_partition, NO_LEADER))
+            if fetcher is not None:
+                followed._begin_upkeep(fetcher, topic_partition, replica)
 
     def stated(cleaner: Cleaner) -> PassUnderWay | None:
         own = cleaner._pass

@@ -15,7 +15,7 @@ from typing import Any
 
 import greenlet
 
-from stratalog.storage.errors import StoreUnavailableError
+from stratalog.storage.errors import StoreFullError, StoreUnavailableError
 from tests.simulation.faults import Faults
 
 WALL_MS = 1_700_000_000_000
@@ -184,7 +184,7 @@ class Scheduler:
         if self.cut_until_ms and self.cut_until_ms.get((actor.host, root), 0) > self.now_ms:
             return True
         if self.full_until_ms and operation in _WRITES and self.full_until_ms.get(root, 0) > self.now_ms:
-            return True
+            raise StoreFullError(f"simulated: the disk at {root} is full")
         if self.slow_until_ms and self.slow_until_ms.get(root, 0) > self.now_ms:
             actor.wake_ms = self.now_ms + self.random.randrange(1, SLOW_MS_MAX)
             self.hub.switch()

@@ -10,7 +10,7 @@ from stratalog.replication.broker.own_root import ROOT_PROBE, OwnRoot
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.stores import Ports
 from stratalog.storage.clock import RandomIds
-from stratalog.storage.errors import StoreUnavailableError
+from stratalog.storage.errors import StoreFullError, StoreUnavailableError
 from tests.replication.memory_stores import MemoryStores
 
 CONFIG = BrokerConfig.from_properties({"broker.session.timeout.ms": 9_000, "broker.heartbeat.interval.ms": 2_000})
@@ -94,6 +94,19 @@ def test_a_process_that_slept_measures_anew() -> None:
     watched.pass_ms(60_000)
     assert not watched.own.look()
     assert watched.looks_until_dead_ms(9_000) == 63_000
+
+
+def test_a_full_disk_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched()
+
+    def is_full(path: str, _data: bytes) -> None:
+        raise StoreFullError(f"{path}: no space left")
+
+    monkeypatch.setattr(watched.objects, "put", is_full)
+    for _ in range(20):
+        watched.pass_ms(LOOK_MS)
+        assert not watched.own.look()
+        watched.threads.run()
 
 
 def test_requests_that_fail_are_no_answers(monkeypatch: pytest.MonkeyPatch) -> None:

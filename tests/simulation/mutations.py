@@ -557,8 +557,8 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "recovery among writers": Mutation(
         recovery_among_writers,
-        (*_COMPLETE, "Liveness", "MonotonicHighWatermark"),
-        _mix(Focus("head", 0.5, "b", "/t-0/"), 2_500, second_process=4, crash=1, restart_all=2),
+        (*_COMPLETE, "Liveness", "MonotonicHighWatermark", "SingleLeaderPerEpoch"),
+        _mix(Focus("head", 0.5, "b"), 2_500, second_process=4, crash=1, restart_all=2),
         Setting(upkeep=QUICK_UPKEEP, pause_ms_max=30),
         6_000,
     ),

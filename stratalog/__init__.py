@@ -60,6 +60,7 @@ if TYPE_CHECKING:
         Permission,
         ResourceType,
     )
+    from stratalog.replication.metadata.leader_history import LeaderOfOffset
     from stratalog.replication.process.cluster import Cluster
     from stratalog.replication.spark.session import stratalog_session
     from stratalog.storage.errors import StratalogError
@@ -84,7 +85,7 @@ __all__ = [
     "NewTopic", "ElectionType", "OffsetSpec", "AclBinding", "AclFilter", "Operation", "PatternType", "Permission",
     "ResourceType",
     "BrokerDescription", "ClusterDescription", "ConfigEntry", "ConfigInForce", "ErasureLeftover", "ErasureReport",
-    "LogDirDescription",
+    "LeaderOfOffset", "LogDirDescription",
     "PartitionReassignment", "PartitionVerified", "ReplicaErasure", "ReplicaInfo", "ReplicaVerification",
     "TopicDescription",
     # views
@@ -114,6 +115,7 @@ _MODULES = {
     "replication.controller.preferred_leaders": "ElectionType",
     "replication.controller.reassignment": "PartitionReassignment",
     "replication.metadata.acls": "AclBinding AclFilter Operation PatternType Permission ResourceType",
+    "replication.metadata.leader_history": "LeaderOfOffset",
     "replication.process.cluster": "Cluster",
     "replication.spark.session": "stratalog_session",
     "storage.errors": "StratalogError",

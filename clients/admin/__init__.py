@@ -11,5 +11,6 @@ erasure               what replicas did for an erasure
 log_dirs              sizes and lags of replicas
 replica_verification  replicas compared with each other
 replica_comparison    two reads of one range, row by row
+who_led               the leader under which an offset was written
 metadata_backup       backup and restore of the metadata log
 """

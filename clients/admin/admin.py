@@ -16,6 +16,7 @@ from stratalog.clients.admin.erasure import ErasureReport, erasure_report, reque
 from stratalog.clients.admin.log_dirs import LogDirDescription, describe_log_dirs
 from stratalog.clients.admin.reassignment import alter_reassignments, list_reassignments
 from stratalog.clients.admin.record_deletion import RecordDeletion
+from stratalog.clients.admin.who_led import who_led
 from stratalog.clients.bootstrap import Cluster
 from stratalog.clients.offset_spec import ListedOffset, OffsetSpec
 from stratalog.clients.view.cluster_view import DEFAULT_TIMEOUT_MS, ClusterView
@@ -27,6 +28,7 @@ from stratalog.replication.leader.delete_records import DeletedRecords
 from stratalog.replication.metadata.acls import AclBinding, AclFilter, create_acls, delete_acls, describe_acls
 from stratalog.replication.metadata.configs import alter_cluster_config
 from stratalog.replication.metadata.image import ClusterImage, Result
+from stratalog.replication.metadata.leader_history import LeaderOfOffset
 from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.replication.metadata.scram import (
     ScramDeletion,
@@ -276,6 +278,14 @@ class Admin:
         LeaderNotAvailableError.
         """
         return dict(_each(specs.items(), lambda item: (item[0], self._view.list_offset(*item))))
+
+    def who_led(self, topic_partition: TopicPartition, offset: int, topic_id: str | None = None) -> LeaderOfOffset:
+        """The broker that led when the record at `offset` was written, and what is known of its acknowledgement.
+
+        It looks through all of the past, without Spark. `topic_id`: of a topic that is gone; None is the newest topic
+        of that name. Raises OffsetOutOfRangeError beyond the log or before the history, UnknownTopicOrPartitionError.
+        """
+        return who_led(self._view, topic_partition, offset, topic_id)
 
     def delete_records(
         self, offsets: Mapping[TopicPartition, int], timeout_ms: int | None = None

@@ -21,7 +21,7 @@ from stratalog.replication.metadata.backup import (
 )
 from stratalog.replication.metadata.image import Result
 from stratalog.replication.metadata.log import METADATA_PARTITION, MetadataLog, open_metadata
-from stratalog.replication.metadata.records import ControllerRecord
+from stratalog.replication.metadata.records import ControllerRecord, value_of_row
 from stratalog.replication.progress.progress import PROGRESS_PREFIX, leader_progress_path
 from stratalog.replication.stores import Stores
 from stratalog.storage.clock import Clock, Ids
@@ -53,11 +53,12 @@ def take_backup(stores: Stores, metadata_root: str, clock: Clock, ids: Ids) -> B
     log = metadata.log
     end_offset = log.log_end_offset
     records = [
-        BackupRecord(offset, timestamp, value.decode())
+        BackupRecord(offset, timestamp, value_of_row(key, value).decode())
         for rows in log.read_range(log.log_start_offset, end_offset, READ_BYTES)
-        for offset, timestamp, value in zip(
+        for offset, timestamp, key, value in zip(
             rows["offset"].to_pylist(),
             rows["timestamp"].cast(pa.int64()).to_pylist(),
+            rows["key"].to_pylist(),
             rows["value"].to_pylist(),
             strict=True,
         )

@@ -16,6 +16,7 @@ from typing import Any
 from stratalog.jobs.command.terminal import UsageError
 from stratalog.replication.coordinator.groups.modern_records import MODERN_RECORDS
 from stratalog.replication.coordinator.groups.records import CLASSIC_RECORDS
+from stratalog.replication.metadata.records import value_of_row
 from stratalog.replication.requests.kafka_types import version_of
 from stratalog.storage.errors import CorruptMessageError
 
@@ -72,14 +73,14 @@ as_text = text_decoder()
 """A decoder of keys and values as UTF-8."""
 
 
-def metadata_decoder(offset: int, _key: bytes | None, value: bytes | None) -> tuple[str | None, str | None]:
+def metadata_decoder(offset: int, key: bytes | None, value: bytes | None) -> tuple[str | None, str | None]:
     """A record of the metadata log as Kafka's decoder prints KRaft records.
 
     >>> metadata_decoder(0, None, b'{"type":"ProducerIds","broker_id":1,"next_producer_id":2000}')[1]
     '{"type":"PRODUCER_IDS_RECORD","version":0,"data":{"brokerId":1,"nextProducerId":2000}}'
     """
     try:
-        body = json.loads(value or b"")
+        body = json.loads(value or b"" if key is None else value_of_row(key, value))
         name = f"{_WORD_START.sub('_', body.pop('type')).upper()}_RECORD"
         data = {_camel(field): content for field, content in body.items()}
     except (ValueError, KeyError, TypeError, AttributeError) as reason:

@@ -14,11 +14,15 @@ from collections.abc import Callable, Iterable, Mapping
 from stratalog.replication.broker.calls import BrokerCalls
 from stratalog.replication.broker.hosted_replicas import STATE_CHANGE_LOG, BrokerSetup, HostedReplicas
 from stratalog.replication.broker.inbox import BrokerInbox
+from stratalog.replication.broker.log_ends import LogEnds
+from stratalog.replication.broker.longest_log import unsure_of
+from stratalog.replication.broker.own_root import OwnRoot
 from stratalog.replication.broker.turn import Turn
 from stratalog.replication.broker_root import was_shut_down
 from stratalog.replication.controller.brokers import (
     NOTHING_FOUND,
     alter_partition,
+    hand_to_longer_log,
     register_broker,
     report_offline,
     shut_down_broker,
@@ -52,6 +56,7 @@ from stratalog.storage.errors import (
     InconsistentTopicIdError,
     StaleBrokerEpochError,
     StoreError,
+    StoreFullError,
     StratalogError,
 )
 from stratalog.storage.objects.wakeup import Wakeup, WatchedPlace
@@ -96,7 +101,7 @@ class Broker:
         """Whether this process has registered, perhaps as one that recovers."""
         self.incarnation_id = ports.ids.new_id()
         self.stopped_by: StratalogError | None = None
-        self.metadata = open_metadata(ports.stores, setup.metadata_root, ports.clock, ports.ids)
+        self.metadata = open_metadata(ports.stores, setup.metadata_root, ports.clock, ports.ids, acts=True)
         self.wakeup = Wakeup(ports.clock)
         self.turn_interval = TurnInterval()
         self._clock = ports.clock
@@ -114,6 +119,7 @@ class Broker:
         )
         self.calls = own[self.broker_id] = BrokerCalls(self.append, self._coordinators)
         self._followers = FollowerWatch(self.broker_id, ports, self.wakeup, self._progress_poll_ms)
+        self._log_ends = LogEnds(self.broker_id, ports, self.wakeup, self.config.broker_session_timeout_ms)
         self._deletions = RecordDeletions(self._objects, self.leaders, ports.clock)
         self._removed_topics = ReplicaDeletions(self.broker_id, self.root, ports, self.metadata)
         self._inbox = BrokerInbox(self._objects, self.calls.append, self._hosted.examine, self._deletions)
@@ -123,9 +129,9 @@ class Broker:
         self._due_ms: dict[str, int] = {}
         self._offline_due_ms = 0
         self._progress: LeaderProgress | None = None
-        self._announced_epoch = NO_BROKER_EPOCH
+        self._announced_epoch = self._stopped_epoch = NO_BROKER_EPOCH
         self._beat = 0
-        self._root_seen_ms = 0
+        self._own_root = OwnRoot(self.broker_id, self._objects, ports, self.config)
 
     # -- registration and end --------------------------------------------------------------------------
 
@@ -136,17 +142,21 @@ class Broker:
         any more are removed. After an unclean stop an earlier process, or its fetch tasks, may still be at work there:
         so it registers first, which fences these, but as fenced. It leads and publishes nothing until it has
         recovered and registers again. If it dies before, there is no mark of a clean stop for that broker epoch either.
+        Where it is alone in an ISR then, the replica with the longest log leads: see `longest_log`.
         """
         self.metadata.refresh()
         known = self.metadata.image.brokers.get(self.broker_id)
         self._hosted.remember_committed(self.metadata.image)
         self._found = self._hosted.found_in_root(self.metadata.image, self._found.directory_id)
-        if not was_shut_down(self._found.previous_broker_epoch, known):
+        was_unclean = not was_shut_down(self._found.previous_broker_epoch, known)
+        if was_unclean:
             self.metadata.propose(lambda image: self._registration(image, recovers=True))
             self._is_known = True
             self._hosted.recover(self.metadata.image, self._clock.monotonic_ms())
         self._hosted.remove_unknown(self._newest_image)
         self._register()
+        if was_unclean and not self._objects.durable_on_answer:
+            self._log_ends.suspect(unsure_of(self.metadata.image, self.broker_id))
 
     def _newest_image(self) -> ClusterImage:
         self.metadata.refresh_image()
@@ -184,7 +194,7 @@ class Broker:
         """Begin to publish under the new broker epoch. `step` retries it when the store failed in between."""
         epoch = self.broker_epoch
         self._progress = LeaderProgress(self._objects, epoch)
-        self._root_seen_ms = self._clock.monotonic_ms()
+        self._own_root.answered()
         self._put_session(epoch)
         remove_old_progress(self._objects, epoch)
         self._turn.applies_all = True
@@ -206,6 +216,7 @@ class Broker:
         """Stop leading at once; nothing is written any more."""
         self.stopped_by = reason
         self._followers.close()
+        self._log_ends.close()
         self._hosted.stop_all(str(reason))
         self._coordinators.stop(str(reason))
         self._queue.refuse_all(self._down())
@@ -266,16 +277,22 @@ class Broker:
     def _keep_registered(self, now_ms: int) -> None:
         if self._announced_epoch != self.broker_epoch:
             self._announce()
-        if self._is_due("session", now_ms, self.config.broker_heartbeat_interval_ms) and self._has_root(now_ms):
-            self._put_session(self.broker_epoch)
+        if self._is_due("session", now_ms, self.config.broker_heartbeat_interval_ms):
+            self._beat_session()
         poll_ms = self.config.stratalog_metadata_poll_ms
         self._poll("metadata", self._metadata_watch, poll_ms, now_ms, lambda: self._follow_metadata(now_ms))
 
-    def _has_root(self, now_ms: int) -> bool:
-        """A broker that cannot write to its own root lets its session expire: others should lead. It waits for one more
-        write than is due, so that it is fenced about one session after its root was lost."""
-        heartbeat_ms, session_ms = self.config.broker_heartbeat_interval_ms, self.config.broker_session_timeout_ms
-        return now_ms - self._root_seen_ms <= min(session_ms, max(2 * heartbeat_ms, session_ms // 3))
+    def _beat_session(self) -> None:
+        """A broker that cannot write to its own root lets its session expire, too: the process's controller thread may
+        be stuck."""
+        if not self._own_root.is_dead():
+            self._put_session(self.broker_epoch)
+
+    def epoch_to_give_up(self) -> int | None:
+        """The broker epoch under which this broker can do nothing, because its own root answers nothing; None while it
+        does. Called regularly from the controller's thread: the loop may be stuck."""
+        broker_epoch = self.broker_epoch  # read first: a root that answers meanwhile is followed by a new epoch
+        return broker_epoch if broker_epoch != NO_BROKER_EPOCH and self._own_root.look() else None
 
     def _poll_inbox(self, now_ms: int) -> bool:
         if self._is_due("answers", now_ms, ANSWER_CLEAN_INTERVAL_MS):
@@ -354,6 +371,7 @@ class Broker:
         for topic_partition in sorted(turn.to_apply):
             if self._hosted.apply(topic_partition, image, now_ms):
                 turn.start(topic_partition)
+            self._log_ends.apply(topic_partition, image)
             self._coordinators.check_leader(topic_partition)
             turn.to_apply.discard(topic_partition)
             self._raise_high_watermark(topic_partition, now_ms)  # a smaller min.insync.replicas commits more
@@ -368,8 +386,11 @@ class Broker:
             return False
         if self.metadata.image.is_current(self.broker_id, self.broker_epoch):
             return True
-        STATE_CHANGE_LOG.warning("[Broker %d] epoch %d was fenced", self.broker_id, self.broker_epoch)
-        self._hosted.stop_all("this broker was fenced")
+        if self._stopped_epoch != self.broker_epoch:
+            STATE_CHANGE_LOG.warning("[Broker %d] epoch %d was fenced", self.broker_id, self.broker_epoch)
+            self._hosted.stop_all("this broker was fenced")
+            self._stopped_epoch = self.broker_epoch
+        self._own_root.write()  # others lead until it answers
         self._register()
         self._due_ms["metadata"] = now_ms
         return False
@@ -406,6 +427,8 @@ class Broker:
 
     def _start_leading(self, replica: LeaderReplica, now_ms: int) -> bool:
         topic_partition = replica.state.topic_partition
+        if not self._attempt(lambda: self._has_longest_log(replica, now_ms)):
+            return False
         try:
             if not replica.start(now_ms):
                 return False
@@ -420,6 +443,30 @@ class Broker:
         self._follow(self._followers.known(topic_partition), now_ms)
         self._raise_high_watermark(topic_partition, now_ms)
         return True
+
+    def _has_longest_log(self, replica: LeaderReplica, now_ms: int) -> bool:
+        """True: this replica may begin its epoch. False while others are waited for, or when another one is to lead."""
+        comparison = self._log_ends.compare(replica, self.metadata.image, now_ms)
+        longer = comparison.longer
+        if longer is None:
+            return comparison.is_over
+        try:
+            is_handed = self.metadata.propose(
+                lambda image: hand_to_longer_log(image, self.broker_id, self.broker_epoch, longer)
+            )
+        except StaleBrokerEpochError as reason:
+            _LOG.info("broker %d: %s", self.broker_id, reason)
+            return False
+        if is_handed:
+            self._log_ends.decided(longer.topic_partition)
+            STATE_CHANGE_LOG.warning(
+                "[Broker %d] %s: after a loss of power the log of broker %d is the longest, it leads",
+                self.broker_id,
+                longer.topic_partition,
+                longer.broker_id,
+            )
+        self._due_ms["metadata"] = now_ms
+        return False
 
     def _raise_high_watermark(self, topic_partition: TopicPartition, now_ms: int) -> None:
         replica, lag_ms_max = self.leaders.get(topic_partition), self.config.replica_lag_time_max_ms
@@ -485,7 +532,12 @@ class Broker:
         moved = [self.leaders[tp] for tp in turn.to_publish if tp in self.leaders]
         entries = [progress for replica in moved if (progress := replica.progress()) is not None]
         beat_is_due = self._is_due("beat", turn.begun_ms, self.config.broker_heartbeat_interval_ms)
-        if self._progress.publish(entries, turn.begun_ms, beat_is_due=beat_is_due):
-            self._root_seen_ms = turn.begun_ms
+        begins = self._own_root.asks
+        try:
+            if self._progress.publish(entries, turn.begun_ms, beat_is_due=beat_is_due, begins=begins):
+                self._own_root.answered()
+        except StoreFullError:
+            self._own_root.answered()
+            raise
         turn.to_publish.clear()
         return True

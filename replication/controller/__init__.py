@@ -9,6 +9,8 @@ preferred_leaders   elections on demand, and the balance of leaders over brokers
 placement           assignment of replicas to brokers
 topics              topics created, grown, configured, deleted
 topic_deletion      the deletion of a removed topic's replicas, broker by broker
+tombstones          ends records of the metadata log that mean nothing any more
+history_writer      appends partition states to the history before compaction removes them
 reassignment        replicas move to other brokers
 producer_id_blocks  producer ids, in blocks
 """

@@ -64,6 +64,16 @@ class IsrChange(NamedTuple):
     broker_epochs: Mapping[int, int] = MappingProxyType({})
 
 
+class LongerLog(NamedTuple):
+    """The leader of `leader_epoch`, which is alone in the ISR and has not begun this epoch, found that the log of
+    `broker_id`, under that broker's registration `broker_epoch`, is longer than its own and any other."""
+
+    topic_partition: TopicPartition
+    leader_epoch: int
+    broker_id: int
+    broker_epoch: int
+
+
 @dataclass(frozen=True, slots=True)
 class FoundRoot:
     """What a starting broker process found in its root.
@@ -240,6 +250,17 @@ def fence_brokers(
     return Result(update_eligible_leaders(image, records), dead)
 
 
+def give_up_broker(image: ClusterImage, broker_id: int, broker_epoch: int) -> Result[tuple[int, ...]]:
+    """Fence a broker whose own root answers nothing, as its process reports through the metadata root.
+
+    As `fence_brokers`, long before its session expires. Unclean elections are left to the controller. The only live
+    broker stays, since nobody else could lead. The answer names the broker if it is fenced now.
+    """
+    if image.live_brokers().keys() <= {broker_id}:
+        return Result((), ())
+    return fence_brokers(image, {broker_id: broker_epoch})
+
+
 def online_partitions(image: ClusterImage, unclean_of: UncleanOf = always_clean) -> Result[tuple[TopicPartition, ...]]:
     """Elect a leader for each partition without a live one, where possible; the answer names those partitions.
 
@@ -342,6 +363,26 @@ def leave_isr(
     isr = tuple(member for member in partition.isr if member != broker_id)
     changed = partition.changed(controller_epoch=image.controller_epoch, isr=isr, bump_leader_epoch=True)
     return Result(update_eligible_leaders(image, (changed,), lost=(broker_id,)), changed.leader_epoch)
+
+
+def hand_to_longer_log(image: ClusterImage, broker_id: int, broker_epoch: int, longer: LongerLog) -> Result[bool]:
+    """The only member of the ISR has the replica with the longest log lead, alone in the ISR (KIP-966: unclean
+    recovery). It lost a part of its own log with its power, as all members did, and has not begun its epoch.
+
+    The longer log has every committed record of the shorter one (`LogEnd`), so no promise is weakened and the election
+    is not marked as unclean. The answer is False, and nothing changes, where this was decided on another state: another
+    leader, leader epoch or ISR, another registration of the other broker, which may have lost records since.
+    StaleBrokerEpochError when `broker_epoch` is not the broker's live registration.
+    """
+    check_broker_epoch(image, broker_id, broker_epoch)
+    partition = image.partitions.get(longer.topic_partition)
+    if partition is None or (partition.leader, partition.leader_epoch) != (broker_id, longer.leader_epoch):
+        return Result((), False)
+    may_lead = longer.broker_id in partition.replicas and image.is_current(longer.broker_id, longer.broker_epoch)
+    if partition.isr != (broker_id,) or longer.broker_id == broker_id or not may_lead:
+        return Result((), False)
+    changed = Election(longer.broker_id, (longer.broker_id,)).applied_to(partition, image.controller_epoch)
+    return Result(update_eligible_leaders(image, (changed,), lost=(broker_id,)), True)
 
 
 def _has_shut_down(broker: BrokerState, broker_epoch: int) -> bool:

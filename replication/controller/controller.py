@@ -10,10 +10,12 @@ import logging
 from collections.abc import Callable
 
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.controller.brokers import fence_brokers, online_partitions
+from stratalog.replication.controller.brokers import fence_brokers, give_up_broker, online_partitions
+from stratalog.replication.controller.history_writer import HistoryWriter
 from stratalog.replication.controller.preferred_leaders import rebalance_leaders
 from stratalog.replication.controller.reassignment import finish_reassignments
 from stratalog.replication.controller.sessions import SessionObserver, session_path
+from stratalog.replication.controller.tombstones import end_records
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.log import open_metadata
 from stratalog.replication.metadata.records import MetadataRecord
@@ -46,14 +48,17 @@ class Controller:
         self.broker_id = broker_id
         self._incarnation_id = incarnation_id
         self.epoch: int | None = None
-        self.metadata = open_metadata(ports.stores, metadata_root, ports.clock, ports.ids)
+        self.metadata = open_metadata(ports.stores, metadata_root, ports.clock, ports.ids, acts=True)
         self._config = config
         self._objects = ports.stores.objects(metadata_root)
         self._clock = ports.clock
         self._observer = SessionObserver(
             config.broker_session_timeout_ms, max(config.broker_session_timeout_ms // 3, 1)
         )
-        self._upkeep = Upkeep(self.metadata.log, upkeep_limits, ports.executor, applies_cleanup_policy=False)
+        self._history = HistoryWriter(metadata_root, ports)
+        self._upkeep = Upkeep(
+            self.metadata.log, upkeep_limits, ports.executor, cleans_below=lambda: self._history.end_offset
+        )
         self._upkeep_due_ms = 0
         self._is_checked = False
         self._rebalance_due_ms = 0
@@ -64,10 +69,15 @@ class Controller:
         """The interval of `step`: at least three polls within a session."""
         return max(self._config.broker_session_timeout_ms // 12, 1)
 
-    def step(self) -> None:
-        """One turn: poll the sessions, stand for election or act as controller."""
+    def step(self, epoch_to_give_up: int | None = None) -> None:
+        """One turn: poll the sessions, stand for election or act as controller.
+
+        epoch_to_give_up  the broker epoch of this process's broker, if its own root answers nothing: it is fenced
+        """
         now_ms = self._clock.monotonic_ms()
         self._is_checked &= not self.metadata.refresh()
+        if epoch_to_give_up is not None:
+            self._give_up(epoch_to_give_up)
         image = self.metadata.image
         contents = {i: self._objects.get_register(session_path(i)) for i in image.live_brokers()}
         expired = self._observer.observe(self._clock.monotonic_ms(), contents)
@@ -87,6 +97,14 @@ class Controller:
         controller itself: then this process is no candidate."""
         own = image.live_brokers().get(self.broker_id)
         return own is not None and own.registration.incarnation_id == self._incarnation_id
+
+    def _give_up(self, broker_epoch: int) -> None:
+        """Fence this process's own broker. It is the broker's own word, as a controlled shutdown is: no controller
+        epoch is needed, and this process resigns if it is the controller."""
+        if not give_up_broker(self.metadata.image, self.broker_id, broker_epoch).records:
+            return
+        if self.metadata.propose(lambda image: give_up_broker(image, self.broker_id, broker_epoch)):
+            _LOG.warning("broker %d fences itself: its own root answers nothing", self.broker_id)
 
     def _stand_for_election(self, image: ClusterImage, expired: set[int]) -> None:
         incumbent = image.live_brokers().get(image.controller_id)
@@ -158,6 +176,11 @@ class Controller:
         return is_allowed
 
     def _keep_up(self, now_ms: int) -> None:
-        if now_ms >= self._upkeep_due_ms or self._upkeep.is_overdue:
-            self._upkeep_due_ms = now_ms + UPKEEP_INTERVAL_MS
-            self._upkeep.step(self._clock.wall_ms(), self.metadata.log.log_end_offset, self.metadata.log.leader_epoch)
+        if now_ms < self._upkeep_due_ms and not self._upkeep.is_overdue:
+            return
+        self._upkeep_due_ms = now_ms + UPKEEP_INTERVAL_MS
+        image, log = self.metadata.image, self.metadata.log
+        if self.epoch is not None and end_records(image).records:
+            self._propose(end_records)
+        self._history.step(log.log_end_offset, {i: each.registration.root for i, each in image.brokers.items()})
+        self._upkeep.step(self._clock.wall_ms(), log.log_end_offset, log.leader_epoch)

@@ -55,8 +55,9 @@ CLOSE_UP_INTERVAL_MS = 100
 FOLD_AHEAD_REST_MS = 20
 IDLE_WAIT_MS = 100
 """Longest wait of an active session, for its heartbeats, where all that matters is watched."""
-FETCHERS_END_MS = 1_000
-"""Longest wait for the fetchers at a session's end: one whose leader's root answers nothing is left behind."""
+FETCHERS_END_PART = 9
+"""Part of a broker's session that a fetcher's turn may have taken at a session's end, 1 s of 9 s: one that took longer
+is left behind, since its leader's root answers nothing, and nothing is copied from other leaders meanwhile."""
 
 
 def stop_path(broker_epoch: int) -> str:
@@ -177,6 +178,7 @@ class FollowerSession:
         try:
             while not fetcher.is_over:
                 begun_ms, failure_ms = self._clock.monotonic_ms(), 0
+                fetcher.begun_ms = begun_ms
                 with self._turn:
                     try:
                         moved = self._fetch(fetcher, begun_ms)
@@ -188,6 +190,7 @@ class FollowerSession:
                     rest_ms = self.followed.rest_ms(fetcher, begun_ms)
                     idle_since_ms = now_ms if moved else idle_since_ms
                     pause_ms = self._fetcher_pause_ms(fetcher, now_ms, idle_since_ms)
+                fetcher.begun_ms = None
                 if failure_ms or rest_ms:
                     self._clock.sleep_ms(failure_ms or rest_ms)
                 is_at_once = moved and not fetcher.wakeup.is_active
@@ -211,10 +214,10 @@ class FollowerSession:
     def _end_fetchers(self) -> None:
         for fetcher in self._started:
             fetcher.close()
-        deadline_ms = self._clock.monotonic_ms() + FETCHERS_END_MS
-        while not all(fetcher.has_ended for fetcher in self._started):
-            left_ms = deadline_ms - self._clock.monotonic_ms()
-            if left_ms <= 0:
+        turn_ms_max = max(1, self._job.config.broker_session_timeout_ms // FETCHERS_END_PART)
+        deadline_ms = self._clock.monotonic_ms() + turn_ms_max
+        while (left_ms := deadline_ms - (now_ms := self._clock.monotonic_ms())) > 0:
+            if all(each.has_ended or each.is_stuck(now_ms, turn_ms_max) for each in self._started):
                 break
             self._wakeup.wait_ms(min(left_ms, BEAT_INTERVAL_MS))
         with self._turn:

@@ -31,6 +31,7 @@ class LeaderFetcher:
     to_fold       partitions whose tables a standby session folds ahead
     leaders       the leader's registrations, by broker epoch; `ended`: those that are over, still watched
     under_way     the partition that is being worked on, perhaps waiting for the leader's root
+    begun_ms      when the turn began that its thread is in; None between turns
     copied_count  its copies so far
     """
 
@@ -48,6 +49,7 @@ class LeaderFetcher:
         self.back_off = BackOff(max(1, retry_ms), max(retry_ms, RETRY_MS_MAX))
         self.rescan_ms = self.rescanned = 0
         self.under_way: TopicPartition | None = None
+        self.begun_ms: int | None = None
         self.copied_count = 0
         self.has_more_to_fold = True
         self.is_over = self.has_ended = False
@@ -64,6 +66,11 @@ class LeaderFetcher:
         """This partition is fetched from here no more."""
         self.to_follow.pop(topic_partition, None)
         self.to_fold.pop(topic_partition, None)
+
+    def is_stuck(self, now_ms: int, turn_ms_max: int) -> bool:
+        """Whether its turn takes longer than that: its leader's root answers nothing."""
+        begun_ms = self.begun_ms
+        return begun_ms is not None and now_ms - begun_ms >= turn_ms_max
 
     def close(self) -> None:
         """End its thread; a call that is under way is not waited for."""

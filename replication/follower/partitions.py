@@ -35,7 +35,7 @@ from stratalog.replication.metadata.records import (
     UserScramCredentialRecord,
 )
 from stratalog.replication.progress.of_leader import FollowedLeader
-from stratalog.replication.progress.of_session import SessionProgress, published_by
+from stratalog.replication.progress.of_session import SessionProgress, held_by_sessions, published_by
 from stratalog.replication.progress.progress import ReplicaProgress
 from stratalog.replication.replica.removal import delete_stray
 from stratalog.replication.replica.upkeep_rounds import UpkeepRounds, limits_of
@@ -108,12 +108,14 @@ class FollowedPartitions:
         """By leader. Outlives the session as its folds do: what is under way is committed by the next one in this
         process."""
         self._upkeep_limits = limits_of(job.config, upkeep_limits)
-        self._metadata = open_metadata(ports.stores, job.metadata_root, ports.clock, ports.ids)
+        self._metadata = open_metadata(ports.stores, job.metadata_root, ports.clock, ports.ids, acts=True)
         self._repair = ReplicaRepair(job.broker_id, job.broker_epoch, self._metadata, ports.stores)
         self._configs = TopicConfigs(job.topic_defaults)
         self._quota = ReplicationQuota(job.broker_id, job.config.num_replica_fetchers)
         self._leader_of: dict[TopicPartition, int] = {}
         """The leader that each partition is to be fetched from."""
+        self._held: dict[TopicPartition, tuple[str, int]] = {}
+        """The topic id and the last leader epoch under which this process published that a replica holds records."""
         self._kept: dict[int, dict[int, FollowedLeader]] = {}
         """What earlier sessions read of the leaders, by broker id and broker epoch."""
 
@@ -135,6 +137,7 @@ class FollowedPartitions:
         self.fetchers = {}
         self._wakeup, self._progress = wakeup, progress
         self._published_by_elder: dict[TopicPartition, ReplicaProgress] = {}
+        self._held_before: set[tuple[TopicPartition, str, int]] | None = None
         self._is_assignment_due = True
         self._metadata_watch = wakeup.watch(self.ports.stores.objects(self.job.metadata_root), METADATA_COMMITS)
         self._metadata_ms = 0
@@ -232,7 +235,7 @@ class FollowedPartitions:
         moved = [record.topic_partition for record in records if isinstance(record, PartitionRecord)]
         if was_due or len(moved) < len(records):
             self._assign(list(self._metadata.image.partitions))
-            for topic_partition in set(self.replicas) - set(self._metadata.image.partitions):
+            for topic_partition in {*self.replicas, *self._held} - set(self._metadata.image.partitions):
                 self._forget(topic_partition)
         else:
             self._assign(moved)
@@ -275,8 +278,11 @@ class FollowedPartitions:
         image = self._metadata.image
         for topic_partition in topic_partitions:
             state = image.partitions.get(topic_partition)
-            if state is None or not self._follows(state):
+            if state is None or self.job.broker_id not in state.replicas:
                 self._forget(topic_partition)
+                continue
+            if not self._follows(state):
+                self._stop_fetching(topic_partition)
                 continue
             self._leader_of[topic_partition] = state.leader
             fetcher = self._fetcher_of(state.leader)
@@ -310,7 +316,9 @@ class FollowedPartitions:
             own = known.own
         else:
             own = PartitionLog(stores.table(self.job.root, topic_partition), config, clock, ids)
-        replica = FollowedReplica(state, topic_id, own, leader, self.job.broker_id)
+        replica = FollowedReplica(
+            state, topic_id, own, leader, self.job.broker_id, partial(self._is_relied_on, fetcher, state, topic_id)
+        )
         for other in self.fetchers.values():
             if other is not fetcher:
                 other.drop(topic_partition)
@@ -337,13 +345,19 @@ class FollowedPartitions:
         fetcher.upkeep.add(topic_partition, upkeep)
 
     def _forget(self, topic_partition: TopicPartition) -> None:
+        """The replica is no longer assigned: what was published of it is no evidence any more."""
+        self._stop_fetching(topic_partition)
+        self._progress.forget(topic_partition)
+        self._held.pop(topic_partition, None)
+
+    def _stop_fetching(self, topic_partition: TopicPartition) -> None:
+        """What was published of the replica stays: it is the evidence, should its log be lost."""
+        self.replicas.pop(topic_partition, None)
         self._leader_of.pop(topic_partition, None)
         for fetcher in self.fetchers.values():
             fetcher.drop(topic_partition)
         for rounds in self._upkeep.values():
             rounds.drop(topic_partition)
-        if self.replicas.pop(topic_partition, None) is not None:
-            self._progress.forget(topic_partition)
 
     # -- leaders -----------------------------------------------------------------------------------------
 
@@ -473,7 +487,22 @@ class FollowedPartitions:
 
     def _update_progress(self, replica: FollowedReplica) -> None:
         if (progress := replica.progress()) is not None:
+            if progress.log_end_offset > 0:
+                self._held[progress.topic_partition] = (replica.topic_id, replica.leader_epoch)
             self._progress.update(replica.state.leader, progress)
+
+    def _is_relied_on(self, fetcher: LeaderFetcher, state: PartitionRecord, topic_id: str) -> bool:
+        """Whether the leader of this epoch may count on records of this replica: it was told that they are here, or has
+        published a high watermark, which a member of the ISR has reached."""
+        topic_partition, epoch = state.topic_partition, state.leader_epoch
+        if self._held.get(topic_partition) == (topic_id, epoch):
+            return True
+        if self._held_before is None:
+            self._held_before = held_by_sessions(self.ports.stores.objects(self.job.root), self.job.broker_epoch)
+        if (topic_partition, topic_id, epoch) in self._held_before:
+            return True
+        published = [leader.high_watermark(topic_partition, epoch) for leader in list(fetcher.leaders.values())]
+        return self.job.broker_id in state.isr and max(published, default=-1) > 0
 
     def _catch_up_one(self, fetcher: LeaderFetcher, topic_partition: TopicPartition, replica: FollowedReplica) -> bool:
         fetcher.under_way = topic_partition
@@ -516,7 +545,7 @@ class FollowedPartitions:
         Whether it is still to be followed is decided by the newest metadata, or a deleted replica would be made again.
         """
         if self.replicas.get(topic_partition) is replica:
-            self._forget(topic_partition)
+            self._stop_fetching(topic_partition)
         self._metadata_ms, self._is_assignment_due = 0, True
         self._wakeup.wake()
 

@@ -1,8 +1,9 @@
-"""How a follower repairs damage: it copies its own table anew, and reports damage of the leader's table to the leader.
+"""How a follower repairs a table that is damaged or gone: it copies it anew. Damage of the leader's table is reported.
 
 I/O: the record of the damage in the own root, the metadata log, the leader's inbox. A replica that lost records must
 not be counted on: not in the ISR, and not by what it published before. So it leaves the ISR with a new leader epoch,
-and drops what is damaged only under a later epoch than that in which the damage was found (`may_repair`).
+and drops what is damaged only under a later epoch than that in which the damage was found (`may_repair`). A table that
+is gone is made anew under the epoch after that in which others relied on it (`is_lost`).
 """
 
 from __future__ import annotations
@@ -21,12 +22,14 @@ from stratalog.replication.stores import Stores
 from stratalog.storage.delta.table import LogTable
 from stratalog.storage.errors import (
     ForeignCommitError,
+    LogLostError,
     StaleBrokerEpochError,
     StoreUnavailableError,
     StratalogError,
+    UnknownTopicOrPartitionError,
     UnsupportedTableFeatureError,
 )
-from stratalog.storage.files.damage import Damage, damage_in, is_about
+from stratalog.storage.files.damage import UNSETTLED, Damage, damage_in, is_about
 from stratalog.storage.files.data_file import FileEntry
 from stratalog.storage.records import TopicPartition
 
@@ -38,12 +41,18 @@ class ReplicaFinding(StrEnum):
 
     LEADER = "the leader's table cannot be trusted"
     DAMAGED = "the own table is damaged: it is copied anew"
+    ABSENT = "a table is not there: both are opened again"
+    LOST = "the own table is gone, with records that others rely on: it is copied anew"
     ALIEN = "the own table has commits of a foreign writer: it is not changed"
     OTHER = "something else"
 
 
 def finding(reason: StratalogError, own_name: str, leader_name: str) -> ReplicaFinding:
     """Whose table an error is about, and whether copying anew repairs it."""
+    if isinstance(reason, UnknownTopicOrPartitionError):
+        return ReplicaFinding.ABSENT
+    if isinstance(reason, LogLostError):
+        return ReplicaFinding.LOST
     damage, is_alien = damage_in(reason), isinstance(reason, ForeignCommitError | UnsupportedTableFeatureError)
     if own_name == leader_name or (damage is None and not is_alien):
         return ReplicaFinding.OTHER
@@ -61,6 +70,20 @@ def may_repair(damage: Damage, state: PartitionRecord, broker_id: int) -> bool:
     session may have published what the table held.
     """
     return broker_id not in (*state.isr, *state.elr) and damage.leader_epoch < state.leader_epoch
+
+
+def is_lost(state: PartitionRecord, broker_id: int, leader_end: int, *, is_relied_on: bool) -> bool:
+    """Whether an absent table of a follower had records that count under the epoch that began with `state`: then it
+    leaves ISR and ELR before it makes a new one.
+
+    leader_end    the log end of the leader, which has begun this epoch: at 0 nothing can be lost
+    is_relied_on  whether the follower published under this epoch that it holds records
+
+    A topic's first replicas make their tables under leader epoch 0, and a newly assigned one is not in the ISR.
+    """
+    if leader_end == 0:
+        return False
+    return is_relied_on or (state.leader_epoch > 0 and broker_id in (*state.isr, *state.elr))
 
 
 def sound_end(files: Sequence[FileEntry], damage: Damage) -> int | None:
@@ -81,18 +104,23 @@ class ReplicaRepair:
         self._stores = stores
 
     def begin(self, state: PartitionRecord, own: LogTable, leader_name: str, reason: StratalogError) -> bool:
-        """False when it is the leader's table: the follower tries again. Otherwise the own replica is offline; if
-        copying anew repairs it, until the epoch that begins."""
+        """False when it is the leader's table, or one is absent: the follower tries again. Otherwise the own replica is
+        offline; if copying anew repairs it, until the epoch that begins."""
         found = finding(reason, own.name, leader_name)
         if found is ReplicaFinding.LEADER:
             _LOG.warning("%s cannot be copied by broker %d: %s", state.topic_partition, self._broker_id, reason)
             self._report_to_leader(state, reason)
+            return False
+        if found is ReplicaFinding.ABSENT:
+            _LOG.warning("%s is opened again by broker %d: %s", state.topic_partition, self._broker_id, reason)
             return False
         _LOG.error("%s goes offline on broker %d: %s", state.topic_partition, self._broker_id, reason)
         if found is ReplicaFinding.DAMAGED:
             self._copy_anew(own, state.topic_partition, reason)
         elif found is ReplicaFinding.ALIEN:
             self._leave_isr(state.topic_partition, ends_epoch=False)  # the leader must not wait for it
+        elif found is ReplicaFinding.LOST:
+            self._leave_isr(state.topic_partition, ends_epoch=True, lost_under=state.leader_epoch)
         return True
 
     def _copy_anew(self, own: LogTable, topic_partition: TopicPartition, reason: StratalogError) -> None:
@@ -107,10 +135,18 @@ class ReplicaRepair:
         if epoch is not None:
             own.note_damage(replace(damage, leader_epoch=epoch - 1))
 
-    def _leave_isr(self, topic_partition: TopicPartition, *, ends_epoch: bool) -> int | None:
-        """The epoch that begins; None when it was not in the ISR, or its registration is over."""
+    def _leave_isr(
+        self, topic_partition: TopicPartition, *, ends_epoch: bool, lost_under: int = UNSETTLED
+    ) -> int | None:
+        """The epoch that begins; None when it was not in the ISR, or its registration is over.
+
+        `lost_under`: the epoch under which a table was found to be gone; under a later one it is looked for again.
+        """
 
         def decide(image: ClusterImage) -> Result[int | None]:
+            newest = image.partitions.get(topic_partition)
+            if newest is not None and newest.leader_epoch > lost_under:
+                return Result((), newest.leader_epoch)
             return leave_isr(image, self._broker_id, self._broker_epoch, topic_partition, ends_epoch=ends_epoch)
 
         try:

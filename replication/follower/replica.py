@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Callable
 
-from stratalog.replication.follower.repair import may_repair, sound_end
+from stratalog.replication.follower.repair import is_lost, may_repair, sound_end
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 from stratalog.replication.progress.progress import ReplicaProgress
 from stratalog.storage.delta.table import Conflict
@@ -18,6 +19,7 @@ from stratalog.storage.errors import (
     DamagedFileError,
     FencedLeaderEpochError,
     InconsistentTopicIdError,
+    LogLostError,
     StratalogError,
     TableReplacedError,
     UnknownLeaderEpochError,
@@ -71,8 +73,9 @@ class FollowedReplica:
         own: PartitionLog,
         leader: PartitionLog,
         broker_id: int = NO_LEADER,
+        is_relied_on: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`broker_id` is the follower's."""
+        """`broker_id` is the follower's. `is_relied_on`: whether the leader may count on its records in this epoch."""
         self.state = state
         self.broker_id = broker_id
         self.topic_id = topic_id
@@ -80,6 +83,7 @@ class FollowedReplica:
         self.leader = leader
         self.has_started = False
         self.failure: StratalogError | None = None
+        self._is_relied_on = is_relied_on
         self._old_end = 0
         self.copied_count = 0
         self.copied_bytes = 0
@@ -141,13 +145,31 @@ class FollowedReplica:
             self.has_started = False
             return False
 
-    def _open_own(self) -> None:
+    def _open_own(self) -> bool:
+        """False when there is no table, or one that was made and has never been under an epoch."""
         try:
             self.own.refresh()
         except UnknownTopicOrPartitionError:
-            self.own.exists_or_create(self.topic_id)
+            return False
         if self.own.topic_id != self.topic_id:
             raise InconsistentTopicIdError(f"{self.own.name}: topic id {self.own.topic_id}, expected {self.topic_id}")
+        return self.own.leader_epoch >= 0
+
+    def _make_own(self) -> None:
+        """Make the table that is absent. LogLostError: not under this epoch, in which others rely on its records."""
+        leader_end = self.leader.log_end_offset
+        if is_lost(self.state, self.broker_id, leader_end, is_relied_on=self._is_relied_on()):
+            raise LogLostError(
+                f"{self.own.name}: there is no log here, but the leader's ends at {leader_end} under leader epoch "
+                f"{self.leader_epoch}, ISR {list(self.state.isr)}, ELR {list(self.state.elr)}: this replica leaves both"
+                " and is copied anew. Find out what removed the directory."
+            )
+        try:
+            self.own.exists_or_create(self.topic_id)
+        except UnknownTopicOrPartitionError:
+            _LOG.warning("%s has no commits, but names a checkpoint: what is left of a table goes", self.own.name)
+            self.own.table.drop()
+            self.own.exists_or_create(self.topic_id)
 
     def _start(self) -> bool:
         damage = self._damage()
@@ -155,14 +177,18 @@ class FollowedReplica:
             _LOG.warning("%s is dropped, to be copied anew: %s", self.own.name, damage.reason)
             self.own.table.drop()
             return True
-        self._open_own()
+        has_log = self._open_own()
         try:
             self.leader.refresh()
         except UnknownTopicOrPartitionError:
             return False  # the leader has not made its table yet
         if self.leader.topic_id != self.topic_id:
             return False
-        if self.own.leader_epoch > self.leader_epoch or not leader_has_started(self.leader, self.leader_epoch):
+        if not leader_has_started(self.leader, self.leader_epoch):
+            return False
+        if not has_log:
+            self._make_own()
+        if self.own.leader_epoch > self.leader_epoch:
             return False
         end = self._truncate_to(damage)
         # Below the leader's log start nothing was compared: it must not be shown, should this replica lead later.

@@ -173,6 +173,7 @@ def restored_records(backup: Backup, roots: Sequence[RootInventory]) -> Restorat
     found = [replica for root in roots for replica in root.replicas]
     replicas = [replica for replica in found if not replica.is_sealed]
     removed = {r.record.topic_id for r in backup.records if isinstance(r.record, RemoveTopicRecord)}
+    removed |= image.deletions.keys()
     topics = _topics(image, replicas, removed)
     messages = [_left_out(each) for each in found if each.is_sealed]
     records: list[MetadataRecord] = [ControllerRecord(NO_LEADER, epoch)]

@@ -6,7 +6,7 @@ Only `ClusterImage.replay` changes an image. Decisions read it and return a `Res
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Generic, TypeVar
 
 from stratalog.replication.metadata.records import (
@@ -26,6 +26,7 @@ from stratalog.replication.metadata.records import (
     RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
     RemoveUserScramCredentialRecord,
+    TombstoneRecord,
     TopicDeletionRecord,
     TopicRecord,
     UserScramCredentialRecord,
@@ -40,6 +41,7 @@ AccessRecord = (
     | UserScramCredentialRecord
     | RemoveUserScramCredentialRecord
 )
+
 
 @dataclass(frozen=True, slots=True)
 class BrokerState:
@@ -56,7 +58,10 @@ class BrokerState:
 
 @dataclass(slots=True)
 class ClusterImage:
-    """The cluster's state. Each part of a broker owns an image of its own."""
+    """The cluster's state. Each part of a broker owns an image of its own.
+
+    ended  keys of records that are in the log and mean nothing any more: tombstones let compaction remove them
+    """
 
     cluster_id: str = ""
     controller_id: int = NO_LEADER
@@ -73,30 +78,44 @@ class ClusterImage:
     """By user and mechanism."""
     next_producer_id: int = 0
     last_broker_epoch: int = 0
+    ended: set[str] = field(default_factory=set)
 
     def replay(self, record: MetadataRecord) -> None:
         """Fold one record in."""
+        self.ended.discard(record.key)
         match record:
             case PartitionRecord():
                 self.partitions[record.topic_partition] = record
                 self.partitions_by_topic.setdefault(record.topic, set()).add(record.topic_partition)
             case RegisterBrokerRecord() | FenceBrokerRecord():
                 self._replay_broker(record)
-            case ControllerRecord():
-                self.controller_id = record.controller_id
-                self.controller_epoch = record.controller_epoch
+            case ControllerRecord() | ClusterRecord() | ProducerIdsRecord():
+                self._replay_cluster(record)
             case TopicRecord() | RemoveTopicRecord() | TopicDeletionRecord():
                 self._replay_topic(record)
             case ConfigRecord():
                 self._replay_config(record)
             case EraseRecord():
                 self.erases.setdefault(record.topic, {})[record.erase_id] = record
-            case ProducerIdsRecord():
-                self.next_producer_id = record.next_producer_id
-            case ClusterRecord():
-                self.cluster_id = record.cluster_id
+            case TombstoneRecord():
+                self._replay_tombstone(record.key)
             case _:
                 self._replay_access(record)
+
+    def replace_with(self, other: ClusterImage) -> None:
+        """Become the same as another image, which is given up: whoever holds this one sees the new state."""
+        for each in fields(self):
+            setattr(self, each.name, getattr(other, each.name))
+
+    def _replay_cluster(self, record: ControllerRecord | ClusterRecord | ProducerIdsRecord) -> None:
+        match record:
+            case ControllerRecord():
+                self.controller_id = record.controller_id
+                self.controller_epoch = record.controller_epoch
+            case ClusterRecord():
+                self.cluster_id = record.cluster_id
+            case ProducerIdsRecord():
+                self.next_producer_id = record.next_producer_id
 
     def _replay_broker(self, record: RegisterBrokerRecord | FenceBrokerRecord) -> None:
         if isinstance(record, RegisterBrokerRecord):
@@ -112,24 +131,34 @@ class ClusterImage:
             self.deletions.pop(record.topic_id, None)
             if record.brokers:
                 self.deletions[record.topic_id] = record
+            else:
+                self.ended.add(record.key)
             return
         self._remove_topic(record.name)  # before a new topic, too: compaction may have left parts of an older one
         if isinstance(record, TopicRecord):
             self.topic_ids[record.name] = record.topic_id
+        else:
+            self.ended.add(record.key)
 
     def _remove_topic(self, name: str) -> None:
         self.topic_ids.pop(name, None)
-        self.configs.pop(name, None)
-        self.erases.pop(name, None)
+        self.ended |= {f"config/{name}/{config}" for config in self.configs.pop(name, ())}
+        self.ended |= {record.key for record in self.erases.pop(name, {}).values()}
         for topic_partition in self.partitions_by_topic.pop(name, ()):
-            del self.partitions[topic_partition]
+            self.ended.add(self.partitions.pop(topic_partition).key)
 
     def _replay_config(self, record: ConfigRecord) -> None:
-        overrides = self.configs.setdefault(record.topic, {})
-        if record.value is None:
-            overrides.pop(record.name, None)
-        else:
-            overrides[record.name] = record.value
+        if record.value is not None:
+            self.configs.setdefault(record.topic, {})[record.name] = record.value
+            return
+        self._remove_config(record.topic, record.name)
+        self.ended.add(record.key)
+
+    def _remove_config(self, topic: str, name: str) -> None:
+        overrides = self.configs.get(topic, {})
+        overrides.pop(name, None)
+        if not overrides:
+            self.configs.pop(topic, None)
 
     def _replay_access(self, record: AccessRecord) -> None:
         match record:
@@ -137,10 +166,47 @@ class ClusterImage:
                 self.acls[record.id] = record
             case RemoveAccessControlEntryRecord():
                 self.acls.pop(record.id, None)
+                self.ended.add(record.key)
             case UserScramCredentialRecord():
                 self.scram_credentials[record.name, record.mechanism] = record
             case RemoveUserScramCredentialRecord():
                 self.scram_credentials.pop((record.name, record.mechanism), None)
+                self.ended.add(record.key)
+
+    def _replay_tombstone(self, key: str) -> None:
+        """Only a fold of a compacted log meets one whose key is not over: compaction removed the record that ended it
+        before this one."""
+        kind, _, rest = key.partition("/")
+        owner, _, name = rest.rpartition("/")  # the owner of a quota may have "/" in its name, a config's name has none
+        match kind:
+            case "topic":
+                self._remove_topic(rest)
+            case "partition":
+                self._remove_partition(TopicPartition(owner, int(name)))
+            case "config":
+                self._remove_config(owner, name)
+            case "erase":
+                self._remove_erase(owner, int(name))
+            case "deletion":
+                self.deletions.pop(rest, None)
+            case "acl":
+                self.acls.pop(rest, None)
+            case "scram":
+                mechanism, _, user = rest.partition("/")
+                self.scram_credentials.pop((user, mechanism), None)
+
+    def _remove_partition(self, topic_partition: TopicPartition) -> None:
+        self.partitions.pop(topic_partition, None)
+        of_topic = self.partitions_by_topic.get(topic_partition.topic, set())
+        of_topic.discard(topic_partition)
+        if not of_topic:
+            self.partitions_by_topic.pop(topic_partition.topic, None)
+
+    def _remove_erase(self, topic: str, erase_id: int) -> None:
+        of_topic = self.erases.get(topic, {})
+        of_topic.pop(erase_id, None)
+        if not of_topic:
+            self.erases.pop(topic, None)
 
     def live_brokers(self) -> dict[int, BrokerState]:
         """Brokers that are registered and not fenced."""

@@ -10,8 +10,18 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
+import pyarrow as pa
+
 from stratalog.replication.metadata.image import ClusterImage, Result
-from stratalog.replication.metadata.records import ControllerRecord, MetadataRecord, record_from_json, record_to_json
+from stratalog.replication.metadata.records import (
+    ControllerRecord,
+    MetadataRecord,
+    RemoveTopicRecord,
+    TopicDeletionRecord,
+    record_from_json,
+    record_to_row,
+    value_of_row,
+)
 from stratalog.replication.metadata.state_changes import check_epochs, check_transitions
 from stratalog.replication.stores import Stores
 from stratalog.storage.clock import Clock, Ids
@@ -35,8 +45,17 @@ METADATA_COMMITS = f"{METADATA_PARTITION}/_delta_log/"
 """The directory below the metadata root in which every commit is a new file, to be watched."""
 METADATA_TOPIC_ID = "00000000000000000000000000000001"
 METADATA_CONFIG = LogConfig.from_properties(
-    {"cleanup.policy": "compact", "max.message.bytes": str(1 << 30), "flush.messages": "1"}
+    {
+        "cleanup.policy": "compact",
+        "max.message.bytes": str(1 << 30),
+        "flush.messages": "1",
+        "segment.bytes": str(16 << 20),
+        "segment.ms": str(3_600_000),
+    }
 )
+"""An hour's records are a segment: the log has the last record of each key and those of some hours."""
+READ_BYTES = 8 << 20
+REFOLD_TRIES = 20
 PROPOSE_TRIES = 200
 _LOG = logging.getLogger("stratalog.state.change")
 BACKOFF_MS_MAX = 50
@@ -47,11 +66,13 @@ T = TypeVar("T")
 class MetadataLog:
     """The metadata log with a fold of its own. Not thread-safe: each part of a broker opens one."""
 
-    def __init__(self, table: LogTable, clock: Clock, ids: Ids) -> None:
+    def __init__(self, table: LogTable, clock: Clock, ids: Ids, *, acts: bool = False) -> None:
+        """`acts`: the owner acts on what is folded, so that must not be lost with the power (promise 4)."""
         self.log = PartitionLog(table, METADATA_CONFIG, clock, ids)
         self.image = ClusterImage()
         self._clock = clock
         self._ids = ids
+        self._acts = acts
         self._next_offset = 0
         self._unseen: list[MetadataRecord] = []
         self.on_record: Callable[[ClusterImage, MetadataRecord], None] | None = None
@@ -62,7 +83,11 @@ class MetadataLog:
         self.log.exists_or_create(METADATA_TOPIC_ID)
 
     def refresh(self) -> list[MetadataRecord]:
-        """Fold new commits; the records folded since the last call, oldest first."""
+        """Fold new commits; the records folded since the last call, oldest first.
+
+        After compaction has passed this fold they are all records that are left, behind a removal of each topic that
+        is gone: whoever acts on records misses none.
+        """
         self._fold()
         records, self._unseen = self._unseen, []
         return records
@@ -79,15 +104,56 @@ class MetadataLog:
                 self.log.refresh()
         except UnknownTopicOrPartitionError as reason:
             raise LogDirNotFoundError(f"{self.log.name}: no cluster metadata here") from reason
-        while self._next_offset < self.log.log_end_offset:
-            rows = self.log.read(self._next_offset, max_bytes=8 << 20)
-            records = [record_from_json(value) for value in rows["value"].to_pylist()]
-            self._next_offset = rows["offset"][-1].as_py() + 1 if rows.num_rows else self.log.log_end_offset
-            for record in records:
+        if self._acts:
+            self._make_durable()
+        end_offset = self.log.log_end_offset
+        if self._next_offset < end_offset and not (self._next_offset and self._fold_next(end_offset)):
+            self._fold_anew(end_offset)
+
+    def _make_durable(self) -> None:
+        """Sync what other processes committed, before anything is done about it.
+
+        A writer syncs its commit after others can see it. If it dies in between, or the machine of the log does, the
+        commit is gone, and its epochs and ISRs are decided again, and otherwise.
+        """
+        first_owed = self.log.flushing.others_from
+        if first_owed is not None:
+            self.log.table.flusher(self.log.version, first_owed)()
+            self.log.flushing.synced(self.log.flushing.record_count)
+
+    def _fold_next(self, end_offset: int) -> bool:
+        """Fold the records up to `end_offset` on; False when compaction has removed one: the fold begins anew.
+
+        What the missing ones changed need not be in the rest: a tombstone may have been removed, too.
+        """
+        while self._next_offset < end_offset:
+            rows = self.log.read(self._next_offset, READ_BYTES, end_offset)
+            if not rows.num_rows or rows["offset"][-1].as_py() + 1 != self._next_offset + rows.num_rows:
+                return False
+            for record in _records_of(rows):
                 if self.on_record is not None:
                     self.on_record(self.image, record)
                 self.image.replay(record)
-            self._unseen += records
+                self._unseen.append(record)
+            self._next_offset += rows.num_rows
+        return True
+
+    def _fold_anew(self, end_offset: int) -> None:
+        """Fold the whole log up to `end_offset`. If compaction goes on meanwhile, the parts may not fit: once more."""
+        for _ in range(REFOLD_TRIES):
+            image, records = ClusterImage(), list[MetadataRecord]()
+            swapped_version = self.log.state.swapped_version
+            for rows in self.log.read_range(self.log.log_start_offset, end_offset, READ_BYTES):
+                records += _records_of(rows)
+            if self.log.state.swapped_version == swapped_version:
+                break
+        else:
+            raise StoreUnavailableError(f"{self.log.name}: compacted {REFOLD_TRIES} times while it was read")
+        for record in records:
+            image.replay(record)
+        self._unseen += [*_removals(self.image, image), *records]
+        self.image.replace_with(image)
+        self._next_offset = end_offset
 
     def propose(
         self,
@@ -108,6 +174,7 @@ class MetadataLog:
             self._check_controller(controller_epoch)
             result = decide(self.image)
             if not result.records:
+                self._make_durable()  # the answer builds on what others committed
                 return result.response
             check_epochs(result.records)
             if checks_transitions:  # a restoration replaces the state, whatever it was
@@ -152,7 +219,7 @@ class MetadataLog:
 
     def _commit(self, records: tuple[MetadataRecord, ...]) -> Appended | Conflict:
         now_ms = self._clock.wall_ms()
-        rows = [(now_ms, key, value, None) for key, value in map(record_to_json, records)]
+        rows = [(now_ms, key, value, None) for key, value in map(record_to_row, records)]
         batch = [NewRecordBatch(payload_table(rows))]
         try:
             return self.log.append(batch, self.log.leader_epoch, now_ms)
@@ -163,6 +230,21 @@ class MetadataLog:
     def _back_off(self, attempt: int) -> None:
         spread = int(self._ids.new_id()[:4], 16) / 0xFFFF
         self._clock.sleep_ms(min(BACKOFF_MS_MAX, 1 << min(attempt, 6)) * spread)
+
+
+def _records_of(rows: pa.Table) -> list[MetadataRecord]:
+    pairs = zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True)
+    return [record_from_json(value_of_row(key, value)) for key, value in pairs]
+
+
+def _removals(before: ClusterImage, after: ClusterImage) -> list[MetadataRecord]:
+    """The end of each topic that only the older image has, in the records that would have told of it."""
+    removals: list[MetadataRecord] = []
+    for name, topic_id in before.topic_ids.items():
+        if after.topic_ids.get(name) != topic_id:
+            removals.append(RemoveTopicRecord(name, topic_id))
+            removals.append(TopicDeletionRecord(name, topic_id, len(before.partitions_of(name)), ()))
+    return removals
 
 
 def elect_controller(image: ClusterImage, broker_id: int, controller_epoch: int) -> Result[int]:
@@ -181,6 +263,6 @@ def elect_controller(image: ClusterImage, broker_id: int, controller_epoch: int)
     return Result((ControllerRecord(broker_id, controller_epoch),), controller_epoch)
 
 
-def open_metadata(stores: Stores, metadata_root: str, clock: Clock, ids: Ids) -> MetadataLog:
-    """The cluster's metadata log, not read yet."""
-    return MetadataLog(stores.table(metadata_root, METADATA_PARTITION), clock, ids)
+def open_metadata(stores: Stores, metadata_root: str, clock: Clock, ids: Ids, *, acts: bool = False) -> MetadataLog:
+    """The cluster's metadata log, not read yet; `acts` as in `MetadataLog`."""
+    return MetadataLog(stores.table(metadata_root, METADATA_PARTITION), clock, ids, acts=acts)

@@ -336,6 +336,14 @@ class PartitionRecord:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class TombstoneRecord:
+    """The record of `key` is over. On storage a null value: compaction removes both `delete.retention.ms` later."""
+
+    type: ClassVar[str] = "Tombstone"
+    key: str
+
+
 MetadataRecord = (
     ControllerRecord
     | ClusterRecord
@@ -352,6 +360,7 @@ MetadataRecord = (
     | RemoveUserScramCredentialRecord
     | EraseRecord
     | PartitionRecord
+    | TombstoneRecord
 )
 
 _RECORD_TYPES: dict[str, type[Any]] = {each.type: each for each in get_args(MetadataRecord)}
@@ -369,6 +378,17 @@ def record_to_json(record: MetadataRecord) -> tuple[bytes, bytes]:
         if value or name not in _LEFT_OUT_WHEN_EMPTY:
             body[name] = value
     return record.key.encode(), json.dumps(body, separators=(",", ":")).encode()
+
+
+def record_to_row(record: MetadataRecord) -> tuple[bytes, bytes | None]:
+    """`(key, value)` of a row of the log, where a tombstone is a null value."""
+    key, value = record_to_json(record)
+    return key, None if isinstance(record, TombstoneRecord) else value
+
+
+def value_of_row(key: bytes, value: bytes | None) -> bytes:
+    """The JSON of a row of the log, for `record_from_json`."""
+    return record_to_json(TombstoneRecord(key.decode()))[1] if value is None else value
 
 
 def record_from_json(value: bytes) -> MetadataRecord:

@@ -154,7 +154,7 @@ class RunningBroker:
     def _run_controller(self) -> None:
         while not self._is_over():
             if self.registered.is_set():
-                self._try(self.controller.step)
+                self._try(lambda: self.controller.step(self.broker.epoch_to_give_up()))
             self._is_ending.wait(self.controller.poll_interval_ms / 1000)
 
     def _try(self, turn: Callable[[], None]) -> None:

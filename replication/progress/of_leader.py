@@ -7,7 +7,7 @@ watches the log ends alone; it polls high watermarks, which tell what part of it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from stratalog.replication.progress.progress import (
     ReplicaProgress,
@@ -37,15 +37,24 @@ class LeaderProgress:
         self._ends.forget(topic_partition)
         self._watermarks.forget(topic_partition)
 
-    def publish(self, entries: Sequence[ReplicaProgress], now_ms: int, *, beat_is_due: bool) -> bool:
+    def publish(
+        self,
+        entries: Sequence[ReplicaProgress],
+        now_ms: int,
+        *,
+        beat_is_due: bool,
+        begins: Callable[[], None] = lambda: None,
+    ) -> bool:
         """Write the changes, for followers first: producers with acks=all wait for them. True when something was
-        written.
+        written; `begins` is called before.
 
         Raises StoreUnavailableError: the next call writes the rest.
         """
         self._ends.update(entries)
         self._watermarks.update(entries)
         has_ends, has_watermarks = self._ends.is_unpublished, self._watermarks.is_unpublished or beat_is_due
+        if has_ends or has_watermarks:
+            begins()
         if has_ends:
             self._ends.publish(now_ms)
         if has_watermarks:

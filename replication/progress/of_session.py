@@ -86,6 +86,20 @@ def published_by(
     return found
 
 
+def held_by_sessions(store: ObjectStore, broker_epoch: int) -> set[tuple[TopicPartition, str, int]]:
+    """The replicas of which the broker's sessions have published, to any leader, that they hold records: with the topic
+    id and the leader epoch."""
+    held: set[tuple[TopicPartition, str, int]] = set()
+    for meta in store.list(progress_prefix(broker_epoch)):
+        kind = meta.path.removeprefix(progress_prefix(broker_epoch))
+        if kind.startswith("for-") and "/fetch-" in kind:
+            reader = ProgressReader(store, meta.path)
+            reader.poll()
+            rows = reader.entries.values()
+            held |= {(row.topic_partition, row.topic_id, row.leader_epoch) for row in rows if row.log_end_offset > 0}
+    return held
+
+
 def remove_session_progress(store: ObjectStore, broker_epoch: int, path: str) -> None:
     """Delete the objects of a session that ended long ago. `path`, its own object, is the last, by which it is
     found."""

@@ -31,6 +31,18 @@ class EpochEndOffset(NamedTuple):
 UNDEFINED = EpochEndOffset(UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET)
 
 
+class LogEnd(NamedTuple):
+    """The leader epoch of a log's last record, and its log end offset. Of two logs of a partition the one with the
+    greater end has every record of the other one that was committed: Raft's order of logs (section 5.4.1)."""
+
+    epoch: int
+    offset: int
+
+
+NO_LOG = LogEnd(UNDEFINED_EPOCH, 0)
+"""The end of a log without records, or of none."""
+
+
 @dataclass(frozen=True, slots=True)
 class LeaderEpochCache:
     """The epoch entries of one log, as a value: every change makes a new cache."""
@@ -81,6 +93,15 @@ class LeaderEpochCache:
             return self.entries[-1].epoch  # the usual case, without a search
         above = bisect_right(self.entries, offset, key=lambda entry: entry.start_offset)
         return self.entries[above - 1].epoch if above else UNDEFINED_EPOCH
+
+    def log_end(self, log_start_offset: int, log_end_offset: int) -> LogEnd:
+        """The end of the log. An epoch that began and wrote nothing does not count.
+
+        example  entries (0,0) (2,10), log end 15 -> (2, 15); log end 10 -> (0, 10); log end 0 -> `NO_LOG`
+        """
+        if log_end_offset == 0:
+            return NO_LOG
+        return LogEnd(self.epoch_at(max(log_start_offset, log_end_offset - 1)), log_end_offset)
 
     def truncate_from_end(self, end_offset: int) -> LeaderEpochCache:
         """The cache after the log was cut to end at `end_offset`: entries that start there or later are removed."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 import weakref
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -239,8 +239,16 @@ class _GroupLeft:
 class Cleaner(Chore):
     """Compacts one log when it is dirty enough, a group at a time."""
 
-    def __init__(self, log: PartitionLog, turn: CleanerTurn = SHARED_TURN, map_bytes_max: int = MAP_BYTES_MAX) -> None:
+    def __init__(
+        self,
+        log: PartitionLog,
+        turn: CleanerTurn = SHARED_TURN,
+        map_bytes_max: int = MAP_BYTES_MAX,
+        cleans_below: Callable[[], int] = lambda: LONG_MAX,
+    ) -> None:
+        """`cleans_below` returns the offset from which on nothing is cleaned."""
         self._log = log
+        self._cleans_below = cleans_below
         self._turn = turn
         self._map_bytes_max = map_bytes_max
         self._pass: _Pass | None = None
@@ -276,7 +284,7 @@ class Cleaner(Chore):
 
     def _begin_pass(self, view: UpkeepView) -> Work[int | None] | Work[bool] | UpkeepDone | None:
         """Begin a pass, or continue the one that another process has begun."""
-        log, high_watermark = self._log, view.high_watermark
+        log, high_watermark = self._log, min(view.high_watermark, self._cleans_below())
         stated = self._stated()
         now_ms = view.now_ms
         dirty = self._below(high_watermark, now_ms)

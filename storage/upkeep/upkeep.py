@@ -15,6 +15,7 @@ from typing import Any
 from stratalog.storage.delta.table import Commit
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.log.reader import LogReader
+from stratalog.storage.topic_config import LONG_MAX
 from stratalog.storage.upkeep.append_pause import append_pause_ms
 from stratalog.storage.upkeep.chore import (
     HOUR_MS,
@@ -42,22 +43,21 @@ class Upkeep:
         executor: Executor | None = None,
         *,
         leader: LogReader | None = None,
-        applies_cleanup_policy: bool = True,
+        cleans_below: Callable[[], int] = lambda: LONG_MAX,
         erases: Callable[[], Sequence[Erase]] = tuple,
     ) -> None:
         """
-        executor                does the long parts; None: the caller does
-        leader                  the log that this one follows, if any, as its owner reads it
-        applies_cleanup_policy  whether retention and compaction remove records
-        erases                  returns the requests to erase records, by id
+        executor      does the long parts; None: the caller does
+        leader        the log that this one follows, if any, as its owner reads it
+        cleans_below  returns the offset from which on compaction removes nothing
+        erases        returns the requests to erase records, by id
         """
         limits = limits or UpkeepLimits()
         self.log = log
         self._limits = limits
         self._executor = executor
         self._chores: list[Chore] = [Flush(log), Checkpoints(log, limits), Deletion(log), Erasure(erases)]
-        if applies_cleanup_policy:
-            self._chores += [Retention(log, limits), Cleaner(log)]
+        self._chores += [Retention(log, limits), Cleaner(log, cleans_below=cleans_below)]
         self._chores += [Merging(log, limits, leader), Vacuum(log, limits), Scrub(limits)]
         self._measured = _with_own("overdue_count", self._chores)
         self._notified = _with_own("needs_step", self._chores)

@@ -76,6 +76,20 @@ def test_state_changes_are_merged(path: Path) -> None:
     assert lines == sorted(lines, key=lambda line: line[:25])
 
 
+def test_the_leader_of_an_offset_is_told(path: Path) -> None:
+    described = on(path, "topics", "--describe", "--topic", "t").out.splitlines()[1:]
+    offsets = [int(line.rsplit(":", 1)[1]) for line in on(path, "get_offsets", "--topic", "t").out.splitlines()]
+    partition = offsets.index(max(offsets))
+    leader = described[partition].split("Leader: ")[1].split("\t")[0]
+    done = on(path, "who_led", "--offset", f"t:{partition}:{max(offsets) - 1}")
+    assert done.code == 0
+    assert f"\tLeader: {leader}\tLeaderEpoch: 0\t" in done.out
+    assert "\tAcknowledged: in leader epoch 0\t" in done.out
+    beyond = on(path, "who_led", "--offset", f"t:{partition}:1000")
+    assert beyond.code == 1
+    assert f"t-{partition}: offset 1000 is beyond the log, which ends at {max(offsets)}" in beyond.err
+
+
 def test_the_metadata_log_is_backed_up_beside_running_brokers(path: Path, tmp_path: Path) -> None:
     done = on(path, "metadata_backup", "backup", "--output", str(tmp_path / "backup"))
     assert done.code == 0

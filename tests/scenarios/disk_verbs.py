@@ -7,6 +7,7 @@ remove-table 2 t-0                  somebody removes the directory of one replic
 
 from __future__ import annotations
 
+from stratalog.replication.stores import replica_of
 from tests.scenarios.scenario_cluster import ScenarioCluster
 from tests.simulation.cluster import Disk
 
@@ -28,7 +29,9 @@ class DiskVerbs:
 
     def do_remove_table(self, machine: str, table: str, options: dict[str, str]) -> list[str]:
         self.sim.hosts[int(machine)].disk.tables.pop(table)
-        self.sim.invariants.ever_wiped.add(int(machine))
+        replica = replica_of(table)
+        assert replica is not None
+        self.sim.invariants.was_removed(int(machine), replica)
         return []
 
     def _replaced(self, broker_id: int, new: Disk) -> Disk:

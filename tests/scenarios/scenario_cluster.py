@@ -61,9 +61,9 @@ class ScenarioCluster(SimCluster):
         self._old_names[broker_id] = [host.process, host.controller]
         self.start_host(broker_id)
 
-    def _run_controller(self, controller: Controller, broker: Broker) -> None:
+    def _run_controller(self, controller: Controller, broker: Broker, process: str) -> None:
         self.controllers[broker.broker_id] = controller
-        super()._run_controller(controller, broker)
+        super()._run_controller(controller, broker, process)
 
     def _start_sessions(self, host: Host, broker_epoch: int) -> None:
         super()._start_sessions(host, broker_epoch)

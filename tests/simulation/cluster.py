@@ -22,7 +22,13 @@ from stratalog.replication.follower.fetch_session import FollowerSession
 from stratalog.replication.follower.partitions import FetchJob, FollowedPartitions
 from stratalog.replication.internal_topics import is_internal
 from stratalog.replication.metadata.log import METADATA_COMMITS, open_metadata
-from stratalog.replication.metadata.records import FenceBrokerRecord, MetadataRecord, TopicRecord, record_from_json
+from stratalog.replication.metadata.records import (
+    FenceBrokerRecord,
+    MetadataRecord,
+    TopicRecord,
+    record_from_json,
+    value_of_row,
+)
 from stratalog.replication.progress.progress import progress_rows
 from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.replication.stores import Ports, replica_of
@@ -34,6 +40,7 @@ from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.upkeep.chore import UpkeepLimits
 from tests.simulation.faults import Faults
 from tests.simulation.invariants import Invariants, Violation
+from tests.simulation.metadata_model import MetadataModel
 from tests.simulation.scheduler import Actor, Scheduler, SimClock, SimExecutor, SimIds, SimTurn
 from tests.simulation.stores import OTHER_TABLE, SimDisk, SimObjects, continues_log
 from tests.storage.memory_table import MemoryFiles, MemoryLogTable
@@ -178,15 +185,20 @@ class SimCluster:
         )
         self.hosts = {i: self._host(i) for i in range(1, setting.brokers + 1)}
         self.invariants = Invariants(
-            {i: host.disk for i, host in self.hosts.items()}, session_silence_ms_min=SESSION_MS // 2
+            {i: host.disk for i, host in self.hosts.items()},
+            session_silence_ms_min=SESSION_MS // 2,
+            root_silence_ms_min=SESSION_MS // 3,
         )
         self._disks = {METADATA_ROOT: self.metadata_disk, **{h.root: h.disk for h in self.hosts.values()}}
         self._beats_ms: dict[str, int] = {}
         self._looked_ms: dict[tuple[str, str], int] = {}
+        self._root_silent_ms: dict[int, int] = {}
+        """For how long a broker's own root had answered no write of it when its process gave it up."""
         self._controllers: dict[str, Controller] = {}
         self._peers: dict[int, BrokerCalls] = {}
         self.on_crash: Callable[[Broker], None] = lambda _broker: None
         """Called with a process before it dies."""
+        self.metadata_model = MetadataModel()
         self.value_count = 0
         self.event_log: list[str] = []
 
@@ -235,24 +247,50 @@ class SimCluster:
         files = self.metadata_disk.tables[table]
         self.objects(METADATA_ROOT).report_write(f"{METADATA_COMMITS}{version}", is_new=True)
         commit = stored.commit
-        if not commit.data_change or not continues_log(files, version, stored):
+        if not continues_log(files, version, stored):
+            return
+        if commit.removes:  # a merge or compaction
+            self._check_metadata()
             return
         records = [
-            record_from_json(value)
+            record_from_json(value_of_row(key, value))
             for entry in commit.adds
-            for value in files.data_files[entry.path]["value"].to_pylist()
+            for key, value in zip(*(files.data_files[entry.path][n].to_pylist() for n in ("key", "value")), strict=True)
         ]
+        self.metadata_model.committed(records)
         self.metadata_committed(records)
         for record in records:
             if isinstance(record, TopicRecord) and self.is_compacted(record.name):
                 self.invariants.compacted.add(record.topic_id)
         actor = self.scheduler.current
         controller = self._controllers.get(actor.name) if actor is not None else None
-        by = None if controller is None else (controller.broker_id, controller.epoch)
+        fenced = [record.broker_id for record in records if isinstance(record, FenceBrokerRecord)]
+        fences_itself = controller is not None and controller.broker_id in fenced
+        by = None if controller is None or fences_itself else (controller.broker_id, controller.epoch)
         self.invariants.metadata_committed(records, by)
-        for record in records:
-            if isinstance(record, FenceBrokerRecord) and by is not None and actor is not None:
-                self._check_fence(actor, record.broker_id)
+        for broker_id in fenced:
+            if fences_itself:
+                self.invariants.fenced_itself(broker_id, self._root_silent_ms[broker_id])
+            elif by is not None and actor is not None:
+                self._check_fence(actor, broker_id)
+
+    def _check_metadata(self) -> None:
+        """Fold the metadata log anew, in no time."""
+        faults = self.scheduler.faults
+        was_on, faults.is_on = faults.is_on, False
+        open_metadata(self, METADATA_ROOT, self.clock, self.ids).refresh()
+        faults.is_on = was_on
+
+    def recover_metadata(self) -> None:
+        """Cut off what a power cut tore of the metadata log, and forget what was committed above, in no time."""
+        faults = self.scheduler.faults
+        was_on, faults.is_on = faults.is_on, False
+        left = open_metadata(self, METADATA_ROOT, self.clock, self.ids)
+        left.log.table.recover_tail()
+        left.refresh()
+        faults.is_on = was_on
+        self.metadata_model.lost_power(left)
+        self.invariants.metadata_lost(left.image)
 
     def metadata_committed(self, records: Sequence[MetadataRecord]) -> None:
         """These records were committed to the metadata log."""
@@ -343,12 +381,12 @@ class SimCluster:
             Ports(self, self.clock, self.ids),
             self.setting.upkeep,
         )
-        name = f"c{broker_id}.{host.lives}"
+        name, process = f"c{broker_id}.{host.lives}", host.process
         self._controllers[name] = controller
         host.broker = broker
         host.actors += [
             self.scheduler.spawn(f"b{broker_id}.{host.lives}", host.process, lambda: self._run_broker(host, broker)),
-            self.scheduler.spawn(name, host.controller, lambda: self._run_controller(controller, broker)),
+            self.scheduler.spawn(name, host.controller, lambda: self._run_controller(controller, broker, process)),
         ]
 
     def _run_broker(self, host: Host, broker: Broker) -> None:
@@ -372,10 +410,14 @@ class SimCluster:
                 pause_ms = 50
             broker.wakeup.wait_ms(pause_ms)
 
-    def _run_controller(self, controller: Controller, broker: Broker) -> None:
+    def _run_controller(self, controller: Controller, broker: Broker, process: str) -> None:
         while broker.stopped_by is None:
             try:
-                controller.step()
+                given_up = broker.epoch_to_give_up()
+                if given_up is not None:
+                    answered_ms = self.scheduler.answered_ms.get((process, broker.root), 0)
+                    self._root_silent_ms[broker.broker_id] = self.scheduler.now_ms - answered_ms
+                controller.step(given_up)
             except StratalogError as reason:
                 self.log_event(f"controller error {reason}")
             self.clock.sleep_ms(controller.poll_interval_ms)

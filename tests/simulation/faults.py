@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+
+POWER_CUT_OF_ALL = "power cut of all"
+"""A trouble of few runs: after it most promises are over, since it takes records from every member of an ISR."""
 
 TROUBLES = (
     "crash",
@@ -24,6 +27,9 @@ TROUBLES = (
     "damage",
     "shut down",
     "another disk",
+    POWER_CUT_OF_ALL,
+    "removed table",
+    "metadata power cut",
 )
 """The larger troubles; `tests.simulation.troubles` has a function for each."""
 
@@ -93,7 +99,7 @@ class Faults:
             doubled=rng.choice([0.0, 0.01, 0.05]),
             stale=rng.choice([0.0, 0.01, 0.1]),
             trouble_ms=rng.choice([150, 300]),
-            weights={name: rng.choice([0, 1, 3]) for name in TROUBLES},
+            weights=dict(_weights(rng)),
             failed_copy=rng.choice([0.0, 0.01, 0.1]),
             slow_work_ms=rng.choice([0, 0, 300, 1_000]),
         )
@@ -101,3 +107,8 @@ class Faults:
     def aimed(self, rng: random.Random, **changes: object) -> Faults:
         """This mix, a little different in every run, with `changes`."""
         return replace(self, switch=rng.choice([0.1, 0.2, 0.4]), **changes)  # type: ignore[arg-type]
+
+
+def _weights(rng: random.Random) -> Iterator[tuple[str, int]]:
+    for name in TROUBLES:
+        yield name, rng.choice([0, 1, 3]) if name != POWER_CUT_OF_ALL else int(rng.random() < 0.1)

@@ -11,13 +11,16 @@ LogMatching               every record that a commit adds: equal at equal epoch 
 LeaderCompleteness        every ISR and every publication: each member of the ISR, which may lead next, holds every
                           record below any published high watermark; every epoch start, of the leader
 AckedRecordsNotLost       every acknowledgement (it is below a published high watermark), every epoch start, the end
+KeptRecordsNotLost        after a power cut of all brokers at once: a leader has those committed records which the disk
+                          of any member of the ISR kept
 ConsistentRead            every publication and every read: one offset has one value for ever
 NoDuplicates, NoDuplicateSequence   every record when a high watermark passes it
 NothingForgotten          every commit that states what is deleted, and the end: a file that left a log is deleted, or
                           known to whoever opens the table
 CommittedFilesStand       every commit and every deletion of a data file: the files that a table names are there, whole
 OneController             every metadata commit that only a controller makes: it is the newest one
-SessionExpiry             every broker that is fenced: its session was silent for long when its controller looked
+SessionExpiry             every broker that is fenced: its session was silent for long when its controller looked, or
+                          its own root had answered nothing for long when its process looked
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from stratalog.replication.internal_topics import is_internal
+from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.records import (
     NO_LEADER,
     ControllerRecord,
@@ -97,6 +101,7 @@ class Invariants:
     live        broker epochs of the brokers that are registered and not fenced
     controller  broker id and controller epoch of the newest one
     torn        brokers whose disk lost unsynced files and that have not registered since; `wiped`: all files
+    removed     replicas whose directory was removed, until an epoch begins without them in the ISR, or in a new table
     compacted   topic ids whose records may be removed: a later committed one has the same key, or they are aborted
     """
 
@@ -104,6 +109,7 @@ class Invariants:
     clean: bool = True
     only_leaders: bool = False
     session_silence_ms_min: int = 0
+    root_silence_ms_min: int = 0
     partitions: dict[TopicPartition, PartitionRecord] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
     histories: dict[Log, History] = field(default_factory=dict)
@@ -113,8 +119,11 @@ class Invariants:
     torn: set[int] = field(default_factory=set)
     wiped: set[int] = field(default_factory=set)
     ever_wiped: set[int] = field(default_factory=set)
+    removed: set[tuple[int, TopicPartition]] = field(default_factory=set)
     leader_changes: int = 0
     acked_count: int = 0
+    _kept: dict[TopicPartition, dict[int, ShadowRecord]] = field(default_factory=dict)
+    _back: dict[int, int] = field(default_factory=dict)
     _shadows: dict[tuple[int, TopicPartition], Shadow] = field(default_factory=dict)
     _rows: RowsCache = field(default_factory=RowsCache)
 
@@ -136,19 +145,20 @@ class Invariants:
 
     def metadata_committed(self, records: Iterable[MetadataRecord], by: tuple[int, int | None] | None) -> None:
         """A version was committed to the metadata log. `by`: broker id and assumed epoch of a controller."""
-        registered: list[int] = []
+        registered: list[RegisterBrokerRecord] = []
         changed: list[TopicPartition] = []
         for record in records:
             match record:
                 case PartitionRecord():
                     self._check_controller(by, record)
+                    self._replicas_committed(record)
                     self._partition_committed(record)
                     changed.append(record.topic_partition)
                 case ControllerRecord():
                     self.controller = (record.controller_id, record.controller_epoch)
                 case RegisterBrokerRecord():
                     self.live[record.broker_id] = record.broker_epoch
-                    registered.append(record.broker_id)
+                    registered.append(record)
                 case FenceBrokerRecord():
                     self._check_controller(by, record)
                     self.live.pop(record.broker_id, None)
@@ -156,10 +166,23 @@ class Invariants:
                     self.topic_ids[record.name] = record.topic_id
                 case RemoveTopicRecord():
                     self._topic_removed(record.name)
-        for broker_id in registered:
-            self._came_back(broker_id)
+        for registration in registered:
+            self._came_back(registration.broker_id, registration.broker_epoch)
         for topic_partition in changed:
             self._check_state(topic_partition)
+
+    def metadata_lost(self, image: ClusterImage) -> None:
+        """The metadata log lost its tail, on which nobody had acted; `image` is that of the rest."""
+        self.partitions = dict(image.partitions)
+        self.topic_ids = dict(image.topic_ids)
+        self.controller = (image.controller_id, image.controller_epoch)
+        self.live = {i: broker.broker_epoch for i, broker in image.brokers.items() if not broker.fenced}
+        known = {i: broker.broker_epoch for i, broker in image.brokers.items()}
+        self.torn |= {i for i, epoch in self._back.items() if epoch > known.get(i, -1)}
+        for topic_partition, state in self.partitions.items():
+            history = self.history(topic_partition)
+            if history is not None:
+                history.leaders = {epoch: i for epoch, i in history.leaders.items() if epoch <= state.leader_epoch}
 
     def _check_controller(self, by: tuple[int, int | None] | None, record: MetadataRecord) -> None:
         if by is not None and by != self.controller:
@@ -170,11 +193,12 @@ class Invariants:
         for topic_partition in [tp for tp in self.partitions if tp.topic == name]:
             del self.partitions[topic_partition]
 
-    def _came_back(self, broker_id: int) -> None:
+    def _came_back(self, broker_id: int, broker_epoch: int) -> None:
         """A broker with a lost tail is out of every ISR with another member; where it is alone, records may be lost."""
         if broker_id not in self.torn:
             return
         self.torn.discard(broker_id)
+        self._back[broker_id] = broker_epoch
         is_wiped = broker_id in self.wiped
         self.wiped.discard(broker_id)
         for topic_partition, state in self.partitions.items():
@@ -183,6 +207,11 @@ class Invariants:
                 history.lossy = True
             elif history is not None:
                 self._check_members(topic_partition, state, history, history.committed)
+
+    def _replicas_committed(self, state: PartitionRecord) -> None:
+        previous = self.partitions.get(state.topic_partition)
+        if previous is not None and not set(previous.replicas) <= set(state.replicas):
+            self._kept.pop(state.topic_partition, None)  # perhaps the one that kept most was removed
 
     def _partition_committed(self, state: PartitionRecord) -> None:
         topic_partition = state.topic_partition
@@ -207,8 +236,15 @@ class Invariants:
             raise Violation("Liveness", f"a log is taken for lost, but no disk was: {state}")
         if previous is not None and history is not None and state.unclean > previous.unclean:
             history.lossy |= bool(previous.lost)  # an operator preferred an empty partition to an offline one
+        self._new_epoch(previous, state)
         self.leader_changes += previous is not None and state.leader_epoch > previous.leader_epoch
         self.partitions[topic_partition] = state
+
+    def _new_epoch(self, previous: PartitionRecord | None, state: PartitionRecord) -> None:
+        """If an epoch begins, those outside ISR and ELR have to catch up before they count again."""
+        if previous is not None and state.leader_epoch > previous.leader_epoch:
+            outside = set(state.replicas) - {*state.isr, *state.elr}
+            self.removed -= {(broker_id, state.topic_partition) for broker_id in outside}
 
     def _check_state(self, topic_partition: TopicPartition) -> None:
         state = self.partitions.get(topic_partition)
@@ -223,6 +259,11 @@ class Invariants:
         """A controller fenced a broker whose session had last changed `silent_ms` before the controller read it."""
         if silent_ms < self.session_silence_ms_min:
             raise Violation("SessionExpiry", f"broker {broker_id} was fenced, its session was {silent_ms} ms old")
+
+    def fenced_itself(self, broker_id: int, silent_ms: int) -> None:
+        """A process fenced its own broker, whose root had last answered a write `silent_ms` before it looked."""
+        if silent_ms < self.root_silence_ms_min:
+            raise Violation("SessionExpiry", f"broker {broker_id} fenced itself, its root answered {silent_ms} ms ago")
 
     # -- logs --------------------------------------------------------------------------------------------
 
@@ -257,12 +298,19 @@ class Invariants:
                 f"{topic_partition} on {broker_id}: all that versions up to {commit.txns[DELETED]} removed is said to "
                 f"be deleted, but {sorted(left)} are on storage",
             )
+        self._made_anew(broker_id, topic_partition, shadow)
         for entry in commit.adds:
             self._check_matching(broker_id, shadow, history, entry)
         if commit.operation == "TRUNCATE":
             self._check_truncated(broker_id, shadow, history)
         if commit.operation in ("START EPOCH", "TRUNCATE"):
             self._check_leader(broker_id, topic_partition, history, commit.txns[LEADER_EPOCH])
+
+    def _made_anew(self, broker_id: int, topic_partition: TopicPartition, shadow: Shadow) -> None:
+        """A new table in the place of a removed one counts from the newest epoch on."""
+        newest = self.partitions.get(topic_partition)
+        if newest is not None and shadow.leader_epoch == newest.leader_epoch:
+            self.removed.discard((broker_id, topic_partition))
 
     def file_deleted(self, broker_id: int, topic_partition: TopicPartition, files: MemoryFiles, path: str) -> None:
         """A data file of a replica was deleted."""
@@ -320,11 +368,55 @@ class Invariants:
         self.wiped.add(broker_id)
         self.ever_wiped.add(broker_id)
 
+    def was_removed(self, broker_id: int, topic_partition: TopicPartition) -> None:
+        """The directory of a replica is gone, under a broker that may run."""
+        self.removed.add((broker_id, topic_partition))
+        self.ever_wiped.add(broker_id)
+
     def lost_power(self, broker_id: int) -> None:
         """The broker's disk lost unsynced files."""
         self.torn.add(broker_id)
         for key in [key for key in self._shadows if key[0] == broker_id]:
             del self._shadows[key]
+
+    def all_lost_power(self) -> None:
+        """All brokers have just lost power: of each log a member of the ISR still has some committed records."""
+        self._kept.clear()
+        for topic_partition, state in self.partitions.items():
+            history = self.history(topic_partition)
+            if history is None or history.lossy:
+                continue
+            shadows = [s for m in state.isr if (s := self.shadow(m, topic_partition)) is not None]
+            self._kept[topic_partition] = {
+                offset: record
+                for offset, record in history.committed.items()
+                if any(shadow.records.get(offset) == record for shadow in shadows)
+            }
+
+    def is_led(self) -> bool:
+        """Whether the leader of each log that was kept has begun its epoch."""
+        return all(map(self._has_begun, self._kept))
+
+    def _has_begun(self, topic_partition: TopicPartition) -> bool:
+        state = self.partitions.get(topic_partition)
+        if state is None or state.leader == NO_LEADER:
+            return False
+        shadow = self.shadow(state.leader, topic_partition)
+        return shadow is not None and shadow.leader_epoch == state.leader_epoch
+
+    def check_kept(self) -> None:
+        """Whoever leads by now has what was kept when all lost power."""
+        for topic_partition in filter(self._has_begun, self._kept):
+            state = self.partitions[topic_partition]
+            shadow = self.shadow(state.leader, topic_partition)
+            for offset, record in self._kept[topic_partition].items():
+                if not self._holds(shadow, topic_partition, offset, record):
+                    raise Violation(
+                        "KeptRecordsNotLost",
+                        f"{topic_partition}: leader {state.leader} of epoch {state.leader_epoch} lacks {record} at "
+                        f"offset {offset}, which a member of the ISR kept when all lost power",
+                    )
+        self._kept.clear()
 
     def _check_members(
         self,
@@ -337,7 +429,7 @@ class Invariants:
         if history.lossy or not records or self.only_leaders:
             return
         for member in state.isr:
-            if member in self.torn or member in state.lost:
+            if member in self.torn or member in state.lost or (member, topic_partition) in self.removed:
                 continue
             shadow = self.shadow(member, topic_partition)
             for offset, record in records.items():

@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 from unittest.mock import patch
 
 from stratalog.replication.broker.broker import Broker, register_broker
+from stratalog.replication.broker.longest_log import OWN_LEADS
+from stratalog.replication.broker.own_root import OwnRoot
 from stratalog.replication.broker_root import was_shut_down
 from stratalog.replication.controller.brokers import FoundRoot
 from stratalog.replication.controller.sessions import SessionObserver
@@ -112,6 +114,11 @@ def deposed_controllers_go_on() -> AbstractContextManager[object]:
     return patch.object(MetadataLog, "_check_controller", lambda self, controller_epoch: None)
 
 
+def metadata_is_acted_on_at_once() -> AbstractContextManager[object]:
+    """Promise 4: a part of a broker acts on metadata that its writer has not synced yet."""
+    return patch.object(MetadataLog, "_make_durable", lambda self: None)
+
+
 def isr_may_be_empty() -> AbstractContextManager[object]:
     """Promise 11: without a survivor the ISR is emptied, so no clean election is possible any more."""
     original = PartitionRecord.changed
@@ -140,6 +147,11 @@ def registration_changes_nothing() -> Iterator[None]:
         yield
 
 
+def the_last_one_to_register_leads() -> AbstractContextManager[object]:
+    """When a whole ISR has lost power, the member that registers last leads, whatever its disk kept."""
+    return patch("stratalog.replication.broker.log_ends.LogEnds.compare", lambda *_: OWN_LEADS)
+
+
 def clean_stop_without_its_mark() -> AbstractContextManager[object]:
     """Promise 13: a controlled shutdown that the metadata remembers is believed, whatever the disk shows."""
 
@@ -152,6 +164,11 @@ def clean_stop_without_its_mark() -> AbstractContextManager[object]:
 def empty_logs_lead() -> AbstractContextManager[object]:
     """Promise 13: the last member of an ISR leads, though its table went with its disk."""
     return patch("stratalog.replication.controller.brokers._Restart._is_lost", lambda self, partition: False)
+
+
+def absent_tables_are_made_at_once() -> AbstractContextManager[object]:
+    """Promise 13: a follower whose table is gone makes a new one, and stays in the ISR while it copies."""
+    return patch("stratalog.replication.follower.replica.is_lost", lambda *_arguments, **_named: False)
 
 
 @contextmanager
@@ -366,7 +383,9 @@ def upkeep_ends_with_its_session() -> Iterator[None]:
     def resume(followed: FollowedPartitions, progress: SessionProgress, wakeup: Wakeup) -> None:
         original(followed, progress, wakeup)
         for topic_partition, replica in followed.replicas.items():
-            followed._begin_upkeep(topic_partition, replica)
+            fetcher = followed.fetchers.get(followed._leader_of.get(topic_partition, NO_LEADER))
+            if fetcher is not None:
+                followed._begin_upkeep(fetcher, topic_partition, replica)
 
     def stated(cleaner: Cleaner) -> PassUnderWay | None:
         own = cleaner._pass
@@ -374,6 +393,11 @@ def upkeep_ends_with_its_session() -> Iterator[None]:
 
     with patch.object(FollowedPartitions, "resume", resume), patch.object(Cleaner, "_stated", stated):
         yield
+
+
+def a_late_write_is_a_dead_root() -> AbstractContextManager[object]:
+    """A broker fences itself as soon as a write to its own root takes a moment."""
+    return patch.object(OwnRoot, "is_dead", lambda own: own._unanswered_ms is not None)
 
 
 def sequences_are_not_checked() -> AbstractContextManager[object]:
@@ -521,11 +545,20 @@ MUTATIONS: dict[str, Mutation] = {
         _mix(shut_down=4, another_disk=4, crash=2, restart_all=2),
         _TWO_NEEDED,
     ),
+    "longest log": Mutation(
+        the_last_one_to_register_leads,
+        ("KeptRecordsNotLost",),
+        _mix(Focus("create", 0.2, "f", "/t-0/"), 500, power_cut_of_all=2, pause_session=1),
+        Setting(pause_ms_max=30),
+    ),
     "empty logs": Mutation(empty_logs_lead, _COMPLETE, _mix(another_disk=4, crash=3, restart_all=2)),
+    "absent tables": Mutation(
+        absent_tables_are_made_at_once, _COMPLETE, _mix(removed_table=4, crash=2, restart_all=2)
+    ),
     "recovery among writers": Mutation(
         recovery_among_writers,
-        (*_COMPLETE, "Liveness", "MonotonicHighWatermark"),
-        _mix(Focus("head", 0.5, "b", "/t-0/"), 2_500, second_process=4, crash=1, restart_all=2),
+        (*_COMPLETE, "Liveness", "MonotonicHighWatermark", "SingleLeaderPerEpoch"),
+        _mix(Focus("head", 0.5, "b"), 2_500, second_process=4, crash=1, restart_all=2),
         Setting(upkeep=QUICK_UPKEEP, pause_ms_max=30),
         6_000,
     ),
@@ -558,6 +591,11 @@ MUTATIONS: dict[str, Mutation] = {
         Setting(brokers=4),
         8_000,
     ),
+    "metadata sync": Mutation(
+        metadata_is_acted_on_at_once,
+        ("ActedOnStays",),
+        _mix(Focus("create:done", 0.5, "bc", "metadata"), 1_500, metadata_power_cut=4, crash=2),
+    ),
     "log end": Mutation(high_watermark_is_the_log_end, _COMPLETE, _mix(crash=1)),
     "joins early": Mutation(
         joins_one_offset_early,
@@ -587,5 +625,6 @@ MUTATIONS: dict[str, Mutation] = {
         Setting(configs=(*COMPACTED, ("min.insync.replicas", "1")), pause_ms_max=30),
         6_000,
     ),
+    "late write": Mutation(a_late_write_is_a_dead_root, ("SessionExpiry",), _mix(crash=1)),
     "sequences": Mutation(sequences_are_not_checked, ("NoDuplicateSequence", "NoDuplicates"), _mix(cut_broker=2)),
 }

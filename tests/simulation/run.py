@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 from stratalog.replication.controller.preferred_leaders import ElectionType, elect_leaders
 from stratalog.replication.controller.reassignment import is_reassigning
-from stratalog.replication.metadata.log import open_metadata
+from stratalog.replication.metadata.log import METADATA_CONFIG, open_metadata
 from stratalog.replication.metadata.records import NO_LEADER, record_from_json
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.records import TopicPartition
@@ -52,6 +52,17 @@ WHOLE_PRODUCERS_COMMITS = 5
 PLAIN: tuple[tuple[str, str], ...] = ()
 RETAINED = (("segment.files.max", "3"), ("retention.bytes", "1500"))
 
+QUICK_METADATA = LogConfig.from_properties(
+    {
+        **METADATA_CONFIG.overrides,
+        "segment.files.max": "4",
+        "min.cleanable.dirty.ratio": "0.1",
+        "delete.retention.ms": "400",
+        "file.delete.delay.ms": "500",
+    }
+)
+"""Real segments of the metadata log are an hour long."""
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -87,7 +98,7 @@ def simulate(
     sim = SimCluster(seed, faults or Faults.drawn(Random(seed)), setting or setting_of(seed))
     violation: Violation | None = None
     answered = 0
-    with _repeatable():
+    with _repeatable(), sim.metadata_model.watching():
         try:
             sim.set_up()
             start_clients(sim, sim.setting.producers)
@@ -125,6 +136,8 @@ def _repeatable() -> Iterator[None]:
         patch("stratalog.storage.log.partition_log.WHOLE_PRODUCERS_COMMITS", WHOLE_PRODUCERS_COMMITS),
         patch("stratalog.storage.upkeep.chores.WHOLE_PRODUCERS_COMMITS", WHOLE_PRODUCERS_COMMITS),
         patch("stratalog.replication.metadata.log.record_from_json", lru_cache(record_from_json)),
+        patch("stratalog.replication.metadata.log.METADATA_CONFIG", QUICK_METADATA),
+        patch("stratalog.replication.controller.history_writer.APPEND_RECORDS", 8),
     ):
         yield
 

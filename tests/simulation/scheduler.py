@@ -15,7 +15,7 @@ from typing import Any
 
 import greenlet
 
-from stratalog.storage.errors import StoreUnavailableError
+from stratalog.storage.errors import StoreFullError, StoreUnavailableError
 from tests.simulation.faults import Faults
 
 WALL_MS = 1_700_000_000_000
@@ -72,6 +72,8 @@ class Scheduler:
     slow_until_ms: dict[str, int] = field(default_factory=dict)
     hung: dict[str, Hang] = field(default_factory=dict)
     wall_offset_ms: dict[str, int] = field(default_factory=dict)
+    answered_ms: dict[tuple[str, str], int] = field(default_factory=dict)
+    """When a host's last write of a small object at a root was answered."""
     random: random.Random = field(init=False)
     current: Actor | None = None
     hub: greenlet.greenlet = field(default_factory=greenlet.getcurrent)
@@ -119,9 +121,15 @@ class Scheduler:
 
     def access(self, root: str, operation: str, table: str, detail: str) -> None:
         """A storage access: perhaps another actor runs first, perhaps it lasts long, perhaps it fails."""
-        actor, faults = self.current, self.faults
-        if actor is None or not faults.is_on:
+        actor = self.current
+        if actor is None:
             return
+        if self.faults.is_on:
+            self._access_in_turn(actor, root, operation, table, detail)
+        if operation == "put:done":
+            self.answered_ms[actor.host, root] = self.now_ms
+
+    def _access_in_turn(self, actor: Actor, root: str, operation: str, table: str, detail: str) -> None:
         turn = actor.turn
         if turn is None or root in turn.home:
             self._access(actor, root, operation, table, detail)
@@ -176,7 +184,7 @@ class Scheduler:
         if self.cut_until_ms and self.cut_until_ms.get((actor.host, root), 0) > self.now_ms:
             return True
         if self.full_until_ms and operation in _WRITES and self.full_until_ms.get(root, 0) > self.now_ms:
-            return True
+            raise StoreFullError(f"simulated: the disk at {root} is full")
         if self.slow_until_ms and self.slow_until_ms.get(root, 0) > self.now_ms:
             actor.wake_ms = self.now_ms + self.random.randrange(1, SLOW_MS_MAX)
             self.hub.switch()

@@ -95,9 +95,9 @@ class SimDisk(MemoryDisk):
             return
         raise Violation("CommitsFollow", f"{self.root}/{table}: version {version} is orphaned, and answered")
 
-    def power_cut(self, rng: Random) -> None:
-        """Unsynced commits are lost, from a random one on; the first one lost may be torn, lack its file, or be the
-        first commit of another table."""
+    def power_cut(self, rng: Random, *, tears: bool = True) -> None:
+        """Unsynced commits are lost, from a random one on; with `tears` the first one lost may be torn, lack its file,
+        or be the first commit of another table."""
         for files in self.tables.values():
             newest = max(files.commits, default=-1)
             oldest_lost = files.durable_version + 1
@@ -105,7 +105,7 @@ class SimDisk(MemoryDisk):
                 continue
             kept = rng.randrange(oldest_lost - 1, newest + 1)
             for version in [v for v in files.commits if v > kept]:
-                torn = version == kept + 1 and rng.random() < 0.5
+                torn = tears and version == kept + 1 and rng.random() < 0.5
                 if not torn:
                     del files.commits[version]
                 else:

@@ -8,12 +8,15 @@ from stratalog.replication.metadata.records import NO_LEADER
 from stratalog.storage.errors import BrokerNotAvailableError
 from stratalog.storage.files.damage import DAMAGE_PATH, Damage
 from tests.simulation.cluster import METADATA_ROOT, Host, SimCluster
-from tests.simulation.faults import TROUBLES
+from tests.simulation.faults import POWER_CUT_OF_ALL, TROUBLES
 
 CLOCK_JUMP_MS_MAX = 90_000
 REQUEST_MS = 150
 """The deadline of a request to an object store: less than a third of a simulated session."""
 SHUT_DOWN_MS = 1_500
+BOOT_MS_MAX = 300
+"""Longest pause between the starts of two machines when power is back: less than a session."""
+LED_MS_MAX = 5_000
 
 
 def make_trouble(sim: SimCluster) -> None:
@@ -110,14 +113,41 @@ def _power_cut(sim: SimCluster) -> None:
     host = _any_host(sim)
     if sim.invariants.torn:
         return
-    sim.crash(host.broker_id)
-    host.zombies = []
-    sim.scheduler.kill([actor for actor in list(sim.scheduler.actors) if _runs_on(actor.host, host.broker_id)])
+    _stop_machine(sim, host)
     sim.log_event(f"power cut of broker {host.broker_id}")
     if sim.setting.is_durable:
         return
     sim.invariants.lost_power(host.broker_id)
     host.disk.power_cut(sim.scheduler.random)
+
+
+def _stop_machine(sim: SimCluster, host: Host) -> None:
+    """Its processes end at once, and its fetch tasks."""
+    sim.crash(host.broker_id)
+    host.zombies = []
+    sim.scheduler.kill([actor for actor in list(sim.scheduler.actors) if _runs_on(actor.host, host.broker_id)])
+
+
+def _power_cut_of_all(sim: SimCluster) -> None:
+    """All brokers' machines lose power at once, and start again in any order; each disk keeps a tail of its own. There
+    is no other fault until each partition is led, so that a log which any disk kept is found."""
+    if sim.invariants.torn or sim.setting.is_durable:
+        return
+    random, hosts = sim.scheduler.random, list(sim.hosts.values())
+    sim.log_event("power cut of all brokers")
+    for host in hosts:
+        _stop_machine(sim, host)
+        sim.invariants.lost_power(host.broker_id)
+        host.disk.power_cut(random, tears=False)
+    sim.invariants.all_lost_power()
+    sim.scheduler.end_faults()
+    for host in random.sample(hosts, len(hosts)):
+        restart(sim, host)
+        sim.scheduler.run_until(sim.scheduler.now_ms + random.randrange(BOOT_MS_MAX))
+    end_ms = sim.scheduler.now_ms + LED_MS_MAX
+    sim.scheduler.run_until(end_ms, sim.invariants.is_led, poll_ms=20)
+    sim.invariants.check_kept()
+    sim.scheduler.faults.is_on = True
 
 
 def _runs_on(name: str, broker_id: int) -> bool:
@@ -206,6 +236,39 @@ def _another_disk(sim: SimCluster) -> None:
         restart(sim, host)
 
 
+def _removed_table(sim: SimCluster) -> None:
+    """The directory of a follower's replica is removed, whether its processes live or not. Another member of the ISR
+    keeps its log. One replica of a partition at a time."""
+    host, invariants = _any_host(sim), sim.invariants
+    for topic_partition, state in invariants.partitions.items():
+        if host.broker_id not in state.replicas or state.leader in (NO_LEADER, host.broker_id) or invariants.torn:
+            continue
+        if any(each == topic_partition for _, each in invariants.removed):
+            continue
+        if host.disk.tables.pop(str(topic_partition), None) is not None:
+            sim.log_event(f"the directory of {topic_partition} of broker {host.broker_id} is removed")
+            invariants.was_removed(host.broker_id, topic_partition)
+
+
+def _metadata_power_cut(sim: SimCluster) -> None:
+    """The machine of the metadata root and of all processes stops; the brokers' own disks lose nothing. The first
+    process that opens the metadata root recovers its tail."""
+    if sim.invariants.torn:
+        return
+    for host in sim.hosts.values():
+        if host.broker is not None:
+            sim.crash(host.broker_id)
+        host.zombies = []
+        sim.scheduler.kill([actor for actor in list(sim.scheduler.actors) if _runs_on(actor.host, host.broker_id)])
+    sim.log_event("power cut of the metadata root")
+    if not sim.setting.is_durable:
+        sim.metadata_disk.power_cut(sim.scheduler.random)
+        sim.recover_metadata()
+    for host in sim.hosts.values():
+        if sim.scheduler.random.random() < 0.7:
+            restart(sim, host)
+
+
 _MAKERS: Mapping[str, Callable[[SimCluster], None]] = {
     "crash": _crash_or_restart,
     "restart all": _restart_all,
@@ -224,4 +287,7 @@ _MAKERS: Mapping[str, Callable[[SimCluster], None]] = {
     "damage": _damage,
     "shut down": _shut_down,
     "another disk": _another_disk,
+    POWER_CUT_OF_ALL: _power_cut_of_all,
+    "removed table": _removed_table,
+    "metadata power cut": _metadata_power_cut,
 }

@@ -19,6 +19,7 @@ from stratalog.clients.spark.committed_view import committed
 from stratalog.storage.errors import ForeignCommitError
 from stratalog.storage.records import Header, TopicPartition
 from tests.clients.still_cluster import StillCluster
+from tests.real.test_bad_storage import append_foreign_commit
 
 SCHEMA = (
     "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int>"
@@ -137,7 +138,7 @@ def test_a_table_with_a_foreign_commit_is_refused_by_name_in_a_query(
 ) -> None:
     (t0,) = cluster.create_topic("t", 1)
     cluster.commit(t0, ["a"])
-    spark.sql(f"delete from delta.`{cluster.roots[1]}/t-0` where base_offset = 0")
+    append_foreign_commit(Path(cluster.roots[1]) / "t-0")
     with pytest.raises(ForeignCommitError, match="t-0 cannot be read as a log"):
         committed(spark, cluster.root, "t")
     with pytest.raises(PySparkException, match="t-0 cannot be read as a log"):

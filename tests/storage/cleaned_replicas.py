@@ -52,7 +52,7 @@ class CleanedReplicas(ABC, Generic[Sent]):
     def restart_cleaners(self) -> None:
         """Make new cleaners, without a pass in progress, as after a start."""
         self.cleaners = {b: Cleaner(log, CleanerTurn(), 200) for b, log in self.logs.items()}
-        self.upkeeps = {b: Upkeep(log, LIMITS, applies_cleanup_policy=False) for b, log in self.logs.items()}
+        self.upkeeps = {b: Upkeep(log, LIMITS, cleans_below=lambda: 0) for b, log in self.logs.items()}
 
     @property
     def follower(self) -> str:

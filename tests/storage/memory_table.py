@@ -286,12 +286,10 @@ class MemoryLogTable(LogTable):
         """In pieces, as on a disk whose files have their names from the beginning: another session may copy the same
         file between two of them, and each may fail."""
         rows = source.read_file(file)
-        if file.path in self._log.files.data_files:  # of another session, or of an earlier try
-            self._put_file(file.path, rows)
+        part, files = rows.slice(0, 0), self._log.files
+        if file.path in files.data_files or not self._create_file(file.path, part):
+            self._put_file(file.path, rows)  # there is one of another session, or of an earlier try
             return
-        part = rows.slice(0, 0)
-        self._put_file(file.path, part)
-        files = self._log.files
         try:
             for _ in range(self._disk.copied_pieces):
                 self._disk.access("put:piece", self._name, file.path)
@@ -300,6 +298,17 @@ class MemoryLogTable(LogTable):
             raise
         if files.data_files.get(file.path) is part:
             files.data_files[file.path] = rows
+
+    def _create_file(self, path: str, table: pa.Table) -> bool:
+        """Make a file unless there is one, as with O_EXCL."""
+        self._disk.access("put", self._name, path)
+        files = self._log.files
+        if path in files.data_files:
+            return False
+        files.data_files[path] = table
+        files.modified_ms[path] = self._disk.now_ms()
+        self._disk.access("put:done", self._name, path)
+        return True
 
     def _remove_failed(self, files: MemoryFiles, path: str, part: pa.Table) -> None:
         """Remove the part of a file that could not be copied; what another session put there meanwhile stays."""

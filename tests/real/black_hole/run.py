@@ -34,6 +34,8 @@ from tests.stores.s3_double import BUCKET, s3_double
 PARTITIONS, TOPIC = 6, "orders"
 DEAD = 3
 """The broker whose root is lost."""
+REQUEST_MS = 10_000
+"""The producer's `request.timeout.ms`: for so long it waits for an answer of a leader that is stuck."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +91,14 @@ def percentile(values: list[float], share: float) -> float:
 
 def figures(answers: list[Answered], seconds: float) -> dict[str, object]:
     """Pauses in seconds, latencies in ms. `pause_s`: of the partitions that a living broker led from the beginning,
-    between two acknowledgements."""
+    between two acknowledgements. `after_ms`: of records that were due when the last request to the lost leader had
+    timed out."""
     good = [each for each in answers if not each.error]
     times = sorted(each.at_s for each in good if each.leader != DEAD and 0 < each.at_s <= seconds)
     points = [0.0, *times, seconds]
     gaps = [(late - early, early) for early, late in pairwise(points)]
     pause_s, began_s = max(gaps)
-    calm_s = began_s + pause_s + 2
+    calm_s = max(began_s + pause_s, REQUEST_MS / 1_000) + 2
     before = [1_000 * (each.at_s - each.due_s) for each in good if each.due_s < -1]
     after = [1_000 * (each.at_s - each.due_s) for each in good if calm_s < each.due_s < seconds - 1]
     return {
@@ -117,7 +120,8 @@ def load(cluster: Cluster, rate: int, before_s: float, seconds: float, lose: Cal
         for number, partition in enumerate(Admin(cluster).describe_topics([TOPIC])[TOPIC].partitions)
     }
     answers: list[Answered] = []
-    with Producer(cluster, acks="all", linger_ms=0, delivery_timeout_ms=60_000, request_timeout_ms=10_000) as producer:
+    times = {"linger_ms": 0, "delivery_timeout_ms": 60_000, "request_timeout_ms": REQUEST_MS}
+    with Producer(cluster, acks="all", **times) as producer:
         begun = time.perf_counter()
         lost = begun + before_s
         timer = threading.Timer(before_s, lose)

@@ -74,6 +74,7 @@ class DiskServer:
             case "restore":
                 disk, mount = self._dark.pop(name)
                 mount.unmount()
+                self._devices[name] = command["device"]
                 self._mount(name, mount.path, disk)
             case "stats":
                 mount = self._mounts[name]

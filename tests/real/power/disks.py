@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -43,6 +44,7 @@ class Disks:
         self._rules = rules
         self._paths: dict[str, str] = {}
         self._devices: dict[str, str] = {}
+        self._serial = 0
         self._folder = Path(tempfile.mkdtemp(prefix="power-devices-"))
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.real.power.disk_server"],
@@ -53,7 +55,7 @@ class Disks:
     def mount(self, name: str, path: Path) -> Path:
         """An empty disk. OSError."""
         path.mkdir(parents=True, exist_ok=True)
-        self._devices[name] = _loop_device(self._folder / name)
+        self._new_device(name)
         self._paths[name] = str(path)
         self._tell("mount", name, path=str(path), device=self._devices[name], rules=asdict(self._rules))
         return path
@@ -63,7 +65,12 @@ class Disks:
         return CutResult(**self._tell("cut", name, seed=seed))
 
     def restore(self, name: str) -> None:
-        self._tell("restore", name)
+        """Mount what the cut left. On another device: while a process has a file of the aborted mount open, mount(2) of
+        the same device would succeed and give the aborted file system again."""
+        before = self._devices[name]
+        self._new_device(name)
+        self._tell("restore", name, device=self._devices[name])
+        _release([before])
 
     def dump(self, name: str, folder: Path, prefix: str = "") -> None:
         """Copy the files below `prefix`: the present content, without power that which the cut left."""
@@ -86,7 +93,8 @@ class Disks:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.close()
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
         try:
             self._process.wait(10)
         except subprocess.TimeoutExpired:
@@ -96,6 +104,10 @@ class Disks:
             detach(path)
         _release(self._devices.values())
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _new_device(self, name: str) -> None:
+        self._serial += 1
+        self._devices[name] = _loop_device(self._folder / f"{name}.{self._serial}")
 
     def _tell(self, do: str, name: str, **more: object) -> dict[str, Any]:
         assert self._process.stdin is not None

@@ -1,7 +1,8 @@
 """The verdict: acknowledged and read records against the replicas after power cuts. Pure.
 
 What a cut may lose is the records of a partition whose whole ISR was cut at once, from the offset on at which the first
-leader epoch after the cut begins, and only without `flush.messages=1`.
+leader epoch after the cut begins, and only without `flush.messages=1`. It may not lose an acknowledged record that any
+replica of the ISR still had on its disk: the longest log leads.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Row(NamedTuple):
 class Loss(NamedTuple):
     """A cut of the whole ISR without flush: what was acknowledged before `until_s` may be gone from `offset` on.
 
-    kept_end    the highest log end that any replica of the ISR had after the cut
+    kept_end    the log end of the replica of the ISR that had the longest log after the cut
     """
 
     offset: int
@@ -77,8 +78,6 @@ class Judge:
         self.findings: list[Finding] = []
         self.lost_tail = 0
         """Acknowledged records that cuts took with right."""
-        self.lost_though_kept = 0
-        """Those of them that a replica of the ISR still had on its disk."""
         self._known: dict[Place, dict[int, _Known]] = defaultdict(dict)
         self._losses: dict[Place, list[Loss]] = defaultdict(list)
         self._by_epoch: dict[tuple[Place, int], dict[int, str]] = defaultdict(dict)
@@ -187,7 +186,12 @@ class Judge:
         loss = self._excuse(place, offset, known)
         if known.source == "acknowledged":
             self.lost_tail += 1
-            self.lost_though_kept += loss is not None and offset < loss.kept_end
+            if loss is not None and offset < loss.kept_end:
+                self._find(
+                    "kept-and-lost",
+                    f"{_at(place, offset)}: {known.value} was acknowledged; after the cut a replica's log reached "
+                    f"{loss.kept_end}, but another one led",
+                )
 
     def _find(self, rule: str, text: str) -> None:
         finding = Finding(rule, text)

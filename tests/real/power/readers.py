@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.delta.delta_table import DeltaLogTable
 from stratalog.storage.errors import StratalogError
+from stratalog.storage.log.leader_epochs import NO_LOG, LogEnd
 from stratalog.storage.log.reader import LogReader
 from stratalog.storage.objects.local import LocalStore
 from tests.real.power.judge import Row
@@ -68,11 +69,11 @@ def rows_by_spark(session: SparkSession, table: Path) -> list[Row]:
     return [Row(offset, epoch, bytes(value).decode()) for offset, epoch, value in found]
 
 
-def recovered_end(root: str, table: str) -> int:
-    """The log end of a copied replica after its recovery; 0 when nothing is left."""
+def recovered_end(root: str, table: str) -> LogEnd:
+    """The end of a copied replica's log after its recovery."""
     found = DeltaLogTable(LocalStore(root), table, RandomIds())
     if found.recover_tail() < 0:
-        return 0
+        return NO_LOG
     log = LogReader(found, SystemClock())
     log.refresh()
-    return log.log_end_offset
+    return log.epochs.log_end(log.log_start_offset, log.log_end_offset)

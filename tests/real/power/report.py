@@ -77,8 +77,8 @@ def report_text(result: PowerResult, command: str) -> str:
     lost = "nothing acknowledged was lost" if not result.findings else "see the findings"
     plain = (
         f"{lost} by cuts of one or two brokers, where a member of the ISR kept its power. Cuts of all three took the "
-        f"unsynced tail of the log: {result.lost_tail:,} acknowledged records, {result.lost_though_kept:,} of them "
-        "still on the disk of another replica than the one that leads afterwards."
+        f"unsynced tail of the log: {result.lost_tail:,} acknowledged records. A record that the disk of any replica "
+        "kept is not among them: it would be a finding."
     )
     text = TEXT.format(
         command=command, every=CHECK_EVERY, topic_cuts=CUTS_A_TOPIC, order=rules.order,

@@ -76,7 +76,6 @@ class PowerResult:
     failed: int = 0
     polled: int = 0
     lost_tail: int = 0
-    lost_though_kept: int = 0
     tables_read: int = 0
     tables_recovered: int = 0
     tables_by_spark: int = 0
@@ -132,7 +131,7 @@ class Run:
         result.seconds = time.monotonic() - begun
         result.sent, result.acknowledged = counts.sent, counts.acknowledged
         result.failed, result.polled = counts.failed, counts.polled
-        result.lost_tail, result.lost_though_kept = self.judge.lost_tail, self.judge.lost_though_kept
+        result.lost_tail = self.judge.lost_tail
         result.errors, result.findings = dict(self._ledger.errors), self.judge.findings
         return result
 
@@ -207,7 +206,7 @@ class Run:
             f"cut {number}, seed {seed}: {kind} {sorted(away)}, kept {min(c.kept_share for c in cuts.values()):.2f};"
             f" cut {cut_s:.1f} s, start {start_s:.1f} s, sync {sync_s:.1f} s, check {check_s:.1f} s;"
             f" {self._ledger.counts.acknowledged} acknowledged, {acknowledged} before; lost with right"
-            f" {self.judge.lost_tail}, of these kept by a replica {self.judge.lost_though_kept}; names lost: {lost}",
+            f" {self.judge.lost_tail}; names lost: {lost}",
             flush=True,
         )
 
@@ -243,14 +242,14 @@ class Run:
         return time.monotonic() - begun
 
     def _kept_end(self, state: PartitionRecord) -> int:
-        """The log end that the best replica of the ISR has after the cut, by recovery of a copy of it."""
+        """The log end of the replica of the ISR with the longest log after the cut, by recovery of a copy of it."""
         ends = []
         for broker_id in state.isr:
             with tempfile.TemporaryDirectory(prefix="power-copy-") as folder:
                 self._cluster.disks.dump(f"broker-{broker_id}", Path(folder), f"{state.topic}-{state.partition}/")
                 ends.append(recovered_end(folder, str(state.topic_partition)))
                 self.result.tables_recovered += 1
-        return max(ends)
+        return max(ends).offset
 
     def _first_offset_after(self, state: PartitionRecord) -> int:
         """The offset at which the first leader epoch after `state` begins."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,6 +48,21 @@ def test_a_local_store_works_on_such_a_disk_and_keeps_what_it_synced(disks: Disk
             disks.cut("a", 99)
             disks.restore("a")
             assert store.get("object") == b"whole" * 5_000, "syncfs reaches the disk"
+
+
+@pytest.mark.slow
+def test_a_file_that_is_open_over_a_cut_does_not_keep_the_old_file_system(disks: Disks, tmp_path: Path) -> None:
+    place = disks.mount("a", tmp_path / "disk")
+    held = []
+    for seed in range(10):
+        (place / "x").write_bytes(b"one")
+        held.append(os.open(place / "x", os.O_RDONLY))
+        disks.cut("a", seed)
+        disks.restore("a")
+        (place / "y").write_bytes(b"two")
+        assert (place / "y").read_bytes() == b"two"
+    for descriptor in held:
+        os.close(descriptor)
 
 
 @pytest.mark.long
@@ -102,6 +118,7 @@ def test_a_cut_of_the_whole_isr_may_take_the_tail_that_was_acknowledged_before_a
     left = [Row(0, 0, "a"), Row(1, 3, "x")]
     loss = Loss(1, until_s=5.0, kept_end=1)
     assert judged(left, left, acks=(ack(0, "a"), ack(1, "b")), loss=loss) == []
+    assert judged(left, left, acks=(ack(1, "b"),), loss=loss._replace(kept_end=2)) == ["kept-and-lost"]
     assert judged(left, acks=(ack(1, "b", at_s=6.0),), loss=loss) == ["lost-write"]
     assert judged(rows("z"), acks=(ack(0, "a"),), loss=loss) == ["lost-write"]
 

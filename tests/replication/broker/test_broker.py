@@ -10,7 +10,7 @@ from stratalog.replication.broker.broker import RETRY_MS, WATCHED_POLL_MS, Broke
 from stratalog.replication.broker.hosted_replicas import BrokerIdentity, BrokerSetup
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.metadata.log import MetadataLog, open_metadata
-from stratalog.replication.metadata.records import RegisterBrokerRecord
+from stratalog.replication.metadata.records import FenceBrokerRecord, RegisterBrokerRecord
 from stratalog.replication.progress.progress import (
     ReplicaProgress,
     follower_progress_path,
@@ -105,6 +105,28 @@ def test_acks_all_is_answered_once_the_followers_have_it() -> None:
     running.settle()
     assert [answer.base_offset for answer in running.answers] == [0]
     assert running.published(stores.objects("broker-1")).high_watermark == 1
+
+
+def test_a_fenced_broker_registers_again_when_its_root_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    running, stores = in_memory()
+    before = running.broker.broker_epoch
+    commit(running.metadata, FenceBrokerRecord(1, before))
+
+    def out_of_reach(path: str, _data: bytes) -> None:
+        raise StoreUnavailableError(f"{path} is out of reach")
+
+    with monkeypatch.context() as dead:
+        dead.setattr(stores.objects("broker-1"), "put", out_of_reach)
+        for _ in range(5):
+            tick(stores)
+            running.broker.step()
+        running.metadata.refresh()
+        assert not running.metadata.image.is_live(1)
+    tick(stores)
+    running.broker.step()
+    running.metadata.refresh()
+    assert running.metadata.image.is_current(1, running.broker.broker_epoch)
+    assert running.broker.broker_epoch > before
 
 
 def test_acks_all_is_not_answered_before_its_high_watermark_was_published(monkeypatch: pytest.MonkeyPatch) -> None:

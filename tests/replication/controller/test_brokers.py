@@ -7,6 +7,7 @@ import pytest
 from stratalog.replication.controller.brokers import (
     FoundRoot,
     fence_brokers,
+    give_up_broker,
     online_partitions,
     register_broker,
     shut_down_broker,
@@ -53,6 +54,36 @@ def test_failover(
     assert set(image.live_brokers()) == {1, 2, 3} - dead
     assert brief(state(image)) == expected
     assert state(image).unclean == (unclean and expected[1] == (2,))
+
+
+@pytest.mark.parametrize(
+    ("leader", "isr", "others_fenced", "epoch", "expected"),
+    [
+        pytest.param(1, (1, 2, 3), (), 11, (2, (2, 3), 6), id="a member of the ISR leads"),
+        pytest.param(2, (1, 2, 3), (), 11, (2, (2, 3), 6), id="it leaves the ISR as a follower"),
+        pytest.param(1, (1,), (), 11, (-1, (1,), 6), id="the last member of the ISR stays in it"),
+        pytest.param(1, (1, 2), (2,), 11, (-1, (1, 2), 6), id="another broker is live, but none in the ISR"),
+        pytest.param(1, (1, 2, 3), (2, 3), 11, None, id="the only live broker stays"),
+        pytest.param(1, (1, 2, 3), (), 10, None, id="of an earlier registration"),
+    ],
+)
+def test_a_broker_whose_own_root_is_dead_gives_up_what_it_leads(
+    leader: int,
+    isr: tuple[int, ...],
+    others_fenced: tuple[int, ...],
+    epoch: int,
+    expected: tuple[int, tuple[int, ...], int] | None,
+) -> None:
+    image = image_of([1, 2, 3], partition((1, 2, 3), leader, isr), fenced=dict.fromkeys(others_fenced, False))
+    decision = give_up_broker(image, 1, epoch)
+    if expected is None:
+        assert (decision.records, decision.response) == ((), ())
+        return
+    assert commit(image, decision) == (1,)
+    assert not image.is_live(1)
+    assert not image.brokers[1].clean_shutdown, "its root may lack what it acknowledged"
+    assert brief(state(image)) == expected
+    assert give_up_broker(image, 1, epoch).records == (), "decided again, it changes nothing"
 
 
 def test_a_partitions_state_is_written_as_kafka_wrote_it_in_zookeeper() -> None:

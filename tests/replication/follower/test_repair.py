@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from stratalog.replication.config import BrokerConfig
 from stratalog.replication.controller.brokers import leave_isr
 from stratalog.replication.follower.fetch_session import FollowerSession
 from stratalog.replication.follower.partitions import FetchJob, FollowedPartitions
-from stratalog.replication.follower.repair import ReplicaFinding, finding, may_repair, sound_end
+from stratalog.replication.follower.repair import ReplicaFinding, finding, is_lost, may_repair, sound_end
 from stratalog.replication.metadata.log import open_metadata
 from stratalog.replication.metadata.records import PartitionRecord, RegisterBrokerRecord
 from stratalog.replication.requests.hand_over import damage_report_path, decode_damage_report, encode_damage_report
@@ -21,10 +22,12 @@ from stratalog.storage.errors import (
     DamagedFileError,
     ForeignCommitError,
     KafkaStorageError,
+    LogLostError,
     ObjectNotFoundError,
     StaleBrokerEpochError,
     StoreUnavailableError,
     StratalogError,
+    UnknownTopicOrPartitionError,
     UnsupportedTableFeatureError,
 )
 from stratalog.storage.files.cache import FileCache
@@ -56,6 +59,9 @@ OWN, LEADER = "file:///b-2/t-0", "file:///b-1/t-0"
         (ForeignCommitError(f"{OWN}: version 3 (DELETE)"), ReplicaFinding.ALIEN),
         (UnsupportedTableFeatureError(f"{OWN}: reader 3"), ReplicaFinding.ALIEN),
         (KafkaStorageError(f"{OWN}: the table was replaced"), ReplicaFinding.OTHER),
+        (UnknownTopicOrPartitionError(f"{OWN}: there is no table"), ReplicaFinding.ABSENT),
+        (UnknownTopicOrPartitionError(f"{LEADER}: there is no table"), ReplicaFinding.ABSENT),
+        (LogLostError(f"{OWN}: there is no log here"), ReplicaFinding.LOST),
         (StoreUnavailableError(f"{OWN}: away"), ReplicaFinding.OTHER),
         (CorruptMessageError("torn"), ReplicaFinding.OTHER),
     ],
@@ -82,6 +88,30 @@ def test_it_repairs_outside_the_isr_under_a_later_epoch(
 ) -> None:
     state = partition((1, 2, 3), 1, isr, leader_epoch=leader_epoch)
     assert may_repair(Damage("torn", "x", noted_epoch), state, 2) is expected
+
+
+@pytest.mark.parametrize(
+    ("isr", "elr", "leader_epoch", "leader_end", "is_relied_on", "expected"),
+    [
+        pytest.param((1, 2), (), 0, 7, False, False, id="a topic's first replica"),
+        pytest.param((1, 2), (), 0, 7, True, True, id="its table was there in the first epoch"),
+        pytest.param((1, 2), (), 5, 7, False, True, id="a member of the ISR, later"),
+        pytest.param((1, 2), (), 5, 0, False, False, id="the leader has nothing that could be lost"),
+        pytest.param((1, 3), (2,), 5, 7, False, True, id="an eligible leader"),
+        pytest.param((1, 3), (), 5, 7, False, False, id="newly assigned, or it has left the ISR"),
+        pytest.param((1, 3), (), 5, 7, True, True, id="it may join by what it published in this epoch"),
+    ],
+)
+def test_an_absent_table_is_lost(
+    isr: tuple[int, ...],
+    elr: tuple[int, ...],
+    leader_epoch: int,
+    leader_end: int,
+    is_relied_on: bool,
+    expected: bool,
+) -> None:
+    state = partition((1, 2, 3), 1, isr, leader_epoch=leader_epoch, elr=elr)
+    assert is_lost(state, 2, leader_end, is_relied_on=is_relied_on) is expected
 
 
 def test_what_lies_below_a_damaged_file_stays() -> None:
@@ -274,6 +304,33 @@ def test_recorded_damage_is_repaired_by_the_next_session_that_follows(tmp_path: 
     assert kept in paths, "what lies below the damage stays"
     assert gone not in paths, "the damaged file's name is not used again"
     assert pair.state.leader_epoch == 1
+
+
+@pytest.mark.parametrize("next_process", [False, True])
+def test_a_directory_that_is_removed_is_copied_anew_outside_the_isr(tmp_path: Path, next_process: bool) -> None:
+    pair = Pair(tmp_path)
+    session = pair.session("1")
+    pair.turn(session, ms=1_000)
+    write(pair.leader, "a", "b")
+    pair.turn(session, ms=2_000)
+    assert contents(pair.log(2)) == contents(pair.leader)
+    assert pair.state.isr == (1, 2)
+    if next_process:
+        session.end()
+        session = pair.session("2")
+    shutil.rmtree(pair.path(2))
+    write(pair.leader, "c")
+    pair.turn(session, ms=6_000)
+    assert (pair.state.isr, pair.state.leader_epoch) == ((1,), 1)
+    assert contents(pair.log(2)) == contents(pair.leader)
+
+
+def test_the_first_table_of_a_replica_is_made_without_a_new_epoch(tmp_path: Path) -> None:
+    pair = Pair(tmp_path)
+    write(pair.leader, "a", "b")
+    pair.turn(pair.session("1"), ms=2_000)
+    assert (pair.state.isr, pair.state.leader_epoch) == ((1, 2), 0)
+    assert contents(pair.log(2)) == contents(pair.leader)
 
 
 def test_a_follower_of_a_damaged_leader_keeps_what_it_has_and_reports_the_damage(tmp_path: Path) -> None:

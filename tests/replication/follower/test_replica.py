@@ -318,3 +318,11 @@ def test_a_leaders_table_that_was_made_anew_up_to_the_same_version_is_not_taken_
     assert not follower.catch_up(ANY_BYTES)
     assert (follower.has_started, follower.failure, follower.progress()) == (False, None, None)
     assert not follower.stands()
+
+
+def test_a_pointer_that_a_straggler_put_into_a_removed_directory_is_no_table() -> None:
+    pair = Pair()
+    pair.wrote(1, "0: a b")
+    pair.disk(2).commit_log("t-0").put_pointer(7)
+    pair.caught_up(0)
+    assert values(pair.log(2)) == "a b"

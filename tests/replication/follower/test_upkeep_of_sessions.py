@@ -71,6 +71,9 @@ class SlowUpkeep:
 def slow() -> SlowUpkeep:
     """A session has begun a merge of eight files, which is not done yet."""
     slow = SlowUpkeep()
+    own = slow.following.log(2)
+    own.exists_or_create("id")
+    own.start_epoch(0, as_leader=False)
     slow.write(*"abcdefgh")
     return slow
 

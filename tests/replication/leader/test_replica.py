@@ -46,7 +46,15 @@ class Led:
         self.purgatory = ProducePurgatory()
         self.answers: dict[str, ProduceResponse] = {}
         state = led_by(1, epoch=epoch, replicas=(1, 2))
+        self._follow_before()
         self.replica = LeaderReplica(state, "id", self.log(), LeaderPorts(1, self.stores.clock, self.purgatory))
+
+    def _follow_before(self) -> None:
+        """The replica has its table from an earlier epoch: without one it would not lead."""
+        log = self.log()
+        log.exists_or_create("id")
+        if log.leader_epoch < 0:
+            log.start_epoch(0, as_leader=False)
 
     @property
     def disk(self) -> FailingDisk:
@@ -177,6 +185,7 @@ def test_a_slow_store_is_asked_again() -> None:
 
 def test_a_stray_of_a_deleted_topic_is_left_to_the_broker() -> None:
     led = Led()
+    led.log().table.drop()
     led.log().exists_or_create("older topic")
     with pytest.raises(InconsistentTopicIdError):
         led.replica.start(0)

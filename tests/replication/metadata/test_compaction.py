@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from stratalog.replication.controller.tombstones import end_records
+from stratalog.replication.controller.topic_deletion import deleted_partitions
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.log import METADATA_CONFIG, MetadataLog
 from stratalog.replication.metadata.records import (
@@ -19,15 +21,23 @@ from stratalog.replication.metadata.records import (
     ProducerIdsRecord,
     RegisterBrokerRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicDeletionRecord,
     TopicRecord,
+    UserScramCredentialRecord,
 )
+from stratalog.storage.records import TopicPartition
 from stratalog.storage.topic_config import LogConfig
 from tests.replication.memory_stores import MemoryStores, commit
 from tests.storage.keyed import clean
 
 SMALL_SEGMENTS = LogConfig.from_properties(
-    {**METADATA_CONFIG.overrides, "segment.files.max": "4", "min.cleanable.dirty.ratio": "0.1"}
+    {
+        **METADATA_CONFIG.overrides,
+        "segment.files.max": "4",
+        "min.cleanable.dirty.ratio": "0.1",
+        "delete.retention.ms": "8",
+    }
 )
 
 
@@ -38,6 +48,18 @@ def partition(topic: str, number: int, epoch: int) -> PartitionRecord:
 def deletion_goes_on(image: ClusterImage, broker_id: int) -> tuple[MetadataRecord, ...]:
     waiting = [deletion for deletion in image.deletions.values() if broker_id in deletion.brokers]
     return tuple(replace(d, brokers=tuple(b for b in d.brokers if b != broker_id)) for d in waiting[:1])
+
+
+def access(rng: random.Random, at: int) -> MetadataRecord:
+    """A credential or a quota of a user whose name has a separator of keys in it, made or removed."""
+    user, mechanism = f"team/{rng.randint(1, 2)}", rng.choice(["SCRAM-SHA-256", "SCRAM-SHA-512"])
+    return rng.choice(
+        [
+            UserScramCredentialRecord(user, mechanism, "c2FsdA==", "a2V5", "a2V5", 4096 + at),
+            RemoveUserScramCredentialRecord(user, mechanism),
+            ConfigRecord(f'<quota>{{"user":"{user}"}}', "producer_byte_rate", rng.choice([None, str(at)])),
+        ]
+    )
 
 
 def random_event(rng: random.Random, metadata: MetadataLog, at: int) -> tuple[MetadataRecord, ...]:
@@ -60,26 +82,85 @@ def random_event(rng: random.Random, metadata: MetadataLog, at: int) -> tuple[Me
         (ControllerRecord(broker_id, at), ProducerIdsRecord(broker_id, at * 1_000)),
         (RegisterBrokerRecord(broker_id, at, f"run-{at}", f"broker-{broker_id}"),),
         (FenceBrokerRecord(broker_id, broker.broker_epoch, rng.random() < 0.5),) if broker else (),
+        (access(rng, at),),
     ]
     return rng.choice([event for event in events if event])
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(20))
 def test_a_compacted_metadata_log_folds_to_the_same_image(seed: int) -> None:
+    """Whoever folds it, at whatever pace, also after tombstones have done their work and are gone."""
     rng, stores = random.Random(seed), MemoryStores()
-    writer, follower = stores.metadata(), stores.metadata()
+    writer, never_compacted = stores.metadata(), ClusterImage()
+    followers = [stores.metadata() for _ in range(3)]
     writer.log.config = SMALL_SEGMENTS
     cleaned = 0
-    for at in range(1, 200):
+    for at in range(1, 300):
         commit(writer, *random_event(rng, writer, at))
         if rng.random() < 0.1:
-            follower.refresh()
+            writer.propose(end_records)
+        for record in writer.refresh():
+            never_compacted.replay(record)
+        for number, follower in enumerate(followers, 1):
+            if rng.random() < 0.2 / number**2:
+                follower.refresh()
+                assert follower.image == writer.image
         if rng.random() < 0.1:
             cleaned += clean(writer.log, now_ms=at)
             assert stores.metadata().log.log_end_offset == writer.log.log_end_offset
-    newcomer = stores.metadata()
-    records = newcomer.refresh()
-    follower.refresh()
-    assert newcomer.image == follower.image == writer.image
+            newcomer = stores.metadata()
+            newcomer.refresh()
+            assert newcomer.image == writer.image == never_compacted
     assert cleaned > 0
-    assert len(records) < newcomer.log.log_end_offset / 2
+
+
+def test_what_is_over_leaves_nothing_in_the_log() -> None:
+    stores = MemoryStores()
+    writer = stores.metadata()
+    writer.log.config = SMALL_SEGMENTS
+    for number in range(100):
+        topic = f"topic-{number}"
+        commit(writer, TopicRecord(topic, topic), ConfigRecord(topic, "retention.ms", "5"), partition(topic, 0, 1))
+        commit(writer, RemoveTopicRecord(topic, topic), TopicDeletionRecord(topic, topic, 1, (1,)))
+        commit(writer, TopicDeletionRecord(topic, topic, 1, ()))
+        writer.propose(end_records)
+        clean(writer.log, now_ms=number)
+    for now_ms in (1_000, 2_000):
+        commit(writer, *(ControllerRecord(1, now_ms + n) for n in range(5)))
+        for n in range(4):
+            commit(writer, ControllerRecord(1, now_ms + 10 + n))
+        clean(writer.log, now_ms=now_ms)
+    newcomer = stores.metadata()
+    assert len(newcomer.refresh()) < 40
+    assert newcomer.image == writer.image
+    assert (newcomer.image.topic_ids, newcomer.image.ended) == ({}, set())
+
+
+def test_the_removal_of_a_topic_stays_until_its_replicas_are_deleted() -> None:
+    writer = MemoryStores().metadata()
+    commit(writer, TopicRecord("t", "id"), partition("t", 0, 1))
+    commit(writer, RemoveTopicRecord("t", "id"), TopicDeletionRecord("t", "id", 1, (1,)))
+    assert [record.key for record in end_records(writer.image).records] == ["partition/t/0"]
+    writer.propose(end_records)
+    assert end_records(writer.image).records == ()
+    commit(writer, TopicDeletionRecord("t", "id", 1, ()))
+    assert [record.key for record in end_records(writer.image).records] == ["deletion/id", "topic/t"]
+
+
+def test_a_fold_that_compaction_has_passed_is_told_of_each_topic_that_is_gone() -> None:
+    stores = MemoryStores()
+    writer, sleeper = stores.metadata(), stores.metadata()
+    writer.log.config = SMALL_SEGMENTS
+    commit(writer, TopicRecord("t", "id"), partition("t", 0, 1), partition("t", 1, 1))
+    sleeper.refresh()
+    held = sleeper.image
+    commit(writer, RemoveTopicRecord("t", "id"), TopicDeletionRecord("t", "id", 2, ()))
+    writer.propose(end_records)
+    for number in range(20):
+        commit(writer, ControllerRecord(1, number))
+        clean(writer.log, now_ms=10_000 * number)
+    records = sleeper.refresh()
+    assert records[:2] == [RemoveTopicRecord("t", "id"), TopicDeletionRecord("t", "id", 2, ())]
+    assert deleted_partitions(records) == [TopicPartition("t", 0), TopicPartition("t", 1)]
+    assert held is sleeper.image
+    assert held == writer.image

@@ -204,6 +204,45 @@ def test_every_commit_is_durable_before_it_counts() -> None:
     assert stores.metadata().refresh()[-1] == config("1")
 
 
+@pytest.mark.parametrize("for_sure", [False, True])
+def test_what_is_acted_on_survives_a_power_cut(for_sure: bool) -> None:
+    """A commit is seen before its writer has synced it, and the writer dies there with the disk's power."""
+    writer, _, stores = two_folds()
+    actor = open_metadata(stores, METADATA_ROOT, stores.clock, stores.ids, acts=True)
+    actor.refresh()
+    seen: list[ConfigRecord] = []
+
+    def fault(operation: str, _table: str, _detail: str) -> bool:
+        if operation == "create:done" and not seen:
+            stores.disk(METADATA_ROOT).fault = None
+            if for_sure:
+                actor.refresh_image()
+            seen.extend(record for record in actor.refresh() if isinstance(record, ConfigRecord))
+            stores.disk(METADATA_ROOT).lose_unsynced()
+        return False
+
+    stores.disk(METADATA_ROOT).fault = fault
+    writer.propose(set_to("1"))
+    assert seen == [config("1")]
+    assert stores.metadata().refresh()[-1] == config("1")
+
+
+def test_an_answer_without_a_commit_is_durable_too() -> None:
+    writer, other, stores = two_folds()
+    answers: list[str] = []
+
+    def fault(operation: str, _table: str, _detail: str) -> bool:
+        if operation == "create:done" and not answers:
+            stores.disk(METADATA_ROOT).fault = None
+            answers.append(other.propose(lambda image: Result((), image.topic_config("t")["retention.ms"])))
+            stores.disk(METADATA_ROOT).lose_unsynced()
+        return False
+
+    stores.disk(METADATA_ROOT).fault = fault
+    writer.propose(set_to("1"))
+    assert answers == [stores.metadata().refresh()[-1].value] == ["1"]  # type: ignore[union-attr]
+
+
 # -- controllers (promise 12) --------------------------------------------------------------------------------
 
 

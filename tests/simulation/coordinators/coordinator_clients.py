@@ -7,9 +7,11 @@ earlier coordinator: a zombie, or a broker that does not know the new leader yet
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 
 from stratalog.replication.broker.broker import Broker
 from stratalog.replication.coordinator.runtime.find_coordinator import coordinator_partition
+from stratalog.replication.metadata.log import open_metadata
 from stratalog.replication.requests.coordinators import CoordinatorType, FindCoordinatorRequest
 from stratalog.replication.requests.groups import (
     OffsetCommitResponse,
@@ -19,7 +21,7 @@ from stratalog.replication.requests.groups import (
 from stratalog.replication.requests.transactions import AddPartitionsToTxnResponse
 from stratalog.storage.errors import StratalogError
 from tests.simulation.clients import Client
-from tests.simulation.cluster import SimCluster
+from tests.simulation.cluster import METADATA_ROOT, SimCluster
 from tests.simulation.scheduler import SimEvent
 
 GROUP, TRANSACTION = CoordinatorType.GROUP, CoordinatorType.TRANSACTION
@@ -84,8 +86,10 @@ class CoordinatorClient(Client):
 
     def _again_later(self, kind: CoordinatorType, key: str, request: object) -> None:
         delay_ms = self.random.randrange(20, LATE_MS_MAX)
+        late = copy(self)
+        late.metadata = open_metadata(self.sim, METADATA_ROOT, self.sim.clock, self.sim.ids)  # a fold is one actor's
         name = f"late {self.name}"
-        self.sim.scheduler.spawn(name, f"client-{self.name}", lambda: self.deliver(kind, key, request), delay_ms)
+        self.sim.scheduler.spawn(name, f"client-{self.name}", lambda: late.deliver(kind, key, request), delay_ms)
 
     def deliver(self, kind: CoordinatorType, key: str, request: object) -> None:
         """A late request, without a client that waits for its answer."""

@@ -219,11 +219,11 @@ def test_a_merged_file_of_the_leader_does_not_bring_back_what_was_emptied(replic
     clean(follower)
     assert (aborted(follower), offsets(follower)) == ([], [0, 1, 2, 3, 4])
     limits = UpkeepLimits(merge_files_min=2, merge_spread_files=0, leader_first_ms=1 << 40)
-    upkeep = Upkeep(leader, limits, applies_cleanup_policy=False)
+    upkeep = Upkeep(leader, limits, cleans_below=lambda: 0)
     while upkeep.step(1, 5, 0) is not None:
         pass
     assert (leader.files[0].start_offset, leader.files[0].end_offset) == (0, 3)
-    upkeep = Upkeep(follower, limits, applies_cleanup_policy=False, leader=replicas.log("1"))
+    upkeep = Upkeep(follower, limits, cleans_below=lambda: 0, leader=replicas.log("1"))
     for now_ms in range(1, 4):
         upkeep.step(now_ms, 5, 0)
     assert committed(follower).startswith("0:a=1 3:x=1")

@@ -170,13 +170,6 @@ def test_the_start_of_a_newer_epoch_is_left_alone(replicas):
     assert (values(log), log.leader_epoch) == ("a b", 1)
 
 
-def test_a_log_without_a_cleanup_policy_keeps_everything(replicas):
-    log = replicas.leader(config=config(retention_bytes=0))
-    write(log, "a", "b")
-    assert steps(begun(log, applies_cleanup_policy=False), DAY_MS, 2) == []
-    assert values(log) == "a b"
-
-
 def test_records_below_the_log_start_go_by_whole_segments(replicas):
     log = replicas.leader(config=config(cleanup_policy="compact", segment_files_max=2))
     write(log, *"abcdefg")

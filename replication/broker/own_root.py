@@ -1,0 +1,89 @@
+"""Whether a broker's own root answers writes, as its loop and the controller thread of its process see it.
+
+I/O: where the loop's writes are late, a thread of its own writes a small object below the root: the loop may be stuck
+in any call to a root that answers nothing, or busy.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from stratalog.replication.config import BrokerConfig
+from stratalog.replication.stores import Ports
+from stratalog.storage.errors import StoreError, StoreFullError
+from stratalog.storage.objects.port import ObjectStore
+
+ROOT_PROBE = ".root-probe"
+"""Path of the object that is written while the loop writes nothing."""
+
+
+class OwnRoot:
+    """The root is dead once a write has waited for `dead_ms` without any answer since: a third of a session, so that
+    the broker is fenced, and others lead, before its session would expire. A stall that is shorter changes nothing.
+    A full disk answers: a replica that cannot be written to is offline by itself.
+
+    `asks` and `answered` are called around the loop's writes, `look` regularly from one other thread. Their fields are
+    single values, so that no thread waits for another one.
+    """
+
+    def __init__(self, broker_id: int, store: ObjectStore, ports: Ports, config: BrokerConfig) -> None:
+        self._name = f"root-probe-{broker_id}"
+        self._store = store
+        self._clock = ports.clock
+        self._threads = ports.threads
+        self._late_ms = config.broker_heartbeat_interval_ms * 5 // 4
+        self._dead_ms = max(config.broker_session_timeout_ms // 3, 1)
+        self._answered_ms = ports.clock.monotonic_ms()
+        self._unanswered_ms: int | None = None
+        """When the first write began that none has answered since."""
+        self._looked_ms: int | None = None
+        self._is_probing = False
+
+    def asks(self) -> None:
+        """A write begins."""
+        if self._unanswered_ms is None:
+            self._unanswered_ms = self._clock.monotonic_ms()
+
+    def answered(self) -> None:
+        """A write was answered."""
+        self._answered_ms = self._clock.monotonic_ms()
+        self._unanswered_ms = None
+
+    def is_dead(self) -> bool:
+        """Whether no write was answered for too long, though some were tried."""
+        unanswered_ms = self._unanswered_ms
+        return unanswered_ms is not None and self._clock.monotonic_ms() - unanswered_ms >= self._dead_ms
+
+    def look(self) -> bool:
+        """`is_dead`, after a write of a thread's own has begun where the loop's are late. A caller that slept, perhaps
+        with the whole process, begins to measure anew."""
+        now_ms = self._clock.monotonic_ms()
+        has_slept = self._looked_ms is not None and now_ms - self._looked_ms > self._dead_ms
+        self._looked_ms = now_ms
+        if has_slept and self._unanswered_ms is not None:
+            self._unanswered_ms = now_ms
+        if now_ms - self._answered_ms > self._late_ms:
+            self.asks()
+            self._probe()
+        return self.is_dead()
+
+    def write(self) -> None:
+        """Write the object in the calling thread. Raises StoreError, but not for a full disk."""
+        self.asks()
+        with suppress(StoreFullError):
+            self._store.put(ROOT_PROBE, b"")
+        self.answered()
+
+    def _probe(self) -> None:
+        if self._threads is None or self._is_probing:
+            return
+        self._is_probing = True
+        self._threads.start(self._name, self._try_to_write)
+
+    def _try_to_write(self) -> None:
+        try:
+            self.write()
+        except StoreError:
+            pass  # asked again at the next look
+        finally:
+            self._is_probing = False

@@ -369,6 +369,10 @@ class UnstableOffsetCommitError(StratalogError, code=88, retriable=True):
     """An open transaction has offsets of this partition (KIP-447)."""
 
 
+class ThrottlingQuotaExceededError(StratalogError, code=89, retriable=True):
+    """The client has made or deleted partitions faster than its quota (KIP-599)."""
+
+
 class ProducerFencedError(StratalogError, code=90):
     """A newer producer has taken the transactional id."""
 

@@ -91,6 +91,7 @@ class KafkaHandler:
         self._quotas = ClientQuotas(
             lambda: broker.view.image,
             lambda: broker.view.metadata.log.log_end_offset,
+            broker.view.clock,
             QuotaWindow(broker.config.quota_window_num, 1_000 * broker.config.quota_window_size_seconds),
         )
         self._fetch = FetchApis(broker)
@@ -129,13 +130,12 @@ class KafkaHandler:
             answer(unsupported_version(request.correlation_id, self.apis))
             return
         correlation_id = request.correlation_id
-        user = connection.principal.name.partition(":")[2]
-        use = self._quotas.of_request(user, request.client_id or "", request.api_key, len(frame))
+        use = self._quotas.of_request(connection.principal, request.client_id, request.api_key, len(frame))
 
         def encode(response: Entity | None) -> None:
             encoded = None if response is None else encode_response(correlation_id, response)
             if use is not None:
-                throttle_ms = use.answered(len(encoded or b""), self._now_ms())
+                throttle_ms = use.answered(len(encoded or b""))
                 if throttle_ms:
                     connection.throttle(throttle_ms)
                     if hasattr(response, "throttle_time"):
@@ -193,12 +193,9 @@ class KafkaHandler:
             call.connection.close(f"no answer could be made: {type(defect).__name__}: {defect}")
             return
         if call.use is not None:
-            call.use.worked(measured_ns() - begun_ns, self._now_ms())
+            call.use.worked(measured_ns() - begun_ns)
         if values is not None:
             call.respond(values)
-
-    def _now_ms(self) -> int:
-        return self.broker.view.clock.monotonic_ms()
 
     def _answer_of(self, api: Api, call: Call) -> Values | None:
         try:

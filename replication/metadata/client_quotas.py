@@ -54,7 +54,7 @@ def quotas_of(image: ClusterImage) -> dict[Entity, dict[str, float]]:
     for topic, values in list(image.configs.items()):
         if topic.startswith(_TOPIC) and values:
             entity = tuple(sorted(json.loads(topic.removeprefix(_TOPIC)).items()))
-            found[entity] = {key: float(value) for key, value in values.items()}
+            found[entity] = {key: float(value) for key, value in dict(values).items()}
     return found
 
 

@@ -28,6 +28,8 @@ from stratalog.storage.errors import (
 
 CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS = 19, 20, 37
 DELETION_DISABLED_FROM = 3
+STRICT_QUOTA_FROM = {CREATE_TOPICS: 6, DELETE_TOPICS: 5, CREATE_PARTITIONS: 3}
+"""The first versions whose clients know THROTTLING_QUOTA_EXCEEDED."""
 
 
 class TopicApis(ApiFamily):
@@ -50,11 +52,17 @@ class TopicApis(ApiFamily):
             self._broker.check(call, Operation.CREATE, ResourceType.TOPIC, name)
         configs = {each.name: each.value for each in topic.configs if each.value is not None}
         new = NewTopic(name, topic.num_partitions, topic.replication_factor, configs, _assignment(topic))
+        call.mutates(self._partition_count(new), strict_from=STRICT_QUOTA_FROM[CREATE_TOPICS])
         topic_ids = self._broker.admin.create_topics([new], wait=False, validate_only=call.request.validate_only)
-        call.mutates(max(1, len(new.replica_assignment or ()), topic.num_partitions))
         if call.request.validate_only:
             return {"name": name, **failed(None)}
         return {"name": name, **failed(None), "topic_id": topic_ids[name], **self._created(call, name)}
+
+    def _partition_count(self, new: NewTopic) -> int:
+        if new.replica_assignment is not None:
+            return len(new.replica_assignment)
+        is_given = new.partitions > 0
+        return new.partitions if is_given else int(self._broker.image().cluster_config("num.partitions", "1"))
 
     def _created(self, call: Call, name: str) -> Values:
         """A new topic's partitions and configs (KIP-525), unless the caller may not describe configs."""
@@ -107,7 +115,8 @@ class TopicApis(ApiFamily):
         found = self._broker.image(0).topic_ids.get(wanted)
         if is_by_id and found != topic_id:
             raise UnknownTopicIdError("This server does not host this topic ID.")
-        call.mutates(len(self._broker.image().partitions_of(wanted)))
+        count = len(self._broker.image().partitions_of(wanted))
+        call.mutates(count, strict_from=STRICT_QUOTA_FROM[DELETE_TOPICS])
         self._broker.admin.delete_topics([wanted])
         deleted.add(wanted)
         return {"name": wanted, "topic_id": found, **failed(None)}
@@ -121,9 +130,9 @@ class TopicApis(ApiFamily):
         self._broker.check(call, Operation.ALTER, ResourceType.TOPIC, topic.name)
         assignments = None if topic.assignments is None else [each.broker_ids for each in topic.assignments]
         only = call.request.validate_only
-        before = len(self._broker.image().partitions_of(topic.name))
+        added = topic.count - len(self._broker.image().partitions_of(topic.name))
+        call.mutates(max(0, added), strict_from=STRICT_QUOTA_FROM[CREATE_PARTITIONS])
         self._broker.admin.create_partitions(topic.name, topic.count, assignments, wait=False, validate_only=only)
-        call.mutates(topic.count - before)
         return {"name": topic.name, **failed(None)}
 
 

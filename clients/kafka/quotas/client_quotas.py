@@ -10,16 +10,20 @@ import threading
 from collections.abc import Callable
 
 from stratalog.clients.kafka.quotas.rates import QuotaTokens, QuotaWindow, WindowedRate
+from stratalog.replication.metadata.acls import Principal
 from stratalog.replication.metadata.client_quotas import (
     CONSUMER_BYTE_RATE,
     MUTATION_RATE,
     PRODUCER_BYTE_RATE,
     REQUEST_PERCENTAGE,
+    QuotaInForce,
     Quotas,
     quota_in_force,
     quotas_of,
 )
 from stratalog.replication.metadata.image import ClusterImage
+from stratalog.storage.clock import Clock
+from stratalog.storage.errors import StratalogError, ThrottlingQuotaExceededError
 
 PRODUCE, FETCH = 0, 1
 PERCENT_PER_NS = 100 / 1_000_000_000
@@ -33,10 +37,13 @@ PRUNED_FROM = 1_000
 class ClientQuotas:
     """The quotas of one broker's clients. Any thread may use it."""
 
-    def __init__(self, image: Callable[[], ClusterImage], version: Callable[[], int], window: QuotaWindow) -> None:
+    def __init__(
+        self, image: Callable[[], ClusterImage], version: Callable[[], int], clock: Clock, window: QuotaWindow
+    ) -> None:
         """`version` grows with each change of the image."""
         self._image = image
         self._version = version
+        self._clock = clock
         self._window = window
         self._known_version = -1
         self._quotas: Quotas = {}
@@ -46,34 +53,58 @@ class ClientQuotas:
 
     @property
     def is_empty(self) -> bool:
-        """No client has a quota."""
-        version = self._version()
+        """No client has a quota, as far as the metadata is within reach."""
+        try:
+            version = self._version()
+        except StratalogError:
+            return not self._quotas
         if version != self._known_version:
             self._quotas, self._known_version = quotas_of(self._image()), version
         return not self._quotas
 
-    def of_request(self, user: str, client_id: str, api_key: int, size_bytes: int) -> ClientUse | None:
+    def of_request(self, principal: Principal, client_id: str | None, api_key: int, size_bytes: int) -> ClientUse | None:
         """What a request uses; None while no client has a quota."""
-        return None if self.is_empty else ClientUse(self, user, client_id, api_key, size_bytes)
+        if self.is_empty:
+            return None
+        return ClientUse(self, (principal.name.partition(":")[2], client_id or ""), api_key, size_bytes)
 
-    def throttle_ms(self, key: str, user: str, client_id: str, amount: float, now_ms: int) -> int:
-        """Record what was used; for how long the client is to be silent."""
-        quota = quota_in_force(self._quotas, key, user, client_id)
+    def used(self, key: str, client: tuple[str, str], amount: float) -> int:
+        """Record what a client (user, client id) used; for how many ms it is to be silent."""
+        quota = quota_in_force(self._quotas, key, *client)
         if quota is None:
             return 0
-        shared = (quota.user, quota.client_id)
+        now_ms = self._clock.monotonic_ms()
         with self._lock:
-            if key == MUTATION_RATE:
-                tokens = self._tokens.setdefault(shared, QuotaTokens(self._window))
-                return tokens.throttle_ms(quota.bound, amount, now_ms)
-            rate = self._rates.get((key, *shared))
-            if rate is None:
-                self._prune(now_ms)
-                rate = self._rates[key, *shared] = WindowedRate(self._window)
+            rate = self._rate(key, quota, now_ms)
             rate.record(amount, now_ms)
             throttle_ms = rate.throttle_ms(quota.bound, now_ms)
-        # Time of threads is bounded by one sample, since a request that took long cannot be repeated in between.
+        # Time of threads is bounded by one sample, as in Kafka: the requests of a client do not all take long.
         return min(throttle_ms, self._window.sample_ms) if key == REQUEST_PERCENTAGE else throttle_ms
+
+    def mutate(self, client: tuple[str, str], partition_count: int, *, is_strict: bool) -> int:
+        """Take tokens for partitions that are made or deleted; for how many ms the client is to be silent.
+
+        Strictly, nothing is taken while tokens are owed, and what is taken is not waited for yet: Kafka's
+        `StrictControllerMutationQuota` and `PermissiveControllerMutationQuota`.
+        """
+        quota = quota_in_force(self._quotas, MUTATION_RATE, *client)
+        if quota is None:
+            return 0
+        now_ms = self._clock.monotonic_ms()
+        with self._lock:
+            tokens = self._tokens.setdefault((quota.user, quota.client_id), QuotaTokens(self._window))
+            owed_ms = tokens.owed_ms(quota.bound, now_ms)
+            if is_strict and owed_ms:
+                return owed_ms
+            tokens.take(partition_count, quota.bound, now_ms)
+            return 0 if is_strict else tokens.owed_ms(quota.bound, now_ms)
+
+    def _rate(self, key: str, quota: QuotaInForce, now_ms: int) -> WindowedRate:
+        shared = (key, quota.user, quota.client_id)
+        if shared not in self._rates:
+            self._prune(now_ms)
+            self._rates[shared] = WindowedRate(self._window)
+        return self._rates[shared]
 
     def _prune(self, now_ms: int) -> None:
         if len(self._rates) >= PRUNED_FROM:
@@ -85,42 +116,42 @@ class ClientQuotas:
 
 
 class ClientUse:
-    """What one request uses of its client's quotas.
+    """What one request uses of its client's quotas."""
 
-    worked_ns   time of threads that worked on it
-    mutations   partitions that it made or deleted
-    """
+    __slots__ = ("_api_key", "_client", "_is_answered", "_owed_ms", "_quotas", "_size_bytes", "_worked_ns")
 
-    __slots__ = ("_api_key", "_client_id", "_quotas", "_size_bytes", "_user", "is_answered", "mutations", "worked_ns")
-
-    def __init__(self, quotas: ClientQuotas, user: str, client_id: str, api_key: int, size_bytes: int) -> None:
+    def __init__(self, quotas: ClientQuotas, client: tuple[str, str], api_key: int, size_bytes: int) -> None:
         self._quotas = quotas
-        self._user = user
-        self._client_id = client_id
+        self._client = client
         self._api_key = api_key
         self._size_bytes = size_bytes
-        self.worked_ns = 0
-        self.mutations = 0
-        self.is_answered = False
+        self._worked_ns = 0
+        self._owed_ms = 0
+        self._is_answered = False
 
-    def answered(self, answer_bytes: int, now_ms: int) -> int:
+    def answered(self, answer_bytes: int) -> int:
         """The answer has so many bytes: for how long its connection is throttled, in ms."""
-        self.is_answered = True
-        throttle_ms = [self._used(REQUEST_PERCENTAGE, self.worked_ns * PERCENT_PER_NS, now_ms)]
+        self._is_answered = True
+        throttle_ms = [self._owed_ms, self._used(REQUEST_PERCENTAGE, self._worked_ns * PERCENT_PER_NS)]
         if self._api_key == PRODUCE:
-            throttle_ms.append(self._used(PRODUCER_BYTE_RATE, self._size_bytes, now_ms))
+            throttle_ms.append(self._used(PRODUCER_BYTE_RATE, self._size_bytes))
         elif self._api_key == FETCH:
-            throttle_ms.append(self._used(CONSUMER_BYTE_RATE, answer_bytes, now_ms))
-        if self.mutations:
-            throttle_ms.append(self._used(MUTATION_RATE, self.mutations, now_ms))
+            throttle_ms.append(self._used(CONSUMER_BYTE_RATE, answer_bytes))
         return max(throttle_ms)
 
-    def worked(self, duration_ns: int, now_ms: int) -> None:
+    def worked(self, duration_ns: int) -> None:
         """A thread has worked on it for so long; after the answer, that counts for the requests to come."""
-        if self.is_answered:
-            self._used(REQUEST_PERCENTAGE, duration_ns * PERCENT_PER_NS, now_ms)
+        if self._is_answered:
+            self._used(REQUEST_PERCENTAGE, duration_ns * PERCENT_PER_NS)
         else:
-            self.worked_ns += duration_ns
+            self._worked_ns += duration_ns
 
-    def _used(self, key: str, amount: float, now_ms: int) -> int:
-        return self._quotas.throttle_ms(key, self._user, self._client_id, amount, now_ms)
+    def mutates(self, partition_count: int, *, is_strict: bool) -> None:
+        """It is about to make or delete partitions. ThrottlingQuotaExceededError while others are owed, if strict."""
+        owed_ms = self._quotas.mutate(self._client, partition_count, is_strict=is_strict)
+        self._owed_ms = max(self._owed_ms, owed_ms)
+        if is_strict and owed_ms:
+            raise ThrottlingQuotaExceededError("The throttling quota has been exceeded.")
+
+    def _used(self, key: str, amount: float) -> int:
+        return self._quotas.used(key, self._client, amount)

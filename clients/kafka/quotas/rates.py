@@ -78,17 +78,25 @@ class QuotaTokens:
     """A bucket that holds what the whole window allows and is filled at the rate of the quota (KIP-599).
 
     >>> tokens = QuotaTokens(QuotaWindow())
-    >>> tokens.throttle_ms(2.0, amount=32, now_ms=100_000)
-    5000
+    >>> tokens.take(32, bound=2.0, now_ms=100_000)
+    >>> tokens.owed_ms(bound=2.0, now_ms=100_000), tokens.owed_ms(bound=2.0, now_ms=104_000)
+    (5000, 1000)
     """
 
     window: QuotaWindow
     tokens: float = 0.0
     updated_ms: int = 0
 
-    def throttle_ms(self, bound: float, amount: float, now_ms: int) -> int:
-        """Take so many tokens; for how long to wait until what was borrowed is there."""
-        burst = self.window.length_ms / 1_000 * bound
-        gained = bound * (now_ms - self.updated_ms) / 1_000
-        self.tokens, self.updated_ms = min(burst, self.tokens + gained) - amount, now_ms
+    def owed_ms(self, bound: float, now_ms: int) -> int:
+        """For how long to wait until what was borrowed is there; 0: nothing is owed."""
+        self._fill(bound, now_ms)
         return 0 if self.tokens >= 0 else round(-self.tokens / bound * 1_000)
+
+    def take(self, amount: float, bound: float, now_ms: int) -> None:
+        """Take so many tokens, also more than there are."""
+        self._fill(bound, now_ms)
+        self.tokens -= amount
+
+    def _fill(self, bound: float, now_ms: int) -> None:
+        burst, gained = self.window.length_ms / 1_000 * bound, bound * (now_ms - self.updated_ms) / 1_000
+        self.tokens, self.updated_ms = min(burst, self.tokens + gained), now_ms

@@ -71,10 +71,12 @@ class Connection:
 class Use(Protocol):
     """What a call uses of its client's quotas."""
 
-    mutations: int
-
-    def worked(self, duration_ns: int, now_ms: int) -> None:
+    def worked(self, duration_ns: int) -> None:
         """A thread has worked on it for so long."""
+        ...
+
+    def mutates(self, partition_count: int, *, is_strict: bool) -> None:
+        """It is about to make or delete partitions. ThrottlingQuotaExceededError, if it is strict."""
         ...
 
 
@@ -104,10 +106,14 @@ class Call:
         """A field of the request; `default` for a version without it."""
         return getattr(self.request, name, default)
 
-    def mutates(self, partition_count: int) -> None:
-        """The call makes or deletes so many partitions, which a quota may limit (KIP-599)."""
+    def mutates(self, partition_count: int, *, strict_from: int) -> None:
+        """The call is about to make or delete so many partitions, which a quota may limit (KIP-599).
+
+        ThrottlingQuotaExceededError from version `strict_from` on, while earlier ones are owed; before that version the
+        client's connection is only throttled.
+        """
         if self.use is not None:
-            self.use.mutations += partition_count
+            self.use.mutates(partition_count, is_strict=self.version >= strict_from)
 
     def respond(self, values: Values) -> None:
         """Answer with these values. Does not raise: an answer that cannot be built or sent closes the connection."""

@@ -150,6 +150,18 @@ def test_a_client_over_its_quota_waits_for_its_next_request(server: Server) -> N
     assert time.monotonic() - begun_s >= 0.19
 
 
+def test_what_a_client_sent_before_it_left_is_still_done(server: Server) -> None:
+    """A consumer's leave behind a commit, the last batches of a producer with acks=0."""
+    client = server.client()
+    client.send(frame(METADATA, b"commit"), frame(METADATA, b"leave"), frame(METADATA, b"more"))
+    server.requests.await_count(1)
+    client.socket.close()
+    for number in range(3):
+        server.requests.await_count(number + 1)
+        server.requests.answers[number](b"answer")
+    assert server.requests.frames[1:] == [frame(METADATA, b"leave"), frame(METADATA, b"more")]
+
+
 def test_a_large_answer_and_a_large_request_arrive_whole(server: Server) -> None:
     client = server.client()
     large = bytes(range(256)) * 20_000

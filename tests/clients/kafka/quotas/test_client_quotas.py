@@ -13,7 +13,7 @@ from stratalog.replication.metadata.client_quotas import PRODUCER_BYTE_RATE, Ent
 from tests.clients.kafka_client import FETCH, METADATA, PRODUCE, Answer, KafkaClient, batch_of, code, framed
 from tests.clients.memory_cluster import MemoryCluster
 
-DESCRIBE, ALTER = 48, 49
+CREATE_TOPICS, DESCRIBE, ALTER = 19, 48, 49
 EXACT, DEFAULT, SPECIFIED = range(3)
 
 
@@ -217,7 +217,14 @@ def test_time_of_threads_is_limited_and_the_wait_is_bounded(client: KafkaClient)
 
 def test_partitions_are_made_no_faster_than_the_quota(client: KafkaClient) -> None:
     alter(client, entry({"user": "alice"}, controller_mutation_rate=1.0))
-    topic = {"name": "big", "num_partitions": 21, "replication_factor": 1}
-    response = Throttled(client).ask(19, 7, {"topics": [topic], "timeout": 1_000})
-    assert code(response.topics[0]) == 0
-    assert told_ms(response) == pytest.approx(10_000, abs=50), "21 where a window of 11 s allows 11"
+
+    def created(version: int, name: str) -> Any:
+        topic = {"name": name, "num_partitions": 21, "replication_factor": 1, "assignments": (), "configs": ()}
+        return Throttled(client).ask(CREATE_TOPICS, version, {"topics": [topic], "timeout": 1_000})
+
+    first, second, older = created(7, "a"), created(7, "b"), created(5, "c")
+    assert (code(first.topics[0]), told_ms(first)) == (0, 0), "the bucket may be overdrawn"
+    assert code(second.topics[0]) == 89
+    assert told_ms(second) == pytest.approx(10_000, abs=500), "21 where a window of 11 s allows 11"
+    assert code(older.topics[0]) == 0
+    assert told_ms(older) == pytest.approx(31_000, abs=500), "an older client is throttled, not refused"

@@ -59,7 +59,9 @@ def test_a_client_waits_until_its_rate_is_that_of_its_quota(amount: float, throt
 def test_a_bucket_holds_a_windows_worth_and_its_debt_is_waited_for() -> None:
     bucket = QuotaTokens(WINDOW)
     now_ms = 1_000_000
-    assert bucket.throttle_ms(10, 110, now_ms) == 0
-    assert bucket.throttle_ms(10, 5, now_ms) == 500
-    assert bucket.throttle_ms(10, 0, now_ms + 500) == 0
-    assert bucket.throttle_ms(10, 111, now_ms + 60_000) == 100, "it never holds more than a window's worth"
+    bucket.take(110, 10, now_ms)
+    assert bucket.owed_ms(10, now_ms) == 0
+    bucket.take(5, 10, now_ms)
+    assert (bucket.owed_ms(10, now_ms), bucket.owed_ms(10, now_ms + 500)) == (500, 0)
+    bucket.take(111, 10, now_ms + 60_000)
+    assert bucket.owed_ms(10, now_ms + 60_000) == 100, "it never holds more than a window's worth"

@@ -90,15 +90,16 @@ class RemoteBroker:
             else:
                 complete(produced(request, answer))
 
+        def sent(answer: Entity | Lost) -> None:
+            error = self._append_lost(answer) if isinstance(answer, Lost) else None
+            complete(ProduceResponse(request.topic_partition, error=error))
+
+        has_answer = request.acks != ACKS_NONE
         try:
             message = produce_message(request)
+            self._send(BATCHES, message, received if has_answer else sent, has_answer=has_answer)
         except StratalogError as refusal:
             complete(ProduceResponse(request.topic_partition, error=refusal))
-            return
-        if request.acks == ACKS_NONE:
-            self._send(BATCHES, message, lambda answer: complete(self._sent(request, answer)), has_answer=False)
-        else:
-            self._send(BATCHES, message, received, timeout_ms=self._config.request_timeout_ms)
 
     def find_coordinator(
         self, request: FindCoordinatorRequest, answer: Callable[[FindCoordinatorResponse], None]
@@ -133,17 +134,15 @@ class RemoteBroker:
         self._ask((BROKER, kind), request, lambda found: answer([found]), self._config.request_timeout_ms)
 
     def _ask(self, name: Hashable, request: object, answer: Callable[[object], None], timeout_ms: int) -> None:
-        try:
-            translation = translation_of(request)
-            message = translation.message(request)
-        except StratalogError as refusal:
-            answer(refusal)
-            return
-
         def received(found: Entity | Lost) -> None:
             answer(self._away(found) if isinstance(found, Lost) else translation.answer(request, found))
 
-        self._send(name, message, received, getattr(request, "client_id", ""), timeout_ms=timeout_ms)
+        try:
+            translation = translation_of(request)
+            message = translation.message(request)
+            self._send(name, message, received, getattr(request, "client_id", ""), timeout_ms=timeout_ms)
+        except StratalogError as refusal:
+            answer(refusal)
 
     # -- several in one message: in the network thread ---------------------------------------------------------
 
@@ -193,7 +192,8 @@ class RemoteBroker:
         timeout_ms: int = 0,
         has_answer: bool = True,
     ) -> None:
-        """Send a message over the connection of this name; None: one on which nothing waits."""
+        """Send a message over the connection of this name; None: one on which nothing waits. InvalidRequestError for a
+        message that cannot be written."""
         number = next(self._numbers) % CORRELATION_IDS
         api_key, version = int(message.__api_key__), int(message.__version__)
 
@@ -210,8 +210,7 @@ class RemoteBroker:
         try:
             frame = encode_request(number, client_id or self._config.client_id or None, message)
         except struct.error as reason:
-            received(Lost(f"API {api_key} version {version}: the request cannot be sent: {reason}", was_sent=False))
-            return
+            raise InvalidRequestError(f"API {api_key} version {version} cannot be written: {reason}") from reason
         deadline_ms = self._clock.monotonic_ms() + (timeout_ms or self._config.request_timeout_ms)
         request = OpenRequest(number, frame, deadline_ms, answered, has_answer)
         if self._is_closed:
@@ -243,10 +242,6 @@ class RemoteBroker:
         self._shared = {name: each for name, each in self._shared.items() if each is not ended}
 
     # -- errors and the end --------------------------------------------------------------------------------
-
-    def _sent(self, request: ProduceRequest, answer: Entity | Lost) -> ProduceResponse:
-        error = self._append_lost(answer) if isinstance(answer, Lost) else None
-        return ProduceResponse(request.topic_partition, error=error)
 
     def _append_lost(self, lost: Lost) -> StratalogError:
         if lost.was_sent:

@@ -152,6 +152,12 @@ def _assigned(assignment: Entity) -> tuple[TopicPartitions, ...] | None:
     return tuple(value_of(TopicPartitions, topic) for topic in assignment.topic_partitions)
 
 
+def _modern_asked(request: ConsumerGroupHeartbeatRequest) -> Values:
+    owned = request.topic_partitions
+    named = None if owned is None else [{"topic_id": t.topic_id, "partitions": t.partitions} for t in owned]
+    return {**sent_fields(request), "topic_partitions": named}
+
+
 def _modern_heartbeat(_request: ConsumerGroupHeartbeatRequest, message: Entity) -> ConsumerGroupHeartbeatResponse:
     return value_of(ConsumerGroupHeartbeatResponse, message, assignment=_assigned(message.assignment))
 
@@ -197,7 +203,7 @@ _TRANSLATIONS: dict[type, Translation] = {
     OffsetDeleteRequest: Translation(47, 0, _as(OffsetDeleteResponse)),
     DescribeTransactionsRequest: Translation(65, 0, _transaction, _transactions_asked),
     ListTransactionsRequest: Translation(66, 2, _as(ListTransactionsResponse)),
-    ConsumerGroupHeartbeatRequest: Translation(68, 1, _modern_heartbeat),
+    ConsumerGroupHeartbeatRequest: Translation(68, 1, _modern_heartbeat, _modern_asked),
     ConsumerGroupDescribeRequest: Translation(69, 1, _modern_description),
 }
 """The newest version of each API that names topics and has no flag of two-phase commit."""

@@ -77,6 +77,11 @@ class RemoteBrokers(Mapping[int, BrokerFace]):
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
+    def now(self) -> dict[int, BrokerFace]:
+        """Those of this moment."""
+        found = ((broker_id, self.get(broker_id)) for broker_id in self)
+        return {broker_id: broker for broker_id, broker in found if broker is not None}
+
     def close(self) -> None:
         """End all connections."""
         with self._lock:
@@ -116,11 +121,11 @@ class RemoteCluster:
         self._refreshing.start()
 
     def brokers(self) -> Mapping[int, BrokerFace]:
-        """The live brokers that can be called, by id."""
-        return self._brokers
+        """The live brokers that can be called now, by id."""
+        return self._brokers.now()
 
     def peers(self) -> Mapping[int, BrokerFace]:
-        """As `brokers`."""
+        """The same, whenever it is asked."""
         return self._brokers
 
     def hosts(self, broker_id: int) -> bool:

@@ -330,9 +330,9 @@ def test_questions_of_leaders_go_together_and_each_has_its_answer() -> None:
 
     def result(name: str, errors: dict[TopicPartition, int]) -> Values:
         topics = [
-            {"name": tp.topic, "results_by_partition": [{"partition_index": tp.partition, "partition_error_code": code}]}
-            for tp, code in errors.items()
-        ]  # fmt: skip
+            {"name": tp.topic, "results_by_partition": [{"partition_index": tp.partition, **error}]}
+            for tp, error in ((tp, {"partition_error_code": code}) for tp, code in errors.items())
+        ]
         return {"transactional_id": name, "topic_results": topics}
 
     results = [result("x", {T[0]: 0, T[2]: 51}), result("x", {T[1]: 0}), result("y", {offsets: 90})]

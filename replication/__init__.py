@@ -1,6 +1,6 @@
 """Leadership, the ISR and fencing: brokers, controller, metadata log, follower fetch.
 
-config, stores, broker_root  broker settings; the roots and what marks them
+config, log_configs, stores, broker_root  broker settings; the roots and what marks them
 internal_topics, java_strings, metrics
 threads/       how the threads of one process share it
 requests/      Kafka's requests as plain values

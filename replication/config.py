@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from stratalog.replication.log_configs import LOG_CONFIGS, TopicDefaults, topic_defaults
 from stratalog.storage.config_def import ConfigDef, Validator, config_field, invalid_value, non_empty
 from stratalog.storage.errors import InvalidConfigError
 from stratalog.storage.topic_config import INT_MAX
@@ -95,6 +96,12 @@ class BrokerConfig:
     Building one checks every range; InvalidConfigError names the setting that is out of it.
     """
 
+    add_partitions_to_txn_retry_backoff_max_ms: int = _ms(
+        100, "time for which a partition's leader asks again to add the partition to a transaction", 0
+    )
+    add_partitions_to_txn_retry_backoff_ms: int = _ms(
+        20, "pause before that, while the markers of the producer's last transaction are under way"
+    )
     advertised_listeners: str = _string(
         "", "where clients reach the listeners, as NAME://host:port,...; empty: at the same hosts and ports", _text
     )
@@ -213,6 +220,9 @@ class BrokerConfig:
         10_000, "files", "a log accepts one commit a second while this many files or commits wait for upkeep", 1_000
     )
 
+    topic_defaults: TopicDefaults = ()
+    """Topic configs that `log.retention.hours` and its like ask for, for topics that do not set them."""
+
     def __post_init__(self) -> None:
         for key in BROKER_CONFIGS:
             key.parse(getattr(self, key.field_name))
@@ -230,12 +240,14 @@ class BrokerConfig:
     def from_properties(cls, properties: Mapping[str, object]) -> Self:
         """Settings by Kafka's names, as TOML values or text; a name that is missing keeps its default.
 
+        Kafka's configs for logs (`log.retention.hours` …, `replication.log_configs`) become `topic_defaults`.
         Raises InvalidConfigError for an unknown name or a value outside its range.
 
         >>> BrokerConfig.from_properties({"num.partitions": "6"}).num_partitions
         6
         """
-        return cls(**BROKER_CONFIGS.parse(properties))
+        rest = {name: value for name, value in properties.items() if name not in LOG_CONFIGS}
+        return cls(**BROKER_CONFIGS.parse(rest), topic_defaults=topic_defaults(properties))
 
     @classmethod
     def from_toml(cls, text: str, overrides: Mapping[str, object] | None = None) -> Self:

@@ -8,7 +8,7 @@ commits and merges.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
@@ -47,7 +47,8 @@ DATA_SCHEMA = pa.schema(
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
-CREATE_TIME = 0
+CREATE_TIME, LOG_APPEND_TIME = 0, 1
+"""Kafka's `TimestampType`: a record's time is its producer's, or that of the append."""
 TRANSACTIONAL_ATTRIBUTE = 0x10
 CONTROL_ATTRIBUTE = 0x20
 """Kafka's attribute bits: a record of a transaction, and a record that consumers do not receive."""
@@ -142,6 +143,16 @@ class NewRecordBatch:
     def is_measured(self, size_bytes: int, timestamp_range: tuple[int | None, int | None]) -> None:
         """Set `size_bytes` and `timestamp_range`, which a caller that made many batches at once has computed."""
         self.__dict__.update(size_bytes=size_bytes, timestamp_range=timestamp_range)
+
+    def appended_at(self, time_ms: int) -> NewRecordBatch:
+        """The batch with this time for each record, as the broker's clock gives it (`LogAppendTime`)."""
+        content = self.content
+        if isinstance(content, OneRecord):
+            stamped: pa.Table | OneRecord = content._replace(timestamp_ms=time_ms)
+        else:
+            times = pa.repeat(pa.scalar(time_ms, PAYLOAD_FIELDS[0].type), content.num_rows)
+            stamped = content.set_column(0, PAYLOAD_FIELDS[0], times)
+        return replace(self, content=stamped, timestamp_type=LOG_APPEND_TIME)
 
     @cached_property
     def payload(self) -> pa.Table:

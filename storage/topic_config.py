@@ -10,10 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from stratalog.storage.config_def import ConfigDef, between, config_field, each_of, one_of, spelled
+from stratalog.storage.config_def import ConfigDef, Validator, between, config_field, each_of, one_of, spelled
+from stratalog.storage.errors import InvalidConfigError
 
 LONG_MAX = (1 << 63) - 1
 INT_MAX = (1 << 31) - 1
+CREATE_TIME, LOG_APPEND_TIME = "CreateTime", "LogAppendTime"
+"""Kafka's `TimestampType`, as `message.timestamp.type` has it."""
 COMPACT = "compact"
 DELETE = "delete"
 INDEX_ENTRY_BYTES = 8
@@ -38,6 +41,17 @@ def _throttled_replicas(parts: tuple[str, ...]) -> str:
     )
 
 
+def _gzip_level(level: int) -> int:
+    if level != -1 and not 1 <= level <= 9:
+        raise ValueError("Value must be between 1 and 9 or equal to -1")
+    return level
+
+
+def _level(default: int, validator: Validator) -> Any:
+    doc = "Accepted and without effect: data files are compressed at their codec's default level."
+    return config_field("INT", default, "", doc, validator)
+
+
 def _throttled(doc: str) -> Any:
     return config_field("LIST", "", "", doc, _throttled_replicas)
 
@@ -59,10 +73,13 @@ class LogConfig:
         "'delete' drops old segments by retention time and size, 'compact' keeps the latest record of each key.",
         each_of(COMPACT, DELETE),
     )
+    compression_gzip_level: int = _level(-1, _gzip_level)
+    compression_lz4_level: int = _level(9, between(1, 17))
     compression_type: str = config_field(
         "STRING", "producer", "",
         "Codec of data files. 'producer': that of the producer; small files plain, merged ones zstd.", one_of(*_CODECS),
     )
+    compression_zstd_level: int = _level(3, between(-131_072, 22))
     delete_retention_ms: int = _long(86_400_000, "ms", 0, "How long compaction keeps a tombstone.")
     file_delete_delay_ms: int = _long(60_000, "ms", 0, "How long a file stays on storage after it left the log.")
     flush_messages: int = _long(LONG_MAX, "records", 1, "Sync to local disk after so many records; 1 = every append.")
@@ -77,11 +94,29 @@ class LogConfig:
     leader_replication_throttled_replicas: str = _throttled(
         "Replicas from which copying is held back, as partition:broker,..., or * for all."
     )
+    max_compaction_lag_ms: int = _long(
+        LONG_MAX, "ms", 1, "Compaction waits no longer than this, however clean a log is."
+    )
     max_message_bytes: int = _int(1_048_588, "bytes", 0, "The largest record batch that is accepted.")
+    message_timestamp_after_max_ms: int = _long(
+        LONG_MAX, "ms", 0, "A record whose own time is further in the future is refused (Kafka: 3600000)."
+    )
+    message_timestamp_before_max_ms: int = _long(
+        LONG_MAX, "ms", 0, "A record whose own time is further in the past is refused."
+    )
+    message_timestamp_type: str = config_field(
+        "STRING", CREATE_TIME, "",
+        "A record's time: 'CreateTime', its producer's, or 'LogAppendTime', that of the append by a broker.",
+        one_of(CREATE_TIME, LOG_APPEND_TIME),
+    )
     min_cleanable_dirty_ratio: float = config_field(
         "DOUBLE", 0.5, "", "Compaction starts when this share of the log is not compacted yet.", between(0, 1)
     )
+    min_compaction_lag_ms: int = _long(0, "ms", 0, "Records younger than this are not compacted.")
     min_insync_replicas: int = _int(1, "replicas", 1, "In-sync replicas needed to accept a batch with acks=all.")
+    preallocate: bool = config_field(
+        "BOOLEAN", False, "", "Accepted and without effect: a data file is written whole, when its size is known."
+    )
     retention_bytes: int = _long(-1, "bytes", -1, "Old segments go when the log is larger; -1 = no limit.")
     retention_ms: int = _long(604_800_000, "ms", -1, "Segments go when their newest record is older; -1 = never.")
     segment_bytes: int = _int(1_073_741_824, "bytes", 14, "Size at which a new segment begins.")
@@ -105,7 +140,13 @@ class LogConfig:
         "Invalid value -1 for configuration segment.ms: Value must be at least 1".
         """
         overrides = {name: spelled(value) for name, value in properties.items()}
-        return LogConfig(**TOPIC_CONFIGS.parse(overrides), overrides=overrides)
+        config = LogConfig(**TOPIC_CONFIGS.parse(overrides), overrides=overrides)
+        least_ms, most_ms = config.min_compaction_lag_ms, config.max_compaction_lag_ms
+        if least_ms > most_ms:
+            raise InvalidConfigError(
+                f"conflict topic setting min.compaction.lag.ms ({least_ms}) > max.compaction.lag.ms ({most_ms})"
+            )
+        return config
 
     @property
     def is_compacted(self) -> bool:
@@ -115,6 +156,16 @@ class LogConfig:
     def is_deleted(self) -> bool:
         """True when retention time and size apply."""
         return DELETE in self.cleanup_policy
+
+    @property
+    def has_append_time(self) -> bool:
+        """True when the broker's clock gives records their time."""
+        return self.message_timestamp_type == LOG_APPEND_TIME
+
+    @property
+    def segment_ms_max(self) -> int:
+        """`segment.ms`; of a compacted topic at most `max.compaction.lag.ms`: only sealed segments are compacted."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
 
     @property
     def segment_file_count_max(self) -> int:

@@ -28,6 +28,7 @@ from stratalog.clients.kafka.apis.reassignments import ReassignmentApis
 from stratalog.clients.kafka.apis.topics import TopicApis
 from stratalog.clients.kafka.apis.transaction_admin import TransactionAdminApis
 from stratalog.clients.kafka.apis.transactions import TransactionApis
+from stratalog.clients.kafka.protocol.entities import Values
 from stratalog.clients.kafka.protocol.frames import decode_request, encode_response
 from stratalog.clients.kafka.protocol.schema import Entity
 from stratalog.clients.kafka.request.api import Api, Call, Connection
@@ -139,17 +140,26 @@ class KafkaHandler:
 
     def _run(self, api: Api, call: Call) -> None:
         try:
-            values = api.handle(call)
-        except StratalogError as refusal:
-            values = api.refuse(call, refusal)
-        except Exception as defect:  # noqa: BLE001 - the client gets an answer in any case
+            values = self._answer_of(api, call)
+        except Exception as defect:  # noqa: BLE001 - a request that cannot even be refused ends its connection
             _LOG.exception("broker %d: API %d version %d", self.broker.broker_id, call.api_key, call.version)
-            values = api.refuse(call, UnknownServerError(f"{type(defect).__name__}: {defect}"))
+            call.connection.close(f"no answer could be made: {type(defect).__name__}: {defect}")
+            return
         if values is not None:
             call.respond(values)
+
+    def _answer_of(self, api: Api, call: Call) -> Values | None:
+        try:
+            return api.handle(call)
+        except StratalogError as refusal:
+            return api.refuse(call, refusal)
+        except Exception as defect:  # noqa: BLE001 - the client gets an answer in any case
+            _LOG.exception("broker %d: API %d version %d", self.broker.broker_id, call.api_key, call.version)
+            return api.refuse(call, UnknownServerError(f"{type(defect).__name__}: {defect}"))
 
     def close(self) -> None:
         """Answer the fetches that wait, and end the threads."""
         self._fetch.close()
+        self.broker.scheduler.close()
         for executor in self._slow.values():
             executor.shutdown(wait=True)

@@ -22,6 +22,7 @@ from stratalog.replication.coordinator.transactions.add_partitions import (
     produce_in_transaction,
     question_about,
 )
+from stratalog.replication.coordinator.transactions.held_batches import HeldBatches
 from stratalog.replication.internal_topics import GROUP_METADATA_TOPIC, partition_of_key
 from stratalog.replication.metadata.image import BrokerState, ClusterImage
 from stratalog.replication.requests.coordinators import CoordinatorType
@@ -62,8 +63,10 @@ class TransactionalTransport(InProcessTransport):
         def produce(request: ProduceRequest, complete: Callable[[ProduceResponse], None]) -> None:
             ask = coordinator_asker(lambda: self._view.image, self._cluster.peers())
             named = replace(request, transactional_id=self._transactional_id)
-            produce_in_transaction(face, ask, named, self._transactional_id, TRANSACTION_VERSION_2, complete)
+            version = TRANSACTION_VERSION_2
+            produce_in_transaction(face, ask, named, self._transactional_id, version, complete, held=held)
 
+        held = HeldBatches()
         return produce
 
 

@@ -21,6 +21,8 @@ from stratalog.replication.coordinator.runtime.remote_appends import Peer
 from stratalog.replication.metadata.image import BrokerState, ClusterImage
 from stratalog.storage.errors import BrokerNotAvailableError, StratalogError
 
+FENCED_CHECK_S = 0.5
+"""How often calls to brokers that were fenced meanwhile are ended: a process that hangs does not answer them."""
 METADATA_REFRESH_S = 1.0
 """How often the addresses of brokers are read again; leaders are looked up by each client itself."""
 
@@ -67,8 +69,22 @@ class RemoteBrokers(Mapping[int, BrokerFace]):
             if self._thread is None:
                 self._thread = NetworkThread("brokers")
                 self._thread.start()
+                self._thread.call(self._end_fenced)
             made = self._made[broker_id] = RemoteBroker(broker_id, endpoint, self._thread, self._config)
             return made
+
+    def _end_fenced(self) -> None:
+        """In the network thread, again and again."""
+        brokers = self._image().brokers
+        with self._lock:
+            thread = self._thread
+            fenced = [each for each in self._made.values() if _is_fenced(brokers.get(each.broker_id))]
+            for each in fenced:
+                del self._made[each.broker_id]
+        for each in fenced:
+            each.close()
+        if thread is not None:
+            thread.loop.call_later(FENCED_CHECK_S, self._end_fenced)
 
     def __iter__(self) -> Iterator[int]:
         brokers = list(self._image().brokers.items())
@@ -92,6 +108,10 @@ class RemoteBrokers(Mapping[int, BrokerFace]):
             thread, self._thread = self._thread, None
         if thread is not None:
             thread.stop(0)
+
+
+def _is_fenced(broker: BrokerState | None) -> bool:
+    return broker is None or broker.fenced
 
 
 class RemoteCluster:

@@ -14,7 +14,7 @@ from typing import Any
 from stratalog.clients.kafka.batches.record_batches import encode_batch
 from stratalog.clients.kafka.protocol.entities import Values, build
 from stratalog.clients.kafka.protocol.schema import Entity, request_type
-from stratalog.clients.kafka.protocol.values import error_of, fields_of, value_of
+from stratalog.clients.kafka.protocol.values import error_of, fields_of, time_ms_of, value_of
 from stratalog.replication.requests.consumer_groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -49,7 +49,7 @@ from stratalog.replication.requests.groups import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
 )
-from stratalog.replication.requests.produce import ProduceRequest, ProduceResponse
+from stratalog.replication.requests.produce import NO_TIME, ProduceRequest, ProduceResponse
 from stratalog.replication.requests.transactions import (
     TRANSACTION_VERSION_2,
     AddOffsetsToTxnRequest,
@@ -244,4 +244,6 @@ def produced(request: ProduceRequest, message: Entity) -> ProduceResponse:
     if error is not None:
         return ProduceResponse(request.topic_partition, error=error)
     count = request.batch.record_count if isinstance(request.batch, NewRecordBatch) else 1
-    return ProduceResponse(request.topic_partition, part.base_offset, part.base_offset + count - 1)
+    time_ms = NO_TIME if part.log_append_time is None else time_ms_of(part.log_append_time)
+    last_offset = part.base_offset + count - 1
+    return ProduceResponse(request.topic_partition, part.base_offset, last_offset, append_time_ms=time_ms)

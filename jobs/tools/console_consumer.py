@@ -7,6 +7,7 @@ coordinators: at the brokers' listeners, or in this process with `main.call(argu
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -159,7 +160,7 @@ def _reset_policy(given: argparse.Namespace) -> str:
 
 def formatter(given: argparse.Namespace) -> Formatter:
     """The formatter that the flags name. InvalidConfigError, UsageError."""
-    name = (given.formatter or FORMATTERS[0]).rpartition(".")[2]
+    name = re.split(r"[.$]", given.formatter or FORMATTERS[0])[-1]
     if name not in FORMATTERS:
         raise UsageError(f"Class {given.formatter} could not be found; known: {', '.join(FORMATTERS)}")
     pairs = one_spelling(given, "formatter-property", "property")

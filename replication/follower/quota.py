@@ -1,8 +1,8 @@
 """How fast followers that are out of sync copy: Kafka's replication quotas (KIP-73). Pure.
 
-Two rates for each broker, in bytes/s, are cluster-wide settings in the metadata log: what it may copy as a follower,
-and what may be copied from it as a leader. Two topic configs list the replicas. Kafka's leaders throttle what is
-fetched from them; here a follower copies by itself, so it keeps to both rates, the leader's for each leader that it
+Two rates for each broker, in bytes/s, are settings in the metadata log, of all brokers or of one: what it may copy as a
+follower, and what may be copied from it as a leader. Two topic configs list the replicas. Kafka's leaders throttle what
+is fetched from them; here a follower copies by itself, so it keeps to both rates, the leader's for each leader that it
 copies from. Replicas in the ISR are never throttled. Source: `ReplicationQuotaManager`, `ReplicaManager`.
 """
 
@@ -12,13 +12,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from stratalog.replication.metadata.configs import FOLLOWER_RATE, LEADER_RATE
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.records import CLUSTER_WIDE, ConfigRecord
 from stratalog.storage.errors import InvalidConfigError
 from stratalog.storage.records import TopicPartition
 
-LEADER_RATE = "leader.replication.throttled.rate"
-FOLLOWER_RATE = "follower.replication.throttled.rate"
 LEADER_REPLICAS = "leader.replication.throttled.replicas"
 FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
 ALL_REPLICAS = "*"
@@ -97,7 +96,7 @@ class ReplicationQuota:
             (-1, self._broker_id, FOLLOWER_REPLICAS, FOLLOWER_RATE),
             (state.leader, state.leader, LEADER_REPLICAS, LEADER_RATE),
         ):
-            bytes_per_s = image.cluster_config(rate, "")
+            bytes_per_s = image.broker_config(broker_id, rate, "")
             if bytes_per_s and is_listed(configs.get(replicas, ""), topic_partition.partition, broker_id):
                 limits.append(_Limit(source, max(1, int(bytes_per_s) // self._tasks)))
         return limits

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from stratalog.replication.leader.partition import Partition
 from stratalog.replication.leader.purgatory import DelayedProduce, ProducePurgatory
@@ -20,6 +20,7 @@ from stratalog.replication.requests.produce import (
     ACKS_ALL,
     ACKS_LEADER,
     ACKS_NONE,
+    NO_TIME,
     HandOverRequest,
     ProduceRequest,
     ProduceResponse,
@@ -68,11 +69,15 @@ class WaitingAppend:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Requests of one kind that go into one commit; kept until the outcome of that commit is known."""
+    """Requests of one kind that go into one commit; kept until the outcome of that commit is known.
+
+    append_time_ms  the time that its records got, where the topic has LogAppendTime; files keep the times they have
+    """
 
     members: tuple[WaitingAppend, ...]
     batches: tuple[NewRecordBatch, ...] = ()
     handed: tuple[HandedFiles, ...] = ()
+    append_time_ms: int = NO_TIME
 
     @property
     def size_bytes(self) -> int:
@@ -276,7 +281,7 @@ class LeaderReplica:
         self._ports.metrics.local_time.observe(self._appended_ms - begun_ms, len(group.members))
         for member, result in zip(group.members, outcome.results, strict=True):
             if isinstance(result, BatchAppended):
-                self._answer_stored(member, result, now_ms)
+                self._answer_stored(member, result, group.append_time_ms, now_ms)
             else:
                 member.answer(result)
         return True
@@ -296,7 +301,13 @@ class LeaderReplica:
             members.append(candidate)
             if isinstance(candidate.request, ProduceRequest):
                 size_bytes += candidate.request.batch.size_bytes
-        return _group_of(members)
+        group = _group_of(members)
+        if group is None or not self.config.has_append_time or not group.batches:
+            return group
+        now_ms = self._ports.clock.wall_ms()
+        return replace(
+            group, batches=tuple([batch.appended_at(now_ms) for batch in group.batches]), append_time_ms=now_ms
+        )
 
     def _refusal(self, request: ProduceRequest | HandOverRequest) -> StratalogError | None:
         if request.acks not in (ACKS_NONE, ACKS_LEADER, ACKS_ALL):
@@ -320,10 +331,15 @@ class LeaderReplica:
             return self.log.append_files(group.handed, self.leader_epoch, wall_ms)
         return self.log.append(group.batches, self.leader_epoch, wall_ms)
 
-    def _answer_stored(self, member: WaitingAppend, result: BatchAppended, now_ms: int) -> None:
+    def _answer_stored(self, member: WaitingAppend, result: BatchAppended, append_time_ms: int, now_ms: int) -> None:
         request = member.request
         response = ProduceResponse(
-            request.topic_partition, result.base_offset, result.last_offset, self.leader_epoch, result.duplicate
+            request.topic_partition,
+            result.base_offset,
+            result.last_offset,
+            self.leader_epoch,
+            result.duplicate,
+            append_time_ms=append_time_ms,
         )
         if request.acks != ACKS_ALL:
             self._ports.metrics.total_time.observe(self._ports.clock.monotonic_ms() - member.arrived_ms)

@@ -27,6 +27,7 @@ from stratalog.replication.metadata.records import (
     RemoveTopicRecord,
     TopicDeletionRecord,
     TopicRecord,
+    of_broker,
 )
 from stratalog.storage.errors import StaleBrokerEpochError, UnknownTopicOrPartitionError
 from stratalog.storage.records import TopicPartition
@@ -156,6 +157,11 @@ class ClusterImage:
         """A cluster-wide config: the altered value, else the one that the cluster was last started with."""
         started_with = self.configs.get(CLUSTER_WIDE, {}).get(name, default)
         return self.configs.get(DYNAMIC_DEFAULT, {}).get(name, started_with)
+
+    def broker_config(self, broker_id: int, name: str, default: str) -> str:
+        """A config of one broker: its own value, else that of the cluster."""
+        own = self.configs.get(of_broker(broker_id), {}).get(name)
+        return self.cluster_config(name, default) if own is None else own
 
     def topic_config(self, topic: str) -> Mapping[str, str]:
         """The topic's overrides by Kafka name."""

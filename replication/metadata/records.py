@@ -20,6 +20,26 @@ CLUSTER_WIDE = ""
 """The `ConfigRecord.topic` of the configs that the cluster was started with."""
 DYNAMIC_DEFAULT = "<default>"
 """The `ConfigRecord.topic` of cluster-wide configs that were altered: Kafka's name of the entity for all brokers."""
+_BROKER, _GROUP = "<broker>", "<group>"
+
+
+def of_broker(broker_id: int) -> str:
+    """The `ConfigRecord.topic` of the configs of one broker; no topic has such a name."""
+    return f"{_BROKER}{broker_id}"
+
+
+def of_group(group_id: str) -> str:
+    """The `ConfigRecord.topic` of the configs of one group."""
+    return f"{_GROUP}{group_id}"
+
+
+def group_of(topic: str) -> str | None:
+    """The group whose configs these are; None for anything else.
+
+    >>> group_of(of_group("g")), group_of("g")
+    ('g', None)
+    """
+    return topic.removeprefix(_GROUP) if topic.startswith(_GROUP) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +146,8 @@ class TopicDeletionRecord:
 
 @dataclass(frozen=True, slots=True)
 class ConfigRecord:
-    """A topic's config, or with `topic` CLUSTER_WIDE or DYNAMIC_DEFAULT a cluster-wide one. `value` None removes it."""
+    """A topic's config, or with `topic` CLUSTER_WIDE or DYNAMIC_DEFAULT a cluster-wide one, with `of_broker` or
+    `of_group` one of a broker or group. `value` None removes it."""
 
     type: ClassVar[str] = "Config"
     topic: str

@@ -13,6 +13,7 @@ from stratalog.storage.log.append import HandedFiles
 from stratalog.storage.records import NewRecordBatch, TopicPartition
 
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
+NO_TIME = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,10 @@ class HandOverRequest:
 
 @dataclass(frozen=True, slots=True)
 class ProduceResponse:
-    """`error` None: stored as offsets `[base_offset, last_offset]`; `duplicate`: it was stored before."""
+    """`error` None: stored as offsets `[base_offset, last_offset]`; `duplicate`: it was stored before.
+
+    append_time_ms  the time that the broker gave the records, of a topic with LogAppendTime, else -1
+    """
 
     topic_partition: TopicPartition
     base_offset: int = -1
@@ -77,3 +81,4 @@ class ProduceResponse:
     leader_epoch: int = -1
     duplicate: bool = False
     error: StratalogError | None = None
+    append_time_ms: int = NO_TIME

@@ -2,6 +2,7 @@
 
 back_off        when something that fails is tried again
 daemon_threads  threads that end with the process, whatever they wait for
+scheduler       calls after a delay
 interpreter     settings of Python's interpreter and garbage collector
 turn_lock       what the threads of one fetch session hold while they work
 turn_interval   how far apart the turns of a loop begin while many partitions move

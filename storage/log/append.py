@@ -13,16 +13,19 @@ import pyarrow as pa
 from stratalog.storage.errors import (
     InvalidRecordError,
     InvalidTimestampError,
+    OutOfOrderSequenceNumberError,
     RecordListTooLargeError,
     RecordTooLargeError,
     StratalogError,
+    UnknownProducerIdError,
 )
 from stratalog.storage.files.data_file import DataFile, FileEntry
 from stratalog.storage.log.segments import LogSegment, empty_segment, segment_jitter_ms, should_roll
 from stratalog.storage.log.state import LogState
-from stratalog.storage.producers import BatchMetadata, Duplicate, ProducerStates, SinkBatch, sequence_after
+from stratalog.storage.producers import Accept, BatchMetadata, Duplicate, ProducerStates, SinkBatch, sequence_after
 from stratalog.storage.records import (
     CONTROL_ATTRIBUTE,
+    CREATE_TIME,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
@@ -31,7 +34,7 @@ from stratalog.storage.records import (
     TRANSACTIONAL_ATTRIBUTE,
     NewRecordBatch,
 )
-from stratalog.storage.topic_config import LogConfig
+from stratalog.storage.topic_config import LONG_MAX, LogConfig
 from stratalog.storage.transactions import BEGIN, TransactionChange, change_of, is_control, is_transactional
 
 
@@ -125,13 +128,25 @@ def admit_files(
 def _admit_batch(group: Admission, batch: NewRecordBatch, config: LogConfig) -> BatchAppended | StratalogError:
     try:
         check_records(batch, config)
-        known = group.producers.check(batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.record_count)
+        _check_time(batch, config, group.now_ms)
+        known = _check_sequence(group, batch)
         if isinstance(known, Duplicate):
             return BatchAppended(known.base_offset, known.last_offset, duplicate=True)
         change = _change_of(group, batch)
     except StratalogError as refusal:
         return refusal
     return group.accept(batch, change)
+
+
+def _check_sequence(group: Admission, batch: NewRecordBatch) -> Accept | Duplicate:
+    """Whether it is new or a duplicate. A gap in a transaction that is not verified is none yet: the batch before this
+    one waits for the coordinator, too. Source: `UnifiedLog.analyzeAndValidateProducerState`, which has this order."""
+    try:
+        return group.producers.check(batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.record_count)
+    except (OutOfOrderSequenceNumberError, UnknownProducerIdError):
+        if is_transactional(batch.attributes):
+            _change_of(group, batch)
+        raise
 
 
 def _change_of(group: Admission, batch: NewRecordBatch) -> TransactionChange | None:
@@ -197,6 +212,22 @@ def check_records(batch: NewRecordBatch, config: LogConfig) -> None:
     for bound_ms in batch.timestamp_range:
         if bound_ms is not None and abs(bound_ms) > TIMESTAMP_MS_LIMIT:
             raise InvalidTimestampError(f"timestamp {bound_ms} ms is outside ±{TIMESTAMP_MS_LIMIT} ms")
+
+
+def _check_time(batch: NewRecordBatch, config: LogConfig, now_ms: int) -> None:
+    """InvalidTimestampError for a record whose own time is too far from the broker's clock.
+
+    Source: `LogValidator.validateTimestamp` (KIP-937).
+    """
+    before_ms, after_ms = config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms
+    if batch.timestamp_type != CREATE_TIME or before_ms == after_ms == LONG_MAX:
+        return
+    for bound_ms in batch.timestamp_range:
+        if bound_ms is not None and not now_ms - before_ms <= bound_ms <= now_ms + after_ms:
+            raise InvalidTimestampError(
+                f"Timestamp {bound_ms} of message is out of range. The timestamp should be within "
+                f"[{now_ms - before_ms}, {now_ms + after_ms}]"
+            )
 
 
 def _check_handed(handed: HandedFiles) -> None:

@@ -94,7 +94,7 @@ def should_roll(
         next_offset + incoming_records - 1 - active.base_offset > INT_MAX
         or active.size_bytes + incoming_bytes > config.segment_bytes
         or active.file_count >= config.segment_file_count_max
-        or _is_too_old(active, incoming_timestamp_ms, config.segment_ms - jitter_ms)
+        or _is_too_old(active, incoming_timestamp_ms, config.segment_ms_max - jitter_ms)
     )
 
 

@@ -278,18 +278,20 @@ class Cleaner(Chore):
         """Begin a pass, or continue the one that another process has begun."""
         log, high_watermark = self._log, view.high_watermark
         stated = self._stated()
-        if stated is None and not is_due(self._below(high_watermark), log.config, is_busy=view.is_busy):
-            self._is_waiting = is_due(self._below(LONG_MAX), log.config)
+        now_ms = view.now_ms
+        dirty = self._below(high_watermark, now_ms)
+        if stated is None and not is_due(dirty, log.config, is_busy=view.is_busy, now_ms=now_ms):
+            self._is_waiting = is_due(self._below(LONG_MAX, now_ms), log.config, now_ms=now_ms)
             return None
         producers = log.producers  # may fold, so before the plan
         last_offsets = last_batch_ends(producers, high_watermark)
-        to_clean = self._below(log.last_stable_offset(high_watermark))
-        state, now_ms, retention_ms = log.state, view.now_ms, log.config.delete_retention_ms
+        to_clean = self._below(log.last_stable_offset(high_watermark), now_ms)
+        state, retention_ms = log.state, log.config.delete_retention_ms
         stated = self._stated()
         if stated is not None:
             may_begin = stated.end_offset <= to_clean.end_offset
         else:
-            may_begin = is_due(to_clean, log.config, is_busy=view.is_busy)
+            may_begin = is_due(to_clean, log.config, is_busy=view.is_busy, now_ms=now_ms)
         if last_offsets is None or not may_begin or not self._turn.acquire(self, to_clean.dirty_ratio, now_ms):
             self._is_waiting = True
             return None
@@ -309,10 +311,10 @@ class Cleaner(Chore):
             self._skip(begun, stated)
         return self._continue(begun, view)
 
-    def _below(self, stable_offset: int) -> LogToClean:
-        state = self._log.state
+    def _below(self, stable_offset: int, now_ms: int) -> LogToClean:
+        state, lag_ms = self._log.state, self._log.config.min_compaction_lag_ms
         first_dirty = max(state.cleaner.first_dirty_offset, state.log_start_offset)
-        return log_to_clean(state.segments, first_dirty, stable_offset)
+        return log_to_clean(state.segments, first_dirty, stable_offset, now_ms - lag_ms if lag_ms else LONG_MAX)
 
     def _stated(self) -> PassUnderWay | None:
         """The pass that the log's commits state as under way, unless a merge has spanned its end since."""

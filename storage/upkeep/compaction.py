@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from stratalog.storage.log.segments import LogSegment
 from stratalog.storage.producers import ProducerStates
 from stratalog.storage.records import CONTROL_ATTRIBUTE, TRANSACTIONAL_ATTRIBUTE
-from stratalog.storage.topic_config import INT_MAX, LogConfig
+from stratalog.storage.topic_config import INT_MAX, LONG_MAX, LogConfig
 from stratalog.storage.upkeep.cleaned_transactions import (
     NO_HORIZON,
     AbortedRecords,
@@ -57,6 +57,12 @@ class LogToClean:
     dirty_bytes: int
 
     @property
+    def dirty_since_ms(self) -> int | None:
+        """The smallest of the first timestamps of the dirty segments; None when none has any."""
+        dirty = (segment for segment in self.segments if segment.end_offset > self.first_dirty_offset)
+        return min((each.first_timestamp_ms for each in dirty if each.first_timestamp_ms is not None), default=None)
+
+    @property
     def end_offset(self) -> int:
         """The end of the dirty section; its start, if it is empty."""
         return self.segments[-1].end_offset if self.dirty_bytes else self.first_dirty_offset
@@ -68,30 +74,38 @@ class LogToClean:
         return self.dirty_bytes / total_bytes if total_bytes else 0.0
 
 
-def log_to_clean(segments: Sequence[LogSegment], first_dirty_offset: int, stable_offset: int) -> LogToClean:
+def log_to_clean(
+    segments: Sequence[LogSegment], first_dirty_offset: int, stable_offset: int, newest_ms: int = LONG_MAX
+) -> LogToClean:
     """The part of a log that may be compacted: below a stable offset, without the active segment, the last one.
 
     segments            all of the log's, in order
     first_dirty_offset  the cleaner's position, or the log start if that is above it
     stable_offset       the last stable offset, as in Kafka's `LogCleanerManager.cleanableOffsets`: below it the
                         outcome of transactions is certain
+    newest_ms           dirty segments from the first one on that has a newer record are left for later
+                        (`min.compaction.lag.ms`)
     """
     sealed: list[LogSegment] = []
     clean_bytes = dirty_bytes = 0
     for segment in segments[:-1]:
-        if segment.end_offset > stable_offset:
+        is_dirty = segment.end_offset > first_dirty_offset
+        if segment.end_offset > stable_offset or (is_dirty and (segment.max_timestamp_ms or 0) > newest_ms):
             break
         sealed.append(segment)
-        if segment.end_offset > first_dirty_offset:
+        if is_dirty:
             dirty_bytes += segment.size_bytes
         else:
             clean_bytes += segment.size_bytes
     return LogToClean(tuple(sealed), first_dirty_offset, clean_bytes, dirty_bytes)
 
 
-def is_due(log: LogToClean, config: LogConfig, *, is_busy: bool = False) -> bool:
+def is_due(log: LogToClean, config: LogConfig, *, is_busy: bool = False, now_ms: int | None = None) -> bool:
     """Whether a log is dirtier than `min.cleanable.dirty.ratio`, or than halfway from there to 1 while the machine is
-    busy."""
+    busy; or whether a dirty segment began longer than `max.compaction.lag.ms` before `now_ms`."""
+    since_ms = log.dirty_since_ms if config.max_compaction_lag_ms < LONG_MAX else None
+    if now_ms is not None and since_ms is not None and since_ms < now_ms - config.max_compaction_lag_ms:
+        return True
     ratio = config.min_cleanable_dirty_ratio
     return log.dirty_ratio > ((1 + ratio) / 2 if is_busy else ratio)
 

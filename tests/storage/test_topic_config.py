@@ -30,9 +30,32 @@ def value_of(config: LogConfig, name: str) -> str:
     return spelled(getattr(config, TOPIC_CONFIGS.key(name).field_name))
 
 
-def test_the_sixteen_topic_configs_are_known():
-    throttled = {f"{side}.replication.throttled.replicas" for side in ("leader", "follower")}
-    assert {key.name for key in TOPIC_CONFIGS} == {*SIXTEEN, *throttled, "compression.type", "segment.files.max"}
+OTHERS = [
+    "compression.gzip.level",
+    "compression.lz4.level",
+    "compression.type",
+    "compression.zstd.level",
+    "follower.replication.throttled.replicas",
+    "leader.replication.throttled.replicas",
+    "max.compaction.lag.ms",
+    "message.timestamp.after.max.ms",
+    "message.timestamp.before.max.ms",
+    "message.timestamp.type",
+    "min.compaction.lag.ms",
+    "preallocate",
+]
+
+
+def test_kafkas_topic_configs_are_known_and_one_of_ours():
+    assert {key.name for key in TOPIC_CONFIGS} == {*SIXTEEN, *OTHERS, "segment.files.max"}
+
+
+def test_only_sealed_segments_are_compacted_so_a_largest_lag_seals_them():
+    lag = {"max.compaction.lag.ms": 60_000}
+    assert LogConfig.from_properties({**lag, "cleanup.policy": "compact"}).segment_ms_max == 60_000
+    assert LogConfig.from_properties(lag).segment_ms_max == LogConfig().segment_ms
+    with pytest.raises(InvalidConfigError, match=r"min\.compaction\.lag\.ms \(60001\) > max\.compaction\.lag\.ms"):
+        LogConfig.from_properties({**lag, "min.compaction.lag.ms": 60_001})
 
 
 def test_every_field_has_the_default_of_its_key():
@@ -70,6 +93,10 @@ def test_a_property_becomes_a_typed_field(name, value, typed):
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
+        ("compression.gzip.level", "0", "Value must be between 1 and 9 or equal to -1"),
+        ("compression.zstd.level", "23", "Value must be no more than 22"),
+        ("message.timestamp.type", "createtime", "String must be one of: CreateTime, LogAppendTime"),
+        ("max.compaction.lag.ms", "0", "Value must be at least 1"),
         ("x", "1", "Unknown topic config name: x"),
         (
             "leader.replication.throttled.replicas",

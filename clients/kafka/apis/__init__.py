@@ -1,13 +1,13 @@
 """One file an API family, named as Kafka's API.
 
 api_versions       ApiVersions
-metadata           Metadata, DescribeTopicPartitions, DescribeCluster
+metadata           Metadata, DescribeTopicPartitions, DescribeCluster, DescribeQuorum
 produce            Produce
 fetch              Fetch; with fetch_read (one partition), fetch_sessions (KIP-227), delayed_fetch (waiting)
 list_offsets       ListOffsets, OffsetForLeaderEpoch
 topics             CreateTopics, DeleteTopics, CreatePartitions
 delete_records     DeleteRecords, DescribeLogDirs
-configs            DescribeConfigs, IncrementalAlterConfigs
+configs            DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources
 reassignments      AlterPartitionReassignments, ListPartitionReassignments, ElectLeaders
 find_coordinator   FindCoordinator
 groups             members of classic groups, administration of all groups

@@ -1,58 +1,95 @@
-"""DescribeConfigs and IncrementalAlterConfigs for topics and brokers. I/O: the metadata log, for changes.
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources: configs of topics, brokers and groups,
+and the levels of this process's loggers.
 
-Settings are altered for all brokers (the broker resource with an empty name), never for one.
-Source: `ConfigHelper`, `ConfigurationControlManager.incrementalAlterConfigs` (KIP-133, KIP-226, KIP-339, KIP-569).
+I/O: the metadata log, for changes; the loggers.
+
+A broker's own configs are its dynamic ones, such as rates of replication; others are altered for all brokers (the
+broker resource with an empty name). Metrics of clients are not collected, so that there are no subscriptions to them.
+Source: `ConfigHelper`, `ConfigAdminManager`, `ConfigurationControlManager` (KIP-133, KIP-226, KIP-339, KIP-412,
+KIP-569, KIP-1000, KIP-1142).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from stratalog.clients.admin.configs import (
-    DEFAULT_CONFIG,
-    STATIC_BROKER_CONFIG,
     ConfigInForce,
-    ConfigSynonym,
-    cluster_configs,
+    altered_broker_configs,
+    broker_configs,
+    group_configs,
     topic_configs,
 )
+from stratalog.clients.admin.loggers import check_level, logger_levels, set_level
 from stratalog.clients.kafka.protocol.entities import Values
 from stratalog.clients.kafka.request.api import SOURCE_CODES, Api, Call, failed, refused_each, repeated
 from stratalog.clients.kafka.request.broker import ApiFamily, attempted
-from stratalog.replication.config import BROKER_CONFIGS
 from stratalog.replication.controller import topics
 from stratalog.replication.controller.topics import check_topic_name
 from stratalog.replication.metadata.acls import Operation, ResourceType
-from stratalog.replication.metadata.configs import CLUSTER_WIDE_CONFIGS, alter_cluster_config
+from stratalog.replication.metadata.configs import (
+    CLUSTER_WIDE_CONFIGS,
+    DYNAMIC_BROKER_CONFIGS,
+    GROUP_CONFIGS,
+    alter_broker_config,
+    alter_cluster_config,
+    alter_group_config,
+    broker_config_key,
+)
 from stratalog.replication.metadata.image import ClusterImage, Result
-from stratalog.replication.metadata.records import DYNAMIC_DEFAULT
-from stratalog.storage.config_def import spelled
+from stratalog.replication.metadata.records import DYNAMIC_DEFAULT, group_of, of_broker, of_group
+from stratalog.storage.config_def import ConfigKey
 from stratalog.storage.errors import (
     InvalidConfigError,
     InvalidRequestError,
     StratalogError,
     UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
 )
 from stratalog.storage.topic_config import TOPIC_CONFIGS, LogConfig
 
-DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS = 32, 44
-TOPIC, BROKER = 2, 4
+DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS, LIST_CONFIG_RESOURCES = 32, 33, 44, 74
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 """Kafka's ConfigResource.Type."""
 SET, DELETE, APPEND, SUBTRACT = range(4)
 TYPE_CODES = {"BOOLEAN": 1, "STRING": 2, "INT": 3, "SHORT": 4, "LONG": 5, "DOUBLE": 6, "LIST": 7}
+_ACCESS = {
+    TOPIC: ResourceType.TOPIC,
+    BROKER: ResourceType.CLUSTER,
+    BROKER_LOGGER: ResourceType.CLUSTER,
+    CLIENT_METRICS: ResourceType.CLUSTER,
+    GROUP: ResourceType.GROUP,
+}
+_DYNAMIC = frozenset((*CLUSTER_WIDE_CONFIGS, *(key.name for key in DYNAMIC_BROKER_CONFIGS)))
+Changes = Mapping[str, str | None]
 
 
 class ConfigApis(ApiFamily):
     def apis(self) -> Iterable[Api]:
-        alteration_refused = refused_each("responses", "resources", _resource_error)
+        refused = refused_each("responses", "resources", _resource_error)
         return [
             Api(DESCRIBE_CONFIGS, self._describe, refused_each("results", "resources", _resource_error)),
-            Api(INCREMENTAL_ALTER_CONFIGS, self._alter_all, alteration_refused, is_slow=True),
+            Api(ALTER_CONFIGS, partial(self._alter_all, self._replaced), refused, is_slow=True),
+            Api(INCREMENTAL_ALTER_CONFIGS, partial(self._alter_all, self._changed), refused, is_slow=True),
+            Api(LIST_CONFIG_RESOURCES, self._list, _list_refused),
         ]
 
-    # -- DescribeConfigs ---------------------------------------------------------------------------------------
+    def _check(self, call: Call, operation: Operation, kind: int, name: str) -> None:
+        if kind not in _ACCESS:
+            raise InvalidRequestError(f"Unsupported resource type: {kind}")
+        self._broker.check(call, operation, _ACCESS[kind], name)
+        if kind in (GROUP, CLIENT_METRICS) and not name:
+            raise InvalidRequestError("Group name must not be empty" if kind == GROUP else NO_SUBSCRIPTION_NAME)
+        if kind == BROKER_LOGGER:
+            self._check_is_own(name)
+
+    def _check_is_own(self, name: str) -> None:
+        if name != str(self._broker.broker_id):
+            raise InvalidRequestError(f"Unexpected broker id, expected {self._broker.broker_id}, but received {name}")
+
+    # -- DescribeConfigs, ListConfigResources --------------------------------------------------------------------
 
     def _describe(self, call: Call) -> Values:
         return {
@@ -64,98 +101,155 @@ class ConfigApis(ApiFamily):
 
     def _described(self, call: Call, resource: Any) -> Values:
         kind, name = resource.resource_type, resource.resource_name
-        if kind == TOPIC:
-            self._broker.check(call, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name)
-            found = self._topic_configs(name)
-        elif kind == BROKER:
-            self._broker.check(call, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
-            found = self._broker_configs(name)
-        else:
-            raise InvalidRequestError(f"Unsupported resource type: {kind}")
+        self._check(call, Operation.DESCRIBE_CONFIGS, kind, name)
+        found = self._configs(kind, name)
         wanted = resource.configuration_keys  # null or, for some clients, empty: all of them
         configs = [_config_values(call, kind, each) for each in found if not wanted or each.name in wanted]
         return {**failed(None), "resource_type": kind, "resource_name": name, "configs": configs}
 
-    def _topic_configs(self, name: str) -> list[ConfigInForce]:
+    def _configs(self, kind: int, name: str) -> list[ConfigInForce]:
+        image, own = self._broker.image(0), self._broker.config.properties()
+        if kind == BROKER_LOGGER:
+            return logger_levels()
+        if kind == GROUP:
+            return group_configs(image, name, own)
+        if kind == BROKER and not name:
+            return altered_broker_configs(image)
+        if kind == BROKER:
+            self._check_is_own(name)
+            return broker_configs(image, self._broker.broker_id, own)
+        if kind == CLIENT_METRICS:
+            return []
         check_topic_name(name)
-        image = self._broker.image(0)
         if name not in image.topic_ids:
             raise UnknownTopicOrPartitionError(f"topic '{name}' does not exist")
-        return topic_configs(image, name)
+        return topic_configs(image, name, self._broker.config.topic_defaults)
 
-    def _broker_configs(self, name: str) -> list[ConfigInForce]:
-        """All settings of this broker; with an empty name those that were altered for all brokers."""
+    def _list(self, call: Call) -> Values:
+        """The resources that have configs; version 0 asks for subscriptions to clients' metrics only (KIP-1142)."""
+        self._broker.check(call, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
+        asked = call.given("resource_types", (CLIENT_METRICS,)) or tuple(_ACCESS)
+        unknown = [kind for kind in asked if kind not in _ACCESS]
+        if unknown:
+            raise UnsupportedVersionError(f"Unsupported resource type: {unknown[0]}")
         image = self._broker.image(0)
-        cluster_wide = {each.name: each for each in cluster_configs(image)}
-        if not name:
-            altered = image.configs.get(DYNAMIC_DEFAULT, {})
-            return [each for each in cluster_wide.values() if each.name in altered]
-        if name != str(self._broker.broker_id):
-            raise InvalidRequestError(
-                f"Unexpected broker id, expected {self._broker.broker_id} or empty string, but received {name}"
-            )
-        return [cluster_wide.get(each, static) for each, static in self._static_configs().items()]
+        brokers = [str(broker_id) for broker_id in sorted(image.brokers)]
+        names = {
+            TOPIC: sorted(name for name in list(image.topic_ids) if self._broker.may_describe_topic(call, name)),
+            BROKER: brokers,
+            BROKER_LOGGER: brokers,
+            GROUP: sorted(group for each in list(image.configs) if (group := group_of(each)) is not None),
+        }
+        listed = [{"resource_name": name, "resource_type": kind} for kind in asked for name in names.get(kind, ())]
+        return {"error_code": None, "config_resources": listed}
 
-    def _static_configs(self) -> dict[str, ConfigInForce]:
-        values = self._broker.config.properties()
-        found = {}
-        for known in BROKER_CONFIGS:
-            default = ConfigSynonym(DEFAULT_CONFIG, known.name, spelled(known.default))
-            own = ConfigSynonym(STATIC_BROKER_CONFIG, known.name, spelled(values[known.name]))
-            found[known.name] = ConfigInForce(known.name, (default,) if own.value == default.value else (own, default))
-        return found
+    # -- AlterConfigs, IncrementalAlterConfigs -------------------------------------------------------------------
 
-    # -- IncrementalAlterConfigs ---------------------------------------------------------------------------------
-
-    def _alter_all(self, call: Call) -> Values:
+    def _alter_all(self, changes: Callable[[Any, ClusterImage], Changes], call: Call) -> Values:
         asked = {(each.resource_type, each.resource_name): each for each in call.request.resources}
         twice = repeated((each.resource_type, each.resource_name) for each in call.request.resources)
         return {
             "responses": [
-                attempted(partial(self._altered, call, each, key in twice), partial(_resource_error, each))
+                attempted(partial(self._altered, call, each, changes, key in twice), partial(_resource_error, each))
                 for key, each in asked.items()
             ]
         }
 
-    def _altered(self, call: Call, resource: Any, is_twice: bool) -> Values:
+    def _altered(
+        self, call: Call, resource: Any, changes: Callable[[Any, ClusterImage], Changes], is_twice: bool
+    ) -> Values:
         kind, name = resource.resource_type, resource.resource_name
         if is_twice:
             raise InvalidRequestError("Each resource must appear at most once.")
         _check_operations(resource.configs)
-        if kind == TOPIC:
-            self._broker.check(call, Operation.ALTER_CONFIGS, ResourceType.TOPIC, name)
-            self._commit(partial(_alter_topic, name, resource.configs), call.request.validate_only)
-        elif kind == BROKER:
-            self._broker.check(call, Operation.ALTER_CONFIGS, ResourceType.CLUSTER)
-            if name:
-                raise InvalidRequestError(f"settings are altered for all brokers, with an empty name, not for {name}")
-            self._commit(partial(_alter_brokers, resource.configs), call.request.validate_only)
+        self._check(call, Operation.ALTER_CONFIGS, kind, name)
+        if kind == CLIENT_METRICS:
+            raise InvalidRequestError("metrics of clients are not collected here")
+        if kind == BROKER_LOGGER:
+            self._set_levels(changes(resource, self._broker.image()), call.request.validate_only)
         else:
-            raise InvalidRequestError(f"Unexpected resource type {kind}.")
+            self._commit(lambda image: _alter(kind, name, changes(resource, image), image), call.request.validate_only)
         return {**failed(None), "resource_type": kind, "resource_name": name}
 
-    def _commit(self, decide: Any, validate_only: bool) -> None:
+    def _changed(self, resource: Any, image: ClusterImage) -> Changes:
+        """What IncrementalAlterConfigs does to single configs."""
+        kind, name = resource.resource_type, resource.resource_name
+        if kind != TOPIC:
+            return {each.name: _after(each, {}, is_list=False) for each in resource.configs}
+        known = topic_configs(image, name, self._broker.config.topic_defaults)
+        in_force = {each.name: each.value for each in known}
+        lists = {key.name for key in TOPIC_CONFIGS if key.type == "LIST"}
+        return {each.name: _after(each, in_force, is_list=each.name in lists) for each in resource.configs}
+
+    def _replaced(self, resource: Any, image: ClusterImage) -> Changes:
+        """What AlterConfigs does: these configs are set, all others that are altered return to their defaults."""
+        kind, name = resource.resource_type, resource.resource_name
+        if kind == BROKER_LOGGER:
+            raise InvalidRequestError("AlterConfigs does not support the resource type BROKER_LOGGER.")
+        before = image.configs.get(_record_topic(kind, name), {})
+        return {**dict.fromkeys(before), **{each.name: each.value for each in resource.configs}}
+
+    def _set_levels(self, levels: Changes, validate_only: bool) -> None:
+        for name, level in levels.items():
+            check_level(name, level)
+        for name, level in levels.items() if not validate_only else ():
+            set_level(name, level)
+
+    def _commit(self, decide: Callable[[ClusterImage], Result[dict[str, str]]], validate_only: bool) -> None:
         if validate_only:
             decide(self._broker.image(0))
         else:
             self._broker.view.propose(decide)
 
 
+NO_SUBSCRIPTION_NAME = "Client metrics subscription name must not be empty"
+
+
+def _record_topic(kind: int, name: str) -> str:
+    """The `ConfigRecord.topic` of a resource."""
+    if kind == BROKER:
+        return of_broker(_broker_id(name)) if name else DYNAMIC_DEFAULT
+    return of_group(name) if kind == GROUP else name
+
+
+def _alter(kind: int, name: str, changes: Changes, image: ClusterImage) -> Result[dict[str, str]]:
+    if kind == BROKER:
+        return alter_broker_config(image, _broker_id(name), changes) if name else alter_cluster_config(image, changes)
+    if kind == GROUP:
+        return alter_group_config(image, name, changes)
+    check_topic_name(name)
+    return topics.alter_config(image, name, changes, check_configs=LogConfig.from_properties)
+
+
+def _broker_id(name: str) -> int:
+    if not name.isdecimal():
+        raise InvalidRequestError(f"Broker id must be an integer, but it is: {name}")
+    return int(name)
+
+
 def _config_values(call: Call, kind: int, config: ConfigInForce) -> Values:
-    is_topic = kind == TOPIC
-    synonyms = config.synonyms if call.request.include_synonyms else ()
-    key = (TOPIC_CONFIGS if is_topic else BROKER_CONFIGS).key(config.name)
-    doc = f"{key.doc} [{key.unit}]" if key.unit else key.doc
+    key = _key(kind, config.name)
+    synonyms = config.synonyms if call.request.include_synonyms and key is not None else ()
+    doc = None if key is None else f"{key.doc} [{key.unit}]" if key.unit else key.doc
     return {
         "name": config.name,
         "value": config.value,
-        "read_only": not is_topic and config.name not in CLUSTER_WIDE_CONFIGS,
+        "read_only": kind == BROKER and config.name not in _DYNAMIC,
         "config_source": SOURCE_CODES[config.source],
         "is_sensitive": False,
         "synonyms": [{"name": s.name, "value": s.value, "source": SOURCE_CODES[s.source]} for s in synonyms],
-        "config_type": TYPE_CODES[key.type],
+        "config_type": 0 if key is None else TYPE_CODES[key.type],
         "documentation": doc if call.given("include_documentation", False) else None,
     }
+
+
+def _key(kind: int, name: str) -> ConfigKey | None:
+    """What is known of a config; None of a logger."""
+    if kind == BROKER_LOGGER:
+        return None
+    if kind == BROKER:
+        return broker_config_key(name)
+    return (GROUP_CONFIGS if kind == GROUP else TOPIC_CONFIGS).key(name)
 
 
 def _check_operations(configs: Sequence[Any]) -> None:
@@ -163,26 +257,14 @@ def _check_operations(configs: Sequence[Any]) -> None:
     if twice:
         raise InvalidRequestError(f"Error due to duplicate config keys: {','.join(sorted(twice))}")
     for each in configs:
-        if each.config_operation not in (SET, DELETE, APPEND, SUBTRACT):
-            raise InvalidRequestError(f"Unknown operation type {each.config_operation}")
-        if each.value is None and each.config_operation != DELETE:
+        operation = getattr(each, "config_operation", SET)
+        if operation not in (SET, DELETE, APPEND, SUBTRACT):
+            raise InvalidRequestError(f"Unknown operation type {operation}")
+        if each.value is None and operation != DELETE:
             raise InvalidRequestError(f"Null value not supported for : {each.name}")
 
 
-def _alter_topic(name: str, configs: Sequence[Any], image: ClusterImage) -> Result[dict[str, str]]:
-    check_topic_name(name)
-    in_force = {each.name: each.value for each in topic_configs(image, name)}
-    lists = {key.name for key in TOPIC_CONFIGS if key.type == "LIST"}
-    changes = {each.name: _changed(each, in_force, each.name in lists) for each in configs}
-    return topics.alter_config(image, name, changes, check_configs=LogConfig.from_properties)
-
-
-def _alter_brokers(configs: Sequence[Any], image: ClusterImage) -> Result[dict[str, str]]:
-    changes = {each.name: _changed(each, {}, is_list=False) for each in configs}
-    return alter_cluster_config(image, changes)
-
-
-def _changed(config: Any, in_force: dict[str, str], is_list: bool) -> str | None:
+def _after(config: Any, in_force: Mapping[str, str], *, is_list: bool) -> str | None:
     """The value of a config after its operation; None removes the override.
 
     APPEND of `compact` to `delete` gives `delete,compact`, SUBTRACT of `delete` from that `compact`.
@@ -205,3 +287,7 @@ def _changed(config: Any, in_force: dict[str, str], is_list: bool) -> str | None
 def _resource_error(resource: Any, error: StratalogError) -> Values:
     named = {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
     return {**failed(error), **named}
+
+
+def _list_refused(_call: Call, error: StratalogError) -> Values:
+    return {"error_code": error, "config_resources": ()}

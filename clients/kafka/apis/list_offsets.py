@@ -27,7 +27,7 @@ from stratalog.replication.metadata.acls import Operation, ResourceType
 from stratalog.storage.errors import (
     InvalidRequestError,
     LeaderNotAvailableError,
-    OffsetNotAvailableError,
+    NotLeaderOrFollowerError,
     StratalogError,
     UnsupportedVersionError,
 )
@@ -45,7 +45,6 @@ _SINCE = {
     EARLIEST_PENDING_UPLOAD_TIMESTAMP: 11,
 }
 """The first version of ListOffsets with each of the times that stand for a position."""
-OFFSET_NOT_AVAILABLE_FROM = 5
 READ_COMMITTED = 1
 DEBUGGING_REPLICA = -2
 
@@ -80,10 +79,8 @@ class OffsetApis(ApiFamily):
         is_debugging = call.request.replica_id == DEBUGGING_REPLICA
         try:
             found = self._offset(named, asked.timestamp, is_committed, is_debugging=is_debugging)
-        except LeaderNotAvailableError as reason:
-            if call.version < OFFSET_NOT_AVAILABLE_FROM:
-                raise
-            raise OffsetNotAvailableError(str(reason)) from reason
+        except LeaderNotAvailableError as reason:  # it leads by the metadata and has not started: come again
+            raise NotLeaderOrFollowerError(str(reason)) from reason
         return {
             "partition_index": asked.partition_index,
             "error_code": None,
@@ -130,7 +127,7 @@ class OffsetApis(ApiFamily):
         try:
             end = self._broker.end_of_epoch(named, asked.leader_epoch)
         except LeaderNotAvailableError as reason:
-            raise OffsetNotAvailableError(str(reason)) from reason
+            raise NotLeaderOrFollowerError(str(reason)) from reason
         return {
             "error_code": None,
             "partition": asked.partition,

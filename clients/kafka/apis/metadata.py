@@ -1,4 +1,4 @@
-"""Metadata, DescribeTopicPartitions, DescribeCluster: topics, partitions and brokers of the cluster.
+"""Metadata, DescribeTopicPartitions, DescribeCluster, DescribeQuorum: topics, partitions and brokers of the cluster.
 
 I/O: the metadata log, for new topics.
 
@@ -15,12 +15,13 @@ from typing import Any
 
 from stratalog.clients.admin.admin import NewTopic
 from stratalog.clients.kafka.protocol.entities import Values, id_text
-from stratalog.clients.kafka.request.api import Api, Call
+from stratalog.clients.kafka.request.api import Api, Call, error_only, failed
 from stratalog.clients.kafka.request.broker import NOT_REQUESTED, ApiFamily
 from stratalog.replication.controller.topics import check_topic_name
 from stratalog.replication.internal_topics import is_internal
 from stratalog.replication.metadata.acls import Operation, ResourceType
 from stratalog.replication.metadata.image import ClusterImage
+from stratalog.replication.metadata.log import METADATA_PARTITION
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 from stratalog.storage.errors import (
     InvalidRequestError,
@@ -33,7 +34,7 @@ from stratalog.storage.errors import (
 )
 from stratalog.storage.records import TopicPartition
 
-METADATA, DESCRIBE_CLUSTER, DESCRIBE_TOPIC_PARTITIONS = 3, 60, 75
+METADATA, DESCRIBE_QUORUM, DESCRIBE_CLUSTER, DESCRIBE_TOPIC_PARTITIONS = 3, 55, 60, 75
 BROKER_ENDPOINTS = 1
 LISTENER_NOT_FOUND_FROM = 6
 TOPIC_IDS_FROM = 12
@@ -44,6 +45,7 @@ class MetadataApis(ApiFamily):
     def apis(self) -> Iterable[Api]:
         return [
             Api(METADATA, self._metadata, _metadata_refused),
+            Api(DESCRIBE_QUORUM, self._describe_quorum, error_only),
             Api(DESCRIBE_CLUSTER, self._describe_cluster),
             Api(DESCRIBE_TOPIC_PARTITIONS, self._describe, _descriptions_refused),
         ]
@@ -57,11 +59,10 @@ class MetadataApis(ApiFamily):
         topics = self._every_topic(call) if is_all else [self._topic(call, each) for each in asked]
         image = self._broker.image()
         nodes = [self._node(call, image, broker_id) for broker_id in sorted(image.brokers)]
-        controller = self._node(call, image, image.controller_id)
         values: dict[str, Any] = {
             "brokers": [node for node in nodes if node is not None],
             "cluster_id": image.cluster_id,
-            "controller_id": NO_LEADER if controller is None else image.controller_id,
+            "controller_id": self._controller_id(image, [node["node_id"] for node in nodes if node is not None]),
             "topics": topics,
         }
         if OPERATIONS_FROM <= call.version <= CLUSTER_OPERATIONS_TO:
@@ -71,6 +72,11 @@ class MetadataApis(ApiFamily):
 
     def _node(self, call: Call, image: ClusterImage, broker_id: int) -> Values | None:
         return self._broker.node_values(image, broker_id, call.connection.listener)
+
+    def _controller_id(self, image: ClusterImage, reachable: Sequence[int]) -> int:
+        """The controller, or another broker that clients reach: any broker serves administrators, as under KRaft."""
+        wanted = (image.controller_id, self._broker.broker_id, *reachable)
+        return next((broker_id for broker_id in wanted if broker_id in reachable), NO_LEADER)
 
     def _cluster_operations(self, call: Call, wanted: bool) -> int:
         if not wanted:
@@ -195,7 +201,7 @@ class MetadataApis(ApiFamily):
         if call.given("endpoint_type", BROKER_ENDPOINTS) != BROKER_ENDPOINTS:
             raise InvalidRequestError(f"endpoint type {call.request.endpoint_type}: only brokers (1) are described")
         image = self._broker.image(0)
-        brokers = []
+        brokers: list[dict[str, Any]] = []
         for broker_id, broker in sorted(image.brokers.items()):
             endpoint = self._broker.endpoint_of(broker, call.connection.listener)
             if endpoint is None or (broker.fenced and not call.given("include_fenced_brokers", False)):
@@ -207,10 +213,58 @@ class MetadataApis(ApiFamily):
             "error_code": None,
             "endpoint_type": BROKER_ENDPOINTS,
             "cluster_id": image.cluster_id,
-            "controller_id": image.controller_id,
+            "controller_id": self._controller_id(image, [b["broker_id"] for b in brokers if not b["is_fenced"]]),
             "brokers": brokers,
             "cluster_authorized_operations": self._cluster_operations(call, wanted),
         }
+
+
+    # -- DescribeQuorum ------------------------------------------------------------------------------------------
+
+    def _describe_quorum(self, call: Call) -> Values:
+        """The one metadata log. Its controller writes it and is the only voter; the other live brokers read the same
+        log from storage and are observers, which are never behind it for longer than their polls (KIP-595, KIP-836)."""
+        self._broker.check(call, Operation.DESCRIBE, ResourceType.CLUSTER)
+        image = self._broker.image(0)
+        live = [broker_id for broker_id, broker in sorted(image.brokers.items()) if not broker.fenced]
+
+        def values(topic: Any, asked: Any) -> Values:
+            named = TopicPartition(topic.topic_name, asked.partition_index)
+            if named != METADATA_PARTITION:
+                unknown = UnknownTopicOrPartitionError(f"{named} is not the metadata log")
+                return {"partition_index": named.partition, **failed(unknown)}
+            return self._quorum(image, live)
+
+        topics = [
+            {"topic_name": topic.topic_name, "partitions": [values(topic, each) for each in topic.partitions]}
+            for topic in call.request.topics
+        ]
+        nodes = [self._quorum_node(call, image, broker_id) for broker_id in live]
+        return {**failed(None), "topics": topics, "nodes": nodes}
+
+    def _quorum(self, image: ClusterImage, live: Sequence[int]) -> Values:
+        end_offset, now_ms = self._broker.view.metadata.log.log_end_offset, self._broker.view.clock.wall_ms()
+
+        def replica(broker_id: int) -> Values:
+            times = {"last_fetch_timestamp": now_ms, "last_caught_up_timestamp": now_ms}
+            return {"replica_id": broker_id, "log_end_offset": end_offset, **times}
+
+        is_led = image.controller_id in live
+        error = None if is_led else LeaderNotAvailableError("there is no controller")
+        return {
+            "partition_index": METADATA_PARTITION.partition,
+            **failed(error),
+            "leader_id": image.controller_id if is_led else NO_LEADER,
+            "leader_epoch": image.controller_epoch,
+            "high_watermark": end_offset,
+            "current_voters": [replica(each) for each in live if each == image.controller_id],
+            "observers": [replica(each) for each in live if each != image.controller_id],
+        }
+
+    def _quorum_node(self, call: Call, image: ClusterImage, broker_id: int) -> Values:
+        node, listener = self._node(call, image, broker_id), call.connection.listener
+        where = [] if node is None else [{"name": listener, "host": node["host"], "port": node["port"]}]
+        return {"node_id": broker_id, "listeners": where}
 
 
 class _Page:

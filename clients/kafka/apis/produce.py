@@ -13,21 +13,22 @@ from typing import Any
 
 import pyarrow.compute as pc
 
+from stratalog.clients.kafka.batches.headers import with_append_time
 from stratalog.clients.kafka.batches.record_batches import decode_group, decode_produced, produced_header
 from stratalog.clients.kafka.batches.tail import uses_zstd
 from stratalog.clients.kafka.protocol.entities import Values, milliseconds
 from stratalog.clients.kafka.request.api import Api, Call, gather, topic_named
-from stratalog.clients.kafka.request.broker import ApiFamily
-from stratalog.replication.coordinator.transactions.add_partitions import (
-    coordinator_asker,
-    produce_in_transaction,
-)
+from stratalog.clients.kafka.request.broker import ApiFamily, ServedBroker
+from stratalog.clients.kafka.request.coordinators import transaction_asker
+from stratalog.replication.coordinator.transactions.add_partitions import produce_in_transaction
+from stratalog.replication.coordinator.transactions.held_batches import HeldBatches
 from stratalog.replication.internal_topics import is_internal
 from stratalog.replication.metadata.acls import Operation, ResourceType
 from stratalog.replication.requests.produce import (
     ACKS_ALL,
     ACKS_LEADER,
     ACKS_NONE,
+    NO_TIME,
     ProduceRequest,
     ProduceResponse,
     SentBatch,
@@ -75,6 +76,10 @@ _Put = Callable[[_Answer], None]
 
 
 class ProduceApis(ApiFamily):
+    def __init__(self, broker: ServedBroker) -> None:
+        super().__init__(broker)
+        self._held = HeldBatches()
+
     def apis(self) -> Iterable[Api]:
         return [Api(PRODUCE, self._produce, _refused, advertised_from=ADVERTISED_FROM, is_quick=True)]
 
@@ -114,19 +119,24 @@ class ProduceApis(ApiFamily):
             return
         if transactional_id is None:
             raise TransactionalIdAuthorizationFailedError("transactional records come with a transactional id")
+        transaction_version = TRANSACTION_VERSION_2 if call.version >= EPOCH_BUMP_FROM else TRANSACTION_VERSION_0
         produce_in_transaction(
             self._broker.face(),
-            coordinator_asker(lambda: self._broker.view.image, self._broker.peers()),
+            transaction_asker(self._broker, transaction_version),
             request,
             transactional_id,
-            TRANSACTION_VERSION_2 if call.version >= EPOCH_BUMP_FROM else TRANSACTION_VERSION_0,
+            transaction_version,
             complete,
             is_abortable_known=call.version >= TRANSACTION_ABORTABLE_FROM,
+            held=self._held,
         )
 
     def _appended(self, part: _Part, put: _Put, response: ProduceResponse) -> None:
         if response.error is None and not response.duplicate:
-            self._broker.tail.put(part.topic_partition, response.base_offset, response.leader_epoch, part.records)
+            records = part.records
+            if response.append_time_ms != NO_TIME:
+                records = with_append_time(records, response.append_time_ms)
+            self._broker.tail.put(part.topic_partition, response.base_offset, response.leader_epoch, records)
         put((part, response))
 
     # -- the answer ------------------------------------------------------------------------------------------
@@ -154,7 +164,11 @@ class ProduceApis(ApiFamily):
             return _partition_error(index, answer)
         part, response = answer
         if response.error is None:
-            offsets = {"base_offset": response.base_offset, "log_start_offset": part.log_start_offset}
+            offsets = {
+                "base_offset": response.base_offset,
+                "log_append_time": response.append_time_ms,
+                "log_start_offset": part.log_start_offset,
+            }
             return {"index": index, "error_code": None, **offsets}
         values = _partition_error(index, response.error)
         if isinstance(response.error, InvalidRecordError):

@@ -15,7 +15,7 @@ from typing import Any
 from stratalog.clients.kafka.protocol.entities import Values
 from stratalog.clients.kafka.protocol.values import fields_of, value_of
 from stratalog.clients.kafka.request.api import Api, Call, each_partition, error_only, failed, gather, refused_each
-from stratalog.clients.kafka.request.broker import ApiFamily, attempted
+from stratalog.clients.kafka.request.broker import NO_EPOCH, ApiFamily, attempted
 from stratalog.clients.kafka.request.coordinators import Split, ask_all, ask_each
 from stratalog.replication.metadata.acls import Operation, ResourceType
 from stratalog.replication.requests.coordinators import CoordinatorType
@@ -48,6 +48,8 @@ class TransactionAdminApis(ApiFamily):
 
     # -- DescribeProducers -----------------------------------------------------------------------------------
 
+    # Any replica answers, for `kafka-transactions find-hanging --broker-id`: with the state of the leader's log.
+
     def _describe_producers(self, call: Call) -> Values:
         def values(topic: Any, partition: int) -> Values:
             named = TopicPartition(topic.name, partition)
@@ -57,7 +59,7 @@ class TransactionAdminApis(ApiFamily):
 
     def _producers(self, call: Call, named: TopicPartition) -> Values:
         self._broker.check(call, Operation.READ, ResourceType.TOPIC, named.topic)
-        self._broker.led_partition(named)
+        self._broker.checked(self._broker.partition(named), NO_EPOCH, leader_only=False)
         active = self._broker.view.look_at_log(named, lambda log: active_producers(log.producers), 0)
         producers = [fields_of(each) for each in active]
         return {"partition_index": named.partition, **failed(None), "active_producers": producers}

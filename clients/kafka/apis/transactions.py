@@ -27,10 +27,10 @@ from stratalog.clients.kafka.request.api import (
     refused_partitions,
 )
 from stratalog.clients.kafka.request.broker import ApiFamily, ServedBroker
-from stratalog.clients.kafka.request.coordinators import ask, coordinating_face
+from stratalog.clients.kafka.request.coordinators import ask, coordinating_face, transaction_asker
 from stratalog.replication.controller.producer_id_blocks import allocate_producer_ids
 from stratalog.replication.coordinator.runtime.find_coordinator import coordinator_partition
-from stratalog.replication.coordinator.transactions.add_partitions import commit_in_transaction, coordinator_asker
+from stratalog.replication.coordinator.transactions.add_partitions import commit_in_transaction
 from stratalog.replication.metadata.acls import Operation, ResourceType
 from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.replication.requests.group_errors import error_response
@@ -56,6 +56,8 @@ from stratalog.storage.errors import (
 from stratalog.storage.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 
 INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN, TXN_OFFSET_COMMIT = 22, 24, 25, 26, 28
+INIT_PRODUCER_ID_MAX = 5
+"""Version 6 is unstable in Kafka 4.3; its transactions in two phases (KIP-939) are not here."""
 FENCED_FROM = {INIT_PRODUCER_ID: 4, ADD_PARTITIONS_TO_TXN: 2, ADD_OFFSETS_TO_TXN: 2, END_TXN: 2}
 """The first versions with PRODUCER_FENCED; before, it is INVALID_PRODUCER_EPOCH."""
 SEVERAL_TRANSACTIONS_FROM = 4
@@ -90,7 +92,7 @@ class TransactionApis(ApiFamily):
 
     def apis(self) -> Iterable[Api]:
         return [
-            Api(INIT_PRODUCER_ID, self._init_producer_id, _id_refused),
+            Api(INIT_PRODUCER_ID, self._init_producer_id, _id_refused, newest=INIT_PRODUCER_ID_MAX),
             Api(ADD_PARTITIONS_TO_TXN, self._add_partitions, _partitions_refused),
             Api(ADD_OFFSETS_TO_TXN, self._add_offsets, error_only),
             Api(END_TXN, self._end, error_only),
@@ -230,7 +232,7 @@ class TransactionApis(ApiFamily):
 
         commit_in_transaction(
             partial(coordinating_face(self._broker).coordinator, CoordinatorType.GROUP, request.group_id),
-            coordinator_asker(lambda: self._broker.view.image, self._broker.peers()),
+            transaction_asker(self._broker, _transaction_version(call)),
             request,
             self._offsets_partition(request.group_id),
             _transaction_version(call),

@@ -134,6 +134,18 @@ def with_offsets(data: Buffer, base_offset: int, leader_epoch: int) -> bytes:
     return b"".join((start, memoryview(data)[len(start) :]))
 
 
+def with_append_time(data: Buffer, time_ms: int) -> bytes:
+    """The batch with this time for each of its records: type and largest time in the header, whose CRC is computed
+    anew. The records keep the times that their producer wrote, which no reader looks at then."""
+    header = header_of(data)
+    attributes = header.attributes | _TIMESTAMP_TYPE_BIT
+    fields = _AFTER_CRC.pack(*header._replace(attributes=attributes, max_timestamp_ms=time_ms)[5:])
+    content = memoryview(data)[HEADER_BYTES:]
+    crc = crc32c.crc32c(content, crc32c.crc32c(fields))
+    before = _BEFORE_CRC.pack(*header[:4], crc)
+    return b"".join((before, fields, content))
+
+
 def batch_bytes(header: BatchHeader, records: memoryview, compression_type: str) -> bytes:
     """Header and compressed records; length, magic, CRC and codec are computed, not taken from `header`."""
     content = memoryview(compressed(records, compression_type))

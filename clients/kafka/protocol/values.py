@@ -57,11 +57,16 @@ def error_of(part: Entity, code: str = "error_code") -> StratalogError | None:
     return error_for_code(int(number), getattr(part, "error_message", None) or "answered by the broker")
 
 
+def time_ms_of(time: dt.datetime) -> int:
+    """A message's time in milliseconds since 1970 UTC."""
+    return milliseconds(time - _EPOCH)
+
+
 def _plain(content: Any, part: Any) -> Any:
     if isinstance(content, dt.timedelta):
         return milliseconds(content)
     if isinstance(content, dt.datetime):
-        return milliseconds(content - _EPOCH)
+        return time_ms_of(content)
     if isinstance(content, UUID):
         return content.hex
     if part is not None and content is not None:

@@ -16,7 +16,10 @@ from typing import Any, TypeVar
 
 from stratalog.clients.admin.configs import (
     DEFAULT_CONFIG,
+    DYNAMIC_BROKER_CONFIG,
+    DYNAMIC_BROKER_LOGGER_CONFIG,
     DYNAMIC_DEFAULT_BROKER_CONFIG,
+    DYNAMIC_GROUP_CONFIG,
     DYNAMIC_TOPIC_CONFIG,
     STATIC_BROKER_CONFIG,
 )
@@ -33,9 +36,12 @@ _LOG = logging.getLogger("stratalog.kafka")
 
 SOURCE_CODES = {
     DYNAMIC_TOPIC_CONFIG: 1,
+    DYNAMIC_BROKER_CONFIG: 2,
     DYNAMIC_DEFAULT_BROKER_CONFIG: 3,
     STATIC_BROKER_CONFIG: 4,
     DEFAULT_CONFIG: 5,
+    DYNAMIC_BROKER_LOGGER_CONFIG: 6,
+    DYNAMIC_GROUP_CONFIG: 8,
 }
 """Kafka's DescribeConfigsResponse.ConfigSource."""
 
@@ -128,6 +134,7 @@ class Api:
 
     handle           returns the response's values, or None and answers later; or raises what `refuse` then answers
     advertised_from  the lowest version that ApiVersions names, if it is not the lowest one served
+    newest           the highest version that is served, if it is not the highest one known
     is_quick         never waits: in the thread that reads the connection; others are in an io thread
     is_slow          waits long for storage or other brokers: in a thread of this API's own
     """
@@ -136,13 +143,14 @@ class Api:
     handle: Handle
     refuse: Refuse = top_level_error
     advertised_from: int | None = None
+    newest: int | None = None
     is_quick: bool = False
     is_slow: bool = False
 
     @property
     def versions(self) -> range:
         """Those that are answered."""
-        return served_versions(self.key)
+        return served_versions(self.key, self.newest)
 
 
 # -- parts of requests and responses -----------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from stratalog.replication.coordinator.transactions.add_partitions import Coordi
 from stratalog.replication.metadata.acls import CLUSTER, Authorizer, Operation, Resource, ResourceType, authorizer_of
 from stratalog.replication.metadata.image import BrokerState, ClusterImage
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
+from stratalog.replication.threads.scheduler import CallScheduler
 from stratalog.storage.errors import (
     FencedLeaderEpochError,
     NotLeaderOrFollowerError,
@@ -98,6 +99,7 @@ class ServedBroker:
         self.view = view or ClusterView(cluster)
         self.admin = Admin(cluster, view=self.view)
         self.tail = KafkaTail(self.config.stratalog_encoded_tail_cache_bytes, lambda: self.view.image)
+        self.scheduler = CallScheduler(self.view.clock, f"kafka-{broker_id}-scheduler")
         self._cluster = cluster
         self._advertised = dict(advertised or {})
         self._settings = self.config.properties()

@@ -12,8 +12,15 @@ from stratalog.clients.kafka.protocol.entities import Values
 from stratalog.clients.kafka.protocol.values import as_error
 from stratalog.clients.kafka.request.api import Call, gather
 from stratalog.clients.kafka.request.broker import ServedBroker
+from stratalog.replication.coordinator.transactions.add_partitions import (
+    Ask,
+    Retries,
+    ask_while_ending,
+    coordinator_asker,
+)
 from stratalog.replication.metadata.acls import Operation, ResourceType
 from stratalog.replication.requests.coordinators import CoordinatorType
+from stratalog.replication.requests.transactions import TRANSACTION_VERSION_2
 from stratalog.storage.errors import NotCoordinatorError, NotLeaderOrFollowerError, StratalogError
 
 RESOURCES = {
@@ -28,6 +35,22 @@ def coordinating_face(broker: ServedBroker) -> BrokerFace:
         return broker.face()
     except NotLeaderOrFollowerError as reason:
         raise NotCoordinatorError(str(reason)) from reason
+
+
+def transaction_asker(broker: ServedBroker, transaction_version: int) -> Ask:
+    """Sends questions about transactions to their coordinators. Under version 2, where the question adds a partition,
+    it is repeated while the markers of the last transaction are under way."""
+    asker = coordinator_asker(lambda: broker.view.image, broker.peers())
+    if transaction_version < TRANSACTION_VERSION_2:
+        return asker
+    config, scheduler = broker.config, broker.scheduler
+    retries = Retries(
+        config.add_partitions_to_txn_retry_backoff_ms,
+        config.add_partitions_to_txn_retry_backoff_max_ms,
+        scheduler.now_ms,
+        scheduler.schedule_once,
+    )
+    return ask_while_ending(asker, retries)
 
 
 def ask(

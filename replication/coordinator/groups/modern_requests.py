@@ -7,8 +7,9 @@ folds them right after the decision.
 
 Source: `GroupMetadataManager` and `GroupCoordinatorService` of Kafka 4.3.1. We differ: a group with members cannot
 change between the classic protocol and this one (Kafka with `group.consumer.migration.policy=disabled`), regular
-expressions are resolved at once and by Python's `re` (`replication.coordinator.groups.modern_topics`), and a change of
-topics takes effect at the next heartbeat of any member, not when the broker receives it.
+expressions are resolved at once and by Python's `re` (`replication.coordinator.groups.modern_topics`), a change of
+topics takes effect at the next heartbeat of any member, not when the broker receives it, and a static member may repeat
+its join.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from stratalog.replication.coordinator.groups.modern_topics import metadata_hash
 from stratalog.replication.coordinator.groups.table import CONSUMER, DecisionBuilder, GroupTable, TimerKey
 from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
 from stratalog.replication.java_strings import string_order
+from stratalog.replication.metadata.configs import GROUP_HEARTBEAT, GROUP_SESSION, group_config_ms
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.requests.consumer_groups import (
     JOIN_EPOCH,
@@ -156,7 +158,7 @@ class ModernGroups:
         return ConsumerGroupHeartbeatResponse(
             member_id,
             updated.member_epoch,
-            self._table.config.group_consumer_heartbeat_interval_ms,
+            self._time_ms(group.group_id, GROUP_HEARTBEAT, self._table.config.group_consumer_heartbeat_interval_ms),
             _by_topic(updated.assigned) if heartbeat.has_assignment(updated) else None,
         )
 
@@ -179,7 +181,7 @@ class ModernGroups:
             known = group.static_member(request.instance_id)
             if joins and known is None:
                 return HeartbeatSender(group.members.get(member_id) or ModernMember(member_id))
-            if joins and known is not None:
+            if joins and known is not None and not _joins_again(known, member_id):
                 return HeartbeatSender(_returned(known, member_id, request.instance_id), known)
             member = _static_member(group, member_id, request.instance_id)
         check_member_epoch(member, request)
@@ -221,8 +223,13 @@ class ModernGroups:
     # Timers
 
     def _start_session(self, group_id: str, member_id: str, now_ms: int) -> None:
-        due_ms = now_ms + self._table.config.group_consumer_session_timeout_ms
+        session_ms = self._time_ms(group_id, GROUP_SESSION, self._table.config.group_consumer_session_timeout_ms)
+        due_ms = now_ms + session_ms
         self._table.timers.schedule(TimerKey(SESSION, group_id, member_id), due_ms)
+
+    def _time_ms(self, group_id: str, name: str, default_ms: int) -> int:
+        """A config of the group, as altered for it, else the broker's."""
+        return group_config_ms(self._image(), group_id, name, default_ms)
 
     def _time_rebalance(self, group_id: str, member: ModernMember, now_ms: int) -> None:
         key = TimerKey(REBALANCE, group_id, member.member_id)
@@ -262,6 +269,12 @@ def _static_member(group: ModernGroup, member_id: str, instance_id: str) -> Mode
             f"Static member {member_id} with instance id {instance_id} was fenced by member {member.member_id}."
         )
     return member
+
+
+def _joins_again(known: ModernMember, member_id: str) -> bool:
+    """Whether this is the member itself, which did not leave: the answer to its join was lost, or came so late that it
+    asks again. Kafka refuses it with UNRELEASED_INSTANCE_ID, which ends its consumers."""
+    return known.member_id == member_id and known.member_epoch != STATIC_LEAVE_EPOCH
 
 
 def _returned(known: ModernMember, member_id: str, instance_id: str) -> ModernMember:

@@ -33,8 +33,15 @@ from stratalog.replication.coordinator.shard.shard import (
     RemoteAppend,
 )
 from stratalog.replication.leader.replica import LeaderReplica, WaitingAppend
-from stratalog.replication.requests.groups import TxnOffsetCommitRequest
+from stratalog.replication.requests.consumer_groups import ConsumerGroupDescribeRequest
+from stratalog.replication.requests.groups import (
+    DescribeGroupsRequest,
+    ListGroupsRequest,
+    OffsetFetchRequest,
+    TxnOffsetCommitRequest,
+)
 from stratalog.replication.requests.produce import ACKS_ALL, ProduceRequest, ProduceResponse
+from stratalog.replication.requests.transactions import DescribeTransactionsRequest, ListTransactionsRequest
 from stratalog.storage.errors import (
     CoordinatorNotAvailableError,
     RecordTooLargeError,
@@ -59,6 +66,15 @@ APPEND_TIMEOUT_MS = 30_000
 ABORT, COMMIT = 0, 1
 """Types of a transaction marker (Kafka: ControlRecordType)."""
 _CONTROL_KEY = struct.Struct(">hh")
+_READS = (
+    ConsumerGroupDescribeRequest,
+    DescribeGroupsRequest,
+    DescribeTransactionsRequest,
+    ListGroupsRequest,
+    ListTransactionsRequest,
+    OffsetFetchRequest,
+)
+"""Requests that change nothing in a shard, so that a defect while it answers one leaves it as it was."""
 
 Answer = Callable[[object], None]
 """Receives a response value or a StratalogError, once; it must neither raise nor block."""
@@ -171,7 +187,15 @@ class HostedShard:
         if isinstance(request, TxnOffsetCommitRequest):
             log, producer = self.replica.log, (request.producer_id, request.producer_epoch)
             log.producers.check_transactional(*producer, True, request.verified_offset, log.log_end_offset)
-        return shard.decide(request, token, now_ms)
+        try:
+            return shard.decide(request, token, now_ms)
+        except StratalogError:
+            raise
+        except Exception as defect:
+            if not isinstance(request, _READS):
+                raise
+            _LOG.exception("%s: %s", self.topic_partition, type(request).__name__)
+            raise UnknownServerError(f"{type(defect).__name__}: {defect}") from defect
 
     def end_transaction(self, marker: NewRecordBatch, answer: Answer, now_ms: int) -> None:
         """Append a transaction marker; the shard replays it when it is stored. The answer is None or an error."""

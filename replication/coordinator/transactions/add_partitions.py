@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from stratalog.replication.coordinator.transactions.held_batches import HeldBatches
 from stratalog.replication.internal_topics import TRANSACTION_STATE_TOPIC, partition_of_key
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.requests.coordinators import CoordinatorType
@@ -51,6 +52,21 @@ Answer = Callable[[object], None]
 Ask = Callable[[Question, Answer], None]
 """Sends a request to the coordinator of its transactional id."""
 
+class Retries(NamedTuple):
+    """How long a question is asked again while the transaction before it is being ended, and how it waits.
+
+    backoff_ms      pause before each repetition: `add.partitions.to.txn.retry.backoff.ms`
+    backoff_max_ms  the last one begins no later: `add.partitions.to.txn.retry.backoff.max.ms`
+    now_ms          a monotonic clock
+    schedule_once   calls a function after so many ms
+    """
+
+    backoff_ms: int
+    backoff_max_ms: int
+    now_ms: Callable[[], int]
+    schedule_once: Callable[[Callable[[], None], int], None]
+
+
 QUESTIONS_MAX = 3
 """Requests to the coordinator about one batch. A second one needs a marker after the first, a third one two."""
 _RETRIABLE = (CoordinatorLoadInProgressError, CoordinatorNotAvailableError, NotCoordinatorError)
@@ -83,17 +99,20 @@ def produce_in_transaction(
     complete: Callable[[ProduceResponse], None],
     *,
     is_abortable_known: bool = True,
+    held: HeldBatches | None = None,
 ) -> None:
     """Append a transactional batch; `complete` is called once, in the thread of the last answer.
 
     `transaction_version` 2 (Produce from version 12 on) adds the partition to the transaction; before that the producer
     has done so itself, and it is only verified. `is_abortable_known`: the client knows TRANSACTION_ABORTABLE (Produce
-    from version 11 on), else it receives INVALID_TXN_STATE.
+    from version 11 on), else it receives INVALID_TXN_STATE. `held`: what all batches of this way to the leader share;
+    those behind one that is asked about wait there.
 
     If the marker of the transaction before was appended after the question, the answer is void. Version 2 asks again:
     each transaction has an epoch of its own, so that a batch of an ended one is fenced. Before that it is refused.
     """
     topic_partition, batch = request.topic_partition, request.batch
+    held, key = held or HeldBatches(), (batch.producer_id, topic_partition)
 
     def appended(response: ProduceResponse, questions_left: int) -> None:
         refusal = response.error
@@ -101,18 +120,21 @@ def produce_in_transaction(
             complete(response)
             return
         question = _question(request, transactional_id, transaction_version)
+        held.asked(key)
         ask(question, lambda answer: asked(answer, refusal, questions_left - 1))
 
     def asked(answer: object, refusal: UnverifiedTransactionError, questions_left: int) -> None:
         error = _error_for(answer, topic_partition)
-        if error is not None:
+        if error is None:
+            verified = replace(request, batch=replace(batch, verified_offset=refusal.log_end_offset))
+            leader.produce_then(verified, partial(appended, questions_left=questions_left))
+        else:
             error = _as_produce_error(error, topic_partition, transaction_version, is_abortable_known)
             complete(ProduceResponse(topic_partition, error=error))
-            return
-        verified = replace(request, batch=replace(batch, verified_offset=refusal.log_end_offset))
-        leader.produce_then(verified, partial(appended, questions_left=questions_left))
+        held.answered(key)
 
-    leader.produce_then(request, partial(appended, questions_left=questions_max(transaction_version)))
+    first = partial(appended, questions_left=questions_max(transaction_version))
+    held.begin(key, lambda: leader.produce_then(request, first))
 
 
 def questions_max(transaction_version: int) -> int:
@@ -137,6 +159,30 @@ def coordinator_asker(image: Callable[[], ClusterImage], brokers: Mapping[int, C
         broker.coordinator(CoordinatorType.TRANSACTION, request.transactional_id, request, answer)
 
     return ask
+
+
+def ask_while_ending(ask: Ask, retries: Retries) -> Ask:
+    """As `ask`, but a question that meets CONCURRENT_TRANSACTIONS is asked again for some time: the markers of the
+    transaction before are under way, and the client would pause for longer than they need.
+
+    Source: `ReplicaManager.handleProduceAppend` (KAFKA-18402).
+    """
+
+    def begin(request: Question, answer: Answer) -> None:
+        until_ms = retries.now_ms() + retries.backoff_max_ms
+
+        def send() -> None:
+            ask(request, received)
+
+        def received(answered: object) -> None:
+            if isinstance(_error_of(answered), ConcurrentTransactionsError) and retries.now_ms() < until_ms:
+                retries.schedule_once(send, retries.backoff_ms)
+            else:
+                answer(answered)
+
+        send()
+
+    return begin
 
 
 def _question(request: ProduceRequest, transactional_id: str, transaction_version: int) -> AddPartitionsToTxnRequest:

@@ -304,8 +304,12 @@ def _is_retry_under_2(known: Transaction, request: EndTxnRequest) -> bool:
     if known.producer_id != request.producer_id and not after_rotation:
         check_producer(known, request.transactional_id, request.producer_id, request.producer_epoch)
     is_complete = known.state in (_COMPLETE_COMMIT, _COMPLETE_ABORT)
-    has_epoch = known.producer_epoch == request.producer_epoch < PRODUCER_EPOCH_MAX  # the last one only fences
+    # The last epoch only fences. In Prepare, Kafka refuses the current one with PRODUCER_FENCED, which ends a producer
+    # that gives up its next transaction while the markers of the one before are under way.
+    has_epoch = known.producer_epoch == request.producer_epoch < PRODUCER_EPOCH_MAX
     is_current = has_epoch and known.producer_id == request.producer_id
+    if known.state.is_prepared and is_current:
+        raise _still_ending(known)
     if not (is_retry if known.state.is_prepared else is_current or (is_complete and is_retry)):
         raise ProducerFencedError(
             f"transactional id {known.transactional_id}: producer epoch {request.producer_epoch}, "

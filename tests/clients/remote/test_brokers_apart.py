@@ -104,10 +104,10 @@ def test_records_are_read_processed_and_written_exactly_once(
         records += poll_until(lambda: sum(consumer.position(tp) for tp in T) == 60, consumer)
         assert len(records) == 60
         producer.begin_transaction()
-        for record in records:
-            producer.send("out", record.value, key=record.key)
+        sent = [producer.send("out", record.value, key=record.key) for record in records]
         offsets = {tp: OffsetAndMetadata(consumer.position(tp)) for tp in T}
         producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
+        assert [each.result(60).topic for each in sent] == ["out"] * 60
         if is_commit:
             producer.commit_transaction(60)
         else:

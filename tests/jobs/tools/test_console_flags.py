@@ -112,6 +112,19 @@ def test_consumer_flags_that_do_not_go_together(arguments: list[str], message: s
         console_consumer.main.call(["--root", "r", *arguments])
 
 
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("kafka.tools.DefaultMessageFormatter", "DefaultMessageFormatter"),
+        ("kafka.coordinator.group.GroupMetadataManager$OffsetsMessageFormatter", "OffsetsMessageFormatter"),
+        ("org.apache.kafka.tools.consumer.OffsetsMessageFormatter", "OffsetsMessageFormatter"),
+    ],
+)
+def test_formatters_have_the_names_that_kafka_gave_them_over_time(name: str, known: str) -> None:
+    old, new = (console_consumer.main.parse(["--topic", "t", "--formatter", each]) for each in (name, known))
+    assert console_consumer.formatter(old) == console_consumer.formatter(new)
+
+
 def test_deserializer_flags_are_formatter_properties() -> None:
     flags = console_consumer.main.parse(["--topic", "t", "--value-deserializer", "IntegerDeserializer"])
     deserialize = console_consumer.formatter(flags).value_deserializer

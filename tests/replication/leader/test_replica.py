@@ -108,6 +108,23 @@ def test_a_leader_publishes_what_it_knows_to_be_committed_until_it_has_a_high_wa
     assert (progress.high_watermark, progress.known_committed) == (1, UNKNOWN)
 
 
+def test_under_log_append_time_the_leaders_clock_gives_the_time() -> None:
+    """Once for a group, so that the same batches are tried again after an outcome that is not known."""
+    led = Led(epoch=0).started()
+    led.replica.reconfigure(LogConfig.from_properties({"message.timestamp.type": "LogAppendTime"}))
+    led.stores.clock.now_ms = now_ms = 77_000
+    led.produce("a+b", "c")
+    led.replica.append_waiting(0)
+    rows = led.log().read(0, 1 << 20)
+    assert [each.value for each in rows["timestamp"]] == [now_ms] * 3
+    assert rows["timestamp_type"].to_pylist() == [1] * 3
+    assert {answer.append_time_ms for answer in led.answers.values()} == {now_ms}
+    led.replica.reconfigure(LogConfig())
+    led.produce("d")
+    led.replica.append_waiting(0)
+    assert led.answers["d"].append_time_ms == -1
+
+
 def test_what_was_committed_is_remembered_by_a_leader_that_resigned() -> None:
     led = Led().started()
     led.produce("a")

@@ -10,16 +10,19 @@ from stratalog.storage.errors import (
     InconsistentTopicIdError,
     InvalidProducerEpochError,
     InvalidRecordError,
+    InvalidTimestampError,
     OutOfOrderSequenceNumberError,
     RecordListTooLargeError,
     RecordTooLargeError,
     UnknownLeaderEpochError,
     UnknownProducerIdError,
     UnknownTopicOrPartitionError,
+    UnverifiedTransactionError,
 )
-from stratalog.storage.log.append import Appended, BatchAppended, HandedFiles
+from stratalog.storage.log.append import Appended, BatchAppended, HandedFiles, admit
 from stratalog.storage.log.partition_log import PartitionLog
-from stratalog.storage.records import data_table
+from stratalog.storage.producers import ProducerStates
+from stratalog.storage.records import TRANSACTIONAL_ATTRIBUTE, NewRecordBatch, OneRecord, data_table
 from stratalog.storage.topic_config import LogConfig
 from tests.storage.logs import (
     MIB,
@@ -34,6 +37,8 @@ from tests.storage.logs import (
     values,
     write,
 )
+
+NOW_MS = 1_000_000
 
 
 @pytest.fixture(params=["memory", "delta"])
@@ -87,6 +92,18 @@ def test_two_batches_of_one_producer_are_checked_in_sequence(replicas):
     assert isinstance(results[3], OutOfOrderSequenceNumberError)
 
 
+def test_a_batch_behind_one_that_is_not_verified_is_not_verified_either(replicas):
+    """Not out of order: nothing is missing, the coordinator is asked about the batch before it."""
+    log, of = replicas.leader(), {"attributes": TRANSACTIONAL_ATTRIBUTE}
+    group = [replace(idempotent("a", sequence), **of) for sequence in range(2)]
+    assert [type(each) for each in append(log, *group).results] == [UnverifiedTransactionError] * 2
+    verified = [replace(each, verified_offset=0) for each in group]
+    assert append(log, *verified, replace(idempotent("a", 2), **of)).results == (
+        BatchAppended(0, 0), BatchAppended(1, 1), BatchAppended(2, 2),
+    )  # fmt: skip
+    assert isinstance(append(log, replace(idempotent("a", 9), **of)).results[0], OutOfOrderSequenceNumberError)
+
+
 def test_a_duplicate_succeeds_without_a_write_after_a_restart(replicas):
     append(replicas.leader(), idempotent("ab", 0))
     log = replicas.log()
@@ -128,6 +145,20 @@ def test_a_batch_that_came_as_kafkas_bytes_is_measured_by_them(replicas):
     refusal = append(log, large).results[0]
     assert isinstance(refusal, RecordTooLargeError)
     assert str(refusal) == "a batch of 1001 bytes > max.message.bytes 1000"
+
+
+@pytest.mark.parametrize(
+    ("time_ms", "refused"),
+    [(NOW_MS - 5_000, False), (NOW_MS - 5_001, True), (NOW_MS + 2_000, False), (NOW_MS + 2_001, True), (None, False)],
+)
+def test_a_record_whose_time_is_far_from_the_brokers_clock_is_refused(time_ms, refused):
+    properties = {"message.timestamp.before.max.ms": 5_000, "message.timestamp.after.max.ms": 2_000}
+    one = NewRecordBatch(OneRecord(time_ms, None, b"x"))
+    config = LogConfig.from_properties(properties)
+    (result,) = admit([one], ProducerStates(), config, 0, NOW_MS).results
+    assert isinstance(result, InvalidTimestampError) is refused
+    (stamped,) = admit([one.appended_at(0)], ProducerStates(), config, 0, NOW_MS).results
+    assert not isinstance(stamped, InvalidTimestampError), "its time is the broker's own"
 
 
 def test_a_compacted_log_takes_no_record_without_a_key(replicas):

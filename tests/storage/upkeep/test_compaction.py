@@ -74,6 +74,29 @@ def test_min_cleanable_dirty_ratio_chooses_the_log(first_dirty, ratio, is_busy, 
     assert is_due(log, compacted(min_cleanable_dirty_ratio=ratio), is_busy=is_busy) is expected
 
 
+def timed(base: int, first_ms: int, newest_ms: int) -> LogSegment:
+    return LogSegment(base, base + 100, 10, 1, 100, first_ms, newest_ms, (0,))
+
+
+TIMED = [timed(0, 1_000, 9_000), timed(100, 2_000, 2_500), timed(200, 3_000, 3_500), timed(300, 4_000, 4_500)]
+
+
+@pytest.mark.parametrize(
+    ("first_dirty", "newest_ms", "end_offset"),
+    [(100, 3_499, 200), (100, 3_500, 300), (100, 2_000, 100), (0, 8_000, 0)],
+)
+def test_dirty_segments_with_young_records_wait(first_dirty, newest_ms, end_offset):
+    """`min.compaction.lag.ms`: the first such segment, and those behind it. A clean one was compacted already."""
+    assert log_to_clean(TIMED, first_dirty, 400, newest_ms).end_offset == end_offset
+
+
+@pytest.mark.parametrize(("now_ms", "expected"), [(62_000, False), (62_001, True), (None, False)])
+def test_a_dirty_segment_waits_no_longer_than_the_largest_lag(now_ms, expected):
+    log = log_to_clean(TIMED, 100, 400)
+    config = compacted(min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=60_000)
+    assert is_due(log, config, now_ms=now_ms) is expected
+
+
 @pytest.mark.parametrize(
     ("segments", "properties", "expected"),
     [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 
 from stratalog.clients.kafka.batches.headers import batches_in
 from stratalog.clients.kafka.batches.record_batches import decode_rows, encode_batch
+from stratalog.replication.requests.produce import ProduceRequest, ProduceResponse, SentBatch
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.records import TRANSACTIONAL_ATTRIBUTE, NewRecordBatch, TopicPartition, payload_table
 from stratalog.storage.topic_config import LogConfig
@@ -25,11 +26,12 @@ from tests.clients.kafka_client import (
     batch_of,
     code,
 )
-from tests.clients.memory_cluster import MemoryCluster
+from tests.clients.memory_cluster import MemoryBroker, MemoryCluster
 from tests.storage.keyed import clean, compacted, keyed
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 LONG_MS = 20_000
+APPEND_MS = 77_000
 
 
 @pytest.fixture
@@ -97,6 +99,38 @@ def test_a_batch_comes_back_as_it_was_produced(client: KafkaClient) -> None:
     # The leader puts offset and epoch into the header, which the CRC leaves out.
     assert partition.records[17:] == batch[17:]
     assert partition.records[12:16] == bytes(4)
+
+
+class StampingBroker(MemoryBroker):
+    """The leader of a topic with LogAppendTime."""
+
+    def produce_then(self, request: ProduceRequest, complete: Callable[[ProduceResponse], None]) -> None:
+        batch = request.batch
+        if isinstance(batch, SentBatch):
+            (read,) = batch.read([batch])
+            assert isinstance(read, NewRecordBatch)
+            batch = read
+        stamped = replace(request, batch=batch.appended_at(APPEND_MS))
+        super().produce_then(stamped, lambda response: complete(replace(response, append_time_ms=APPEND_MS)))
+
+
+@pytest.mark.parametrize("tail_bytes", [0, 1 << 20])
+def test_readers_get_the_time_of_the_append(cluster: MemoryCluster, tail_bytes: int) -> None:
+    """From the table, and from memory, where a batch is as its producer sent it."""
+    cluster.running[1] = StampingBroker(cluster, 1)
+    settings = {"stratalog.encoded.tail.cache.bytes": tail_bytes}
+    with KafkaClient(cluster, stores=cluster.stores, settings=settings) as client:
+        data = {"name": "t", "partition_data": [{"index": 0, "records": batch_of(b"x", b"y", time_ms=5)}]}
+        produced = client.ask(PRODUCE, 9, {"acks": -1, "timeout": 1_000, "topic_data": [data]})
+        (told,) = produced.responses[0].partition_responses
+        assert told.log_append_time.timestamp() * 1_000 == APPEND_MS
+        (partition,) = fetch(client, wanted(told.base_offset))
+        records = partition.records
+    ((header, _),) = batches_in(records)
+    assert (header.timestamp_type, header.max_timestamp_ms) == (1, APPEND_MS)
+    rows = decode_rows(records)
+    assert [each.value for each in rows["timestamp"]] == [APPEND_MS] * 2
+    assert rows["value"].to_pylist() == [b"x", b"y"]
 
 
 def test_erased_and_old_batches_are_not_given_from_memory(client: KafkaClient, cluster: MemoryCluster) -> None:
@@ -447,8 +481,8 @@ def test_offsets_are_listed_by_the_leader_alone(client: KafkaClient, cluster: Me
     cluster.elect(T0, 2)
     assert code(listed(client, -1)) == 6
     cluster.elect(T0, 1)
-    for version, error in ((4, 5), (5, 78)):  # it leads, but has not started
-        assert code(listed(client, -1, version=version)) == error
+    for version in (4, 5):  # it leads, but has not started
+        assert code(listed(client, -1, version=version)) == 6
     asked = {"partition_index": 1, "timestamp": -1}
     topics = [{"name": "t", "partitions": [asked, asked]}]
     twice = client.ask(LIST_OFFSETS, 5, {"replica_id": -1, "topics": topics})

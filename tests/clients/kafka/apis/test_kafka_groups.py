@@ -282,3 +282,11 @@ def test_a_consumer_group_that_is_not_there_is_an_error(client: KafkaClient) -> 
     beat = {"group_id": "n", "member_id": "m", "member_epoch": 3}
     assert code(client.ask(CONSUMER_GROUP_HEARTBEAT, 1, beat)) in (25, 69)
     assert code(client.ask(CONSUMER_GROUP_HEARTBEAT, 1, beat, broker=2)) == 16
+
+
+def test_a_note_of_null_reads_back_as_an_empty_one(client: KafkaClient) -> None:
+    partition = {"partition_index": 0, "committed_offset": 4, "committed_metadata": None}
+    client.ask(OFFSET_COMMIT, 9, {"group_id": "g", "topics": [{"name": "t", "partitions": [partition]}]})
+    asked = {"groups": [{"group_id": "g", "topics": None}]}
+    (found,) = client.ask(OFFSET_FETCH, 8, asked).groups[0].topics[0].partitions
+    assert (found.committed_offset, found.metadata) == (4, "")

@@ -272,6 +272,22 @@ def test_a_static_member_may_come_back_under_its_old_member_id() -> None:
     assert static.owned == coordinator.partitions("t")
 
 
+@pytest.mark.parametrize("member_id", ["m1", "m3"])
+def test_a_static_member_whose_join_was_not_answered_joins_again(member_id: str) -> None:
+    """A coordinator that is slow to replicate answers COORDINATOR_NOT_AVAILABLE, and the join counts all the same."""
+    coordinator = Coordinator(t=2)
+    first = Consumer(coordinator, "m1", ("t",), "i1")
+    first.settle()
+    first.leave(-2)
+    back = Consumer(coordinator, member_id, ("t",), "i1")
+    back.heartbeat(answer_lost=True)
+    epoch = coordinator.group.group_epoch
+    back.settle()
+    assert back.errors == []
+    assert back.owned == coordinator.partitions("t")
+    assert (coordinator.group.group_epoch, set(coordinator.group.members)) == (epoch, {member_id})
+
+
 def test_a_static_member_that_stays_away_is_removed_after_its_session() -> None:
     coordinator = Coordinator(t=2)
     static = Consumer(coordinator, "m1", ("t",), "i1")

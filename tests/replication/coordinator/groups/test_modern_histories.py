@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from stratalog.replication.coordinator.groups.modern_assignors import TopicIdPartition
 from stratalog.replication.coordinator.groups.modern_group import ModernGroup
+from stratalog.storage.errors import UnreleasedInstanceIdError
 from tests.replication.consumer_groups import GROUP, Consumer, Coordinator
 
 TOPICS = ("a", "b", "c")
@@ -119,6 +120,13 @@ class ConsumerGroupHistories(RuleBasedStateMachine):
             member = self.group.members.get(consumer.member_id)
             if member is not None and 0 < consumer.epoch == member.member_epoch:
                 assert consumer.owned <= {*member.assigned, *member.pending_revocation}
+
+    @invariant()
+    def an_instance_id_is_refused_to_others_only(self) -> None:
+        """A member that the coordinator knows is never told that its instance id is another's."""
+        for consumer in self.consumers:
+            refused = any(isinstance(error, UnreleasedInstanceIdError) for error in consumer.errors)
+            assert not (refused and consumer.member_id in self.group.members)
 
     @invariant()
     def epochs_are_ordered(self) -> None:

@@ -9,6 +9,7 @@ from stratalog.replication.coordinator.shard.shard import CoordinatorShard, Shar
 from stratalog.replication.requests.groups import (
     HeartbeatRequest,
     JoinGroupResponse,
+    ListGroupsRequest,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     TxnOffsetCommitRequest,
@@ -118,3 +119,16 @@ def test_offsets_of_a_transaction_count_from_its_marker_on_and_after_a_failover(
     running.follow(3)
     assert running.taken() == [None]
     assert committed(running) == {"t-0": 5}
+
+
+def test_a_listing_that_fails_by_a_defect_does_not_make_the_shard_fold_anew() -> None:
+    """One request reaches every shard of a broker."""
+    running = Groups()
+    running.stable()
+    folded = running.groups
+    running.ask(ListGroupsRequest(states_filter=None))  # type: ignore[arg-type]
+    running.settle()
+    assert running.taken() == ["UNKNOWN_SERVER_ERROR"]
+    listed = running.answer(ListGroupsRequest())
+    assert [group.group_id for group in listed.groups] == ["g"]
+    assert running.groups is folded

@@ -145,14 +145,15 @@ FENCED, STATE, MAPPING = ProducerFencedError, InvalidTxnStateError, InvalidProdu
     [
         (EMPTY, STATE, NEW, FENCED, FENCED),
         (ONGOING, NEW, NEW, FENCED, FENCED),
-        (PREPARE_COMMIT, FENCED, FENCED, CONCURRENT, STATE),
-        (PREPARE_ABORT, FENCED, FENCED, STATE, CONCURRENT),
+        (PREPARE_COMMIT, CONCURRENT, CONCURRENT, CONCURRENT, STATE),
+        (PREPARE_ABORT, CONCURRENT, CONCURRENT, STATE, CONCURRENT),
         (COMPLETE_COMMIT, STATE, NEW, YES, STATE),
         (COMPLETE_ABORT, STATE, NEW, STATE, YES),
     ],
 )
 def test_end_under_version_2(state, commit_now, abort_now, commit_retry, abort_retry):
-    """Kafka's table above `endTransaction`: with the current epoch, and with the one before, as a retry has it."""
+    """Kafka's table above `endTransaction`: with the current epoch, and with the one before, as a retry has it. In
+    Prepare the producer of the current epoch waits for its markers, where Kafka fences it."""
     before = known(state, epoch=6)
     for request, answer in [
         (end(True, epoch=6), commit_now),

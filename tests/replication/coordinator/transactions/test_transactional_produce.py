@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
 
 from stratalog.replication.coordinator.transactions.add_partitions import (
+    Retries,
+    ask_while_ending,
     coordinator_asker,
     produce_in_transaction,
 )
@@ -15,6 +18,7 @@ from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.replication.requests.produce import ProduceRequest, ProduceResponse
 from stratalog.replication.requests.transactions import (
     AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
     EndTxnRequest,
     InitProducerIdRequest,
 )
@@ -28,6 +32,8 @@ from stratalog.storage.errors import (
 from stratalog.storage.records import TRANSACTIONAL_ATTRIBUTE, NewRecordBatch, TopicPartition
 from tests.replication.transaction_tools import TX, A, B, Coordinator
 from tests.storage.logs import Replicas, append, idempotent
+
+CONCURRENT = "CONCURRENT_TRANSACTIONS"
 
 
 class Leader:
@@ -109,6 +115,48 @@ def test_a_transaction_that_was_ended_takes_no_batch():
     producer.version = 2
     assert producer.produce(0) == "CONCURRENT_TRANSACTIONS"
     assert producer.leader.log.log_end_offset == 0
+
+
+class Waits:
+    """Calls that are due later, on a clock that moves to each of them."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self.calls: list[tuple[int, Callable[[], None]]] = []
+        self.retries = Retries(20, 100, lambda: self.now_ms, self.schedule_once)
+
+    def schedule_once(self, call: Callable[[], None], delay_ms: int) -> None:
+        self.calls.append((self.now_ms + delay_ms, call))
+
+    def run(self) -> None:
+        while self.calls:
+            self.now_ms, call = self.calls.pop(0)
+            call()
+
+
+@pytest.mark.parametrize(("ends_after", "asked", "told"), [(0, 1, "NONE"), (3, 4, "NONE"), (99, 6, CONCURRENT)])
+def test_while_the_last_markers_are_under_way_the_leader_asks_again(ends_after: int, asked: int, told: str) -> None:
+    """Every 20 ms, for 100 ms."""
+    waits, names = Waits(), []
+
+    def coordinator(request, answer):
+        names.append(request)
+        error = ConcurrentTransactionsError("markers") if len(names) <= ends_after else None
+        answer(AddPartitionsToTxnResponse(tuple((each, error) for each in request.topics)))
+
+    answers = []
+    ask_while_ending(coordinator, waits.retries)(AddPartitionsToTxnRequest(TX, 1, 0, (A,)), answers.append)
+    waits.run()
+    ((_, error),) = answers[0].results
+    assert (len(names), "NONE" if error is None else error.name) == (asked, told)
+
+
+def test_other_errors_of_the_coordinator_are_told_at_once() -> None:
+    waits, answers = Waits(), []
+    refused = NotCoordinatorError("x")
+    ask = ask_while_ending(lambda _, answer: answer(refused), waits.retries)
+    ask(AddPartitionsToTxnRequest(TX, 1, 0, (A,)), answers.append)
+    assert (answers, waits.calls) == ([refused], [])
 
 
 def test_a_marker_that_comes_after_the_question_makes_version_2_ask_again():

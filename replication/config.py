@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from stratalog.replication.log_configs import LOG_CONFIGS, TopicDefaults, topic_defaults
-from stratalog.storage.config_def import ConfigDef, Validator, config_field, invalid_value, non_empty
+from stratalog.storage.config_def import ConfigDef, Validator, config_field, each_of, invalid_value, non_empty, one_of
 from stratalog.storage.errors import InvalidConfigError
 from stratalog.storage.topic_config import INT_MAX
 
@@ -73,6 +73,12 @@ def _text(value: str) -> str:
     return value.strip()
 
 
+def _words(*known: str) -> Validator:
+    """Any of the known words, or with none known any words; may be empty."""
+    check = each_of(*known) if known else tuple
+    return lambda listed: tuple(check(word for word in listed if word))
+
+
 def _int(default: int, unit: str, doc: str, low: int = 1) -> Any:
     return config_field("INT", default, unit, doc, int32(low))
 
@@ -87,6 +93,18 @@ def _boolean(default: bool, doc: str) -> Any:
 
 def _string(default: str, doc: str, validator: Validator = non_empty) -> Any:
     return config_field("STRING", default, "", doc, validator)
+
+
+def _list(default: tuple[str, ...], doc: str, *known: str) -> Any:
+    return config_field("LIST", default, "", doc, _words(*known))
+
+
+def _password(doc: str) -> Any:
+    return config_field("PASSWORD", "", "", doc, _text)
+
+
+SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +133,13 @@ class BrokerConfig:
     auto_leader_rebalance_enable: bool = _boolean(True, "move leaderships back to preferred replicas at an imbalance")
     broker_heartbeat_interval_ms: int = _ms(2_000, "pause between two writes of a broker's session object")
     broker_session_timeout_ms: int = _ms(9_000, "a session object without a change for this long: its broker is dead")
+    connection_failed_authentication_delay_ms: int = _ms(
+        100, "a client that could not authenticate is answered, and closed, after this time", 0
+    )
     connections_max_idle_ms: int = _ms(600_000, "a client's connection without a request for this long is closed")
+    connections_max_reauth_ms: int = _ms(
+        0, "a SASL client that has not authenticated anew within this time is closed at its next request; 0: none", 0
+    )
     controlled_shutdown_enable: bool = _boolean(True, "move leaderships away before a broker stops")
     default_replication_factor: int = _int(1, "replicas", "of a topic created without a replication factor")
     delete_topic_enable: bool = _boolean(True, "allow topics to be deleted")
@@ -171,11 +195,45 @@ class BrokerConfig:
         268_435_456, "bytes", "memory of requests under way; beyond it clients are not read from (Kafka: -1, none)", -1
     )
     queued_max_requests: int = _int(500, "requests", "that wait for an io thread; beyond it clients are not read from")
+    quota_window_num: int = _int(11, "samples", "over which the rates of clients with quotas are taken", 2)
+    quota_window_size_seconds: int = _int(1, "s", "length of one of these samples")
     replica_fetch_backoff_ms: int = _ms(1_000, "pause after a failed fetch of a partition", 0)
     replica_fetch_max_bytes: int = _int(1_048_576, "bytes", "a follower's aim for one copy of one partition", 0)
     replica_lag_time_max_ms: int = _ms(10_000, "a follower not caught up for this long leaves the ISR (Kafka: 30000)")
+    sasl_enabled_mechanisms: tuple[str, ...] = _list(
+        (), "of listeners with SASL, as SCRAM-SHA-512,OAUTHBEARER (Kafka: GSSAPI)", *SASL_MECHANISMS
+    )
+    sasl_jaas_config: str = _password(
+        "users of PLAIN: org.apache.kafka.common.security.plain.PlainLoginModule required user_NAME=\"PASSWORD\" ...;"
+    )
+    sasl_oauthbearer_clock_skew_seconds: int = _int(30, "s", "tokens count this long before and after their times", 0)
+    sasl_oauthbearer_expected_audience: tuple[str, ...] = _list((), "audiences, one of which a token must name")
+    sasl_oauthbearer_expected_issuer: str = _string("", "the issuer that a token must name; empty: any", _text)
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: int = _ms(3_600_000, "the keys are fetched again after this time")
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms: int = _ms(10_000, "longest pause after a failed fetch of keys")
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: int = _ms(100, "first pause after a failed fetch of keys")
+    sasl_oauthbearer_jwks_endpoint_url: str = _string(
+        "", "where the keys are that sign tokens (JWKS): https:// or file://", _text
+    )
+    sasl_oauthbearer_sub_claim_name: str = _string("sub", "the claim of a token that names its user")
+    sasl_server_max_receive_size: int = _int(524_288, "bytes", "largest request before a client is authenticated")
     socket_listen_backlog_size: int = _int(50, "connections", "that wait to be accepted")
     socket_request_max_bytes: int = _int(104_857_600, "bytes", "largest request; a larger one closes its connection")
+    ssl_client_auth: str = _string(
+        "none", "certificates of clients on listeners with SSL: none, requested or required",
+        one_of("required", "requested", "none"),
+    )
+    ssl_enabled_protocols: tuple[str, ...] = _list(TLS_VERSIONS, "versions of TLS", *TLS_VERSIONS)
+    ssl_key_password: str = _password("of the private key in ssl.keystore.location, if that is encrypted")
+    ssl_keystore_location: str = _string("", "PEM file with the private key and the certificate chain", _text)
+    ssl_keystore_type: str = _string("PEM", "the only type of key store (Kafka: JKS)", one_of("PEM"))
+    ssl_principal_mapping_rules: str = _string(
+        "DEFAULT", "users of certificates, as RULE:^CN=(.*?),.*$/$1/L,DEFAULT; by default the whole name"
+    )
+    ssl_truststore_location: str = _string(
+        "", "PEM file of the certificates that clients' certificates are signed by; empty: the system's", _text
+    )
+    ssl_truststore_type: str = _string("PEM", "the only type of trust store (Kafka: JKS)", one_of("PEM"))
     super_users: str = _string("", "principals that ACLs do not bind, as User:alice;User:bob", _principals)
     transaction_max_timeout_ms: int = _ms(900_000, "the longest transaction.timeout.ms of a producer")
     transaction_state_log_min_isr: int = _int(2, "replicas", "in-sync replicas that __transaction_state needs")
@@ -227,6 +285,7 @@ class BrokerConfig:
         for key in BROKER_CONFIGS:
             key.parse(getattr(self, key.field_name))
         self._at_most("broker.heartbeat.interval.ms", "broker.session.timeout.ms")
+        self._at_most("connection.failed.authentication.delay.ms", "connections.max.idle.ms")
         self._at_most("group.min.session.timeout.ms", "group.max.session.timeout.ms")
         self._at_most("stratalog.progress.poll.min.ms", "stratalog.progress.poll.max.ms")
         self._at_most("stratalog.upkeep.slowdown.count", "stratalog.upkeep.stop.count")

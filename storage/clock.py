@@ -77,3 +77,8 @@ class RandomIds:
 
     def new_id(self) -> str:
         return os.urandom(16).hex()
+
+
+def measured_ns() -> int:
+    """Nanoseconds of this process's monotonic clock, to measure how long a thread worked."""
+    return time.monotonic_ns()

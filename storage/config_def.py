@@ -14,8 +14,10 @@ from typing import Any, Literal, NamedTuple, Self
 
 from stratalog.storage.errors import InvalidConfigError
 
-ConfigType = Literal["BOOLEAN", "STRING", "INT", "LONG", "DOUBLE", "LIST"]
-"""Kafka's `ConfigDef.Type`. A LIST is text with commas; its value is a tuple of stripped parts."""
+ConfigType = Literal["BOOLEAN", "STRING", "INT", "LONG", "DOUBLE", "LIST", "PASSWORD"]
+"""Kafka's `ConfigDef.Type`. A LIST is text with commas; its value is a tuple of stripped parts. A PASSWORD is text that
+no error and no answer shows."""
+HIDDEN = "[hidden]"
 
 Validator = Callable[[Any], Any]
 """A function from a typed value to the value that counts; ValueError with the reason in Kafka's words."""
@@ -46,7 +48,7 @@ class ConfigKey(NamedTuple):
             typed = _typed(self.type, value)
             return typed if self.validator is None else self.validator(typed)
         except ValueError as reason:
-            raise invalid_value(self.name, value, str(reason)) from reason
+            raise invalid_value(self.name, HIDDEN if self.type == "PASSWORD" else value, str(reason)) from reason
 
 
 class ConfigDef:
@@ -94,7 +96,8 @@ def config_field(
     validator: Validator | None = None,
 ) -> Any:
     """A dataclass field that declares a config; `Any` because it stands for a value of the field's own type."""
-    return field(default=default, metadata={"key": ConfigKey("", type, default, unit, doc, validator)})
+    key = ConfigKey("", type, default, unit, doc, validator)
+    return field(default=default, repr=type != "PASSWORD", metadata={"key": key})
 
 
 def invalid_value(name: str, value: object, reason: str) -> InvalidConfigError:
@@ -156,7 +159,7 @@ def non_empty(text: str) -> str:
 
 
 def _typed(config_type: ConfigType, value: object) -> Any:
-    if config_type == "STRING":
+    if config_type in ("STRING", "PASSWORD"):
         if not isinstance(value, str):
             raise ValueError("Expected value to be a string")
         return value

@@ -168,6 +168,14 @@ class InvalidTimestampError(StratalogError, code=32):
     """A timestamp cannot be stored."""
 
 
+class UnsupportedSaslMechanismError(StratalogError, code=33):
+    """The SASL mechanism is not enabled, or not known."""
+
+
+class IllegalSaslStateError(StratalogError, code=34):
+    """The request does not belong to this state of the SASL exchange."""
+
+
 class UnsupportedVersionError(StratalogError, code=35):
     """This version of the request is not served."""
 
@@ -253,6 +261,10 @@ class TransactionalIdAuthorizationFailedError(StratalogError, code=53):
     """The principal may not use the transactional id."""
 
 
+class SecurityDisabledError(StratalogError, code=54):
+    """The broker has no authorizer."""
+
+
 class OperationNotAttemptedError(StratalogError, code=55):
     """Nothing of the request was done, since another part of it was refused."""
 
@@ -263,6 +275,10 @@ class KafkaStorageError(StratalogError, code=56, retriable=True):
 
 class LogDirNotFoundError(StratalogError, code=57):
     """The broker has no such root."""
+
+
+class SaslAuthenticationFailedError(StratalogError, code=58):
+    """SASL authentication failed; clients receive the message, so that it must not reveal which users exist."""
 
 
 class UnknownProducerIdError(StratalogError, code=59):
@@ -355,6 +371,18 @@ class UnstableOffsetCommitError(StratalogError, code=88, retriable=True):
 
 class ProducerFencedError(StratalogError, code=90):
     """A newer producer has taken the transactional id."""
+
+
+class ResourceNotFoundError(StratalogError, code=91):
+    """There is no such resource, as a user's credential."""
+
+
+class DuplicateResourceError(StratalogError, code=92):
+    """The request names a resource twice."""
+
+
+class UnacceptableCredentialError(StratalogError, code=93):
+    """The credential has too few or too many iterations, or no user."""
 
 
 class InvalidUpdateVersionError(StratalogError, code=95):

@@ -28,6 +28,13 @@ from stratalog.replication.metadata.acls import AclBinding, AclFilter, create_ac
 from stratalog.replication.metadata.configs import alter_cluster_config
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.records import PartitionRecord
+from stratalog.replication.metadata.scram import (
+    ScramDeletion,
+    ScramDescription,
+    ScramUpsertion,
+    alter_credentials,
+    describe_credentials,
+)
 from stratalog.replication.metrics import Histogram, image_metrics
 from stratalog.storage.config_def import spelled
 from stratalog.storage.errors import StratalogError
@@ -347,6 +354,17 @@ class Admin:
     def delete_acls(self, filters: Sequence[AclFilter]) -> tuple[AclBinding, ...]:
         """Remove the bindings that any of the filters matches; these are returned."""
         return self._view.propose(lambda image: delete_acls(image, filters))
+
+    def alter_user_scram_credentials(
+        self, deletions: Sequence[ScramDeletion] = (), upsertions: Sequence[ScramUpsertion] = ()
+    ) -> dict[str, StratalogError | None]:
+        """Remove, add and replace what passwords are checked against; the error of each user, None if it is done."""
+        return self._view.propose(lambda image: alter_credentials(image, deletions, upsertions))
+
+    def describe_user_scram_credentials(self, users: Iterable[str] | None = None) -> list[ScramDescription]:
+        """Mechanisms and iterations of these users; of all users without any named."""
+        self._view.refresh()
+        return describe_credentials(self._view.image, users)
 
     def describe_cluster(self) -> ClusterDescription:
         """Controller and brokers as of now."""

@@ -3,6 +3,7 @@
 listeners      `listeners`, `advertised.listeners`: where a broker listens, and where clients reach it
 frames         a connection's bytes cut into request frames
 order          which requests of a connection run at a time, and the order of their answers
+security/      TLS and SASL: who a client is
 admission      how many connections and queued requests there may be
 io_threads     threads for requests that read storage
 connection     one connection: frames in, answers out

@@ -11,19 +11,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 from stratalog.clients.endpoint.admission import ConnectionQuotas, RequestBound
-from stratalog.clients.endpoint.frames import FrameReader
+from stratalog.clients.endpoint.frames import FrameHandler, FrameReader
 from stratalog.clients.endpoint.listeners import Listener
 from stratalog.clients.endpoint.loops import NetworkThread
 from stratalog.clients.endpoint.order import Flight, RequestOrder
+from stratalog.clients.endpoint.security.endpoint_security import ListenerSecurity
 from stratalog.clients.kafka.request.api import Connection
 from stratalog.replication.metadata.acls import Principal
-from stratalog.storage.errors import InvalidRequestError
+from stratalog.storage.errors import InvalidRequestError, StratalogError
 
 _LOG = logging.getLogger("stratalog.network")
 
@@ -31,12 +32,6 @@ JOINED_BYTES_MAX = 64 << 10
 """Answers up to this size leave in one write; a larger one in pieces, which are not copied together."""
 
 Buffers = Sequence[bytes | memoryview]
-
-
-class FrameHandler(Protocol):
-    """A broker's face: `clients.kafka.handler.KafkaHandler`."""
-
-    def handle(self, frame: bytes, connection: Connection, answer: Callable[[bytes | None], None]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +54,13 @@ class EndpointConnection(asyncio.BufferedProtocol):
     """A client's connection to one listener of one broker."""
 
     def __init__(
-        self, thread: NetworkThread, handler: FrameHandler, listener: Listener, limits: ConnectionLimits, address: str
+        self,
+        thread: NetworkThread,
+        handler: FrameHandler,
+        listener: Listener,
+        limits: ConnectionLimits,
+        address: str,
+        security: ListenerSecurity | None = None,
     ) -> None:
         """`address`: the client's; `limits.quotas` has admitted it, and the connection's end releases it."""
         self._thread = thread
@@ -67,7 +68,9 @@ class EndpointConnection(asyncio.BufferedProtocol):
         self._limits = limits
         self._address = address
         self._peer = address
-        self._reader = FrameReader(limits.frame_bytes_max)
+        self._security = security
+        first_bytes_max = None if security is None else security.receive_bytes_max
+        self._reader = FrameReader(min(limits.frame_bytes_max, first_bytes_max or limits.frame_bytes_max))
         self._order = RequestOrder()
         self._transport: asyncio.Transport | None = None
         self._pauses: set[str] = set()
@@ -75,7 +78,8 @@ class EndpointConnection(asyncio.BufferedProtocol):
         self._is_pumping = False
         self._is_closed = False
         self._taken_bytes = 0
-        self._caller = Connection(Principal(host=address), self.close_from_any_thread, listener.name)
+        self._throttles = 0
+        self._caller = Connection(Principal(host=address), self.close_from_any_thread, listener.name, self.throttle)
 
     # -- the transport's calls ---------------------------------------------------------------------------
 
@@ -89,6 +93,16 @@ class EndpointConnection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         self._peer = f"{peer[0]}:{peer[1]}" if peer else self._address
         self._thread.connections.add(self)
+        if self._security is not None:
+            self._secure(self._security, transport.get_extra_info("ssl_object"))
+
+    def _secure(self, security: ListenerSecurity, tls: ssl.SSLObject | None) -> None:
+        try:
+            self._handler = security.open(self, tls.getpeercert(binary_form=True) if tls is not None else None)
+        except StratalogError as reason:
+            self.close(str(reason))
+        except Exception as defect:  # noqa: BLE001 - without its security a client must not pass
+            self.close(f"{type(defect).__name__}: {defect}")
 
     def connection_lost(self, _exc: Exception | None) -> None:
         self._is_closed = True
@@ -202,6 +216,42 @@ class EndpointConnection(asyncio.BufferedProtocol):
                 small = []
         if small:
             self._transport.write(b"".join(small))
+
+    def throttle(self, duration_ms: int) -> None:
+        """Begin no request for so long: its client has exceeded a quota. Any thread may call it."""
+        if self._thread.is_own:
+            self._throttle(duration_ms)
+        else:
+            self._thread.call(partial(self._throttle, duration_ms))
+
+    def _throttle(self, duration_ms: int) -> None:
+        if self._is_closed:
+            return
+        self._throttles += 1
+        self._pause("quota")
+        self._thread.loop.call_later(duration_ms / 1_000, self._throttled)
+
+    def _throttled(self) -> None:
+        self._throttles -= 1
+        if not self._throttles:
+            self._resume("quota")
+            self._pump()
+
+    # -- what its security asks for, in any thread -----------------------------------------------------------
+
+    def later(self, delay_s: float, call: Callable[[], None]) -> None:
+        """Call something in the network thread after a while."""
+        self._thread.call(lambda: self._call_later(delay_s, call))
+
+    def _call_later(self, delay_s: float, call: Callable[[], None]) -> None:
+        self._thread.loop.call_later(delay_s, call)
+
+    def authenticated(self) -> None:
+        """Frames may have their full size from now on."""
+        self._thread.call(self._allow_large_frames)
+
+    def _allow_large_frames(self) -> None:
+        self._reader.frame_bytes_max = self._limits.frame_bytes_max
 
     # -- pauses and the end ---------------------------------------------------------------------------------
 

@@ -7,13 +7,22 @@ Source: Kafka's `NetworkReceive`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct
+from typing import Protocol
 
+from stratalog.clients.kafka.request.api import Connection
 from stratalog.storage.errors import InvalidRequestError
 
 _LENGTH = Struct(">i")
 CHUNK_BYTES = 64 << 10
 """The size of the buffer for small frames."""
+
+
+class FrameHandler(Protocol):
+    """What answers frames: a broker's face, `clients.kafka.handler.KafkaHandler`, or what stands before it."""
+
+    def handle(self, frame: bytes, connection: Connection, answer: Callable[[bytes | None], None]) -> None: ...
 
 
 class FrameReader:
@@ -26,7 +35,7 @@ class FrameReader:
     """
 
     def __init__(self, frame_bytes_max: int) -> None:
-        self._frame_bytes_max = frame_bytes_max
+        self.frame_bytes_max = frame_bytes_max
         self._chunk = bytearray(CHUNK_BYTES)
         self._view = memoryview(self._chunk)
         self._end = 0
@@ -60,9 +69,9 @@ class FrameReader:
         start, end = 0, self._end
         while end - start >= _LENGTH.size:
             size = _LENGTH.unpack_from(self._chunk, start)[0]
-            if not 0 <= size <= self._frame_bytes_max:
+            if not 0 <= size <= self.frame_bytes_max:
                 raise InvalidRequestError(
-                    f"Invalid receive (size = {size}; it must be between 0 and {self._frame_bytes_max})"
+                    f"Invalid receive (size = {size}; it must be between 0 and {self.frame_bytes_max})"
                 )
             begin = start + _LENGTH.size
             if begin + size > end:

@@ -22,20 +22,23 @@ from stratalog.clients.endpoint.listeners import (
     parse_protocol_map,
     shifted,
 )
+from stratalog.clients.endpoint.security.endpoint_security import EndpointSecurity, ListenerSecurity
 from stratalog.clients.endpoint.socket_server import BoundListener, SocketServer, bind
 from stratalog.clients.kafka.handler import KafkaHandler
 from stratalog.replication.config import BrokerConfig
+from stratalog.replication.metadata.records import UserScramCredentialRecord
 
 
 class KafkaEndpoint:
     """`bind` before a broker starts, `serve` when it is up, `withdraw` when it is gone, `stop` at the end."""
 
     def __init__(self, config: BrokerConfig) -> None:
-        """Raises InvalidConfigError in Kafka's words for listeners that cannot be."""
+        """Raises InvalidConfigError in Kafka's words for listeners and security that cannot be."""
         self._config = config
         self._protocols = parse_protocol_map(config.listener_security_protocol_map)
         self._listeners = parse_listeners(config.listeners, self._protocols)
         check_plaintext(self._listeners, allows_plaintext=config.stratalog_allow_plaintext)
+        self._security = EndpointSecurity(config, self._listeners)
         self._bound: dict[int, list[BoundListener]] = {}
         self._addresses: dict[int, tuple[Listener, ...]] = {}
         self._handlers: dict[int, KafkaHandler] = {}
@@ -71,7 +74,17 @@ class KafkaEndpoint:
             self._server = SocketServer(self._config, self._queued)
         io = self._io[broker_id] = IoThreads(self._config.num_io_threads, self._queued, f"kafka-{broker_id}-io")
         handler = self._handlers[broker_id] = KafkaHandler(cluster, broker_id, config=self._config, io=io)
-        self._server.serve(broker_id, self._bound[broker_id], handler)
+        bound = self._bound[broker_id]
+        self._server.serve(broker_id, bound, handler, self._security_of(bound, handler, io))
+
+    def _security_of(
+        self, bound: Iterable[BoundListener], handler: KafkaHandler, io: Executor
+    ) -> dict[str, ListenerSecurity]:
+        def find(user: str, mechanism: str) -> UserScramCredentialRecord | None:
+            return handler.broker.image().scram_credentials.get((user, mechanism))
+
+        found = {each.listener.name: self._security.listener(each.listener, handler, find, io) for each in bound}
+        return {name: security for name, security in found.items() if security is not None}
 
     def withdraw(self, broker_id: int) -> None:
         """Close a broker's sockets, as when its process ended."""
@@ -90,6 +103,7 @@ class KafkaEndpoint:
             self._server.stop()
         for broker_id in list(self._bound):
             self.withdraw(broker_id)
+        self._security.close()
 
 
 def registered(listeners: Iterable[Listener]) -> str:

@@ -21,6 +21,8 @@ from typing import Protocol
 _LOG = logging.getLogger("stratalog.network")
 HANDSHAKE_S = 10.0
 """Limit of the time for a TLS handshake."""
+SHUTDOWN_S = 0.5
+"""Limit of the time in which a client answers the end of TLS: Kafka does not wait for it."""
 IDLE_CHECK_S = 5.0
 STOP_S = 5.0
 
@@ -110,8 +112,12 @@ class NetworkThread:
     ) -> None:
         peer = _peer_of(accepted)
         try:
-            timeout_s = None if security is None else HANDSHAKE_S
-            await self.loop.connect_accepted_socket(make, accepted, ssl=security, ssl_handshake_timeout=timeout_s)
+            if security is None:
+                await self.loop.connect_accepted_socket(make, accepted)
+                return
+            await self.loop.connect_accepted_socket(
+                make, accepted, ssl=security, ssl_handshake_timeout=HANDSHAKE_S, ssl_shutdown_timeout=SHUTDOWN_S
+            )
         except (TimeoutError, OSError, ssl.SSLError) as reason:
             accepted.close()
             lost()

@@ -11,7 +11,6 @@ import errno
 import logging
 import selectors
 import socket
-import ssl
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -20,9 +19,11 @@ from functools import partial
 from itertools import cycle
 
 from stratalog.clients.endpoint.admission import ConnectionQuotas, RequestBound, parse_overrides
-from stratalog.clients.endpoint.connection import ConnectionLimits, EndpointConnection, FrameHandler
+from stratalog.clients.endpoint.connection import ConnectionLimits, EndpointConnection
+from stratalog.clients.endpoint.frames import FrameHandler
 from stratalog.clients.endpoint.listeners import Listener
 from stratalog.clients.endpoint.loops import NetworkThread
+from stratalog.clients.endpoint.security.endpoint_security import ListenerSecurity
 from stratalog.replication.config import BrokerConfig
 from stratalog.storage.errors import InvalidConfigError
 
@@ -87,7 +88,7 @@ class _Served:
     broker_id: int
     bound: BoundListener
     handler: FrameHandler
-    security: ssl.SSLContext | None
+    security: ListenerSecurity | None
 
 
 class SocketServer:
@@ -126,20 +127,19 @@ class SocketServer:
         broker_id: int,
         bound: Sequence[BoundListener],
         handler: FrameHandler,
-        security: Mapping[str, ssl.SSLContext] | None = None,
+        security: Mapping[str, ListenerSecurity] | None = None,
     ) -> None:
-        """Accept connections to these listeners. `security`: for those with TLS, by listener name."""
+        """Accept connections to these listeners. `security`: of those with TLS or SASL, by listener name."""
         for each in bound:
-            context = (security or {}).get(each.listener.name)
-            served = _Served(broker_id, each, handler, context)
+            served = _Served(broker_id, each, handler, (security or {}).get(each.listener.name))
             self._change(partial(self._register, served))
             _LOG.info("broker %d accepts connections at %s", broker_id, each.listener.connection_string)
 
     def withdraw(self, broker_id: int) -> None:
         """Accept no more for this broker, and close its connections, as when its process ended."""
         done = threading.Event()
-        self._change(partial(self._unregister, broker_id, done))
-        done.wait(DRAIN_S)
+        if self._change(partial(self._unregister, broker_id, done)):
+            done.wait(DRAIN_S)
         for connection in self._by_broker.pop(broker_id, []):
             connection.close_from_any_thread()
 
@@ -156,12 +156,14 @@ class SocketServer:
 
     # -- the acceptor's thread ----------------------------------------------------------------------------
 
-    def _change(self, change: partial[None]) -> None:
+    def _change(self, change: partial[None]) -> bool:
+        """Have the acceptor change what it serves; False when it has ended, with all its sockets."""
         with self._lock:
             if self._is_stopped:
-                return
+                return False
             self._changes.append(change)
         self._wake.send(b"c")
+        return True
 
     def _register(self, served: _Served) -> None:
         self._selector.register(served.bound.socket, selectors.EVENT_READ, served)
@@ -211,9 +213,12 @@ class SocketServer:
             return
         accepted.setblocking(False)
         thread = next(self._next_thread)
-        connection = EndpointConnection(thread, served.handler, served.bound.listener, self._limits, address)
+        connection = EndpointConnection(
+            thread, served.handler, served.bound.listener, self._limits, address, served.security
+        )
         of_broker = self._by_broker.setdefault(served.broker_id, [])
         of_broker[:] = [each for each in of_broker if not each.is_closed]
         of_broker.append(connection)
-        thread.accept(accepted, lambda: connection, served.security, partial(quotas.release, address))
+        context = None if served.security is None else served.security.context
+        thread.accept(accepted, lambda: connection, context, partial(quotas.release, address))
 

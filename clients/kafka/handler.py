@@ -8,11 +8,15 @@ Source: Kafka's `KafkaApis`, `RequestChannel`.
 
 from __future__ import annotations
 
+import dataclasses
+import datetime as dt
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 
 from stratalog.clients.bootstrap import RunningCluster
+from stratalog.clients.kafka.apis.access.acls import AclApis
+from stratalog.clients.kafka.apis.access.sasl import SaslApis
 from stratalog.clients.kafka.apis.api_versions import ApiVersions, unsupported_version
 from stratalog.clients.kafka.apis.configs import ConfigApis
 from stratalog.clients.kafka.apis.delete_records import RecordApis
@@ -31,10 +35,14 @@ from stratalog.clients.kafka.apis.transactions import TransactionApis
 from stratalog.clients.kafka.protocol.entities import Values
 from stratalog.clients.kafka.protocol.frames import decode_request, encode_response
 from stratalog.clients.kafka.protocol.schema import Entity
+from stratalog.clients.kafka.quotas.client_apis import QuotaApis
+from stratalog.clients.kafka.quotas.client_quotas import ClientQuotas
+from stratalog.clients.kafka.quotas.rates import QuotaWindow
 from stratalog.clients.kafka.request.api import Api, Call, Connection
 from stratalog.clients.kafka.request.broker import ApiFamily, Endpoint, ServedBroker
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.config import BrokerConfig
+from stratalog.storage.clock import measured_ns
 from stratalog.storage.errors import StratalogError, UnknownServerError, UnsupportedVersionError
 
 _LOG = logging.getLogger("stratalog.kafka")
@@ -56,6 +64,9 @@ _FAMILIES: tuple[type[ApiFamily], ...] = (
     GroupOffsetApis,
     TransactionApis,
     TransactionAdminApis,
+    QuotaApis,
+    AclApis,
+    SaslApis,
 )
 
 
@@ -77,6 +88,11 @@ class KafkaHandler:
         io  runs requests that read storage, so that the caller's thread never waits; None: the caller's thread does
         """
         broker = self.broker = ServedBroker(cluster, broker_id, config=config, view=view, advertised=advertised)
+        self._quotas = ClientQuotas(
+            lambda: broker.view.image,
+            lambda: broker.view.metadata.log.log_end_offset,
+            QuotaWindow(broker.config.quota_window_num, 1_000 * broker.config.quota_window_size_seconds),
+        )
         self._fetch = FetchApis(broker)
         families = (self._fetch, *(family(broker) for family in _FAMILIES))
         apis = [api for family in families for api in family.apis()]
@@ -113,11 +129,39 @@ class KafkaHandler:
             answer(unsupported_version(request.correlation_id, self.apis))
             return
         correlation_id = request.correlation_id
+        user = connection.principal.name.partition(":")[2]
+        use = self._quotas.of_request(user, request.client_id or "", request.api_key, len(frame))
 
         def encode(response: Entity | None) -> None:
-            answer(None if response is None else encode_response(correlation_id, response))
+            encoded = None if response is None else encode_response(correlation_id, response)
+            if use is not None:
+                throttle_ms = use.answered(len(encoded or b""), self._now_ms())
+                if throttle_ms:
+                    connection.throttle(throttle_ms)
+                    if hasattr(response, "throttle_time"):
+                        encoded = encode_response(correlation_id, _told(response, throttle_ms))
+            answer(encoded)
 
-        self.serve(request.entity, connection, encode, request.client_id)
+        self._serve(Call(request.entity, connection, request.client_id, encode, use))
+
+    def refuse(
+        self, frame: bytes, error: StratalogError, connection: Connection, answer: Callable[[bytes | None], None]
+    ) -> None:
+        """Answer a request frame with this error, without doing what it asks for."""
+        try:
+            request = decode_request(frame, self._served)
+        except StratalogError:
+            answer(None)
+            return
+        if request.entity is None:
+            answer(unsupported_version(request.correlation_id, self.apis))
+            return
+
+        def encode(response: Entity | None) -> None:
+            answer(None if response is None else encode_response(request.correlation_id, response))
+
+        call = Call(request.entity, connection, request.client_id, encode)
+        call.respond_with(lambda: self._apis[call.api_key].refuse(call, error))
 
     def serve(
         self,
@@ -127,10 +171,12 @@ class KafkaHandler:
         client_id: str | None = None,
     ) -> None:
         """As `handle`, with kio's messages instead of frames."""
-        call = Call(request, connection, client_id, answer)
+        self._serve(Call(request, connection, client_id, answer))
+
+    def _serve(self, call: Call) -> None:
         api = self._apis.get(call.api_key)
         if api is None or call.version not in self._served[call.api_key]:
-            connection.close(f"API {call.api_key} version {call.version} is not served")
+            call.connection.close(f"API {call.api_key} version {call.version} is not served")
             return
         executor = self._slow.get(api.key, None if api.is_quick else self._io)
         if executor is None:
@@ -139,14 +185,20 @@ class KafkaHandler:
             executor.submit(self._run, api, call)
 
     def _run(self, api: Api, call: Call) -> None:
+        begun_ns = 0 if call.use is None else measured_ns()
         try:
             values = self._answer_of(api, call)
         except Exception as defect:  # noqa: BLE001 - a request that cannot even be refused ends its connection
             _LOG.exception("broker %d: API %d version %d", self.broker.broker_id, call.api_key, call.version)
             call.connection.close(f"no answer could be made: {type(defect).__name__}: {defect}")
             return
+        if call.use is not None:
+            call.use.worked(measured_ns() - begun_ns, self._now_ms())
         if values is not None:
             call.respond(values)
+
+    def _now_ms(self) -> int:
+        return self.broker.view.clock.monotonic_ms()
 
     def _answer_of(self, api: Api, call: Call) -> Values | None:
         try:
@@ -163,3 +215,8 @@ class KafkaHandler:
         self.broker.scheduler.close()
         for executor in self._slow.values():
             executor.shutdown(wait=True)
+
+
+def _told(response: Entity, throttle_ms: int) -> Entity:
+    """The response with the time for which its client is throttled."""
+    return dataclasses.replace(response, throttle_time=dt.timedelta(milliseconds=throttle_ms))

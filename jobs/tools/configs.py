@@ -1,4 +1,4 @@
-"""`kafka-configs` for stratalog: describe and alter the configs of topics and the cluster-wide ones of brokers.
+"""`kafka-configs` for stratalog: describe and alter configs of topics, cluster-wide ones of brokers, and users.
 
 I/O: the metadata log, through the admin client; it works beside a running cluster, where changes hold at once.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import secrets
 import sys
 from collections.abc import Mapping, Sequence
 
@@ -16,22 +17,26 @@ from stratalog.jobs.command.arguments import CLUSTER, open_view
 from stratalog.jobs.command.flags import Command, Flag, Rule, settings_table, switch
 from stratalog.jobs.command.properties import read_properties
 from stratalog.jobs.command.terminal import DONE, UsageError
+from stratalog.jobs.text.scram_users import deletions_of, description_line, upsertions_of
 from stratalog.replication.metadata.configs import CLUSTER_WIDE_CONFIGS
-from stratalog.storage.errors import InvalidConfigError
+from stratalog.storage.errors import InvalidConfigError, StratalogError
 from stratalog.storage.topic_config import TOPIC_CONFIGS
 
-TOPICS, BROKERS = "topics", "brokers"
-OTHER_TYPES = ("clients", "users", "broker-loggers", "ips", "client-metrics", "groups")
-PURPOSE = "This tool helps to manipulate and describe entity config for a topic or for all brokers."
+TOPICS, BROKERS, USERS = "topics", "brokers", "users"
+SALT_BYTES = 24
+OTHER_TYPES = ("clients", "broker-loggers", "ips", "client-metrics", "groups")
+PURPOSE = "This tool helps to manipulate and describe entity config for a topic, for all brokers or for a user."
 EPILOG = """examples (ROOT is the metadata root that strata-cluster printed):
   {prog} --root ROOT --describe --topic events --all
   {prog} --root ROOT --alter --topic events --add-config 'retention.ms=3600000,cleanup.policy=[compact,delete]'
   {prog} --root ROOT --alter --topic events --delete-config retention.ms
   {prog} --root ROOT --alter --entity-type brokers --entity-default --add-config num.partitions=6
+  {prog} --root ROOT --alter --entity-type users --entity-name alice --add-config 'SCRAM-SHA-512=[password=secret]'
 
 An altered config of a topic holds from the leader's next append on. A config that is altered for all brokers ({shared})
 holds at once and outlives restarts, until --delete-config restores the value that the brokers are started with. It
-cannot be altered for a single broker.
+cannot be altered for a single broker. Configs of a user are what SCRAM checks the password against, by mechanism:
+[iterations=<4096 to 16384>,password=<text>]. It works without a running broker, so that a first user can log in.
 exit code: 0 when it was done, 1 with a line on standard error when not; a refused request changes nothing
 
 topic configs (name = default unit):
@@ -44,10 +49,11 @@ FLAGS = {**CLUSTER, "what to do, exactly one of": (
     switch("alter", "Alter the configuration for the entity."),
     switch("describe", "List configs for the given entity."),
 ), "of which entity": (
-    Flag("entity-type", "TYPE", "Type of entity (topics/brokers)."),
-    Flag("entity-name", "NAME", "Name of entity (topic name/broker id)."),
+    Flag("entity-type", "TYPE", "Type of entity (topics/brokers/users)."),
+    Flag("entity-name", "NAME", "Name of entity (topic name/broker id/user)."),
     switch("entity-default", "All brokers (applies to brokers only)."),
     Flag("topic", "TOPIC", "The topic's name: --entity-type topics --entity-name TOPIC."),
+    Flag("user", "USER", "The user's name: --entity-type users --entity-name USER."),
     Flag("broker", "ID", "The broker's id: --entity-type brokers --entity-name ID."),
     switch("broker-defaults", "As --entity-type brokers --entity-default."),
 ), "which configs": (
@@ -59,8 +65,8 @@ FLAGS = {**CLUSTER, "what to do, exactly one of": (
 )}
 RULES = (
     *Rule.exactly_one(("alter", "describe"), "Command must include exactly one action: --describe, --alter."),
-    *Rule.exactly_one(("entity-type", "topic", "broker", "broker-defaults"),
-                      "Exactly one entity type must be specified: --entity-type, --topic, --broker, --broker-defaults"),
+    *Rule.exactly_one(("entity-type", "topic", "user", "broker", "broker-defaults"), "Exactly one entity type must be "
+                      "specified: --entity-type, --topic, --user, --broker, --broker-defaults"),
     *(Rule('--entity-name and --entity-default need "[entity-type]"', name, "entity-type")
       for name in ("entity-name", "entity-default")),
     *(Rule("--add-config, --add-config-file and --delete-config go with --alter only", f"describe {name}")
@@ -92,32 +98,42 @@ def entity_of(given: argparse.Namespace) -> tuple[str, str | None]:
     if given.entity_type is not None:
         kind, name = given.entity_type, given.entity_name
     else:
-        kind, name = (BROKERS, given.broker) if given.topic is None else (TOPICS, given.topic)
+        named = ((TOPICS, given.topic), (USERS, given.user))
+        kind, name = next((each for each in named if each[1] is not None), (BROKERS, given.broker))
     if kind in OTHER_TYPES:
-        raise UsageError(f"Entity type '{kind}' has no configs here: it is topics or brokers")
-    if kind not in (TOPICS, BROKERS):
-        raise UsageError(f"Invalid entity type '{kind}', the entity type must be one of {TOPICS}, {BROKERS}")
-    if given.entity_default and (kind == TOPICS or name is not None):
+        raise UsageError(f"Entity type '{kind}' has no configs here: it is topics, brokers or users")
+    if kind not in (TOPICS, BROKERS, USERS):
+        raise UsageError(f"Invalid entity type '{kind}', the entity type must be one of {TOPICS}, {BROKERS}, {USERS}")
+    if given.entity_default and (kind != BROKERS or name is not None):
         raise UsageError("--entity-default stands for all brokers and goes with --entity-type brokers alone")
     if kind == BROKERS and name is not None and not name.isdecimal():
         raise UsageError(f"The entity name for brokers must be a valid integer broker id, but it is: {name}")
-    if given.alter and kind == TOPICS and not name:
-        raise UsageError("an entity name must be specified with --alter of topics")
+    if given.alter and kind != BROKERS and not name:
+        raise UsageError(f"an entity name must be specified with --alter of {kind}")
     if given.alter and kind == BROKERS and not (given.entity_default or given.broker_defaults):
         raise UsageError("Settings are altered for all brokers: --entity-type brokers --entity-default")
     return kind, name
 
 
+def added_of(given: argparse.Namespace) -> dict[str, str]:
+    """The configs to add, from the command line or the file."""
+    if given.add_config_file is not None:
+        return read_properties(given.add_config_file)
+    return parse_added(given.add_config) if given.add_config is not None else {}
+
+
+def removed_of(given: argparse.Namespace) -> list[str]:
+    """The names of the configs to remove."""
+    return [name.strip() for name in (given.delete_config or "").split(",") if name.strip()]
+
+
 def changes_of(given: argparse.Namespace, altered: Mapping[str, str]) -> dict[str, str | None]:
     """Name -> new value, None to remove it. InvalidConfigError for one to remove that is not set."""
-    added = parse_added(given.add_config) if given.add_config is not None else {}
-    if given.add_config_file is not None:
-        added = read_properties(given.add_config_file)
-    removed = [name.strip() for name in (given.delete_config or "").split(",") if name.strip()]
+    removed = removed_of(given)
     absent = [name for name in removed if name not in altered]
     if absent:
         raise InvalidConfigError(f"Invalid config(s): {','.join(absent)}")
-    return {**dict.fromkeys(removed), **added}
+    return {**dict.fromkeys(removed), **added_of(given)}
 
 
 def config_lines(configs: Sequence[ConfigInForce], *, with_defaults: bool) -> list[str]:
@@ -137,10 +153,15 @@ class ConfigCommand:
         self._view = view
         self._kind, self._name = entity
         self._which = "All" if given.all else "Dynamic"
+        self._admin = Admin(view.root, view=view)
 
     def describe(self) -> None:
         if self._kind == TOPICS:
             self._describe_topics()
+        elif self._kind == USERS:
+            users = None if self._name is None else [self._name]
+            for each in self._admin.describe_user_scram_credentials(users):
+                print(description_line(each))
         else:
             self._describe_brokers()
 
@@ -168,7 +189,10 @@ class ConfigCommand:
         print("\n".join([heading, *config_lines(configs, with_defaults=self._given.all)]))
 
     def alter(self) -> None:
-        admin = Admin(self._view.root, view=self._view)
+        admin = self._admin
+        if self._kind == USERS:
+            self._alter_user(self._name or "")
+            return
         if self._kind == TOPICS:
             assert self._name is not None
             changes = changes_of(self._given, dict(self._overrides(self._name)))
@@ -178,6 +202,20 @@ class ConfigCommand:
         altered = {c.name: c.value for c in cluster_configs(self._view.image) if c.source in DYNAMIC}
         admin.alter_cluster_configs(changes_of(self._given, altered))
         print("Completed updating default config for brokers in the cluster.")
+
+    def _alter_user(self, user: str) -> None:
+        upsertions = upsertions_of(user, added_of(self._given), secrets.token_bytes(SALT_BYTES))
+        deletions = deletions_of(user, removed_of(self._given))
+        for deletion in deletions:  # one request may name a user once
+            self._raise(self._admin.alter_user_scram_credentials([deletion])[user])
+        for upsertion in upsertions:
+            self._raise(self._admin.alter_user_scram_credentials((), [upsertion])[user])
+        print(f"Completed updating config for user {user}.")
+
+    @staticmethod
+    def _raise(error: StratalogError | None) -> None:
+        if error is not None:
+            raise error
 
     def _overrides(self, topic: str) -> Mapping[str, str]:
         self._view.partitions(topic)  # refuses an unknown one

@@ -31,6 +31,8 @@ from stratalog.replication.metadata.records import (
     PartitionRecord,
     ProducerIdsRecord,
     RemoveAccessControlEntryRecord,
+    RemoveUserScramCredentialRecord,
+    UserScramCredentialRecord,
 )
 from stratalog.replication.progress.of_leader import FollowedLeader
 from stratalog.replication.progress.of_session import SessionProgress, published_by
@@ -63,6 +65,8 @@ _UNCONCERNED = (
     ControllerRecord,
     ProducerIdsRecord,
     RemoveAccessControlEntryRecord,
+    RemoveUserScramCredentialRecord,
+    UserScramCredentialRecord,
 )
 """Records that change nothing for a follower: they wake no partition."""
 

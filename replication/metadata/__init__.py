@@ -5,8 +5,10 @@ image          the cluster folded from the records; the result of a decision
 log            the partition log of the records, and how a decision is committed
 states         Kafka's states of partitions and replicas
 state_changes  the transitions that records make: checked, and written to the state change log
-configs        cluster-wide configs and topics' configs
+configs        cluster-wide configs, those of topics, brokers and groups
+client_quotas  quotas of clients
 acls           access control lists and the authorizer
+scram          SCRAM credentials of users
 erasures       requests to erase records of a topic
 backup         a copy of the log, and its restoration
 """

@@ -79,7 +79,7 @@ class Permission(StrEnum):
     DENY = "DENY"
 
 
-_CODES = {operation: code for code, operation in enumerate(Operation, start=2)}
+OPERATION_CODES = {operation: code for code, operation in enumerate(Operation, start=2)}
 """Kafka's codes of operations: ALL is 2, IDEMPOTENT_WRITE 12."""
 
 _DESCRIBE = (Operation.DESCRIBE, Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER)
@@ -258,7 +258,7 @@ class Authorizer:
         For a topic that may only be read: bits 3 and 8, 264. Source: KIP-430.
         """
         allowed = (each for each in _OPERATIONS_OF[resource.type] if self.authorize(principal, each, resource))
-        return sum(1 << _CODES[each] for each in allowed)
+        return sum(1 << OPERATION_CODES[each] for each in allowed)
 
     def may_write_idempotently(self, principal: Principal) -> bool:
         """The authorization of InitProducerId without a transactional id (KafkaApis.handleInitProducerIdRequest)."""
@@ -342,6 +342,49 @@ def _check(binding: AclBinding) -> None:
     if not binding.resource_name:
         raise InvalidRequestError("Resource name should not be empty")
     parse_principals(binding.principal)
+
+
+def create_each_acl(
+    image: ClusterImage, bindings: Sequence[AclBinding | StratalogError], ids: Ids
+) -> Result[list[StratalogError | None]]:
+    """Add those bindings that are valid; the answer is the error of each, None for one that is there now.
+
+    A binding that could not be read stands as its error already. As Kafka's broker, unlike its tool, this does not ask
+    whether the operation exists on the resource. Source: `AclApis.handleCreateAcls`, `AclControlManager.createAcls`.
+    """
+    known = {AclBinding.from_record(record) for record in image.acls.values()}
+    records: list[MetadataRecord] = []
+    answers: list[StratalogError | None] = []
+    for binding in bindings:
+        error = binding if isinstance(binding, StratalogError) else _resource_error(binding)
+        if error is None and binding not in known:
+            assert isinstance(binding, AclBinding)
+            known.add(binding)
+            records.append(AccessControlEntryRecord(ids.new_id(), *binding.words))
+        answers.append(error)
+    return Result(tuple(records), answers)
+
+
+def _resource_error(binding: AclBinding) -> StratalogError | None:
+    if binding.resource_type == ResourceType.CLUSTER and binding.resource_name != CLUSTER_NAME:
+        return InvalidRequestError(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
+    if not binding.resource_name:
+        return InvalidRequestError("Invalid empty resource name")
+    return None
+
+
+def delete_each_acl(
+    image: ClusterImage, filters: Sequence[AclFilter | StratalogError]
+) -> Result[list[tuple[AclBinding, ...] | StratalogError]]:
+    """Remove bindings; the answer is what each filter matched. A filter that could not be read is its error already."""
+    found = {acl_id: AclBinding.from_record(record) for acl_id, record in image.acls.items()}
+    answers: list[tuple[AclBinding, ...] | StratalogError] = [
+        one if isinstance(one, StratalogError) else tuple(each for each in found.values() if one.matches(each))
+        for one in filters
+    ]
+    removed = {binding for matched in answers if isinstance(matched, tuple) for binding in matched}
+    records = tuple(RemoveAccessControlEntryRecord(acl_id) for acl_id, each in found.items() if each in removed)
+    return Result(records, answers)
 
 
 def delete_acls(image: ClusterImage, filters: Sequence[AclFilter]) -> Result[tuple[AclBinding, ...]]:

@@ -25,13 +25,21 @@ from stratalog.replication.metadata.records import (
     RegisterBrokerRecord,
     RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicDeletionRecord,
     TopicRecord,
+    UserScramCredentialRecord,
     of_broker,
 )
 from stratalog.storage.errors import StaleBrokerEpochError, UnknownTopicOrPartitionError
 from stratalog.storage.records import TopicPartition
 
+AccessRecord = (
+    AccessControlEntryRecord
+    | RemoveAccessControlEntryRecord
+    | UserScramCredentialRecord
+    | RemoveUserScramCredentialRecord
+)
 
 @dataclass(frozen=True, slots=True)
 class BrokerState:
@@ -61,6 +69,8 @@ class ClusterImage:
     deletions: dict[str, TopicDeletionRecord] = field(default_factory=dict)
     partitions_by_topic: dict[str, set[TopicPartition]] = field(default_factory=dict)
     acls: dict[str, AccessControlEntryRecord] = field(default_factory=dict)
+    scram_credentials: dict[tuple[str, str], UserScramCredentialRecord] = field(default_factory=dict)
+    """By user and mechanism."""
     next_producer_id: int = 0
     last_broker_epoch: int = 0
 
@@ -85,8 +95,8 @@ class ClusterImage:
                 self.next_producer_id = record.next_producer_id
             case ClusterRecord():
                 self.cluster_id = record.cluster_id
-            case AccessControlEntryRecord() | RemoveAccessControlEntryRecord():
-                self._replay_acl(record)
+            case _:
+                self._replay_access(record)
 
     def _replay_broker(self, record: RegisterBrokerRecord | FenceBrokerRecord) -> None:
         if isinstance(record, RegisterBrokerRecord):
@@ -121,11 +131,16 @@ class ClusterImage:
         else:
             overrides[record.name] = record.value
 
-    def _replay_acl(self, record: AccessControlEntryRecord | RemoveAccessControlEntryRecord) -> None:
-        if isinstance(record, AccessControlEntryRecord):
-            self.acls[record.id] = record
-        else:
-            self.acls.pop(record.id, None)
+    def _replay_access(self, record: AccessRecord) -> None:
+        match record:
+            case AccessControlEntryRecord():
+                self.acls[record.id] = record
+            case RemoveAccessControlEntryRecord():
+                self.acls.pop(record.id, None)
+            case UserScramCredentialRecord():
+                self.scram_credentials[record.name, record.mechanism] = record
+            case RemoveUserScramCredentialRecord():
+                self.scram_credentials.pop((record.name, record.mechanism), None)
 
     def live_brokers(self) -> dict[int, BrokerState]:
         """Brokers that are registered and not fenced."""

@@ -202,6 +202,38 @@ class RemoveAccessControlEntryRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class UserScramCredentialRecord:
+    """What a user's password is checked against under a SCRAM mechanism (KIP-554); neither it nor a key to log in with.
+
+    mechanism                       "SCRAM-SHA-256" or "SCRAM-SHA-512"
+    salt, stored_key, server_key    base64
+    """
+
+    type: ClassVar[str] = "UserScramCredential"
+    name: str
+    mechanism: str
+    salt: str
+    stored_key: str
+    server_key: str
+    iterations: int
+
+    @property
+    def key(self) -> str:
+        return f"scram/{self.mechanism}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveUserScramCredentialRecord:
+    type: ClassVar[str] = "RemoveUserScramCredential"
+    name: str
+    mechanism: str
+
+    @property
+    def key(self) -> str:
+        return f"scram/{self.mechanism}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
 class EraseRecord:
     """Matching records of a topic below `end_offsets[partition]` are to be erased on every replica.
 
@@ -316,6 +348,8 @@ MetadataRecord = (
     | ProducerIdsRecord
     | AccessControlEntryRecord
     | RemoveAccessControlEntryRecord
+    | UserScramCredentialRecord
+    | RemoveUserScramCredentialRecord
     | EraseRecord
     | PartitionRecord
 )

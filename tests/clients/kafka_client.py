@@ -64,8 +64,7 @@ class KafkaClient:
         self, key: int, version: int, values: Mapping[str, Any] | None = None, *, broker: int = 1, client: str = "test"
     ) -> Answer:
         """Send a request; the call of the result returns the response."""
-        frame = encode_request(3, client, build(request_type(key, version), values or {}))
-        return self.sent(frame, key, version, broker=broker)
+        return self.sent(framed(key, version, values or {}, client), key, version, broker=broker)
 
     def sent(self, frame: bytes, key: int, version: int, *, broker: int = 1) -> Answer:
         """The same for bytes. The broker refreshes its metadata first, since it polls only from time to time."""
@@ -84,6 +83,11 @@ class KafkaClient:
 
     def __exit__(self, *_exception: object) -> None:
         self.close()
+
+
+def framed(key: int, version: int, values: Mapping[str, Any], client: str = "test") -> bytes:
+    """A request as a frame, with correlation id 3."""
+    return encode_request(3, client, build(request_type(key, version), values))
 
 
 class Answer:

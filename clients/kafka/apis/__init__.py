@@ -15,4 +15,5 @@ modern_groups      ConsumerGroupHeartbeat, ConsumerGroupDescribe (KIP-848)
 group_offsets      OffsetCommit, OffsetFetch, OffsetDelete
 transactions       requests of transactional and idempotent producers
 transaction_admin  DescribeProducers, DescribeTransactions, ListTransactions, WriteTxnMarkers
+access/            ACLs, SCRAM credentials, SASL
 """

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 
 from stratalog.clients.kafka.protocol.entities import Values, build
 from stratalog.clients.kafka.protocol.frames import API_VERSIONS, encode_response
-from stratalog.clients.kafka.protocol.schema import response_type
+from stratalog.clients.kafka.protocol.schema import Entity, response_type
 from stratalog.clients.kafka.request.api import Api, Call, error_only
 from stratalog.storage.errors import InvalidRequestError, UnsupportedVersionError
 
@@ -42,11 +42,18 @@ class ApiVersions:
         return [self._own]
 
     def _answer(self, call: Call) -> Values:
-        if call.version >= FIRST_WITH_SOFTWARE_NAME:
-            for name in (call.request.client_software_name, call.request.client_software_version):
-                if not _SOFTWARE_NAME.fullmatch(name):
-                    raise InvalidRequestError(f"client software name or version {name!r}")
+        name = invalid_software_name(call.request)
+        if name is not None:
+            raise InvalidRequestError(f"client software name or version {name!r}")
         return self._values
+
+
+def invalid_software_name(request: Entity) -> str | None:
+    """The software name or version of an ApiVersions request that is not one; None for a valid request."""
+    if int(request.__version__) < FIRST_WITH_SOFTWARE_NAME:
+        return None
+    names = (request.client_software_name, request.client_software_version)
+    return next((name for name in names if not _SOFTWARE_NAME.fullmatch(name)), None)
 
 
 def rows(apis: Iterable[Api]) -> list[Values]:

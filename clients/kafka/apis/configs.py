@@ -54,7 +54,7 @@ DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS, LIST_CONFIG_RESOURCE
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 """Kafka's ConfigResource.Type."""
 SET, DELETE, APPEND, SUBTRACT = range(4)
-TYPE_CODES = {"BOOLEAN": 1, "STRING": 2, "INT": 3, "SHORT": 4, "LONG": 5, "DOUBLE": 6, "LIST": 7}
+TYPE_CODES = {"BOOLEAN": 1, "STRING": 2, "INT": 3, "SHORT": 4, "LONG": 5, "DOUBLE": 6, "LIST": 7, "PASSWORD": 9}
 _ACCESS = {
     TOPIC: ResourceType.TOPIC,
     BROKER: ResourceType.CLUSTER,
@@ -231,13 +231,17 @@ def _config_values(call: Call, kind: int, config: ConfigInForce) -> Values:
     key = _key(kind, config.name)
     synonyms = config.synonyms if call.request.include_synonyms and key is not None else ()
     doc = None if key is None else f"{key.doc} [{key.unit}]" if key.unit else key.doc
+    is_sensitive = key is not None and key.type == "PASSWORD"
     return {
         "name": config.name,
-        "value": config.value,
+        "value": None if is_sensitive else config.value,
         "read_only": kind == BROKER and config.name not in _DYNAMIC,
         "config_source": SOURCE_CODES[config.source],
-        "is_sensitive": False,
-        "synonyms": [{"name": s.name, "value": s.value, "source": SOURCE_CODES[s.source]} for s in synonyms],
+        "is_sensitive": is_sensitive,
+        "synonyms": [
+            {"name": s.name, "value": None if is_sensitive else s.value, "source": SOURCE_CODES[s.source]}
+            for s in synonyms
+        ],
         "config_type": 0 if key is None else TYPE_CODES[key.type],
         "documentation": doc if call.given("include_documentation", False) else None,
     }

@@ -51,6 +51,7 @@ class TopicApis(ApiFamily):
         configs = {each.name: each.value for each in topic.configs if each.value is not None}
         new = NewTopic(name, topic.num_partitions, topic.replication_factor, configs, _assignment(topic))
         topic_ids = self._broker.admin.create_topics([new], wait=False, validate_only=call.request.validate_only)
+        call.mutates(max(1, len(new.replica_assignment or ()), topic.num_partitions))
         if call.request.validate_only:
             return {"name": name, **failed(None)}
         return {"name": name, **failed(None), "topic_id": topic_ids[name], **self._created(call, name)}
@@ -106,6 +107,7 @@ class TopicApis(ApiFamily):
         found = self._broker.image(0).topic_ids.get(wanted)
         if is_by_id and found != topic_id:
             raise UnknownTopicIdError("This server does not host this topic ID.")
+        call.mutates(len(self._broker.image().partitions_of(wanted)))
         self._broker.admin.delete_topics([wanted])
         deleted.add(wanted)
         return {"name": wanted, "topic_id": found, **failed(None)}
@@ -119,7 +121,9 @@ class TopicApis(ApiFamily):
         self._broker.check(call, Operation.ALTER, ResourceType.TOPIC, topic.name)
         assignments = None if topic.assignments is None else [each.broker_ids for each in topic.assignments]
         only = call.request.validate_only
+        before = len(self._broker.image().partitions_of(topic.name))
         self._broker.admin.create_partitions(topic.name, topic.count, assignments, wait=False, validate_only=only)
+        call.mutates(topic.count - before)
         return {"name": topic.name, **failed(None)}
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from stratalog.clients.admin.configs import (
     DEFAULT_CONFIG,
@@ -50,22 +50,38 @@ def _close_nothing(_reason: str) -> None:
     """The connection of a caller in the same process."""
 
 
+def _throttle_nothing(_duration_ms: int) -> None:
+    """The same: it is told for how long to wait."""
+
+
 @dataclass(frozen=True, slots=True)
 class Connection:
     """Where a request comes from. `close` ends it, for a request that cannot be answered.
 
+    throttle  begins no request of the connection for so many ms
     listener  the name of the broker's listener; "" is that of a caller in the same process
     """
 
     principal: Principal = field(default_factory=Principal)
     close: Callable[[str], None] = _close_nothing
     listener: str = ""
+    throttle: Callable[[int], None] = _throttle_nothing
+
+
+class Use(Protocol):
+    """What a call uses of its client's quotas."""
+
+    mutations: int
+
+    def worked(self, duration_ns: int, now_ms: int) -> None:
+        """A thread has worked on it for so long."""
+        ...
 
 
 class Call:
     """A request under way. It is answered once; a later answer is dropped."""
 
-    __slots__ = ("_answer", "api_key", "client_id", "connection", "request", "version")
+    __slots__ = ("_answer", "api_key", "client_id", "connection", "request", "use", "version")
 
     def __init__(
         self,
@@ -73,18 +89,25 @@ class Call:
         connection: Connection,
         client_id: str | None,
         answer: Callable[[Entity | None], None],
+        use: Use | None = None,
     ) -> None:
-        """`answer` gets the response; None where Kafka sends none (Produce with acks=0)."""
+        """`answer` gets the response; None where Kafka sends none (Produce with acks=0). `use`: None without quotas."""
         self.request = request
         self.api_key = int(request.__api_key__)
         self.version = int(request.__version__)
         self.connection = connection
         self.client_id = client_id or ""
+        self.use = use
         self._answer: Callable[[Entity | None], None] | None = answer
 
     def given(self, name: str, default: Any = None) -> Any:
         """A field of the request; `default` for a version without it."""
         return getattr(self.request, name, default)
+
+    def mutates(self, partition_count: int) -> None:
+        """The call makes or deletes so many partitions, which a quota may limit (KIP-599)."""
+        if self.use is not None:
+            self.use.mutations += partition_count
 
     def respond(self, values: Values) -> None:
         """Answer with these values. Does not raise: an answer that cannot be built or sent closes the connection."""

@@ -132,6 +132,24 @@ def test_a_request_without_an_answer_lets_the_next_one_begin(server: Server) -> 
     assert client.answer() == b"x"
 
 
+def test_a_client_over_its_quota_waits_for_its_next_request(server: Server) -> None:
+    """The answer is sent at once; requests that are here already begin when the time is over. Others are not held."""
+    client, other = server.client(), server.client()
+    client.send(frame(METADATA, b"1"), frame(METADATA, b"2"))
+    server.requests.await_count(1)
+    begun_s = time.monotonic()
+    server.requests.callers[0].throttle(200)
+    server.requests.callers[0].throttle(50)
+    server.requests.answers[0](b"a")
+    assert client.answer() == b"a"
+    other.send(frame(METADATA, b"3"))
+    server.requests.await_count(2)
+    assert server.requests.frames[1] == frame(METADATA, b"3")
+    server.requests.await_count(3)
+    assert server.requests.frames[2] == frame(METADATA, b"2")
+    assert time.monotonic() - begun_s >= 0.19
+
+
 def test_a_large_answer_and_a_large_request_arrive_whole(server: Server) -> None:
     client = server.client()
     large = bytes(range(256)) * 20_000

@@ -53,6 +53,8 @@ def test_what_is_no_pair_is_refused(text: str) -> None:
         ["--describe", "--entity-type", "topics"],
         ["--describe", "--entity-type", "brokers", "--entity-name", "1", "--all"],
         ["--describe", "--broker-defaults"],
+        ["--describe", "--entity-type", "users"],
+        ["--alter", "--user", "alice", "--delete-config", "SCRAM-SHA-256"],
         ["--alter", "--entity-type", "topics", "--entity-name", "t", "--add-config", "a=b"],
         ["--alter", "--entity-type", "brokers", "--entity-default", "--delete-config", "a"],
         ["--alter", "--topic", "t", "--add-config-file", "f", "--delete-config", "a"],
@@ -69,7 +71,9 @@ def test_flags_that_go_together(arguments: list[str]) -> None:
         (["--describe", "--alter", "--topic", "t"], "exactly one action"),
         (["--describe"], "Exactly one entity type must be specified"),
         (["--describe", "--topic", "t", "--broker", "1"], "Exactly one entity type must be specified"),
-        (["--describe", "--entity-type", "users"], "Entity type 'users' has no configs here"),
+        (["--describe", "--entity-type", "ips"], "Entity type 'ips' has no configs here"),
+        (["--describe", "--user", "alice", "--topic", "t"], "Exactly one entity type must be specified"),
+        (["--alter", "--entity-type", "users", "--add-config", "a=b"], "an entity name must be specified with --alter"),
         (["--describe", "--entity-type", "cats"], "Invalid entity type 'cats'"),
         (["--describe", "--broker", "one"], "must be a valid integer broker id, but it is: one"),
         (["--describe", "--entity-type", "topics", "--entity-default"], "--entity-default stands for all brokers"),
@@ -176,3 +180,41 @@ def test_what_does_not_exist_is_said_in_kafkas_words(cluster: StillCluster, caps
     assert shown == (0, ["The topic 'other' doesn't exist and doesn't have dynamic config."], "")
     shown = call(cluster, capsys, "--describe", "--broker", "9")
     assert shown == (0, ["The broker '9' doesn't exist and doesn't have dynamic config."], "")
+
+
+def test_a_users_passwords_are_set_described_and_removed(
+    cluster: StillCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alice = ("--entity-type", "users", "--entity-name", "alice")
+    added = "SCRAM-SHA-256=[iterations=8192,password=a, b=c],SCRAM-SHA-512=[password=secret]"
+    done = ["Completed updating config for user alice."]
+    assert call(cluster, capsys, "--alter", *alice, "--add-config", added) == (0, done, "")
+    line = "SCRAM credential configs for user-principal 'alice' are {}"
+    both = line.format("SCRAM-SHA-256=iterations=8192, SCRAM-SHA-512=iterations=4096")
+    assert call(cluster, capsys, "--describe", *alice)[1] == [both]
+    assert call(cluster, capsys, "--describe", "--entity-type", "users")[1] == [both]
+    assert call(cluster, capsys, "--alter", "--user", "alice", "--delete-config", "SCRAM-SHA-256") == (0, done, "")
+    assert call(cluster, capsys, "--describe", "--user", "alice")[1] == [line.format("SCRAM-SHA-512=iterations=4096")]
+    code, _, error = call(cluster, capsys, "--alter", *alice, "--delete-config", "SCRAM-SHA-256")
+    assert (code, "Attempt to delete a user credential that does not exist" in error) == (1, True)
+    unknown = (
+        "Error retrieving SCRAM credential configs for user-principal 'bob': ResourceNotFoundException: Attempt to "
+        "describe a user credential that does not exist: bob"
+    )
+    assert call(cluster, capsys, "--describe", "--user", "bob")[1] == [unknown]
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("SCRAM-SHA-256=[iterations=4095,password=secret]", "Iterations 4095 is less than the minimum 4096"),
+        ("SCRAM-SHA-256=[secret]", "Invalid credential property SCRAM-SHA-256"),
+        ("SCRAM-SHA-256=[iterations=16385,password=secret]", "Too many iterations"),
+        ("consumer_byte_rate=1", "Unexpected config names: consumer_byte_rate"),
+    ],
+)
+def test_a_bad_credential_is_refused_without_the_password(
+    cluster: StillCluster, capsys: pytest.CaptureFixture[str], value: str, message: str
+) -> None:
+    code, _, error = call(cluster, capsys, "--alter", "--user", "alice", "--add-config", value)
+    assert (code, message in error, "secret" in error) == (1, True, False)

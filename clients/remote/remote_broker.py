@@ -151,34 +151,46 @@ class RemoteBroker:
             return
         requests = [request for request, _ in markers]
 
-        def received(answer: Entity | Lost) -> None:
-            if isinstance(answer, Lost):
-                error = self._append_lost(answer)
-                responses = [ProduceResponse(request.topic_partition, error=error) for request in requests]
-            else:
-                responses = markers_written(requests, answer)
+        def finish(responses: list[ProduceResponse]) -> None:
             self._write(self._markers.answered())
             for (_, complete), response in zip(markers, responses, strict=True):
                 complete(response)
 
+        def refuse(error: StratalogError) -> None:
+            finish([ProduceResponse(request.topic_partition, error=error) for request in requests])
+
+        def received(answer: Entity | Lost) -> None:
+            if isinstance(answer, Lost):
+                refuse(self._append_lost(answer))
+            else:
+                finish(markers_written(requests, answer))
+
         limit_ms = max(self._config.request_timeout_ms, *(request.timeout_ms for request in requests))
-        self._send(MARKERS, markers_message(requests), received, timeout_ms=limit_ms)
+        try:
+            self._send(MARKERS, markers_message(requests), received, timeout_ms=limit_ms)
+        except StratalogError as reason:
+            refuse(reason)
 
     def _question(self, questions: list[tuple[Question, Callable[[object], None]]]) -> None:
         if not questions:
             return
         requests = [request for request, _ in questions]
 
-        def received(found: Entity | Lost) -> None:
-            if isinstance(found, Lost):
-                answers: list[object] = [self._away(found)] * len(requests)
-            else:
-                answers = questions_answered(requests, found)
+        def finish(answers: list[object]) -> None:
             self._question(self._questions.answered())
             for (_, answer), each in zip(questions, answers, strict=True):
                 answer(each)
 
-        self._send(QUESTIONS, questions_message(requests), received, timeout_ms=self._config.request_timeout_ms)
+        def received(found: Entity | Lost) -> None:
+            if isinstance(found, Lost):
+                finish([self._away(found)] * len(requests))
+            else:
+                finish(questions_answered(requests, found))
+
+        try:
+            self._send(QUESTIONS, questions_message(requests), received)
+        except StratalogError as reason:
+            finish([reason] * len(requests))
 
     # -- requests ------------------------------------------------------------------------------------------
 

@@ -40,8 +40,6 @@ class ServedCluster:
             handler = KafkaHandler(cluster, broker_id, config=config, view=view, io=self._io[-1])
             self.handlers[broker_id] = handler
             self.server.serve(broker_id, [bound], handler)
-        for handler in self.handlers.values():
-            handler.broker.view.refresh()
         self.remote = RemoteCluster(ROOT, view=ClusterView(cluster, stores=cluster.stores), **settings)
 
     def withdraw(self, broker_id: int) -> None:

@@ -152,6 +152,17 @@ def test_any_broker_names_the_coordinator(cluster: RunningCluster) -> None:
         assert found == [("g", 1, None), ("h", 1, None)]
 
 
+def test_a_coordinator_that_registered_after_the_broker_asked_is_known(
+    cluster: RunningCluster, memory: CoordinatingCluster
+) -> None:
+    """By a client that asks for coordinators and nothing else, which would make the broker look at the metadata."""
+    for partition in range(2):
+        memory.elect(TopicPartition(GROUP.topic, partition), 3)
+    answers = Answers()
+    cluster.brokers()[1].find_coordinator(FindCoordinatorRequest(GROUP, ("g",)), answers)
+    assert [(each.node_id, each.error) for each in answers.one.coordinators] == [(3, None)]
+
+
 def test_another_broker_is_not_the_coordinator(cluster: RunningCluster) -> None:
     commit = OffsetCommitRequest("g", (OffsetCommitRequestTopic("t", (OffsetCommitRequestPartition(0, 1),)),))
     for request in (HeartbeatRequest("g", 1, "m"), commit, SyncGroupRequest("g", 1, "m")):

@@ -13,4 +13,5 @@ history/    what clients did and saw, and what a history must not show
 spark/      `format("stratalog")`: source, sink, committed view
 kafka/      the Kafka protocol's face of one broker
 endpoint/   sockets in front of it
+remote/     brokers of other processes, called at their sockets
 """

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:  # a Spark planner, which reads storage alone, loads none of them
+    from stratalog.replication.coordinator.transactions.add_partitions import Coordinates
     from stratalog.replication.requests.coordinators import (
         CoordinatorType,
         FindCoordinatorRequest,
@@ -15,7 +16,7 @@ if TYPE_CHECKING:  # a Spark planner, which reads storage alone, loads none of t
 
 
 class BrokerFace(Protocol):
-    """The calls of a client to a broker in its own process."""
+    """The calls of a client to a broker, in its own process or elsewhere."""
 
     def produce_then(self, request: ProduceRequest, complete: Callable[[ProduceResponse], None]) -> None:
         """Queue a batch; `complete` is called once, possibly from the broker's thread. Does not block."""
@@ -39,7 +40,10 @@ class BrokerFace(Protocol):
 
 
 class RunningCluster(Protocol):
-    """The part of a `replication.process.cluster.Cluster` that clients in its process use."""
+    """The part of a `replication.process.cluster.Cluster` that clients in its process use.
+
+    A `clients.remote.remote_cluster.RemoteCluster` has it, too: its brokers run in other processes.
+    """
 
     @property
     def root(self) -> str:
@@ -50,8 +54,12 @@ class RunningCluster(Protocol):
         """The running brokers by id."""
         ...
 
+    def peers(self) -> Mapping[int, Coordinates]:
+        """The brokers that those of this process call, by id: themselves, and others as far as they can be called."""
+        ...
+
     def hosts(self, broker_id: int) -> bool:
-        """Whether the broker is one of this process, running or stopped."""
+        """Whether the broker is one of those, running or stopped; others are reached through their inboxes."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Kafka's client configs: names, defaults, ranges, and a producer's and a consumer's as one value each. Pure.
+"""Kafka's client configs: names, defaults, ranges, and those of one client as one value. Pure.
 
 Dotted Kafka names (`linger.ms`) and Python names (`linger_ms`) are both accepted; an unknown one is refused,
 since a misspelled config would otherwise silently keep its default.
@@ -187,9 +187,30 @@ class ConsumerConfig:
         return self
 
 
+@dataclass(frozen=True, slots=True)
+class ConnectionConfig:
+    """Kafka's configs of a client's connections to brokers; times in ms.
+
+    `request.timeout.ms` is how long a broker may take to answer; the connection is closed then.
+    """
+
+    client_id: str = _string()
+    request_timeout_ms: int = _int(REQUEST_TIMEOUT_MS)
+    reconnect_backoff_ms: int = _int(50)
+    reconnect_backoff_max_ms: int = _int(1_000)
+    socket_connection_setup_timeout_ms: int = _int(10_000, low=1)
+    connections_max_idle_ms: int = _int(540_000, low=1)
+
+    @classmethod
+    def from_settings(cls, config: Mapping[str, object] | None, settings: Mapping[str, object]) -> Self:
+        """As `ProducerConfig.from_settings`."""
+        return cls(**_parsed(CONNECTION_CONFIGS, config, settings))
+
+
 _IN_FLIGHT = dict.fromkeys(("max.in.flight", "max_in_flight"), "max.in.flight.requests.per.connection")
 PRODUCER_CONFIGS = ConfigDef.of("producer", ProducerConfig, _python_names(ProducerConfig) | _IN_FLIGHT)
 CONSUMER_CONFIGS = ConfigDef.of("consumer", ConsumerConfig, _python_names(ConsumerConfig))
+CONNECTION_CONFIGS = ConfigDef.of("connection", ConnectionConfig, _python_names(ConnectionConfig))
 
 
 def _parsed(known: ConfigDef, config: Mapping[str, object] | None, settings: Mapping[str, object]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How a client reaches coordinators of groups and transactions: by calls to the brokers of its own process.
+"""How a client reaches coordinators of groups and transactions: by calls to the brokers of its cluster.
 
 I/O: none of its own; the brokers answer from their threads. Each call is answered once: by the coordinator, or with
 CoordinatorNotAvailableError when its broker is gone or has been silent for too long (Kafka: `request.timeout.ms`).
@@ -37,6 +37,7 @@ Answer = Callable[[object], None]
 RETRY_MS = 20
 FIND_TIMEOUT_MS = 1_000
 """Limit of a FindCoordinator call; short, since any other broker knows the coordinator as well."""
+CALLED_FROM_ELSEWHERE = "A RemoteCluster calls the brokers of other processes, at their `listeners`."
 JOIN_GRACE_MS = 5_000
 """Time beyond the rebalance timeout that a JoinGroup may take (Kafka's JOIN_GROUP_TIMEOUT_LAPSE)."""
 
@@ -85,7 +86,7 @@ class InProcessCalls:
         if isinstance(cluster, str):
             raise BrokerNotAvailableError(
                 f"{self._what} are coordinated by brokers, and no broker of {cluster} can be called from this process: "
-                f"give the running Cluster itself. {self._needs_endpoint}"
+                f"give the running Cluster itself, or a RemoteCluster. {CALLED_FROM_ELSEWHERE}"
             )
         self._cluster: RunningCluster = cluster
         self._clock = clock
@@ -95,14 +96,10 @@ class InProcessCalls:
         self._open: dict[int, _Open] = {}
         self._number = 0
 
-    @property
-    def _needs_endpoint(self) -> str:
-        return f"{self._what.capitalize()} across processes need the Kafka endpoint, which does not exist yet."
-
     def find(self, key: str, answer: Answer) -> None:
         brokers = self._cluster.brokers()
         if not brokers:
-            answer(CoordinatorNotAvailableError("no broker is running in this process"))
+            answer(CoordinatorNotAvailableError("no broker can be called"))
             return
         broker_id = min(brokers, key=lambda each: (each == self._silent, each))
         limit_ms = min(FIND_TIMEOUT_MS, self._request_timeout_ms)
@@ -118,9 +115,9 @@ class InProcessCalls:
             face.coordinator(self._kind, key, request, self._begin(broker_id, face, limit_ms, answer))
         elif self._cluster.hosts(broker_id) or self._kind is CoordinatorType.TRANSACTION:
             # A transaction outlives a leadership that moves away and back: its producer retries until its time is over.
-            answer(CoordinatorNotAvailableError(f"{key}: broker {broker_id} is not running in this process"))
+            answer(CoordinatorNotAvailableError(f"{key}: broker {broker_id} is not running"))
         else:
-            reason = f"{key}: its coordinator, broker {broker_id}, runs in another process. {self._needs_endpoint}"
+            reason = f"{key}: its coordinator, broker {broker_id}, runs in another process. {CALLED_FROM_ELSEWHERE}"
             answer(BrokerNotAvailableError(reason))
 
     def poll(self) -> None:

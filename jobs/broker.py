@@ -10,6 +10,7 @@ import sys
 import time
 
 from stratalog.clients.endpoint.kafka_endpoint import KafkaEndpoint
+from stratalog.clients.remote.remote_cluster import RemotePeers
 from stratalog.jobs.command.broker_flags import FETCHER, OVERRIDE, file_settings
 from stratalog.jobs.command.flags import Command, Flag, identity_table, settings_table
 from stratalog.jobs.command.properties import key_values
@@ -85,13 +86,15 @@ def wait_for_the_end(server: BrokerServer, stop: Stop) -> int:
 def serve(identity: BrokerProperties, fetcher: str) -> int:
     """Run the broker to its end; the exit code."""
     code = FAILED
-    with stop_signals() as stop:
+    with stop_signals() as stop, RemotePeers(listener=identity.config.inter_broker_listener_name) as peers:
         server = BrokerServer.start(
             identity,
             fetcher=fetcher,  # type: ignore[arg-type]  # one of FETCHERS
             on_locked=lambda log_folder: quiet_logging(log_folder / "server.log"),
+            peers=peers,
             endpoint=KafkaEndpoint,
         )
+        peers.follow(lambda: server.broker.metadata.image)
         stop.listen()
         try:
             print(f"{server.describe()}\n\nStarted. SIGTERM or Ctrl-C stops the broker.", flush=True)

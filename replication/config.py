@@ -152,6 +152,9 @@ class BrokerConfig:
     group_max_session_timeout_ms: int = _ms(1_800_000, "longest session timeout of a classic group's member")
     group_max_size: int = _int(INT_MAX, "members", "of one classic group; further ones are refused")
     group_min_session_timeout_ms: int = _ms(6_000, "shortest session timeout of a classic group's member")
+    inter_broker_listener_name: str = _string(
+        "", "name of the listener at which brokers in other processes call this one; empty: the first one", _text
+    )
     leader_imbalance_check_interval_seconds: int = _int(300, "s", "pause between two checks of the balance of leaders")
     leader_imbalance_per_broker_percentage: int = _int(
         10, "%", "leaderships move back when more than this share of a broker's preferred partitions is led by others"

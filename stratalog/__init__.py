@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         RecordMetadata,
         TableMetadata,
     )
+    from stratalog.clients.remote.remote_cluster import RemoteCluster
     from stratalog.clients.spark.committed_view import create_committed_view
     from stratalog.clients.view.cluster_view import ClusterView, Fetched, Watermarks
     from stratalog.replication.controller.preferred_leaders import ElectionType
@@ -72,7 +73,7 @@ __version__ = "0.1.0"
 __all__ = [
     "__version__",
     # clusters and topics
-    "Cluster", "stratalog_session", "TopicPartition", "Header", "StratalogError",
+    "Cluster", "RemoteCluster", "stratalog_session", "TopicPartition", "Header", "StratalogError",
     # producer
     "Producer", "Partitioner", "RoundRobinPartitioner", "StickyPartitioner",
     # consumer
@@ -110,6 +111,7 @@ _MODULES = {
     "clients.producer.producer": "Producer",
     "clients.records": "ConsumerGroupMetadata ConsumerRecord OffsetAndMetadata OffsetAndTimestamp OffsetRange "
     "RecordFuture RecordMetadata TableMetadata",
+    "clients.remote.remote_cluster": "RemoteCluster",
     "clients.spark.committed_view": "create_committed_view",
     "clients.view.cluster_view": "ClusterView Fetched Watermarks",
     "replication.controller.preferred_leaders": "ElectionType",

@@ -20,7 +20,7 @@ from stratalog.clients.consumer.offsets import (
     fetch_request,
     fetched_offsets,
 )
-from stratalog.clients.coordinator_calls import InProcessCalls, ask
+from stratalog.clients.coordinator_calls import CALLED_FROM_ELSEWHERE, InProcessCalls, ask
 from stratalog.clients.records import Generation, OffsetAndMetadata
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.config import BrokerConfig
@@ -70,7 +70,7 @@ class Groups(Protocol):
 
 
 class LiveGroups:
-    """Calls the brokers of this process; see `InProcessCalls`."""
+    """Calls the brokers of a cluster; see `InProcessCalls`."""
 
     def __init__(self, cluster: RunningCluster, clock: Clock, timeout_ms: int) -> None:
         self._cluster = cluster
@@ -105,7 +105,7 @@ class StoredGroups:
         if not isinstance(request, DescribeGroupsRequest | OffsetFetchRequest):
             raise BrokerNotAvailableError(
                 f"group {group_id}: a change goes through the group's coordinator, and no broker can be called from "
-                "this process. Groups across processes need the Kafka endpoint, which does not exist yet."
+                f"this process. {CALLED_FROM_ELSEWHERE}"
             )
         return self._answer(self._shard_of(group_id), request)
 

@@ -1,18 +1,20 @@
-"""Transactions as they are stored at coordinators and in partitions, read without a broker.
+"""Transactions as they are stored at coordinators and in partitions, read without a broker; their end at a leader.
 
-I/O: reads `__transaction_state` and the producer state of partitions from storage. Ending a transaction needs its
-coordinator or the partition's leader.
+I/O: reads `__transaction_state` and the producer state of partitions from storage, calls leaders.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from queue import Empty, SimpleQueue
 
+from stratalog.clients.bootstrap import RunningCluster
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
 from stratalog.replication.coordinator.transactions.shard import TransactionShard
 from stratalog.replication.internal_topics import TRANSACTION_STATE_TOPIC, partition_of_key
+from stratalog.replication.requests.produce import ACKS_ALL, ProduceRequest, ProduceResponse
 from stratalog.replication.requests.transactions import (
     ActiveProducer,
     DescribeTransactionsRequest,
@@ -22,8 +24,16 @@ from stratalog.replication.requests.transactions import (
     TransactionListing,
     active_producers,
 )
-from stratalog.storage.errors import StratalogError, TransactionalIdNotFoundError, UnknownServerError
+from stratalog.storage.errors import (
+    InvalidRequestError,
+    LeaderNotAvailableError,
+    RequestTimedOutError,
+    StratalogError,
+    TransactionalIdNotFoundError,
+    UnknownServerError,
+)
 from stratalog.storage.records import CONTROL_ATTRIBUTE, TopicPartition
+from stratalog.storage.transactions import EndMarker, marker_batch
 
 FETCH_BYTES = 1 << 23
 _NO_EPOCH = 0
@@ -101,3 +111,41 @@ class StoredTransactions:
                         shard.replay(CoordinatorRecord(row["key"], row["value"]), 0)
             self._shards[partition] = shard
         return self._shards[partition]
+
+
+class LiveTransactions:
+    """Ends transactions in partitions, by their leaders."""
+
+    def __init__(self, cluster: RunningCluster, view: ClusterView, timeout_ms: int = 30_000) -> None:
+        self._cluster = cluster
+        self._view = view
+        self._timeout_ms = timeout_ms
+
+    def abort(self, topic_partition: TopicPartition, start_offset: int) -> None:
+        """Write an abort marker for the transaction that is open in the partition since this offset.
+
+        The coordinator is not asked: for transactions that it does not know (KIP-664). InvalidRequestError when none is
+        open since then, LeaderNotAvailableError, RequestTimedOutError, and what the leader answers.
+        """
+        view = self._view
+        leader = view.leader(topic_partition)
+        producers = active_producers(view.producers(topic_partition, leader))
+        found = next((each for each in producers if each.current_txn_start_offset == start_offset >= 0), None)
+        if found is None:
+            raise InvalidRequestError(
+                f"Could not find any open transactions starting at offset {start_offset} on partition {topic_partition}"
+            )
+        face = self._cluster.brokers().get(leader)
+        if face is None:
+            raise LeaderNotAvailableError(f"{topic_partition}: its leader, broker {leader}, cannot be called")
+        # A producer without a marker so far has coordinator epoch -1: as Kafka, 0 then.
+        marker = EndMarker(is_commit=False, coordinator_epoch=max(0, found.coordinator_epoch))
+        batch = marker_batch(found.producer_id, found.producer_epoch, marker, view.clock.wall_ms())
+        answers: SimpleQueue[ProduceResponse] = SimpleQueue()
+        face.produce_then(ProduceRequest(topic_partition, batch, ACKS_ALL, self._timeout_ms), answers.put)
+        try:
+            error = answers.get(timeout=self._timeout_ms / 1_000).error
+        except Empty:
+            error = RequestTimedOutError(f"broker {leader} did not answer within {self._timeout_ms} ms")
+        if error is not None:
+            raise error

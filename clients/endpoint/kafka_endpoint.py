@@ -17,6 +17,7 @@ from stratalog.clients.endpoint.listeners import (
     Listener,
     advertised_listeners,
     check_plaintext,
+    inter_broker_listener,
     parse_listeners,
     parse_protocol_map,
     shifted,
@@ -55,7 +56,9 @@ class KafkaEndpoint:
         wanted = self._addresses.get(broker_id) or shifted(self._listeners, shift)
         bound = self._bound[broker_id] = bind(wanted, self._config.socket_listen_backlog_size)
         self._addresses[broker_id] = tuple(each.listener for each in bound)
-        return registered(self.advertised(broker_id, shift))
+        advertised = self.advertised(broker_id, shift)
+        inter_broker_listener(self._config.inter_broker_listener_name, advertised)
+        return registered(advertised)
 
     def advertised(self, broker_id: int, shift: int = 0) -> tuple[Listener, ...]:
         """Where clients reach a bound broker."""

@@ -20,6 +20,7 @@ from stratalog.storage.errors import InvalidConfigError
 
 LISTENERS, ADVERTISED_LISTENERS = "listeners", "advertised.listeners"
 PROTOCOL_MAP = "listener.security.protocol.map"
+INTER_BROKER_LISTENER = "inter.broker.listener.name"
 ANY_HOST = "0.0.0.0"
 _ENDPOINT = re.compile(r"(?P<name>[A-Za-z0-9_.-]+)://(?:\[(?P<ip6>[^\[\]]*)\]|(?P<host>[^\[\]/:]*)):(?P<port>-?[0-9]+)")
 PORT_MAX = 65_535
@@ -160,6 +161,20 @@ def check_plaintext(listeners: Iterable[Listener], *, allows_plaintext: bool) ->
                 f"Listener {each.connection_string} is open to other machines without encryption and passwords. Bind "
                 "it to localhost, give it a security protocol, or set stratalog.allow.plaintext=true"
             )
+
+
+def inter_broker_listener(name: str, advertised: Sequence[Listener]) -> str:
+    """The name of `inter.broker.listener.name` as listeners have it; "", the first one, for "".
+
+    Raises InvalidConfigError in Kafka's words for a name that is not advertised.
+    """
+    wanted = name.strip().upper()
+    if wanted and wanted not in [each.name for each in advertised]:
+        raise InvalidConfigError(
+            f"{INTER_BROKER_LISTENER} must be a listener name defined in {ADVERTISED_LISTENERS}. The valid options "
+            f"based on currently configured listeners are {','.join(each.name for each in advertised)}"
+        )
+    return wanted
 
 
 def _parts(text: str) -> list[str]:

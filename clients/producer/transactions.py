@@ -1,6 +1,6 @@
 """The transactional part of a producer: its coordinator, and the beginning and end of its transactions.
 
-I/O: calls brokers of its own process and waits for their answers. Source: Kafka's `KafkaProducer`.
+I/O: calls brokers and waits for their answers. Source: Kafka's `KafkaProducer`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from stratalog.replication.coordinator.transactions.add_partitions import (
     produce_in_transaction,
     question_about,
 )
+from stratalog.replication.coordinator.transactions.held_batches import HeldBatches
 from stratalog.replication.internal_topics import GROUP_METADATA_TOPIC, partition_of_key
 from stratalog.replication.metadata.image import BrokerState, ClusterImage
 from stratalog.replication.requests.coordinators import CoordinatorType
@@ -39,7 +40,8 @@ from stratalog.storage.records import TopicPartition
 
 
 class TransactionalTransport(InProcessTransport):
-    """Carries transactional batches to leaders in its own process; they ask the coordinator before the first batch."""
+    """Carries transactional batches to leaders that it calls; before the first batch the coordinator is asked, here or
+    by a leader in another process."""
 
     def __init__(self, cluster: RunningCluster, view: ClusterView, transactional_id: str) -> None:
         super().__init__(cluster, InboxTransport(view))
@@ -47,21 +49,24 @@ class TransactionalTransport(InProcessTransport):
         self._view = view
 
     def send(self, broker: BrokerState, request: ProduceRequest, answer: Answer) -> None:
-        """See `Transport.send`. BrokerNotAvailableError for a leader in another process: files that are handed over
+        """See `Transport.send`. BrokerNotAvailableError for a leader that cannot be called: files that are handed over
         through an inbox cannot be part of a transaction."""
         leader = broker.registration.broker_id
         if leader not in self._cluster.brokers() and not self._cluster.hosts(leader):
             raise BrokerNotAvailableError(
-                f"{request.topic_partition}: its leader, broker {leader}, runs in another process; transactions across "
-                "processes need the Kafka endpoint"
+                f"{request.topic_partition}: its leader, broker {leader}, cannot be called from this process; a "
+                "RemoteCluster calls brokers that have listeners"
             )
         super().send(broker, request, answer)
 
     def _produce_of(self, face: BrokerFace) -> Produce:
         def produce(request: ProduceRequest, complete: Callable[[ProduceResponse], None]) -> None:
-            ask = coordinator_asker(lambda: self._view.image, self._cluster.brokers())
-            produce_in_transaction(face, ask, request, self._transactional_id, TRANSACTION_VERSION_2, complete)
+            ask = coordinator_asker(lambda: self._view.image, self._cluster.peers())
+            named = replace(request, transactional_id=self._transactional_id)
+            version = TRANSACTION_VERSION_2
+            produce_in_transaction(face, ask, named, self._transactional_id, version, complete, held=held)
 
+        held = HeldBatches()
         return produce
 
 

@@ -22,19 +22,19 @@ METADATA_TABLE = "__cluster_metadata-0"
 CLUSTER = {"the cluster": (
     Flag("root", "ROOT", "REQUIRED: the cluster's metadata root, a folder or an object store's URL. `strata-cluster` "
          "prints it when it starts."),
-    Flag("bootstrap-server", "SERVER", "Kafka's way to name a cluster. There is no Kafka endpoint yet, so --root is "
-         "needed."),
+    Flag("bootstrap-server", "SERVER", "Kafka's way to name a cluster; here --root is needed. Kafka's own tools work "
+         "there."),
     Flag("command-config", "FILE", "Property file with configs for the client behind this tool."),
 )}
 """The flags of a tool that works with a cluster."""
 # fmt: on
 
-NO_ENDPOINT = (
-    "--bootstrap-server {server}: the Kafka endpoint does not exist yet. "
-    "Name the cluster by its metadata root instead: --root <metadata root> "
-    "(strata-cluster prints it when it starts)."
+NO_ROOT = (
+    "--bootstrap-server {server}: this tool reads the cluster's storage. "
+    "Name the cluster by its metadata root: --root <metadata root> (strata-cluster prints it when it starts). "
+    "With a bootstrap server Kafka's own tool works."
 )
-ENDPOINT_NOT_USED = "--bootstrap-server {server} is not used: the Kafka endpoint does not exist yet, --root counts."
+SERVER_NOT_USED = "--bootstrap-server {server} is not used: brokers' addresses are in the metadata, --root counts."
 
 DEFAULT_TIMEOUT_MS = 60_000
 TIMEOUT_KEYS = ("default.api.timeout.ms", "request.timeout.ms")
@@ -48,9 +48,9 @@ def cluster_root(given: argparse.Namespace) -> str:
     """The metadata root that the flags name. UsageError without one, naming what to give instead."""
     server = getattr(given, "bootstrap_server", None)  # not every tool has the flag
     if given.root is None:
-        raise UsageError(NO_ENDPOINT.format(server=server) if server else MISSING.format("root"))
+        raise UsageError(NO_ROOT.format(server=server) if server else MISSING.format("root"))
     if server:
-        complain(ENDPOINT_NOT_USED.format(server=server))
+        complain(SERVER_NOT_USED.format(server=server))
     if "://" in given.root:
         return str(given.root)
     folder = Path(given.root).expanduser()

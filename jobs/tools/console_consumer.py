@@ -1,7 +1,7 @@
 """`kafka-console-consumer` for stratalog: committed records on standard output, in Kafka's format.
 
-I/O: tables and the leaders' progress objects only; it works beside a running `strata-cluster`. In a group it calls
-coordinators, so the brokers have to run in this process: `main.call(arguments, cluster)`.
+I/O: tables and the leaders' progress objects; it works beside a running `strata-cluster`. In a group it calls
+coordinators: at the brokers' listeners, or in this process with `main.call(arguments, cluster)`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO, Protocol
 
-from stratalog import ClusterView, Consumer, ConsumerRecord, TopicPartition
+from stratalog import ClusterView, Consumer, ConsumerRecord, RemoteCluster, TopicPartition
 from stratalog.clients.bootstrap import RunningCluster
 from stratalog.clients.config import ConsumerConfig
 from stratalog.clients.view.read_committed import view_of
@@ -46,11 +46,6 @@ messages it processed. exit code: 0; 1 when something was wrong; 130 after Ctrl-
 CLIENT_ID = "console-consumer"
 FORMATTERS = ("DefaultMessageFormatter", "NoOpMessageFormatter", *COORDINATOR_FORMATTERS)
 ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
-NO_GROUPS_HERE = (
-    "--group {group}: groups are coordinated by brokers, and none can be called from this process. Groups across "
-    "processes need the Kafka endpoint, which does not exist yet; without --group this tool needs none."
-)
-
 POLL_MS = 200
 NEW_PARTITIONS_CHECK_S = 2.0
 
@@ -67,8 +62,7 @@ FLAGS = {**CLUSTER, "what to read": (
          "continual.", int),
     Flag("timeout-ms", "MS", "If specified, exit if no message is available for consumption for the specified "
          "interval.", int),
-    Flag("group", "GROUP", "The consumer group id of the consumer. Refused on a terminal until there is a Kafka "
-         "endpoint."),
+    Flag("group", "GROUP", "The consumer group id of the consumer. Brokers need `listeners` for it."),
     Flag("isolation-level", "LEVEL", "read_committed leaves out what is in open or aborted transactions; "
          "read_uncommitted, the default, shows all.", choices=ISOLATION_LEVELS),
 ), "how to show it": (
@@ -292,10 +286,12 @@ def consume(consumer: Consumer, subscription: ConsoleSubscription, wanted: Readi
 
 
 def console_consumer(given: argparse.Namespace, cluster: RunningCluster | None = None) -> int:
-    """Do what the flags ask for; the exit code. With a running cluster it may be in a group."""
+    """Do what the flags ask for; the exit code. A group's coordinator is called in `cluster`, else at its listener."""
     wanted, settings, form = reading(given), consumer_settings(given), formatter(given)
     if cluster is None and settings.get("group.id"):
-        raise UsageError(NO_GROUPS_HERE.format(group=settings["group.id"]))
+        with RemoteCluster(cluster_root(given)) as remote:
+            remote.check()
+            return console_consumer(given, remote)
     root = cluster.root if cluster is not None else cluster_root(given)
     view = view_of(settings.get("isolation.level", ISOLATION_LEVELS[0]))(root)
     consumer = Consumer(cluster or root, settings, view=view)

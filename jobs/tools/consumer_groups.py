@@ -1,8 +1,7 @@
 """`kafka-consumer-groups` for stratalog: list, describe, reset and delete groups; Kafka's flags and output.
 
-I/O: `__consumer_offsets`, the metadata log and the leaders' progress objects, read from storage; a group
-is changed by its coordinator, which has to run in this process (`main.call(arguments, cluster)`). On a terminal there
-is none until there is a Kafka endpoint: all but --execute, --delete and --delete-offsets works there.
+I/O: `__consumer_offsets`, the metadata log and the leaders' progress objects, read from storage; a group is changed by
+its coordinator, which is called at its broker's listener, or in this process with `main.call(arguments, cluster)`.
 """
 
 from __future__ import annotations
@@ -10,7 +9,8 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from stratalog import (
     ClusterView,
@@ -18,10 +18,12 @@ from stratalog import (
     LiveGroups,
     OffsetAndMetadata,
     OffsetSpec,
+    RemoteCluster,
     StoredGroups,
     StratalogError,
     TopicPartition,
 )
+from stratalog.clients.admin.groups import Groups
 from stratalog.clients.bootstrap import RunningCluster
 from stratalog.clients.offset_spec import UNKNOWN_OFFSET
 from stratalog.jobs.command.arguments import CLUSTER, client_properties, cluster_root
@@ -44,8 +46,8 @@ EPILOG = """examples (ROOT is the metadata root that strata-cluster printed):
   {prog} --root ROOT --describe --all-groups --members --verbose
   {prog} --root ROOT --reset-offsets --group billing --topic events:0,1 --to-datetime 2019-10-07T00:00:00.000 --dry-run
 
-Without a broker in this process groups are read as they are stored, and not changed: --execute, --delete and
---delete-offsets are refused until there is a Kafka endpoint. exit code: 0; 1 when something was refused or failed
+Groups are read as they are stored. --execute, --delete and --delete-offsets call their coordinators, for which brokers
+need `listeners`. exit code: 0; 1 when something was refused or failed
 """
 ACTIONS = ("list", "describe", "delete", "reset-offsets", "delete-offsets", "validate-regex")
 SCENARIOS = (
@@ -293,10 +295,7 @@ class GroupCommand:
 
 
 def consumer_groups(given: argparse.Namespace, cluster: RunningCluster | None = None) -> int:
-    """Do what the flags ask for; the exit code.
-
-    With a running cluster of this process its coordinators are asked, so groups can be changed.
-    """
+    """Do what the flags ask for; the exit code. With a running cluster of this process its coordinators are asked."""
     if given.action == "validate-regex":
         return _validate_regex(given.validate_regex)
     if given.action == "describe" and given.state:
@@ -304,8 +303,20 @@ def consumer_groups(given: argparse.Namespace, cluster: RunningCluster | None = 
     client_properties(given.command_config)
     root = cluster.root if cluster is not None else cluster_root(given)
     view = ClusterView(root, timeout_ms=given.timeout)
-    groups = LiveGroups(cluster, view.clock, given.timeout) if cluster is not None else StoredGroups(view)
-    return perform(GroupCommand(given, GroupAdmin(groups, view), view), given.action)
+    with asked_groups(given, cluster, view) as groups:
+        return perform(GroupCommand(given, GroupAdmin(groups, view), view), given.action)
+
+
+@contextmanager
+def asked_groups(given: argparse.Namespace, cluster: RunningCluster | None, view: ClusterView) -> Iterator[Groups]:
+    """What answers about groups: coordinators in `cluster`, else storage, and for changes coordinators elsewhere."""
+    if cluster is not None:
+        yield LiveGroups(cluster, view.clock, given.timeout)
+    elif given.action in ("delete", "delete-offsets") or given.execute:
+        with RemoteCluster(view.root) as remote:
+            yield LiveGroups(remote, view.clock, given.timeout) if remote.brokers() else StoredGroups(view)
+    else:
+        yield StoredGroups(view)
 
 
 def perform(command: GroupCommand, action: str) -> int:

@@ -1,7 +1,7 @@
 """`kafka-transactions` for stratalog: list and describe transactions and producers, find hanging ones; Kafka's output.
 
-I/O: `__transaction_state` and the producer state of partitions, read from storage; no broker is asked. `abort` needs
-the partition's leader, which cannot be called from another process until there is a Kafka endpoint.
+I/O: `__transaction_state` and the producer state of partitions, read from storage; no broker is asked. `abort` calls
+the partition's leader at its listener.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 
-from stratalog import ClusterView, StratalogError, TopicPartition
-from stratalog.clients.admin.transactions import StoredTransactions
+from stratalog import ClusterView, RemoteCluster, StratalogError, TopicPartition
+from stratalog.clients.admin.transactions import LiveTransactions, StoredTransactions
+from stratalog.clients.bootstrap import RunningCluster
 from stratalog.jobs.command.arguments import CLUSTER, cluster_root
 from stratalog.jobs.command.flags import Command, Flag, Rule
-from stratalog.jobs.command.terminal import DONE, FAILED, UsageError, complain
+from stratalog.jobs.command.terminal import DONE, FAILED, complain
 from stratalog.replication.requests.transactions import ActiveProducer
 
 PURPOSE = (
@@ -26,7 +27,7 @@ EPILOG = """commands, behind the flags of the cluster:
   describe --transactional-id ID                           one of them
   describe-producers --topic T --partition N [--broker-id B]
   find-hanging (--topic T [--partition N] | --broker-id B) [--max-transaction-timeout MINUTES]
-  abort --topic T --partition N --start-offset O           refused until there is a Kafka endpoint
+  abort --topic T --partition N --start-offset O           end a hanging one; brokers need `listeners`
 
 example (ROOT is the metadata root that strata-cluster printed):
   {prog} --root ROOT describe-producers --topic events --partition 0
@@ -53,7 +54,7 @@ RULES = (
     Rule(f"too few arguments: name a command, one of {', '.join(ACTIONS)}", lacking="action"),
     *Rule.required("transactional-id", "describe", _REQUIRED),
     *Rule.required("topic partition", "describe-producers", _REQUIRED),
-    *Rule.required("topic partition", "abort", _REQUIRED),
+    *Rule.required("topic partition start-offset", "abort", _REQUIRED),
     Rule("The `find-hanging` command requires either --topic or --broker-id to limit the scope of the search",
          "find-hanging", "topic broker-id"),
     Rule("The --partition argument requires --topic to be provided", "find-hanging partition", "topic"),
@@ -134,8 +135,14 @@ def hanging_table(stored: StoredTransactions, view: ClusterView, given: argparse
     return table(headers, rows)
 
 
-def perform(given: argparse.Namespace, view: ClusterView) -> int:
-    """Print what the command asks for; the exit code."""
+def aborted(live: LiveTransactions, given: argparse.Namespace) -> str:
+    """`abort`; as Kafka's, it prints nothing."""
+    live.abort(TopicPartition(given.topic, given.partition), given.start_offset)
+    return ""
+
+
+def perform(given: argparse.Namespace, view: ClusterView, cluster: RunningCluster | None = None) -> int:
+    """Print what the command asks for; the exit code. `cluster`: the brokers to call, for `abort`."""
     stored, now_ms = StoredTransactions(view), view.clock.wall_ms()
     one = TopicPartition(given.topic, given.partition)
     match given.action:
@@ -146,11 +153,8 @@ def perform(given: argparse.Namespace, view: ClusterView) -> int:
             return _printed(lambda: describe_table(stored, given, now_ms), failure)
         case "find-hanging":
             return _printed(lambda: hanging_table(stored, view, given, now_ms), "Failed to describe topics")
-        case "abort":
-            raise UsageError(
-                f"{one}: a transaction is aborted by the leader, and no broker can be called from this process. "
-                "That needs the Kafka endpoint, which does not exist yet."
-            )
+        case "abort" if cluster is not None:
+            return _printed(lambda: aborted(LiveTransactions(cluster, view), given), "Failed to abort transaction")
     where = "leader" if given.broker_id is None else f"broker {given.broker_id}"
     failure = f"Failed to describe producers for partition {one} on {where}"
     return _printed(lambda: producers_table(stored.producers(one, given.broker_id)), failure)
@@ -167,7 +171,12 @@ def _printed(text: Callable[[], str], failure: str) -> int:
 
 def transactions(given: argparse.Namespace) -> int:
     """`perform` on the cluster that the flags name."""
-    return perform(given, ClusterView(cluster_root(given)))
+    view = ClusterView(cluster_root(given))
+    if given.action != "abort":
+        return perform(given, view)
+    with RemoteCluster(view.root) as cluster:
+        cluster.check()
+        return perform(given, view, cluster)
 
 
 main = Command("transactions", PURPOSE, EPILOG, FLAGS, transactions, RULES)

@@ -15,7 +15,7 @@ from stratalog.replication.broker.broker import Broker
 from stratalog.replication.broker.calls import BrokerCalls
 from stratalog.replication.broker.hosted_replicas import BrokerIdentity
 from stratalog.replication.config import TOPICS_TOML, BrokerConfig, flatten_toml
-from stratalog.replication.coordinator.runtime.remote_appends import Appends
+from stratalog.replication.coordinator.runtime.remote_appends import Peer
 from stratalog.replication.follower.runner import FetchRunner, ThreadFetchRunner
 from stratalog.replication.process.joined_cluster import join_cluster
 from stratalog.replication.process.metrics_server import MetricsServer
@@ -90,14 +90,14 @@ class BrokerHost:
         hosted: HostedBrokers,
         fetcher: Fetcher,
         spark: SparkSession | None,
-        peers: MutableMapping[int, Appends] | None = None,
+        peers: MutableMapping[int, Peer] | None = None,
         endpoint: ClientEndpoint | None = None,
     ) -> None:
         """Joins the cluster, or makes it. Raises what `join_cluster` raises.
 
         fetcher  `spark`, `thread`, or `auto`: Spark unless the given session has too few slots (with a warning)
-        peers    brokers of other processes, by id, as far as they can be called: coordinators send them markers; those
-                 of this process are added
+        peers    brokers of other processes, by id, as far as they can be called: coordinators send them markers,
+                 leaders ask them about transactions; those of this process are added
         endpoint sockets for Kafka's clients; None opens none
         """
         config = hosted.config
@@ -116,7 +116,7 @@ class BrokerHost:
         self._metrics: MetricsServer | None = None
         self._endpoint = endpoint or NoEndpoint()
         self._served: set[int] = set()
-        self._peers: MutableMapping[int, Appends] = {} if peers is None else peers
+        self._peers: MutableMapping[int, Peer] = {} if peers is None else peers
         topic_defaults = {**flatten_toml(TOPICS_TOML.read_text(encoding="utf-8")), **dict(config.topic_defaults)}
         self._shared = SharedParts(
             hosted.metadata_root, config, topic_defaults, self.runner, self._upkeep, self._peers
@@ -139,6 +139,10 @@ class BrokerHost:
     def brokers(self) -> dict[int, BrokerCalls]:
         """What clients call of the running brokers, by id."""
         return {broker_id: running.broker.calls for broker_id, running in self.running.items()}
+
+    def peers(self) -> Mapping[int, Peer]:
+        """The brokers that those of this process call, by id: each other, and others as far as they can be called."""
+        return self._peers
 
     def hosts(self, broker_id: int) -> bool:
         """Whether it is one of this process's brokers, running or stopped."""

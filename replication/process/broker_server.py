@@ -14,7 +14,7 @@ from stratalog.replication.broker.broker import Broker
 from stratalog.replication.broker.hosted_replicas import BrokerIdentity
 from stratalog.replication.broker_root import folder_here
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.coordinator.runtime.remote_appends import Appends
+from stratalog.replication.coordinator.runtime.remote_appends import Peer
 from stratalog.replication.process.broker_host import BrokerHost, ClientEndpoint, Fetcher, HostedBrokers
 from stratalog.replication.process.broker_properties import BrokerProperties
 from stratalog.replication.process.running_broker import lock_root
@@ -43,7 +43,7 @@ class BrokerServer:
         fetcher: Fetcher = "auto",
         spark: SparkSession | None = None,
         on_locked: Callable[[Path], None] = lambda _log_folder: None,
-        peers: MutableMapping[int, Appends] | None = None,
+        peers: MutableMapping[int, Peer] | None = None,
         endpoint: Callable[[BrokerConfig], ClientEndpoint] | None = None,
     ) -> Self:
         """Make or reopen the broker's root, make or join the cluster, register.

@@ -20,6 +20,7 @@ from stratalog.replication.broker.calls import BrokerCalls
 from stratalog.replication.broker.hosted_replicas import BrokerIdentity
 from stratalog.replication.broker_root import lock_alone, temporary_folder
 from stratalog.replication.config import CLUSTER_TOML, BrokerConfig
+from stratalog.replication.coordinator.runtime.remote_appends import Peer
 from stratalog.replication.metrics import Metric
 from stratalog.replication.process.broker_host import BrokerHost, ClientEndpoint, Fetcher, HostedBrokers
 from stratalog.replication.process.metrics_server import metrics_of
@@ -104,6 +105,10 @@ class Cluster:
     def brokers(self) -> dict[int, BrokerCalls]:
         """What clients call of the running brokers, by id."""
         return self._host.brokers()
+
+    def peers(self) -> Mapping[int, Peer]:
+        """The brokers that those of this cluster call, by id."""
+        return self._host.peers()
 
     def hosts(self, broker_id: int) -> bool:
         """Whether it is one of this cluster's own brokers, running or stopped; others may have joined beside them."""

@@ -42,6 +42,8 @@ class ProduceRequest:
 
     expected_leader_epoch  the only leader epoch for the append: FENCED_LEADER_EPOCH under a newer one,
                            UNKNOWN_LEADER_EPOCH under an older one. None: any
+    transactional_id       of a transactional batch, for a leader in another process, which asks the transaction's
+                           coordinator itself
     """
 
     topic_partition: TopicPartition
@@ -49,6 +51,7 @@ class ProduceRequest:
     acks: int = ACKS_ALL
     timeout_ms: int = 30_000
     expected_leader_epoch: int | None = None
+    transactional_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,14 +13,16 @@ import pyarrow as pa
 from stratalog.storage.errors import (
     InvalidRecordError,
     InvalidTimestampError,
+    OutOfOrderSequenceNumberError,
     RecordListTooLargeError,
     RecordTooLargeError,
     StratalogError,
+    UnknownProducerIdError,
 )
 from stratalog.storage.files.data_file import DataFile, FileEntry
 from stratalog.storage.log.segments import LogSegment, empty_segment, segment_jitter_ms, should_roll
 from stratalog.storage.log.state import LogState
-from stratalog.storage.producers import BatchMetadata, Duplicate, ProducerStates, SinkBatch, sequence_after
+from stratalog.storage.producers import Accept, BatchMetadata, Duplicate, ProducerStates, SinkBatch, sequence_after
 from stratalog.storage.records import (
     CONTROL_ATTRIBUTE,
     CREATE_TIME,
@@ -127,13 +129,24 @@ def _admit_batch(group: Admission, batch: NewRecordBatch, config: LogConfig) -> 
     try:
         check_records(batch, config)
         _check_time(batch, config, group.now_ms)
-        known = group.producers.check(batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.record_count)
+        known = _check_sequence(group, batch)
         if isinstance(known, Duplicate):
             return BatchAppended(known.base_offset, known.last_offset, duplicate=True)
         change = _change_of(group, batch)
     except StratalogError as refusal:
         return refusal
     return group.accept(batch, change)
+
+
+def _check_sequence(group: Admission, batch: NewRecordBatch) -> Accept | Duplicate:
+    """Whether it is new or a duplicate. A gap in a transaction that is not verified is none yet: the batch before this
+    one waits for the coordinator, too. Source: `UnifiedLog.analyzeAndValidateProducerState`, which has this order."""
+    try:
+        return group.producers.check(batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.record_count)
+    except (OutOfOrderSequenceNumberError, UnknownProducerIdError):
+        if is_transactional(batch.attributes):
+            _change_of(group, batch)
+        raise
 
 
 def _change_of(group: Admission, batch: NewRecordBatch) -> TransactionChange | None:

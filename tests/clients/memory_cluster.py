@@ -84,6 +84,9 @@ class MemoryCluster:
     def brokers(self) -> Mapping[int, MemoryBroker]:
         return self.running
 
+    def peers(self) -> Mapping[int, MemoryBroker]:
+        return self.running
+
     def hosts(self, broker_id: int) -> bool:
         return broker_id in (1, 2, 3)
 

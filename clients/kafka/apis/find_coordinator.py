@@ -48,6 +48,7 @@ class CoordinatorApis(ApiFamily):
         refused = {key: refusal for key, refusal in refusals.items() if refusal is not None}
         allowed = tuple(key for key in keys if key not in refused)
         answer = partial(self._found, call, keys, refused)
+        self._broker.image()  # a client may ask for nothing else: without this, brokers that came later are not known
         if not allowed:
             answer(FindCoordinatorResponse(()))
             return

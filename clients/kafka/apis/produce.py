@@ -18,9 +18,10 @@ from stratalog.clients.kafka.batches.record_batches import decode_group, decode_
 from stratalog.clients.kafka.batches.tail import uses_zstd
 from stratalog.clients.kafka.protocol.entities import Values, milliseconds
 from stratalog.clients.kafka.request.api import Api, Call, gather, topic_named
-from stratalog.clients.kafka.request.broker import ApiFamily
+from stratalog.clients.kafka.request.broker import ApiFamily, ServedBroker
 from stratalog.clients.kafka.request.coordinators import transaction_asker
 from stratalog.replication.coordinator.transactions.add_partitions import produce_in_transaction
+from stratalog.replication.coordinator.transactions.held_batches import HeldBatches
 from stratalog.replication.internal_topics import is_internal
 from stratalog.replication.metadata.acls import Operation, ResourceType
 from stratalog.replication.requests.produce import (
@@ -75,6 +76,10 @@ _Put = Callable[[_Answer], None]
 
 
 class ProduceApis(ApiFamily):
+    def __init__(self, broker: ServedBroker) -> None:
+        super().__init__(broker)
+        self._held = HeldBatches()
+
     def apis(self) -> Iterable[Api]:
         return [Api(PRODUCE, self._produce, _refused, advertised_from=ADVERTISED_FROM, is_quick=True)]
 
@@ -123,6 +128,7 @@ class ProduceApis(ApiFamily):
             transaction_version,
             complete,
             is_abortable_known=call.version >= TRANSACTION_ABORTABLE_FROM,
+            held=self._held,
         )
 
     def _appended(self, part: _Part, put: _Put, response: ProduceResponse) -> None:

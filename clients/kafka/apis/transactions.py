@@ -256,8 +256,16 @@ def _known_error(call: Call, error: StratalogError | None) -> StratalogError | N
 def _transactions(call: Call) -> list[AddPartitionsToTxnRequest]:
     """The transactions of an AddPartitionsToTxn request: one below version 4."""
     asked = call.request
-    if call.version >= SEVERAL_TRANSACTIONS_FROM:
-        return [value_of(AddPartitionsToTxnRequest, each, topics=_flat(each.topics)) for each in asked.transactions]
+    if call.version >= SEVERAL_TRANSACTIONS_FROM:  # a leader adds partitions for clients whose epoch is bumped
+        return [
+            value_of(
+                AddPartitionsToTxnRequest,
+                each,
+                topics=_flat(each.topics),
+                transaction_version=TRANSACTION_VERSION_0 if each.verify_only else TRANSACTION_VERSION_2,
+            )
+            for each in asked.transactions
+        ]
     return [
         AddPartitionsToTxnRequest(
             asked.v3_and_below_transactional_id,

@@ -16,14 +16,16 @@ from uuid import UUID
 
 from stratalog.clients.kafka.protocol.entities import milliseconds
 from stratalog.clients.kafka.protocol.schema import Entity
-from stratalog.storage.errors import StratalogError
+from stratalog.storage.errors import StratalogError, error_for_code
 
 V = TypeVar("V")
 _ABSENT = object()
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def value_of(value_type: type[V], entity: Entity, **given: Any) -> V:
-    """A value from a message or a part of one; fields that the version lacks have the value's default.
+    """A value from a message or a part of one; fields that the version lacks have the value's default, as do times that
+    are not set. A code and a message become an `error`.
 
     given  fields that the message does not have, or not in this form
     """
@@ -32,8 +34,11 @@ def value_of(value_type: type[V], entity: Entity, **given: Any) -> V:
         if name in given:
             found[name] = given[name]
             continue
+        if name == "error":
+            found[name] = error_of(entity)
+            continue
         content = getattr(entity, short, _ABSENT)
-        if content is _ABSENT:
+        if content is _ABSENT or (content is None and name != short):
             if default is MISSING:
                 raise TypeError(f"{type(entity).__name__} has no {short} for {value_type.__name__}")
             continue
@@ -41,9 +46,27 @@ def value_of(value_type: type[V], entity: Entity, **given: Any) -> V:
     return value_type(**found)
 
 
+def error_of(part: Entity, code: str = "error_code") -> StratalogError | None:
+    """The error in a response or a part of one; None for success.
+
+    code  the name of the field with the code
+    """
+    number = getattr(part, code, 0)
+    if not number:
+        return None
+    return error_for_code(int(number), getattr(part, "error_message", None) or "answered by the broker")
+
+
+def time_ms_of(time: dt.datetime) -> int:
+    """A message's time in milliseconds since 1970 UTC."""
+    return milliseconds(time - _EPOCH)
+
+
 def _plain(content: Any, part: Any) -> Any:
     if isinstance(content, dt.timedelta):
         return milliseconds(content)
+    if isinstance(content, dt.datetime):
+        return time_ms_of(content)
     if isinstance(content, UUID):
         return content.hex
     if part is not None and content is not None:

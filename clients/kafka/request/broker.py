@@ -20,6 +20,7 @@ from stratalog.clients.kafka.protocol.entities import Values, id_text
 from stratalog.clients.kafka.request.api import Api, Call
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.config import BrokerConfig
+from stratalog.replication.coordinator.transactions.add_partitions import Coordinates
 from stratalog.replication.metadata.acls import CLUSTER, Authorizer, Operation, Resource, ResourceType, authorizer_of
 from stratalog.replication.metadata.image import BrokerState, ClusterImage
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
@@ -115,9 +116,9 @@ class ServedBroker:
             raise NotLeaderOrFollowerError(f"broker {self.broker_id} is not running")
         return found
 
-    def peers(self) -> Mapping[int, BrokerFace]:
-        """The brokers that run in this process, with this one."""
-        return self._cluster.brokers()
+    def peers(self) -> Mapping[int, Coordinates]:
+        """The brokers that this one can call, itself among them."""
+        return self._cluster.peers()
 
     def image(self, max_age_ms: int = METADATA_AGE_MS) -> ClusterImage:
         """The metadata, not older than this."""

@@ -1,9 +1,9 @@
 """Appends of coordinators to other partitions, such as transaction markers, through each partition's leader.
 
-I/O: through the brokers of this process. The shard receives each outcome once. A broker that was killed or hangs does
-not answer: as soon as another leader epoch has begun the outcome is NOT_LEADER_OR_FOLLOWER, and after a time without an
-answer REQUEST_TIMED_OUT. Kafka: `TransactionMarkerChannelManager`, which waits for the connection's end or
-`request.timeout.ms`; meanwhile the transaction's partitions could not be read to their ends.
+I/O: through the brokers of this process and those that it calls. The shard receives each outcome once. A broker that
+was killed or hangs does not answer: as soon as another leader epoch has begun the outcome is NOT_LEADER_OR_FOLLOWER,
+and after a time without an answer REQUEST_TIMED_OUT. Kafka: `TransactionMarkerChannelManager`, which waits for the
+connection's end or `request.timeout.ms`; meanwhile the transaction's partitions could not be read to their ends.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Protocol
 
 from stratalog.replication.coordinator.runtime.hosted_shard import HostedShard
 from stratalog.replication.coordinator.shard.shard import RemoteAppend, RemoteAppended
+from stratalog.replication.coordinator.transactions.add_partitions import Coordinates
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.records import NO_LEADER
 from stratalog.replication.requests.produce import ACKS_ALL, ProduceRequest, ProduceResponse
@@ -35,11 +36,15 @@ Outcome = Callable[[HostedShard, RemoteAppended, int], None]
 
 
 class Appends(Protocol):
-    """The broker that leads a partition: this one, or another of the same process."""
+    """The broker that leads a partition: this one, another of the same process, or one that is called elsewhere."""
 
     def produce_then(self, request: ProduceRequest, complete: Callable[[ProduceResponse], None]) -> None:
         """Queue a batch; `complete` is called once, possibly from another thread. Does not block."""
         ...
+
+
+class Peer(Appends, Coordinates, Protocol):
+    """A broker as others call it: a leader that appends markers, a coordinator of transactions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +65,8 @@ class RemoteAppends:
         put: Callable[[Callable[[int], None]], None],
         notify: Outcome,
     ) -> None:
-        """`peers` are the brokers of this process by id, this one included. `put` queues work from any thread, and the
-        loop calls it with its time; `notify` passes an outcome to its shard."""
+        """`peers` are the brokers that can be called, by id, this one included. `put` queues work from any thread, and
+        the loop calls it with its time; `notify` passes an outcome to its shard."""
         self._image = image
         self._peers = peers
         self._put = put
@@ -90,7 +95,7 @@ class RemoteAppends:
         if state.leader == NO_LEADER:
             return LeaderNotAvailableError(f"{topic_partition} has no leader")
         peer = self._peers.get(state.leader)
-        return peer or BrokerNotAvailableError(f"{topic_partition}: its leader {state.leader} is not in this process")
+        return peer or BrokerNotAvailableError(f"{topic_partition}: its leader {state.leader} cannot be called")
 
     def _end(self, number: int, error: StratalogError | None, now_ms: int) -> None:
         ended = self._open.pop(number, None)

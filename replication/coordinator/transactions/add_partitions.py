@@ -17,6 +17,7 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, Protocol
 
+from stratalog.replication.coordinator.transactions.held_batches import HeldBatches
 from stratalog.replication.internal_topics import TRANSACTION_STATE_TOPIC, partition_of_key
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.requests.coordinators import CoordinatorType
@@ -98,17 +99,20 @@ def produce_in_transaction(
     complete: Callable[[ProduceResponse], None],
     *,
     is_abortable_known: bool = True,
+    held: HeldBatches | None = None,
 ) -> None:
     """Append a transactional batch; `complete` is called once, in the thread of the last answer.
 
     `transaction_version` 2 (Produce from version 12 on) adds the partition to the transaction; before that the producer
     has done so itself, and it is only verified. `is_abortable_known`: the client knows TRANSACTION_ABORTABLE (Produce
-    from version 11 on), else it receives INVALID_TXN_STATE.
+    from version 11 on), else it receives INVALID_TXN_STATE. `held`: what all batches of this way to the leader share;
+    those behind one that is asked about wait there.
 
     If the marker of the transaction before was appended after the question, the answer is void. Version 2 asks again:
     each transaction has an epoch of its own, so that a batch of an ended one is fenced. Before that it is refused.
     """
     topic_partition, batch = request.topic_partition, request.batch
+    held, key = held or HeldBatches(), (batch.producer_id, topic_partition)
 
     def appended(response: ProduceResponse, questions_left: int) -> None:
         refusal = response.error
@@ -116,18 +120,21 @@ def produce_in_transaction(
             complete(response)
             return
         question = _question(request, transactional_id, transaction_version)
+        held.asked(key)
         ask(question, lambda answer: asked(answer, refusal, questions_left - 1))
 
     def asked(answer: object, refusal: UnverifiedTransactionError, questions_left: int) -> None:
         error = _error_for(answer, topic_partition)
-        if error is not None:
+        if error is None:
+            verified = replace(request, batch=replace(batch, verified_offset=refusal.log_end_offset))
+            leader.produce_then(verified, partial(appended, questions_left=questions_left))
+        else:
             error = _as_produce_error(error, topic_partition, transaction_version, is_abortable_known)
             complete(ProduceResponse(topic_partition, error=error))
-            return
-        verified = replace(request, batch=replace(batch, verified_offset=refusal.log_end_offset))
-        leader.produce_then(verified, partial(appended, questions_left=questions_left))
+        held.answered(key)
 
-    leader.produce_then(request, partial(appended, questions_left=questions_max(transaction_version)))
+    first = partial(appended, questions_left=questions_max(transaction_version))
+    held.begin(key, lambda: leader.produce_then(request, first))
 
 
 def questions_max(transaction_version: int) -> int:

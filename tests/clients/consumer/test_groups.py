@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
+from stratalog.clients.bootstrap import RunningCluster
 from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.consumer.rebalance_listener import ConsumerRebalanceListener
 from stratalog.clients.coordinator_calls import InProcessCalls, ask
@@ -72,12 +73,13 @@ class Group:
 
     def __init__(self, cluster: MemoryCluster) -> None:
         self.cluster = cluster
+        self.called: RunningCluster = cluster
         self.consumers: list[Consumer] = []
 
     def consumer(self, group_id: str = "g", **settings: object) -> Consumer:
         view = ClusterView(ROOT, stores=self.cluster.stores)
         given = {**self.settings, **settings}
-        self.consumers.append(Consumer(self.cluster, view=view, group_id=group_id, **given))
+        self.consumers.append(Consumer(self.called, view=view, group_id=group_id, **given))
         return self.consumers[-1]
 
     def poll_until(self, is_done: Callable[[], bool], *consumers: Consumer) -> list[tuple[int, bytes]]:

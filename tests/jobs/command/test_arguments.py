@@ -34,7 +34,7 @@ def test_a_tool_shows_itself_as_it_was_called(called_as: str, shown: str) -> Non
 
 
 def test_a_bootstrap_server_is_answered_with_what_to_give_instead() -> None:
-    with pytest.raises(UsageError, match=r"localhost:9092: the Kafka endpoint does not exist yet\. .*--root"):
+    with pytest.raises(UsageError, match=r"localhost:9092: this tool reads .*: --root"):
         cluster_root(given(bootstrap_server="localhost:9092"))
 
 

@@ -171,11 +171,6 @@ def test_help_shows_every_flag_and_examples(tool: object) -> None:
     assert "{prog}" not in shown
 
 
-def test_a_group_needs_brokers_in_this_process() -> None:
-    with pytest.raises(UsageError, match="--group g: groups are coordinated by brokers, and none can be called from"):
-        console_consumer.main.call(["--root", "r", "--topic", "t", "--group", "g"])
-
-
 def test_groups_and_isolation_are_consumer_configs_and_without_a_group_nothing_is_committed() -> None:
     def settings(*arguments: str) -> dict[str, str]:
         return console_consumer.consumer_settings(console_consumer.main.parse(["--topic", "t", *arguments]))

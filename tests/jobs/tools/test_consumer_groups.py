@@ -328,7 +328,7 @@ def test_changes_are_refused_without_a_coordinator(tool: Tool) -> None:
     ):
         code, out, _ = tool(arguments, live=False)
         assert code == 1
-        assert "no broker can be called from this process. Groups across processes need the Kafka endpoint" in out
+        assert "no broker can be called from this process. A RemoteCluster calls the brokers of other" in out
 
 
 def test_groups_are_deleted_unless_they_have_members(tool: Tool) -> None:

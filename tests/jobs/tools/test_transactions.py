@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from stratalog.clients.bootstrap import RunningCluster
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.jobs.command.terminal import UsageError
 from stratalog.jobs.tools.transactions import main, perform
@@ -12,6 +13,7 @@ from stratalog.replication.coordinator.transactions.transaction import Transacti
 from stratalog.replication.internal_topics import TRANSACTION_STATE_TOPIC, partition_of_key
 from stratalog.storage.records import NewRecordBatch, TopicPartition, payload_table
 from tests.clients.memory_cluster import ROOT, MemoryCluster
+from tests.clients.served_cluster import ServedCluster
 
 T = [TopicPartition("t", number) for number in range(2)]
 TRANSACTIONAL = 0x10
@@ -44,11 +46,13 @@ class Tool:
         self.cluster.append_batch(partition, NewRecordBatch(payload_table([(1, record.key, record.value, None)])))
         self.cluster.publish(partition)
 
-    def __call__(self, arguments: str) -> tuple[int, list[list[str]], str]:
+    def __call__(
+        self, arguments: str, cluster: RunningCluster | None = None
+    ) -> tuple[int, list[list[str]], str]:
         """Exit code, the cells of each line on standard output, standard error."""
         view = ClusterView(ROOT, stores=self.cluster.stores, timeout_ms=0)
         self._capsys.readouterr()
-        code = perform(main.checked(arguments.split()), view)
+        code = perform(main.checked(arguments.split()), view, cluster)
         out, err = self._capsys.readouterr()
         assert all(line.endswith("\t") for line in out.splitlines())
         return code, [[cell.strip() for cell in line.split("\t")[:-1]] for line in out.splitlines()], err
@@ -109,6 +113,16 @@ def test_a_transaction_that_no_coordinator_knows_of_hangs(tool: Tool) -> None:
     assert tool("find-hanging --topic t --max-transaction-timeout 100000000")[1] == lines[:1]
 
 
+def test_a_hanging_transaction_is_aborted_by_the_leader(tool: Tool) -> None:
+    with ServedCluster(tool.cluster) as served:
+        code, lines, err = tool("abort --topic t --partition 1 --start-offset 4", served.remote)
+        assert (code, lines) == (1, [])
+        assert "Could not find any open transactions starting at offset 4 on partition t-1" in err
+        assert tool("abort --topic t --partition 1 --start-offset 0", served.remote) == (0, [], "")
+    assert tool("find-hanging --topic t")[1][1:] == []
+    assert tool.cluster.log(1, T[1]).read(0, 1 << 20).to_pylist()[-1]["key"] == b"\0\0\0\0"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -116,7 +130,7 @@ def test_a_transaction_that_no_coordinator_knows_of_hangs(tool: Tool) -> None:
         ("describe-producers --topic t", "argument --partition is required"),
         ("find-hanging", "requires either --topic or --broker-id to limit the scope of the search"),
         ("find-hanging --partition 1 --broker-id 1", "The --partition argument requires --topic to be provided"),
-        ("abort --topic t --partition 0 --start-offset 1", "needs the Kafka endpoint, which does not exist yet"),
+        ("abort --topic t --partition 0", "argument --start-offset is required"),
     ],
 )
 def test_what_is_missing_is_said(tool: Tool, arguments: str, message: str) -> None:

@@ -21,6 +21,7 @@ from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.consumer.rebalance_listener import ConsumerRebalanceListener
 from stratalog.clients.producer.producer import Producer
 from stratalog.clients.records import OffsetAndMetadata
+from stratalog.clients.remote.remote_cluster import RemoteCluster
 from stratalog.storage.errors import (
     InvalidProducerEpochError,
     ProducerFencedError,
@@ -28,7 +29,6 @@ from stratalog.storage.errors import (
     StratalogError,
 )
 from stratalog.storage.records import TopicPartition
-from tests.real.processes.wire import WiredCluster
 
 INPUT, OUTPUT, GROUP = "in", "out", "processors"
 REQUEST_TIMEOUT_MS = 4_000
@@ -80,7 +80,7 @@ class Processor:
     """One process under a transactional id."""
 
     def __init__(self, metadata_root: str, notes: Notes, transactional_id: str, life: str) -> None:
-        cluster = WiredCluster(metadata_root)
+        cluster = RemoteCluster(metadata_root, request_timeout_ms=REQUEST_TIMEOUT_MS)
         self._notes = notes
         self._mark = f"|{transactional_id}.{life}".encode()
         self._consumer = Consumer(cluster, **CONSUMER)

@@ -18,8 +18,8 @@ killed (SIGKILL) or paused (SIGSTOP). Half of the paused processors are replaced
 
 In the end every input has to be in the output exactly once: for a read_committed consumer, and in each of the three
 replicas as deltalake shows them, filtered by the transaction markers without the product. The group's offsets have to
-be the ends of the input, and no transaction may be open. Processes call each other's brokers over a wire of the test's
-own, not over TCP (`tests/real/processes/wire.py`).
+be the ends of the input, and no transaction may be open. Processes call each other's brokers at their listeners, in
+Kafka's frames.
 
 | | {header} |
 | --- |{rule}

@@ -32,6 +32,7 @@ import pyarrow.compute as pc
 from stratalog.clients.admin.admin import Admin, NewTopic
 from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.producer.producer import Producer
+from stratalog.clients.remote.remote_cluster import RemoteCluster
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, partition_of_key
 from stratalog.storage.errors import StratalogError
@@ -41,12 +42,12 @@ from tests.real.exactly_once.processor import COMMITTED, GROUP, INPUT, OUTPUT
 from tests.real.exactly_once.processor_process import ProcessorProcess
 from tests.real.processes.broker_processes import BROKERS, BrokerProcesses, ClusterWatch
 from tests.real.processes.machine_watch import MachineWatch
-from tests.real.processes.wire import WiredCluster
 from tests.real.storm.parties import replicas_are_equal, wait_until
 from tests.real.storm.run import KILL, PAUSE, Repair, longest_gap, show
 
 INPUT_PARTITIONS, OUTPUT_PARTITIONS, INTERNAL_PARTITIONS = 8, 4, 4
 SETTINGS = {
+    "listeners": "PLAINTEXT://127.0.0.1:0",
     "broker.session.timeout.ms": 3_000,
     "broker.heartbeat.interval.ms": 500,
     "replica.lag.time.max.ms": 3_000,
@@ -55,7 +56,6 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": 500,
     "group.min.session.timeout.ms": 1_000,
 }
-LAUNCHER = (sys.executable, "-m", "tests.real.processes.wired_broker")
 FILL_ROWS, VALUE_BYTES, NUMBER_DIGITS = 1_000, 64, 9
 DOWN_S, BROKER_PAUSED_S, PROCESSOR_PAUSED_S = (0.5, 5.0), (0.5, 8.0), (3.0, 12.0)
 PROCESSOR, GROUP_COORDINATOR, TRANSACTION_COORDINATOR = "processor", "group coordinator", "transaction coordinator"
@@ -169,7 +169,7 @@ def run(
 ) -> Result:
     """A whole run below `folder`, which is empty or absent. AssertionError when it does not finish."""
     rng = random.Random(seed)
-    with BrokerProcesses(folder, SETTINGS, launcher=LAUNCHER) as brokers, ExitStack() as parties:
+    with BrokerProcesses(folder, SETTINGS) as brokers, ExitStack() as parties:
         root = brokers.metadata_root
         partitions = {INPUT: INPUT_PARTITIONS, OUTPUT: OUTPUT_PARTITIONS}
         Admin(root).create_topics([NewTopic(name, count, 3) for name, count in partitions.items()])
@@ -246,7 +246,7 @@ class Progress:
     """The offsets that the group has committed, as its coordinator returns them."""
 
     def __init__(self, metadata_root: str) -> None:
-        self._consumer = Consumer(WiredCluster(metadata_root), group_id=GROUP, enable_auto_commit=False)
+        self._consumer = Consumer(RemoteCluster(metadata_root), group_id=GROUP, enable_auto_commit=False)
         self._partitions = [TopicPartition(INPUT, number) for number in range(INPUT_PARTITIONS)]
         self._known = 0
 

@@ -13,7 +13,7 @@ from tests.real.exactly_once.committed_judge import COLUMNS, CONTROL, TRANSACTIO
 from tests.real.exactly_once.processor import ASSIGNED, CONSUMER, INPUT, LOST, OUTPUT, REVOKED, STARTED
 from tests.real.exactly_once.processor_process import ProcessorProcess
 from tests.real.exactly_once.report import write_report
-from tests.real.exactly_once.run import LAUNCHER, SETTINGS, Result, run, wrong
+from tests.real.exactly_once.run import SETTINGS, Result, run, wrong
 from tests.real.processes.broker_processes import BrokerProcesses, ClusterWatch
 from tests.real.processes.machine_watch import MachineWatch
 from tests.real.storm.parties import wait_until
@@ -35,7 +35,7 @@ def test_each_input_is_in_the_output_once_though_processors_and_brokers_die(tmp_
 @pytest.mark.timeout(300)
 def test_a_member_that_was_killed_is_replaced_within_its_session_timeout_and_a_second(tmp_path: Path) -> None:
     """Its process leaves no group; its partitions are assigned to the member of another process."""
-    with BrokerProcesses(tmp_path, SETTINGS, launcher=LAUNCHER) as brokers, MachineWatch() as machine:
+    with BrokerProcesses(tmp_path, SETTINGS) as brokers, MachineWatch() as machine:
         Admin(brokers.metadata_root).create_topics([NewTopic(INPUT, 4, 3), NewTopic(OUTPUT, 1, 3)])
         ClusterWatch(brokers.metadata_root, INPUT).await_in_sync()
         first, second = (ProcessorProcess(brokers.metadata_root, tmp_path, name) for name in ("first", "second"))

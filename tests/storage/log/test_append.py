@@ -17,11 +17,12 @@ from stratalog.storage.errors import (
     UnknownLeaderEpochError,
     UnknownProducerIdError,
     UnknownTopicOrPartitionError,
+    UnverifiedTransactionError,
 )
 from stratalog.storage.log.append import Appended, BatchAppended, HandedFiles, admit
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.producers import ProducerStates
-from stratalog.storage.records import NewRecordBatch, OneRecord, data_table
+from stratalog.storage.records import TRANSACTIONAL_ATTRIBUTE, NewRecordBatch, OneRecord, data_table
 from stratalog.storage.topic_config import LogConfig
 from tests.storage.logs import (
     MIB,
@@ -89,6 +90,18 @@ def test_two_batches_of_one_producer_are_checked_in_sequence(replicas):
     results = append(log, *group).results
     assert results[:3] == (BatchAppended(0, 1), BatchAppended(2, 2), BatchAppended(2, 2, duplicate=True))
     assert isinstance(results[3], OutOfOrderSequenceNumberError)
+
+
+def test_a_batch_behind_one_that_is_not_verified_is_not_verified_either(replicas):
+    """Not out of order: nothing is missing, the coordinator is asked about the batch before it."""
+    log, of = replicas.leader(), {"attributes": TRANSACTIONAL_ATTRIBUTE}
+    group = [replace(idempotent("a", sequence), **of) for sequence in range(2)]
+    assert [type(each) for each in append(log, *group).results] == [UnverifiedTransactionError] * 2
+    verified = [replace(each, verified_offset=0) for each in group]
+    assert append(log, *verified, replace(idempotent("a", 2), **of)).results == (
+        BatchAppended(0, 0), BatchAppended(1, 1), BatchAppended(2, 2),
+    )  # fmt: skip
+    assert isinstance(append(log, replace(idempotent("a", 9), **of)).results[0], OutOfOrderSequenceNumberError)
 
 
 def test_a_duplicate_succeeds_without_a_write_after_a_restart(replicas):

@@ -1,0 +1,9 @@
+"""Brokers of other processes, called at their listeners.
+
+translation        requests to coordinators as Kafka's messages, and the answers back
+between_brokers    requests that brokers send to each other, several in one message
+open_requests      which request of a connection waits for which answer; when to connect again
+broker_connection  one connection to a broker
+remote_broker      a broker as clients call it: `BrokerFace`
+remote_cluster     the brokers of a cluster by what they registered: `RunningCluster`
+"""

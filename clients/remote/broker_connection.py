@@ -1,0 +1,169 @@
+"""One connection to a broker: made when it is needed, used until it ends. I/O: an asyncio transport.
+
+All methods run in the network thread. Requests are sent at once, one behind the other, and answered in order.
+Source: Kafka's `NetworkClient`, `Selector`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+
+from stratalog.clients.config import ConnectionConfig
+from stratalog.clients.endpoint.frames import FrameReader
+from stratalog.clients.endpoint.loops import NetworkThread
+from stratalog.clients.kafka.request.broker import Endpoint
+from stratalog.clients.remote.open_requests import OpenRequest, OpenRequests, ReconnectBackoff
+from stratalog.storage.clock import SystemClock
+from stratalog.storage.errors import InvalidRequestError
+
+_LOG = logging.getLogger("stratalog.network")
+ANSWER_BYTES_MAX = 100 << 20
+"""Limit of one answer; Kafka's default of `socket.request.max.bytes`."""
+
+
+class BrokerConnection(asyncio.BufferedProtocol):
+    """A connection that is not made yet, open, or ended for good; `ended` is called once, in the last case."""
+
+    def __init__(
+        self,
+        thread: NetworkThread,
+        endpoint: Endpoint,
+        config: ConnectionConfig,
+        backoff: ReconnectBackoff,
+        ended: Callable[[BrokerConnection], None],
+    ) -> None:
+        """Connects as soon as `backoff` allows."""
+        self._thread = thread
+        self._endpoint = endpoint
+        self._config = config
+        self._backoff = backoff
+        self._ended = ended
+        self._clock = SystemClock()
+        self._reader = FrameReader(ANSWER_BYTES_MAX)
+        self._open = OpenRequests()
+        self._transport: asyncio.Transport | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+        self._active_s = thread.loop.time()
+        self._has_ended = False
+        thread.connections.add(self)
+        wait_s = backoff.wait_ms(self._clock.monotonic_ms()) / 1_000
+        self._start = thread.loop.call_later(wait_s, self._begin)
+
+    def send(self, request: OpenRequest) -> None:
+        """Send a request, now or once there is a connection."""
+        self._open.put(request)
+        self._active_s = self._thread.loop.time()
+        if self._transport is not None:
+            self._send_all()
+        self._watch(request.deadline_ms)
+
+    # -- the connection ------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        self._task = self._thread.loop.create_task(self._connect())
+
+    async def _connect(self) -> None:
+        host, port = self._endpoint.host, self._endpoint.port
+        try:
+            async with asyncio.timeout(self._config.socket_connection_setup_timeout_ms / 1_000):
+                await self._thread.loop.create_connection(lambda: self, host, port)
+        except (TimeoutError, OSError) as reason:
+            self._end(f"{host}:{port} cannot be reached: {str(reason) or type(reason).__name__}", is_failure=True)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        if self._has_ended:
+            transport.abort()
+            return
+        self._transport = transport
+        own = transport.get_extra_info("socket")
+        if own is not None:
+            own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._backoff.succeeded()
+        self._send_all()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end(f"the connection has ended: {exc or 'closed by the broker'}", is_failure=True)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def get_buffer(self, _sizehint: int) -> memoryview:
+        return self._reader.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._active_s = self._thread.loop.time()
+        try:
+            for frame in self._reader.received(nbytes):
+                self._open.answered(frame).answer(frame)
+        except InvalidRequestError as reason:
+            self._end(f"an answer cannot be read: {reason}", is_failure=True)
+
+    def _send_all(self) -> None:
+        assert self._transport is not None
+        for request in self._open.to_send():
+            self._transport.write(len(request.frame).to_bytes(4, "big") + request.frame)
+            if not request.has_answer:
+                request.answer(b"")
+
+    # -- deadlines and the end -----------------------------------------------------------------------------
+
+    def _watch(self, deadline_ms: int) -> None:
+        """Wake up at the first deadline."""
+        if self._has_ended or (self._timer is not None and self._timer_ms <= deadline_ms):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_ms = deadline_ms
+        wait_s = max(0, deadline_ms - self._clock.monotonic_ms()) / 1_000
+        self._timer = self._thread.loop.call_later(wait_s, self._check_deadlines)
+
+    def _check_deadlines(self) -> None:
+        self._timer = None
+        first_ms = self._open.next_deadline_ms
+        if first_ms is None:
+            return
+        if first_ms <= self._clock.monotonic_ms():
+            self._end("a request was not answered in its time", is_failure=True)
+        else:
+            self._watch(first_ms)
+
+    @property
+    def is_busy(self) -> bool:
+        return len(self._open) > 0
+
+    def stop_reading(self) -> None:
+        """Answers are read until the end."""
+
+    def close_if_idle(self, now_s: float) -> None:
+        if not self.is_busy and now_s - self._active_s > self._config.connections_max_idle_ms / 1_000:
+            self.close()
+
+    def close(self, reason: str = "") -> None:
+        """End the connection; requests that wait are lost."""
+        self._end(reason or "the connection was closed", is_failure=False)
+
+    def _end(self, reason: str, *, is_failure: bool) -> None:
+        if self._has_ended:
+            return
+        self._has_ended = True
+        if is_failure:
+            self._backoff.failed(self._clock.monotonic_ms())
+            if len(self._open):
+                _LOG.info("broker at %s:%d: %s", self._endpoint.host, self._endpoint.port, reason)
+        self._start.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+        elif self._task is not None:
+            self._task.cancel()
+        self._thread.connections.discard(self)
+        self._ended(self)
+        for request, lost in self._open.lost(reason):
+            request.answer(lost)

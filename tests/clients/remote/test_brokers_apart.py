@@ -1,0 +1,138 @@
+"""Three brokers that know nothing of each other but their listeners, and clients that know the metadata root alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from stratalog.clients.admin.admin import Admin
+from stratalog.clients.consumer.consumer import Consumer
+from stratalog.clients.endpoint.kafka_endpoint import KafkaEndpoint
+from stratalog.clients.producer.producer import Producer
+from stratalog.clients.records import ConsumerRecord, OffsetAndMetadata
+from stratalog.clients.remote.remote_cluster import RemoteCluster, RemotePeers
+from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.jobs.tools import console_consumer, consumer_groups
+from stratalog.replication.process.broker_properties import BrokerProperties
+from stratalog.replication.process.broker_server import BrokerServer
+from stratalog.storage.errors import ProducerFencedError, StratalogError
+from stratalog.storage.records import TopicPartition
+
+SETTINGS = {
+    "listeners": "PLAINTEXT://127.0.0.1:0",
+    "broker.session.timeout.ms": 3_000,
+    "broker.heartbeat.interval.ms": 300,
+    "group.initial.rebalance.delay.ms": 0,
+    "offsets.topic.num.partitions": 3,
+    "transaction.state.log.num.partitions": 3,
+    "stratalog.fetch.sessions": 1,
+}
+T = [TopicPartition("t", number) for number in range(3)]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The metadata root of three brokers, each the only one of its `BrokerServer`; topics `t` and `out`."""
+    folder = tmp_path_factory.mktemp("apart")
+    metadata_root = str(folder / "metadata")
+    with ExitStack() as stack:
+        for broker_id in (1, 2, 3):
+            peers = stack.enter_context(RemotePeers())
+            server = start(folder, metadata_root, broker_id, peers)
+            stack.callback(server.stop)
+        admin = Admin(metadata_root)
+        for topic in ("t", "out"):
+            admin.create_topic(topic, 3, 3)
+        yield metadata_root
+
+
+def start(folder: Path, metadata_root: str, broker_id: int, peers: RemotePeers) -> BrokerServer:
+    own = {
+        "broker.id": broker_id,
+        "log.dirs": str(folder / f"broker-{broker_id}"),
+        "stratalog.metadata.root": metadata_root,
+    }
+    properties = BrokerProperties.from_properties({**own, **SETTINGS})
+    server = BrokerServer.start(properties, fetcher="thread", peers=peers, endpoint=KafkaEndpoint)
+    peers.follow(lambda: server.broker.metadata.image)
+    return server
+
+
+@pytest.fixture
+def cluster(root: str) -> Iterator[RemoteCluster]:
+    with RemoteCluster(root) as made:
+        yield made
+
+
+def poll_until(is_done: Callable[[], bool], consumer: Consumer) -> list[ConsumerRecord]:
+    records: list[ConsumerRecord] = []
+    for _ in range(3_000):
+        if is_done():
+            return records
+        records += consumer.poll(10)
+    raise AssertionError(f"not so after 3,000 polls: {sorted(consumer.assignment())}")
+
+
+def read(root: str, topic: str, isolation_level: str) -> list[bytes | None]:
+    """All records of a topic that a reader of this level sees."""
+    with Consumer(root, auto_offset_reset="earliest", isolation_level=isolation_level) as reader:
+        reader.assign_all(topic)
+        ends = reader.end_offsets(sorted(reader.assignment()))
+        records = poll_until(lambda: all(reader.position(tp) >= end for tp, end in ends.items()), reader)
+    return [record.value for record in records]
+
+
+def test_records_are_read_processed_and_written_exactly_once(
+    root: str, cluster: RemoteCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Markers and the verification of transactions go from broker to broker: each partition may have another leader."""
+    with Producer(cluster) as producer:
+        for number in range(60):
+            producer.send("t", b"%d" % number, key=b"%d" % (number % 10))
+        producer.flush(60)
+    settings: dict[str, object] = {"group.id": "mover", "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    consumer = Consumer(cluster, settings)
+    producer = Producer(cluster, {"transactional.id": "mover-1"})
+    producer.init_transactions(60)
+    for is_commit in (False, True):
+        consumer.unsubscribe()
+        consumer.subscribe(["t"])
+        records = poll_until(lambda: len(consumer.assignment()) == 3, consumer)
+        records += poll_until(lambda: sum(consumer.position(tp) for tp in T) == 60, consumer)
+        assert len(records) == 60
+        producer.begin_transaction()
+        sent = [producer.send("out", record.value, key=record.key) for record in records]
+        offsets = {tp: OffsetAndMetadata(consumer.position(tp)) for tp in T}
+        producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
+        assert [each.result(60).topic for each in sent] == ["out"] * 60
+        if is_commit:
+            producer.commit_transaction(60)
+        else:
+            producer.abort_transaction(60)
+    with Producer(cluster, {"transactional.id": "mover-1"}) as newer:
+        newer.init_transactions(60)
+        producer.begin_transaction()
+        producer.send("out", b"late")
+        with pytest.raises(StratalogError) as fenced:
+            producer.commit_transaction(60)
+        assert isinstance(fenced.value, ProducerFencedError) or fenced.value.name in (
+            "INVALID_PRODUCER_EPOCH", "TRANSACTION_ABORTABLE",
+        )  # fmt: skip
+    assert sum(at.offset for at in consumer.committed(T).values() if at is not None) == 60
+    consumer.close()
+    producer.close(1)
+    leaders = {ClusterView(root).leader(tp) for tp in (*T, *(TopicPartition("out", n) for n in range(3)))}
+    assert len(leaders) > 1
+    committed = read(root, "out", "read_committed")
+    assert sorted(committed) == sorted(b"%d" % number for number in range(60))
+    assert len(read(root, "out", "read_uncommitted")) == 120
+    reset = "--reset-offsets --group mover --topic t --to-earliest --execute"
+    assert consumer_groups.main.call(["--root", root, *reset.split()]) == 0
+    assert [line.split()[3] for line in capsys.readouterr().out.splitlines() if line.startswith("mover")] == ["0"] * 3
+    flags = ["--root", root, "--topic", "t", "--group", "mover", "--from-beginning", "--max-messages", "60"]
+    assert console_consumer.main.call(flags) == 0
+    assert sorted(map(int, capsys.readouterr().out.split())) == list(range(60))
+    assert consumer_groups.main.call(["--root", root, "--delete", "--group", "mover"]) == 0

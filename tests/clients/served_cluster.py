@@ -1,0 +1,60 @@
+"""The brokers of a memory cluster behind sockets of this machine, and a cluster of remote brokers that calls them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import TracebackType
+from typing import Self
+
+from stratalog.clients.endpoint.admission import RequestBound
+from stratalog.clients.endpoint.io_threads import IoThreads
+from stratalog.clients.endpoint.listeners import Listener, SecurityProtocol
+from stratalog.clients.endpoint.socket_server import SocketServer, bind
+from stratalog.clients.kafka.handler import KafkaHandler
+from stratalog.clients.remote.remote_cluster import RemoteCluster
+from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.replication.config import BrokerConfig
+from tests.clients.memory_cluster import ROOT, MemoryCluster
+
+LISTENER = Listener("PLAINTEXT", SecurityProtocol.PLAINTEXT, "127.0.0.1", 0)
+
+
+class ServedCluster:
+    """`remote` calls the brokers of `cluster` over sockets. In a `with` block."""
+
+    def __init__(self, cluster: MemoryCluster, **settings: object) -> None:
+        """`settings`: of the remote cluster's connections."""
+        self.cluster = cluster
+        config = BrokerConfig()
+        queued = RequestBound(config.queued_max_requests)
+        self.server = SocketServer(config, queued)
+        self.handlers: dict[int, KafkaHandler] = {}
+        self._io: list[IoThreads] = []
+        for broker_id in (1, 2, 3):
+            (bound,) = bind([LISTENER])
+            cluster.metadata.refresh()
+            registration = cluster.metadata.image.brokers[broker_id].registration
+            cluster.commit(replace(registration, endpoint=bound.listener.connection_string))
+            view = ClusterView(cluster, stores=cluster.stores)
+            self._io.append(IoThreads(2, queued, f"io-{broker_id}"))
+            handler = KafkaHandler(cluster, broker_id, config=config, view=view, io=self._io[-1])
+            self.handlers[broker_id] = handler
+            self.server.serve(broker_id, [bound], handler)
+        self.remote = RemoteCluster(ROOT, view=ClusterView(cluster, stores=cluster.stores), **settings)
+
+    def withdraw(self, broker_id: int) -> None:
+        """Close a broker's sockets, as when its process ended."""
+        self.server.withdraw(broker_id)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
+    ) -> None:
+        self.remote.close()
+        self.server.stop()
+        for handler in self.handlers.values():
+            handler.close()
+        for io in self._io:
+            io.shutdown(wait=False)

@@ -62,7 +62,9 @@ class ClientQuotas:
             self._quotas, self._known_version = quotas_of(self._image()), version
         return not self._quotas
 
-    def of_request(self, principal: Principal, client_id: str | None, api_key: int, size_bytes: int) -> ClientUse | None:
+    def of_request(
+        self, principal: Principal, client_id: str | None, api_key: int, size_bytes: int
+    ) -> ClientUse | None:
         """What a request uses; None while no client has a quota."""
         if self.is_empty:
             return None

@@ -32,7 +32,7 @@ from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.objects.remote import open_store
 from stratalog.storage.records import TopicPartition
 from stratalog.storage.topic_config import LogConfig
-from tests.real.storm.parties import wait_until
+from tests.waiting import wait_until
 
 PROJECT = Path(__file__).parents[2]
 PARTITIONS = 4

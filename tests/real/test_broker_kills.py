@@ -11,7 +11,8 @@ import pytest
 from stratalog.clients.admin.admin import Admin, NewTopic
 from stratalog.replication.process.cluster import Cluster
 from tests.real.storm.history import ACK, FAIL, SEND, History, assert_clean
-from tests.real.storm.parties import HighWatermarkWatch, Reader, Writer, note_replicas, replicas_are_equal, wait_until
+from tests.real.storm.parties import HighWatermarkWatch, Reader, Writer, note_replicas, replicas_are_equal
+from tests.waiting import wait_until
 
 SEED = int(os.environ.get("STRATALOG_KILL_SEED", "20"))
 BROKERS = (1, 2, 3)

@@ -22,7 +22,8 @@ from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.process.cluster import Cluster
 from stratalog.storage.errors import KafkaStorageError
 from tests.real.processes.broker_processes import ENVIRONMENT, PROJECT, BrokerProcess, BrokerProcesses, ClusterWatch
-from tests.real.storm.parties import replicas_are_equal, wait_until
+from tests.real.storm.parties import replicas_are_equal
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

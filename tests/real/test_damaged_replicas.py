@@ -18,8 +18,9 @@ from stratalog.storage.delta.delta_table import DeltaLogTable
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.objects.remote import open_store
 from stratalog.storage.records import TopicPartition
-from tests.real.storm.parties import replicas_are_equal, wait_until
+from tests.real.storm.parties import replicas_are_equal
 from tests.storage.files.test_damage import cut_short, in_a_page, in_the_footer
+from tests.waiting import wait_until
 
 BROKERS = (1, 2, 3)
 SETTINGS = {

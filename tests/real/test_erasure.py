@@ -18,7 +18,8 @@ from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.process.cluster import Cluster
 from stratalog.storage.errors import InvalidRequestError, UnknownTopicOrPartitionError
 from stratalog.storage.records import TopicPartition
-from tests.real.storm.parties import replicas_are_equal, wait_until
+from tests.real.storm.parties import replicas_are_equal
+from tests.waiting import wait_until
 
 PROJECT = Path(__file__).parents[2]
 BROKERS = (1, 2, 3)

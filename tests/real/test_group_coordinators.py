@@ -26,7 +26,7 @@ from stratalog.replication.requests.groups import (
     OffsetFetchResponse,
 )
 from stratalog.storage.errors import StratalogError
-from tests.real.storm.parties import wait_until
+from tests.waiting import wait_until
 
 GROUP = CoordinatorType.GROUP
 GROUPS = tuple(f"group-{number}" for number in range(6))

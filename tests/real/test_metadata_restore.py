@@ -20,7 +20,7 @@ from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.log.state import SEALED_EPOCH
 from stratalog.storage.records import TopicPartition
 from stratalog.storage.topic_config import LogConfig
-from tests.real.storm.parties import wait_until
+from tests.waiting import wait_until
 
 SETTINGS = {
     "broker.session.timeout.ms": 1_500,

@@ -21,7 +21,8 @@ from stratalog.storage.log.reader import LogReader
 from stratalog.storage.objects.remote import open_store
 from tests.real.processes.killed_process import READY
 from tests.real.storm.history import ACK, History, HistoryEvent, assert_clean, read_events
-from tests.real.storm.parties import note_replicas, table_rows, wait_until
+from tests.real.storm.parties import note_replicas, table_rows
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

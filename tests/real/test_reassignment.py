@@ -13,7 +13,8 @@ from stratalog.jobs.demo.run import DURABLE, PARTITIONS, TOPIC
 from stratalog.jobs.tools.reassign_partitions import main
 from stratalog.replication.process.cluster import Cluster
 from tests.real.storm.history import ACK, FAIL, SEND, History, assert_clean
-from tests.real.storm.parties import HighWatermarkWatch, Reader, Writer, note_replicas, replicas_are_equal, wait_until
+from tests.real.storm.parties import HighWatermarkWatch, Reader, Writer, note_replicas, replicas_are_equal
+from tests.waiting import wait_until
 
 OLD, NEW = (1, 2, 3), (4, 5, 6)
 SETTINGS = {

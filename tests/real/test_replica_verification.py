@@ -20,7 +20,8 @@ from stratalog.storage.records import TopicPartition
 from stratalog.storage.topic_config import LogConfig
 from tests.clients.admin.test_replica_verification import one_other_bit
 from tests.real.storm.history import ACK, History, assert_clean
-from tests.real.storm.parties import Writer, wait_until
+from tests.real.storm.parties import Writer
+from tests.waiting import wait_until
 
 SETTINGS = {
     "broker.session.timeout.ms": 1_500,

@@ -20,7 +20,8 @@ from stratalog.replication.progress.progress import ENDED, progress_header
 from stratalog.storage.objects.remote import open_store
 from tests.real.processes.python_workers import busiest_worker, kill, python_workers
 from tests.real.storm.history import ACK, FAIL, History, assert_clean
-from tests.real.storm.parties import Reader, Writer, note_replicas, replicas_are_equal, wait_until
+from tests.real.storm.parties import Reader, Writer, note_replicas, replicas_are_equal
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,7 +15,8 @@ from stratalog.clients.producer.producer import Producer
 from stratalog.clients.view.cluster_view import ClusterView
 from tests.real.processes.broker_processes import PROJECT, BrokerProcess, BrokerProcesses, ClusterWatch
 from tests.real.processes.python_workers import children
-from tests.real.storm.parties import replicas_are_equal, wait_until
+from tests.real.storm.parties import replicas_are_equal
+from tests.waiting import wait_until
 
 SETTINGS = {"broker.session.timeout.ms": 6_000, "broker.heartbeat.interval.ms": 1_000}
 TOPIC, SUBMITTED = "orders", 3

@@ -25,8 +25,8 @@ from stratalog.replication.metrics import (
 from stratalog.replication.process.cluster import Cluster
 from stratalog.replication.process.metrics_server import MetricsServer
 from stratalog.storage.errors import KafkaStorageError
-from tests.real.storm.parties import wait_until
 from tests.replication.images import TOPIC, image_of, partition
+from tests.waiting import wait_until
 
 MIN_ISR_2 = ConfigRecord(TOPIC, "min.insync.replicas", "2")
 

@@ -13,8 +13,8 @@ from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.process.cluster import Cluster
 from stratalog.storage.objects.remote import open_store
 from stratalog.storage.records import TopicPartition
-from tests.real.storm.parties import wait_until
 from tests.stores.servers import SERVERS, StoreServer
+from tests.waiting import wait_until
 
 COUNT = 50
 SETTINGS = {

@@ -17,16 +17,10 @@ from stratalog.clients.endpoint.socket_server import SocketServer, bind
 from stratalog.clients.kafka.request.api import Connection
 from stratalog.replication.config import BrokerConfig
 from stratalog.storage.errors import InvalidConfigError
+from tests.waiting import wait_until
 
 PRODUCE, METADATA = 0, 3
 WAIT_S = 10
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + WAIT_S
-    while not is_so():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.005)
 
 
 class Requests:

@@ -42,8 +42,9 @@ from tests.real.exactly_once.processor import COMMITTED, GROUP, INPUT, OUTPUT
 from tests.real.exactly_once.processor_process import ProcessorProcess
 from tests.real.processes.broker_processes import BROKERS, BrokerProcesses, ClusterWatch
 from tests.real.processes.machine_watch import MachineWatch
-from tests.real.storm.parties import replicas_are_equal, wait_until
+from tests.real.storm.parties import replicas_are_equal
 from tests.real.storm.run import KILL, PAUSE, Repair, longest_gap, show
+from tests.waiting import wait_until
 
 INPUT_PARTITIONS, OUTPUT_PARTITIONS, INTERNAL_PARTITIONS = 8, 4, 4
 SETTINGS = {

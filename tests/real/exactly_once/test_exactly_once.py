@@ -16,7 +16,7 @@ from tests.real.exactly_once.report import write_report
 from tests.real.exactly_once.run import SETTINGS, Result, run, wrong
 from tests.real.processes.broker_processes import BrokerProcesses, ClusterWatch
 from tests.real.processes.machine_watch import MachineWatch
-from tests.real.storm.parties import wait_until
+from tests.waiting import wait_until
 
 COMMIT, ABORT = b"\x00\x00\x00\x01", b"\x00\x00\x00\x00"
 

@@ -18,7 +18,7 @@ from typing import Self
 from tests.real.power.disks import PROJECT, Disks
 from tests.real.power.volatile_disk import CutResult, Rules
 from tests.real.processes.broker_processes import BROKERS, STARTED
-from tests.real.storm.parties import wait_until
+from tests.waiting import wait_until
 
 METADATA = "metadata"
 START_WAIT_S = 90

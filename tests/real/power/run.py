@@ -43,7 +43,7 @@ from tests.real.power.readers import (
 )
 from tests.real.power.volatile_disk import JOURNAL, POSIX, CutResult, Rules
 from tests.real.processes.broker_processes import BROKERS
-from tests.real.storm.parties import wait_until
+from tests.waiting import wait_until
 
 SETTINGS = {
     "broker.session.timeout.ms": 3_000, "broker.heartbeat.interval.ms": 500, "replica.lag.time.max.ms": 3_000,

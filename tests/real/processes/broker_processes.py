@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from stratalog.clients.view.cluster_view import ClusterView
-from tests.real.storm.parties import wait_until
+from tests.waiting import wait_until
 
 PROJECT = Path(__file__).parents[3]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(PROJECT), "PYTHONUNBUFFERED": "1"}

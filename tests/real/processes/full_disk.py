@@ -17,7 +17,7 @@ from stratalog.clients.producer.producer import Producer
 from stratalog.jobs.tools.replica_verification import main as verify_replicas
 from stratalog.replication.process.cluster import Cluster
 from stratalog.storage.errors import StratalogError
-from tests.real.storm.parties import wait_until
+from tests.waiting import wait_until
 
 FULL = 2
 SETTINGS = {"replica.lag.time.max.ms": 2_000, "broker.session.timeout.ms": 3_000, "broker.heartbeat.interval.ms": 500}

@@ -16,7 +16,8 @@ from pathlib import Path
 from stratalog.clients.admin.admin import Admin, NewTopic
 from stratalog.replication.process.cluster import Cluster
 from tests.real.storm.history import ACK, History
-from tests.real.storm.parties import Reader, Writer, wait_until
+from tests.real.storm.parties import Reader, Writer
+from tests.waiting import wait_until
 
 SETTINGS = {"broker.session.timeout.ms": 2_000, "broker.heartbeat.interval.ms": 300}
 CHECK_ACKS = 200

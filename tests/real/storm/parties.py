@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -31,14 +31,6 @@ from tests.real.storm.history import ACK, FAIL, HIGH_WATERMARK, POLL, SEND, STOR
 POLL_PAUSE_S = 0.002
 OUTSTANDING = 60
 """The most records that a writer has in flight: enough for group commits, few enough for a short history."""
-
-
-def wait_until(is_so: Callable[[], object], what: str, timeout_s: float = 60) -> None:
-    """Wait for a condition; AssertionError naming `what` when it does not come true."""
-    deadline = time.monotonic() + timeout_s
-    while not is_so():
-        assert time.monotonic() < deadline, f"waited {timeout_s:.0f} s in vain: {what}"
-        time.sleep(0.01)
 
 
 class Party:

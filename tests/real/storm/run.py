@@ -25,7 +25,8 @@ from stratalog.clients.admin.admin import Admin, NewTopic
 from tests.real.processes.broker_processes import BROKERS, BrokerProcesses, ClusterWatch
 from tests.real.processes.machine_watch import MachineWatch
 from tests.real.storm.history import ACK, FAIL, POLL, SEND, SHOWN_FINDINGS, Finding, History, HistoryEvent, check
-from tests.real.storm.parties import HighWatermarkWatch, Reader, Writer, note_replicas, replicas_are_equal, wait_until
+from tests.real.storm.parties import HighWatermarkWatch, Reader, Writer, note_replicas, replicas_are_equal
+from tests.waiting import wait_until
 
 TOPIC, PARTITIONS = "storm", 6
 SETTINGS = {"broker.session.timeout.ms": 3_000, "broker.heartbeat.interval.ms": 500, "replica.lag.time.max.ms": 3_000}

@@ -15,8 +15,9 @@ from stratalog.storage.errors import StratalogError
 from tests.real.processes.broker_processes import BROKERS, BrokerProcesses, ClusterWatch
 from tests.real.processes.machine_watch import MachineWatch
 from tests.real.storm.history import ACK, FAIL, SEND, Finding, History, HistoryEvent, check
-from tests.real.storm.parties import Party, Reader, note_replicas, replicas_are_equal, wait_until
+from tests.real.storm.parties import Party, Reader, note_replicas, replicas_are_equal
 from tests.real.storm.run import KILL, PAUSE, show
+from tests.waiting import wait_until
 
 TOPIC, PARTITIONS = "faults", 6
 REST_S = 5.0

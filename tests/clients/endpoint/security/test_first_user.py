@@ -15,6 +15,7 @@ from stratalog.jobs.tools.configs import main as configs
 from stratalog.replication.config import BrokerConfig
 from tests.clients.endpoint.security.secured_broker import FrameClient
 from tests.clients.still_cluster import StillCluster
+from tests.waiting import wait_until
 
 SASL_HANDSHAKE, SASL_AUTHENTICATE, DESCRIBE_USER_SCRAM_CREDENTIALS = 17, 36, 50
 SETTINGS: dict[str, object] = {
@@ -70,7 +71,7 @@ def test_the_first_user_is_made_by_the_tool(tmp_path: Path, capsys: pytest.Captu
         assert login(FrameClient(port), "guess") == 58
         removed = ("--delete-config", "SCRAM-SHA-512")
         assert configs(["--root", cluster.root, "--alter", "--user", "alice", *removed]) == 0
-        assert login(FrameClient(port), "secret") == 58
+        wait_until(lambda: login(FrameClient(port), "secret") == 58, "the credential's end")
     finally:
         begin_s = time.monotonic()
         endpoint.stop()

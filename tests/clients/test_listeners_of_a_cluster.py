@@ -62,7 +62,7 @@ def test_a_port_above_the_first_for_each_broker(tmp_path: Path) -> None:
 @pytest.mark.parametrize("host", ["0.0.0.0", "", "10.1.2.3"])
 def test_plaintext_for_other_machines_is_refused_unless_it_is_allowed(tmp_path: Path, host: str) -> None:
     config: dict[str, object] = {"listeners": f"PLAINTEXT://{host}:0"}
-    with pytest.raises(InvalidConfigError, match="stratalog.allow.plaintext=true"):
+    with pytest.raises(InvalidConfigError, match=r"stratalog\.allow\.plaintext=true"):
         Cluster.start(tmp_path, brokers=1, fetcher="thread", config=config)
     assert not (tmp_path / "metadata").exists()
     if host == "10.1.2.3":

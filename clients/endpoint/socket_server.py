@@ -96,7 +96,7 @@ class SocketServer:
 
     def __init__(self, config: BrokerConfig, queued: RequestBound) -> None:
         """`queued`: the requests that wait for an io thread."""
-        self._limits = ConnectionLimits(
+        self.limits = ConnectionLimits(
             config.socket_request_max_bytes,
             config.connections_max_idle_ms,
             RequestBound(config.queued_max_request_bytes),
@@ -205,7 +205,7 @@ class SocketServer:
                 threading.Event().wait(FULL_S)
             return
         address = str(peer[0])
-        quotas = self._limits.quotas
+        quotas = self.limits.quotas
         refusal = quotas.admit(address)
         if refusal:
             accepted.close()
@@ -214,7 +214,7 @@ class SocketServer:
         accepted.setblocking(False)
         thread = next(self._next_thread)
         connection = EndpointConnection(
-            thread, served.handler, served.bound.listener, self._limits, address, served.security
+            thread, served.handler, served.bound.listener, self.limits, address, served.security
         )
         of_broker = self._by_broker.setdefault(served.broker_id, [])
         of_broker[:] = [each for each in of_broker if not each.is_closed]

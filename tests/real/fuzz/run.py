@@ -29,6 +29,7 @@ from pathlib import Path
 from stratalog.clients.admin.admin import Admin, NewTopic
 from stratalog.clients.kafka.request.broker import Endpoint
 from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.replication.internal_topics import is_internal
 from stratalog.storage.errors import StratalogError
 from tests.real.fuzz.bad_frames import SETTINGS, TOPICS, BadFrames
 from tests.real.fuzz.clients import NEIGHBOUR, Address, BadClient, Calm, served_by
@@ -162,7 +163,7 @@ class Keeper(Party):
 
     def turn(self) -> None:
         present = set(self._admin.list_topics())
-        surplus = present - self._wanted.keys()
+        surplus = {each for each in present - self._wanted.keys() if not is_internal(each)}
         try:
             if surplus:
                 self._admin.delete_topics(sorted(surplus))

@@ -117,8 +117,13 @@ class EndpointConnection(asyncio.BufferedProtocol):
         self._thread.connections.discard(self)
         self._limits.quotas.release(self._address)
         self._limits.bytes_under_way.release(self._taken_bytes)
+        # what refers to it in a circle would keep it and its buffers until a garbage collection, which is rare here
         self._reader.drop()
         self._order = RequestOrder()
+        if hasattr(self._transport, "__dict__"):
+            vars(self._transport).pop("_read_ready_cb", None)  # asyncio's own circle
+        self._transport = None
+        del self._caller, self._handler
 
     def get_buffer(self, _sizehint: int) -> memoryview:
         return self._reader.buffer()
@@ -296,10 +301,6 @@ class EndpointConnection(asyncio.BufferedProtocol):
     def stop_reading(self) -> None:
         """The server stops: requests that were read are answered still."""
         self._pause("the server stops")
-
-    @property
-    def is_closed(self) -> bool:
-        return self._is_closed
 
     @property
     def is_busy(self) -> bool:

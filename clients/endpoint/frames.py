@@ -61,7 +61,8 @@ class FrameReader:
 
     def drop(self) -> None:
         """Free the memory: no more bytes come."""
-        self._large, self._end = None, 0
+        self._large, self._chunk, self._end = None, bytearray(), 0
+        self._view = memoryview(self._chunk)
 
     def received(self, count: int) -> list[bytes]:
         """The frames that are whole after `count` more bytes. InvalidRequestError for a length that is not allowed."""

@@ -316,7 +316,8 @@ class EndpointConnection(asyncio.BufferedProtocol):
         silent_s = now_s - self._active_s
         is_held_up = bool(self._announced_bytes and self._limits.bytes_under_way.waiting)
         if is_held_up and not self._pauses and silent_s > STALLED_S:
-            self.close(f"of a frame of {self._announced_bytes} bytes nothing arrived for {silent_s:.0f} s > {STALLED_S}")
+            text = f"of a frame of {self._announced_bytes} bytes nothing arrived for"
+            self.close(f"{text} {silent_s:.0f} s > {STALLED_S}")
         elif (not self.is_busy or self.unread_bytes) and silent_s > self._limits.idle_ms / 1_000:
             self.close()
 

@@ -99,6 +99,6 @@ class FrameReader:
         return found
 
     def _begin_large(self, size: int, begin: int, end: int) -> None:
-        self._large = memoryview(np.empty(size, np.uint8))  # the system gives pages as bytes arrive
+        self._large = memoryview(np.empty(size, np.uint8).data)  # the system gives pages as bytes arrive
         self._large_end = end - begin
         self._large[: self._large_end] = self._view[begin:end]

@@ -173,7 +173,6 @@ class NetworkThread:
         for connection in list(self.connections):
             connection.abort()
 
-
     def _is_awaited(self, connection: Closable, unread: dict[Closable, tuple[int, float]]) -> bool:
         """Whether the end waits for it: it is busy, and its client has read something within `UNREAD_S`."""
         now_s, left = self.loop.time(), connection.unread_bytes

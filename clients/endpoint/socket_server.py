@@ -220,4 +220,3 @@ class SocketServer:
         self._by_broker.setdefault(served.broker_id, WeakSet()).add(connection)
         context = None if served.security is None else served.security.context
         thread.accept(accepted, lambda: connection, context, partial(quotas.release, address))
-

@@ -15,7 +15,6 @@ from stratalog.clients.admin.admin import Admin, NewTopic
 from stratalog.clients.cluster import Cluster
 from stratalog.clients.kafka.request.broker import Endpoint
 from stratalog.clients.view.cluster_view import ClusterView
-
 from tests.real.fuzz.bad_frames import SETTINGS, TOPICS, BadFrames
 from tests.real.fuzz.clients import NEIGHBOUR, BadClient, Neighbour, served_by
 from tests.real.fuzz.lines import CLOSED
@@ -32,9 +31,7 @@ ONE_BROKER = {
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with Cluster.start(
-        tmp_path, 1, fetcher="thread", config={**SETTINGS, **ONE_BROKER}
-    ) as made:
+    with Cluster.start(tmp_path, 1, fetcher="thread", config={**SETTINGS, **ONE_BROKER}) as made:
         Admin(made).create_topics([NewTopic(topic, 2, 1) for topic in (*TOPICS, NEIGHBOUR)])
         yield made
 

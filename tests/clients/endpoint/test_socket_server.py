@@ -29,7 +29,7 @@ WAIT_S = 10
 
 
 class Requests:
-    """Requests that arrived, in order; the test answers them, from its own thread; those of its end answer themselves."""
+    """Requests that arrived, in order; the test answers them, from its own thread, until it ends."""
 
     def __init__(self) -> None:
         self._open: dict[int, Callable[[bytes | None], None]] = {}
@@ -283,11 +283,10 @@ def test_a_connection_that_ended_is_freed_without_a_garbage_collection(server: S
         client.send(frame(METADATA))
         server.requests.await_count(1)
         server.requests.answers[0](b"")
-        connection = server.requests.callers.pop().close.__self__  # type: ignore[attr-defined]  # a bound method
+        connections = [server.requests.callers.pop().close.__self__]  # type: ignore[attr-defined]  # a bound method
         client.socket.sendall(pack(">i", 50 << 20) + bytes(100 << 10))
-        wait_until(lambda: connection.get_buffer(0).nbytes > 1 << 20)
-        freed = weakref.ref(connection), weakref.ref(connection.get_buffer(0).obj)
-        del connection
+        wait_until(lambda: connections[0].get_buffer(0).nbytes > 1 << 20)
+        freed = weakref.ref(connections[0]), weakref.ref(connections.pop().get_buffer(0).obj)
         client.socket.close()
         wait_until(lambda: [each() for each in freed] == [None, None])
     finally:

@@ -11,10 +11,11 @@ import random
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-import crc32c
 import cramjam
+import crc32c
 
 from stratalog.clients.kafka.batches.headers import HEADER_BYTES
 from stratalog.clients.kafka.batches.record_batches import encode_batch
@@ -193,7 +194,7 @@ class BadFrames:
             names = [each for each in shape_of(entity_type) if _may_be_null_in_bytes(each)]
             if names:
                 name = self._rng.choice(names).name
-                return self._request(entity_type, lambda request: dataclasses.replace(request, **{name: None}))
+                return self._request(entity_type, partial(dataclasses.replace, **{name: None}))
 
     def _bad_produce(self) -> bytes:
         key, versions = self._served[0]

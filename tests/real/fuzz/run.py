@@ -110,8 +110,11 @@ class ClusterProcess:
         """Where clients reach each broker."""
         view = ClusterView(self.root)
         view.refresh()
-        found = {each: Endpoint.by_listener(state.registration.endpoint or "") for each, state in view.image.brokers.items()}
-        return {each: (found[each][""].host, found[each][""].port) for each in found}
+        found: dict[int, Address] = {}
+        for broker_id, state in view.image.brokers.items():
+            endpoint = Endpoint.by_listener(state.registration.endpoint or "")[""]
+            found[broker_id] = endpoint.host, endpoint.port
+        return found
 
     def leader_of(self, topic: str) -> int:
         view = ClusterView(self.root)

@@ -100,7 +100,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._active_s = self._thread.loop.time()
         try:
             for frame in self._reader.received(nbytes):
-                self._open.answered(frame).answer(frame)
+                answer = bytes(frame)
+                self._open.answered(answer).answer(answer)
         except InvalidRequestError as reason:
             self._end(f"an answer cannot be read: {reason}", is_failure=True)
 

@@ -4,6 +4,7 @@
 #   make test       every test but the longest; make quick: those without Spark and without waiting
 #   make test-long  storms over broker processes, spark-submit, every rule of the simulation under every mix of faults
 #   make test-stores  the tests of stores against an S3 server and Azure's emulator, which it installs; needs npm
+#   make clients    clients that others wrote, unchanged, against the Kafka listeners: docs/CLIENTS.md; needs mvn and java
 #   make check      ruff, mypy --strict, the house rules (tests/test_tidy.py)
 #   make storm      three broker processes, killed and paused for minutes: docs/STORM.md
 #   make power      300 power cuts under three broker processes: docs/POWER_CUTS.md; needs root, /dev/fuse and losetup
@@ -22,6 +23,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 STORES_STAMP := $(VENV)/.stores-installed
+CLIENTS_STAMP := $(VENV)/.clients-installed
 AZURITE := azurite@3.37.0
 # How many processes share the tests; two, and all that they start, were never seen to take more than 5.2 GiB.
 TEST_PROCESSES ?= 2
@@ -32,7 +34,7 @@ POWER_CUTS ?= 300
 # One seed of the simulation is one history in every process.
 export PYTHONHASHSEED := 0
 
-.PHONY: help venv java demo test test-long test-stores quick check simulate storm power exactly-once bench bench-long soak oracle wheel clean
+.PHONY: help venv java demo test test-long test-stores clients quick check simulate storm power exactly-once bench bench-long soak oracle wheel clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -84,6 +86,17 @@ $(STORES_STAMP): $(STAMP)
 
 test-stores: $(STORES_STAMP)
 	@$(PYTHON) -m pytest -m stores
+
+# Python's Kafka clients come by pip, those in Java by Maven.
+$(CLIENTS_STAMP): $(STAMP)
+	@set -euo pipefail; \
+	command -v mvn >/dev/null || { echo "make clients needs Apache Maven, which fetches Kafka's clients and tools: mvn was not found (on Debian: maven)" >&2; exit 1; }; \
+	echo "installing Kafka clients into $(VENV)"; \
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check -e '.[dev,clients]'
+	@touch $@
+
+clients: $(CLIENTS_STAMP) java
+	@$(PYTHON) -m tests.foreign.run --report docs
 
 quick: $(STAMP)
 	@$(PYTHON) -m pytest -m "not spark and not slow and not stores and not long"

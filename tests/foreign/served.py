@@ -154,11 +154,15 @@ class Served:
         """SIGTERM to every process; their exit codes."""
         return [each.stop() for each in self._distinct() if each.is_running]
 
+    def log_files(self) -> list[Path]:
+        """What the processes printed and logged."""
+        return [*self.folder.glob("*.out"), *self.folder.glob("logs/*.log*"), *self.folder.glob("*/logs/*.log*")]
+
     def keep_logs(self) -> None:
         """Copy the output and the logs of all processes to `keep`."""
         if self.keep is None:
             return
-        for file in [*self.folder.glob("*.out"), *self.folder.rglob("logs/*.log*")]:
+        for file in self.log_files():
             target = self.keep / self.form / file.relative_to(self.folder)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, target)

@@ -201,7 +201,7 @@ class KafkaHandler:
         try:
             return api.handle(call)
         except StratalogError as refusal:
-            return api.refuse(call, refusal)
+            return api.refuse(call, refusal.as_value())
         except Exception as defect:  # noqa: BLE001 - the client gets an answer in any case
             _LOG.exception("broker %d: API %d version %d", self.broker.broker_id, call.api_key, call.version)
             return api.refuse(call, UnknownServerError(f"{type(defect).__name__}: {defect}"))

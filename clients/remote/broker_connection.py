@@ -205,9 +205,17 @@ class BrokerConnection(asyncio.BufferedProtocol):
         if not self.is_busy and now_s - self._active_s > self._config.connections_max_idle_ms / 1_000:
             self.close()
 
+    @property
+    def unread_bytes(self) -> int:
+        """Requests that the broker does not read hold up nobody's end."""
+        return 0
+
     def close(self, reason: str = "") -> None:
         """End the connection; requests that wait are lost."""
         self._end(reason or "the connection was closed", is_failure=False)
+
+    def abort(self) -> None:
+        self.close()
 
     def _end(self, reason: str, *, is_failure: bool, error: StratalogError | None = None) -> None:
         if self._has_ended:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stratalog.clients.endpoint.frames import CHUNK_BYTES, FrameReader
+from stratalog.clients.endpoint.frames import CHUNK_BYTES, SERIOUS_BYTES, FrameReader
 from stratalog.storage.errors import InvalidRequestError
 
 FRAME_BYTES_MAX = 4 * CHUNK_BYTES
@@ -49,8 +49,17 @@ def test_a_length_that_is_not_allowed_is_refused(length: int) -> None:
 
 
 def test_no_memory_is_taken_for_a_frame_before_its_length_is_allowed() -> None:
-    reader = FrameReader(FRAME_BYTES_MAX)
-    arrive(reader, with_length(b"x" * 30)[:20], 20)
-    assert reader.pending_bytes == 20
     with pytest.raises(InvalidRequestError):
         arrive(FrameReader(FRAME_BYTES_MAX), (FRAME_BYTES_MAX + 1).to_bytes(4, "big"), 4)
+
+
+def test_a_large_frame_counts_whole_once_a_serious_part_has_arrived() -> None:
+    size = 3 * SERIOUS_BYTES
+    reader = FrameReader(size)
+    data = with_length(bytes(size))
+    arrive(reader, data[: SERIOUS_BYTES - 4], SERIOUS_BYTES)
+    assert reader.announced_bytes == 0
+    arrive(reader, data[SERIOUS_BYTES - 4 : 2 * SERIOUS_BYTES], SERIOUS_BYTES)
+    assert reader.announced_bytes == size
+    assert arrive(reader, data[2 * SERIOUS_BYTES :], SERIOUS_BYTES) == [bytes(size)]
+    assert reader.announced_bytes == 0

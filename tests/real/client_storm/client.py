@@ -13,6 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import confluent_kafka
@@ -130,7 +131,7 @@ def copier(name: str, bootstrap: str, _history: History, end: End, counts: Count
                 if error.fatal():
                     target = _transactional(name, bootstrap)
                 else:
-                    _retried(lambda: target.abort_transaction(30))
+                    _retried(partial(target.abort_transaction, 30))
                 _rewind(source)
         _report(counts)
     source.close()

@@ -2,10 +2,10 @@
 
     python -m tests.real.many_connections.run --minutes 10
 
-One process of `jobs.cluster` with one broker. Fifty producers send ten records a second each, acks=all, open loop. Three
-windows: without the waiting connections, with them (for --minutes), and with them and a consumer that reads 1 GiB from
-the beginning. The thousand fetch from the end of partitions that nobody writes to, one partition each in turns, and
-wait 500 ms as consumers do by default.
+One process of `jobs.cluster` with one broker. Fifty producers send ten records a second each, acks=all, open loop.
+Three windows: without the waiting connections, with them (for --minutes), and with them and a consumer that reads
+1 GiB from the beginning. The thousand fetch from the end of partitions that nobody writes to, one partition each in
+turns, and wait 500 ms as consumers do by default.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from struct import pack
 from typing import Any
@@ -79,7 +80,7 @@ class ManyConnections:
     @property
     def is_within(self) -> bool:
         after = self.memory_kib[2:]
-        is_level = all(later - earlier <= MEMORY_KIB_MAX for earlier, later in zip(after, after[1:], strict=False))
+        is_level = all(later - earlier <= MEMORY_KIB_MAX for earlier, later in pairwise(after))
         is_quick = self.beside.p99_ms <= 1.5 * self.alone.p99_ms
         cold = self.beside_cold
         return is_level and is_quick and (cold is None or cold.p99_ms <= 3 * self.alone.p99_ms)

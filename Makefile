@@ -8,6 +8,7 @@
 #   make check      ruff, mypy --strict, the house rules (tests/test_tidy.py)
 #   make storm      three broker processes, killed and paused for minutes: docs/STORM.md
 #   make power      300 power cuts under three broker processes: docs/POWER_CUTS.md; needs root, /dev/fuse and losetup
+#   make fuzz       100,000 broken frames over eight connections beside a neighbour that must not notice
 #   make exactly-once  a million records read, processed, written while processes are killed: docs/EXACTLY_ONCE.md
 #   make simulate   the seeded simulation, SEEDS=20000 FIRST_SEED=0
 #   make bench      side by side with a real Kafka, about 20 minutes: docs/BENCHMARKS.md; needs mvn and java
@@ -31,10 +32,11 @@ SEEDS ?= 20000
 FIRST_SEED ?= 0
 STORM_MINUTES ?= 5
 POWER_CUTS ?= 300
+FUZZ_FRAMES ?= 100000
 # One seed of the simulation is one history in every process.
 export PYTHONHASHSEED := 0
 
-.PHONY: help venv java demo test test-long test-stores clients quick check simulate storm power exactly-once bench bench-long soak oracle wheel clean
+.PHONY: help venv java demo test test-long test-stores clients quick check simulate storm power fuzz exactly-once bench bench-long soak oracle wheel clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -115,6 +117,9 @@ storm: $(STAMP)
 # Mounts file systems of its own by FUSE, without a library; says so when that cannot be done here.
 power: $(STAMP) java
 	@$(PYTHON) -m tests.real.power.run --cuts $(POWER_CUTS) --report docs
+
+fuzz: $(STAMP)
+	@$(PYTHON) -m tests.real.fuzz.run --frames $(FUZZ_FRAMES)
 
 exactly-once: $(STAMP)
 	@$(PYTHON) -m tests.real.exactly_once.run --runs 3 --report docs

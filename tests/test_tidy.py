@@ -32,7 +32,8 @@ FLOORS = {
         < kafka_endpoint""",
     "clients/endpoint/security": """jaas principal_mapping certificates sasl_server < plain scram oauthbearer
         < authenticator jwks tls < gate < endpoint_security""",
-    "clients/remote": "open_requests translation between_brokers < broker_connection < remote_broker < remote_cluster",
+    "clients/remote": """open_requests translation between_brokers login inter_broker < connection_security
+        < broker_connection < remote_broker < remote_cluster""",
     "clients/kafka": "protocol batches < request < apis quotas < handler",
     "jobs": "command < text demo < tools broker cluster",
 }

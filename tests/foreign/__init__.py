@@ -5,4 +5,5 @@ checks    one thing that a client does, and its outcome
 report    outcomes as docs/CLIENTS.md
 run       `python -m tests.foreign.run`: every check against both forms
 python/   clients in Python
+security/ clients that log in
 """

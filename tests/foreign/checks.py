@@ -31,11 +31,16 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """Checks, and the version of each client by its name. `settings`: of the brokers, before `Served`'s own."""
+    """Checks, and the version of each client by its name.
+
+    settings   of the brokers, before `Served`'s own
+    listeners  protocols by name, besides the plaintext one
+    """
 
     versions: Mapping[str, str]
     checks: tuple[Check, ...]
     settings: Mapping[str, object] = field(default_factory=dict)
+    listeners: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,14 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tests.foreign.checks import Check, Outcome, Suite, outcome_of
 from tests.foreign.report import failures, write_report
 from tests.foreign.served import Form, Served
 
-SUITES = {"python": "tests.foreign.python.suite"}
+SUITES = {"python": "tests.foreign.python.suite", "security": "tests.foreign.security.suite"}
 """Modules with a function `suite() -> Suite`, by the name that --only takes."""
 TRACEBACK = "Traceback (most recent call last)"
 BROKERS_LOGS = Check("the brokers", "no traceback in the brokers' logs after all of this", lambda served: None)
@@ -29,7 +30,7 @@ BROKERS_LOGS = Check("the brokers", "no traceback in the brokers' logs after all
 
 def run_against(form: Form, suite: Suite, times: int, keep: Path) -> Iterator[Outcome]:
     """Start a cluster, run the checks that fit, `times` times over, and look into its logs."""
-    with Served(form, suite.settings, keep=keep) as served:
+    with Served(form, suite.settings, keep=keep, listeners=suite.listeners) as served:
         has_failed = False
         for _ in range(times):
             for check in suite.checks:
@@ -51,7 +52,7 @@ def tracebacks(served: Served) -> list[str]:
 
 def chosen(suite: Suite, match: str) -> Suite:
     found = tuple(check for check in suite.checks if match in f"{check.client}: {check.does}")
-    return Suite(suite.versions, found, suite.settings)
+    return replace(suite, checks=found)
 
 
 def say(outcome: Outcome) -> None:

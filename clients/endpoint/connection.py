@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 import ssl
 from collections.abc import Callable, Sequence
@@ -22,23 +23,22 @@ from stratalog.clients.endpoint.listeners import Listener
 from stratalog.clients.endpoint.loops import NetworkThread
 from stratalog.clients.endpoint.order import Flight, RequestOrder
 from stratalog.clients.endpoint.security.endpoint_security import ListenerSecurity
+from stratalog.clients.kafka.protocol.frames import Answer, joined
 from stratalog.clients.kafka.request.api import Connection
 from stratalog.replication.metadata.acls import Principal
 from stratalog.storage.errors import InvalidRequestError, StratalogError
 
 _LOG = logging.getLogger("stratalog.network")
 
+PIECES_MAX = os.sysconf("SC_IOV_MAX")
+"""The number of buffers that the kernel takes in one call."""
 LINGER_S = 5.0
 """The time in which a client reads the last answers of a connection that the broker closes."""
 STALLED_S = 10.0
 """The time without a byte after which a large frame gives its memory back, while others wait for memory."""
-JOINED_BYTES_MAX = 64 << 10
-"""Answers up to this size leave in one write; a larger one in pieces, which are not copied together."""
 
 UNREAD = "answers are not read"
 """The pause while a client does not read."""
-
-Buffers = Sequence[bytes | memoryview]
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,13 +214,13 @@ class EndpointConnection(asyncio.BufferedProtocol):
         self._count_announced()
         self._pump()
 
-    def _answer(self, flight: Flight, answer: bytes | Buffers | None) -> None:
+    def _answer(self, flight: Flight, answer: Answer | None) -> None:
         if self._thread.is_own:
             self._answered(flight, answer)
         else:
             self._thread.call(partial(self._answered, flight, answer))
 
-    def _answered(self, flight: Flight, answer: bytes | Buffers | None) -> None:
+    def _answered(self, flight: Flight, answer: Answer | None) -> None:
         if self._is_closed:
             return
         self._taken_bytes -= flight.taken_bytes
@@ -229,25 +229,40 @@ class EndpointConnection(asyncio.BufferedProtocol):
         self._write([done.answer for done in self._order.answered(flight, answer) if done.answer is not None])
         self._pump()
 
-    def _write(self, answers: Sequence[bytes | Buffers]) -> None:
+    def _write(self, answers: Sequence[Answer]) -> None:
         assert self._transport is not None
-        small: list[bytes | memoryview] = []
+        pieces: list[bytes | memoryview] = []
         for answer in answers:
-            buffers = [answer] if isinstance(answer, bytes) else answer
-            size = sum(map(len, buffers))
-            small.append(size.to_bytes(4, "big"))
-            if size <= JOINED_BYTES_MAX:
-                small += buffers
-                continue
-            for buffer in buffers:
-                if len(buffer) <= JOINED_BYTES_MAX:
-                    small.append(buffer)
-                    continue
-                self._transport.write(b"".join(small))
-                self._transport.write(buffer)
-                small = []
-        if small:
-            self._transport.write(b"".join(small))
+            buffers = (answer,) if isinstance(answer, bytes) else answer
+            pieces.append(sum(map(len, buffers)).to_bytes(4, "big"))
+            pieces += buffers
+        ready = joined(pieces)
+        if isinstance(ready, bytes):
+            if ready:
+                self._transport.write(ready)
+            return
+        for piece in self._written(ready):
+            self._transport.write(piece)
+
+    def _written(self, pieces: Sequence[bytes | memoryview]) -> Sequence[bytes | memoryview]:
+        """Hand pieces to the kernel in one call, as far as it takes them; what is left. Nothing is copied together.
+
+        The transport does the rest, and all of it while it has bytes left to write itself, or encrypts.
+        """
+        assert self._transport is not None
+        own = self._transport.get_extra_info("socket")
+        is_own_turn = self._transport.get_write_buffer_size() == 0 and not self._transport.is_closing()
+        if own is None or self._transport.get_extra_info("sslcontext") is not None or not is_own_turn:
+            return pieces
+        try:
+            count = os.writev(own.fileno(), pieces[:PIECES_MAX])
+        except OSError:
+            return pieces  # the socket is full, or broken, which the transport finds out
+        for at, piece in enumerate(pieces):
+            if count < len(piece):
+                return [memoryview(piece)[count:], *pieces[at + 1 :]]
+            count -= len(piece)
+        return ()
 
     def throttle(self, duration_ms: int) -> None:
         """Begin no request for so long: its client has exceeded a quota. Any thread may call it."""

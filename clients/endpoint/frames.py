@@ -13,6 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
+from stratalog.clients.kafka.protocol.frames import Answer, Frame
 from stratalog.clients.kafka.request.api import Connection
 from stratalog.storage.errors import InvalidRequestError
 
@@ -26,7 +27,7 @@ SERIOUS_BYTES = 1 << 20
 class FrameHandler(Protocol):
     """What answers frames: a broker's face, `clients.kafka.handler.KafkaHandler`, or what stands before it."""
 
-    def handle(self, frame: bytes, connection: Connection, answer: Callable[[bytes | None], None]) -> None: ...
+    def handle(self, frame: Frame, connection: Connection, answer: Callable[[Answer | None], None]) -> None: ...
 
 
 class FrameReader:
@@ -64,19 +65,22 @@ class FrameReader:
         self._large, self._chunk, self._end = None, bytearray(), 0
         self._view = memoryview(self._chunk)
 
-    def received(self, count: int) -> list[bytes]:
-        """The frames that are whole after `count` more bytes. InvalidRequestError for a length that is not allowed."""
+    def received(self, count: int) -> list[Frame]:
+        """The frames that are whole after `count` more bytes; a large one is a view of the memory that received it.
+
+        InvalidRequestError for a length that is not allowed.
+        """
         if self._large is not None:
             self._large_end += count
             if self._large_end < len(self._large):
                 return []
-            frame, self._large = bytes(self._large), None
+            frame, self._large = self._large.toreadonly(), None
             return [frame]
         self._end += count
         return self._cut()
 
-    def _cut(self) -> list[bytes]:
-        found: list[bytes] = []
+    def _cut(self) -> list[Frame]:
+        found: list[Frame] = []
         start, end = 0, self._end
         while end - start >= _LENGTH.size:
             size = _LENGTH.unpack_from(self._chunk, start)[0]

@@ -117,7 +117,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self._active_s = self._thread.loop.time()
         try:
-            for frame in self._reader.received(nbytes):
+            for frame in map(bytes, self._reader.received(nbytes)):
                 if self._login is not None:
                     self._follow(self._login, frame)
                 else:

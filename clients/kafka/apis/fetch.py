@@ -168,7 +168,7 @@ class FetchApis(ApiFamily):
             "last_stable_offset": read.last_stable_offset,
             "log_start_offset": read.log_start_offset,
             "aborted_transactions": read.aborted,
-            "records": b"".join(batch.data for batch in read.batches),
+            "records": tuple(piece for batch in read.batches for piece in batch.pieces),
         }
         if read.diverging is not None:
             values["diverging_epoch"] = {"epoch": read.diverging.epoch, "end_offset": read.diverging.end_offset}

@@ -7,14 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stratalog.clients.endpoint.frames import CHUNK_BYTES, SERIOUS_BYTES, FrameReader
+from stratalog.clients.kafka.protocol.frames import Frame
 from stratalog.storage.errors import InvalidRequestError
 
 FRAME_BYTES_MAX = 4 * CHUNK_BYTES
 
 
-def arrive(reader: FrameReader, data: bytes, most: int) -> list[bytes]:
+def arrive(reader: FrameReader, data: bytes, most: int) -> list[Frame]:
     """What is cut from data that arrives in pieces of at most so many bytes."""
-    found: list[bytes] = []
+    found: list[Frame] = []
     while data:
         buffer = reader.buffer()
         count = min(len(buffer), len(data), most)
@@ -35,6 +36,16 @@ SIZES = st.one_of(st.integers(0, 40), st.integers(CHUNK_BYTES - 9, CHUNK_BYTES +
 def test_frames_of_any_size_in_pieces_of_any_size(sizes: list[int], most: int) -> None:
     frames = [bytes([which]) * size for which, size in enumerate(sizes)]
     assert arrive(FrameReader(FRAME_BYTES_MAX), b"".join(map(with_length, frames)), most) == frames
+
+
+def test_a_large_frame_is_received_once() -> None:
+    """No copy of it is made, and what arrives later does not change it."""
+    reader, large = FrameReader(FRAME_BYTES_MAX), bytes(range(256)) * (3 * CHUNK_BYTES // 256)
+    (frame,) = arrive(reader, with_length(large), 1_000)
+    assert isinstance(frame, memoryview)
+    assert frame.readonly
+    arrive(reader, with_length(b"x" * len(large)), 1_000)
+    assert frame == large
 
 
 def test_a_length_that_arrives_byte_by_byte() -> None:

@@ -17,8 +17,10 @@ import pytest
 from stratalog.clients.endpoint import connection as connection_module
 from stratalog.clients.endpoint import loops
 from stratalog.clients.endpoint.admission import RequestBound
+from stratalog.clients.endpoint.connection import PIECES_MAX
 from stratalog.clients.endpoint.listeners import Listener, SecurityProtocol
 from stratalog.clients.endpoint.socket_server import SocketServer, bind
+from stratalog.clients.kafka.protocol.frames import Answer, Frame
 from stratalog.clients.kafka.request.api import Connection
 from stratalog.replication.config import BrokerConfig
 from stratalog.storage.errors import InvalidConfigError
@@ -32,14 +34,14 @@ class Requests:
     """Requests that arrived, in order; the test answers them, from its own thread, until it ends."""
 
     def __init__(self) -> None:
-        self._open: dict[int, Callable[[bytes | None], None]] = {}
+        self._open: dict[int, Callable[[Answer | None], None]] = {}
         self._is_over = False
         self._lock = threading.Lock()
-        self.frames: list[bytes] = []
-        self.answers: list[Callable[[bytes | None], None]] = []
+        self.frames: list[Frame] = []
+        self.answers: list[Callable[[Answer | None], None]] = []
         self.callers: list[Connection] = []
 
-    def handle(self, frame: bytes, connection: Connection, answer: Callable[[bytes | None], None]) -> None:
+    def handle(self, frame: Frame, connection: Connection, answer: Callable[[Answer | None], None]) -> None:
         with self._lock:
             number = len(self.frames)
             self._open[number] = answer
@@ -49,7 +51,7 @@ class Requests:
         if self._is_over:
             self._answer(number, b"")
 
-    def _answer(self, number: int, content: bytes | None) -> None:
+    def _answer(self, number: int, content: Answer | None) -> None:
         with self._lock:
             answer = self._open.pop(number, None)
         if answer is not None:
@@ -141,6 +143,29 @@ def test_produce_requests_run_together_and_are_answered_in_order(server: Server)
     server.requests.await_count(3)
     server.requests.answers[2](b"c")
     assert client.answer() == b"c"
+
+
+@pytest.mark.parametrize("piece_bytes", [10, 70_000, 3_000_000])
+def test_an_answer_of_many_pieces_arrives_whole_and_before_the_next(server: Server, piece_bytes: int) -> None:
+    """The client reads late: the kernel takes a part of the pieces, the rest follows in order."""
+    client = server.client()
+    client.send(frame(PRODUCE), frame(PRODUCE))
+    server.requests.await_count(2)
+    pieces = [bytes([which]) * piece_bytes for which in range(5)]
+    first, second = server.requests.answers
+    first([pieces[0], memoryview(pieces[1]), *pieces[2:]])
+    second(b"next")
+    assert client.answer() == b"".join(pieces)
+    assert client.answer() == b"next"
+
+
+def test_an_answer_of_more_pieces_than_the_kernel_takes_at_once(server: Server) -> None:
+    client = server.client()
+    client.send(frame(METADATA))
+    server.requests.await_count(1)
+    piece = bytes(range(256)) * 160
+    server.requests.answers[0]([piece] * (2 * PIECES_MAX // 3))
+    assert client.answer() == piece * (2 * PIECES_MAX // 3)
 
 
 def test_a_request_without_an_answer_lets_the_next_one_begin(server: Server) -> None:

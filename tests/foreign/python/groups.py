@@ -25,7 +25,7 @@ def classic(client: PythonClient, assignor: str) -> dict[str, Any]:
 def write(client: PythonClient, served: Served, topic: str, begin: int) -> list[bytes]:
     """Write so many records to all partitions; their values."""
     values = [value(number) for number in range(begin, begin + COUNT)]
-    with client.writer(served.bootstrap, {}) as writer:
+    with client.writer(served.bootstrap, {"acks": "all"}) as writer:
         for number, each in enumerate(values):
             writer.send(topic, each, number % PARTITIONS)
         writer.flush()

@@ -6,10 +6,15 @@ from collections.abc import Callable
 from functools import partial
 
 from tests.foreign.checks import Check, Suite
-from tests.foreign.python import groups, records, transactions
+from tests.foreign.python import aiokafka_admin, confluent_admin, groups, kafka_python_admin, records, transactions
 from tests.foreign.python.clients import Aiokafka, Confluent, KafkaPython, PythonClient
 
 CLIENTS = (Confluent(), KafkaPython(), Aiokafka())
+ADMIN = {
+    Confluent.name: confluent_admin.CHECKS,
+    KafkaPython.name: kafka_python_admin.CHECKS,
+    Aiokafka.name: aiokafka_admin.CHECKS,
+}
 SETTINGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
@@ -40,6 +45,7 @@ def checks_of(client: PythonClient) -> list[Check]:
             partial(transactions.read_process_write, client),
         ),
         ("transactions: a producer is fenced by its successor", partial(transactions.be_fenced, client)),
+        *ADMIN[client.name].items(),
     ]
     return [Check(client.name, does, run) for does, run in made]
 

@@ -52,6 +52,7 @@ class Form(StrEnum):
 class Served:
     """A cluster of brokers 1 to 3; `bootstrap` is its `bootstrap.servers`. `with Served(Form.BROKERS) as served:`
 
+    listeners  protocols of further listeners by name; `bootstrap_of` are their addresses
     keep      where logs are copied to when the block ends by an error, or `keep_logs` was called
     """
 
@@ -62,8 +63,10 @@ class Served:
         *,
         fetcher: str = "thread",
         keep: Path | None = None,
+        listeners: Mapping[str, str] | None = None,
     ) -> None:
         self.form = form
+        self._listeners = {"PLAINTEXT": "PLAINTEXT", **(listeners or {})}
         self.keep = keep
         self._settings = {**SETTINGS, **(settings or {})}
         self._fetcher = fetcher
@@ -74,6 +77,11 @@ class Served:
     def bootstrap(self) -> str:
         """`bootstrap.servers`, every broker: host:port,..."""
         return ",".join(self.address(broker_id) for broker_id in BROKERS)
+
+    def bootstrap_of(self, listener: str) -> str:
+        """The same of another listener."""
+        shift = len(BROKERS) * list(self._listeners).index(listener)
+        return ",".join(f"{HOST}:{self._ports[broker_id] + shift}" for broker_id in BROKERS)
 
     def address(self, broker_id: int) -> str:
         """host:port of one broker."""
@@ -92,7 +100,7 @@ class Served:
 
     def __enter__(self) -> Self:
         self.folder = Path(self._ends.enter_context(tempfile.TemporaryDirectory(prefix="served-")))
-        self._ports = dict(zip(BROKERS, free_ports(len(BROKERS)), strict=True))
+        self._ports = dict(zip(BROKERS, free_ports(len(BROKERS) * len(self._listeners)), strict=False))
         self._processes = self._made()
         try:
             for each in self._distinct():
@@ -154,11 +162,15 @@ class Served:
         """SIGTERM to every process; their exit codes."""
         return [each.stop() for each in self._distinct() if each.is_running]
 
+    def log_files(self) -> list[Path]:
+        """What the processes printed and logged."""
+        return [*self.folder.glob("*.out"), *self.folder.glob("logs/*.log*"), *self.folder.glob("*/logs/*.log*")]
+
     def keep_logs(self) -> None:
         """Copy the output and the logs of all processes to `keep`."""
         if self.keep is None:
             return
-        for file in [*self.folder.glob("*.out"), *self.folder.rglob("logs/*.log*")]:
+        for file in self.log_files():
             target = self.keep / self.form / file.relative_to(self.folder)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, target)
@@ -171,16 +183,24 @@ class Served:
             self.keep_logs()
         self._ends.close()
 
+    def _listening(self, first: int) -> dict[str, object]:
+        """Of the broker whose first listener has this port; the others' follow in steps of the number of brokers."""
+        ports = range(first, first + len(BROKERS) * len(self._listeners), len(BROKERS))
+        found = (f"{name}://{HOST}:{port}" for name, port in zip(self._listeners, ports, strict=True))
+        protocols = (f"{name}:{protocol}" for name, protocol in self._listeners.items())
+        return {"listeners": ",".join(found), "listener.security.protocol.map": ",".join(protocols)}
+
     def _distinct(self) -> list[ServerProcess]:
         return list(dict.fromkeys(self._processes.values()))
 
     def _made(self) -> dict[int, ServerProcess]:
         if self.form is Form.BROKERS:
+            settings_by_id = {each: {**self._listening(port), **self._settings} for each, port in self._ports.items()}
             return {
-                broker_id: BrokerProcess(self.folder, broker_id, {**listeners(port), **self._settings}, self._fetcher)
-                for broker_id, port in self._ports.items()
+                broker_id: BrokerProcess(self.folder, broker_id, settings, self._fetcher)
+                for broker_id, settings in settings_by_id.items()
             }
-        settings = {**listeners(self._ports[1]), **self._settings}
+        settings = {**self._listening(self._ports[1]), **self._settings}
         command = [sys.executable, "-m", "stratalog.jobs.cluster", "--path", str(self.folder)]
         command += ["--brokers", str(len(BROKERS)), "--fetcher", self._fetcher]
         command += [f"--override={name}={value}" for name, value in settings.items()]
@@ -188,8 +208,6 @@ class Served:
         return dict.fromkeys(BROKERS, process)
 
 
-def listeners(port: int) -> dict[str, object]:
-    return {"listeners": f"PLAINTEXT://{HOST}:{port}"}
 
 
 def free_ports(count: int) -> range:

@@ -1,4 +1,4 @@
-"""Fetches that wait, by partition and by deadline, and what a news of a partition means for each. Pure.
+"""Fetches that wait, by partition and by deadline, and what news of a partition mean for each. I/O: none of its own.
 
 News of a partition visits the fetches that wait for it, and reads for those alone whose `min_bytes` may be met. The
 bytes that came are counted in the encoded tail; where it has not all of them, the log is read.

@@ -98,6 +98,24 @@ class EncodedTail:
                 left -= len(batch.data)
         return found
 
+    def readable_bytes(
+        self, topic_partition: TopicPartition, leader_epoch: int, start_offset: int, end_offset: int
+    ) -> int | None:
+        """The size of the batches in `[start_offset, end_offset)`; None when not all of them are here."""
+        size_bytes, next_offset = 0, start_offset
+        with self._lock:
+            if self._epochs.get(topic_partition) != leader_epoch:
+                return None
+            bases = self._bases[topic_partition]
+            for base_offset in bases[max(0, bisect_right(bases, start_offset) - 1) :]:
+                batch = self._batches[topic_partition, base_offset]
+                is_next = base_offset == next_offset or (not size_bytes and base_offset < next_offset)
+                if not is_next or not next_offset <= batch.last_offset < end_offset:
+                    break
+                size_bytes += len(batch.data)
+                next_offset = batch.last_offset + 1
+        return size_bytes if next_offset >= end_offset else None
+
     def forget(self, topic_partition: TopicPartition) -> None:
         """Drop the partition's batches: its topic is deleted, or records were erased."""
         with self._lock:
@@ -174,6 +192,13 @@ class KafkaTail:
         if not takes_zstd and any(uses_zstd(each.data) for each in found):
             return []
         return found
+
+    def readable_bytes(self, named: TopicPartition, start_offset: int, end_offset: int) -> int | None:
+        """As `EncodedTail.readable_bytes`."""
+        version = self._version(named)
+        if version is None or self._versions.get(named) != version:
+            return None
+        return self._tail.readable_bytes(named, version[1], start_offset, end_offset)
 
     def _version(self, named: TopicPartition) -> _LogVersion | None:
         image = self._image()

@@ -6,12 +6,12 @@ from functools import partial
 
 from tests.foreign.checks import Check, Suite
 from tests.foreign.security import java, librdkafka
-from tests.foreign.security.credentials import LISTENERS, Way, broker_settings
+from tests.foreign.security.credentials import LISTENERS, Way, broker_settings, remove_secrets
 
 
 def suite() -> Suite:
     versions = {librdkafka.NAME: librdkafka.VERSION, java.NAME: java.java_version()}
-    return Suite(versions, (*checks(), *java_checks()), broker_settings(), LISTENERS)
+    return Suite(versions, (*checks(), *java_checks()), broker_settings(), LISTENERS, remove_secrets)
 
 
 def checks() -> list[Check]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tests.foreign.checks import fresh
@@ -33,15 +34,16 @@ def write(client: PythonClient, served: Served, topic: str, begin: int) -> list[
 
 
 def poll_until(members: Sequence[Reader], is_so: Any, what: str) -> list[Seen]:
-    """Poll every member in turn until it is so; what they read."""
+    """Poll every member, each in a thread of its own, until it is so; what they read."""
     seen: list[Seen] = []
+    with ThreadPoolExecutor(len(members)) as threads:
 
-    def turn() -> bool:
-        for each in members:
-            seen.extend(each.poll())
-        return bool(is_so(seen))
+        def turn() -> bool:
+            for found in threads.map(lambda member: member.poll(), members):
+                seen.extend(found)
+            return bool(is_so(seen))
 
-    wait_until(turn, what, WAIT_S)
+        wait_until(turn, what, WAIT_S)
     return seen
 
 

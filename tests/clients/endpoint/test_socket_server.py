@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import resource
 import socket
 import threading
 import time
@@ -261,6 +262,16 @@ def test_a_connection_beyond_the_limit_is_closed(server: Server) -> None:
             return True
 
     wait_until(is_served)
+
+
+def test_a_process_with_sockets_has_all_the_open_files_that_the_system_allows() -> None:
+    before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(256, before // 2), most))
+        Server({}).server.stop()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (most, most)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before, most))
 
 
 @pytest.mark.parametrize("server", [{"queued.max.request.bytes": 1_000}], indirect=True)

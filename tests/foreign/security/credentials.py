@@ -53,6 +53,7 @@ class Secrets:
     """Keys and certificates of one run, below a folder."""
 
     def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.authority = CertificateAuthority(folder / "authority")
         self.trusted = self.authority.authority
         self.broker = self.authority.issue("broker")

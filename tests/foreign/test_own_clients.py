@@ -77,7 +77,12 @@ def run(folder: Path, *command: str) -> str:
     environment = {**ENVIRONMENT, "PYSPARK_PYTHON": sys.executable}
     done = subprocess.run(
         [sys.executable, *command],
-        cwd=folder, env=environment, capture_output=True, text=True, timeout=150, check=False,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
     )
     assert done.returncode == 0, f"{command}: {done.stdout[-2_000:]}{done.stderr[-4_000:]}"
     return done.stdout

@@ -243,7 +243,7 @@ def test_the_handler_closes_a_connection_from_another_thread(server: Server, cap
     assert "closed at API 99: API 99: it is not served" in line
 
 
-@pytest.mark.parametrize("server", [{"max.connections.per.ip": 1}], indirect=True)
+@pytest.mark.parametrize("server", [{"max.connections.per.ip": 1}, {"max.connections": 1}], indirect=True)
 def test_a_connection_beyond_the_limit_is_closed(server: Server) -> None:
     first = server.client()
     first.send(frame(METADATA))

@@ -6,7 +6,15 @@ from collections.abc import Callable
 from functools import partial
 
 from tests.foreign.checks import Check, Suite
-from tests.foreign.python import aiokafka_admin, confluent_admin, groups, kafka_python_admin, records, transactions
+from tests.foreign.python import (
+    aiokafka_admin,
+    confluent_admin,
+    groups,
+    kafka_python_admin,
+    records,
+    schema_registry,
+    transactions,
+)
 from tests.foreign.python.clients import Aiokafka, Confluent, KafkaPython, PythonClient
 
 CLIENTS = (Confluent(), KafkaPython(), Aiokafka())
@@ -25,6 +33,7 @@ SETTINGS = {
 
 def suite() -> Suite:
     checks = tuple(check for client in CLIENTS for check in checks_of(client))
+    checks += tuple(Check("a schema registry's requests", does, run) for does, run in schema_registry.CHECKS.items())
     return Suite({client.name: client.version for client in CLIENTS}, checks, SETTINGS)
 
 

@@ -128,19 +128,27 @@ def copier(name: str, bootstrap: str, _history: History, end: End, counts: Count
                 error = failure.args[0]
                 print(f"{time.monotonic():.1f} {error.name()} {error.str()}", file=sys.stderr, flush=True)
                 counts[f"{'fatal' if error.fatal() else 'aborted'} {error.name()}"] += 1
-                if error.fatal():
-                    target = _transactional(name, bootstrap)
-                else:
-                    _retried(partial(target.abort_transaction, 30))
+                target = _after(failure, target, name, bootstrap, counts)
                 _rewind(source)
         _report(counts)
     source.close()
 
 
+def _after(
+    failure: KafkaException, target: confluent_kafka.Producer, name: str, bootstrap: str, counts: Counts
+) -> confluent_kafka.Producer:
+    """As an application goes on after an error: the transaction is aborted; after a fatal one with a new producer."""
+    if not failure.args[0].fatal():
+        try:
+            _retried(partial(target.abort_transaction, 30))
+            return target
+        except KafkaException as fatal:
+            counts[f"fatal {fatal.args[0].name()}"] += 1
+    return _transactional(name, bootstrap)
+
+
 def _transactional(name: str, bootstrap: str) -> confluent_kafka.Producer:
-    made = confluent_kafka.Producer(
-        {"bootstrap.servers": bootstrap, "transactional.id": name, "transaction.timeout.ms": 15_000}
-    )
+    made = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "transactional.id": name})
     _retried(lambda: made.init_transactions(30))
     return made
 
@@ -170,12 +178,16 @@ def _retried(call: Callable[[], None]) -> None:
 
 
 def _rewind(source: confluent_kafka.Consumer) -> None:
-    """To the committed offsets: what was aborted is read again."""
-    while True:
+    """To the committed offsets: what was aborted is read again. Partitions that come later begin there anyway."""
+    committed: list[TopicPartition] | None = None
+    while committed is None:
+        assignment = source.assignment()
+        if not assignment:
+            return
         try:
-            committed = source.committed(source.assignment(), 10)
-            break
-        except KafkaException:
+            committed = source.committed(assignment, 10)
+        except KafkaException as failure:
+            print(f"{time.monotonic():.1f} offsets: {failure.args[0].str()}", file=sys.stderr, flush=True)
             time.sleep(0.1)
     for each in committed:
         each.offset = each.offset if each.offset >= 0 else confluent_kafka.OFFSET_BEGINNING

@@ -233,6 +233,12 @@ def _struct_codec(of: Struct, version: int, is_flexible: bool) -> Codec:
         elif is_flexible:
             parts.append(_NO_TAGS)
 
+    return Codec(read, _or_its_bytes(write) if of.make else write)
+
+
+def _or_its_bytes(write: Write) -> Write:
+    """As `write`, but an object that has its bytes is not encoded again."""
+
     def write_object(value: Any, parts: list[bytes]) -> None:
         as_bytes = getattr(value, "as_bytes", None)
         if as_bytes is None:
@@ -240,7 +246,7 @@ def _struct_codec(of: Struct, version: int, is_flexible: bool) -> Codec:
         else:
             parts.append(as_bytes)
 
-    return Codec(read, write_object if of.make else write)
+    return write_object
 
 
 def _dict_of(names: Sequence[str], *, has_absent: bool) -> Callable[[Sequence[Any]], dict[str, Any]]:

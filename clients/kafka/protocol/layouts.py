@@ -34,10 +34,9 @@ def layout_of(entity_type: EntityType) -> Layout:
 
 def with_bytes(part: Entity) -> Entity:
     """The same part of a message, with its bytes: it is not encoded again, in whatever message it is written."""
-    return _with_bytes_type(type(part))(
-        **{each.name: getattr(part, each.name) for each in shape_of(type(part))},
-        as_bytes=layout_of(type(part)).write(part),
-    )
+    part_type: EntityType = type(part)
+    values = {each.name: getattr(part, each.name) for each in shape_of(part_type)}
+    return _with_bytes_type(part_type)(**values, as_bytes=layout_of(part_type).write(part))
 
 
 @cache

@@ -9,14 +9,17 @@ Source: `KafkaApis.handleTopicMetadataRequest`, `KRaftMetadataCache`, `DescribeT
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
 from stratalog.clients.admin.admin import NewTopic
-from stratalog.clients.kafka.protocol.entities import Values, id_text
+from stratalog.clients.kafka.protocol.entities import Values, build, id_text
+from stratalog.clients.kafka.protocol.layouts import with_bytes
+from stratalog.clients.kafka.protocol.schema import Entity, EntityType, response_type, shape_of
 from stratalog.clients.kafka.request.api import Api, Call, error_only, failed
-from stratalog.clients.kafka.request.broker import NOT_REQUESTED, ApiFamily
+from stratalog.clients.kafka.request.broker import NOT_REQUESTED, ApiFamily, ServedBroker
 from stratalog.replication.controller.topics import check_topic_name
 from stratalog.replication.internal_topics import is_internal
 from stratalog.replication.metadata.acls import Operation, ResourceType
@@ -39,9 +42,15 @@ BROKER_ENDPOINTS = 1
 LISTENER_NOT_FOUND_FROM = 6
 TOPIC_IDS_FROM = 12
 OPERATIONS_FROM, CLUSTER_OPERATIONS_TO = 8, 10
+ENCODED_TOPICS_MAX = 20_000
+"""Number of encoded topics that are kept, each for every listener and version of the API that clients use."""
 
 
 class MetadataApis(ApiFamily):
+    def __init__(self, broker: ServedBroker) -> None:
+        super().__init__(broker)
+        self._encoded = EncodedTopics(lambda: broker.view.metadata_version)
+
     def apis(self) -> Iterable[Api]:
         return [
             Api(METADATA, self._metadata, _metadata_refused),
@@ -84,12 +93,12 @@ class MetadataApis(ApiFamily):
         is_refused = self._broker.refusal(call, Operation.DESCRIBE, ResourceType.CLUSTER)
         return 0 if is_refused else self._broker.allowed(call, ResourceType.CLUSTER)
 
-    def _every_topic(self, call: Call) -> list[Values]:
+    def _every_topic(self, call: Call) -> list[Values | Entity]:
         image = self._broker.image()
         names = [name for name in sorted(image.topic_ids) if self._broker.may_describe_topic(call, name)]
         return [self._known_topic(call, image, name) for name in names]
 
-    def _topic(self, call: Call, asked: Any) -> Values:
+    def _topic(self, call: Call, asked: Any) -> Values | Entity:
         topic_id, name = id_text(getattr(asked, "topic_id", None)), asked.name
         if call.version < TOPIC_IDS_FROM and (name is None or topic_id is not None):
             what = "Topic name can not be null" if name is None else "Topic IDs are not supported in requests"
@@ -121,12 +130,17 @@ class MetadataApis(ApiFamily):
             self._broker.admin.create_topics([NewTopic(name)], wait=False)
         return self._broker.image(0)
 
-    def _known_topic(self, call: Call, image: ClusterImage, name: str) -> Values:
-        states = [image.partitions[named] for named in image.partitions_of(name)]
-        values = _topic_values(image, name, [self._partition(call, image, state) for state in states])
+    def _known_topic(self, call: Call, image: ClusterImage, name: str) -> Values | Entity:
         if call.version >= OPERATIONS_FROM and call.given("include_topic_authorized_operations", False):
+            values = self._topic_of(call, image, name)
             values["topic_authorized_operations"] = self._broker.allowed(call, ResourceType.TOPIC, name)
-        return values
+            return values
+        key = name, call.connection.listener, call.version
+        return self._encoded.topic(key, lambda: self._topic_of(call, image, name))
+
+    def _topic_of(self, call: Call, image: ClusterImage, name: str) -> dict[str, Any]:
+        states = [image.partitions[named] for named in image.partitions_of(name)]
+        return _topic_values(image, name, [self._partition(call, image, state) for state in states])
 
     def _partition(self, call: Call, image: ClusterImage, state: PartitionRecord) -> Values:
         error: StratalogError | None = None
@@ -218,7 +232,6 @@ class MetadataApis(ApiFamily):
             "cluster_authorized_operations": self._cluster_operations(call, wanted),
         }
 
-
     # -- DescribeQuorum ------------------------------------------------------------------------------------------
 
     def _describe_quorum(self, call: Call) -> Values:
@@ -265,6 +278,36 @@ class MetadataApis(ApiFamily):
         node, listener = self._node(call, image, broker_id), call.connection.listener
         where = [] if node is None else [{"name": listener, "host": node["host"], "port": node["port"]}]
         return {"node_id": broker_id, "listeners": where}
+
+
+class EncodedTopics:
+    """Topics as bytes of Metadata responses, made once for each version of the metadata. Any thread may use it.
+
+    made_count  how many were made so far
+    """
+
+    def __init__(self, metadata_version: Callable[[], int]) -> None:
+        self.made_count = 0
+        self._metadata_version = metadata_version
+        self._known: tuple[int, dict[tuple[str, str, int], Entity]] = (-1, {})
+
+    def topic(self, key: tuple[str, str, int], make: Callable[[], Values]) -> Entity:
+        """The topic of `key`: name, listener, API version. The number of the metadata is read before `make` is called:
+        what is made while a fold goes on is dropped after it."""
+        version = self._metadata_version()
+        if self._known[0] != version or len(self._known[1]) >= ENCODED_TOPICS_MAX:
+            self._known = (version, {})
+        topics = self._known[1]
+        found = topics.get(key)
+        if found is None:
+            self.made_count += 1
+            found = topics[key] = with_bytes(build(_topic_type(key[2]), make()))
+        return found
+
+
+@cache
+def _topic_type(version: int) -> EntityType:
+    return next(field.part for field in shape_of(response_type(METADATA, version)) if field.name == "topics")
 
 
 class _Page:

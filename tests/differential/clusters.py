@@ -17,10 +17,13 @@ SETTINGS: dict[str, object] = {
     "group.initial.rebalance.delay.ms": 0,
     "min.insync.replicas": 2,
     "offsets.topic.num.partitions": 3,
+    "offsets.topic.replication.factor": 1,
     "transaction.state.log.num.partitions": 3,
+    "transaction.state.log.replication.factor": 1,
+    "transaction.state.log.min.isr": 1,
     "log.message.timestamp.after.max.ms": 3_600_000,
 }
-OURS: dict[str, object] = {"listeners": "PLAINTEXT://127.0.0.1:0", "stratalog.fetch.sessions": 1}
+OURS: dict[str, object] = {"listeners": "PLAINTEXT://127.0.0.1:0"}
 
 
 class KeptEndpoint(KafkaEndpoint):

@@ -20,7 +20,7 @@ from tests.differential import normal
 from tests.differential.messages import api_key, request_of, values_of
 from tests.differential.scripts import Run, Step, steps_of
 
-ANSWER_S = 12
+ANSWER_S = 40
 TRIES = 150
 PAUSE_MS = 50
 FLEXIBLE_HEAD = 23

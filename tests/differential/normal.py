@@ -13,9 +13,11 @@ ALWAYS_OTHER = {
     "clientHost", "controllerId", "finalizedFeaturesEpoch",
 }  # fmt: skip
 """Fields whose values are each cluster's own."""
+SIZES = {"totalBytes", "usableBytes"}
+"""Of these -1, which means unknown, too."""
 IDENTITY = (
-    "name", "topic", "topicName", "topicId", "groupId", "transactionalId", "resourceType", "resourceName", "partitionIndex",
-    "partition", "partitionId", "index", "apiKey", "key", "nodeId", "brokerId", "replicaId", "memberId", "user",
+    "name", "topic", "topicName", "topicId", "groupId", "transactionalId", "resourceType", "resourceName",
+    "partitionIndex", "partition", "partitionId", "index", "apiKey", "key", "nodeId", "brokerId", "replicaId", "memberId", "user",
     "entityType", "entityName", "producerId", "mechanism", "principal", "operation", "source",
 )  # fmt: skip
 """Fields that say which item of a list it is: lists are compared by them, in no order."""
@@ -78,7 +80,7 @@ def _normal(field: str, value: Any, texts: Mapping[str, str], numbers: Mapping[i
             return items
         kept = [item for item in items if not keep or keep in json.dumps(identity(item)) or _is_part(item)]
         return sorted(kept, key=lambda item: json.dumps(identity(item)))
-    if field in ALWAYS_OTHER and value not in (None, "", -1):
+    if field in ALWAYS_OTHER and value not in (None, "") and (value != -1 or field in SIZES):
         return "<own>"
     if field == "errorMessage" and not value:
         return None

@@ -4,9 +4,11 @@
 #   make test       every test but the longest; make quick: those without Spark and without waiting
 #   make test-long  storms over broker processes, spark-submit, every rule of the simulation under every mix of faults
 #   make test-stores  the tests of stores against an S3 server and Azure's emulator, which it installs; needs npm
+#   make clients    clients that others wrote, unchanged, against the Kafka listeners: docs/CLIENTS.md; needs mvn and java
 #   make check      ruff, mypy --strict, the house rules (tests/test_tidy.py)
 #   make storm      three broker processes, killed and paused for minutes: docs/STORM.md
 #   make power      300 power cuts under three broker processes: docs/POWER_CUTS.md; needs root, /dev/fuse and losetup
+#   make fuzz       100,000 broken frames over eight connections beside a neighbour that must not notice
 #   make exactly-once  a million records read, processed, written while processes are killed: docs/EXACTLY_ONCE.md
 #   make simulate   the seeded simulation, SEEDS=20000 FIRST_SEED=0
 #   make bench      side by side with a real Kafka, about 20 minutes: docs/BENCHMARKS.md; needs mvn and java
@@ -22,6 +24,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 STORES_STAMP := $(VENV)/.stores-installed
+CLIENTS_STAMP := $(VENV)/.clients-installed
 AZURITE := azurite@3.37.0
 # How many processes share the tests; two, and all that they start, were never seen to take more than 5.2 GiB.
 TEST_PROCESSES ?= 2
@@ -29,10 +32,11 @@ SEEDS ?= 20000
 FIRST_SEED ?= 0
 STORM_MINUTES ?= 5
 POWER_CUTS ?= 300
+FUZZ_FRAMES ?= 100000
 # One seed of the simulation is one history in every process.
 export PYTHONHASHSEED := 0
 
-.PHONY: help venv java demo test test-long test-stores quick check simulate storm power exactly-once bench bench-long soak oracle wheel clean
+.PHONY: help venv java demo test test-long test-stores clients quick check simulate storm power fuzz exactly-once bench bench-long soak oracle wheel clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -85,6 +89,17 @@ $(STORES_STAMP): $(STAMP)
 test-stores: $(STORES_STAMP)
 	@$(PYTHON) -m pytest -m stores
 
+# Python's Kafka clients come by pip, those in Java by Maven.
+$(CLIENTS_STAMP): $(STAMP)
+	@set -euo pipefail; \
+	command -v mvn >/dev/null || { echo "make clients needs Apache Maven, which fetches Kafka's clients and tools: mvn was not found (on Debian: maven)" >&2; exit 1; }; \
+	echo "installing Kafka clients into $(VENV)"; \
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check -e '.[dev,clients]'
+	@touch $@
+
+clients: $(CLIENTS_STAMP) java
+	@$(PYTHON) -m tests.foreign.run --report docs
+
 quick: $(STAMP)
 	@$(PYTHON) -m pytest -m "not spark and not slow and not stores and not long"
 
@@ -102,6 +117,9 @@ storm: $(STAMP)
 # Mounts file systems of its own by FUSE, without a library; says so when that cannot be done here.
 power: $(STAMP) java
 	@$(PYTHON) -m tests.real.power.run --cuts $(POWER_CUTS) --report docs
+
+fuzz: $(STAMP)
+	@$(PYTHON) -m tests.real.fuzz.run --frames $(FUZZ_FRAMES)
 
 exactly-once: $(STAMP)
 	@$(PYTHON) -m tests.real.exactly_once.run --runs 3 --report docs

@@ -14,4 +14,5 @@ spark/      `format("stratalog")`: source, sink, committed view
 kafka/      the Kafka protocol's face of one broker
 endpoint/   sockets in front of it
 remote/     brokers of other processes, called at their sockets
+cluster            the embedded cluster with its listeners
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:  # a Spark planner, which reads storage alone, loads none of them
@@ -40,7 +40,7 @@ class BrokerFace(Protocol):
 
 
 class RunningCluster(Protocol):
-    """The part of a `replication.process.cluster.Cluster` that clients in its process use.
+    """The part of a `clients.cluster.Cluster` that clients in its process use.
 
     A `clients.remote.remote_cluster.RemoteCluster` has it, too: its brokers run in other processes.
     """
@@ -70,3 +70,17 @@ Cluster = str | RunningCluster
 def root_of(cluster: Cluster) -> str:
     """The metadata root of a cluster."""
     return cluster if isinstance(cluster, str) else cluster.root
+
+
+def addresses_by_listener(registered: Iterable[str]) -> dict[str, str]:
+    """Name of a listener -> its addresses, from what brokers register: `NAME://host:port` each, with commas.
+
+    >>> addresses_by_listener(["IN://h:9092,OUT://h:9192", "IN://h:9093,OUT://h:9193"])
+    {'IN': 'h:9092,h:9093', 'OUT': 'h:9192,h:9193'}
+    """
+    found: dict[str, list[str]] = {}
+    for each in ",".join(registered).split(","):
+        name, mark, address = each.partition("://")
+        if mark:
+            found.setdefault(name, []).append(address)
+    return {name: ",".join(addresses) for name, addresses in found.items()}

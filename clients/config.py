@@ -191,7 +191,9 @@ class ConsumerConfig:
 class ConnectionConfig:
     """Kafka's configs of a client's connections to brokers; times in ms.
 
-    `request.timeout.ms` is how long a broker may take to answer; the connection is closed then.
+    `request.timeout.ms` is how long a broker may take to answer; the connection is closed then. Stores of keys and
+    certificates are PEM files. `sasl.username` and `sasl.password` are librdkafka's names for what `sasl.jaas.config`
+    has, too.
     """
 
     client_id: str = _string()
@@ -200,6 +202,17 @@ class ConnectionConfig:
     reconnect_backoff_max_ms: int = _int(1_000)
     socket_connection_setup_timeout_ms: int = _int(10_000, low=1)
     connections_max_idle_ms: int = _int(540_000, low=1)
+    security_protocol: str = _string("PLAINTEXT", one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"))
+    sasl_mechanism: str = _string()
+    sasl_jaas_config: str = config_field("PASSWORD", "")
+    sasl_username: str = _string()
+    sasl_password: str = config_field("PASSWORD", "")
+    ssl_truststore_location: str = _string()
+    ssl_truststore_type: str = _string("PEM", one_of("PEM"))
+    ssl_keystore_location: str = _string()
+    ssl_keystore_type: str = _string("PEM", one_of("PEM"))
+    ssl_key_password: str = config_field("PASSWORD", "")
+    ssl_endpoint_identification_algorithm: str = _string("https")
 
     @classmethod
     def from_settings(cls, config: Mapping[str, object] | None, settings: Mapping[str, object]) -> Self:

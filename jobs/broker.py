@@ -86,7 +86,7 @@ def wait_for_the_end(server: BrokerServer, stop: Stop) -> int:
 def serve(identity: BrokerProperties, fetcher: str) -> int:
     """Run the broker to its end; the exit code."""
     code = FAILED
-    with stop_signals() as stop, RemotePeers(listener=identity.config.inter_broker_listener_name) as peers:
+    with stop_signals() as stop, RemotePeers.of_broker(identity.config) as peers:
         server = BrokerServer.start(
             identity,
             fetcher=fetcher,  # type: ignore[arg-type]  # one of FETCHERS

@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterable
 
 from stratalog import Cluster
-from stratalog.clients.endpoint.kafka_endpoint import KafkaEndpoint
 from stratalog.jobs.command.broker_flags import FETCHER, OVERRIDE, file_settings
 from stratalog.jobs.command.flags import Command, Flag, program, settings_table
 from stratalog.jobs.command.properties import key_values
@@ -87,7 +86,8 @@ def greeting(cluster: Cluster) -> str:
     tools = ("topics", "console_producer", "console_consumer")
     topics, producer, consumer = (program(tool, sys.argv[0]) for tool in tools)
     root = shlex.quote(cluster.root)
-    return f"""{cluster.describe()}
+    kafka = "".join(f"\nbootstrap.servers of listener {name}: {at}" for name, at in cluster.listeners.items())
+    return f"""{cluster.describe()}{kafka}
 
 In a second terminal:
   {topics} --root {root} --create --topic events --partitions 3 --replication-factor {min(3, len(cluster.brokers()))}
@@ -123,7 +123,6 @@ def start(given: argparse.Namespace) -> Cluster:
         fetcher=given.fetcher,
         racks=racks(given.rack, given.brokers),
         config=broker_settings(given.config, given.override),
-        endpoint=KafkaEndpoint,
     )
 
 

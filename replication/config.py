@@ -73,6 +73,12 @@ def _text(value: str) -> str:
     return value.strip()
 
 
+def _one_or_none(*known: str) -> Validator:
+    """One of the words, or nothing."""
+    check = one_of(*known)
+    return lambda value: check(value) if value else value
+
+
 def _words(*known: str) -> Validator:
     """Any of the known words, or with none known any words; may be empty."""
     check = each_of(*known) if known else tuple
@@ -103,6 +109,7 @@ def _password(doc: str) -> Any:
     return config_field("PASSWORD", "", "", doc, _text)
 
 
+LOGIN_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
 
@@ -204,7 +211,11 @@ class BrokerConfig:
         (), "of listeners with SASL, as SCRAM-SHA-512,OAUTHBEARER (Kafka: GSSAPI)", *SASL_MECHANISMS
     )
     sasl_jaas_config: str = _password(
-        "users of PLAIN: org.apache.kafka.common.security.plain.PlainLoginModule required user_NAME=\"PASSWORD\" ...;"
+        "users of PLAIN, and the broker's own login: org.apache.kafka.common.security.plain.PlainLoginModule required "
+        "username=\"NAME\" password=\"PASSWORD\" user_NAME=\"PASSWORD\" ...;"
+    )
+    sasl_mechanism_inter_broker_protocol: str = _string(
+        "", "by which brokers log in to each other, as SCRAM-SHA-512 (Kafka: GSSAPI)", _one_or_none(*LOGIN_MECHANISMS)
     )
     sasl_oauthbearer_clock_skew_seconds: int = _int(30, "s", "tokens count this long before and after their times", 0)
     sasl_oauthbearer_expected_audience: tuple[str, ...] = _list((), "audiences, one of which a token must name")
@@ -217,6 +228,10 @@ class BrokerConfig:
     )
     sasl_oauthbearer_sub_claim_name: str = _string("sub", "the claim of a token that names its user")
     sasl_server_max_receive_size: int = _int(524_288, "bytes", "largest request before a client is authenticated")
+    security_inter_broker_protocol: str = _string(
+        "", "instead of inter.broker.listener.name: the listener of this name, as SASL_SSL (Kafka: PLAINTEXT)",
+        _one_or_none("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+    )
     socket_listen_backlog_size: int = _int(50, "connections", "that wait to be accepted")
     socket_request_max_bytes: int = _int(104_857_600, "bytes", "largest request; a larger one closes its connection")
     ssl_client_auth: str = _string(
@@ -224,6 +239,10 @@ class BrokerConfig:
         one_of("required", "requested", "none"),
     )
     ssl_enabled_protocols: tuple[str, ...] = _list(TLS_VERSIONS, "versions of TLS", *TLS_VERSIONS)
+    ssl_endpoint_identification_algorithm: str = _string(
+        "https", "a broker that calls another compares its name with its certificate; empty: it does not",
+        _one_or_none("https"),
+    )
     ssl_key_password: str = _password("of the private key in ssl.keystore.location, if that is encrypted")
     ssl_keystore_location: str = _string("", "PEM file with the private key and the certificate chain", _text)
     ssl_keystore_type: str = _string("PEM", "the only type of key store (Kafka: JKS)", one_of("PEM"))

@@ -17,7 +17,7 @@ Source: Kafka's `org.apache.kafka.common.protocol.Errors`. A lost commit race is
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Self
 
 
 class StratalogError(Exception):
@@ -34,6 +34,12 @@ class StratalogError(Exception):
     def name(self) -> str:
         """Kafka's constant, e.g. `UNKNOWN_TOPIC_OR_PARTITION`."""
         return NAME_OF_CODE.get(self.code, "UNKNOWN_SERVER_ERROR")
+
+    def as_value(self) -> Self:
+        """The error as part of an answer: without traceback and cause. Their frames would refer to the answer, and so
+        to the error, in a circle, which stays until a garbage collection."""
+        self.__cause__ = self.__context__ = self.__traceback__ = None
+        return self
 
 
 class UnknownServerError(StratalogError, code=-1):

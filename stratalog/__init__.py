@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from stratalog.clients.admin.groups import GroupAdmin, LiveGroups, StoredGroups
     from stratalog.clients.admin.log_dirs import LogDirDescription, ReplicaInfo
     from stratalog.clients.admin.replica_verification import PartitionVerified, ReplicaVerification
+    from stratalog.clients.cluster import Cluster
     from stratalog.clients.consumer.consumer import Consumer
     from stratalog.clients.consumer.rebalance_listener import ConsumerRebalanceListener
     from stratalog.clients.history.recorder import History, RecordingConsumer, RecordingProducer
@@ -62,7 +63,6 @@ if TYPE_CHECKING:
         ResourceType,
     )
     from stratalog.replication.metadata.leader_history import LeaderOfOffset
-    from stratalog.replication.process.cluster import Cluster
     from stratalog.replication.spark.session import stratalog_session
     from stratalog.storage.errors import StratalogError
     from stratalog.storage.records import Header, TopicPartition
@@ -103,6 +103,7 @@ _MODULES = {
     "clients.admin.groups": "GroupAdmin LiveGroups StoredGroups",
     "clients.admin.log_dirs": "LogDirDescription ReplicaInfo",
     "clients.admin.replica_verification": "PartitionVerified ReplicaVerification",
+    "clients.cluster": "Cluster",
     "clients.consumer.consumer": "Consumer",
     "clients.consumer.rebalance_listener": "ConsumerRebalanceListener",
     "clients.history.recorder": "History RecordingConsumer RecordingProducer",
@@ -118,7 +119,6 @@ _MODULES = {
     "replication.controller.reassignment": "PartitionReassignment",
     "replication.metadata.acls": "AclBinding AclFilter Operation PatternType Permission ResourceType",
     "replication.metadata.leader_history": "LeaderOfOffset",
-    "replication.process.cluster": "Cluster",
     "replication.spark.session": "stratalog_session",
     "storage.errors": "StratalogError",
     "storage.records": "Header TopicPartition",

@@ -27,12 +27,13 @@ FLOORS = {
         < broker fast_start < spark < process""",
     "replication/coordinator": "shard < groups transactions < runtime",
     "clients": """records config bootstrap offset_spec < view coordinator_calls < producer consumer < admin history
-        < spark < kafka < endpoint < remote""",
+        < spark < kafka < endpoint < remote < cluster""",
     "clients/endpoint": """listeners frames order admission < loops io_threads security < connection < socket_server
         < kafka_endpoint""",
     "clients/endpoint/security": """jaas principal_mapping certificates sasl_server < plain scram oauthbearer
         < authenticator jwks tls < gate < endpoint_security""",
-    "clients/remote": "open_requests translation between_brokers < broker_connection < remote_broker < remote_cluster",
+    "clients/remote": """open_requests translation between_brokers login inter_broker < connection_security
+        < broker_connection < remote_broker < remote_cluster""",
     "clients/kafka": "protocol batches < request < apis quotas < handler",
     "jobs": "command < text demo < tools broker cluster",
 }
@@ -334,7 +335,7 @@ def test_nothing_is_unfinished_or_switched_off() -> None:
 
 def test_the_tests_mirror_the_rooms() -> None:
     """A folder below tests/ is a room, a package of a room, or a kind of test."""
-    kinds = {"contract", "scenarios", "simulation", "spark", "bench", "real", "stores", "docs", "front_door"}
+    kinds = {"contract", "scenarios", "simulation", "spark", "bench", "real", "stores", "docs", "front_door", "foreign"}
     packages = {path.parent for path in python_files(*ROOMS[:-1])}
     folders = {path.parent.relative_to("tests") for path in python_files("tests")} - {Path()}
     mirrors = [folder for folder in folders if folder.parts[0] not in kinds]

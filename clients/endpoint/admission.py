@@ -43,6 +43,11 @@ class ConnectionQuotas:
     _count: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
+    @property
+    def count(self) -> int:
+        """The connections that are counted in."""
+        return self._count
+
     def admit(self, address: str) -> str:
         """Count a connection of this address in. "" if it may stay, else the limit that it exceeds, not counted."""
         limit = self.per_ip_overrides.get(address, self.per_ip_max)

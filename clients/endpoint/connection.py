@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 import ssl
 from collections.abc import Callable, Sequence
@@ -22,16 +23,22 @@ from stratalog.clients.endpoint.listeners import Listener
 from stratalog.clients.endpoint.loops import NetworkThread
 from stratalog.clients.endpoint.order import Flight, RequestOrder
 from stratalog.clients.endpoint.security.endpoint_security import ListenerSecurity
+from stratalog.clients.kafka.protocol.frames import Answer, joined
 from stratalog.clients.kafka.request.api import Connection
 from stratalog.replication.metadata.acls import Principal
 from stratalog.storage.errors import InvalidRequestError, StratalogError
 
 _LOG = logging.getLogger("stratalog.network")
 
-JOINED_BYTES_MAX = 64 << 10
-"""Answers up to this size leave in one write; a larger one in pieces, which are not copied together."""
+PIECES_MAX = os.sysconf("SC_IOV_MAX")
+"""The number of buffers that the kernel takes in one call."""
+LINGER_S = 5.0
+"""The time in which a client reads the last answers of a connection that the broker closes."""
+STALLED_S = 10.0
+"""The time without a byte after which a large frame gives its memory back, while others wait for memory."""
 
-Buffers = Sequence[bytes | memoryview]
+UNREAD = "answers are not read"
+"""The pause while a client does not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +85,7 @@ class EndpointConnection(asyncio.BufferedProtocol):
         self._is_pumping = False
         self._is_closed = False
         self._taken_bytes = 0
+        self._announced_bytes = 0
         self._throttles = 0
         self._caller = Connection(Principal(host=address), self.close_from_any_thread, listener.name, self.throttle)
 
@@ -109,6 +117,13 @@ class EndpointConnection(asyncio.BufferedProtocol):
         self._thread.connections.discard(self)
         self._limits.quotas.release(self._address)
         self._limits.bytes_under_way.release(self._taken_bytes)
+        # what refers to it in a circle would keep it and its buffers until a garbage collection, which is rare here
+        self._reader.drop()
+        self._order = RequestOrder()
+        if hasattr(self._transport, "__dict__"):
+            vars(self._transport).pop("_read_ready_cb", None)  # asyncio's own circle
+        self._transport = None
+        del self._caller, self._handler
 
     def get_buffer(self, _sizehint: int) -> memoryview:
         return self._reader.buffer()
@@ -120,18 +135,32 @@ class EndpointConnection(asyncio.BufferedProtocol):
         except InvalidRequestError as reason:
             self.close(str(reason))
             return
+        self._count_announced()
         if frames:
             self._order.received(frames)
             self._pump()
+
+    def _count_announced(self) -> None:
+        """Count the bytes of a large frame that arrives now, whole; beyond the bound no more of it is read for now."""
+        announced, bound = self._reader.announced_bytes, self._limits.bytes_under_way
+        if announced and not self._announced_bytes:
+            if not bound.take(announced, partial(self._thread.call, self._memory_is_free)):
+                self._pause("memory")
+                return
+        elif self._announced_bytes and not announced:
+            bound.release(self._announced_bytes)
+        self._taken_bytes += announced - self._announced_bytes
+        self._announced_bytes = announced
 
     def eof_received(self) -> bool:
         return False
 
     def pause_writing(self) -> None:
-        self._pause("answers are not read")
+        self._pause(UNREAD)
 
     def resume_writing(self) -> None:
-        self._resume("answers are not read")
+        self._active_s = self._thread.loop.time()
+        self._resume(UNREAD)
         self._pump()
 
     # -- requests and answers -----------------------------------------------------------------------------
@@ -179,16 +208,19 @@ class EndpointConnection(asyncio.BufferedProtocol):
         self._pump()
 
     def _memory_is_free(self) -> None:
+        if self._is_closed:
+            return
         self._resume("memory")
+        self._count_announced()
         self._pump()
 
-    def _answer(self, flight: Flight, answer: bytes | Buffers | None) -> None:
+    def _answer(self, flight: Flight, answer: Answer | None) -> None:
         if self._thread.is_own:
             self._answered(flight, answer)
         else:
             self._thread.call(partial(self._answered, flight, answer))
 
-    def _answered(self, flight: Flight, answer: bytes | Buffers | None) -> None:
+    def _answered(self, flight: Flight, answer: Answer | None) -> None:
         if self._is_closed:
             return
         self._taken_bytes -= flight.taken_bytes
@@ -197,25 +229,40 @@ class EndpointConnection(asyncio.BufferedProtocol):
         self._write([done.answer for done in self._order.answered(flight, answer) if done.answer is not None])
         self._pump()
 
-    def _write(self, answers: Sequence[bytes | Buffers]) -> None:
+    def _write(self, answers: Sequence[Answer]) -> None:
         assert self._transport is not None
-        small: list[bytes | memoryview] = []
+        pieces: list[bytes | memoryview] = []
         for answer in answers:
-            buffers = [answer] if isinstance(answer, bytes) else answer
-            size = sum(map(len, buffers))
-            small.append(size.to_bytes(4, "big"))
-            if size <= JOINED_BYTES_MAX:
-                small += buffers
-                continue
-            for buffer in buffers:
-                if len(buffer) <= JOINED_BYTES_MAX:
-                    small.append(buffer)
-                    continue
-                self._transport.write(b"".join(small))
-                self._transport.write(buffer)
-                small = []
-        if small:
-            self._transport.write(b"".join(small))
+            buffers = (answer,) if isinstance(answer, bytes) else answer
+            pieces.append(sum(map(len, buffers)).to_bytes(4, "big"))
+            pieces += buffers
+        ready = joined(pieces)
+        if isinstance(ready, bytes):
+            if ready:
+                self._transport.write(ready)
+            return
+        for piece in self._written(ready):
+            self._transport.write(piece)
+
+    def _written(self, pieces: Sequence[bytes | memoryview]) -> Sequence[bytes | memoryview]:
+        """Hand pieces to the kernel in one call, as far as it takes them; what is left. Nothing is copied together.
+
+        The transport does the rest, and all of it while it has bytes left to write itself, or encrypts.
+        """
+        assert self._transport is not None
+        own = self._transport.get_extra_info("socket")
+        is_own_turn = self._transport.get_write_buffer_size() == 0 and not self._transport.is_closing()
+        if own is None or self._transport.get_extra_info("sslcontext") is not None or not is_own_turn:
+            return pieces
+        try:
+            count = os.writev(own.fileno(), pieces[:PIECES_MAX])
+        except OSError:
+            return pieces  # the socket is full, or broken, which the transport finds out
+        for at, piece in enumerate(pieces):
+            if count < len(piece):
+                return [memoryview(piece)[count:], *pieces[at + 1 :]]
+            count -= len(piece)
+        return ()
 
     def throttle(self, duration_ms: int) -> None:
         """Begin no request for so long: its client has exceeded a quota. Any thread may call it."""
@@ -271,15 +318,22 @@ class EndpointConnection(asyncio.BufferedProtocol):
         self._pause("the server stops")
 
     @property
-    def is_closed(self) -> bool:
-        return self._is_closed
-
-    @property
     def is_busy(self) -> bool:
         return len(self._order) > 0 or (self._transport is not None and self._transport.get_write_buffer_size() > 0)
 
+    @property
+    def unread_bytes(self) -> int:
+        if self._transport is None or UNREAD not in self._pauses:
+            return 0
+        return self._transport.get_write_buffer_size()
+
     def close_if_idle(self, now_s: float) -> None:
-        if not self.is_busy and now_s - self._active_s > self._limits.idle_ms / 1_000:
+        silent_s = now_s - self._active_s
+        is_held_up = bool(self._announced_bytes and self._limits.bytes_under_way.waiting)
+        if is_held_up and not self._pauses and silent_s > STALLED_S:
+            text = f"of a frame of {self._announced_bytes} bytes nothing arrived for"
+            self.close(f"{text} {silent_s:.0f} s > {STALLED_S}")
+        elif (not self.is_busy or self.unread_bytes) and silent_s > self._limits.idle_ms / 1_000:
             self.close()
 
     def close_from_any_thread(self, reason: str = "") -> None:
@@ -295,3 +349,10 @@ class EndpointConnection(asyncio.BufferedProtocol):
             _LOG.warning("connection of %s closed%s: %s", self._peer, about, reason)
         self._is_closed = True
         self._transport.close()
+        if self._transport.get_write_buffer_size():
+            self._thread.loop.call_later(LINGER_S, self.abort)
+
+    def abort(self) -> None:
+        """End the connection without what its client has not read."""
+        if self._transport is not None:
+            self._transport.abort()

@@ -11,18 +11,23 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Protocol
 
+import numpy as np
+
+from stratalog.clients.kafka.protocol.frames import Answer, Frame
 from stratalog.clients.kafka.request.api import Connection
 from stratalog.storage.errors import InvalidRequestError
 
 _LENGTH = Struct(">i")
 CHUNK_BYTES = 64 << 10
 """The size of the buffer for small frames."""
+SERIOUS_BYTES = 1 << 20
+"""The bytes of a large frame that arrive before its whole size counts: a client can announce any size."""
 
 
 class FrameHandler(Protocol):
     """What answers frames: a broker's face, `clients.kafka.handler.KafkaHandler`, or what stands before it."""
 
-    def handle(self, frame: bytes, connection: Connection, answer: Callable[[bytes | None], None]) -> None: ...
+    def handle(self, frame: Frame, connection: Connection, answer: Callable[[Answer | None], None]) -> None: ...
 
 
 class FrameReader:
@@ -39,33 +44,43 @@ class FrameReader:
         self._chunk = bytearray(CHUNK_BYTES)
         self._view = memoryview(self._chunk)
         self._end = 0
-        self._large: bytearray | None = None
+        self._large: memoryview | None = None
         self._large_end = 0
 
     def buffer(self) -> memoryview:
         """Where the next bytes go: never empty."""
         if self._large is not None:
-            return memoryview(self._large)[self._large_end :]
+            return self._large[self._large_end :]
         return self._view[self._end :]
 
     @property
-    def pending_bytes(self) -> int:
-        """The memory of a frame that has begun."""
-        return len(self._large) if self._large is not None else self._end
+    def announced_bytes(self) -> int:
+        """The size of a large frame of which a part has arrived that is worth counting; 0: there is none."""
+        if self._large is None or self._large_end < min(SERIOUS_BYTES, len(self._large)):
+            return 0
+        return len(self._large)
 
-    def received(self, count: int) -> list[bytes]:
-        """The frames that are whole after `count` more bytes. InvalidRequestError for a length that is not allowed."""
+    def drop(self) -> None:
+        """Free the memory: no more bytes come."""
+        self._large, self._chunk, self._end = None, bytearray(), 0
+        self._view = memoryview(self._chunk)
+
+    def received(self, count: int) -> list[Frame]:
+        """The frames that are whole after `count` more bytes; a large one is a view of the memory that received it.
+
+        InvalidRequestError for a length that is not allowed.
+        """
         if self._large is not None:
             self._large_end += count
             if self._large_end < len(self._large):
                 return []
-            frame, self._large = bytes(self._large), None
+            frame, self._large = self._large.toreadonly(), None
             return [frame]
         self._end += count
         return self._cut()
 
-    def _cut(self) -> list[bytes]:
-        found: list[bytes] = []
+    def _cut(self) -> list[Frame]:
+        found: list[Frame] = []
         start, end = 0, self._end
         while end - start >= _LENGTH.size:
             size = _LENGTH.unpack_from(self._chunk, start)[0]
@@ -88,6 +103,6 @@ class FrameReader:
         return found
 
     def _begin_large(self, size: int, begin: int, end: int) -> None:
-        self._large = bytearray(size)
+        self._large = memoryview(np.empty(size, np.uint8).data)  # the system gives pages as bytes arrive
         self._large_end = end - begin
         self._large[: self._large_end] = self._view[begin:end]

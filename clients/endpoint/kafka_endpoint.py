@@ -18,6 +18,7 @@ from stratalog.clients.endpoint.listeners import (
     advertised_listeners,
     check_plaintext,
     inter_broker_listener,
+    inter_broker_name,
     parse_listeners,
     parse_protocol_map,
     shifted,
@@ -57,7 +58,8 @@ class KafkaEndpoint:
         bound = self._bound[broker_id] = bind(wanted, self._config.socket_listen_backlog_size)
         self._addresses[broker_id] = tuple(each.listener for each in bound)
         advertised = self.advertised(broker_id, shift)
-        inter_broker_listener(self._config.inter_broker_listener_name, advertised)
+        name = inter_broker_name(self._config.inter_broker_listener_name, self._config.security_inter_broker_protocol)
+        inter_broker_listener(name, advertised)
         return registered(advertised)
 
     def advertised(self, broker_id: int, shift: int = 0) -> tuple[Listener, ...]:

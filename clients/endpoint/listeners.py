@@ -20,7 +20,7 @@ from stratalog.storage.errors import InvalidConfigError
 
 LISTENERS, ADVERTISED_LISTENERS = "listeners", "advertised.listeners"
 PROTOCOL_MAP = "listener.security.protocol.map"
-INTER_BROKER_LISTENER = "inter.broker.listener.name"
+INTER_BROKER_LISTENER, INTER_BROKER_PROTOCOL = "inter.broker.listener.name", "security.inter.broker.protocol"
 ANY_HOST = "0.0.0.0"
 _ENDPOINT = re.compile(r"(?P<name>[A-Za-z0-9_.-]+)://(?:\[(?P<ip6>[^\[\]]*)\]|(?P<host>[^\[\]/:]*)):(?P<port>-?[0-9]+)")
 PORT_MAX = 65_535
@@ -161,6 +161,19 @@ def check_plaintext(listeners: Iterable[Listener], *, allows_plaintext: bool) ->
                 f"Listener {each.connection_string} is open to other machines without encryption and passwords. Bind "
                 "it to localhost, give it a security protocol, or set stratalog.allow.plaintext=true"
             )
+
+
+def inter_broker_name(listener: str, protocol: str) -> str:
+    """The listener that `inter.broker.listener.name` names, or `security.inter.broker.protocol`; "": the first one.
+
+    >>> inter_broker_name("", "SASL_SSL"), inter_broker_name("inside", "")
+    ('SASL_SSL', 'INSIDE')
+
+    Raises InvalidConfigError in Kafka's words for both.
+    """
+    if listener.strip() and protocol:
+        raise InvalidConfigError(f"Only one of {INTER_BROKER_LISTENER} and {INTER_BROKER_PROTOCOL} should be set.")
+    return listener.strip().upper() or protocol
 
 
 def inter_broker_listener(name: str, advertised: Sequence[Listener]) -> str:

@@ -23,6 +23,10 @@ HANDSHAKE_S = 10.0
 """Limit of the time for a TLS handshake."""
 SHUTDOWN_S = 0.5
 """Limit of the time in which a client answers the end of TLS: Kafka does not wait for it."""
+UNREAD_S = 1.0
+"""The time within which a client has to read of its answers, at the end, to be waited for."""
+CLOSE_S = 1.0
+"""The time in which connections end in order, at the end."""
 IDLE_CHECK_S = 5.0
 STOP_S = 5.0
 
@@ -34,11 +38,18 @@ class Closable(Protocol):
 
     def close(self, reason: str = "") -> None: ...
 
+    def abort(self) -> None: ...
+
     def stop_reading(self) -> None: ...
 
     @property
     def is_busy(self) -> bool:
         """Whether a request is not answered yet, or an answer not sent."""
+        ...
+
+    @property
+    def unread_bytes(self) -> int:
+        """Bytes of answers that the client has to read before more is sent; 0 while it reads."""
         ...
 
 
@@ -151,12 +162,25 @@ class NetworkThread:
         end_s = self.loop.time() + drain_s
         for connection in list(self.connections):
             connection.stop_reading()
-        while any(each.is_busy for each in self.connections) and self.loop.time() < end_s:
+        unread = {each: (each.unread_bytes, self.loop.time()) for each in self.connections}
+        while self.loop.time() < end_s and any(self._is_awaited(each, unread) for each in self.connections):
             await asyncio.sleep(0.01)
         for connection in list(self.connections):
             connection.close()
-        while self.connections and self.loop.time() < end_s + 1:
+        close_s = self.loop.time() + CLOSE_S
+        while self.connections and self.loop.time() < close_s:
             await asyncio.sleep(0.01)
+        for connection in list(self.connections):
+            connection.abort()
+
+    def _is_awaited(self, connection: Closable, unread: dict[Closable, tuple[int, float]]) -> bool:
+        """Whether the end waits for it: it is busy, and its client has read something within `UNREAD_S`."""
+        now_s, left = self.loop.time(), connection.unread_bytes
+        before, since_s = unread.get(connection, (0, now_s))
+        if left == 0 or left != before:
+            unread[connection] = (left, now_s)
+            return connection.is_busy
+        return connection.is_busy and now_s - since_s < UNREAD_S
 
 
 def _peer_of(accepted: socket) -> str:

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Any
 
+from stratalog.clients.kafka.protocol.frames import Frame
+
 PRODUCE = 0
 PIPELINED_MAX = 5
 """Produce requests under way at a time: `max.in.flight.requests.per.connection` of an idempotent producer."""
@@ -20,7 +22,7 @@ _API_KEY = Struct(">h")
 _NOT_ANSWERED: Any = object()
 
 
-def api_key_of(frame: bytes) -> int:
+def api_key_of(frame: Frame) -> int:
     """The API of a request frame; -1 for one that is too short to have one."""
     return int(_API_KEY.unpack_from(frame)[0]) if len(frame) >= _API_KEY.size else -1
 
@@ -30,7 +32,7 @@ class Flight:
 
     __slots__ = ("answer", "api_key", "frame", "size_bytes", "taken_bytes")
 
-    def __init__(self, frame: bytes) -> None:
+    def __init__(self, frame: Frame) -> None:
         self.frame = frame
         self.api_key = api_key_of(frame)
         self.size_bytes = len(frame)
@@ -42,7 +44,7 @@ class RequestOrder:
     """The requests of one connection that have arrived and are not answered."""
 
     def __init__(self) -> None:
-        self._waiting: deque[bytes] = deque()
+        self._waiting: deque[Frame] = deque()
         self._flying: deque[Flight] = deque()
 
     def __len__(self) -> int:
@@ -58,7 +60,7 @@ class RequestOrder:
         """The request that holds up the others."""
         return self._flying[0] if self._flying else None
 
-    def received(self, frames: Sequence[bytes]) -> None:
+    def received(self, frames: Sequence[Frame]) -> None:
         """These frames arrived, in this order."""
         self._waiting.extend(frames)
 

@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import cycle
+from weakref import WeakSet
 
 from stratalog.clients.endpoint.admission import ConnectionQuotas, RequestBound, parse_overrides
 from stratalog.clients.endpoint.connection import ConnectionLimits, EndpointConnection
@@ -96,7 +97,7 @@ class SocketServer:
 
     def __init__(self, config: BrokerConfig, queued: RequestBound) -> None:
         """`queued`: the requests that wait for an io thread."""
-        self._limits = ConnectionLimits(
+        self.limits = ConnectionLimits(
             config.socket_request_max_bytes,
             config.connections_max_idle_ms,
             RequestBound(config.queued_max_request_bytes),
@@ -116,7 +117,7 @@ class SocketServer:
         self._changes: list[partial[None]] = []
         self._lock = threading.Lock()
         self._is_stopped = False
-        self._by_broker: dict[int, list[EndpointConnection]] = {}
+        self._by_broker: dict[int, WeakSet[EndpointConnection]] = {}
         self._acceptor = threading.Thread(target=self._accept_all, name="acceptor", daemon=True)
         for thread in self._threads:
             thread.start()
@@ -140,7 +141,7 @@ class SocketServer:
         done = threading.Event()
         if self._change(partial(self._unregister, broker_id, done)):
             done.wait(DRAIN_S)
-        for connection in self._by_broker.pop(broker_id, []):
+        for connection in self._by_broker.pop(broker_id, ()):
             connection.close_from_any_thread()
 
     def stop(self) -> None:
@@ -205,7 +206,7 @@ class SocketServer:
                 threading.Event().wait(FULL_S)
             return
         address = str(peer[0])
-        quotas = self._limits.quotas
+        quotas = self.limits.quotas
         refusal = quotas.admit(address)
         if refusal:
             accepted.close()
@@ -214,11 +215,8 @@ class SocketServer:
         accepted.setblocking(False)
         thread = next(self._next_thread)
         connection = EndpointConnection(
-            thread, served.handler, served.bound.listener, self._limits, address, served.security
+            thread, served.handler, served.bound.listener, self.limits, address, served.security
         )
-        of_broker = self._by_broker.setdefault(served.broker_id, [])
-        of_broker[:] = [each for each in of_broker if not each.is_closed]
-        of_broker.append(connection)
+        self._by_broker.setdefault(served.broker_id, WeakSet()).add(connection)
         context = None if served.security is None else served.security.context
         thread.accept(accepted, lambda: connection, context, partial(quotas.release, address))
-

@@ -33,7 +33,7 @@ from stratalog.clients.kafka.apis.topics import TopicApis
 from stratalog.clients.kafka.apis.transaction_admin import TransactionAdminApis
 from stratalog.clients.kafka.apis.transactions import TransactionApis
 from stratalog.clients.kafka.protocol.entities import Values
-from stratalog.clients.kafka.protocol.frames import decode_request, encode_response
+from stratalog.clients.kafka.protocol.frames import Answer, Frame, decode_request, encode_answer, encode_response
 from stratalog.clients.kafka.protocol.schema import Entity
 from stratalog.clients.kafka.quotas.client_apis import QuotaApis
 from stratalog.clients.kafka.quotas.client_quotas import ClientQuotas
@@ -112,8 +112,10 @@ class KafkaHandler:
         """The APIs that are served."""
         return self._apis.values()
 
-    def handle(self, frame: bytes, connection: Connection, answer: Callable[[bytes | None], None]) -> None:
+    def handle(self, frame: Frame, connection: Connection, answer: Callable[[Answer | None], None]) -> None:
         """Answer a request frame with a response frame, both without the length before them.
+
+        The batches of a Produce request are slices of its frame, which nobody may change afterwards.
 
         `answer` is called once, possibly from another thread; with None if nothing is to be sent (acks=0). Bytes that
         are no request, or one of a version that is not served, close the connection instead, as in Kafka.
@@ -133,19 +135,19 @@ class KafkaHandler:
         use = self._quotas.of_request(connection.principal, request.client_id, request.api_key, len(frame))
 
         def encode(response: Entity | None) -> None:
-            encoded = None if response is None else encode_response(correlation_id, response)
+            encoded = None if response is None else encode_answer(correlation_id, response)
             if use is not None:
-                throttle_ms = use.answered(len(encoded or b""))
+                throttle_ms = use.answered(_size_bytes(encoded))
                 if throttle_ms:
                     connection.throttle(throttle_ms)
                     if hasattr(response, "throttle_time"):
-                        encoded = encode_response(correlation_id, _told(response, throttle_ms))
+                        encoded = encode_answer(correlation_id, _told(response, throttle_ms))
             answer(encoded)
 
         self._serve(Call(request.entity, connection, request.client_id, encode, use))
 
     def refuse(
-        self, frame: bytes, error: StratalogError, connection: Connection, answer: Callable[[bytes | None], None]
+        self, frame: Frame, error: StratalogError, connection: Connection, answer: Callable[[Answer | None], None]
     ) -> None:
         """Answer a request frame with this error, without doing what it asks for."""
         try:
@@ -201,7 +203,7 @@ class KafkaHandler:
         try:
             return api.handle(call)
         except StratalogError as refusal:
-            return api.refuse(call, refusal)
+            return api.refuse(call, refusal.as_value())
         except Exception as defect:  # noqa: BLE001 - the client gets an answer in any case
             _LOG.exception("broker %d: API %d version %d", self.broker.broker_id, call.api_key, call.version)
             return api.refuse(call, UnknownServerError(f"{type(defect).__name__}: {defect}"))
@@ -212,6 +214,10 @@ class KafkaHandler:
         self.broker.scheduler.close()
         for executor in self._slow.values():
             executor.shutdown(wait=True)
+
+
+def _size_bytes(answer: Answer | None) -> int:
+    return len(answer) if isinstance(answer, bytes) else sum(map(len, answer or ()))
 
 
 def _told(response: Entity, throttle_ms: int) -> Entity:

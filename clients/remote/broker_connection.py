@@ -1,7 +1,8 @@
 """One connection to a broker: made when it is needed, used until it ends. I/O: an asyncio transport.
 
-All methods run in the network thread. Requests are sent at once, one behind the other, and answered in order.
-Source: Kafka's `NetworkClient`, `Selector`.
+All methods run in the network thread. Requests are sent at once, one behind the other, and answered in order. Where
+there is a login they wait for it, and for its renewal before the first request that comes late in a session's time.
+Source: Kafka's `NetworkClient`, `Selector`, `SaslClientAuthenticator`.
 """
 
 from __future__ import annotations
@@ -14,12 +15,18 @@ from collections.abc import Callable
 from stratalog.clients.config import ConnectionConfig
 from stratalog.clients.endpoint.frames import FrameReader
 from stratalog.clients.endpoint.loops import NetworkThread
+from stratalog.clients.kafka.protocol.frames import decode_response, encode_request
+from stratalog.clients.kafka.protocol.schema import Entity
 from stratalog.clients.kafka.request.broker import Endpoint
+from stratalog.clients.remote.connection_security import ConnectionSecurity
+from stratalog.clients.remote.login import Login
 from stratalog.clients.remote.open_requests import OpenRequest, OpenRequests, ReconnectBackoff
 from stratalog.storage.clock import SystemClock
-from stratalog.storage.errors import InvalidRequestError
+from stratalog.storage.errors import InvalidRequestError, StratalogError
 
 _LOG = logging.getLogger("stratalog.network")
+RENEWAL_SHARE = 0.85
+"""Part of a session's time after which it is renewed (Kafka: 85 to 95 %)."""
 ANSWER_BYTES_MAX = 100 << 20
 """Limit of one answer; Kafka's default of `socket.request.max.bytes`."""
 
@@ -34,6 +41,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         config: ConnectionConfig,
         backoff: ReconnectBackoff,
         ended: Callable[[BrokerConnection], None],
+        security: ConnectionSecurity,
     ) -> None:
         """Connects as soon as `backoff` allows."""
         self._thread = thread
@@ -41,6 +49,10 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._config = config
         self._backoff = backoff
         self._ended = ended
+        self._security = security
+        self._login: Login | None = None
+        self._asked: Entity | None = None
+        self._renew_ms: int | None = None
         self._clock = SystemClock()
         self._reader = FrameReader(ANSWER_BYTES_MAX)
         self._open = OpenRequests()
@@ -71,7 +83,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
         host, port = self._endpoint.host, self._endpoint.port
         try:
             async with asyncio.timeout(self._config.socket_connection_setup_timeout_ms / 1_000):
-                await self._thread.loop.create_connection(lambda: self, host, port)
+                tls = self._security.tls
+                name = host if tls is not None else None
+                await self._thread.loop.create_connection(lambda: self, host, port, ssl=tls, server_hostname=name)
         except (TimeoutError, OSError) as reason:
             self._end(f"{host}:{port} cannot be reached: {str(reason) or type(reason).__name__}", is_failure=True)
 
@@ -84,8 +98,12 @@ class BrokerConnection(asyncio.BufferedProtocol):
         own = transport.get_extra_info("socket")
         if own is not None:
             own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._backoff.succeeded()
-        self._send_all()
+        self._login = self._security.login()
+        if self._login is None:
+            self._backoff.succeeded()
+            self._send_all()
+        else:
+            self._ask(self._login.first())
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end(f"the connection has ended: {exc or 'closed by the broker'}", is_failure=True)
@@ -99,17 +117,60 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self._active_s = self._thread.loop.time()
         try:
-            for frame in self._reader.received(nbytes):
-                self._open.answered(frame).answer(frame)
+            for frame in map(bytes, self._reader.received(nbytes)):
+                if self._login is not None:
+                    self._follow(self._login, frame)
+                else:
+                    self._open.answered(frame).answer(frame)
+                    self._renew()
         except InvalidRequestError as reason:
             self._end(f"an answer cannot be read: {reason}", is_failure=True)
 
     def _send_all(self) -> None:
         assert self._transport is not None
+        if self._login is not None or self._renew():
+            return
         for request in self._open.to_send():
             self._transport.write(len(request.frame).to_bytes(4, "big") + request.frame)
             if not request.has_answer:
                 request.answer(b"")
+
+    # -- the login -----------------------------------------------------------------------------------------
+
+    def _ask(self, message: Entity) -> None:
+        assert self._transport is not None
+        self._asked = message
+        frame = encode_request(0, self._config.client_id or None, message)
+        self._transport.write(len(frame).to_bytes(4, "big") + frame)
+
+    def _follow(self, login: Login, frame: bytes) -> None:
+        """The broker's answer to the last message of a login."""
+        assert self._asked is not None
+        answer = decode_response(frame, int(self._asked.__api_key__), int(self._asked.__version__))[1]
+        try:
+            message = login.answered(answer)
+        except StratalogError as refusal:
+            self._end(f"Authentication failed: {refusal}", is_failure=True, error=refusal)
+            return
+        if message is not None:
+            self._ask(message)
+            return
+        self._login = None
+        if login.lifetime_ms > 0:
+            self._renew_ms = self._clock.monotonic_ms() + int(login.lifetime_ms * RENEWAL_SHARE)
+        self._backoff.succeeded()
+        self._send_all()
+
+    def _renew(self) -> bool:
+        """Whether requests wait for a renewal of the session; it begins when those that were sent are answered."""
+        if self._has_ended or self._renew_ms is None or self._clock.monotonic_ms() < self._renew_ms:
+            return False
+        if len(self._open) and not self._open.awaits_answers:
+            self._renew_ms = None
+            self._login = self._security.login()
+            assert self._login is not None
+            self._ask(self._login.first())
+        return True
 
     # -- deadlines and the end -----------------------------------------------------------------------------
 
@@ -144,18 +205,27 @@ class BrokerConnection(asyncio.BufferedProtocol):
         if not self.is_busy and now_s - self._active_s > self._config.connections_max_idle_ms / 1_000:
             self.close()
 
+    @property
+    def unread_bytes(self) -> int:
+        """Requests that the broker does not read hold up nobody's end."""
+        return 0
+
     def close(self, reason: str = "") -> None:
         """End the connection; requests that wait are lost."""
         self._end(reason or "the connection was closed", is_failure=False)
 
-    def _end(self, reason: str, *, is_failure: bool) -> None:
+    def abort(self) -> None:
+        self.close()
+
+    def _end(self, reason: str, *, is_failure: bool, error: StratalogError | None = None) -> None:
         if self._has_ended:
             return
         self._has_ended = True
         if is_failure:
             self._backoff.failed(self._clock.monotonic_ms())
             if len(self._open):
-                _LOG.info("broker at %s:%d: %s", self._endpoint.host, self._endpoint.port, reason)
+                level = logging.INFO if error is None else logging.ERROR
+                _LOG.log(level, "broker at %s:%d: %s", self._endpoint.host, self._endpoint.port, reason)
         self._start.cancel()
         if self._timer is not None:
             self._timer.cancel()
@@ -165,5 +235,5 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self._task.cancel()
         self._thread.connections.discard(self)
         self._ended(self)
-        for request, lost in self._open.lost(reason):
+        for request, lost in self._open.lost(reason, error):
             request.answer(lost)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from struct import Struct
 
-from stratalog.storage.errors import InvalidRequestError
+from stratalog.storage.errors import InvalidRequestError, StratalogError
 
 _CORRELATION_ID = Struct(">i")
 CORRELATION_IDS = 1 << 31
@@ -21,10 +21,15 @@ CORRELATION_IDS = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The request has no answer. `was_sent`: the broker may have performed it."""
+    """The request has no answer.
+
+    was_sent  the broker may have performed it
+    error     what repeating it does not help against: the login was refused
+    """
 
     reason: str
     was_sent: bool
+    error: StratalogError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +82,15 @@ class OpenRequests:
         """When the first request is late; None without requests."""
         return min((each.deadline_ms for each in (*self._sent, *self._waiting)), default=None)
 
-    def lost(self, reason: str) -> list[tuple[OpenRequest, Lost]]:
+    @property
+    def awaits_answers(self) -> bool:
+        """Whether a request that was sent has no answer yet."""
+        return bool(self._sent)
+
+    def lost(self, reason: str, error: StratalogError | None = None) -> list[tuple[OpenRequest, Lost]]:
         """Every request with its answer: the connection has ended. None is left."""
         ended = [(each, Lost(reason, was_sent=True)) for each in self._sent]
-        ended += [(each, Lost(reason, was_sent=False)) for each in self._waiting]
+        ended += [(each, Lost(reason, was_sent=False, error=error)) for each in self._waiting]
         self._sent.clear()
         self._waiting.clear()
         return ended

@@ -31,6 +31,7 @@ from stratalog.clients.remote.between_brokers import (
     questions_message,
 )
 from stratalog.clients.remote.broker_connection import BrokerConnection
+from stratalog.clients.remote.connection_security import ConnectionSecurity
 from stratalog.clients.remote.open_requests import CORRELATION_IDS, Lost, OpenRequest, ReconnectBackoff
 from stratalog.clients.remote.translation import (
     find_message,
@@ -61,12 +62,20 @@ Receive = Callable[[Entity | Lost], None]
 class RemoteBroker:
     """Any thread may call; nothing blocks. Answers come in the network thread (`clients.bootstrap.BrokerFace`)."""
 
-    def __init__(self, broker_id: int, endpoint: Endpoint, thread: NetworkThread, config: ConnectionConfig) -> None:
-        """`thread` is running; it may serve other brokers, too."""
+    def __init__(
+        self,
+        broker_id: int,
+        endpoint: Endpoint,
+        thread: NetworkThread,
+        config: ConnectionConfig,
+        security: ConnectionSecurity | None = None,
+    ) -> None:
+        """`thread` is running; it may serve other brokers, too. `security` None: neither TLS nor a login."""
         self.broker_id = broker_id
         self.endpoint = endpoint
         self._thread = thread
         self._config = config
+        self._security = security or ConnectionSecurity()
         self._clock = SystemClock()
         self._numbers = count()
         self._backoff = ReconnectBackoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms)
@@ -239,7 +248,9 @@ class RemoteBroker:
             return
         connection = self._free() if name is None else self._shared.get(name)
         if connection is None:
-            connection = BrokerConnection(self._thread, self.endpoint, self._config, self._backoff, self._forget)
+            connection = BrokerConnection(
+                self._thread, self.endpoint, self._config, self._backoff, self._forget, self._security
+            )
             if name is None:
                 self._waiting.append(connection)
             else:
@@ -256,12 +267,14 @@ class RemoteBroker:
     # -- errors and the end --------------------------------------------------------------------------------
 
     def _append_lost(self, lost: Lost) -> StratalogError:
+        if lost.error is not None:
+            return lost.error
         if lost.was_sent:
             return RequestTimedOutError(f"broker {self.broker_id}: {lost.reason}; whether it stored this is unknown")
         return LeaderNotAvailableError(f"broker {self.broker_id}: {lost.reason}")
 
     def _away(self, lost: Lost) -> StratalogError:
-        return CoordinatorNotAvailableError(f"broker {self.broker_id}: {lost.reason}")
+        return lost.error or CoordinatorNotAvailableError(f"broker {self.broker_id}: {lost.reason}")
 
     def close(self) -> None:
         """End all connections: what waits there is lost. Later calls are refused."""

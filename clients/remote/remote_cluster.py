@@ -13,10 +13,14 @@ from typing import Self
 
 from stratalog.clients.bootstrap import BrokerFace
 from stratalog.clients.config import ConnectionConfig
+from stratalog.clients.endpoint.listeners import inter_broker_name
 from stratalog.clients.endpoint.loops import NetworkThread
 from stratalog.clients.kafka.request.broker import Endpoint
+from stratalog.clients.remote.connection_security import connection_security
+from stratalog.clients.remote.inter_broker import inter_broker_connections
 from stratalog.clients.remote.remote_broker import RemoteBroker
 from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.replication.config import BrokerConfig
 from stratalog.replication.coordinator.runtime.remote_appends import Peer
 from stratalog.replication.metadata.image import BrokerState, ClusterImage
 from stratalog.storage.errors import BrokerNotAvailableError, StratalogError
@@ -34,10 +38,15 @@ class RemoteBrokers(Mapping[int, BrokerFace]):
     """
 
     def __init__(self, image: Callable[[], ClusterImage], config: ConnectionConfig, listener: str = "") -> None:
-        """`listener`: the name of the listener to call them at; "" is each broker's first one."""
+        """`listener`: the name of the listener to call them at; "" is the one named as `security.protocol`, or else
+        each broker's first one.
+
+        Raises InvalidConfigError for a login or key files that cannot be.
+        """
         self._image = image
         self._config = config
-        self._listener = listener.upper()
+        self._security = connection_security(config)
+        self._listeners = (listener.upper(),) if listener else (config.security_protocol, "")
         self._lock = threading.Lock()
         self._made: dict[int, RemoteBroker] = {}
         self._thread: NetworkThread | None = None
@@ -47,7 +56,8 @@ class RemoteBrokers(Mapping[int, BrokerFace]):
         """Where a broker is called; None for one without a listener."""
         if broker is None:
             return None
-        return Endpoint.by_listener(broker.registration.endpoint or "").get(self._listener)
+        by_listener = Endpoint.by_listener(broker.registration.endpoint or "")
+        return next((by_listener[name] for name in self._listeners if name in by_listener), None)
 
     def __getitem__(self, broker_id: int) -> RemoteBroker:
         broker = self._image().brokers.get(broker_id)
@@ -70,7 +80,9 @@ class RemoteBrokers(Mapping[int, BrokerFace]):
                 self._thread = NetworkThread("brokers")
                 self._thread.start()
                 self._thread.call(self._end_fenced)
-            made = self._made[broker_id] = RemoteBroker(broker_id, endpoint, self._thread, self._config)
+            made = self._made[broker_id] = RemoteBroker(
+                broker_id, endpoint, self._thread, self._config, self._security
+            )
             return made
 
     def _end_fenced(self) -> None:
@@ -118,9 +130,11 @@ class RemoteCluster:
     """A cluster whose brokers run in other processes (`clients.bootstrap.RunningCluster`). Thread-safe; `close` it.
 
     root      the URL or path of the metadata root
-    config    Kafka's configs of connections by their dotted names (`request.timeout.ms`, `reconnect.backoff.ms`);
-              `settings` the same as keywords. InvalidConfigError for an unknown or bad one
-    listener  the name of the listener to call brokers at; "" is each broker's first one
+    config    Kafka's configs of connections by their dotted names (`request.timeout.ms`, `security.protocol`,
+              `sasl.mechanism`, `sasl.username`, `ssl.truststore.location`: see docs/security.md); `settings` the same
+              as keywords. InvalidConfigError for an unknown or bad one
+    listener  the name of the listener to call brokers at; "" is the one named as `security.protocol`, or else each
+              broker's first one
     """
 
     def __init__(
@@ -192,6 +206,12 @@ class RemotePeers(MutableMapping[int, Peer]):
         self._own: dict[int, Peer] = {}
         self._newest: Callable[[], ClusterImage] = ClusterImage
         self._others = RemoteBrokers(self._image, config or ConnectionConfig(), listener)
+
+    @classmethod
+    def of_broker(cls, config: BrokerConfig) -> Self:
+        """Brokers are called at the listener that `config` names, and logged in to as it says. InvalidConfigError."""
+        name = inter_broker_name(config.inter_broker_listener_name, config.security_inter_broker_protocol)
+        return cls(inter_broker_connections(config), name)
 
     def _image(self) -> ClusterImage:
         return self._newest()

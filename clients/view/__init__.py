@@ -1,7 +1,10 @@
 """The cluster as storage shows it, without a broker.
 
-cluster_view    topics, leaders, high watermarks, committed records
-read_committed  the same under `isolation.level=read_committed`
-news            which partitions moved, and waiting for the next write
-shared_news     one watcher for many consumers of a process
+cluster_view     topics, leaders, high watermarks, committed records
+read_committed   the same under `isolation.level=read_committed`
+shared_read      one read for all threads that want it
+leader_progress  what leaders published
+partition_logs   the replicas' logs of each partition
+news             which partitions moved, and waiting for the next write
+shared_news      one watcher for many consumers of a process
 """

@@ -3,13 +3,16 @@
 I/O: folds the metadata log, polls the leaders' progress objects, reads partition tables. No broker is called.
 A stale view is safe: records that a leader once published as committed stay committed, so an old image only
 delays. High watermarks never go back within one view, but for an unclean election or a topic that is created again.
+
+No lock is held for all of it. The metadata log, each progress object and each partition have one of their own, for
+their folds; the image and what was published so far are there without these, and data files are read without a lock.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -26,13 +29,15 @@ from stratalog.clients.offset_spec import (
     OffsetSpec,
 )
 from stratalog.clients.records import OffsetAndTimestamp
-from stratalog.clients.view.news import Moves, NewsWait, Place
+from stratalog.clients.view.leader_progress import LeaderEntries, PublishedProgress
+from stratalog.clients.view.news import NewsWait, Place
+from stratalog.clients.view.partition_logs import PartitionLogs
+from stratalog.clients.view.shared_read import SharedRead
 from stratalog.replication.controller.eligible_leaders import effective_min_isr, topic_min_isr
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.log import METADATA_PARTITION, open_metadata
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
-from stratalog.replication.progress.progress import UNKNOWN, ReplicaProgress, leader_progress_path
-from stratalog.replication.progress.progress_object import ProgressReader
+from stratalog.replication.progress.progress import UNKNOWN, ReplicaProgress
 from stratalog.replication.stores import DeltaStores, Stores
 from stratalog.storage.clock import Clock, Ids, RandomIds, SystemClock
 from stratalog.storage.errors import (
@@ -48,6 +53,7 @@ from stratalog.storage.log.rows import no_rows
 from stratalog.storage.producers import ProducerStates
 from stratalog.storage.records import TopicPartition
 from stratalog.storage.topic_config import LogConfig
+from stratalog.storage.transactions import NO_TRANSACTIONS, AbortedTransaction, Transactions
 
 _LOG = logging.getLogger("stratalog.clients")
 
@@ -100,15 +106,17 @@ class ClusterView:
         self.stores = stores or DeltaStores(self.ids)
         self.metadata = open_metadata(self.stores, self.root, self.clock, self.ids)
         self._timeout_ms = timeout_ms
-        self._lock = threading.RLock()
-        self._refreshed_ms = 0
+        self.metadata_version = 0
+        """Counts the folds that changed the image: what was made of the image holds while this stays."""
+        self._folds = SharedRead(self._fold)
+        self._folded_ms: int | None = None
         self._partitions: dict[str, tuple[TopicPartition, ...]] = {}
         self._available: dict[str, tuple[int, ...]] = {}
-        self._progress: dict[int, tuple[int, ProgressReader, Place]] = {}
-        self._moves = Moves()
+        self._progress = PublishedProgress(self.stores)
         self._news = NewsWait(self.clock)
         self._marks: dict[_LogId, Watermarks] = {}
-        self._logs: dict[tuple[TopicPartition, str, str], LogReader] = {}
+        self._marks_lock = threading.Lock()
+        self._logs = PartitionLogs(self.stores, self.clock)
         self.refresh()
 
     # -- topology ----------------------------------------------------------------------------------------
@@ -119,19 +127,35 @@ class ClusterView:
         return self.metadata.image
 
     def refresh(self, max_age_ms: int = 0) -> bool:
-        """Fold new metadata unless that was less than `max_age_ms` ago; True when something changed."""
-        with self._lock:
-            now_ms = self.clock.monotonic_ms()
-            if max_age_ms and now_ms - self._refreshed_ms < max_age_ms:
-                return False
-            try:
-                changed = bool(self.metadata.refresh())
-            except TableReplacedError as reason:
-                changed = self._fold_anew(reason)
-            self._refreshed_ms = now_ms
-            if changed:
-                self._forget_topology()
-            return changed
+        """Fold new metadata unless that was less than `max_age_ms` ago; True when something changed.
+
+        With 0, all that was committed before the call is folded. With an age nothing is waited for: while another
+        thread folds, the image is used as it is.
+        """
+        before = self.metadata_version
+        if not max_age_ms:
+            self._folds.run()
+        elif self.is_older_than(max_age_ms):
+            self._folds.run_if_free()
+        return self.metadata_version != before
+
+    def is_older_than(self, max_age_ms: int) -> bool:
+        """Whether metadata was last folded so long ago, or may have been committed since, as far as `wait` knows."""
+        folded_ms = self._folded_ms
+        return folded_ms is None or self.clock.monotonic_ms() - folded_ms >= max_age_ms
+
+    def _fold(self) -> None:
+        now_ms = self.clock.monotonic_ms()
+        self._folded_ms = now_ms  # before the read: a `wait` that hears of a later commit must not be overruled
+        try:
+            changed = bool(self.metadata.refresh())
+        except TableReplacedError as reason:
+            changed = self._fold_anew(reason)
+        except BaseException:
+            self._folded_ms = None
+            raise
+        if changed:
+            self._forget_topology()
 
     def _fold_anew(self, reason: TableReplacedError) -> bool:
         """The metadata root lost its newest commits, which this view had folded, as in a power cut before their sync.
@@ -144,12 +168,13 @@ class ClusterView:
         return True
 
     def _forget_topology(self) -> None:
+        self.metadata_version += 1
         self._partitions, self._available = {}, {}
-        self._moves.add_all()
+        self._progress.all_moved()
 
     def propose(self, decide: Callable[[ClusterImage], Result[T]]) -> T:
         """Decide on the newest metadata image and commit the records, as the admin client does."""
-        with self._lock:
+        with self._folds.lock:
             try:
                 response = self.metadata.propose(decide)
             except TableReplacedError as reason:  # nothing was committed
@@ -168,12 +193,12 @@ class ClusterView:
         found = self._partitions.get(topic)
         if found is not None:
             return found
-        with self._lock:
-            self.refresh()
-            found = tuple(self.image.partitions_of(topic)) if topic in self.image.topic_ids else ()
-            if not found:
-                raise UnknownTopicOrPartitionError(f"topic '{topic}' does not exist")
-            self._partitions[topic] = found
+        self.refresh()
+        known = self._partitions  # a fold that changes something puts another one there
+        found = tuple(self.image.partitions_of(topic)) if topic in self.image.topic_ids else ()
+        if not found:
+            raise UnknownTopicOrPartitionError(f"topic '{topic}' does not exist")
+        known[topic] = found
         return found
 
     def available_partitions(self, topic: str) -> tuple[int, ...]:
@@ -181,10 +206,10 @@ class ClusterView:
         found = self._available.get(topic)
         if found is not None:
             return found
-        with self._lock:
-            partitions, states = self.partitions(topic), self.image.partitions
-            found = tuple(tp.partition for tp in partitions if states[tp].leader != NO_LEADER)
-            self._available[topic] = found
+        partitions, known = self.partitions(topic), self._available
+        states = [self.image.partitions.get(tp) for tp in partitions]
+        found = tuple(state.partition for state in states if state is not None and state.leader != NO_LEADER)
+        known[topic] = found
         return found
 
     def partition_state(self, topic_partition: TopicPartition) -> PartitionRecord:
@@ -223,34 +248,23 @@ class ClusterView:
 
     def poll_progress(self) -> None:
         """Read the progress of every leader known so far: one small object a broker."""
-        with self._lock:
-            for _, reader, _ in self._progress.values():
-                # Storage out of reach is handled where a partition is read.
-                with suppress(StoreError, LogDirNotFoundError):
-                    self._poll(reader)
-
-    def _poll(self, reader: ProgressReader) -> None:
-        self._moves.add(entry.topic_partition for entry in reader.poll())
+        self._progress.poll()
 
     def moved_since(self, sequence: int) -> tuple[int, list[TopicPartition] | None]:
         """The sequence for the next call, and the partitions whose progress moved after `sequence` (at first -1).
 
         None: any partition's may have, since metadata changed. Does not read progress: see `poll_progress`.
         """
-        with self._lock:
-            return self._moves.since(sequence)
+        return self._progress.moved_since(sequence)
 
     def wait(self, timeout_ms: float, poll_ms: float) -> None:
         """Wait until leaders known so far or the metadata log may have news, at most `timeout_ms`.
 
         Where storage cannot be watched, it returns after `poll_ms`.
         """
-        metadata = f"{METADATA_PARTITION}/_delta_log/"
-        with self._lock:
-            places: dict[str, Place] = {str(leader): place for leader, (_, _, place) in self._progress.items()}
-            places["metadata"] = (self.stores.objects(self.root), metadata)
-        if "metadata" in self._news.wait(places, timeout_ms, poll_ms):
-            self._refreshed_ms = -self._timeout_ms  # so old that the next refresh reads
+        metadata: Place = (self.stores.objects(self.root), f"{METADATA_PARTITION}/_delta_log/")
+        if "metadata" in self._news.wait({**self._progress.places(), "metadata": metadata}, timeout_ms, poll_ms):
+            self._folded_ms = None  # the next refresh reads
 
     def wake(self) -> None:
         """End a `wait` that is under way in another thread."""
@@ -261,15 +275,15 @@ class ClusterView:
 
         `poll` False is for many partitions at once, after `poll_progress`.
         """
-        with self._lock:
-            state = self.partition_state(topic_partition)
-            log_id = self._log_id(state)
-            entry = self._leader_entry(state, log_id, poll)
-            if entry is None:
-                return None
+        state = self.partition_state(topic_partition)
+        log_id = self._log_id(state)
+        entry = self._leader_entry(state, log_id, poll)
+        if entry is None:
+            return None
+        with self._marks_lock:
             known = self._marks.get(log_id)
-            self._marks[log_id] = entry if known is None else _later(known, entry)
-            return self._marks[log_id]
+            marks = self._marks[log_id] = entry if known is None else _later(known, entry)
+        return marks
 
     def readable_end(self, _: TopicPartition, marks: Watermarks) -> int:
         return marks.high_watermark
@@ -315,7 +329,7 @@ class ClusterView:
         look_up: Callable[[LogReader, int], tuple[int, int] | None],
     ) -> ListedOffset:
         """What `look_up(log, end)` finds, if it is committed: below `end`."""
-        with self._lock:
+        with self._logs.of(topic_partition).lock:
             log, end = self._readable_log(topic_partition, marks)
             found = look_up(log, end)
             if found is None or found[0] >= end:
@@ -323,9 +337,12 @@ class ClusterView:
             return ListedOffset(*found, log.epochs.epoch_at(found[0]))
 
     def look_at_log(self, topic_partition: TopicPartition, look: Callable[[LogReader], T], timeout_ms: int) -> T:
-        """What `look` returns for the leader's log or an equal one. LeaderNotAvailableError after `timeout_ms`."""
+        """What `look` returns for the leader's log or an equal one. LeaderNotAvailableError after `timeout_ms`.
+
+        Others who look at the same partition wait meanwhile.
+        """
         marks = self.watermarks(topic_partition, timeout_ms, needs_end=False)
-        with self._lock:
+        with self._logs.of(topic_partition).lock:
             return look(self._readable_log(topic_partition, marks)[0])
 
     # -- records -----------------------------------------------------------------------------------------
@@ -357,8 +374,7 @@ class ClusterView:
         marks = self._marks_for_reading(topic_partition)
         if marks is None or offset > marks.high_watermark:
             marks = self.watermarks(topic_partition, timeout_ms)
-        with self._lock:
-            return self._fetch(topic_partition, marks, offset, max_bytes, end_offset)
+        return self._fetch(topic_partition, marks, offset, max_bytes, end_offset)
 
     def committed_rows(self, topic_partition: TopicPartition, max_bytes: int) -> Iterator[pa.Table]:
         """All committed records of a partition as of now, in tables of about `max_bytes`. Raises as `fetch`."""
@@ -380,20 +396,34 @@ class ClusterView:
         wanted_end = marks.high_watermark if end_offset is None else min(end_offset, marks.high_watermark)
         if offset >= wanted_end:
             return Fetched(no_rows(), offset)
-        log, readable_end = self._readable_log(topic_partition, marks)
+        replicas = self._logs.of(topic_partition)
+        with replicas.lock:
+            log, readable_end = self._readable_log(topic_partition, marks)
+            log_start_offset, transactions = log.log_start_offset, self._transactions_of(log)
         end = min(wanted_end, readable_end)
         if offset >= end:
             return Fetched(no_rows(), offset)
-        if offset < log.log_start_offset:  # retention is local: `beginning_offsets` has to return this one from now on
+        if offset < log_start_offset:  # retention is local: `beginning_offsets` has to return this one from now on
             log_id = self._log_id(self.partition_state(topic_partition))
-            self._marks[log_id] = replace(marks, log_start_offset=log.log_start_offset)
-        rows = log.read(offset, max_bytes, end)
-        return Fetched(rows, rows["offset"][-1].as_py() + 1 if rows.num_rows else end)
+            with self._marks_lock:
+                self._marks[log_id] = replace(self._marks.get(log_id, marks), log_start_offset=log_start_offset)
+        rows = replicas.read(log, offset, max_bytes, end)
+        next_offset = rows["offset"][-1].as_py() + 1 if rows.num_rows else end
+        return Fetched(self._kept(rows, transactions.aborted_between(offset, next_offset)), next_offset)
+
+    def _transactions_of(self, _: LogReader) -> Transactions:
+        """Those whose records may not be returned, of the very fold whose files are read then."""
+        return NO_TRANSACTIONS
+
+    def _kept(self, rows: pa.Table, _: Sequence[AbortedTransaction]) -> pa.Table:
+        """`rows` without those of aborted transactions."""
+        return rows
 
     def _readable_log(self, topic_partition: TopicPartition, marks: Watermarks) -> tuple[LogReader, int]:
         """A replica's log and the end of its readable offsets: the leader's, else one that follows its epoch.
 
-        A follower's table that shows the current epoch has been truncated to what the leader has (promise 7).
+        A follower's table that shows the current epoch has been truncated to what the leader has (promise 7). Called
+        under the partition's lock.
         """
         state = self.partition_state(topic_partition)
         reason: StoreError | LogDirNotFoundError | None = None
@@ -412,7 +442,7 @@ class ClusterView:
 
     def producers(self, topic_partition: TopicPartition, broker_id: int) -> ProducerStates:
         """A replica's current state of producers and their transactions."""
-        with self._lock:
+        with self._logs.of(topic_partition).lock:
             (log := self._log(topic_partition, broker_id)).refresh()
             return log.producers
 
@@ -420,25 +450,22 @@ class ClusterView:
         broker = self.image.brokers.get(broker_id)
         if broker is None:
             raise LogDirNotFoundError(f"{topic_partition}: broker {broker_id} has never registered")
-        root = broker.registration.root
-        key = (topic_partition, self.image.topic_ids.get(topic_partition.topic, ""), root)
-        if key not in self._logs:
-            table = self.stores.table(root, topic_partition)
-            self._logs[key] = LogReader(table, self.clock)
-        return self._logs[key]
+        topic_id = self.image.topic_ids.get(topic_partition.topic, "")
+        return self._logs.of(topic_partition).log(broker.registration.root, topic_id)
 
     # -- progress ----------------------------------------------------------------------------------------
 
     def _leader_entry(self, state: PartitionRecord, log_id: _LogId, poll: bool) -> Watermarks | None:
         if state.leader == NO_LEADER:
             return self._last_entry(state, log_id)
-        is_known = state.leader in self._progress
-        reader = self._leader_progress(state.leader)
-        if reader is None:
+        leader = self._leader_progress(state.leader)
+        if leader is None:
             return None
-        if poll or not is_known:
-            self._poll(reader)
-        entry = reader.entries.get(state.topic_partition)
+        if poll:
+            leader.poll()
+        else:
+            leader.poll_once()
+        entry = leader.entry(state.topic_partition)
         if entry is None or (entry.topic_id, entry.leader_epoch) != (log_id[1], state.leader_epoch):
             return None
         return _watermarks(entry) if entry.high_watermark != UNKNOWN else None
@@ -451,11 +478,11 @@ class ClusterView:
         published: list[Watermarks] = []
         for replica in state.replicas:
             with suppress(StoreError, LogDirNotFoundError):
-                reader = self._leader_progress(replica)
-                if reader is None:
+                leader = self._leader_progress(replica)
+                if leader is None:
                     continue
-                self._poll(reader)
-                entry = reader.entries.get(state.topic_partition)
+                leader.poll()
+                entry = leader.entry(state.topic_partition)
                 if entry is not None and entry.topic_id == log_id[1] and entry.high_watermark != UNKNOWN:
                     published.append(_watermarks(entry))
         return max(published, key=lambda marks: marks.high_watermark, default=None)
@@ -466,31 +493,22 @@ class ClusterView:
         The leader has all that was committed before its epoch; what it and the others published is a lower bound.
         None when the leader has not started, or when it commits.
         """
-        with self._lock:
-            state = self.partition_state(topic_partition)
-            log_id = self._log_id(state)
-            reader = self._leader_progress(state.leader)
-            entry = None if reader is None else reader.entries.get(topic_partition)
-            min_isr = effective_min_isr(state.replicas, topic_min_isr(self.image, state.topic))
-            if len(state.isr) >= min_isr or entry is None:
-                return None
-            if (entry.topic_id, entry.leader_epoch) != (log_id[1], state.leader_epoch):
-                return None
-            before = None if state.unclean else self._last_entry(state, log_id)
-            earlier = UNKNOWN if before is None else before.high_watermark
-            committed = max(entry.log_start_offset, entry.known_committed, earlier)
-            return replace(_watermarks(entry), high_watermark=committed)
-
-    def _leader_progress(self, leader: int) -> ProgressReader | None:
-        broker = self.image.brokers.get(leader)
-        if broker is None:
+        state = self.partition_state(topic_partition)
+        log_id = self._log_id(state)
+        leader = self._leader_progress(state.leader)
+        entry = None if leader is None else leader.entry(topic_partition)
+        min_isr = effective_min_isr(state.replicas, topic_min_isr(self.image, state.topic))
+        if len(state.isr) >= min_isr or entry is None:
             return None
-        known = self._progress.get(leader)
-        if known is None or known[0] != broker.broker_epoch:
-            objects = self.stores.objects(broker.registration.root)
-            path = leader_progress_path(broker.broker_epoch)
-            known = self._progress[leader] = (broker.broker_epoch, ProgressReader(objects, path), (objects, path))
-        return known[1]
+        if (entry.topic_id, entry.leader_epoch) != (log_id[1], state.leader_epoch):
+            return None
+        before = None if state.unclean else self._last_entry(state, log_id)
+        earlier = UNKNOWN if before is None else before.high_watermark
+        committed = max(entry.log_start_offset, entry.known_committed, earlier)
+        return replace(_watermarks(entry), high_watermark=committed)
+
+    def _leader_progress(self, leader: int) -> LeaderEntries | None:
+        return self._progress.of(self.image.brokers.get(leader))
 
     def _marks_for_reading(self, topic_partition: TopicPartition) -> Watermarks | None:
         """The published bounds; with the leader's root out of reach or its epoch not started, the last known ones."""

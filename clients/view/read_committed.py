@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 
 from stratalog.clients.config import CONSUMER_CONFIGS
 from stratalog.clients.offset_spec import LATEST_TIMESTAMP, ListedOffset, OffsetSpec
-from stratalog.clients.view.cluster_view import ClusterView, Fetched, Watermarks
+from stratalog.clients.view.cluster_view import ClusterView, Watermarks
 from stratalog.storage.log.reader import LogReader
 from stratalog.storage.records import TRANSACTIONAL_ATTRIBUTE, TopicPartition
-from stratalog.storage.transactions import NO_TRANSACTIONS, AbortedTransaction
+from stratalog.storage.transactions import AbortedTransaction, Transactions
 
 READ_COMMITTED = "read_committed"
 
@@ -27,15 +27,13 @@ READ_COMMITTED = "read_committed"
 class ReadCommittedView(ClusterView):
     """A view whose partitions end at their last stable offset; `watermarks` still has the high watermark."""
 
-    _transactions = NO_TRANSACTIONS
-
     def last_stable_offset(self, topic_partition: TopicPartition, timeout_ms: int | None = None) -> int:
         """The offset below which the outcome of every transaction is known; waits and raises as `watermarks`."""
         return self.readable_end(topic_partition, self.watermarks(topic_partition, timeout_ms))
 
     def readable_end(self, topic_partition: TopicPartition, marks: Watermarks) -> int:
         """As `last_stable_offset`, within the published bounds."""
-        with self._lock:
+        with self._logs.of(topic_partition).lock:
             return self._readable_log(topic_partition, marks)[1]
 
     def end_offsets(
@@ -55,18 +53,13 @@ class ReadCommittedView(ClusterView):
 
     def _readable_log(self, topic_partition: TopicPartition, marks: Watermarks) -> tuple[LogReader, int]:
         log, end = super()._readable_log(topic_partition, marks)
-        stable = log.last_stable_offset(end)
-        self._transactions = log.producers.transactions
-        return log, max(log.log_start_offset, stable)
+        return log, max(log.log_start_offset, log.last_stable_offset(end))
 
-    def _fetch(
-        self, topic_partition: TopicPartition, marks: Watermarks, offset: int, max_bytes: int, end_offset: int | None
-    ) -> Fetched:
-        fetched = super()._fetch(topic_partition, marks, offset, max_bytes, end_offset)
-        if fetched.rows.num_rows == 0:
-            return fetched
-        aborted = self._transactions.aborted_between(offset, fetched.next_offset)
-        return Fetched(without_aborted(fetched.rows, aborted), fetched.next_offset)
+    def _transactions_of(self, log: LogReader) -> Transactions:
+        return log.producers.transactions
+
+    def _kept(self, rows: pa.Table, aborted: Sequence[AbortedTransaction]) -> pa.Table:
+        return without_aborted(rows, aborted)
 
 
 def view_of(isolation_level: str) -> type[ClusterView]:

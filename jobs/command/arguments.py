@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from stratalog import Admin, ClusterView, OffsetSpec, StratalogError
+from stratalog.clients.config import CONNECTION_CONFIGS
 from stratalog.jobs.command.flags import MISSING, Flag
 from stratalog.jobs.command.properties import key_values, read_properties
 from stratalog.jobs.command.terminal import UsageError, complain
@@ -40,6 +41,7 @@ DEFAULT_TIMEOUT_MS = 60_000
 TIMEOUT_KEYS = ("default.api.timeout.ms", "request.timeout.ms")
 """The admin configs that mean something here: how long to wait for leaders."""
 
+_SECURITY = tuple(key.name for key in CONNECTION_CONFIGS if key.name.startswith(("security.", "sasl.", "ssl.")))
 _OVERWRITTEN = ("bootstrap.servers", "key.serializer", "value.serializer", "key.deserializer", "value.deserializer")
 """What Kafka's console tools set themselves, whatever a property file contains."""
 
@@ -70,9 +72,23 @@ def open_admin(given: argparse.Namespace) -> Admin:
 
 
 def client_properties(config_file: str | None, pairs: Iterable[str] = ()) -> dict[str, str]:
-    """A client's configs: the property file's, then those given one by one, without what the tools set themselves."""
-    given = (read_properties(config_file) if config_file else {}) | key_values(pairs)
-    return {name: value for name, value in given.items() if name not in _OVERWRITTEN}
+    """A client's configs: the property file's, then those given one by one, without what the tools set themselves,
+    and without those of `connection_settings`."""
+    given = _given(config_file, pairs)
+    return {name: value for name, value in given.items() if name not in (*_OVERWRITTEN, *_SECURITY)}
+
+
+def connection_settings(config_file: str | None, pairs: Iterable[str] = ()) -> dict[str, str]:
+    """The security of connections to brokers: `security.protocol`, `sasl.*`, `ssl.*` of the same file and pairs.
+
+    A tool that calls no broker has no use for them.
+    """
+    given = _given(config_file, pairs)
+    return {name: value for name, value in given.items() if name in _SECURITY}
+
+
+def _given(config_file: str | None, pairs: Iterable[str]) -> dict[str, str]:
+    return (read_properties(config_file) if config_file else {}) | key_values(pairs)
 
 
 def given_timeout_ms(given: argparse.Namespace) -> int:

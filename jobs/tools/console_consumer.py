@@ -18,7 +18,7 @@ from stratalog import ClusterView, Consumer, ConsumerRecord, RemoteCluster, Topi
 from stratalog.clients.bootstrap import RunningCluster
 from stratalog.clients.config import ConsumerConfig
 from stratalog.clients.view.read_committed import view_of
-from stratalog.jobs.command.arguments import CLUSTER, client_properties, cluster_root
+from stratalog.jobs.command.arguments import CLUSTER, client_properties, cluster_root, connection_settings
 from stratalog.jobs.command.flags import Command, Flag, Rule, one_spelling, switch
 from stratalog.jobs.command.partition_filter import TopicFilter
 from stratalog.jobs.command.properties import key_values, read_properties
@@ -123,11 +123,15 @@ def _start_offset(given: argparse.Namespace) -> str | int:
     return int(text)
 
 
+def config_sources(given: argparse.Namespace) -> tuple[str | None, list[str]]:
+    """The property file, and the properties given one by one."""
+    config_file = one_spelling(given, "command-config", "consumer.config")
+    return config_file, one_spelling(given, "command-property", "consumer-property")
+
+
 def consumer_settings(given: argparse.Namespace) -> dict[str, str]:
     """The consumer's configs by Kafka's names. UsageError for conflicting groups or resets."""
-    config_file = one_spelling(given, "command-config", "consumer.config")
-    pairs = one_spelling(given, "command-property", "consumer-property")
-    settings = client_properties(config_file, pairs)
+    settings = client_properties(*config_sources(given))
     groups = dict.fromkeys(group for group in (given.group, settings.get("group.id")) if group)
     if len(groups) > 1:
         raise UsageError(
@@ -289,7 +293,7 @@ def console_consumer(given: argparse.Namespace, cluster: RunningCluster | None =
     """Do what the flags ask for; the exit code. A group's coordinator is called in `cluster`, else at its listener."""
     wanted, settings, form = reading(given), consumer_settings(given), formatter(given)
     if cluster is None and settings.get("group.id"):
-        with RemoteCluster(cluster_root(given)) as remote:
+        with RemoteCluster(cluster_root(given), connection_settings(*config_sources(given))) as remote:
             remote.check()
             return console_consumer(given, remote)
     root = cluster.root if cluster is not None else cluster_root(given)

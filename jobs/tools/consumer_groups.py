@@ -26,7 +26,7 @@ from stratalog import (
 from stratalog.clients.admin.groups import Groups
 from stratalog.clients.bootstrap import RunningCluster
 from stratalog.clients.offset_spec import UNKNOWN_OFFSET
-from stratalog.jobs.command.arguments import CLUSTER, client_properties, cluster_root
+from stratalog.jobs.command.arguments import CLUSTER, client_properties, cluster_root, connection_settings
 from stratalog.jobs.command.flags import Command, Flag, Rule, switch
 from stratalog.jobs.command.properties import read_text
 from stratalog.jobs.command.terminal import DONE, FAILED, UsageError, complain
@@ -313,7 +313,7 @@ def asked_groups(given: argparse.Namespace, cluster: RunningCluster | None, view
     if cluster is not None:
         yield LiveGroups(cluster, view.clock, given.timeout)
     elif given.action in ("delete", "delete-offsets") or given.execute:
-        with RemoteCluster(view.root) as remote:
+        with RemoteCluster(view.root, connection_settings(given.command_config)) as remote:
             yield LiveGroups(remote, view.clock, given.timeout) if remote.brokers() else StoredGroups(view)
     else:
         yield StoredGroups(view)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from stratalog import ClusterView, RemoteCluster, StratalogError, TopicPartition
 from stratalog.clients.admin.transactions import LiveTransactions, StoredTransactions
 from stratalog.clients.bootstrap import RunningCluster
-from stratalog.jobs.command.arguments import CLUSTER, cluster_root
+from stratalog.jobs.command.arguments import CLUSTER, cluster_root, connection_settings
 from stratalog.jobs.command.flags import Command, Flag, Rule
 from stratalog.jobs.command.terminal import DONE, FAILED, complain
 from stratalog.replication.requests.transactions import ActiveProducer
@@ -174,7 +174,7 @@ def transactions(given: argparse.Namespace) -> int:
     view = ClusterView(cluster_root(given))
     if given.action != "abort":
         return perform(given, view)
-    with RemoteCluster(view.root) as cluster:
+    with RemoteCluster(view.root, connection_settings(given.command_config)) as cluster:
         cluster.check()
         return perform(given, view, cluster)
 

@@ -82,7 +82,8 @@ class HostedBrokers:
 class BrokerHost:
     """Runs brokers in this process, and stops them in order.
 
-    running  the brokers that run, by id
+    running    the brokers that run, by id
+    endpoints  where clients reach them: `NAME://host:port` for each listener, with commas
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class BrokerHost:
         config = hosted.config
         self.hosted = hosted
         self.running: dict[int, RunningBroker] = {}
+        self.endpoints: dict[int, str] = {}
         roots = {broker_id: identity.root for broker_id, identity in hosted.identities.items()}
         self.joined = join_cluster(hosted.metadata_root, roots, config)
         try:
@@ -152,7 +154,10 @@ class BrokerHost:
         """Start a broker; it is up after `await_up`. `lock` is that of `lock_root` and becomes the broker's."""
         try:
             shift = sorted(self.hosted.identities).index(broker_id)
-            identity = replace(self.hosted.identities[broker_id], endpoint=self._endpoint.bind(broker_id, shift))
+            endpoint = self._endpoint.bind(broker_id, shift)
+            if endpoint is not None:
+                self.endpoints[broker_id] = endpoint
+            identity = replace(self.hosted.identities[broker_id], endpoint=endpoint)
             running = self.running[broker_id] = RunningBroker(identity, self._shared, lock)
         except BaseException:
             lock.close()

@@ -114,6 +114,7 @@ class BrokerServer:
                 f"root {properties.root}",
                 f"metadata root {properties.metadata_root}",
                 f"text logs {self._host.hosted.log_folder}",
+                *(f"listeners {each}" for each in self._host.endpoints.values()),
                 *self._host.described(),
             ]
         )

@@ -1,15 +1,15 @@
 """The embedded cluster: several brokers with their storage domains in one Python process.
 
-I/O: directories, locks, threads and, through a fetch runner, Spark. `Cluster.start("path")` makes or reopens
-`path/metadata` and `path/broker-1..n`: a folder, or an object store with a folder here for its lock and text logs. Each
-broker has one thread for its loop and one for its controller candidate; its fetch sessions run as Structured Streaming
-queries, or in threads where Spark has no free slots. A broker in a process of its own (`broker_server`) is made of the
-same parts.
+I/O: directories, locks, threads and, through a fetch runner, Spark. `start("path")` makes or reopens `path/metadata`
+and `path/broker-1..n`: a folder, or an object store with a folder here for its lock and text logs. Each broker has one
+thread for its loop and one for its controller candidate; its fetch sessions run as Structured Streaming queries, or in
+threads where Spark has no free slots. A broker in a process of its own (`broker_server`) is made of the same parts.
+Users start a `clients.cluster.Cluster`, which also serves `listeners`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class Cluster:
-    """Brokers of one embedded cluster. Use `Cluster.start`, then `stop` (or a `with` block)."""
+class EmbeddedCluster:
+    """Brokers of one embedded cluster. Use `start`, then `stop` (or a `with` block)."""
 
     def __init__(self, place: ClusterPlace, host: BrokerHost, lock: IO[str]) -> None:
         self.path = place.folder
@@ -55,7 +55,6 @@ class Cluster:
         fetcher: Fetcher = "auto",
         racks: Mapping[int, str] | None = None,
         config: Mapping[str, object] | None = None,
-        endpoint: Callable[[BrokerConfig], ClientEndpoint] | None = None,
     ) -> Self:
         """Make or reopen the cluster below `path` and start `brokers` brokers, ids from 1.
 
@@ -65,7 +64,6 @@ class Cluster:
         fetcher  `spark`, `thread`, or `auto`: Spark unless the given session has too few slots (with a warning)
         racks    rack by broker id
         config   settings by Kafka's names over conf/cluster.toml's, e.g. {"replica.lag.time.max.ms": 10_000}
-        endpoint makes what answers Kafka's clients; None: nobody does
         Python's switch interval and garbage collection are set as `share_interpreter` says.
         Raises KafkaStorageError when another process runs this cluster or one of its brokers, InvalidConfigError,
         LogDirNotFoundError.
@@ -76,10 +74,10 @@ class Cluster:
         place = cluster_place(path)
         identities = {i: BrokerIdentity(i, place.broker_root(i), (racks or {}).get(i)) for i in range(1, brokers + 1)}
         hosted = HostedBrokers(place.metadata_root, identities, settings, place.folder / settings.log_dir)
-        served = None if endpoint is None else endpoint(settings)
+        peers, endpoint = cls._outside(settings)
         lock = place.lock()
         try:
-            cluster = cls(place, BrokerHost(hosted, fetcher, spark, endpoint=served), lock)
+            cluster = cls(place, BrokerHost(hosted, fetcher, spark, peers, endpoint), lock)
         except BaseException:
             lock.close()
             raise
@@ -92,6 +90,11 @@ class Cluster:
             cluster.stop()
             raise
         return cluster
+
+    @classmethod
+    def _outside(cls, _config: BrokerConfig) -> tuple[MutableMapping[int, Peer] | None, ClientEndpoint | None]:
+        """The brokers of other processes that these call, and what answers Kafka's clients."""
+        return None, None
 
     # -- its brokers ---------------------------------------------------------------------------------------
 
@@ -158,7 +161,8 @@ class Cluster:
         lines = [f"cluster at {self._place.root}", f"metadata root {self.root}", *self._host.described()]
         for broker_id, identity in self._host.hosted.identities.items():
             state = "running" if broker_id in self._host.running else "stopped"
-            lines.append(f"broker {broker_id}: {state}, {identity.root}")
+            registered = self._host.endpoints.get(broker_id)
+            lines.append(f"broker {broker_id}: {state}, {identity.root}" + (f", {registered}" if registered else ""))
         return "\n".join(lines)
 
 

@@ -6,6 +6,7 @@ have it, as in Kafka's message JSON. `layout` compiles a struct for one version 
     numbers           big-endian; neighbours are read and written in one step
     string            int16 length, UTF-8         flexible versions: unsigned varint of length + 1, 0 is null
     bytes, arrays     int32 length                flexible versions: the same
+    records           as bytes; may be written from several buffers, which `Layout.pieces` does not copy
     nullable struct   a byte: -1 null, 1 present (KIP-893); in a tagged field 0 null
     tagged fields     at the end of a struct of a flexible version, in the order of their tags (KIP-482)
 
@@ -77,7 +78,7 @@ class Struct:
 class Field:
     """A field of a struct.
 
-    kind           a name in `NUMBERS`, `string`, `bytes`, another `Number`, or a struct
+    kind           a name in `NUMBERS`, `string`, `bytes`, `records`, another `Number`, or a struct
     first_version  to `last_version`: the versions that have it
     tag            of a tagged field, else None
     default        of a tagged field: it is not written when it has this value
@@ -128,9 +129,13 @@ class Layout:
 
     def write(self, value: Any) -> bytes:
         """The bytes of a value. struct.error for a number out of bounds."""
+        return b"".join(self.pieces(value))
+
+    def pieces(self, value: Any) -> list[bytes]:
+        """As `write`, not joined: records are the very buffers that the value has."""
         parts: list[bytes] = []
         self.codec.write(value, parts)
-        return b"".join(parts)
+        return parts
 
 
 @cache
@@ -311,8 +316,10 @@ def _field_codec(field: Field, version: int, is_flexible: bool) -> Codec:
     elif kind == "string":
         of_string = lengths if is_flexible else _legacy(_INT16)
         codec = _sized_codec(of_string, 1, is_nullable, lambda data: str(data, "utf-8"), str.encode)
-    elif kind == "bytes":
+    elif kind in ("bytes", "records"):
         codec = _sized_codec(lengths, 1, is_nullable, None, None)
+        if kind == "records":
+            codec = Codec(codec.read, _records_writer(lengths))
     else:
         raise TypeError(f"field {field.name} is of no known kind: {kind}")
     return _array_codec(codec, lengths, field.is_nullable) if field.is_array else codec
@@ -368,6 +375,18 @@ def _sized_codec(
         parts += (write_length(len(encoded) // unit_bytes), encoded)
 
     return Codec(read, write)
+
+
+def _records_writer(lengths: _Lengths) -> Write:
+    """Of one buffer, or of a tuple of buffers one behind the other."""
+    write_length = lengths[1]
+
+    def write(value: Any, parts: list[bytes]) -> None:
+        buffers = value if isinstance(value, tuple) else () if value is None else (value,)
+        parts.append(write_length(-1 if value is None else sum(map(len, buffers))))
+        parts += buffers
+
+    return write
 
 
 def _array_codec(element: Codec, lengths: _Lengths, is_nullable: bool) -> Codec:

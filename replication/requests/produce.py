@@ -24,7 +24,7 @@ class SentBatch:
           content of each, in order, or the error that refuses it
     """
 
-    data: bytes
+    data: bytes | memoryview
     producer_id: int
     producer_epoch: int
     attributes: int

@@ -7,6 +7,7 @@ group: it has the smallest and largest `offset_delta` and timestamp of each, so 
 from __future__ import annotations
 
 import struct
+import threading
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
@@ -165,22 +166,28 @@ class Footer:
 
 
 class Footers:
-    """The footers of the files that were read last, by path: files never change. Kafka keeps its indexes mapped."""
+    """The footers of the files that were read last, by path: files never change. Kafka keeps its indexes mapped.
+
+    Any thread may use it.
+    """
 
     def __init__(self, count_max: int = FOOTERS_KEPT) -> None:
         self._count_max = count_max
         self._by_path: OrderedDict[str, Footer] = OrderedDict()
+        self._lock = threading.Lock()
 
     def get(self, path: str) -> Footer | None:
-        footer = self._by_path.get(path)
-        if footer is not None:
-            self._by_path.move_to_end(path)
+        with self._lock:
+            footer = self._by_path.get(path)
+            if footer is not None:
+                self._by_path.move_to_end(path)
         return footer
 
     def put(self, path: str, footer: Footer) -> None:
-        self._by_path[path] = footer
-        while len(self._by_path) > self._count_max:
-            self._by_path.popitem(last=False)
+        with self._lock:
+            self._by_path[path] = footer
+            while len(self._by_path) > self._count_max:
+                self._by_path.popitem(last=False)
 
 
 def wanted_groups(footer: Footer, wanted: RowsWanted) -> list[int]:

@@ -7,6 +7,7 @@ is a reader that also writes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import pyarrow as pa
@@ -49,6 +50,43 @@ DOUBT_INTERVAL_MS = 10_000
 """Interval in which an idle log checks whether clean-up has deleted the version of its fold."""
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRead:
+    """A read of records in `[start_offset, end_offset)`; the fold that it was planned with may move on meanwhile.
+
+    entries  the files to read, in order; the last ones are left out when `max_bytes` are reached before them
+    """
+
+    table: LogTable
+    entries: tuple[FileEntry, ...]
+    start_offset: int
+    end_offset: int
+    max_bytes: int
+    columns: Sequence[str] | None = None
+
+    def read(self) -> pa.Table:
+        """As `LogReader.read`. ObjectNotFoundError when a file was deleted since the fold: plan again after a fold."""
+        parts: list[tuple[pa.Table, FileEntry]] = []
+        start_offset, bound, columns = self.start_offset, self.end_offset, self.columns
+        size_bytes, names = 0, file_columns(columns)
+        for entry in self.entries:
+            if parts and size_bytes + entry.file.size_bytes > self.max_bytes:
+                break
+            base, left_bytes = entry.base_offset, max(0, self.max_bytes - size_bytes)
+            wanted: RowsWanted | None = RowsWanted(start_offset - base, bound - base, bytes_max=left_bytes)
+            is_inside = start_offset <= entry.start_offset and entry.end_offset <= bound
+            if is_inside and entry.file.size_bytes <= left_bytes:
+                wanted = None  # one read of the whole file is the cheapest
+            found = self.table.read_file(entry.file, names, wanted)
+            rows = rows_between(found, entry, start_offset, bound)
+            if rows.num_rows:
+                parts.append((rows, entry))
+                size_bytes += entry.file.size_bytes * found.num_rows // entry.file.record_count
+            if not is_read_to(found, entry, bound):
+                break
+        return as_read(parts, columns) if parts else read_schema(columns).empty_table()
 
 
 class LogReader:
@@ -246,7 +284,7 @@ class LogReader:
         least one. An empty result: there are no records up to the bound. Raises OffsetOutOfRangeError below the log
         start or above the log end.
         """
-        return self._resolving(lambda: self._read_once(start_offset, max_bytes, end_offset, columns))
+        return self._resolving(lambda: self.plan_read(start_offset, max_bytes, end_offset, columns).read())
 
     def read_range(
         self, start_offset: int, end_offset: int, max_bytes: int = 1 << 24, columns: Sequence[str] | None = None
@@ -277,33 +315,25 @@ class LogReader:
         """
         return self._resolving(lambda: self._find_max_timestamp(end_offset))
 
-    def _read_once(
-        self, start_offset: int, max_bytes: int, end_offset: int | None, columns: Sequence[str] | None
-    ) -> pa.Table:
+    def plan_read(
+        self, start_offset: int, max_bytes: int, end_offset: int | None = None, columns: Sequence[str] | None = None
+    ) -> PlannedRead:
+        """The files that `read` would read, of the fold as it is: `PlannedRead.read` reads them in any thread."""
         state = self.state
         if not state.log_start_offset <= start_offset <= state.log_end_offset:
             raise OffsetOutOfRangeError(
                 f"{self.name}: offset {start_offset} is outside [{state.log_start_offset}, {state.log_end_offset}]"
             )
         bound = state.log_end_offset if end_offset is None else min(end_offset, state.log_end_offset)
-        parts: list[tuple[pa.Table, FileEntry]] = []
-        size_bytes, names = 0, file_columns(columns)
+        entries: list[FileEntry] = []
+        size_bytes = 0
         for entry in files_between(state.files, start_offset, bound):
-            if parts and size_bytes + entry.file.size_bytes > max_bytes:
+            if size_bytes > max_bytes:
                 break
-            base, left_bytes = entry.base_offset, max(0, max_bytes - size_bytes)
-            wanted: RowsWanted | None = RowsWanted(start_offset - base, bound - base, bytes_max=left_bytes)
-            is_inside = start_offset <= entry.start_offset and entry.end_offset <= bound
-            if is_inside and entry.file.size_bytes <= left_bytes:
-                wanted = None  # one read of the whole file is the cheapest
-            found = self.table.read_file(entry.file, names, wanted)
-            rows = rows_between(found, entry, start_offset, bound)
-            if rows.num_rows:
-                parts.append((rows, entry))
-                size_bytes += entry.file.size_bytes * found.num_rows // entry.file.record_count
-            if not is_read_to(found, entry, bound):
-                break
-        return as_read(parts, columns) if parts else read_schema(columns).empty_table()
+            # Of the first file a part may be read, or nothing: it does not count.
+            size_bytes += entry.file.size_bytes if entries else 0
+            entries.append(entry)
+        return PlannedRead(self.table, tuple(entries), start_offset, bound, max_bytes, columns)
 
     def _find_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
         state = self.state

@@ -3,6 +3,7 @@
 --only produce,latency    only these benches; `--only profile` prints the CPU time of each step of one record,
                           `--only codec` measures Kafka's record batches beside aiokafka,
                           `--only handler` Produce and Fetch through Kafka's handler,
+                          `--only clients` Kafka's Java tools against both,
                           `--only group` rebalances of 100 members over 1,000 partitions
 --rounds 1                how often each side is measured (3)
 --long                    the benches that take minutes, instead of the others
@@ -25,6 +26,7 @@ from pathlib import Path
 
 from tests.bench import machine
 from tests.bench.benches.busy_log import busy_log
+from tests.bench.benches.clients import clients
 from tests.bench.benches.codec import codec
 from tests.bench.benches.group import group
 from tests.bench.benches.handler import handler
@@ -55,7 +57,13 @@ SHORT: dict[str, Bench] = {
 }
 LONG: dict[str, Bench] = {"partitions_500": partitions_500, "memory": memory}
 SOAK: dict[str, Bench] = {"soak_commits": soak_commits, "soak_disk": soak_disk, "busy_log": busy_log}
-ASKED: dict[str, Bench] = {"profile": profile, "codec": codec, "handler": handler, "group": group}
+ASKED: dict[str, Bench] = {
+    "profile": profile,
+    "codec": codec,
+    "handler": handler,
+    "group": group,
+    "clients": clients,
+}
 """The benches that run only when they are named."""
 
 

@@ -63,6 +63,14 @@ processes share is counted once (`Pss`), in the last line in each of them.""",
 replicas; heartbeats every 300 ms, `group.initial.rebalance.delay.ms=0`. `group_rebalance`: from the change until every
 partition has its new owner and every member knows; `kill` counts from the end of the silent member's session (6 s).""",
     ),
+    "clients": (
+        "Kafka's clients",
+        """`kafka-producer-perf-test`, `kafka-consumer-perf-test` and `kafka-e2e-latency`, unchanged, each in a JVM
+of its own, against Kafka and against three processes of `jobs.broker` whose followers fetch in threads. The clients
+have their defaults except acks=all and the batch size named; six partitions, three replicas. Each side is warmed up,
+and sends for about six seconds a round. Consuming is the fetch rate, without the group's join. Latency is one record
+of 100 bytes at a time, from `send` to the consumer's `poll`.""",
+    ),
     "soak": (
         "After 100,000 commits",
         """`make soak`. One log with its upkeep takes 100,000 commits of ten records of 100 bytes as fast as it goes,
@@ -88,7 +96,7 @@ _SECTION_OF = {
     "produce": "produce", "consume": "produce", "producers": "produce", "latency": "latency", "partitions": "latency",
     "time": "latency",
     "spark": "spark", "delta": "spark", "idle": "standing", "disk": "standing", "memory": "standing",
-    "soak": "soak", "busy": "busy", "group": "group",
+    "soak": "soak", "busy": "busy", "group": "group", "clients": "clients",
 }  # fmt: skip
 
 

@@ -10,7 +10,8 @@ from stratalog.clients.bootstrap import RunningCluster
 from stratalog.clients.kafka.batches.record_batches import encode_batch
 from stratalog.clients.kafka.handler import KafkaHandler
 from stratalog.clients.kafka.protocol.entities import build
-from stratalog.clients.kafka.protocol.frames import decode_response, encode_request
+from stratalog.clients.kafka.protocol.frames import Answer as ResponseFrame
+from stratalog.clients.kafka.protocol.frames import decode_response, encode_request, whole
 from stratalog.clients.kafka.protocol.schema import request_type
 from stratalog.clients.kafka.request.api import Connection
 from stratalog.clients.kafka.request.broker import Endpoint
@@ -99,9 +100,9 @@ class Answer:
         self.is_there = threading.Event()
         self._key, self._version = key, version
 
-    def receive(self, frame: bytes | None) -> None:
+    def receive(self, frame: ResponseFrame | None) -> None:
         assert not self.is_there.is_set(), "answered twice"
-        self.frame = frame
+        self.frame = None if frame is None else whole(frame)
         self.is_there.set()
 
     def close(self, reason: str) -> None:

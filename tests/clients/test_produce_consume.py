@@ -14,11 +14,11 @@ import pyarrow as pa
 import pytest
 
 from stratalog.clients.admin.admin import Admin, NewTopic
+from stratalog.clients.cluster import Cluster
 from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.producer.partitioner import partition_for_key
 from stratalog.clients.producer.producer import Producer
 from stratalog.clients.records import ConsumerRecord
-from stratalog.replication.process.cluster import Cluster
 from stratalog.storage.errors import (
     InvalidConfigError,
     InvalidPartitionsError,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stratalog.clients.admin.admin import Admin, NewTopic
-from stratalog.replication.process.cluster import Cluster
+from stratalog.clients.cluster import Cluster
 from tests.real.storm.history import ACK, FAIL, SEND, History, assert_clean
 from tests.real.storm.parties import HighWatermarkWatch, Reader, Writer, note_replicas, replicas_are_equal
 from tests.waiting import wait_until

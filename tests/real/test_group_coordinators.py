@@ -11,10 +11,10 @@ from typing import TypeVar
 
 import pytest
 
+from stratalog.clients.cluster import Cluster
 from stratalog.clients.consumer.consumer import Consumer
 from stratalog.jobs.text.record_decoders import offsets_decoder
 from stratalog.replication.internal_topics import GROUP_METADATA_TOPIC
-from stratalog.replication.process.cluster import Cluster
 from stratalog.replication.requests.coordinators import CoordinatorType, FindCoordinatorRequest, FindCoordinatorResponse
 from stratalog.replication.requests.groups import (
     OffsetCommitRequest,

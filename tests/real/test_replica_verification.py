@@ -10,8 +10,8 @@ import pytest
 from stratalog.clients.admin.admin import Admin, NewTopic
 from stratalog.clients.admin.replica_comparison import UnmatchedRecord
 from stratalog.clients.admin.replica_verification import PartitionVerified, ReplicaVerification
+from stratalog.clients.cluster import Cluster
 from stratalog.clients.view.cluster_view import ClusterView
-from stratalog.replication.process.cluster import Cluster
 from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.delta.delta_table import DeltaLogTable
 from stratalog.storage.log.partition_log import PartitionLog

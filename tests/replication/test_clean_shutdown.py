@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from stratalog.clients.admin.admin import Admin, NewTopic
+from stratalog.clients.cluster import Cluster
 from stratalog.clients.producer.producer import Producer
 from stratalog.replication.broker_root import (
     CLEAN_SHUTDOWN,
@@ -19,7 +20,6 @@ from stratalog.replication.broker_root import (
 )
 from stratalog.replication.metadata.image import BrokerState
 from stratalog.replication.metadata.records import RegisterBrokerRecord
-from stratalog.replication.process.cluster import Cluster
 from stratalog.storage.delta.delta_table import DeltaLogTable
 from stratalog.storage.objects.local import LocalStore
 from tests.replication.broker.test_broker import Running

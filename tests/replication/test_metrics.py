@@ -10,6 +10,7 @@ from urllib.error import HTTPError
 import pytest
 
 from stratalog.clients.admin.admin import Admin
+from stratalog.clients.cluster import Cluster
 from stratalog.clients.producer.producer import Producer
 from stratalog.replication.follower.metrics import STALE_MS, CopyClock, CopyTimes, ThreadFetch, fetch_metrics
 from stratalog.replication.metadata.image import ClusterImage
@@ -22,7 +23,6 @@ from stratalog.replication.metrics import (
     image_metrics,
     prometheus_text,
 )
-from stratalog.replication.process.cluster import Cluster
 from stratalog.replication.process.metrics_server import MetricsServer
 from stratalog.storage.errors import KafkaStorageError
 from tests.replication.images import TOPIC, image_of, partition

@@ -14,11 +14,11 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from stratalog.clients.admin.admin import Admin, NewTopic
+from stratalog.clients.cluster import Cluster
 from stratalog.clients.producer.partitioner import partition_for_key
 from stratalog.clients.spark.committed_view import committed, create_committed_view
 from stratalog.clients.spark.hand_over import decode_manifest, manifest_path
 from stratalog.clients.view.cluster_view import ClusterView
-from stratalog.replication.process.cluster import Cluster
 from stratalog.storage.records import TopicPartition
 
 FAST_FAILOVER = {"broker.session.timeout.ms": 2_000, "broker.heartbeat.interval.ms": 400}

@@ -23,19 +23,21 @@ from stratalog.clients.endpoint.security.authenticator import (
     decide,
     reauthenticating,
 )
+from stratalog.clients.kafka.protocol.frames import Answer as ResponseFrame
+from stratalog.clients.kafka.protocol.frames import Frame
 from stratalog.clients.kafka.request.api import Connection
 from stratalog.replication.metadata.acls import Principal
 from stratalog.storage.clock import Clock
 from stratalog.storage.errors import StratalogError
 
 _LOG = logging.getLogger("stratalog.network")
-Answer = Callable[[bytes | None], None]
+Answer = Callable[[ResponseFrame | None], None]
 
 
 class RefusingHandler(FrameHandler, Protocol):
     """A face that can answer a request with an error, without doing what it asks for."""
 
-    def refuse(self, frame: bytes, error: StratalogError, connection: Connection, answer: Answer) -> None: ...
+    def refuse(self, frame: Frame, error: StratalogError, connection: Connection, answer: Answer) -> None: ...
 
 
 class Channel(Protocol):
@@ -71,7 +73,7 @@ class SaslGate:
         self._caller: Connection | None = None
         self._expires_ms: int | None = None
 
-    def handle(self, frame: bytes, connection: Connection, answer: Answer) -> None:
+    def handle(self, frame: Frame, connection: Connection, answer: Answer) -> None:
         """As `FrameHandler.handle`."""
         caller = self._caller
         if self._state.is_complete and caller is not None:
@@ -82,9 +84,9 @@ class SaslGate:
                 self._pass(frame, caller, answer)
                 return
             self._state = begun
-        self._settings.io.submit(self._authenticate, frame, connection, answer)
+        self._settings.io.submit(self._authenticate, bytes(frame), connection, answer)
 
-    def _pass(self, frame: bytes, caller: Connection, answer: Answer) -> None:
+    def _pass(self, frame: Frame, caller: Connection, answer: Answer) -> None:
         now_ms = self._settings.clock.monotonic_ms()
         if self._expires_ms is not None and now_ms > self._expires_ms:
             caller.close(f"the session of {caller.principal.name} expired {now_ms - self._expires_ms} ms ago")
@@ -122,7 +124,7 @@ class SaslGate:
         self._caller = replace(connection, principal=principal)
         self._channel.authenticated()
 
-    def _end(self, outcome: SaslOutcome, frame: bytes, connection: Connection, answer: Answer) -> None:
+    def _end(self, outcome: SaslOutcome, frame: Frame, connection: Connection, answer: Answer) -> None:
         close = partial(connection.close, f"Failed {outcome.state.what}: {outcome.failure}")
         if outcome.refused_by is not None:
             self._handler.refuse(frame, outcome.refused_by, connection, answer)
@@ -139,7 +141,7 @@ class NamedCaller:
         self._user = user
         self._caller: Connection | None = None
 
-    def handle(self, frame: bytes, connection: Connection, answer: Answer) -> None:
+    def handle(self, frame: Frame, connection: Connection, answer: Answer) -> None:
         """As `FrameHandler.handle`, with the user's name."""
         if self._caller is None:
             self._caller = replace(connection, principal=Principal(self._user, connection.principal.host))

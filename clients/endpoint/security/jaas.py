@@ -1,4 +1,4 @@
-"""Users and passwords of PLAIN, as `sasl.jaas.config` names them. Pure.
+"""Users and passwords of PLAIN, and a broker's own login, as `sasl.jaas.config` names them. Pure.
 
 Source: Kafka's `JaasConfig`, `PlainLoginModule`, `PlainServerCallbackHandler`.
 """
@@ -10,6 +10,7 @@ import re
 from stratalog.storage.errors import InvalidConfigError
 
 SASL_JAAS_CONFIG = "sasl.jaas.config"
+SCRAM_LOGIN_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 PLAIN_LOGIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 USER_PREFIX = "user_"
 _FLAGS = ("required", "requisite", "sufficient", "optional")
@@ -22,15 +23,31 @@ def plain_users(text: str) -> dict[str, str]:
     >>> plain_users('org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="secret";')
     {'alice': 'secret'}
 
-    Raises InvalidConfigError for another form or module. `username` and `password`, by which Kafka's brokers log in to
-    each other, are allowed and mean nothing here.
+    Raises InvalidConfigError for another form or module.
     """
-    if not text.strip():
-        return {}
-    module, options = _parse(text)
-    if module != PLAIN_LOGIN_MODULE:
-        raise InvalidConfigError(f"{SASL_JAAS_CONFIG}: the login module must be {PLAIN_LOGIN_MODULE}, it is {module}")
+    options = _options(text)
     return {name.removeprefix(USER_PREFIX): value for name, value in options if name.startswith(USER_PREFIX)}
+
+
+def login_of(text: str) -> tuple[str, str]:
+    """`username` and `password`, by which a broker logs in to others; "" for what is not there. InvalidConfigError.
+
+    >>> login_of('org.apache.kafka.common.security.scram.ScramLoginModule required username="b" password="p";')
+    ('b', 'p')
+    """
+    found = dict(_options(text))
+    return found.get("username", ""), found.get("password", "")
+
+
+def _options(text: str) -> list[tuple[str, str]]:
+    if not text.strip():
+        return []
+    module, options = _parse(text)
+    if module not in (PLAIN_LOGIN_MODULE, SCRAM_LOGIN_MODULE):
+        raise InvalidConfigError(
+            f"{SASL_JAAS_CONFIG}: the login module must be {PLAIN_LOGIN_MODULE} or {SCRAM_LOGIN_MODULE}, it is {module}"
+        )
+    return options
 
 
 def _parse(text: str) -> tuple[str, list[tuple[str, str]]]:

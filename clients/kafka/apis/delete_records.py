@@ -38,7 +38,7 @@ class RecordApis(ApiFamily):
                 self._broker.led_partition(named)
                 wanted[named] = offset
             except StratalogError as error:
-                answers[named] = DeletedRecords(error=error)
+                answers[named] = DeletedRecords(error=error.as_value())
         if wanted:
             timeout_ms = max(0, milliseconds(call.request.timeout))
             answers |= self._broker.admin.delete_records(wanted, timeout_ms)
@@ -93,4 +93,4 @@ def _deleted(call: Call, answers: dict[TopicPartition, DeletedRecords]) -> Value
 
 
 def _refused(call: Call, error: StratalogError) -> Values:
-    return _deleted(call, dict.fromkeys(_offsets(call), DeletedRecords(error=error)))
+    return _deleted(call, dict.fromkeys(_offsets(call), DeletedRecords(error=error.as_value())))

@@ -127,7 +127,7 @@ class FetchApis(ApiFamily):
                 takes_zstd=call.version >= ZSTD_FROM,
             )
         except StratalogError as error:
-            return PartitionRead(named, error=_known_error(error))
+            return PartitionRead(named, error=_known_error(error.as_value()))
 
     # -- the answer ------------------------------------------------------------------------------------------
 
@@ -142,7 +142,7 @@ class FetchApis(ApiFamily):
             session_id, keys = self._sessions.end(run.context, outcomes, now_ms)
         except StratalogError as error:
             session = run.context.session
-            run.call.respond({"error_code": error, "session_id": session.session_id if session else 0})
+            run.call.respond({"error_code": error.as_value(), "session_id": session.session_id if session else 0})
             return
         nodes: dict[int, Values] = {}
         topics: dict[tuple[str | None, str | None], list[Values]] = {}
@@ -168,7 +168,7 @@ class FetchApis(ApiFamily):
             "last_stable_offset": read.last_stable_offset,
             "log_start_offset": read.log_start_offset,
             "aborted_transactions": read.aborted,
-            "records": b"".join(batch.data for batch in read.batches),
+            "records": tuple(piece for batch in read.batches for piece in batch.pieces),
         }
         if read.diverging is not None:
             values["diverging_epoch"] = {"epoch": read.diverging.epoch, "end_offset": read.diverging.end_offset}

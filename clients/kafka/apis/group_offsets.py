@@ -94,7 +94,7 @@ class GroupOffsetApis(ApiFamily):
                 found.allowed.append((name, topic))
                 found.ids[name] = named.get("topic_id")
             except StratalogError as error:
-                found.refused.append((named, topic, error))
+                found.refused.append((named, topic, error.as_value()))
         return found
 
     # -- OffsetCommit ------------------------------------------------------------------------------------------

@@ -107,7 +107,7 @@ class MetadataApis(ApiFamily):
             return self._known_topic(call, image, name)
         except StratalogError as error:
             shown = name if topic_id is None else None
-            return {"error_code": error, "name": shown, "topic_id": topic_id, "partitions": ()}
+            return {"error_code": error.as_value(), "name": shown, "topic_id": topic_id, "partitions": ()}
 
     def _created(self, call: Call, name: str) -> ClusterImage:
         """The metadata with a topic that is created on demand. UnknownTopicOrPartitionError where that is off."""
@@ -307,7 +307,7 @@ def _unknown_topic(name: str) -> StratalogError:
     try:
         check_topic_name(name)
     except StratalogError as error:
-        return error
+        return error.as_value()
     return UnknownTopicOrPartitionError(f"topic '{name}' does not exist")
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from stratalog.clients.kafka.batches.headers import with_append_time
+from stratalog.clients.kafka.batches.headers import Buffer, with_append_time
 from stratalog.clients.kafka.batches.record_batches import decode_group, decode_produced, produced_header
 from stratalog.clients.kafka.batches.tail import uses_zstd
 from stratalog.clients.kafka.protocol.entities import Values, milliseconds
@@ -66,7 +66,7 @@ class _Part:
     """One partition of a request."""
 
     topic_partition: TopicPartition
-    records: bytes
+    records: Buffer
     batch: NewRecordBatch | SentBatch
     log_start_offset: int
 
@@ -186,7 +186,7 @@ def _partition_error(index: int, error: StratalogError) -> dict[str, Any]:
     return {"index": index, "error_code": error, "base_offset": -1, "error_message": str(error)}
 
 
-def _batch(version: int, records: bytes | None) -> NewRecordBatch | SentBatch:
+def _batch(version: int, records: bytes | memoryview | None) -> NewRecordBatch | SentBatch:
     """The one batch of a partition. InvalidRecordError, UnsupportedCompressionTypeError, …
 
     The broker decodes small batches, all of one commit at once.

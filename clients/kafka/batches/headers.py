@@ -88,11 +88,22 @@ class BatchHeader(NamedTuple):
 
 
 class EncodedBatch(NamedTuple):
-    """A batch as bytes, with offsets `[base_offset, last_offset]`; some of them may have been compacted away."""
+    """A batch as bytes, with offsets `[base_offset, last_offset]`; some of them may have been compacted away.
+
+    head  stands in place of the first bytes of `data`; see `pieces`
+    """
 
     base_offset: int
     last_offset: int
-    data: bytes
+    data: Buffer
+    head: bytes = b""
+
+    @property
+    def pieces(self) -> tuple[Buffer, ...]:
+        """The batch's bytes, in as many buffers as they lie in."""
+        if not self.head:
+            return (self.data,)
+        return self.head, memoryview(self.data)[len(self.head) :]
 
 
 def batches_in(data: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
@@ -132,6 +143,12 @@ def with_offsets(data: Buffer, base_offset: int, leader_epoch: int) -> bytes:
     (length,) = struct.unpack_from(">i", data, 8)
     start = _OFFSET_AND_EPOCH.pack(base_offset, length, leader_epoch)
     return b"".join((start, memoryview(data)[len(start) :]))
+
+
+def placed(batch: EncodedBatch, leader_epoch: int) -> EncodedBatch:
+    """As `with_offsets`, without a copy of the batch."""
+    (length,) = struct.unpack_from(">i", batch.data, 8)
+    return batch._replace(head=_OFFSET_AND_EPOCH.pack(batch.base_offset, length, leader_epoch))
 
 
 def with_append_time(data: Buffer, time_ms: int) -> bytes:

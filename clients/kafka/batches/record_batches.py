@@ -131,7 +131,7 @@ def _decoded_or_refused(data: Buffer) -> NewRecordBatch | StratalogError:
     try:
         return decode_produced(data)
     except StratalogError as refusal:
-        return refusal
+        return refusal.as_value()
 
 
 def _payload(headers: list[BatchHeader], buffers: list[bytes]) -> tuple[pa.Table, Longs]:

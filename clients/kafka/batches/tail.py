@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
-from stratalog.clients.kafka.batches.headers import Buffer, EncodedBatch, header_of, with_offsets
+from stratalog.clients.kafka.batches.headers import Buffer, EncodedBatch, header_of, placed
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.storage.records import TopicPartition
 
@@ -25,10 +25,11 @@ ENTRY_BYTES: Final = 512
 class EncodedTail:
     """Batches by partition and base offset: at most `capacity_bytes`, oldest first out. Any thread may use it.
 
-    A batch is kept as it came; `read` sets its offset and leader epoch. A partition's batches are those of its newest
-    leader epoch: within it a leader's log is neither truncated nor written by others. After an erasure or a topic's
-    deletion the caller has to `forget` the partition. Records that compaction removed may still be returned, as Kafka
-    returns them until its cleaner has run.
+    A batch is kept as it came; `read` puts its offset and leader epoch before it. A slice of a larger frame is kept
+    while it is at least half of that frame, which stays in memory with it; a smaller one is copied. A partition's
+    batches are those of its newest leader epoch: within it a leader's log is neither truncated nor written by others.
+    After an erasure or a topic's deletion the caller has to `forget` the partition. Records that compaction removed
+    may still be returned, as Kafka returns them until its cleaner has run.
     """
 
     def __init__(self, capacity_bytes: int = CAPACITY_BYTES) -> None:
@@ -50,7 +51,7 @@ class EncodedTail:
             self._capacity_bytes = capacity_bytes
             self._shrink()
 
-    def append(self, topic_partition: TopicPartition, base_offset: int, leader_epoch: int, data: bytes) -> None:
+    def append(self, topic_partition: TopicPartition, base_offset: int, leader_epoch: int, data: Buffer) -> None:
         """Keep a batch, `data` as its producer sent it, that was appended at `base_offset` under `leader_epoch`.
 
         To be called once for each append, in any order; not for duplicates. A batch of an older epoch than those here
@@ -58,7 +59,7 @@ class EncodedTail:
         """
         if len(data) + ENTRY_BYTES > self._capacity_bytes:
             return
-        batch = EncodedBatch(base_offset, base_offset + header_of(data).last_offset_delta, data)
+        batch = EncodedBatch(base_offset, base_offset + header_of(data).last_offset_delta, _kept(data))
         with self._lock:
             known_epoch = self._epochs.get(topic_partition, leader_epoch)
             if leader_epoch > known_epoch:
@@ -91,7 +92,7 @@ class EncodedTail:
                 is_next = base_offset == next_offset or (not found and base_offset < next_offset <= batch.last_offset)
                 if not is_next or batch.last_offset >= end_offset or (found and len(batch.data) > left):
                     break
-                found.append(batch._replace(data=with_offsets(batch.data, base_offset, leader_epoch)))
+                found.append(placed(batch, leader_epoch))
                 next_offset = batch.last_offset + 1
                 left -= len(batch.data)
         return found
@@ -116,6 +117,10 @@ class EncodedTail:
                 self._drop(topic_partition)
 
 
+def _kept(data: Buffer) -> Buffer:
+    return data if isinstance(data, memoryview) and 2 * len(data) >= memoryview(data.obj).nbytes else bytes(data)
+
+
 def uses_zstd(batch: Buffer) -> bool:
     """Whether the batch is compressed with zstd, which clients know since Produce 7 and Fetch 10."""
     return header_of(batch).compression_type == "zstd"
@@ -137,7 +142,7 @@ class KafkaTail:
         self._image = image
         self._versions: dict[TopicPartition, _LogVersion] = {}
 
-    def put(self, named: TopicPartition, base_offset: int, leader_epoch: int, records: bytes) -> None:
+    def put(self, named: TopicPartition, base_offset: int, leader_epoch: int, records: Buffer) -> None:
         """A produced batch was appended at `base_offset`."""
         version = self._version(named)
         if version is None or version[1] != leader_epoch:

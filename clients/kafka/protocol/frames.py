@@ -8,17 +8,23 @@ Source: Kafka's `RequestContext.parseRequest`, `RequestHeader`, `ApiVersionsRequ
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from struct import Struct as Packed
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from stratalog.clients.kafka.protocol.layouts import layout_of
 from stratalog.clients.kafka.protocol.schema import Entity, EntityType, known_versions, request_type, response_type
 from stratalog.replication.requests.kafka_types import Field, Layout, Struct, layout, sequence
 from stratalog.storage.errors import CorruptMessageError, InvalidRequestError, UnsupportedVersionError
 
-API_VERSIONS = 18
+API_VERSIONS, PRODUCE = 18, 0
+Frame: TypeAlias = bytes | memoryview
+"""A request's bytes. A large frame is a view of the memory into which it was received."""
+Answer: TypeAlias = bytes | Sequence[bytes | memoryview]
+"""A response frame, in one piece or in several that follow each other."""
+JOINED_BYTES_MAX = 64 << 10
+"""Pieces of an answer are joined while they are smaller than this together."""
 _START = Packed(">hhi")
 """The beginning of every request's header: API key, version, correlation id."""
 _REQUEST_HEADER = Struct("RequestHeader", (Field("client_id", "string", is_nullable=True, is_compact=False),))
@@ -36,8 +42,8 @@ class RequestFrame(NamedTuple):
     entity: Entity | None
 
 
-def decode_request(frame: bytes, served: Mapping[int, range]) -> RequestFrame:
-    """A request frame, header and body.
+def decode_request(frame: Frame, served: Mapping[int, range]) -> RequestFrame:
+    """A request frame, header and body. The records of a Produce request are slices of the frame.
 
     served   the versions that are answered, by API key
     Raises InvalidRequestError for bytes that are no request, UnsupportedVersionError for one that is not served:
@@ -52,7 +58,8 @@ def decode_request(frame: bytes, served: Mapping[int, range]) -> RequestFrame:
         versions = served.get(api_key)
         known = "is not served" if versions is None else f"is served in versions {versions[0]} to {versions[-1]}"
         raise UnsupportedVersionError(f"API {api_key} version {version}: it {known}")
-    header, entity = _decode(frame, _START.size, request_type(api_key, version), _REQUEST_HEADER)
+    data = memoryview(frame) if api_key == PRODUCE else bytes(frame)
+    header, entity = _decode(data, _START.size, request_type(api_key, version), _REQUEST_HEADER)
     return RequestFrame(api_key, version, correlation_id, header["client_id"], entity)
 
 
@@ -62,7 +69,7 @@ def decode_response(frame: bytes, api_key: int, version: int) -> tuple[int, Enti
     return header["correlation_id"], entity
 
 
-def _decode(frame: bytes, start: int, entity_type: EntityType, header: Struct) -> tuple[dict[str, Any], Entity]:
+def _decode(frame: Any, start: int, entity_type: EntityType, header: Struct) -> tuple[dict[str, Any], Entity]:
     try:
         (values, entity), _ = _frame_layout(entity_type, header).read(frame, start)
     except CorruptMessageError as reason:
@@ -90,6 +97,38 @@ def encode_request(correlation_id: int, client_id: str | None, request: Entity) 
 def encode_response(correlation_id: int, response: Entity) -> bytes:
     """A response frame, header and body. struct.error for a number out of bounds."""
     return _layout_for(response, _RESPONSE_HEADER).write(({"correlation_id": correlation_id}, response))
+
+
+def encode_answer(correlation_id: int, response: Entity) -> Answer:
+    """As `encode_response`; record batches beyond `JOINED_BYTES_MAX` are not copied, but are pieces of the answer."""
+    return joined(_layout_for(response, _RESPONSE_HEADER).pieces(({"correlation_id": correlation_id}, response)))
+
+
+def joined(pieces: Sequence[bytes | memoryview]) -> Answer:
+    """The same bytes in fewer pieces: neighbours are one while they have at most `JOINED_BYTES_MAX` bytes together.
+
+    >>> [len(piece) for piece in joined([b"a", b"b", bytes(JOINED_BYTES_MAX), b"c", b"d"])]
+    [2, 65536, 2]
+    >>> joined([b"a", b"b"])
+    b'ab'
+    """
+    found: list[bytes | memoryview] = []
+    small: list[bytes | memoryview] = []
+    small_bytes = 0
+    for piece in pieces:
+        size_bytes = len(piece)
+        if small and small_bytes + size_bytes > JOINED_BYTES_MAX:
+            found.append(small[0] if len(small) == 1 else b"".join(small))
+            small, small_bytes = [], 0
+        small.append(piece)
+        small_bytes += size_bytes
+    last = b"".join(small)
+    return [*found, last] if found else last
+
+
+def whole(answer: Answer) -> bytes:
+    """The answer in one piece."""
+    return answer if isinstance(answer, bytes) else b"".join(answer)
 
 
 def served_versions(api_key: int, newest: int | None = None) -> range:

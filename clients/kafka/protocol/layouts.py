@@ -90,6 +90,5 @@ _KINDS: Final[dict[str, str | Number]] = {
     "timedelta_i64": Number("q", _duration, _duration_ms),
     "datetime_i64": Number("q", _time, _time_ms),
     "uuid": Number("16s", _id, _id_bytes),
-    "records": "bytes",
 }
 """kio's kinds that are not the codec's. A time of -1 and a UUID of zeros are null."""

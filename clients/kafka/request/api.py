@@ -265,4 +265,4 @@ def gather(
         try:
             ask(key, partial(gathered.put, key))
         except StratalogError as error:
-            gathered.put(key, error)
+            gathered.put(key, error.as_value())

@@ -272,4 +272,4 @@ def attempted(attempt: Callable[[], Values], refused: Callable[[StratalogError],
     try:
         return attempt()
     except StratalogError as error:
-        return refused(error)
+        return refused(error.as_value())

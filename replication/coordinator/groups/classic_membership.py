@@ -105,7 +105,7 @@ class ClassicGroups:
                 self._join_existing(group, request, token, decision)
         except StratalogError as error:
             member_id = UNKNOWN_MEMBER_ID if isinstance(error, GroupMaxSizeReachedError) else request.member_id
-            decision.answer(token, JoinGroupResponse(member_id=member_id, error=error))
+            decision.answer(token, JoinGroupResponse(member_id=member_id, error=error.as_value()))
         if is_new_group and len(decision.records) == records:
             decision.records.append(group.creation_record())
 
@@ -302,7 +302,7 @@ class ClassicGroups:
             if member_id not in group.pending_join:
                 group.validate_member(member_id, instance_id)
         except StratalogError as error:
-            return MemberResponse(identity.member_id, instance_id, error)
+            return MemberResponse(identity.member_id, instance_id, error.as_value())
         self.rebalances.remove(group, member_id, decision)
         return MemberResponse(identity.member_id, instance_id)
 

@@ -131,7 +131,7 @@ class ModernGroups:
             else:
                 response = self._stay(request, decision)
         except StratalogError as error:
-            response = ConsumerGroupHeartbeatResponse(error=error)
+            response = ConsumerGroupHeartbeatResponse(error=error.as_value())
         decision.answer(token, response)
 
     def _stay(
@@ -251,7 +251,7 @@ class ModernGroups:
             try:
                 described.append(_described(self._group(group_id, make=False), names))
             except StratalogError as error:
-                described.append(DescribedConsumerGroup(group_id, error=error))
+                described.append(DescribedConsumerGroup(group_id, error=error.as_value()))
         decision.answer(token, ConsumerGroupDescribeResponse(tuple(described)))
 
 

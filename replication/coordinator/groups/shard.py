@@ -154,7 +154,7 @@ class GroupShard:
         except StratalogError as error:
             if not has_error_response(request):
                 raise
-            return Decision(answers=(Answered(token, error_response(request, error)),))
+            return Decision(answers=(Answered(token, error_response(request, error.as_value())),))
         return decision.build()
 
     def _handler_of_kind(self, request: object) -> Callable[[Any, int, DecisionBuilder], None]:
@@ -258,7 +258,7 @@ class GroupShard:
                 group.validate_offset_fetch(request.member_id, request.member_epoch)
             topics = self.offsets.fetch(request, require_stable)
         except StratalogError as error:
-            return OffsetFetchResponseGroup(request.group_id, error=error)
+            return OffsetFetchResponseGroup(request.group_id, error=error.as_value())
         return OffsetFetchResponseGroup(request.group_id, topics)
 
     def _delete_offsets(self, request: OffsetDeleteRequest, token: int, decision: DecisionBuilder) -> None:
@@ -350,7 +350,7 @@ class GroupShard:
             group = self.table.group(group_id)
             group.validate_delete()
         except StratalogError as error:
-            return DeletableGroupResult(group_id, error)
+            return DeletableGroupResult(group_id, error.as_value())
         decision.records += self.offsets.delete_all(group_id)
         decision.records += group.tombstones()
         return DeletableGroupResult(group_id)

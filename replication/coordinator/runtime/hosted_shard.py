@@ -245,7 +245,7 @@ class HostedShard:
             except StratalogError as refusal:
                 if token == NO_TOKEN:
                     raise
-                decision = Decision(answers=(Answered(token, refusal),))
+                decision = Decision(answers=(Answered(token, refusal.as_value()),))
             self._apply(decision, now_ms)
         except RecordTooLargeError as reason:
             self._fail(reason, token)

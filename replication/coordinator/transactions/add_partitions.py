@@ -120,10 +120,13 @@ def produce_in_transaction(
             complete(response)
             return
         question = _question(request, transactional_id, transaction_version)
-        held.asked(key)
-        ask(question, lambda answer: asked(answer, refusal, questions_left - 1))
+        open_question = held.asked(key)
+        ask(
+            question,
+            lambda answer: held.answered(key, open_question, lambda: answered(answer, refusal, questions_left - 1)),
+        )
 
-    def asked(answer: object, refusal: UnverifiedTransactionError, questions_left: int) -> None:
+    def answered(answer: object, refusal: UnverifiedTransactionError, questions_left: int) -> None:
         error = _error_for(answer, topic_partition)
         if error is None:
             verified = replace(request, batch=replace(batch, verified_offset=refusal.log_end_offset))
@@ -131,7 +134,6 @@ def produce_in_transaction(
         else:
             error = _as_produce_error(error, topic_partition, transaction_version, is_abortable_known)
             complete(ProduceResponse(topic_partition, error=error))
-        held.answered(key)
 
     first = partial(appended, questions_left=questions_max(transaction_version))
     held.begin(key, lambda: leader.produce_then(request, first))

@@ -2,7 +2,9 @@
 
 A log that meets batch 2 of a transaction before batch 1 refuses it for its sequence. A client that has the answers in
 order then sees batch 1 stored and batch 2 refused though nothing is missing, which ends its transaction. So from the
-question about batch 1 until that is sent again, later batches are kept here, in their order.
+question about batch 1 until that is sent again, later batches are kept here, in their order. Batches that were asked
+about together are sent again in the order of their questions, also if the first question is answered last, as when it
+alone met CONCURRENT_TRANSACTIONS and was asked once more.
 Source: `ReplicaManager.handleProduceAppend`, which answers a connection's next request only after that.
 """
 
@@ -20,11 +22,18 @@ Key = tuple[int, TopicPartition]
 Send = Callable[[], None]
 
 
+@dataclass(slots=True, eq=False)
+class OpenQuestion:
+    """A question about a batch; `then` sends the batch again or answers it, None until the question is answered."""
+
+    then: Send | None = None
+
+
 @dataclass(slots=True)
 class _Held:
-    """One producer's batches in one partition: how many questions are open, and what waits for them."""
+    """One producer's batches in one partition: the questions about them, oldest first, and what waits for them."""
 
-    questions: int = 0
+    questions: deque[OpenQuestion] = field(default_factory=deque)
     is_sending: bool = False
     waiting: deque[Send] = field(default_factory=deque)
 
@@ -34,10 +43,9 @@ class HeldBatches:
 
     >>> held, sent, key = HeldBatches(), [], (7, TopicPartition("t", 0))
     >>> held.begin(key, lambda: sent.append(1))
-    >>> held.asked(key)
+    >>> question = held.asked(key)
     >>> held.begin(key, lambda: sent.append(2))
-    >>> sent.append("1 again")
-    >>> held.answered(key)
+    >>> held.answered(key, question, lambda: sent.append("1 again"))
     >>> sent
     [1, '1 again', 2]
     """
@@ -55,16 +63,19 @@ class HeldBatches:
                 return
         send()
 
-    def asked(self, key: Key) -> None:
+    def asked(self, key: Key) -> OpenQuestion:
         """The coordinator is being asked about a batch; `answered` follows, once."""
+        question = OpenQuestion()
         with self._lock:
-            self._held.setdefault(key, _Held()).questions += 1
+            self._held.setdefault(key, _Held()).questions.append(question)
+        return question
 
-    def answered(self, key: Key) -> None:
-        """The batch was sent again, or has its answer: send what waits, unless another question is open."""
+    def answered(self, key: Key, question: OpenQuestion, then: Send) -> None:
+        """Call `then`, which sends the batch again or answers it, once all earlier questions are answered; send what
+        waits when no question is open."""
         with self._lock:
             held = self._held[key]
-            held.questions -= 1
+            question.then = then
             if held.is_sending:
                 return
             held.is_sending = True
@@ -73,6 +84,8 @@ class HeldBatches:
 
     def _next(self, key: Key, held: _Held) -> Send | None:
         with self._lock:
+            if held.questions and held.questions[0].then is not None:
+                return held.questions.popleft().then
             if not held.questions and held.waiting:
                 return held.waiting.popleft()
             held.is_sending = False

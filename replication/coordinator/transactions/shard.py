@@ -173,7 +173,7 @@ class TransactionShard:
         try:
             return self._decided_on(request, token, now_ms)
         except StratalogError as refusal:
-            return Decision(answers=(Answered(token, _refused(request, refusal)),))
+            return Decision(answers=(Answered(token, _refused(request, refusal.as_value())),))
 
     def _decided_on(self, request: object, token: int, now_ms: int) -> Decision:
         if not isinstance(request, ListTransactionsRequest) and not getattr(request, "transactional_id", None):

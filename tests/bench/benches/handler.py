@@ -16,7 +16,7 @@ from stratalog import Cluster, ClusterView
 from stratalog.clients.kafka.batches.record_batches import encode_batch
 from stratalog.clients.kafka.handler import KafkaHandler
 from stratalog.clients.kafka.protocol.entities import build
-from stratalog.clients.kafka.protocol.frames import decode_response, encode_request
+from stratalog.clients.kafka.protocol.frames import Answer, decode_response, encode_request, whole
 from stratalog.clients.kafka.protocol.schema import request_type
 from stratalog.clients.kafka.request.api import Connection
 from stratalog.storage.records import NewRecordBatch, TopicPartition, as_payload
@@ -93,9 +93,9 @@ def _produce(
     return sent / took_s
 
 
-def _answered(free: Queue[Any], request: object, refused: list[int], frame: bytes | None) -> None:
+def _answered(free: Queue[Any], request: object, refused: list[int], frame: Answer | None) -> None:
     assert frame is not None
-    _, response = decode_response(frame, PRODUCE, PRODUCE_VERSION)
+    _, response = decode_response(whole(frame), PRODUCE, PRODUCE_VERSION)
     codes = (int(each.error_code) for topic in response.responses for each in topic.partition_responses)
     refused.extend(filter(None, codes))
     free.put(request)
@@ -124,10 +124,10 @@ def _fetched_to(broker: KafkaHandler, named: TopicPartition, offset: int) -> int
     topics = [{"topic": named.topic, "partitions": [partition]}]
     values = {"max_wait": 0, "min_bytes": 1, "topics": topics}
     frame = encode_request(1, "bench", build(request_type(FETCH, FETCH_VERSION), values))
-    answers: list[bytes | None] = []
+    answers: list[Answer | None] = []
     broker.handle(frame, Connection(), answers.append)
     assert answers[0] is not None
-    told = decode_response(answers[0], FETCH, FETCH_VERSION)[1].responses[0].partitions[0]
+    told = decode_response(whole(answers[0]), FETCH, FETCH_VERSION)[1].responses[0].partitions[0]
     last = _last_batch(told.records)
     if last is None:
         raise RuntimeError(f"{named}: nothing at offset {offset}, error {int(told.error_code)}")

@@ -6,15 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stratalog.clients.endpoint.frames import CHUNK_BYTES, FrameReader
+from stratalog.clients.endpoint.frames import CHUNK_BYTES, SERIOUS_BYTES, FrameReader
+from stratalog.clients.kafka.protocol.frames import Frame
 from stratalog.storage.errors import InvalidRequestError
 
 FRAME_BYTES_MAX = 4 * CHUNK_BYTES
 
 
-def arrive(reader: FrameReader, data: bytes, most: int) -> list[bytes]:
+def arrive(reader: FrameReader, data: bytes, most: int) -> list[Frame]:
     """What is cut from data that arrives in pieces of at most so many bytes."""
-    found: list[bytes] = []
+    found: list[Frame] = []
     while data:
         buffer = reader.buffer()
         count = min(len(buffer), len(data), most)
@@ -37,6 +38,16 @@ def test_frames_of_any_size_in_pieces_of_any_size(sizes: list[int], most: int) -
     assert arrive(FrameReader(FRAME_BYTES_MAX), b"".join(map(with_length, frames)), most) == frames
 
 
+def test_a_large_frame_is_received_once() -> None:
+    """No copy of it is made, and what arrives later does not change it."""
+    reader, large = FrameReader(FRAME_BYTES_MAX), bytes(range(256)) * (3 * CHUNK_BYTES // 256)
+    (frame,) = arrive(reader, with_length(large), 1_000)
+    assert isinstance(frame, memoryview)
+    assert frame.readonly
+    arrive(reader, with_length(b"x" * len(large)), 1_000)
+    assert frame == large
+
+
 def test_a_length_that_arrives_byte_by_byte() -> None:
     data = with_length(b"abc") + with_length(b"") + with_length(b"d")
     assert arrive(FrameReader(100), data, 1) == [b"abc", b"", b"d"]
@@ -49,8 +60,17 @@ def test_a_length_that_is_not_allowed_is_refused(length: int) -> None:
 
 
 def test_no_memory_is_taken_for_a_frame_before_its_length_is_allowed() -> None:
-    reader = FrameReader(FRAME_BYTES_MAX)
-    arrive(reader, with_length(b"x" * 30)[:20], 20)
-    assert reader.pending_bytes == 20
     with pytest.raises(InvalidRequestError):
         arrive(FrameReader(FRAME_BYTES_MAX), (FRAME_BYTES_MAX + 1).to_bytes(4, "big"), 4)
+
+
+def test_a_large_frame_counts_whole_once_a_serious_part_has_arrived() -> None:
+    size = 3 * SERIOUS_BYTES
+    reader = FrameReader(size)
+    data = with_length(bytes(size))
+    arrive(reader, data[: SERIOUS_BYTES - 4], SERIOUS_BYTES)
+    assert reader.announced_bytes == 0
+    arrive(reader, data[SERIOUS_BYTES - 4 : 2 * SERIOUS_BYTES], SERIOUS_BYTES)
+    assert reader.announced_bytes == size
+    assert arrive(reader, data[2 * SERIOUS_BYTES :], SERIOUS_BYTES) == [bytes(size)]
+    assert reader.announced_bytes == 0

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import socket
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
 from struct import pack
 
 import pytest
 
+from stratalog.clients.endpoint import connection as connection_module
+from stratalog.clients.endpoint import loops
 from stratalog.clients.endpoint.admission import RequestBound
+from stratalog.clients.endpoint.connection import PIECES_MAX
 from stratalog.clients.endpoint.listeners import Listener, SecurityProtocol
 from stratalog.clients.endpoint.socket_server import SocketServer, bind
+from stratalog.clients.kafka.protocol.frames import Answer, Frame
 from stratalog.clients.kafka.request.api import Connection
 from stratalog.replication.config import BrokerConfig
 from stratalog.storage.errors import InvalidConfigError
@@ -24,17 +31,37 @@ WAIT_S = 10
 
 
 class Requests:
-    """Requests that arrived, in order; the test answers them, from its own thread."""
+    """Requests that arrived, in order; the test answers them, from its own thread, until it ends."""
 
     def __init__(self) -> None:
-        self.frames: list[bytes] = []
-        self.answers: list[Callable[[bytes | None], None]] = []
+        self._open: dict[int, Callable[[Answer | None], None]] = {}
+        self._is_over = False
+        self._lock = threading.Lock()
+        self.frames: list[Frame] = []
+        self.answers: list[Callable[[Answer | None], None]] = []
         self.callers: list[Connection] = []
 
-    def handle(self, frame: bytes, connection: Connection, answer: Callable[[bytes | None], None]) -> None:
-        self.callers.append(connection)
-        self.answers.append(answer)
-        self.frames.append(frame)
+    def handle(self, frame: Frame, connection: Connection, answer: Callable[[Answer | None], None]) -> None:
+        with self._lock:
+            number = len(self.frames)
+            self._open[number] = answer
+            self.callers.append(connection)
+            self.answers.append(partial(self._answer, number))
+            self.frames.append(frame)
+        if self._is_over:
+            self._answer(number, b"")
+
+    def _answer(self, number: int, content: Answer | None) -> None:
+        with self._lock:
+            answer = self._open.pop(number, None)
+        if answer is not None:
+            answer(content)
+
+    def answer_the_rest(self) -> None:
+        """The server waits for requests that it began."""
+        self._is_over = True
+        for number in list(self._open):
+            self._answer(number, b"")
 
     def await_count(self, count: int) -> None:
         wait_until(lambda: len(self.frames) >= count)
@@ -87,9 +114,11 @@ class Server:
 
 
 @pytest.fixture
-def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setattr(loops, "IDLE_CHECK_S", 0.05)
     made = Server(getattr(request, "param", {}))
     yield made
+    made.requests.answer_the_rest()
     made.server.stop()
 
 
@@ -114,6 +143,29 @@ def test_produce_requests_run_together_and_are_answered_in_order(server: Server)
     server.requests.await_count(3)
     server.requests.answers[2](b"c")
     assert client.answer() == b"c"
+
+
+@pytest.mark.parametrize("piece_bytes", [10, 70_000, 3_000_000])
+def test_an_answer_of_many_pieces_arrives_whole_and_before_the_next(server: Server, piece_bytes: int) -> None:
+    """The client reads late: the kernel takes a part of the pieces, the rest follows in order."""
+    client = server.client()
+    client.send(frame(PRODUCE), frame(PRODUCE))
+    server.requests.await_count(2)
+    pieces = [bytes([which]) * piece_bytes for which in range(5)]
+    first, second = server.requests.answers
+    first([pieces[0], memoryview(pieces[1]), *pieces[2:]])
+    second(b"next")
+    assert client.answer() == b"".join(pieces)
+    assert client.answer() == b"next"
+
+
+def test_an_answer_of_more_pieces_than_the_kernel_takes_at_once(server: Server) -> None:
+    client = server.client()
+    client.send(frame(METADATA))
+    server.requests.await_count(1)
+    piece = bytes(range(256)) * 160
+    server.requests.answers[0]([piece] * (2 * PIECES_MAX // 3))
+    assert client.answer() == piece * (2 * PIECES_MAX // 3)
 
 
 def test_a_request_without_an_answer_lets_the_next_one_begin(server: Server) -> None:
@@ -227,6 +279,45 @@ def test_beyond_the_memory_bound_clients_are_not_read_until_others_are_answered(
     assert second.answer() == b"3"
 
 
+@pytest.mark.parametrize("server", [{"queued.max.request.bytes": 4 << 20}], indirect=True)
+def test_a_large_frame_is_not_read_on_while_the_memory_is_taken(server: Server) -> None:
+    """It counts whole while it arrives; a second one waits, and small requests of others are answered meanwhile."""
+    size = 16 << 20
+    first, second, small = server.client(), server.client(), server.client()
+    first.socket.sendall(pack(">i", size) + bytes(2 << 20))
+    wait_until(lambda: server.server.limits.bytes_under_way.taken == size)
+    sending = threading.Thread(target=second.send, args=(bytes(size),), daemon=True)
+    sending.start()
+    wait_until(lambda: server.server.limits.bytes_under_way.waiting == 1)
+    small.send(frame(METADATA))
+    server.requests.await_count(1)
+    assert server.requests.frames == [frame(METADATA)]
+    first.socket.close()
+    server.requests.await_count(2)
+    assert len(server.requests.frames[1]) == size
+    for answer in server.requests.answers:
+        answer(b"")
+    wait_until(lambda: server.server.limits.bytes_under_way.taken == 0)
+
+
+def test_a_connection_that_ended_is_freed_without_a_garbage_collection(server: Server) -> None:
+    """With the buffer of a frame that did not come; a broker seldom collects garbage."""
+    gc.disable()
+    try:
+        client = server.client()
+        client.send(frame(METADATA))
+        server.requests.await_count(1)
+        server.requests.answers[0](b"")
+        connections = [server.requests.callers.pop().close.__self__]  # type: ignore[attr-defined]  # a bound method
+        client.socket.sendall(pack(">i", 50 << 20) + bytes(100 << 10))
+        wait_until(lambda: connections[0].get_buffer(0).nbytes > 1 << 20)
+        freed = weakref.ref(connections[0]), weakref.ref(connections.pop().get_buffer(0).obj)
+        client.socket.close()
+        wait_until(lambda: [each() for each in freed] == [None, None])
+    finally:
+        gc.enable()
+
+
 def test_while_too_many_requests_wait_for_an_io_thread_none_begins(server: Server) -> None:
     server.queued.add(500)
     client = server.client()
@@ -255,6 +346,39 @@ def test_a_client_that_does_not_read_its_answers_is_not_read_from(server: Server
         assert client.answer() == large
 
 
+def test_a_connection_that_the_broker_closes_ends_even_if_its_answers_are_not_read(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_module, "LINGER_S", 0.1)
+    client = server.client()
+    client.send(frame(METADATA))
+    server.requests.await_count(1)
+    server.requests.answers[0](bytes(64 << 20))
+    quotas = server.server.limits.quotas
+    assert quotas.count == 1
+    server.requests.callers[0].close("enough")
+    wait_until(lambda: quotas.count == 0)
+
+
+@pytest.mark.parametrize("server", [{"connections.max.idle.ms": 100}], indirect=True)
+def test_a_connection_is_closed_without_a_line_when_it_is_idle(
+    server: Server, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One whose request is under way is not idle; one whose answer is not read is."""
+    monkeypatch.setattr(connection_module, "LINGER_S", 0.1)
+    idle, busy, deaf = (server.client() for _ in range(3))
+    busy.send(frame(METADATA))
+    server.requests.await_count(1)
+    deaf.send(frame(METADATA))
+    server.requests.await_count(2)
+    server.requests.answers[1](bytes(64 << 20))
+    assert idle.is_closed()
+    wait_until(lambda: server.server.limits.quotas.count == 1)
+    server.requests.answers[0](b"late")
+    assert busy.answer() == b"late"
+    assert caplog.records == []
+
+
 def test_at_the_end_requests_that_were_read_are_answered(server: Server) -> None:
     client = server.client()
     client.send(frame(METADATA))
@@ -267,6 +391,22 @@ def test_at_the_end_requests_that_were_read_are_answered(server: Server) -> None
     stopping.join(WAIT_S)
     with pytest.raises(OSError, match="refused"):
         server.client()
+
+
+def test_a_client_that_does_not_read_its_answers_does_not_hold_up_the_end(server: Server) -> None:
+    reading, deaf, large = server.client(), server.client(), bytes(64 << 20)
+    deaf.send(frame(METADATA), frame(METADATA))
+    reading.send(frame(METADATA))
+    server.requests.await_count(2)
+    begun_s = time.monotonic()
+    stopping = threading.Thread(target=server.server.stop)
+    stopping.start()
+    for answer in server.requests.answers:
+        answer(large)
+    assert reading.answer() == large
+    stopping.join(WAIT_S)
+    assert not stopping.is_alive()
+    assert time.monotonic() - begun_s < 5
 
 
 def test_a_withdrawn_broker_closes_its_connections_and_its_port(server: Server) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from stratalog.clients.cluster import Cluster
 from stratalog.clients.kafka.batches.record_batches import decode_rows
-from stratalog.replication.process.cluster import Cluster
 from stratalog.storage.clock import SystemClock
 from stratalog.storage.records import TRANSACTIONAL_ATTRIBUTE
 from tests.clients.kafka_client import FETCH, LIST_OFFSETS, METADATA, PRODUCE, KafkaClient, batch_of, code

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,14 @@ from stratalog.clients.producer.producer import Producer
 from stratalog.clients.records import ConsumerRecord, OffsetAndMetadata
 from stratalog.clients.remote.remote_cluster import RemoteCluster, RemotePeers
 from stratalog.clients.view.cluster_view import ClusterView
-from stratalog.jobs.tools import console_consumer, consumer_groups
+from stratalog.jobs.command.properties import read_properties
+from stratalog.jobs.tools import configs, console_consumer, consumer_groups
+from stratalog.replication.metadata.acls import AclBinding, Operation, PatternType, Permission, ResourceType
 from stratalog.replication.process.broker_properties import BrokerProperties
 from stratalog.replication.process.broker_server import BrokerServer
-from stratalog.storage.errors import ProducerFencedError, StratalogError
+from stratalog.storage.errors import ProducerFencedError, SaslAuthenticationFailedError, StratalogError
 from stratalog.storage.records import TopicPartition
+from tests.clients.endpoint.security.certificate_authority import CertificateAuthority
 
 SETTINGS = {
     "listeners": "PLAINTEXT://127.0.0.1:0",
@@ -33,37 +37,87 @@ SETTINGS = {
 T = [TopicPartition("t", number) for number in range(3)]
 
 
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The metadata root of three brokers, each the only one of its `BrokerServer`; topics `t` and `out`."""
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """The metadata root, and a property file with the login of its clients."""
+
+    root: str
+    client_file: Path
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["plaintext", "SASL_SSL"])
+def apart(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apart]:
+    """Three brokers, each the only one of its `BrokerServer`; topics `t` and `out`.
+
+    With security the broker's own user is the only one that may do all; clients have one of their own.
+    """
     folder = tmp_path_factory.mktemp("apart")
-    metadata_root = str(folder / "metadata")
+    metadata_root, client_file = str(folder / "metadata"), folder / "client.properties"
+    settings, client = secured(folder) if request.param else ({}, {})
+    client_file.write_text("".join(f"{name}={value}\n" for name, value in client.items()))
     with ExitStack() as stack:
         for broker_id in (1, 2, 3):
-            peers = stack.enter_context(RemotePeers())
-            server = start(folder, metadata_root, broker_id, peers)
-            stack.callback(server.stop)
+            start(folder, broker_id, settings, stack)
         admin = Admin(metadata_root)
+        if request.param:
+            for name in ("broker", "alice"):
+                login = f"SCRAM-SHA-512=[iterations=4096,password={name}s secret]"
+                flags = ["--root", metadata_root, "--alter", "--entity-type", "users", "--entity-name", name]
+                assert configs.main.call([*flags, "--add-config", login]) == 0
+            admin.create_acls([AclBinding(each, "*", *EVERYTHING_OF_ALICE) for each in RESOURCES])
         for topic in ("t", "out"):
             admin.create_topic(topic, 3, 3)
-        yield metadata_root
+        yield Apart(metadata_root, client_file)
 
 
-def start(folder: Path, metadata_root: str, broker_id: int, peers: RemotePeers) -> BrokerServer:
+RESOURCES = (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID)
+EVERYTHING_OF_ALICE = (PatternType.LITERAL, "User:alice", "*", Operation.ALL, Permission.ALLOW)
+
+
+def secured(folder: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """The settings of brokers that are called by TLS and SCRAM alone, and of clients."""
+    authority = CertificateAuthority(folder / "keys")
+    trust = {"ssl.truststore.location": str(authority.authority)}
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    brokers = {
+        "listeners": "SASL_SSL://127.0.0.1:0",
+        "security.inter.broker.protocol": "SASL_SSL",
+        "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+        "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-512",
+        "sasl.jaas.config": f'{module} required username="broker" password="brokers secret";',
+        "ssl.keystore.location": str(authority.issue("broker")),
+        "authorizer.class.name": "StandardAuthorizer",
+        "super.users": "User:broker",
+    }
+    client = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.jaas.config": f'{module} required username="alice" password="alices secret";',
+    }
+    return brokers | trust, client | trust
+
+
+def start(folder: Path, broker_id: int, settings: Mapping[str, str], stack: ExitStack) -> None:
     own = {
         "broker.id": broker_id,
         "log.dirs": str(folder / f"broker-{broker_id}"),
-        "stratalog.metadata.root": metadata_root,
+        "stratalog.metadata.root": str(folder / "metadata"),
     }
-    properties = BrokerProperties.from_properties({**own, **SETTINGS})
+    properties = BrokerProperties.from_properties({**own, **SETTINGS, **settings})
+    peers = stack.enter_context(RemotePeers.of_broker(properties.config))
     server = BrokerServer.start(properties, fetcher="thread", peers=peers, endpoint=KafkaEndpoint)
     peers.follow(lambda: server.broker.metadata.image)
-    return server
+    stack.callback(server.stop)
 
 
 @pytest.fixture
-def cluster(root: str) -> Iterator[RemoteCluster]:
-    with RemoteCluster(root) as made:
+def root(apart: Apart) -> str:
+    return apart.root
+
+
+@pytest.fixture
+def cluster(apart: Apart) -> Iterator[RemoteCluster]:
+    with RemoteCluster(apart.root, read_properties(str(apart.client_file))) as made:
         yield made
 
 
@@ -86,7 +140,7 @@ def read(root: str, topic: str, isolation_level: str) -> list[bytes | None]:
 
 
 def test_records_are_read_processed_and_written_exactly_once(
-    root: str, cluster: RemoteCluster, capsys: pytest.CaptureFixture[str]
+    apart: Apart, root: str, cluster: RemoteCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Markers and the verification of transactions go from broker to broker: each partition may have another leader."""
     with Producer(cluster) as producer:
@@ -129,10 +183,29 @@ def test_records_are_read_processed_and_written_exactly_once(
     committed = read(root, "out", "read_committed")
     assert sorted(committed) == sorted(b"%d" % number for number in range(60))
     assert len(read(root, "out", "read_uncommitted")) == 120
+    capsys.readouterr()
+    login = ["--root", root, "--command-config", str(apart.client_file)]
     reset = "--reset-offsets --group mover --topic t --to-earliest --execute"
-    assert consumer_groups.main.call(["--root", root, *reset.split()]) == 0
+    assert consumer_groups.main.call([*login, *reset.split()]) == 0
     assert [line.split()[3] for line in capsys.readouterr().out.splitlines() if line.startswith("mover")] == ["0"] * 3
-    flags = ["--root", root, "--topic", "t", "--group", "mover", "--from-beginning", "--max-messages", "60"]
-    assert console_consumer.main.call(flags) == 0
+    flags = ["--topic", "t", "--group", "mover", "--from-beginning", "--max-messages", "60"]
+    assert console_consumer.main.call([*login, *flags]) == 0
     assert sorted(map(int, capsys.readouterr().out.split())) == list(range(60))
-    assert consumer_groups.main.call(["--root", root, "--delete", "--group", "mover"]) == 0
+    assert consumer_groups.main.call([*login, "--delete", "--group", "mover"]) == 0
+
+
+def test_a_client_with_a_wrong_password_is_told(apart: Apart) -> None:
+    properties = read_properties(str(apart.client_file))
+    if not properties:
+        return
+    login: dict[str, object] = {**properties, "sasl.password": "wr0ng", "sasl.username": "alice"}
+    with RemoteCluster(apart.root, login) as refused:
+        producer = Producer(refused, {"transactional.id": "refused"})
+        with pytest.raises(SaslAuthenticationFailedError):
+            producer.init_transactions(30)
+        with Consumer(refused, {"group.id": "refused"}) as consumer:
+            consumer.subscribe(["t"])
+            with pytest.raises(SaslAuthenticationFailedError):
+                poll_until(lambda: False, consumer)
+        with Producer(refused) as plain, pytest.raises(SaslAuthenticationFailedError):
+            plain.send("t", b"refused").result(30)

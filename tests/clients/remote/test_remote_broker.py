@@ -17,7 +17,7 @@ from stratalog.clients.endpoint.admission import RequestBound
 from stratalog.clients.endpoint.loops import NetworkThread
 from stratalog.clients.endpoint.socket_server import SocketServer, bind
 from stratalog.clients.kafka.protocol.entities import build
-from stratalog.clients.kafka.protocol.frames import decode_request, encode_response, served_versions
+from stratalog.clients.kafka.protocol.frames import Answer, Frame, decode_request, encode_response, served_versions
 from stratalog.clients.kafka.protocol.schema import response_type
 from stratalog.clients.kafka.request.api import Connection
 from stratalog.clients.kafka.request.broker import Endpoint
@@ -201,17 +201,17 @@ class ScriptedBroker:
     """A socket whose requests the test answers: `answers` by correlation id."""
 
     def __init__(self, port: int = 0) -> None:
-        self.frames: list[bytes] = []
+        self.frames: list[Frame] = []
         self.callers: list[Connection] = []
         self._came = threading.Condition()
-        self._answers: list[Callable[[bytes | None], None]] = []
+        self._answers: list[Callable[[Answer | None], None]] = []
         config = BrokerConfig()
         (bound,) = bind([replace(LISTENER, port=port)])
         self.endpoint = Endpoint("127.0.0.1", bound.listener.port)
         self._server = SocketServer(config, RequestBound(config.queued_max_requests))
         self._server.serve(1, [bound], self)
 
-    def handle(self, frame: bytes, connection: Connection, answer: Callable[[bytes | None], None]) -> None:
+    def handle(self, frame: Frame, connection: Connection, answer: Callable[[Answer | None], None]) -> None:
         with self._came:
             self.frames.append(frame)
             self.callers.append(connection)

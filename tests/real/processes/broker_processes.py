@@ -23,24 +23,16 @@ BROKERS = (1, 2, 3)
 LAUNCHER = (sys.executable, "-m", "stratalog.jobs.broker")
 
 
-class BrokerProcess:
-    """One broker's process, or none: `start` it (again). Signals go to its process group: to Spark's JVM as well."""
+class ServerProcess:
+    """A server's process, or none: `start` it (again). Signals go to its process group: to Spark's JVM as well."""
 
-    def __init__(
-        self,
-        folder: Path,
-        broker_id: int,
-        settings: Mapping[str, object],
-        fetcher: str,
-        launcher: Sequence[str] = LAUNCHER,
-    ) -> None:
-        self.broker_id = broker_id
-        self.root = folder / f"broker-{broker_id}"
-        self.output_file = folder / f"broker-{broker_id}.out"
+    def __init__(self, name: str, command: Sequence[str], output_file: Path, started: str = STARTED) -> None:
+        """`started`: what it prints once it serves."""
+        self.name = name
+        self.output_file = output_file
         self.is_paused = False
-        own = {"broker.id": broker_id, "log.dirs": self.root, "stratalog.metadata.root": folder / "metadata"}
-        overrides = [f"--override={name}={value}" for name, value in {**own, **settings}.items()]
-        self._command = [*launcher, "--fetcher", fetcher, *overrides]
+        self._command = command
+        self._started = started
         self._process: subprocess.Popen[bytes] | None = None
         self._output_begin = 0
 
@@ -50,7 +42,7 @@ class BrokerProcess:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start a process; `await_started` waits until it is part of the cluster."""
+        """Start a process; `await_started` waits until it serves."""
         assert not self.is_running
         self.output_file.parent.mkdir(parents=True, exist_ok=True)
         with self.output_file.open("ab") as output:
@@ -67,10 +59,10 @@ class BrokerProcess:
 
     @property
     def has_started(self) -> bool:
-        return STARTED in self.output()
+        return self._started in self.output()
 
     def await_started(self) -> None:
-        wait_until(lambda: self.has_started or not self.is_running, f"broker {self.broker_id}", START_WAIT_S)
+        wait_until(lambda: self.has_started or not self.is_running, self.name, START_WAIT_S)
         assert self.has_started, self.output()
 
     def output(self) -> str:
@@ -94,7 +86,7 @@ class BrokerProcess:
         self.is_paused = False
 
     def stop(self) -> int:
-        """SIGTERM to the broker itself; its exit code."""
+        """SIGTERM to the server itself; its exit code."""
         assert self._process is not None
         self._process.terminate()
         return self._process.wait(STOP_WAIT_S)
@@ -107,6 +99,25 @@ class BrokerProcess:
     def _signal(self, number: signal.Signals) -> None:
         assert self._process is not None
         os.killpg(self._process.pid, number)
+
+
+class BrokerProcess(ServerProcess):
+    """One broker's process; it serves once it is part of the cluster."""
+
+    def __init__(
+        self,
+        folder: Path,
+        broker_id: int,
+        settings: Mapping[str, object],
+        fetcher: str,
+        launcher: Sequence[str] = LAUNCHER,
+    ) -> None:
+        self.broker_id = broker_id
+        self.root = folder / f"broker-{broker_id}"
+        own = {"broker.id": broker_id, "log.dirs": self.root, "stratalog.metadata.root": folder / "metadata"}
+        overrides = [f"--override={name}={value}" for name, value in {**own, **settings}.items()]
+        command = [*launcher, "--fetcher", fetcher, *overrides]
+        super().__init__(f"broker {broker_id}", command, folder / f"broker-{broker_id}.out")
 
 
 class BrokerProcesses:

@@ -9,8 +9,8 @@ import os
 import sys
 
 from stratalog.clients.admin.admin import Admin, NewTopic
+from stratalog.clients.cluster import Cluster
 from stratalog.clients.producer.producer import Producer
-from stratalog.replication.process.cluster import Cluster
 
 APPENDS = 3
 

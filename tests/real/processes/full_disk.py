@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 
 from stratalog.clients.admin.admin import Admin, NewTopic
+from stratalog.clients.cluster import Cluster
 from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.producer.producer import Producer
 from stratalog.jobs.tools.replica_verification import main as verify_replicas
-from stratalog.replication.process.cluster import Cluster
 from stratalog.storage.errors import StratalogError
 from tests.waiting import wait_until
 

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from stratalog.clients.admin.admin import Admin, NewTopic
-from stratalog.replication.process.cluster import Cluster
+from stratalog.clients.cluster import Cluster
 from tests.real.storm.history import ACK, History
 from tests.real.storm.parties import Reader, Writer
 from tests.waiting import wait_until

@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
+from stratalog.clients.cluster import Cluster
 from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.producer.producer import Producer
 from stratalog.clients.records import RecordMetadata
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.metadata.records import NO_LEADER
-from stratalog.replication.process.cluster import Cluster
 from stratalog.replication.progress.progress import UNKNOWN, leader_progress_path
 from stratalog.replication.progress.progress_object import ProgressReader
 from stratalog.storage.errors import LogDirNotFoundError, StoreError, StratalogError

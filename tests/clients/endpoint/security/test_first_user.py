@@ -64,6 +64,7 @@ def test_the_first_user_is_made_by_the_tool(tmp_path: Path, capsys: pytest.Captu
         assert login(FrameClient(port), "secret") == 58
         added = ("--add-config", "SCRAM-SHA-512=[password=secret]")
         assert configs(["--root", cluster.root, "--alter", "--user", "alice", *added]) == 0
+        wait_until(lambda: login(FrameClient(port), "secret") == 0, "the credential")
         alice = FrameClient(port)
         assert login(alice, "secret") == 0
         (described,) = alice.ask(DESCRIBE_USER_SCRAM_CREDENTIALS, 0, {"users": None}).results

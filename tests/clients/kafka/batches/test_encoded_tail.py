@@ -36,7 +36,7 @@ def read(tail: EncodedTail, start: int, end: int = 1 << 40, max_bytes: int = MUC
 def test_batches_are_given_with_their_offsets_and_epoch() -> None:
     given = tail_with((7, 3), (10, 2)).read(T0, 3, 7, 12, MUCH)
     assert [(batch.base_offset, batch.last_offset) for batch in given] == [(7, 9), (10, 11)]
-    data = b"".join(batch.data for batch in given)
+    data = b"".join(piece for batch in given for piece in batch.pieces)
     assert [(header.base_offset, header.leader_epoch) for header, _ in batches_in(data)] == [(7, 3), (10, 3)]
     assert decode_rows(data)["offset"].to_pylist() == [7, 8, 9, 10, 11]
     assert [header.compression_type for header, _ in batches_in(data)] == ["zstd"] * 2
@@ -73,6 +73,20 @@ def test_the_first_batch_is_given_whatever_its_size() -> None:
     first, second = tail.read(T0, 3, 0, 5, MUCH)
     assert read(tail, 0, max_bytes=len(first.data) + len(second.data)) == [0, 3]
     assert read(tail, 0, max_bytes=len(first.data) + len(second.data) - 1) == [0]
+
+
+def test_a_batch_is_a_slice_of_its_frame_unless_that_holds_much_more() -> None:
+    """What is kept beside a batch is not counted, so it is at most as large as the batch."""
+    data, tail = batch_of(1), EncodedTail(MUCH)
+    alone, beside = (bytearray(bytes(spare) + data) for spare in (10, len(data) + 1))
+    tail.append(T0, 0, 3, memoryview(alone)[10:])
+    tail.append(T0, 1, 3, memoryview(beside)[len(data) + 1 :])
+    first, second = tail.read(T0, 3, 0, 2, MUCH)
+    assert isinstance(first.data, memoryview)
+    assert first.data.obj is alone
+    assert isinstance(second.data, bytes)
+    assert second.data == data
+    assert decode_rows(b"".join([*first.pieces, *second.pieces]))["offset"].to_pylist() == [0, 1]
 
 
 def test_only_the_epoch_that_is_asked_for_is_given() -> None:

@@ -7,6 +7,7 @@ import io
 import random
 import struct
 import uuid
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,9 +21,11 @@ from stratalog.clients.kafka.protocol.frames import (
     API_VERSIONS,
     decode_request,
     decode_response,
+    encode_answer,
     encode_request,
     encode_response,
     served_versions,
+    whole,
 )
 from stratalog.clients.kafka.protocol.layouts import layout_of
 from stratalog.clients.kafka.protocol.schema import (
@@ -74,6 +77,45 @@ def test_a_message_is_read_as_kio_reads_it(key: int, version: int) -> None:
             kios, size = entity_reader(entity_type)(data, 6)
             assert (ours, end) == (kios, 6 + size)
             assert repr(ours) == repr(kios)
+
+
+@pytest.mark.parametrize("version", SERVED[PRODUCE])
+def test_the_batches_of_a_produce_request_are_slices_of_its_frame(version: int) -> None:
+    draw = random.Random(version)
+    for _ in range(20):
+        request = filled(request_type(PRODUCE, version), draw)
+        frame = encode_request(7, "client", request)
+        for sent in (frame, memoryview(bytearray(frame)).toreadonly()):
+            decoded = decode_request(sent, SERVED).entity
+            assert decoded == request
+            found = [part.records for topic in decoded.topic_data or () for part in topic.partition_data or ()]
+            owner = sent.obj if isinstance(sent, memoryview) else sent
+            assert all(each is None or each.obj is owner for each in found)
+
+
+@pytest.mark.parametrize("version", SERVED[FETCH])
+def test_the_batches_of_a_fetch_answer_are_its_pieces(version: int) -> None:
+    """Batches in several buffers are written as kio writes them in one; large ones are not copied."""
+    draw = random.Random(version)
+    for _ in range(20):
+        response = filled(response_type(FETCH, version), draw)
+        large = [draw.randbytes(draw.choice((0, 100, 70_000))) for _ in range(4)]
+        in_one, in_pieces = (with_records(response, records) for records in (b"".join(large), tuple(large)))
+        answer = encode_answer(7, in_pieces)
+        header = encode_response(7, in_one)[: -len(kios_bytes(in_one))]
+        assert whole(answer) == header + kios_bytes(in_one) == encode_response(7, in_one)
+        kept = [] if isinstance(answer, bytes) else answer
+        has_parts = any(topic.partitions for topic in response.responses)
+        assert not has_parts or all(any(piece is each for piece in kept) for each in large if len(each) == 70_000)
+
+
+def with_records(response: Entity, records: Any) -> Entity:
+    """A Fetch response whose partitions all have these records."""
+    topics = tuple(
+        replace(topic, partitions=tuple(replace(each, records=records) for each in topic.partitions))
+        for topic in response.responses
+    )
+    return replace(response, responses=topics)
 
 
 def kios_bytes(message: Entity) -> bytes:

@@ -1,0 +1,67 @@
+"""The replicas' logs of each partition, as a view reads them. I/O: folds and reads the replicas' tables.
+
+Each partition has a lock of its own, for the folds of its replicas. Data files are read without it: reading old records
+holds up neither other partitions nor other readers of the same one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from stratalog.replication.stores import Stores
+from stratalog.storage.clock import Clock
+from stratalog.storage.errors import ObjectNotFoundError
+from stratalog.storage.log.reader import RESOLVE_TRIES, LogReader
+from stratalog.storage.records import TopicPartition
+
+
+class PartitionReplicas:
+    """The logs of one partition's replicas by root; those of an earlier topic of the name are dropped.
+
+    lock  held while one of the logs is folded or looked at
+    """
+
+    def __init__(self, topic_partition: TopicPartition, stores: Stores, clock: Clock) -> None:
+        self.lock = threading.RLock()
+        self._topic_partition = topic_partition
+        self._stores = stores
+        self._clock = clock
+        self._topic_id = ""
+        self._logs: dict[str, LogReader] = {}
+
+    def log(self, root: str, topic_id: str) -> LogReader:
+        """The log of a replica, to be used under the lock. LogDirNotFoundError."""
+        if topic_id != self._topic_id:
+            self._topic_id, self._logs = topic_id, {}
+        if root not in self._logs:
+            self._logs[root] = LogReader(self._stores.table(root, self._topic_partition), self._clock)
+        return self._logs[root]
+
+    def read(self, log: LogReader, start_offset: int, max_bytes: int, end_offset: int) -> pa.Table:
+        """As `LogReader.read`, with the lock held for folds only: call it without the lock."""
+        for attempt in range(RESOLVE_TRIES + 1):
+            with self.lock:
+                planned = log.plan_read(start_offset, max_bytes, end_offset)
+            try:
+                return planned.read()
+            except ObjectNotFoundError:  # a merge or clean-up deleted a file
+                with self.lock:
+                    if attempt == RESOLVE_TRIES or not log.refresh_for_sure():
+                        raise
+        raise AssertionError("the last attempt returns or raises")
+
+
+class PartitionLogs:
+    """The partitions that a view has read."""
+
+    def __init__(self, stores: Stores, clock: Clock) -> None:
+        self._make: Callable[[TopicPartition], PartitionReplicas] = lambda tp: PartitionReplicas(tp, stores, clock)
+        self._partitions: dict[TopicPartition, PartitionReplicas] = {}
+
+    def of(self, topic_partition: TopicPartition) -> PartitionReplicas:
+        """The replicas of a partition, whether it exists or not."""
+        known = self._partitions.get(topic_partition)
+        return known or self._partitions.setdefault(topic_partition, self._make(topic_partition))

@@ -1,0 +1,9 @@
+"""Clients that others wrote, unchanged, against clusters in processes of their own: `make clients`, docs/CLIENTS.md.
+
+served    a cluster for them, as three broker processes or as one process
+checks    one thing that a client does, and its outcome
+report    outcomes as docs/CLIENTS.md
+run       `python -m tests.foreign.run`: every check against both forms
+python/   clients in Python
+security/ clients that log in
+"""

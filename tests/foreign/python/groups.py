@@ -1,0 +1,106 @@
+"""Groups: two members share a topic, one leaves, the other one continues where it ended; static members come back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tests.foreign.checks import fresh
+from tests.foreign.python.clients import PythonClient, Reader, Seen, TopicPartition
+from tests.foreign.python.records import partitions_of, topic_of, value
+from tests.foreign.served import Served
+from tests.waiting import wait_until
+
+PARTITIONS, COUNT = 4, 200
+CLASSIC = {"session.timeout.ms": 10_000, "heartbeat.interval.ms": 500}
+MODERN = {"group.protocol": "consumer"}
+WAIT_S = 60
+
+
+def classic(client: PythonClient, assignor: str) -> dict[str, Any]:
+    """Settings of a member of a classic group."""
+    return {**CLASSIC, "partition.assignment.strategy": client.assignors[assignor]}
+
+
+def write(client: PythonClient, served: Served, topic: str, begin: int) -> list[bytes]:
+    """Write so many records to all partitions; their values."""
+    values = [value(number) for number in range(begin, begin + COUNT)]
+    with client.writer(served.bootstrap, {}) as writer:
+        for number, each in enumerate(values):
+            writer.send(topic, each, number % PARTITIONS)
+        writer.flush()
+    return values
+
+
+def poll_until(members: Sequence[Reader], is_so: Any, what: str) -> list[Seen]:
+    """Poll every member in turn until it is so; what they read."""
+    seen: list[Seen] = []
+
+    def turn() -> bool:
+        for each in members:
+            seen.extend(each.poll())
+        return bool(is_so(seen))
+
+    wait_until(turn, what, WAIT_S)
+    return seen
+
+
+def is_shared(members: Sequence[Reader], partitions: Sequence[TopicPartition]) -> bool:
+    """Each member has its share, and every partition has one owner."""
+    shares = [each.assignment() for each in members]
+    return sorted(p for share in shares for p in share) == list(partitions) and {len(share) for share in shares} == {
+        len(partitions) // len(members)
+    }
+
+
+def share(
+    client: PythonClient, served: Served, settings: Mapping[str, Any], *, is_eager: bool, with_revoked: bool = True
+) -> None:
+    """One member, two, one again. `is_eager`: a rebalance revokes everything; else only what another one gets."""
+    topic, group = topic_of(served, PARTITIONS), fresh("group")
+    partitions = partitions_of(topic, PARTITIONS)
+    settings = {"group.id": group, **settings}
+    first = client.reader(served.bootstrap, settings)
+    first.subscribe(topic)
+    values = write(client, served, topic, 0)
+    seen = poll_until([first], lambda seen: len(seen) >= COUNT, "one member reads all")
+    assert sorted(each.value or b"" for each in seen) == sorted(values)
+    first.commit()
+    with client.reader(served.bootstrap, settings) as second:
+        second.subscribe(topic)
+        poll_until([first, second], lambda _: is_shared([first, second], partitions), "two members share")
+        revoked = set().union(*first.revoked)
+        assert revoked == (set(partitions) if is_eager else second.assignment()), first.revoked
+        values = write(client, served, topic, COUNT)
+        seen = poll_until([first, second], lambda seen: len(seen) >= COUNT, "two members read all")
+        assert sorted(each.value or b"" for each in seen) == sorted(values)
+        first.commit()
+        first.close()
+        poll_until([second], lambda _: is_shared([second], partitions), "the one that stays has all")
+        values = write(client, served, topic, 2 * COUNT)
+        last = values[-1]
+        seen = poll_until([second], lambda seen: any(each.value == last for each in seen), "all that is new")
+        poll_until([second], lambda new: not seen.extend(new) and len({each.value for each in seen}) >= COUNT, "rest")
+        second.commit()
+        assert [second.committed(each) for each in partitions] == [3 * COUNT // PARTITIONS] * PARTITIONS
+
+
+def come_back(client: PythonClient, served: Served, settings: Mapping[str, Any]) -> None:
+    """A static member that ends and starts again has its partitions again, and the other one keeps its own."""
+    topic, group = topic_of(served, PARTITIONS), fresh("group")
+    partitions = partitions_of(topic, PARTITIONS)
+    own = [{"group.id": group, "group.instance.id": f"member-{number}", **settings} for number in (1, 2)]
+    first, second = (client.reader(served.bootstrap, each) for each in own)
+    with second:
+        for each in (first, second):
+            each.subscribe(topic)
+        poll_until([first, second], lambda _: is_shared([first, second], partitions), "two members share")
+        before, kept, revocations = first.assignment(), second.assignment(), list(second.revoked)
+        first.close()
+        with client.reader(served.bootstrap, own[0]) as again:
+            again.subscribe(topic)
+            poll_until([again, second], lambda _: again.assignment() == before, "the member is back")
+            values = write(client, served, topic, 0)
+            seen = poll_until([again, second], lambda seen: len(seen) >= COUNT, "both read")
+            assert sorted(each.value or b"" for each in seen) == sorted(values)
+            assert (second.assignment(), second.revoked) == (kept, revocations)

@@ -1,0 +1,6 @@
+"""Clients that log in: by PLAIN, SCRAM, OAUTHBEARER, or a certificate; what they may do, and what they are refused.
+
+credentials  users, keys, certificates and tokens, and the brokers' settings for them
+librdkafka   what librdkafka does with them, by confluent-kafka
+suite        all of it, as checks
+"""

@@ -1,0 +1,178 @@
+"""Clients of a fuzzed broker: those that send bad frames, and a neighbour that must not notice them. I/O: sockets."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from struct import pack
+from typing import Any
+
+from stratalog.clients.kafka.batches.record_batches import encode_batch
+from stratalog.clients.kafka.protocol.entities import build
+from stratalog.clients.kafka.protocol.frames import decode_response, encode_request
+from stratalog.clients.kafka.protocol.schema import request_type
+from stratalog.storage.records import NewRecordBatch, payload_table
+
+PRODUCE, METADATA, API_VERSIONS, CREATE_TOPICS = 0, 3, 18, 19
+CONNECT_S = 10
+ANSWER_S = 30
+NEIGHBOUR = "neighbour"
+SOFTWARE = {"client_software_name": NEIGHBOUR, "client_software_version": "1"}
+
+Address = tuple[str, int]
+
+
+class BadClient(threading.Thread):
+    """Sends frames one after the other, on a new connection whenever one has ended; leaves when it is not answered.
+
+    wait_s  limit of the wait for one answer: some requests wait by right, as JoinGroup
+    """
+
+    def __init__(self, address: Address, frames: Iterator[bytes], wait_s: float) -> None:
+        super().__init__(name="bad-client", daemon=True)
+        self._address = address
+        self._frames = frames
+        self._wait_s = wait_s
+        self.opened: Counter[int] = Counter()
+        """Connections by local port, as are those that the broker closed."""
+        self.closed: Counter[int] = Counter()
+        self.answered = 0
+        self.left = 0
+        self.failure: BaseException | None = None
+
+    def run(self) -> None:
+        client: socket.socket | None = None
+        try:
+            for frame in self._frames:
+                client = client or self._connect()
+                client = self._send(client, frame)
+        except BaseException as failure:  # noqa: BLE001 - reported by the run
+            self.failure = failure
+        finally:
+            if client is not None:
+                client.close()
+
+    def _connect(self) -> socket.socket:
+        client = socket.create_connection(self._address, CONNECT_S)
+        self.opened[client.getsockname()[1]] += 1
+        return client
+
+    def _send(self, client: socket.socket, frame: bytes) -> socket.socket | None:
+        """The connection, if it goes on."""
+        client.settimeout(self._wait_s)
+        try:
+            client.sendall(frame)
+            head = _exactly(client, 4)
+            if head and _exactly(client, int.from_bytes(head, "big")):
+                self.answered += 1
+                return client
+        except TimeoutError:
+            self.left += 1
+            client.close()
+            return None
+        except OSError:
+            pass
+        self.closed[client.getsockname()[1]] += 1
+        client.close()
+        return None
+
+
+@dataclass(slots=True)
+class Calm:
+    """What a neighbour saw. `longest_s`: the longest time to an answer."""
+
+    produced: int = 0
+    probed: int = 0
+    errors: list[str] = field(default_factory=list)
+    produce_longest_s: float = 0.0
+    probe_longest_s: float = 0.0
+
+
+class Neighbour(threading.Thread):
+    """Produces to a topic of its own `rate` times a second, with acks=all, and asks for ApiVersions in between."""
+
+    def __init__(self, address: Address, rate: float) -> None:
+        super().__init__(name="neighbour", daemon=True)
+        self._address = address
+        self._pause_s = 1 / rate
+        self._is_over = threading.Event()
+        self.calm = Calm()
+
+    def finish(self) -> Calm:
+        self._is_over.set()
+        self.join(ANSWER_S + 1)
+        return self.calm
+
+    def run(self) -> None:
+        try:
+            producer, prober = OneConnection(self._address), OneConnection(self._address)
+            due_s = time.monotonic()
+            while not self._is_over.is_set():
+                self._produce(producer)
+                if self.calm.produced % 10 == 0:
+                    begun_s = time.monotonic()
+                    if prober.ask(API_VERSIONS, 3, SOFTWARE).error_code:
+                        self.calm.errors.append("ApiVersions")
+                    self.calm.probed += 1
+                    self.calm.probe_longest_s = max(self.calm.probe_longest_s, time.monotonic() - begun_s)
+                due_s = max(due_s + self._pause_s, time.monotonic() - 1)
+                self._is_over.wait(max(0.0, due_s - time.monotonic()))
+        except Exception as failure:  # noqa: BLE001 - the end of the neighbour is an error that it saw
+            self.calm.errors.append(f"{type(failure).__name__}: {failure}")
+
+    def _produce(self, producer: OneConnection) -> None:
+        records = encode_batch(NewRecordBatch(payload_table([(1_700_000_000_000, b"k", b"v" * 100, None)])))
+        topic = {"name": NEIGHBOUR, "partition_data": [{"index": 0, "records": records}]}
+        begun_s = time.monotonic()
+        answer = producer.ask(PRODUCE, 9, {"acks": -1, "timeout": 5_000, "topic_data": [topic]})
+        self.calm.produce_longest_s = max(self.calm.produce_longest_s, time.monotonic() - begun_s)
+        self.calm.produced += 1
+        (partition,) = answer.responses[0].partition_responses
+        if partition.error_code:
+            self.calm.errors.append(f"{partition.error_code.name}: {partition.error_message}")
+
+
+class OneConnection:
+    """Requests and responses, one at a time. ConnectionError at the connection's end, TimeoutError."""
+
+    def __init__(self, address: Address) -> None:
+        self._socket = socket.create_connection(address, CONNECT_S)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket.settimeout(ANSWER_S)
+
+    def ask(self, key: int, version: int, values: dict[str, Any]) -> Any:
+        frame = encode_request(5, NEIGHBOUR, build(request_type(key, version), values))
+        self._socket.sendall(pack(">i", len(frame)) + frame)
+        head = _exactly(self._socket, 4)
+        answer = _exactly(self._socket, int.from_bytes(head, "big")) if head else b""
+        if not answer:
+            raise ConnectionError(f"the connection ended at API {key}")
+        return decode_response(answer, key, version)[1]
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._socket.close()
+
+
+def served_by(address: Address) -> dict[int, range]:
+    """The versions of each API that a broker names."""
+    asked = OneConnection(address)
+    answer = asked.ask(API_VERSIONS, 3, SOFTWARE)
+    asked.close()
+    return {int(each.api_key): range(each.min_version, each.max_version + 1) for each in answer.api_keys}
+
+
+def _exactly(client: socket.socket, count: int) -> bytes:
+    """So many bytes; b"" at the connection's end."""
+    data = bytearray()
+    while len(data) < count:
+        more = client.recv(min(count - len(data), 1 << 20))
+        if not more:
+            return b""
+        data += more
+    return bytes(data)

@@ -6,9 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from stratalog.clients.endpoint.kafka_endpoint import KafkaEndpoint
-from stratalog.replication.config import BrokerConfig
-from stratalog.replication.process.cluster import Cluster
+from stratalog import Cluster
 from tests.differential.dialogue import Peer
 
 SETTINGS: dict[str, object] = {
@@ -26,20 +24,11 @@ SETTINGS: dict[str, object] = {
 OURS: dict[str, object] = {"listeners": "PLAINTEXT://127.0.0.1:0"}
 
 
-class KeptEndpoint(KafkaEndpoint):
-    """An endpoint that a test asks for the ports that were free."""
-
-    made: KeptEndpoint
-
-    def __init__(self, config: BrokerConfig) -> None:
-        super().__init__(config)
-        type(self).made = self
-
-
 @contextmanager
 def stratalog(folder: Path) -> Iterator[Peer]:
     """Three brokers in this process."""
-    with Cluster.start(folder, fetcher="thread", config={**SETTINGS, **OURS}, endpoint=KeptEndpoint) as cluster:
-        bound = {broker: KeptEndpoint.made.advertised(broker)[0] for broker in cluster.brokers()}
-        with Peer({broker: (listener.host, listener.port) for broker, listener in bound.items()}) as peer:
+    with Cluster.start(folder, fetcher="thread", config={**SETTINGS, **OURS}) as cluster:
+        found = [address.rsplit(":", 1) for address in cluster.bootstrap_servers.split(",")]
+        addresses = {broker: (host, int(port)) for broker, (host, port) in enumerate(found, start=1)}
+        with Peer(addresses) as peer:
             yield peer

@@ -43,20 +43,22 @@ def compare(script: str, theirs: Answers, ours: Answers) -> Comparison:
     """Field by field, over all steps of a script."""
     found = Comparison()
     everywhere = {path: each["row"] for each in known_everywhere() for path in each["paths"]}
+    seen: set[tuple[str, str]] = set()
     for title, step in _steps(script):
-        seen = set()
         known = {**step.known, **everywhere}
         if title not in theirs or title not in ours:
             found.unlisted.append(f"{title}\n    one of the two was not asked")
             continue
-        for path, (kafka, stratalog) in normal.differences(theirs[title], ours[title]).items():
+        answers = (normal.without(each[title], step.own) for each in (theirs, ours))
+        for path, (kafka, stratalog) in normal.differences(*answers).items():
             pattern = next((each for each in known if normal.matches(each, path)), None)
             if pattern is None:
                 found.unlisted.append(f"{title}\n    {path}: Kafka {kafka!r}, stratalog {stratalog!r}")
             else:
-                seen.add(pattern)
+                seen.add((step.that, pattern))
                 found.listed[known[pattern]] += 1
-        found.not_seen += [f"{title}: no difference at {pattern}" for pattern in step.known if pattern not in seen]
+    listed = {(step.that, pattern) for _, step in _steps(script) for pattern in step.known}
+    found.not_seen = [f"{script}: {that}: no difference at {pattern}" for that, pattern in sorted(listed - seen)]
     return found
 
 

@@ -151,7 +151,8 @@ class Dialogue:
             if step.body:
                 key = api_key(step.api)
                 head = encode_request(3, "differential", request_of(step.api, version, {}))
-                return self._peer.send_frame(head[:FLEXIBLE_HEAD] + bytes.fromhex(step.body), key, version, broker, step.on)()
+                frame = head[:FLEXIBLE_HEAD] + bytes.fromhex(step.body)
+                return self._peer.send_frame(frame, key, version, broker, step.on)()
             return self._peer.ask(step.api, version, fields, broker, step.on)
 
         until = self._filled(list(step.until)) if step.until else None
@@ -177,7 +178,7 @@ class Dialogue:
         for name, path in step.save.items():
             self._variables[name] = normal.value_at(answer, self._filled(path))
         told = normal.normal(answer, self._variables, normal.named(self._filled(step.keep), self._variables))
-        return {"version": version, **normal.without(told, step.own)}
+        return {"version": version, **told}
 
     def _filled(self, value: Any) -> Any:
         if isinstance(value, dict):

@@ -143,6 +143,9 @@ class TransactionApis(ApiFamily):
         def refused(error: StratalogError) -> Values:
             return _id_refused(call, error)
 
+        if not transactional_id:
+            call.respond(refused(InvalidRequestError("the transactional id is empty")))
+            return
         ask(self._broker, call, CoordinatorType.TRANSACTION, transactional_id, request, values, refused)
 
     def _offsets_partition(self, group_id: str) -> TopicPartition:

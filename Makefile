@@ -9,6 +9,8 @@
 #   make storm      three broker processes, killed and paused for minutes: docs/STORM.md
 #   make power      300 power cuts under three broker processes: docs/POWER_CUTS.md; needs root, /dev/fuse and losetup
 #   make fuzz       100,000 broken frames over eight connections beside a neighbour that must not notice
+#   make client-storm  three broker processes, one killed every 20 s, under librdkafka's producers, groups, transactions
+#   make many-connections  a thousand waiting fetches beside fifty producers: memory and latency
 #   make exactly-once  a million records read, processed, written while processes are killed: docs/EXACTLY_ONCE.md
 #   make simulate   the seeded simulation, SEEDS=20000 FIRST_SEED=0
 #   make bench      side by side with a real Kafka, about 20 minutes: docs/BENCHMARKS.md; needs mvn and java
@@ -37,7 +39,7 @@ FUZZ_FRAMES ?= 100000
 # One seed of the simulation is one history in every process.
 export PYTHONHASHSEED := 0
 
-.PHONY: help venv java demo test test-long test-stores clients quick check simulate storm power fuzz exactly-once bench bench-long soak oracle differential wheel clean
+.PHONY: help venv java demo test test-long test-stores clients quick check simulate storm power client-storm many-connections fuzz exactly-once bench bench-long soak oracle differential wheel clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -118,6 +120,13 @@ storm: $(STAMP)
 # Mounts file systems of its own by FUSE, without a library; says so when that cannot be done here.
 power: $(STAMP) java
 	@$(PYTHON) -m tests.real.power.run --cuts $(POWER_CUTS) --report docs
+
+# Needs confluent-kafka, as make clients does.
+client-storm: $(CLIENTS_STAMP)
+	@$(PYTHON) -m tests.real.client_storm.run --minutes $(STORM_MINUTES)
+
+many-connections: $(STAMP)
+	@$(PYTHON) -m tests.real.many_connections.run --minutes 10
 
 fuzz: $(STAMP)
 	@$(PYTHON) -m tests.real.fuzz.run --frames $(FUZZ_FRAMES)

@@ -74,7 +74,7 @@ def _log_dir(view: ClusterView, broker: BrokerState, states: Iterable[PartitionR
                 if found is not None:
                     replicas[state.topic_partition] = found
     except StratalogError as error:
-        return LogDirDescription(registration.root, error=error)
+        return LogDirDescription(registration.root, error=error.as_value())
     reason = "" if fetch is None else ThreadFetch.from_json(fetch).reason
     return LogDirDescription(registration.root, replicas, fetches_in_threads=reason)
 

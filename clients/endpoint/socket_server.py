@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import resource
 import selectors
 import socket
 import threading
@@ -92,11 +93,19 @@ class _Served:
     security: ListenerSecurity | None
 
 
+def allow_descriptors() -> None:
+    """As many open files as the system allows this process, since each connection is one; Java does the same."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # macOS knows a limit that it does not allow
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 class SocketServer:
     """Serves brokers of this process to clients. `serve` for each of them; `withdraw` one, or `stop` all."""
 
     def __init__(self, config: BrokerConfig, queued: RequestBound) -> None:
         """`queued`: the requests that wait for an io thread."""
+        allow_descriptors()
         self.limits = ConnectionLimits(
             config.socket_request_max_bytes,
             config.connections_max_idle_ms,

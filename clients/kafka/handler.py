@@ -94,7 +94,7 @@ class KafkaHandler:
             broker.view.clock,
             QuotaWindow(broker.config.quota_window_num, 1_000 * broker.config.quota_window_size_seconds),
         )
-        self._fetch = FetchApis(broker)
+        self._fetch = FetchApis(broker, io)
         families = (self._fetch, *(family(broker) for family in _FAMILIES))
         apis = [api for family in families for api in family.apis()]
         apis += ApiVersions(apis).apis()

@@ -408,7 +408,7 @@ def alter_partition(
             current = decided.get(change.topic_partition) or image.partition(change.topic_partition)
             answer = _altered(image, current, broker_id, change)
         except StratalogError as refusal:
-            answers.append(refusal)
+            answers.append(refusal.as_value())
             continue
         if answer is not current:
             decided[change.topic_partition] = answer

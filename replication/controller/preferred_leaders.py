@@ -64,7 +64,7 @@ def elect_leaders(
             if topic_partitions is not None:
                 answers[named] = reason
         except StratalogError as reason:
-            answers[named] = reason
+            answers[named] = reason.as_value()
     return Result(update_eligible_leaders(image, decided), answers)
 
 

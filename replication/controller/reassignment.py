@@ -81,7 +81,7 @@ def alter_partition_reassignments(
             wanted = _wanted(image, current, target, allow_replication_factor_change)
             changed = _reassigned(image, current, wanted, unclean_of(current.topic))
         except StratalogError as refusal:
-            answers[topic_partition] = refusal
+            answers[topic_partition] = refusal.as_value()
             continue
         answers[topic_partition] = None
         if changed is not current:

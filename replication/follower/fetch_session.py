@@ -164,9 +164,12 @@ class FollowerSession:
         for fetcher in list(self.followed.fetchers.values()):
             if fetcher.leader_id not in self.followed.followed_leaders:
                 fetcher.close()
+                if fetcher not in self._started:
+                    fetcher.wakeup.close()
+                    self.followed.remove(fetcher)
             if fetcher.is_over and fetcher.has_ended:
                 self._started.remove(fetcher)
-                del self.followed.fetchers[fetcher.leader_id]
+                self.followed.remove(fetcher)
             elif fetcher not in self._started and not fetcher.is_over:
                 self._started.append(fetcher)
                 name = f"fetch-{self._job.broker_id}-from-{fetcher.leader_id}"

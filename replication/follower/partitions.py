@@ -169,6 +169,18 @@ class FollowedPartitions:
             fetcher.leaders = self._kept.setdefault(leader_id, {})
         return fetcher
 
+    def remove(self, fetcher: LeaderFetcher) -> None:
+        """A fetcher's thread has ended, and its wakeup is closed. What was assigned to it meanwhile is begun anew."""
+        del self.fetchers[fetcher.leader_id]
+        for leader in fetcher.leaders.values():
+            leader.unwatch(None)
+        if fetcher.leader_id in self.followed_leaders:
+            successor = self._fetcher_of(fetcher.leader_id)
+            successor.to_follow.update(fetcher.to_follow)
+            fetched = self._fetched_by(fetcher)
+            successor.to_fold.update(dict.fromkeys(fetched))
+            successor.queue.check(fetched)
+
     @property
     def copied_count(self) -> int:
         """Copies of the session so far."""

@@ -75,3 +75,18 @@ def test_a_port_that_is_taken_is_refused(tmp_path: Path, cluster: Cluster) -> No
     taken = cluster.bootstrap_servers.split(",")[0]
     with pytest.raises(StratalogError, match=taken.rpartition(":")[2]):
         Cluster.start(tmp_path, brokers=1, fetcher="thread", config={"listeners": f"PLAINTEXT://{taken}"})
+
+
+def test_users_log_in_where_brokers_have_no_login_of_their_own(tmp_path: Path) -> None:
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    config: dict[str, object] = {
+        "listeners": "SASL_PLAINTEXT://localhost:0",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.jaas.config": f'{module} required user_alice="secret";',
+    }
+    login = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "sasl_plain_username": "alice"}
+    with Cluster.start(tmp_path, brokers=1, fetcher="thread", config=config) as secured:
+        Admin(secured).create_topic("t", 1, 1)
+        bootstrap = secured.bootstrap_servers
+        with kafka.KafkaProducer(bootstrap_servers=bootstrap, **login, sasl_plain_password="secret") as producer:
+            assert producer.send("t", b"1").get(30).offset == 0

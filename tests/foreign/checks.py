@@ -35,12 +35,14 @@ class Suite:
 
     settings   of the brokers, before `Served`'s own
     listeners  protocols by name, besides the plaintext one
+    close      called when all checks have run
     """
 
     versions: Mapping[str, str]
     checks: tuple[Check, ...]
     settings: Mapping[str, object] = field(default_factory=dict)
     listeners: Mapping[str, str] = field(default_factory=dict)
+    close: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)

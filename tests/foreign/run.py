@@ -82,6 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for outcome in run_against(form, suite, given.times, given.keep / name):
                 say(outcome)
                 outcomes.append(outcome)
+        suite.close()
     if given.report:
         write_report(given.report, outcomes, versions)
     failed = failures(outcomes)

@@ -208,8 +208,6 @@ class Served:
         return dict.fromkeys(BROKERS, process)
 
 
-
-
 def free_ports(count: int) -> range:
     """Ports in a row that nobody listens at."""
     while True:

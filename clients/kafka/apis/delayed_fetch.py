@@ -1,19 +1,20 @@
 """Fetches that wait for more records: Kafka's DelayedFetch and its purgatory. I/O: a thread that waits on storage.
 
-The thread sleeps until a leader publishes or metadata changes, and then reads only the partitions that moved, for the
-fetches that wait for them. It starts with the first fetch that has to wait.
+The thread sleeps until a leader publishes, metadata changes, or the next deadline comes. It visits the fetches that
+wait for a partition that moved (`waiting_fetches`), and no other. What is in memory it reads itself; what has to come
+from storage an io thread reads. It starts with the first fetch that has to wait.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from functools import cache, partial
 
-from stratalog.clients.kafka.apis.fetch_read import PartitionRead
-from stratalog.clients.kafka.apis.fetch_sessions import FetchContext, FetchKey, WantedPartition
-from stratalog.clients.kafka.request.api import Call
+from stratalog.clients.kafka.apis.fetch_sessions import WantedPartition
+from stratalog.clients.kafka.apis.waiting_fetches import FetchRun, PartitionNews, WaitingFetches, outlook
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import TopicPartition
@@ -23,40 +24,8 @@ _LOG = logging.getLogger("stratalog.kafka")
 POLL_MS = 5
 """The poll interval where storage cannot be watched."""
 METADATA_AGE_MS = 50
-
-
-@dataclass(slots=True)
-class FetchRun:
-    """A Fetch under way: the request, and what was read so far.
-
-    sequence  of the view's newest change when the reading began: partitions with later changes are read again
-    """
-
-    call: Call
-    context: FetchContext
-    min_bytes: int
-    max_bytes: int
-    deadline_ms: int
-    sequence: int
-    reads: dict[FetchKey, PartitionRead] = field(default_factory=dict)
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(read.size_bytes for read in self.reads.values())
-
-    @property
-    def is_enough(self) -> bool:
-        """Whether the fetch is answered without more waiting."""
-        return self.size_bytes >= self.min_bytes or any(read.is_urgent for read in self.reads.values())
-
-    def concerns(self, moved: Iterable[TopicPartition] | None) -> list[WantedPartition]:
-        """The fetch's partitions among those that moved (None: any may have)."""
-        wanted = self.context.wanted
-        if moved is None:
-            return list(wanted)
-        among = set(moved)
-        return [each for each in wanted if self.reads[each.key].topic_partition in among]
-
+NEVER = 2**63
+"""A sequence above that of any change."""
 
 Read = Callable[[FetchRun, Sequence[WantedPartition]], bool]
 
@@ -66,35 +35,46 @@ class DelayedFetches:
 
     read     reads some partitions of a fetch again; True when that is enough for an answer
     answer   answers a fetch with what was read
+    news_of  what is known of a partition, without a read of storage
     """
 
-    def __init__(self, view: ClusterView, read: Read, answer: Callable[[FetchRun], None], name: str) -> None:
+    def __init__(
+        self,
+        view: ClusterView,
+        read: Read,
+        answer: Callable[[FetchRun], None],
+        news_of: Callable[[TopicPartition], PartitionNews],
+        name: str,
+        io: Executor | None = None,
+    ) -> None:
+        """`io` runs reads of storage; None: the thread does."""
         self._view = view
         self._read = read
         self._answer = answer
-        self._name = name
+        self._news_of = news_of
+        self._io = io
         self._changed = threading.Condition()
-        self._waiting: list[FetchRun] = []
-        self._thread: threading.Thread | None = None
+        self._waiting = WaitingFetches()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._sequence = -1
         self._is_closed = False
 
     def __len__(self) -> int:
         return len(self._waiting)
 
+    @property
+    def is_watching(self) -> bool:
+        """Whether storage is watched, so that what leaders publish is read anyway."""
+        return len(self._waiting) > 0
+
     def add(self, run: FetchRun) -> None:
-        """Answer the fetch once it has enough, or at its deadline; at once when closed."""
-        with self._changed:
-            is_closed = self._is_closed
-            if not is_closed:
-                self._waiting.append(run)
-                self._changed.notify()
-                if self._thread is None:
-                    self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                    self._thread.start()
-        if is_closed:
-            self._answer(run)
-        else:
-            self._view.wake()  # its deadline may be the next one
+        """Answer the fetch once it has enough, or at its deadline; at once when closed.
+
+        `run.sequence` was taken before its partitions were read: what came since is looked at here.
+        """
+        due = self._wait(run)
+        if due:
+            self._read_again(run, due)
 
     def close(self) -> None:
         """Answer all fetches with what was read, and end the thread."""
@@ -102,19 +82,65 @@ class DelayedFetches:
             self._is_closed = True
             self._changed.notify()
         self._view.wake()
-        if self._thread is not None:
+        if self._thread.ident is not None:
             self._thread.join()
+
+    def _wait(self, run: FetchRun) -> Sequence[WantedPartition]:
+        """Let a fetch wait, unless it is due by now: then the partitions to be read. Answers it when closed."""
+        with self._changed:
+            is_closed = self._is_closed
+            if not is_closed:
+                is_next = self._waiting.add(run)
+                self._changed.notify()
+                if self._thread.ident is None:
+                    self._thread.start()
+        if is_closed:
+            self._finish(run)
+            return ()
+        if is_next:
+            self._view.wake()
+        # The thread finds the fetch from here on; what it saw before, this call sees.
+        wanted = run.concerns(self._view.moved_since(run.sequence)[1])
+        if not wanted or not outlook(run, wanted, self._news_of).is_due or not self._claim(run):
+            return ()
+        return wanted
+
+    def _claim(self, run: FetchRun) -> bool:
+        """Whether the caller is the one that goes on with a waiting fetch."""
+        with self._changed:
+            return self._waiting.remove(run)
+
+    def _read_again(self, run: FetchRun, wanted: Sequence[WantedPartition]) -> None:
+        """Read partitions of a fetch that was claimed, and answer it or let it wait again."""
+        while wanted:
+            run.sequence = self._view.moved_since(NEVER)[0]
+            if self._has_enough(run, wanted):
+                self._finish(run)
+                return
+            wanted = self._wait(run)
+
+    def _has_enough(self, run: FetchRun, wanted: Sequence[WantedPartition]) -> bool:
+        named = {each.key for each in wanted}
+        also = [each for each in run.unread if each.key not in named]
+        try:
+            return self._read(run, [*wanted, *also])
+        except Exception:  # noqa: BLE001 - a defect of one fetch must not end the thread
+            _LOG.exception("%s: a fetch could not be read", self._thread.name)
+            run.call.connection.close("a fetch could not be read")
+            return True
+
+    # -- the thread ------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         while True:
             with self._changed:
-                while not self._waiting and not self._is_closed:
+                while not len(self._waiting) and not self._is_closed:
                     self._changed.wait()
                 if self._is_closed:
-                    left, self._waiting = self._waiting, []
+                    left = self._waiting.pop_all()
                     break
-                soonest_ms = min(run.deadline_ms for run in self._waiting)
-            left_ms = soonest_ms - self._view.clock.monotonic_ms()
+                soonest_ms = self._waiting.next_deadline_ms()
+            left_ms = 0 if soonest_ms is None else soonest_ms - self._view.clock.monotonic_ms()
             if left_ms > 0:
                 self._view.wait(left_ms, POLL_MS)
             self._poll()
@@ -122,29 +148,42 @@ class DelayedFetches:
             self._finish(run)
 
     def _poll(self) -> None:
-        """Read what moved, and answer the fetches that are ready or at their deadline."""
+        """Visit the fetches whose partitions moved, and answer those that are at their deadline."""
         try:
             self._view.refresh(METADATA_AGE_MS)
             self._view.poll_progress()
         except StratalogError as reason:
-            _LOG.warning("%s, trying again: %s", self._name, reason)
-        now_ms = self._view.clock.monotonic_ms()
+            _LOG.warning("%s, trying again: %s", self._thread.name, reason)
+        self._sequence, moved = self._view.moved_since(self._sequence)
         with self._changed:
-            waiting = list(self._waiting)
-        for run in waiting:
-            if self._is_ready(run) or now_ms >= run.deadline_ms:
-                with self._changed:
-                    self._waiting.remove(run)
-                self._finish(run)
+            visited = self._waiting.waiting_for(self._waiting.partitions if moved is None else moved)
+        news_of = cache(self._news_of)
+        for run, wanted in visited.items():
+            self._visit(run, wanted, news_of)
+        with self._changed:
+            expired = self._waiting.pop_expired(self._view.clock.monotonic_ms())
+        for run in expired:
+            if run.unread:
+                self._has_enough(run, run.unread)
+            self._finish(run)
 
-    def _is_ready(self, run: FetchRun) -> bool:
-        run.sequence, moved = self._view.moved_since(run.sequence)
-        wanted = run.concerns(moved)
-        return bool(wanted) and self._read(run, wanted)
+    def _visit(
+        self, run: FetchRun, wanted: Sequence[WantedPartition], news_of: Callable[[TopicPartition], PartitionNews]
+    ) -> None:
+        found = outlook(run, wanted, news_of)
+        if not found.is_due or not self._claim(run):
+            return
+        if self._io is not None and not found.from_memory:
+            try:
+                self._io.submit(partial(self._read_again, run, wanted))
+            except RuntimeError:  # its threads have ended: the broker stops
+                self._finish(run)
+            return
+        self._read_again(run, wanted)
 
     def _finish(self, run: FetchRun) -> None:
         try:
             self._answer(run)
         except Exception:  # noqa: BLE001 - a failing answer must not end the thread
-            _LOG.exception("%s: a fetch could not be answered", self._name)
+            _LOG.exception("%s: a fetch could not be answered", self._thread.name)
             run.call.connection.close("a fetch could not be answered")

@@ -9,9 +9,12 @@ Source: `KafkaApis.handleFetchRequest`, `ReplicaManager.fetchMessages` (KIP-74, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Executor
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
-from stratalog.clients.kafka.apis.delayed_fetch import DelayedFetches, FetchRun
+from stratalog.clients.kafka.apis.delayed_fetch import NEVER, DelayedFetches
 from stratalog.clients.kafka.apis.fetch_read import PartitionFetch, PartitionRead
 from stratalog.clients.kafka.apis.fetch_sessions import (
     FINAL_EPOCH,
@@ -21,10 +24,12 @@ from stratalog.clients.kafka.apis.fetch_sessions import (
     FetchSessions,
     WantedPartition,
 )
+from stratalog.clients.kafka.apis.waiting_fetches import FetchRun, Lead, PartitionNews
 from stratalog.clients.kafka.protocol.entities import Values, id_text, milliseconds
 from stratalog.clients.kafka.request.api import Api, Call, each_partition, error_only
 from stratalog.clients.kafka.request.broker import ApiFamily, ServedBroker
 from stratalog.replication.metadata.acls import Operation, ResourceType
+from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.storage.errors import (
     FencedLeaderEpochError,
     LeaderNotAvailableError,
@@ -41,19 +46,19 @@ ZSTD_FROM = 10
 READ_COMMITTED = 1
 NO_EPOCH = -1
 INT_MAX = 2**31 - 1
-NEVER = 2**63
-"""A sequence above that of any change."""
 
 
 class FetchApis(ApiFamily):
     """`close` answers the fetches that wait."""
 
-    def __init__(self, broker: ServedBroker) -> None:
+    def __init__(self, broker: ServedBroker, io: Executor | None = None) -> None:
+        """`io` reads from storage for fetches that waited; None: their own thread does."""
         super().__init__(broker)
         self._reader = PartitionFetch(broker)
         slots = broker.config.max_incremental_fetch_session_cache_slots
         self._sessions = FetchSessions(slots, lambda: int(broker.view.ids.new_id()[:8], 16) & INT_MAX)
-        self._delayed = DelayedFetches(broker.view, self._read, self._answer, f"kafka-fetch-{broker.broker_id}")
+        name = f"kafka-fetch-{broker.broker_id}"
+        self._delayed = DelayedFetches(broker.view, self._read, self._answer, self._news_of, name, io)
 
     def apis(self) -> Iterable[Api]:
         return [Api(FETCH, self._fetch, _refused)]
@@ -81,8 +86,11 @@ class FetchApis(ApiFamily):
             min(call.given("max_bytes", INT_MAX), limit),
             now_ms + wait_ms,
             self._broker.view.moved_since(NEVER)[0],
+            request.isolation_level == READ_COMMITTED,
         )
-        self._broker.view.poll_progress()
+        may_wait = wait_ms > 0 and run.min_bytes > 0
+        if not (may_wait and self._delayed.is_watching):  # else it is read anyway, and what it brings ends the waiting
+            self._broker.view.poll_progress()
         self._read(run, context.wanted)
         if run.is_enough or wait_ms == 0 or not context.wanted:
             self._answer(run)
@@ -94,14 +102,16 @@ class FetchApis(ApiFamily):
 
         The first one with records returns a batch, however large, so that a reader always makes progress (KIP-74).
         """
+        reads = dict(run.reads)  # another thread may look at the one before
         for each in wanted:
-            run.reads.pop(each.key, None)
-        size_bytes = run.size_bytes
+            reads.pop(each.key, None)
+        size_bytes = sum(read.size_bytes for read in reads.values())
         for each in wanted:
             left_bytes = max(0, run.max_bytes - size_bytes)
             read = self._read_one(run, each, min(each.max_bytes, left_bytes), must_return_one=size_bytes == 0)
-            run.reads[each.key] = read
+            reads[each.key] = read
             size_bytes += read.size_bytes
+        run.reads, run.unread_bytes = reads, {}
         return run.is_enough
 
     def _read_one(
@@ -116,6 +126,7 @@ class FetchApis(ApiFamily):
             if replica_id(call) >= 0:
                 raise NotLeaderOrFollowerError(f"{named} has no follower {replica_id(call)} that fetches by request")
             state = self._broker.partition(named)
+            run.leads[wanted.key] = self._lead(state)
             only_leader = call.version < FOLLOWERS_FROM
             self._broker.checked(state, wanted.current_leader_epoch, leader_only=only_leader)
             return self._reader.read(
@@ -123,11 +134,24 @@ class FetchApis(ApiFamily):
                 wanted,
                 max_bytes,
                 must_return_one=must_return_one,
-                is_committed=call.request.isolation_level == READ_COMMITTED,
+                is_committed=run.is_committed,
                 takes_zstd=call.version >= ZSTD_FROM,
             )
         except StratalogError as error:
             return PartitionRead(named, error=_known_error(error.as_value()))
+
+    def _lead(self, state: PartitionRecord) -> Lead:
+        return Lead(self._broker.view.image.topic_ids.get(state.topic, ""), state.leader_epoch)
+
+    def _news_of(self, named: TopicPartition) -> PartitionNews:
+        """By what is at hand: storage is not read."""
+        broker = self._broker
+        state, marks = broker.view.image.partitions.get(named), None
+        if state is not None:
+            with suppress(StratalogError):
+                marks = broker.view.published(named, poll=False)
+        lead = None if state is None else self._lead(state)
+        return PartitionNews(lead, marks, partial(broker.tail.readable_bytes, named))
 
     # -- the answer ------------------------------------------------------------------------------------------
 

@@ -26,10 +26,10 @@ class EncodedTail:
     """Batches by partition and base offset: at most `capacity_bytes`, oldest first out. Any thread may use it.
 
     A batch is kept as it came; `read` puts its offset and leader epoch before it. A slice of a larger frame is kept
-    while it is at least half of that frame, which stays in memory with it; a smaller one is copied. A partition's
-    batches are those of its newest leader epoch: within it a leader's log is neither truncated nor written by others.
-    After an erasure or a topic's deletion the caller has to `forget` the partition. Records that compaction removed
-    may still be returned, as Kafka returns them until its cleaner has run.
+    if it is at least half of that frame, which stays in memory with it and is counted whole; a smaller one is copied.
+    A partition's batches are those of its newest leader epoch: within it a leader's log is neither truncated nor
+    written by others. After an erasure or a topic's deletion the caller has to `forget` the partition. Records that
+    compaction removed may still be returned, as Kafka returns them until its cleaner has run.
     """
 
     def __init__(self, capacity_bytes: int = CAPACITY_BYTES) -> None:
@@ -59,7 +59,8 @@ class EncodedTail:
         """
         if len(data) + ENTRY_BYTES > self._capacity_bytes:
             return
-        batch = EncodedBatch(base_offset, base_offset + header_of(data).last_offset_delta, _kept(data))
+        data = _kept(data)
+        batch = EncodedBatch(base_offset, base_offset + header_of(data).last_offset_delta, data)
         with self._lock:
             known_epoch = self._epochs.get(topic_partition, leader_epoch)
             if leader_epoch > known_epoch:
@@ -70,7 +71,7 @@ class EncodedTail:
             bases = self._bases.setdefault(topic_partition, [])
             bases.insert(bisect_left(bases, base_offset), base_offset)
             self._batches[topic_partition, base_offset] = batch
-            self._size_bytes += len(data) + ENTRY_BYTES
+            self._size_bytes += _memory_bytes(data)
             self._shrink()
 
     def read(
@@ -97,6 +98,24 @@ class EncodedTail:
                 left -= len(batch.data)
         return found
 
+    def readable_bytes(
+        self, topic_partition: TopicPartition, leader_epoch: int, start_offset: int, end_offset: int
+    ) -> int | None:
+        """The size of the batches in `[start_offset, end_offset)`; None when not all of them are here."""
+        size_bytes, next_offset = 0, start_offset
+        with self._lock:
+            if self._epochs.get(topic_partition) != leader_epoch:
+                return None
+            bases = self._bases[topic_partition]
+            for base_offset in bases[max(0, bisect_right(bases, start_offset) - 1) :]:
+                batch = self._batches[topic_partition, base_offset]
+                is_next = base_offset == next_offset or (not size_bytes and base_offset < next_offset)
+                if not is_next or not next_offset <= batch.last_offset < end_offset:
+                    break
+                size_bytes += len(batch.data)
+                next_offset = batch.last_offset + 1
+        return size_bytes if next_offset >= end_offset else None
+
     def forget(self, topic_partition: TopicPartition) -> None:
         """Drop the partition's batches: its topic is deleted, or records were erased."""
         with self._lock:
@@ -104,13 +123,13 @@ class EncodedTail:
 
     def _drop(self, topic_partition: TopicPartition) -> None:
         for base_offset in self._bases.pop(topic_partition, ()):
-            self._size_bytes -= len(self._batches.pop((topic_partition, base_offset)).data) + ENTRY_BYTES
+            self._size_bytes -= _memory_bytes(self._batches.pop((topic_partition, base_offset)).data)
         self._epochs.pop(topic_partition, None)
 
     def _shrink(self) -> None:
         while self._size_bytes > self._capacity_bytes:
             (topic_partition, base_offset), batch = self._batches.popitem(last=False)
-            self._size_bytes -= len(batch.data) + ENTRY_BYTES
+            self._size_bytes -= _memory_bytes(batch.data)
             bases = self._bases[topic_partition]
             del bases[bisect_left(bases, base_offset)]
             if not bases:
@@ -118,7 +137,17 @@ class EncodedTail:
 
 
 def _kept(data: Buffer) -> Buffer:
-    return data if isinstance(data, memoryview) and 2 * len(data) >= memoryview(data.obj).nbytes else bytes(data)
+    """The batch as it is kept: a slice of its frame, or a copy where it is less than half of that."""
+    return data if 2 * len(data) >= _owner_bytes(data) else bytes(data)
+
+
+def _owner_bytes(data: Buffer) -> int:
+    """The size of the object that stays in memory with these bytes."""
+    return memoryview(data.obj).nbytes if isinstance(data, memoryview) else len(data)
+
+
+def _memory_bytes(data: Buffer) -> int:
+    return _owner_bytes(data) + ENTRY_BYTES
 
 
 def uses_zstd(batch: Buffer) -> bool:
@@ -163,6 +192,13 @@ class KafkaTail:
         if not takes_zstd and any(uses_zstd(each.data) for each in found):
             return []
         return found
+
+    def readable_bytes(self, named: TopicPartition, start_offset: int, end_offset: int) -> int | None:
+        """As `EncodedTail.readable_bytes`."""
+        version = self._version(named)
+        if version is None or self._versions.get(named) != version:
+            return None
+        return self._tail.readable_bytes(named, version[1], start_offset, end_offset)
 
     def _version(self, named: TopicPartition) -> _LogVersion | None:
         image = self._image()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import resource
 import socket
 import threading
 import time
@@ -242,7 +243,7 @@ def test_the_handler_closes_a_connection_from_another_thread(server: Server, cap
     assert "closed at API 99: API 99: it is not served" in line
 
 
-@pytest.mark.parametrize("server", [{"max.connections.per.ip": 1}], indirect=True)
+@pytest.mark.parametrize("server", [{"max.connections.per.ip": 1}, {"max.connections": 1}], indirect=True)
 def test_a_connection_beyond_the_limit_is_closed(server: Server) -> None:
     first = server.client()
     first.send(frame(METADATA))
@@ -261,6 +262,16 @@ def test_a_connection_beyond_the_limit_is_closed(server: Server) -> None:
             return True
 
     wait_until(is_served)
+
+
+def test_a_process_with_sockets_has_all_the_open_files_that_the_system_allows() -> None:
+    before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(256, before // 2), most))
+        Server({}).server.stop()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (most, most)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before, most))
 
 
 @pytest.mark.parametrize("server", [{"queued.max.request.bytes": 1_000}], indirect=True)

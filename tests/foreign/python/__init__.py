@@ -4,6 +4,7 @@ clients       the three behind one face
 records       producing with every codec and acks, reading by assignment
 groups        classic and KIP-848 groups
 transactions  read, process, write; abort; fencing
-admin         the admin clients of the three
+*_admin       the admin clients of the three
+schema_registry  the part of a schema registry, by its own requests
 suite         all of it, as checks
 """

@@ -18,6 +18,8 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 
 WAIT_S = 60
 POLL_S = 0.1
+JOIN_POLL_MS = 1_000
+"""kafka-python joins a group within a poll: one that ends before the other members have joined ends the join, too."""
 TopicPartition = tuple[str, int]
 """(topic, partition)"""
 
@@ -324,7 +326,7 @@ class _KafkaPythonReader(Reader, kafka.ConsumerRebalanceListener):
         """The assignment is asked for."""
 
     def poll(self) -> list[Seen]:
-        found = self.consumer.poll(int(POLL_S * 1_000))
+        found = self.consumer.poll(JOIN_POLL_MS)
         return [
             Seen(each.topic, each.partition, each.offset, each.key, each.value, tuple(each.headers), each.timestamp)
             for records in found.values()

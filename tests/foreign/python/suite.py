@@ -6,10 +6,23 @@ from collections.abc import Callable
 from functools import partial
 
 from tests.foreign.checks import Check, Suite
-from tests.foreign.python import groups, records, transactions
+from tests.foreign.python import (
+    aiokafka_admin,
+    confluent_admin,
+    groups,
+    kafka_python_admin,
+    records,
+    schema_registry,
+    transactions,
+)
 from tests.foreign.python.clients import Aiokafka, Confluent, KafkaPython, PythonClient
 
 CLIENTS = (Confluent(), KafkaPython(), Aiokafka())
+ADMIN = {
+    Confluent.name: confluent_admin.CHECKS,
+    KafkaPython.name: kafka_python_admin.CHECKS,
+    Aiokafka.name: aiokafka_admin.CHECKS,
+}
 SETTINGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
@@ -20,6 +33,7 @@ SETTINGS = {
 
 def suite() -> Suite:
     checks = tuple(check for client in CLIENTS for check in checks_of(client))
+    checks += tuple(Check("a schema registry's requests", does, run) for does, run in schema_registry.CHECKS.items())
     return Suite({client.name: client.version for client in CLIENTS}, checks, SETTINGS)
 
 
@@ -40,6 +54,7 @@ def checks_of(client: PythonClient) -> list[Check]:
             partial(transactions.read_process_write, client),
         ),
         ("transactions: a producer is fenced by its successor", partial(transactions.be_fenced, client)),
+        *ADMIN[client.name].items(),
     ]
     return [Check(client.name, does, run) for does, run in made]
 

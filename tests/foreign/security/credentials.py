@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import json
 import shutil
 import subprocess
@@ -53,6 +52,7 @@ class Secrets:
     """Keys and certificates of one run, below a folder."""
 
     def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.authority = CertificateAuthority(folder / "authority")
         self.trusted = self.authority.authority
         self.broker = self.authority.issue("broker")
@@ -74,9 +74,12 @@ class Secrets:
 @cache
 def secrets() -> Secrets:
     """Those of this process, in a temporary folder."""
-    folder = Path(tempfile.mkdtemp(prefix="secrets-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return Secrets(folder)
+    return Secrets(Path(tempfile.mkdtemp(prefix="secrets-")))
+
+
+def remove_secrets() -> None:
+    """Delete the folder."""
+    shutil.rmtree(secrets().folder)
 
 
 def broker_settings() -> Mapping[str, object]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from functools import partial
 
 from tests.foreign.checks import Check, Suite
-from tests.foreign.security import librdkafka
-from tests.foreign.security.credentials import LISTENERS, Way, broker_settings
+from tests.foreign.security import java, librdkafka
+from tests.foreign.security.credentials import LISTENERS, Way, broker_settings, remove_secrets
 
 
 def suite() -> Suite:
-    return Suite({librdkafka.NAME: librdkafka.VERSION}, tuple(checks()), broker_settings(), LISTENERS)
+    versions = {librdkafka.NAME: librdkafka.VERSION, java.NAME: java.java_version()}
+    return Suite(versions, (*checks(), *java_checks()), broker_settings(), LISTENERS, remove_secrets)
 
 
 def checks() -> list[Check]:
@@ -27,4 +28,20 @@ def checks() -> list[Check]:
             found.append(Check(name, does, partial(librdkafka.renew, way)))
     found.append(Check(name, "OAUTHBEARER: a token by another key, or of the past", librdkafka.have_no_key))
     found.append(Check(name, "no certificate where one is required", librdkafka.show_no_certificate))
+    return found
+
+
+def java_checks() -> list[Check]:
+    name = java.NAME
+    found: list[Check] = []
+    for way in Way:
+        found.append(Check(name, f"{way}: produce, and read in a group", partial(java.work, way)))
+        if way.has_password:
+            does = f"{way}: a wrong password and an unknown user are told in the same words"
+            found.append(Check(name, does, partial(java.be_refused, way)))
+        if way is not Way.CERTIFICATE:
+            does = f"{way}: a session is renewed on its connection (KIP-368)"
+            found.append(Check(name, does, partial(java.renew, way)))
+    denied = (Way.SCRAM_SHA_512, Way.OAUTHBEARER, Way.CERTIFICATE)
+    found += [Check(name, f"{way}: what ACLs do not allow is refused", partial(java.be_denied, way)) for way in denied]
     return found

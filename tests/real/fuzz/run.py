@@ -44,8 +44,9 @@ WAIT_S = 0.5
 """Limit of the wait for one answer."""
 LATE_S = 1.0
 GROWTH_MAX = 1.10
-WARM_UP = 0.1
-"""The share of the frames that is sent before the memory is measured: layouts of messages are compiled when used."""
+WARM_UP = 0.3
+"""The share of the frames that is sent, beside the neighbour, before the memory is measured: layouts of messages are
+compiled when they are used, and small objects take a while to fill the gaps that large ones left."""
 SETTLE_S = 20.0
 SHOWN = 20
 KEEP_S = 2.0
@@ -204,7 +205,7 @@ def run_fuzz(folder: Path, frames: int, seed: int) -> FuzzResult:
         admin.create_topics(wanted)
         leader = cluster.leader_of(NEIGHBOUR)
         address = cluster.addresses()[leader]
-        with Keeper(cluster, wanted):
+        with Keeper(cluster, wanted), neighbour_process(address, 100, Calm()):
             warm = send_all(address, seed, int(frames * WARM_UP))
         memory_before = settled_memory(cluster)
         begun_s = time.monotonic()

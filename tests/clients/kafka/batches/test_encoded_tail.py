@@ -76,7 +76,7 @@ def test_the_first_batch_is_given_whatever_its_size() -> None:
 
 
 def test_a_batch_is_a_slice_of_its_frame_unless_that_holds_much_more() -> None:
-    """What is kept beside a batch is not counted, so it is at most as large as the batch."""
+    """What stays in memory beside a batch is counted with it."""
     data, tail = batch_of(1), EncodedTail(MUCH)
     alone, beside = (bytearray(bytes(spare) + data) for spare in (10, len(data) + 1))
     tail.append(T0, 0, 3, memoryview(alone)[10:])
@@ -84,6 +84,7 @@ def test_a_batch_is_a_slice_of_its_frame_unless_that_holds_much_more() -> None:
     first, second = tail.read(T0, 3, 0, 2, MUCH)
     assert isinstance(first.data, memoryview)
     assert first.data.obj is alone
+    assert tail.size_bytes == len(alone) + len(data) + 2 * ENTRY_BYTES
     assert isinstance(second.data, bytes)
     assert second.data == data
     assert decode_rows(b"".join([*first.pieces, *second.pieces]))["offset"].to_pylist() == [0, 1]

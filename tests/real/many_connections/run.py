@@ -1,0 +1,315 @@
+"""A thousand connections with a Fetch waiting, beside producers: memory of the broker's process, latency of produce.
+
+    python -m tests.real.many_connections.run --minutes 10
+
+One process of `jobs.cluster` with one broker. Fifty producers send ten records a second each, acks=all, open loop.
+Three windows: without the waiting connections, with them (for --minutes), and with them and a consumer that reads
+1 GiB from the beginning. The thousand fetch from the end of partitions that nobody writes to, one partition each in
+turns, and wait 500 ms as consumers do by default.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from struct import pack
+from typing import Any
+
+from stratalog.clients.admin.admin import Admin, NewTopic
+from stratalog.clients.kafka.batches.record_batches import encode_batch
+from stratalog.clients.kafka.protocol.entities import build
+from stratalog.clients.kafka.protocol.frames import decode_response, encode_request
+from stratalog.clients.kafka.protocol.schema import request_type
+from stratalog.storage.records import NewRecordBatch, payload_table
+from tests.bench.measures import quantile
+from tests.real.fuzz.clients import Address, OneConnection
+from tests.real.fuzz.run import ClusterProcess
+from tests.real.processes.broker_processes import ENVIRONMENT, PROJECT
+
+CONNECTIONS, PRODUCERS, RATE = 1_000, 50, 10.0
+HOT, QUIET, COLD = "hot", "quiet", "cold"
+HOT_PARTITIONS, QUIET_PARTITIONS, COLD_PARTITIONS = 10, 100, 4
+WAIT_MS = 500
+RECORD_BYTES, COLD_RECORD_BYTES, COLD_BATCH = 100, 1_000, 900
+PRODUCE, FETCH = 0, 1
+FETCH_BYTES = 1 << 20
+MEMORY_KIB_MAX = 2 << 10
+"""Growth of the memory that is allowed a minute, after the second."""
+WARM_S, BASE_S, COLD_S_MAX = 10.0, 30.0, 300.0
+
+
+@dataclass(slots=True)
+class Latency:
+    """Of produce requests in one window, from when they were due."""
+
+    count: int
+    p50_ms: float
+    p99_ms: float
+    errors: int
+
+    @classmethod
+    def of(cls, latencies_ms: Sequence[float], errors: int) -> Latency:
+        ordered = sorted(latencies_ms)
+        return cls(len(ordered), round(quantile(ordered, 0.5), 1), round(quantile(ordered, 0.99), 1), errors)
+
+
+@dataclass(slots=True)
+class ManyConnections:
+    """What a run measured. `memory_kib`: at each minute of the window with the connections."""
+
+    alone: Latency
+    beside: Latency
+    beside_cold: Latency | None
+    cold_mib_s: float = 0.0
+    fetches: int = 0
+    memory_kib: list[int] = field(default_factory=list)
+
+    @property
+    def is_within(self) -> bool:
+        after = self.memory_kib[2:]
+        is_level = all(later - earlier <= MEMORY_KIB_MAX for earlier, later in pairwise(after))
+        is_quick = self.beside.p99_ms <= 1.5 * self.alone.p99_ms
+        cold = self.beside_cold
+        return is_level and is_quick and (cold is None or cold.p99_ms <= 3 * self.alone.p99_ms)
+
+
+class Producers:
+    """Open loop: each request has its time, whether or not the last one was answered."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self.latencies_ms: list[float] = []
+        self.errors = 0
+
+    async def run(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        begun_s = loop.time()
+        await asyncio.gather(*(self._one(which, begun_s, seconds) for which in range(PRODUCERS)))
+
+    async def _one(self, which: int, begun_s: float, seconds: float) -> None:
+        reader, writer = await asyncio.open_connection(*self._address)
+        loop = asyncio.get_running_loop()
+        records = encode_batch(NewRecordBatch(payload_table([(1_700_000_000_000, b"k", bytes(RECORD_BYTES), None)])))
+        partition = {"index": which % HOT_PARTITIONS, "records": records}
+        topic = {"name": HOT, "partition_data": [partition]}
+        frame = framed(PRODUCE, 9, {"acks": -1, "timeout": 30_000, "topic_data": [topic]})
+        dues: list[float] = []
+        count = int(seconds * RATE)
+        answers = asyncio.create_task(self._answers(reader, dues, count))
+        try:
+            for number in range(count):
+                due_s = begun_s + (number + which / PRODUCERS) / RATE
+                await asyncio.sleep(max(0.0, due_s - loop.time()))
+                dues.append(due_s)
+                writer.write(frame)
+            await answers
+        finally:
+            answers.cancel()
+            writer.close()
+
+    async def _answers(self, reader: asyncio.StreamReader, dues: list[float], count: int) -> None:
+        loop = asyncio.get_running_loop()
+        for number in range(count):
+            answer = decode_response(await read_frame(reader), PRODUCE, 9)[1]
+            self.latencies_ms.append((loop.time() - dues[number]) * 1_000)
+            self.errors += answer.responses[0].partition_responses[0].error_code != 0
+
+
+async def hold(address: Address, connections: int) -> None:
+    """Connections with a Fetch each that waits, over and over, until a line comes; prints the number of fetches."""
+    fetched = 0
+
+    async def one(which: int) -> None:
+        nonlocal fetched
+        reader, writer = await asyncio.open_connection(*address)
+        frame = framed(FETCH, 11, fetch_values(QUIET, which % QUIET_PARTITIONS, 0, min_bytes=1))
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                writer.write(frame)
+                await read_frame(reader)
+                fetched += 1
+
+    tasks = []
+    for which in range(connections):
+        tasks.append(asyncio.create_task(one(which)))
+        if which % 50 == 0:
+            await asyncio.sleep(0.05)
+    await asyncio.sleep(1)
+    print("ready", flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
+    broken = sum(each.done() for each in tasks)
+    for each in tasks:
+        each.cancel()
+    print(json.dumps({"fetches": fetched, "broken": broken}), flush=True)
+    os._exit(0)
+
+
+def read_cold(address: Address) -> None:
+    """Read the whole cold topic once; prints MiB/s."""
+    client, begun_s, size = OneConnection(address), time.monotonic(), 0
+    for partition in range(COLD_PARTITIONS):
+        offset = 0
+        while True:
+            values = fetch_values(COLD, partition, offset, min_bytes=0, max_bytes=16 * FETCH_BYTES)
+            (found,) = client.ask(FETCH, 11, values).responses[0].partitions
+            if not found.records:
+                if offset >= found.high_watermark:
+                    break
+                continue
+            size += len(found.records)
+            offset = end_of(found.records)
+    print(json.dumps({"mib_s": size / (1 << 20) / (time.monotonic() - begun_s), "mib": size >> 20}), flush=True)
+
+
+def end_of(records: bytes) -> int:
+    """The offset behind the last whole batch."""
+    at, end = 0, 0
+    while at + 61 <= len(records):
+        size = 12 + int.from_bytes(records[at + 8 : at + 12], "big")
+        if at + size > len(records):
+            break
+        end = int.from_bytes(records[at : at + 8], "big") + int.from_bytes(records[at + 23 : at + 27], "big") + 1
+        at += size
+    return end
+
+
+def fetch_values(
+    topic: str, partition: int, offset: int, *, min_bytes: int, max_bytes: int = FETCH_BYTES
+) -> dict[str, Any]:
+    wanted = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": max_bytes}
+    return {
+        "max_wait": WAIT_MS,
+        "min_bytes": min_bytes,
+        "max_bytes": 50 << 20,
+        "topics": [{"topic": topic, "partitions": [wanted]}],
+    }
+
+
+def framed(key: int, version: int, values: dict[str, Any]) -> bytes:
+    frame = encode_request(1, "many", build(request_type(key, version), values))
+    return pack(">i", len(frame)) + frame
+
+
+async def read_frame(reader: asyncio.StreamReader) -> bytes:
+    return await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+
+
+def fill(address: Address, mib: int) -> None:
+    """Write so many MiB to the cold topic."""
+    client, value = OneConnection(address), os.urandom(COLD_RECORD_BYTES)
+    batch = encode_batch(NewRecordBatch(payload_table([(1_700_000_000_000, None, value, None)] * COLD_BATCH)))
+    for number in range(-(-(mib << 20) // (COLD_BATCH * COLD_RECORD_BYTES))):
+        partition = {"index": number % COLD_PARTITIONS, "records": batch}
+        topic = {"name": COLD, "partition_data": [partition]}
+        answer = client.ask(PRODUCE, 9, {"acks": 1, "timeout": 30_000, "topic_data": [topic]})
+        assert not answer.responses[0].partition_responses[0].error_code
+    client.close()
+
+
+@contextmanager
+def part(role: str, address: Address, said: dict[str, Any]) -> Iterator[subprocess.Popen[bytes]]:
+    """This module in another process; what it printed at its end is put into `said`."""
+    command = [sys.executable, "-m", "tests.real.many_connections.run", "--part", role, "--at", *map(str, address)]
+    with subprocess.Popen(command, cwd=PROJECT, env=ENVIRONMENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as made:
+        try:
+            yield made
+        finally:
+            written, _ = made.communicate(b"end\n", 120)
+            if written.strip():
+                said.update(json.loads(written.splitlines()[-1]))
+
+
+def window(address: Address, seconds: float) -> Latency:
+    """Produce for so long."""
+    producers = Producers(address)
+    asyncio.run(producers.run(seconds))
+    return Latency.of(producers.latencies_ms, producers.errors)
+
+
+def run(folder: Path, minutes: float, cold_mib: int) -> ManyConnections:
+    """A whole run below `folder`."""
+    one = {"offsets.topic.replication.factor": 1, "transaction.state.log.replication.factor": 1}
+    with ClusterProcess(folder, 1, one) as cluster:
+        counts = {HOT: HOT_PARTITIONS, QUIET: QUIET_PARTITIONS, COLD: COLD_PARTITIONS}
+        Admin(cluster.root).create_topics([NewTopic(topic, count, 1) for topic, count in counts.items()])
+        address = cluster.addresses()[1]
+        fill(address, cold_mib)
+        window(address, WARM_S)
+        alone = window(address, BASE_S)
+        said: dict[str, Any] = {}
+        memory: list[int] = []
+        with part("hold", address, said) as holding:
+            assert holding.stdout is not None
+            assert holding.stdout.readline().strip() == b"ready"
+            latencies = []
+            for _ in range(max(1, round(minutes))):
+                memory.append(cluster.memory_kib)
+                latencies.append(window(address, 60.0 if minutes >= 1 else 60 * minutes))
+            memory.append(cluster.memory_kib)
+            beside_cold, speed = None, 0.0
+            if cold_mib:
+                beside_cold, speed = _beside_cold(address)
+        assert said["broken"] == 0, f"{said['broken']} connections ended"
+        worst = max(latencies, key=lambda each: each.p99_ms)
+        median = sorted(latencies, key=lambda each: each.p99_ms)[len(latencies) // 2]
+        print(f"minutes: {latencies}; worst {worst}", flush=True)
+        return ManyConnections(alone, median, beside_cold, speed, said["fetches"], memory)
+
+
+def _beside_cold(address: Address) -> tuple[Latency, float]:
+    """Produce while a consumer reads everything, and for no longer."""
+    said: dict[str, Any] = {}
+    producers = Producers(address)
+    with part("cold", address, said) as reading:
+
+        async def until_read() -> None:
+            working = asyncio.create_task(producers.run(COLD_S_MAX))
+            await asyncio.to_thread(reading.wait)
+            working.cancel()
+            with suppress(asyncio.CancelledError):
+                await working
+
+        asyncio.run(until_read())
+    return Latency.of(producers.latencies_ms, producers.errors), round(said["mib_s"], 1)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code 0 when all is within the limits."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--cold-mib", type=int, default=1_024, help="size of the cold topic; 0: no cold consumer")
+    parser.add_argument("--folder", type=Path, help="keep the cluster's files here (a temporary folder, deleted)")
+    parser.add_argument("--part", choices=("hold", "cold"), help=argparse.SUPPRESS)
+    parser.add_argument("--at", nargs=2, help=argparse.SUPPRESS)
+    given = parser.parse_args(arguments)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    if given.part == "hold":
+        asyncio.run(hold((given.at[0], int(given.at[1])), CONNECTIONS))
+    if given.part:
+        read_cold((given.at[0], int(given.at[1])))
+        return 0
+    folder = given.folder or Path(tempfile.mkdtemp(prefix="stratalog-many-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    result = run(folder, given.minutes, given.cold_mib)
+    print(json.dumps({**asdict(result), "is_within": result.is_within}, indent=1))
+    if given.folder is None:
+        shutil.rmtree(folder)
+    return 0 if result.is_within else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

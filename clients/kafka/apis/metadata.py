@@ -30,15 +30,17 @@ from stratalog.storage.errors import (
     InvalidRequestError,
     LeaderNotAvailableError,
     ListenerNotFoundError,
+    MismatchedEndpointTypeError,
     StratalogError,
     TopicAlreadyExistsError,
     TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
+    UnsupportedEndpointTypeError,
 )
 from stratalog.storage.records import TopicPartition
 
 METADATA, DESCRIBE_QUORUM, DESCRIBE_CLUSTER, DESCRIBE_TOPIC_PARTITIONS = 3, 55, 60, 75
-BROKER_ENDPOINTS = 1
+BROKER_ENDPOINTS, CONTROLLER_ENDPOINTS = 1, 2
 LISTENER_NOT_FOUND_FROM = 6
 TOPIC_IDS_FROM = 12
 OPERATIONS_FROM, CLUSTER_OPERATIONS_TO = 8, 10
@@ -65,7 +67,7 @@ class MetadataApis(ApiFamily):
         self._broker.image(0)
         asked = call.request.topics
         is_all = asked is None or (call.version == 0 and not asked)
-        topics = self._every_topic(call) if is_all else [self._topic(call, each) for each in asked]
+        topics = self._every_topic(call) if is_all else [self._topic(call, each) for each in dict.fromkeys(asked)]
         image = self._broker.image()
         nodes = [self._node(call, image, broker_id) for broker_id in sorted(image.brokers)]
         values: dict[str, Any] = {
@@ -170,9 +172,7 @@ class MetadataApis(ApiFamily):
             start_name, start_partition = request.cursor.topic_name, request.cursor.partition_index
             if start_partition < 0:
                 raise InvalidRequestError(f"cursor partition index {start_partition} must not be negative")
-        limit = min(request.response_partition_limit, self._broker.config.max_request_partition_size_limit)
-        if limit < 1:
-            raise InvalidRequestError(f"response partition limit {request.response_partition_limit} must be positive")
+        limit = max(1, min(request.response_partition_limit, self._broker.config.max_request_partition_size_limit))
         image = self._broker.image(0)
         asked = {each.name for each in request.topics}
         names = sorted(name for name in asked or list(image.topic_ids) if name >= start_name)
@@ -182,7 +182,8 @@ class MetadataApis(ApiFamily):
                 if asked:
                     page.refused.append(_topic_error(name, TopicAuthorizationFailedError("")))
             elif name not in image.topic_ids:
-                page.topics.append(_topic_error(name, _unknown_topic(name)))
+                allowed = self._broker.allowed(call, ResourceType.TOPIC, name)
+                page.topics.append({**_topic_error(name, _unknown_topic(name)), "topic_authorized_operations": allowed})
             elif not self._add_topic(page, call, image, name):
                 break
         return {"topics": [*page.topics, *page.refused], "next_cursor": page.next_cursor}
@@ -212,8 +213,13 @@ class MetadataApis(ApiFamily):
 
     def _describe_cluster(self, call: Call) -> Values:
         """The brokers, without those that clients cannot reach; fenced ones if asked for (KIP-1073)."""
-        if call.given("endpoint_type", BROKER_ENDPOINTS) != BROKER_ENDPOINTS:
-            raise InvalidRequestError(f"endpoint type {call.request.endpoint_type}: only brokers (1) are described")
+        endpoint_type = call.given("endpoint_type", BROKER_ENDPOINTS)
+        if endpoint_type == CONTROLLER_ENDPOINTS:
+            raise MismatchedEndpointTypeError(
+                "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
+            )
+        if endpoint_type != BROKER_ENDPOINTS:
+            raise UnsupportedEndpointTypeError(f"Unsupported endpoint type {endpoint_type}")
         image = self._broker.image(0)
         brokers: list[dict[str, Any]] = []
         for broker_id, broker in sorted(image.brokers.items()):

@@ -34,7 +34,7 @@ def parse_overrides(text: str) -> dict[str, int]:
 
 @dataclass(slots=True)
 class ConnectionQuotas:
-    """How many connections there are; `admit` and `release` are called in pairs, from any thread."""
+    """Counts connections, in all and by address; `admit` and `release` are called in pairs, from any thread."""
 
     connections_max: int
     per_ip_max: int
@@ -88,7 +88,7 @@ class RequestBound:
 
     @property
     def waiting(self) -> int:
-        """How many takers wait."""
+        """Number of callers that wait for room."""
         return len(self._waiting)
 
     def take(self, count: int, when_free: Callable[[], None]) -> bool:

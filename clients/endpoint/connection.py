@@ -43,7 +43,7 @@ UNREAD = "answers are not read"
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """What connections of one server share.
+    """Settings and limits that all connections of one server share.
 
     idle_ms          without a request for so long, a connection is closed
     bytes_under_way  of requests that are read and not answered

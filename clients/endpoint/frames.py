@@ -25,7 +25,7 @@ SERIOUS_BYTES = 1 << 20
 
 
 class FrameHandler(Protocol):
-    """What answers frames: a broker's face, `clients.kafka.handler.KafkaHandler`, or what stands before it."""
+    """Receiver of request frames: `clients.kafka.handler.KafkaHandler`, or the SASL gate in front of it."""
 
     def handle(self, frame: Frame, connection: Connection, answer: Callable[[Answer | None], None]) -> None: ...
 
@@ -48,7 +48,7 @@ class FrameReader:
         self._large_end = 0
 
     def buffer(self) -> memoryview:
-        """Where the next bytes go: never empty."""
+        """Memory for the next bytes of the connection; at least one byte long."""
         if self._large is not None:
             return self._large[self._large_end :]
         return self._view[self._end :]

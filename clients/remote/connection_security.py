@@ -23,7 +23,7 @@ CHECKED_NAME = "https"
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSecurity:
-    """What every connection of a client does first; None: no TLS, no login."""
+    """TLS and the SASL login of a client's connections, both before the first request; None: without it."""
 
     tls: ssl.SSLContext | None = None
     credentials: Credentials | None = None

@@ -23,7 +23,7 @@ LOGIN_MECHANISMS = (PLAIN, "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Who logs in, and by which mechanism of `LOGIN_MECHANISMS`."""
+    """A login: the user, the password, and the SASL mechanism, one of `LOGIN_MECHANISMS`."""
 
     mechanism: str
     username: str

@@ -60,7 +60,7 @@ class NoEndpoint:
         """No ports."""
 
     def serve(self, _host: BrokerHost, _broker_id: int) -> None:
-        """Nobody to answer."""
+        """Does nothing: this process has no sockets."""
 
     def withdraw(self, _broker_id: int) -> None:
         """Nothing to close."""

@@ -47,7 +47,7 @@ class Suite:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a check against a form. `error` is None when all was as it should be, else a text of one line."""
+    """The result of a check against a form. `error` is None for a check that passed, else one line of text."""
 
     check: Check
     form: Form

@@ -1,4 +1,4 @@
-"""Who a client is: TLS and SASL in front of a broker's face. Off on a PLAINTEXT listener.
+"""Authentication of clients: TLS and SASL on a broker's listeners. A PLAINTEXT listener has neither.
 
 jaas               users and passwords of `sasl.jaas.config`
 principal_mapping  `ssl.principal.mapping.rules`: a certificate's name as a user's

@@ -56,7 +56,10 @@ class SaslPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SaslSession:
-    """Who was authenticated, how, and for how long from then on; `lifetime_ms` None: for ever."""
+    """The result of an authentication: SASL mechanism, user, and how long the session lasts.
+
+    lifetime_ms  milliseconds from the authentication on; None: the session does not end
+    """
 
     mechanism: str
     user: str
@@ -92,7 +95,7 @@ class SaslState:
 
 @dataclass(frozen=True, slots=True)
 class SaslOutcome:
-    """What follows from a frame.
+    """The outcome of one frame.
 
     answer      the response, without its length
     for_broker  the request is ApiVersions: the broker answers it

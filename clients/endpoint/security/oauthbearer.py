@@ -37,7 +37,7 @@ class SigningKeys(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BearerToken:
-    """What a token says: the user, and when it ends (wall time)."""
+    """Claims of a valid token: the user, and the wall time at which the token expires."""
 
     user: str
     expires_ms: int
@@ -45,7 +45,7 @@ class BearerToken:
 
 @dataclass(frozen=True, slots=True)
 class TokenRules:
-    """Which tokens count: `sasl.oauthbearer.*`."""
+    """Conditions that a token has to meet: `sasl.oauthbearer.*`."""
 
     audiences: tuple[str, ...] = ()
     issuer: str = ""

@@ -27,7 +27,7 @@ from stratalog.storage.errors import StratalogError, ThrottlingQuotaExceededErro
 
 PRODUCE, FETCH = 0, 1
 PERCENT_PER_NS = 100 / 1_000_000_000
-"""So many percent of a second's work of one thread are a nanosecond of work."""
+"""Percent of one thread's time in a second that one nanosecond of work takes: 10,000,000 ns are 1 %."""
 INACTIVE_MS = 3_600_000
 """Time after which a rate that is no longer recorded is forgotten."""
 PRUNED_FROM = 1_000

@@ -1,4 +1,4 @@
-"""How fast something happens, and how long a client waits that is too fast. Pure.
+"""Rates over a sliding window, and the throttle time of a client whose rate is above its quota. Pure.
 
 A rate is the sum over a sliding window, divided by the window. The window consists of samples, of which the newest is
 still being filled: with 11 samples of 1 s, the rate is that of the last 10 to 11 seconds. A window that is shorter, as
@@ -46,7 +46,7 @@ class WindowedRate:
     samples: list[RateSample] = field(default_factory=list)
 
     def record(self, amount: float, now_ms: int) -> None:
-        """So much happened."""
+        """Add `amount`, in the rate's unit (bytes, percent, partitions), to the newest sample."""
         if not self.samples or now_ms - self.samples[-1].started_ms >= self.window.sample_ms:
             self.samples.append(RateSample(now_ms, now_ms))
             del self.samples[: -self.window.samples - 1]  # one more, which may overlap the beginning of the window

@@ -14,7 +14,7 @@ FRAME_BYTES_MAX = 4 * CHUNK_BYTES
 
 
 def arrive(reader: FrameReader, data: bytes, most: int) -> list[Frame]:
-    """What is cut from data that arrives in pieces of at most so many bytes."""
+    """The frames cut from `data` when it arrives in pieces of at most `most` bytes."""
     found: list[Frame] = []
     while data:
         buffer = reader.buffer()

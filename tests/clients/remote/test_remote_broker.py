@@ -63,7 +63,7 @@ PRODUCE, JOIN_GROUP, HEARTBEAT = 0, 11, 12
 
 
 class Answers:
-    """What came, in order; each answer once."""
+    """The answers received, in order; each may come once only."""
 
     def __init__(self) -> None:
         self._came = threading.Condition()

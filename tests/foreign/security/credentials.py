@@ -31,7 +31,7 @@ AUDIENCE, ISSUER, KEY_ID = "kafka", "https://issuer.test", "key-1"
 
 
 class Way(StrEnum):
-    """How a client says who it is."""
+    """Ways in which a client authenticates."""
 
     PLAIN = "PLAIN"
     SCRAM_SHA_256 = "SCRAM-SHA-256"

@@ -90,7 +90,7 @@ class ClientProcess:
         assert self._process.stdout.readline().strip() == b"ready", self.name
 
     def finish(self) -> dict[str, int]:
-        """What it counted."""
+        """End the process; its counters by name."""
         written, _ = self._process.communicate(b"end\n", END_S)
         return dict(json.loads(written.splitlines()[-1]))
 

@@ -168,7 +168,7 @@ def served_by(address: Address) -> dict[int, range]:
 
 
 def _exactly(client: socket.socket, count: int) -> bytes:
-    """So many bytes; b"" at the connection's end."""
+    """Read `count` bytes; b"" if the connection ends before."""
     data = bytearray()
     while len(data) < count:
         more = client.recv(min(count - len(data), 1 << 20))

@@ -138,7 +138,7 @@ class MetadataApis(ApiFamily):
             values["topic_authorized_operations"] = self._broker.allowed(call, ResourceType.TOPIC, name)
             return values
         key = name, call.connection.listener, call.version
-        return self._encoded.topic(key, lambda: self._topic_of(call, image, name))
+        return self._encoded.topic(image, key, lambda: self._topic_of(call, image, name))
 
     def _topic_of(self, call: Call, image: ClusterImage, name: str) -> dict[str, Any]:
         states = [image.partitions[named] for named in image.partitions_of(name)]
@@ -295,15 +295,18 @@ class EncodedTopics:
     def __init__(self, metadata_version: Callable[[], int]) -> None:
         self.made_count = 0
         self._metadata_version = metadata_version
-        self._known: tuple[int, dict[tuple[str, str, int], Entity]] = (-1, {})
+        self._known: tuple[int, ClusterImage | None, dict[tuple[str, str, int], Entity]] = (-1, None, {})
 
-    def topic(self, key: tuple[str, str, int], make: Callable[[], Values]) -> Entity:
-        """The topic of `key`: name, listener, API version. The number of the metadata is read before `make` is called:
-        what is made while a fold goes on is dropped after it."""
-        version = self._metadata_version()
-        if self._known[0] != version or len(self._known[1]) >= ENCODED_TOPICS_MAX:
-            self._known = (version, {})
-        topics = self._known[1]
+    def topic(self, image: ClusterImage, key: tuple[str, str, int], make: Callable[[], Values]) -> Entity:
+        """The topic of `key`: name, listener, API version; `make` makes it of `image`.
+
+        The number of the metadata is read before `make` is called: what is made while a fold goes on is dropped after
+        it. So is what is made of an image that a fold has replaced by another one.
+        """
+        version, known = self._metadata_version(), self._known
+        if known[0] != version or known[1] is not image or len(known[2]) >= ENCODED_TOPICS_MAX:
+            known = self._known = (version, image, {})
+        topics = known[2]
         found = topics.get(key)
         if found is None:
             self.made_count += 1

@@ -13,6 +13,7 @@ from stratalog.clients.kafka.protocol.frames import decode_response, encode_resp
 from stratalog.clients.kafka.protocol.layouts import layout_of, with_bytes
 from stratalog.clients.kafka.protocol.schema import response_type
 from stratalog.clients.kafka.request.api import Connection
+from stratalog.replication.metadata.image import ClusterImage
 from stratalog.storage.records import TopicPartition
 from tests.clients.kafka_client import METADATA, Answer, KafkaClient, framed
 from tests.clients.memory_cluster import MemoryCluster
@@ -96,7 +97,17 @@ def test_what_was_made_during_a_fold_is_made_again() -> None:
         versions[0] += 1  # a fold ends meanwhile
         return {"name": "t"}
 
-    topics.topic(("t", "", 12), make)
-    topics.topic(("t", "", 12), lambda: {"name": "t"})
-    topics.topic(("t", "", 12), lambda: {"name": "t"})
+    image = ClusterImage()
+    topics.topic(image, ("t", "", 12), make)
+    topics.topic(image, ("t", "", 12), lambda: {"name": "t"})
+    topics.topic(image, ("t", "", 12), lambda: {"name": "t"})
     assert topics.made_count == 2
+
+
+def test_what_was_made_of_an_image_that_was_replaced_is_made_again() -> None:
+    topics = EncodedTopics(lambda: 7)
+    before, after = ClusterImage(), ClusterImage()
+    old = {"name": "t", "partitions": [{"leader_id": 1}]}
+    new = {"name": "t", "partitions": [{"leader_id": 2}]}
+    topics.topic(before, ("t", "", 12), lambda: old)
+    assert topics.topic(after, ("t", "", 12), lambda: new).partitions[0].leader_id == 2

@@ -34,6 +34,7 @@ from stratalog.storage.errors import (
     UnknownTopicOrPartitionError,
 )
 from stratalog.storage.log.leader_epochs import EpochEndOffset
+from stratalog.storage.log.reader import LogReader
 from stratalog.storage.records import TopicPartition
 
 METADATA_AGE_MS = 20
@@ -164,6 +165,16 @@ class ServedBroker:
             topic_ids = list(self.view.image.topic_ids.items())
             known = self._names = (version, {topic_id: name for name, topic_id in topic_ids})
         return known[1]
+
+    def log_end(self, topic_partition: TopicPartition) -> int:
+        """The end of the leader's log, as of this call. The published one, and a log as it was last read, may be behind
+        an offset that a producer knows by acks=1. LeaderNotAvailableError."""
+
+        def newest(log: LogReader) -> int:
+            log.refresh_for_sure()
+            return log.log_end_offset
+
+        return self.view.look_at_log(topic_partition, newest, 0)
 
     def partition(self, topic_partition: TopicPartition) -> PartitionRecord:
         """A partition's state. UnknownTopicOrPartitionError when the newest metadata has none."""

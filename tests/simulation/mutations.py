@@ -152,6 +152,11 @@ def the_last_one_to_register_leads() -> AbstractContextManager[object]:
     return patch("stratalog.replication.broker.log_ends.LogEnds.compare", lambda *_: OWN_LEADS)
 
 
+def earlier_epochs_go_on() -> AbstractContextManager[object]:
+    """Promise 13: a broker has another replica lead, and leaves its own table as an earlier process knows it."""
+    return patch("stratalog.replication.broker.log_ends.LogEnds.end_earlier_epochs", lambda *_: True)
+
+
 def clean_stop_without_its_mark() -> AbstractContextManager[object]:
     """Promise 13: a controlled shutdown that the metadata remembers is believed, whatever the disk shows."""
 
@@ -400,6 +405,18 @@ def a_late_write_is_a_dead_root() -> AbstractContextManager[object]:
     return patch.object(OwnRoot, "is_dead", lambda own: own._unanswered_ms is not None)
 
 
+def a_publication_is_one_answer() -> AbstractContextManager[object]:
+    """Only the last object of a publication counts as an answer of the own root."""
+
+    def put_register(own: OwnRoot, path: str, data: bytes) -> None:
+        own.asks()
+        own._store.put_register(path, data)
+        if path.endswith("/leader"):
+            own.answered()
+
+    return patch.object(OwnRoot, "put_register", put_register)
+
+
 def sequences_are_not_checked() -> AbstractContextManager[object]:
     """A batch that is sent again is appended again."""
     return patch.object(ProducerStates, "check", lambda self, *arguments: Accept())
@@ -551,6 +568,11 @@ MUTATIONS: dict[str, Mutation] = {
         _mix(Focus("create", 0.2, "f", "/t-0/"), 500, power_cut_of_all=2, pause_session=1),
         Setting(pause_ms_max=30),
     ),
+    "earlier epochs": Mutation(
+        earlier_epochs_go_on,
+        _COMPLETE,
+        _mix(Focus("create", 0.2, "b", "/t-0/"), 2_000, second_process=4, restart_all=1),
+    ),
     "empty logs": Mutation(empty_logs_lead, _COMPLETE, _mix(another_disk=4, crash=3, restart_all=2)),
     "absent tables": Mutation(
         absent_tables_are_made_at_once, _COMPLETE, _mix(removed_table=4, crash=2, restart_all=2)
@@ -626,5 +648,8 @@ MUTATIONS: dict[str, Mutation] = {
         6_000,
     ),
     "late write": Mutation(a_late_write_is_a_dead_root, ("SessionExpiry",), _mix(crash=1)),
+    "one answer": Mutation(
+        a_publication_is_one_answer, ("SessionExpiry",), _mix(Focus("put", 0.5, "b", "/leader"), 280)
+    ),
     "sequences": Mutation(sequences_are_not_checked, ("NoDuplicateSequence", "NoDuplicates"), _mix(cut_broker=2)),
 }

@@ -95,7 +95,7 @@ class CommitRace:
 
     def create(self, commit: Commit, properties: Mapping[str, str]) -> bool:
         """Win version 0; False when the table exists already, even if its version 0 was cleaned up."""
-        if self._log.checkpoint_hint() > 0:
+        if not self._is_before_clean_up():
             return False
         return isinstance(self._race(0, StoredCommit(commit, None, properties)), Committed)
 
@@ -164,8 +164,13 @@ class CommitRace:
 
     def _stands_before(self, version: int, stored: StoredCommit) -> bool:
         if version == 0:
-            return self._log.checkpoint_hint() <= 0
+            return self._is_before_clean_up()
         return self._log.has_version(version - 1, stored.previous_id)
+
+    def _is_before_clean_up(self) -> bool:
+        """Whether version 0 cannot have been cleaned up. A pointer alone does not tell: it may be all that a writer
+        that slept has put where an earlier table was deleted."""
+        return self._log.checkpoint_hint() <= 0 or self._log.newest_checkpoint() <= 0
 
     def _judge(self, version: int, stored: StoredCommit) -> Committed | Conflict:
         """A win whose predecessor is gone or another one: a real commit that clean-up overtook, or an orphaned one?

@@ -79,6 +79,9 @@ class DeltaCommitLog:
             return None
         return stored.commit.commit_id or None if stored else None
 
+    def has_checkpoint(self, version: int) -> bool:
+        return self._store.exists(f"{self._log}/{checkpoint_file(version)}")
+
     def read_checkpoint(self, version: int) -> TableSnapshot | None:
         """A checkpoint; None when it is absent or unreadable (an older one or the commits then serve)."""
         if version < 0:

@@ -17,7 +17,7 @@ from stratalog.storage.clock import Ids
 from stratalog.storage.delta.checkpoint import commit_version, covered_count
 from stratalog.storage.delta.commit_race import CommitRace, StoredCommit
 from stratalog.storage.delta.commits import DeltaCommitLog
-from stratalog.storage.delta.newest import newest_fold, newest_readable, point_to
+from stratalog.storage.delta.newest import newest_fold, newest_readable, point_to, pointed
 from stratalog.storage.delta.removed import NO_PRODUCERS, producers_path
 from stratalog.storage.delta.snapshot import INITIAL_TXNS, NO_COMMIT, sound_commits
 from stratalog.storage.delta.table import (
@@ -261,7 +261,7 @@ class DeltaLogTable(LogTable):
         """Write it, on a local disk after everything that it stands for was made durable: clean-up, the deletion of
         replaced files and `recover_tail` rely on that."""
         version, log = snapshot.version, self._log
-        if log.checkpoint_hint() >= version:
+        if pointed(log) >= version:
             return version
         if not log.has_version(version, commit_id):
             raise StoreUnavailableError(f"{self.name}: version {version} is gone or replaced")
@@ -276,7 +276,7 @@ class DeltaLogTable(LogTable):
         return version
 
     def adopt_checkpoint(self) -> int:
-        version = self._log.checkpoint_hint()
+        version = pointed(self._log)
         self._forget_synced()
         owed = list(self._unsynced)
         for path in owed[: covered_count(owed, version)]:
@@ -330,7 +330,7 @@ class DeltaLogTable(LogTable):
 
     def clean_log(self, keep_from_version: int, keep_from_ms: int, crowded_below: int = 0) -> Iterator[int]:
         """As the port says; checkpoints below the limits go too."""
-        highest = min(keep_from_version, self._log.checkpoint_hint())
+        highest = min(keep_from_version, pointed(self._log))
         first, limit = self._log.expired_versions(highest, keep_from_ms, min(highest, crowded_below))
         for version in range(first, limit):
             self._log.delete_version(version)

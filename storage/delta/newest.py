@@ -31,6 +31,10 @@ class CheckpointLog(CommitLog, Protocol):
         """The versions of all checkpoints by listing, newest first."""
         ...
 
+    def has_checkpoint(self, version: int) -> bool:
+        """Whether a checkpoint is there, readable or not."""
+        ...
+
     def read_checkpoint(self, version: int) -> TableSnapshot | None:
         """A checkpoint; None when it is absent or unreadable."""
         ...
@@ -65,7 +69,7 @@ def newest_fold(log: CheckpointLog) -> tuple[TableFold, str | None] | None:
             _check_no_table(log)
             return None
         broken = tail.broken
-        if not broken and log.checkpoint_hint() <= tail.fold.version:
+        if not broken and (log.checkpoint_hint() <= tail.fold.version or log.newest_checkpoint() <= tail.fold.version):
             return tail.fold, tail.last_id
         # otherwise clean-up deleted from the tail while it was read, or the writer of an orphaned commit deletes it
     raise CorruptMessageError(
@@ -78,13 +82,20 @@ def newest_readable(log: CheckpointLog) -> TableSnapshot | None:
     return next((found for version in log.checkpoints() if (found := log.read_checkpoint(version)) is not None), None)
 
 
+def pointed(log: CheckpointLog) -> int:
+    """The checkpoint that the pointer names; -1 when there is no pointer, or not this checkpoint: the writer of the
+    pointer may have slept until the table was deleted, and another one was made in its place."""
+    version = log.checkpoint_hint()
+    return version if version < 0 or log.has_checkpoint(version) else -1
+
+
 def point_to(log: CheckpointLog, version: int) -> None:
     """Name the checkpoint that was just written, unless its writer can know of a newer one.
 
     The writer may sleep before the pointer is put. If its own commit is cleaned up afterwards, a newer checkpoint
     stands, and that one is named.
     """
-    while log.checkpoint_hint() < version:
+    while pointed(log) < version:
         log.put_pointer(version)
         if log.has_version(version, None):
             return

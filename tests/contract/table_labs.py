@@ -13,7 +13,7 @@ from typing import Protocol
 import obstore.store
 
 from stratalog.storage.clock import RandomIds
-from stratalog.storage.delta.checkpoint import LAST_CHECKPOINT, checkpoint_file, pointed_version
+from stratalog.storage.delta.checkpoint import LAST_CHECKPOINT, checkpoint_file, encode_pointer, pointed_version
 from stratalog.storage.delta.delta_table import DeltaLogTable
 from stratalog.storage.files.data_file import DataFile
 from stratalog.storage.objects.local import LocalStore
@@ -31,6 +31,7 @@ class Lab(Protocol):
 
     misplace    the content of a version, perhaps of another table, stands at another version
     point_back  runs `to`, which writes a checkpoint, and returns what restores that checkpoint and its pointer
+    point_at    the pointer names this checkpoint, of a table that stood here before
     """
 
     def open(self, name: str = TABLE) -> DeltaLogTable | MemoryLogTable: ...
@@ -40,6 +41,7 @@ class Lab(Protocol):
     def misplace(self, version: int, to: int, of: str = TABLE) -> None: ...
     def on_put(self, name: str, fault: Fault) -> None: ...
     def point_back(self, to: Callable[[], object]) -> Callable[[], None]: ...
+    def point_at(self, version: int) -> None: ...
     def lose_file(self, file: DataFile) -> None: ...
 
 
@@ -75,6 +77,9 @@ class MemoryLab:
             files.pointer = checkpoint.version
 
         return restore
+
+    def point_at(self, version: int) -> None:
+        self.disk.files_of(TABLE).pointer = version
 
     def lose_file(self, file: DataFile) -> None:
         del self.disk.files_of(TABLE).data_files[file.path]
@@ -150,6 +155,9 @@ class StoreLab:
             self.store.put(f"{TABLE}/_delta_log/{POINTER}", pointer)
 
         return restore
+
+    def point_at(self, version: int) -> None:
+        self.store.put(f"{TABLE}/_delta_log/{POINTER}", encode_pointer(version, 1, 1))
 
     def lose_file(self, file: DataFile) -> None:
         path = f"{TABLE}/{file.path}"

@@ -287,6 +287,39 @@ def test_a_fold_reaches_the_newest_version_when_the_pointer_went_back(lab: Lab, 
     assert reader.commit(last + 1, empty("next")) == Committed(last + 1)
 
 
+def test_a_pointer_that_an_earlier_tables_writer_puts_names_no_table(lab: Lab) -> None:
+    """It slept before it put the pointer, until the directory was deleted."""
+    lab.point_at(7)
+    made = lab.open()
+    assert made.snapshot() is None
+    assert made.create({}, 1, "c0")
+    for last in (3, 9):
+        grow(made, last, first=last - 2 if last == 3 else 4)
+        snapshot = lab.open().snapshot()
+        assert snapshot is not None
+        assert snapshot.version == last
+
+
+def test_nothing_is_cleaned_up_below_a_pointer_to_no_checkpoint(lab: Lab, table: Table) -> None:
+    grow(table, 5)
+    lab.point_at(7)
+    grow(table, 9, first=6)
+    assert list(table.clean_log(9, LATER_MS)) == []
+    assert lab.has_commit(0)
+
+
+def test_a_checkpoint_below_a_pointer_to_none_is_written_and_pointed_at(lab: Lab, table: Table) -> None:
+    grow(table, 5)
+    lab.point_at(7)
+    table.snapshot()
+    table.checkpoint()
+    assert list(table.clean_log(4, LATER_MS)) == [0, 1, 2, 3]
+    assert table.adopt_checkpoint() == 5
+    snapshot = lab.open().snapshot()
+    assert snapshot is not None
+    assert snapshot.version == 5
+
+
 def test_recovery_keeps_what_is_above_the_newest_checkpoint_when_the_pointer_went_back(lab: Lab, table: Table) -> None:
     grow(table, 5)
     point_back = lab.point_back(table.checkpoint)

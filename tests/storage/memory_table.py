@@ -16,7 +16,7 @@ import pyarrow as pa
 from stratalog.storage.clock import Ids
 from stratalog.storage.delta.checkpoint import checkpoint_file
 from stratalog.storage.delta.commit_race import CommitRace, StoredCommit
-from stratalog.storage.delta.newest import newest_fold, point_to
+from stratalog.storage.delta.newest import newest_fold, point_to, pointed
 from stratalog.storage.delta.removed import producers_path
 from stratalog.storage.delta.snapshot import INITIAL_TXNS, NO_COMMIT, sound_commits
 from stratalog.storage.delta.table import WRITER_VERSION, Commit, Committed, Conflict, LogTable, TableSnapshot
@@ -184,6 +184,13 @@ class MemoryCommitLog:
         except CorruptMessageError:
             return None
         return stored.commit.commit_id if stored else None
+
+    def has_checkpoint(self, version: int) -> bool:
+        detail = f"_delta_log/{checkpoint_file(version)}"
+        self.disk.access("head", self._name, detail)
+        found = version in self.files.checkpoints
+        self.disk.access("head:done", self._name, detail)
+        return found
 
     def read_checkpoint(self, version: int) -> TableSnapshot | None:
         if version < 0:
@@ -396,7 +403,7 @@ class MemoryLogTable(LogTable):
         version, commit_id, log = snapshot.version, self._race.id_of(snapshot.version), self._log
 
         def write_checkpoint() -> int:
-            if log.checkpoint_hint() >= version:
+            if pointed(log) >= version:
                 return version
             if not log.has_version(version, commit_id):
                 raise StoreUnavailableError(f"{log.name}: version {version} is gone or replaced")
@@ -407,13 +414,13 @@ class MemoryLogTable(LogTable):
         return write_checkpoint
 
     def adopt_checkpoint(self) -> int:
-        return self._log.checkpoint_hint()
+        return pointed(self._log)
 
     def reopened(self) -> MemoryLogTable:
         return MemoryLogTable(self._disk, self._name, self._ids)
 
     def clean_log(self, keep_from_version: int, keep_from_ms: int, crowded_below: int = 0) -> Iterator[int]:
-        limit = min(keep_from_version, self._log.checkpoint_hint())
+        limit = min(keep_from_version, pointed(self._log))
         files = self._log.files
         for version in sorted(v for v in files.commits if v < limit):
             if files.modified_ms.get(version, 0) >= keep_from_ms and version >= crowded_below:

@@ -112,15 +112,18 @@ class CommitRace:
         return self._race(version, StoredCommit(commit, previous_id))
 
     def read(self, version: int) -> Commit | None:
-        """The commit at a version, None when absent or cleaned up: one alone below a checkpoint is orphaned.
+        """The commit at a version, None when absent or cleaned up.
 
+        One alone is orphaned, unless clean-up has just taken the one before it: that stays below the newest checkpoint.
+        Elsewhere the directory was removed under a writer, whose commit then had an unknown outcome.
         Raises TableReplacedError when it does not follow the commit that this handle saw before it, or replaced it.
         """
         stored = self._log.read_version(version)
         if stored is None:
             return None
-        if version > 0 and not self._log.has_version(version - 1, None) and self._log.newest_checkpoint() > version:
-            return None
+        if version > 0 and not self._log.has_version(version - 1, None):
+            if self._log.newest_checkpoint() not in (version - 1, version):
+                return None
         self._check_succession(version, stored)
         self.saw(version, stored.commit.commit_id)
         return stored.commit

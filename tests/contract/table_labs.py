@@ -38,6 +38,7 @@ class Lab(Protocol):
     def on(self, operation: str, version: int, fault: Fault) -> None: ...
     def has_commit(self, version: int) -> bool: ...
     def tear(self, version: int) -> None: ...
+    def lose(self, version: int) -> None: ...
     def misplace(self, version: int, to: int, of: str = TABLE) -> None: ...
     def on_put(self, name: str, fault: Fault) -> None: ...
     def point_back(self, to: Callable[[], object]) -> Callable[[], None]: ...
@@ -57,6 +58,9 @@ class MemoryLab:
 
     def has_commit(self, version: int) -> bool:
         return version in self.disk.files_of(TABLE).commits
+
+    def lose(self, version: int) -> None:
+        self.disk.files_of(TABLE).commits.pop(version, None)
 
     def tear(self, version: int) -> None:
         self.disk.files_of(TABLE).commits[version] = None
@@ -133,6 +137,9 @@ class StoreLab:
 
     def has_commit(self, version: int) -> bool:
         return self.store.exists(_commit(version))
+
+    def lose(self, version: int) -> None:
+        self.store.delete(_commit(version))
 
     def tear(self, version: int) -> None:
         whole = self.store.get(_commit(version))

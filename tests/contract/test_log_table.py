@@ -287,6 +287,25 @@ def test_a_fold_reaches_the_newest_version_when_the_pointer_went_back(lab: Lab, 
     assert reader.commit(last + 1, empty("next")) == Committed(last + 1)
 
 
+@pytest.mark.parametrize(("checkpoint_at", "counts"), [(0, False), (2, False), (3, False), (4, True), (5, True)])
+def test_a_commit_counts_alone_only_where_clean_up_has_been(
+    lab: Lab, table: Table, checkpoint_at: int, counts: bool
+) -> None:
+    """Clean-up stays below the newest checkpoint. Elsewhere somebody has removed the directory under a writer, whose
+    next commit then has an unknown outcome."""
+    reader = lab.open()
+    for version in range(1, 6):
+        grow(table, version, first=version)
+        if version == checkpoint_at:
+            table.checkpoint()
+        if version == 4:
+            reader.snapshot()
+    for version in range(5):
+        lab.lose(version)
+    found = reader.read_commit(5)
+    assert (found is not None) == counts
+
+
 def test_a_pointer_that_an_earlier_tables_writer_puts_names_no_table(lab: Lab) -> None:
     """It slept before it put the pointer, until the directory was deleted."""
     lab.point_at(7)

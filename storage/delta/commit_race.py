@@ -121,9 +121,9 @@ class CommitRace:
         stored = self._log.read_version(version)
         if stored is None:
             return None
-        if version > 0 and not self._log.has_version(version - 1, None):
-            if self._log.newest_checkpoint() not in (version - 1, version):
-                return None
+        is_alone = version > 0 and not self._log.has_version(version - 1, None)
+        if is_alone and self._log.newest_checkpoint() not in (version - 1, version):
+            return None
         self._check_succession(version, stored)
         self.saw(version, stored.commit.commit_id)
         return stored.commit

@@ -97,9 +97,9 @@ def point_to(log: CheckpointLog, version: int) -> None:
     """
     while pointed(log) < version:
         log.put_pointer(version)
-        if log.has_version(version, None):
-            return
-        version = max(version, log.newest_checkpoint())
+        if log.has_version(version, None) or (newest := log.newest_checkpoint()) <= version:
+            return  # at the latest when the table was deleted meanwhile
+        version = newest
 
 
 def _tail_of(log: CheckpointLog, base: TableSnapshot | None) -> _Tail:

@@ -319,6 +319,13 @@ def test_a_pointer_that_an_earlier_tables_writer_puts_names_no_table(lab: Lab) -
         assert snapshot.version == last
 
 
+def test_a_writer_of_a_pointer_ends_where_the_table_was_deleted(lab: Lab, table: Table) -> None:
+    grow(table, 5)
+    lab.on_put(POINTER, lambda: lab.open().drop())
+    assert table.checkpoint() == 5
+    assert lab.open().create({}, 1, "d0")
+
+
 def test_nothing_is_cleaned_up_below_a_pointer_to_no_checkpoint(lab: Lab, table: Table) -> None:
     grow(table, 5)
     lab.point_at(7)

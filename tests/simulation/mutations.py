@@ -348,7 +348,8 @@ def commits_behind_another_count() -> Iterator[None]:
 
 @contextmanager
 def the_pointer_is_trusted() -> Iterator[None]:
-    """Promise 1: a fold begins with the checkpoint that `_last_checkpoint` names, and every writer of one puts it."""
+    """Promise 1: a fold begins with the checkpoint that `_last_checkpoint` names, and every writer of one puts it;
+    where it names one, there is a table."""
     original = newest._above
 
     def above(log: newest.CheckpointLog, tail: newest._Tail) -> newest._Tail:
@@ -357,6 +358,8 @@ def the_pointer_is_trusted() -> Iterator[None]:
     with (
         patch("stratalog.storage.delta.newest._above", above),
         patch("tests.storage.memory_table.point_to", lambda log, version: log.put_pointer(version)),
+        patch("tests.storage.memory_table.pointed", lambda log: log.checkpoint_hint()),
+        patch.object(CommitRace, "_is_before_clean_up", lambda race: race._log.checkpoint_hint() <= 0),
     ):
         yield
 

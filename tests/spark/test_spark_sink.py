@@ -52,6 +52,7 @@ def values(spark: SparkSession, cluster: Cluster, topic: str) -> list[str]:
     return sorted(r.value.decode() for r in read(spark, cluster, topic).collect())
 
 
+@pytest.mark.any_session
 def test_batch_write_columns(spark: SparkSession, cluster: Cluster, topic: str) -> None:
     frame = spark.sql(
         """select * from values
@@ -89,6 +90,7 @@ def test_many_tasks_write_every_record_once(spark: SparkSession, cluster: Cluste
     assert min(counts) > 3_000
 
 
+@pytest.mark.any_session
 @pytest.mark.parametrize(
     ("sql", "options", "text"),
     [
@@ -109,12 +111,21 @@ def test_refusals(spark: SparkSession, cluster: Cluster, sql: str, options: dict
     assert text in str(refusal.value)
 
 
+@pytest.mark.any_session
 def test_a_log_is_not_overwritten(spark: SparkSession, cluster: Cluster, topic: str) -> None:
     frame = spark.sql("select 'a' value").write.format("stratalog").option("stratalog.root", cluster.root)
-    with pytest.raises(AnalysisException, match="Overwrite not allowed"):
+    with pytest.raises(AnalysisException, match=r'Overwrite not allowed .* \.mode\("append"\)'):
         frame.option("topic", topic).mode("overwrite").save()
 
 
+@pytest.mark.any_session
+def test_a_write_without_a_mode_names_the_one_that_works(spark: SparkSession, cluster: Cluster, topic: str) -> None:
+    frame = spark.sql("select 'a' value").write.format("stratalog").option("stratalog.root", cluster.root)
+    with pytest.raises(AnalysisException, match=r'(?s)UNSUPPORTED_DATA_SOURCE_SAVE_MODE.*"Append"'):
+        frame.option("topic", topic).save()
+
+
+@pytest.mark.any_session
 def test_an_idempotent_batch_write_is_stored_once(spark: SparkSession, cluster: Cluster, topic: str) -> None:
     frame = spark.sql("select 'a' value")
     for version in (7, 7, 6, 8):
@@ -134,6 +145,7 @@ def put_file(folder: Path, name: str, lines: list[str]) -> None:
     (folder / f".{name}").rename(folder / "in" / name)
 
 
+@pytest.mark.any_session
 def test_a_stream_whose_commits_are_lost_writes_nothing_twice(
     spark: SparkSession, cluster: Cluster, topic: str, tmp_path: Path
 ) -> None:
@@ -182,7 +194,7 @@ def test_a_stream_outlives_its_leaders(spark: SparkSession, cluster: Cluster, to
 
 
 @pytest.mark.slow
-def test_the_committed_view_is_plain_sql(spark: SparkSession, cluster: Cluster, topic: str) -> None:
+def test_the_committed_view_is_plain_sql(ours: SparkSession, spark: SparkSession, cluster: Cluster, topic: str) -> None:
     write(cluster, spark.range(100).selectExpr("cast(id as string) value"), topic=topic)
     create_committed_view(spark, cluster.root, topic, "records")
     row = spark.sql("select count(*) n, count(distinct partition, offset) positions, max(topic) t from records").first()

@@ -55,9 +55,7 @@ class QueryMember(ConsumerRebalanceListener):
         self._view = view
         find_coordinator(calls, group, view.clock)
         self._answered = threading.Event()
-        hooks = ConsumerHooks(
-            self._own, dict, self._partition_count, self._topic_name, self._racks, self._answered.set
-        )
+        hooks = ConsumerHooks(self._own, dict, self._partition_count, self._topic_name, self._racks, self._answered.set)
         self._membership = GroupMembership(group.consumer, calls, view.clock, hooks, view.ids.new_id())
         self._owned: frozenset[TopicPartition] = frozenset()
         self._stored: dict[TopicPartition, int] = {}

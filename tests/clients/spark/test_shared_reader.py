@@ -1,4 +1,4 @@
-"""Queries that share a topic's partitions as members of a group, against real group shards, planned as Spark plans them."""
+"""Queries that share a topic's partitions in a group, against real group shards, planned as Spark plans them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ LIMIT = ReadMaxRows(2**63 - 1)
 CLASSIC = {"kafka.heartbeat.interval.ms": 20}
 COOPERATIVE = CLASSIC | {"kafka.partition.assignment.strategy": "cooperative-sticky"}
 MODERN = {"kafka.group.protocol": "consumer"}
-PROTOCOLS = pytest.mark.parametrize("protocol", [CLASSIC, COOPERATIVE, MODERN], ids=["classic", "cooperative", "modern"])
+PROTOCOLS = pytest.mark.parametrize(
+    "protocol", [CLASSIC, COOPERATIVE, MODERN], ids=["classic", "cooperative", "modern"]
+)
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Two streaming queries of one group, each in a process of its own with a Spark session; one of them is killed.
 
-The other one has all partitions within the session timeout, a batch and five seconds. No record is skipped, and twice is
-read at most the batch that was under way.
+The other one has all partitions within the session timeout, a batch and five seconds. No record is skipped, and at most
+the batch that was under way is read twice.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from stratalog.replication.controller.preferred_leaders import ElectionType, ele
 from stratalog.replication.controller.reassignment import is_reassigning
 from stratalog.replication.metadata.log import METADATA_CONFIG, open_metadata
 from stratalog.replication.metadata.records import NO_LEADER, record_from_json
-from stratalog.storage.errors import CorruptMessageError
+from stratalog.storage.errors import CorruptMessageError, UnknownTopicOrPartitionError
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.records import TopicPartition
 from stratalog.storage.topic_config import LogConfig
@@ -266,7 +266,10 @@ def _uncompacted(sim: SimCluster) -> str:
         config = LogConfig.from_properties(dict(sim.setting.configs))
         for broker_id in state.replicas:
             log = PartitionLog(sim.table(sim.hosts[broker_id].root, topic_partition), config, sim.clock, sim.ids)
-            log.refresh()
+            try:
+                log.refresh()
+            except (CorruptMessageError, UnknownTopicOrPartitionError) as reason:
+                return str(reason)  # it is copied anew, or a reassignment has just begun
             position = log.state.cleaner
             first_dirty = max(position.first_dirty_offset, log.log_start_offset)
             left = log_to_clean(log.segments, first_dirty, log.log_end_offset)

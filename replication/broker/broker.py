@@ -152,11 +152,11 @@ class Broker:
         if was_unclean:
             self.metadata.propose(lambda image: self._registration(image, recovers=True))
             self._is_known = True
+            if not self._objects.durable_on_answer:
+                self._log_ends.suspect(unsure_of(self.metadata.image, self.broker_id))
             self._hosted.recover(self.metadata.image, self._clock.monotonic_ms())
         self._hosted.remove_unknown(self._newest_image)
         self._register()
-        if was_unclean and not self._objects.durable_on_answer:
-            self._log_ends.suspect(unsure_of(self.metadata.image, self.broker_id))
 
     def _newest_image(self) -> ClusterImage:
         self.metadata.refresh_image()
@@ -450,6 +450,8 @@ class Broker:
         longer = comparison.longer
         if longer is None:
             return comparison.is_over
+        if not self._log_ends.end_earlier_epochs(replica):
+            return False
         try:
             is_handed = self.metadata.propose(
                 lambda image: hand_to_longer_log(image, self.broker_id, self.broker_epoch, longer)

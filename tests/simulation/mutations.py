@@ -152,6 +152,11 @@ def the_last_one_to_register_leads() -> AbstractContextManager[object]:
     return patch("stratalog.replication.broker.log_ends.LogEnds.compare", lambda *_: OWN_LEADS)
 
 
+def earlier_epochs_go_on() -> AbstractContextManager[object]:
+    """Promise 13: a broker has another replica lead, and leaves its own table as an earlier process knows it."""
+    return patch("stratalog.replication.broker.log_ends.LogEnds.end_earlier_epochs", lambda *_: True)
+
+
 def clean_stop_without_its_mark() -> AbstractContextManager[object]:
     """Promise 13: a controlled shutdown that the metadata remembers is believed, whatever the disk shows."""
 
@@ -573,6 +578,11 @@ MUTATIONS: dict[str, Mutation] = {
         ("KeptRecordsNotLost",),
         _mix(Focus("create", 0.2, "f", "/t-0/"), 500, power_cut_of_all=2, pause_session=1),
         Setting(pause_ms_max=30),
+    ),
+    "earlier epochs": Mutation(
+        earlier_epochs_go_on,
+        _COMPLETE,
+        _mix(Focus("create", 0.2, "b", "/t-0/"), 2_000, second_process=4, restart_all=1),
     ),
     "empty logs": Mutation(empty_logs_lead, _COMPLETE, _mix(another_disk=4, crash=3, restart_all=2)),
     "absent tables": Mutation(

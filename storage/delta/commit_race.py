@@ -128,6 +128,7 @@ class CommitRace:
         Raises TableReplacedError when the commit that this handle saw is another one by now or was removed, and
         CorruptMessageError when that one stands and a commit stays behind it that does not follow.
         """
+        previous_id: str | None = None
         for _ in range(READ_TRIES):
             stored = self._log.read_version(version)
             if stored is None or not self._has_its_predecessor(version, stored):
@@ -135,9 +136,10 @@ class CommitRace:
             if self._follows_what_was_seen(version, stored):
                 self.saw(version, stored.commit.commit_id)
                 return stored.commit
+            previous_id = stored.previous_id
         raise CorruptMessageError(
-            f"{self._log.name}: version {version} follows commit {stored.previous_id}, "
-            f"but version {self._seen_version} is commit {self._seen_id}"
+            f"{self._log.name}: version {version} follows commit {previous_id}, "
+            f"but version {version - 1} is commit {self._seen_id}"
         )
 
     def _has_its_predecessor(self, version: int, stored: StoredCommit) -> bool:

@@ -27,7 +27,7 @@ FLOORS = {
         < broker fast_start < spark < process""",
     "replication/coordinator": "shard < groups transactions < runtime",
     "clients": """records config bootstrap offset_spec < view coordinator_calls < producer consumer < admin history
-        < spark < kafka < endpoint < remote < cluster""",
+        < kafka < endpoint < remote < spark cluster""",
     "clients/endpoint": """listeners frames order admission < loops io_threads security < connection < socket_server
         < kafka_endpoint""",
     "clients/endpoint/security": """jaas principal_mapping certificates sasl_server < plain scram oauthbearer

@@ -10,15 +10,20 @@ import json
 import logging
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from stratalog.storage.config_def import ConfigKey, one_of
 from stratalog.storage.errors import InvalidConfigError
 from stratalog.storage.records import TopicPartition
 
+if TYPE_CHECKING:  # a query without a group loads none of its own
+    from stratalog.clients.spark.group.options import GroupOptions
+
 LATEST = -1
 EARLIEST = -2
+GROUP = -3
+"""The group's committed offset, where a stream starts with `startingOffsets=group`."""
 START_SUFFIX = "@start"
 """Suffix of names in the end of a query's first batch, under which the start of that batch is stored.
 
@@ -58,7 +63,7 @@ Subscription = Subscribe | SubscribePattern | Assign
 
 @dataclass(frozen=True, slots=True)
 class OffsetLimit:
-    """Where every partition starts or ends: `LATEST` or `EARLIEST`."""
+    """Where every partition starts or ends: `LATEST`, `EARLIEST` or, for the start of a stream, `GROUP`."""
 
     position: int
 
@@ -109,6 +114,7 @@ class SourceOptions:
     retry_interval_ms: int = 1_000
     isolation_level: str = "read_uncommitted"
     kafka: Mapping[str, str] = field(default_factory=dict)
+    group: GroupOptions | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +149,7 @@ def stream_options(options: Mapping[str, str]) -> SourceOptions:
             what = "offset" if name == "endingoffsets" else "timestamp"
             raise InvalidConfigError(f"ending {what} not valid in streaming queries")
     _validate(params)
-    return _source_options(params, OffsetLimit(LATEST))
+    return replace(_source_options(params, OffsetLimit(LATEST)), group=_group(params))
 
 
 def batch_options(options: Mapping[str, str]) -> SourceOptions:
@@ -154,6 +160,8 @@ def batch_options(options: Mapping[str, str]) -> SourceOptions:
         raise InvalidConfigError("starting offset can't be latest for batch queries on Kafka")
     for partition in _partitions_at(starting, LATEST):
         raise InvalidConfigError(f"startingOffsets for {partition} can't be latest for batch queries on Kafka")
+    if starting == OffsetLimit(GROUP):
+        raise InvalidConfigError("startingOffsets=group is for streaming queries: a batch query commits no offsets")
     ending = _limit(params, "ending", OffsetLimit(LATEST))
     if ending == OffsetLimit(EARLIEST):
         raise InvalidConfigError("ending offset can't be earliest for batch queries on Kafka")
@@ -278,7 +286,8 @@ def _limit(params: Mapping[str, str], side: str, default: OffsetLimit) -> Offset
     text = params.get(f"{side}offsets", "").strip()
     if not text and f"{side}offsets" not in params:
         return default
-    named = {"latest": OffsetLimit(LATEST), "earliest": OffsetLimit(EARLIEST)}.get(text.lower())
+    positions = {"latest": LATEST, "earliest": EARLIEST} | ({"group": GROUP} if side == "starting" else {})
+    named = OffsetLimit(positions[text.lower()]) if text.lower() in positions else None
     return named or SpecificOffsets(parse_offsets(text))
 
 
@@ -389,6 +398,15 @@ def _source_options(params: Mapping[str, str], default_start: OffsetLimit) -> So
         isolation_level=_ISOLATION_LEVEL.parse(level),
         kafka={n.removeprefix("kafka."): v for n, v in params.items() if n.startswith("kafka.")},
     )
+
+
+def _group(params: Mapping[str, str]) -> GroupOptions | None:
+    starts_at_group = _limit(params, "starting", OffsetLimit(LATEST)) == OffsetLimit(GROUP)
+    if not starts_at_group and not any("group" in name or "auto.offset.reset" in name for name in params):
+        return None
+    from stratalog.clients.spark.group.options import group_options
+
+    return group_options(params, starts_at_group=starts_at_group)
 
 
 def include_headers(options: Mapping[str, str]) -> bool:

@@ -56,7 +56,6 @@ from stratalog.storage.errors import (
     InconsistentTopicIdError,
     StaleBrokerEpochError,
     StoreError,
-    StoreFullError,
     StratalogError,
 )
 from stratalog.storage.objects.wakeup import Wakeup, WatchedPlace
@@ -193,8 +192,7 @@ class Broker:
     def _announce(self) -> None:
         """Begin to publish under the new broker epoch. `step` retries it when the store failed in between."""
         epoch = self.broker_epoch
-        self._progress = LeaderProgress(self._objects, epoch)
-        self._own_root.answered()
+        self._progress = LeaderProgress(self._own_root, epoch)
         self._put_session(epoch)
         remove_old_progress(self._objects, epoch)
         self._turn.applies_all = True
@@ -534,12 +532,6 @@ class Broker:
         moved = [self.leaders[tp] for tp in turn.to_publish if tp in self.leaders]
         entries = [progress for replica in moved if (progress := replica.progress()) is not None]
         beat_is_due = self._is_due("beat", turn.begun_ms, self.config.broker_heartbeat_interval_ms)
-        begins = self._own_root.asks
-        try:
-            if self._progress.publish(entries, turn.begun_ms, beat_is_due=beat_is_due, begins=begins):
-                self._own_root.answered()
-        except StoreFullError:
-            self._own_root.answered()
-            raise
+        self._progress.publish(entries, turn.begun_ms, beat_is_due=beat_is_due)
         turn.to_publish.clear()
         return True

@@ -416,6 +416,18 @@ def a_late_write_is_a_dead_root() -> AbstractContextManager[object]:
     return patch.object(OwnRoot, "is_dead", lambda own: own._unanswered_ms is not None)
 
 
+def a_publication_is_one_answer() -> AbstractContextManager[object]:
+    """Only the last object of a publication counts as an answer of the own root."""
+
+    def put_register(own: OwnRoot, path: str, data: bytes) -> None:
+        own.asks()
+        own._store.put_register(path, data)
+        if path.endswith("/leader"):
+            own.answered()
+
+    return patch.object(OwnRoot, "put_register", put_register)
+
+
 def sequences_are_not_checked() -> AbstractContextManager[object]:
     """A batch that is sent again is appended again."""
     return patch.object(ProducerStates, "check", lambda self, *arguments: Accept())
@@ -659,5 +671,8 @@ MUTATIONS: dict[str, Mutation] = {
         6_000,
     ),
     "late write": Mutation(a_late_write_is_a_dead_root, ("SessionExpiry",), _mix(crash=1)),
+    "one answer": Mutation(
+        a_publication_is_one_answer, ("SessionExpiry",), _mix(Focus("put", 0.5, "b", "/leader"), 280)
+    ),
     "sequences": Mutation(sequences_are_not_checked, ("NoDuplicateSequence", "NoDuplicates"), _mix(cut_broker=2)),
 }

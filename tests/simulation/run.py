@@ -190,12 +190,13 @@ def _recover(sim: SimCluster) -> None:
 
 
 def _await_upkeep(sim: SimCluster) -> None:
-    """Slow upkeep ends, though its pieces last longer than sessions."""
+    """Slow upkeep ends, though its pieces last longer than sessions, and every replica is in sync then."""
     scheduler = sim.scheduler
     if scheduler.faults.slow_work_ms:
-        scheduler.run_until(scheduler.now_ms + UPKEEP_MS, lambda: not _uncompacted(sim), poll_ms=250)
-        if uncompacted := _uncompacted(sim):
-            raise Violation("UpkeepEnds", f"{UPKEEP_MS} ms after the recovery: {uncompacted}")
+        end_ms = scheduler.now_ms + UPKEEP_MS
+        scheduler.run_until(end_ms, lambda: not _uncompacted(sim) and not _ailing(sim), poll_ms=250)
+        if left := _uncompacted(sim) or _ailing(sim):
+            raise Violation("UpkeepEnds", f"{UPKEEP_MS} ms after the recovery: {left}")
 
 
 def _stopped(sim: SimCluster) -> list[Host]:

@@ -18,6 +18,7 @@
 #   make soak       100,000 commits, ten minutes under retention, half an hour of 400 commits/s: docs/BENCHMARKS.md
 #   make bench-long the benches that take minutes each: memory, 500 partitions; needs mvn and java
 #   make oracle     what Kafka's own classes answer, for tests/replication/oracle; needs mvn and java
+#   make differential  hundreds of requests to a real Kafka and to stratalog, compared; needs mvn and java
 #   make wheel      dist/stratalog-*.whl
 #   make clean      what the targets made, the environment too
 
@@ -39,7 +40,7 @@ FUZZ_FRAMES ?= 100000
 # One seed of the simulation is one history in every process.
 export PYTHONHASHSEED := 0
 
-.PHONY: help venv java demo test test-long test-sessions test-stores clients quick check simulate storm power client-storm many-connections fuzz exactly-once bench bench-long soak oracle wheel clean
+.PHONY: help venv java demo test test-long test-sessions test-stores clients quick check simulate storm power client-storm many-connections fuzz exactly-once bench bench-long soak oracle differential wheel clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -152,6 +153,10 @@ soak: $(STAMP) java
 # Records anew what tests compare with; unchanged files mean that Kafka still answers the same.
 oracle: $(STAMP) java
 	@$(PYTHON) -m tests.replication.oracle
+
+# Writes what Kafka answers, for tests/differential, and prints what differs from it.
+differential: $(STAMP) java
+	@$(PYTHON) -m tests.differential
 
 wheel: $(STAMP)
 	@rm -rf dist

@@ -267,7 +267,7 @@ class BrokerConfig:
     unclean_leader_election_enable: bool = _boolean(False, "when no ISR member lives, another may lead; loses records")
 
     stratalog_allow_plaintext: bool = _boolean(
-        False, "listeners that other machines reach may have neither encryption nor passwords"
+        False, "listeners that other machines reach may be without encryption, with a login or without"
     )
     stratalog_checkpoint_interval_ms: int = _ms(
         600_000, "a checkpoint is written when files wait this long for one, so that they can be deleted"

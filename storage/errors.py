@@ -451,6 +451,14 @@ class TransactionAbortableError(StratalogError, code=120):
     """The transaction cannot commit; abort it and continue (KIP-890)."""
 
 
+class MismatchedEndpointTypeError(StratalogError, code=114):
+    """The request is for controllers, and this is a broker."""
+
+
+class UnsupportedEndpointTypeError(StratalogError, code=115):
+    """The request names a kind of endpoint that does not exist."""
+
+
 class InvalidRegularExpressionError(StratalogError, code=128):
     """The regular expression is not valid."""
 

@@ -27,7 +27,7 @@ FLOORS = {
         < broker fast_start < spark < process""",
     "replication/coordinator": "shard < groups transactions < runtime",
     "clients": """records config bootstrap offset_spec < view coordinator_calls < producer consumer < admin history
-        < spark < kafka < endpoint < remote < cluster""",
+        < kafka < endpoint < remote < spark cluster""",
     "clients/endpoint": """listeners frames order admission < loops io_threads security < connection < socket_server
         < kafka_endpoint""",
     "clients/endpoint/security": """jaas principal_mapping certificates sasl_server < plain scram oauthbearer
@@ -335,7 +335,10 @@ def test_nothing_is_unfinished_or_switched_off() -> None:
 
 def test_the_tests_mirror_the_rooms() -> None:
     """A folder below tests/ is a room, a package of a room, or a kind of test."""
-    kinds = {"contract", "scenarios", "simulation", "spark", "bench", "real", "stores", "docs", "front_door", "foreign"}
+    kinds = {
+        "contract", "scenarios", "simulation", "spark", "bench", "real", "stores", "docs", "front_door", "foreign",
+        "differential",
+    }  # fmt: skip
     packages = {path.parent for path in python_files(*ROOMS[:-1])}
     folders = {path.parent.relative_to("tests") for path in python_files("tests")} - {Path()}
     mirrors = [folder for folder in folders if folder.parts[0] not in kinds]

@@ -1,7 +1,7 @@
 """Configs in force, each with its synonyms: Kafka's describeConfigs. Pure.
 
 The first synonym is in force: a topic's override, then a value altered for all brokers, then one that the cluster was
-started with, then the default.
+started with, if it is not the default, then the default.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def _in_force(
     if key.name in CLUSTER_WIDE_CONFIGS:
         values[DYNAMIC_DEFAULT_BROKER_CONFIG] = image.configs.get(DYNAMIC_DEFAULT, {}).get(key.name)
         static = image.configs.get(CLUSTER_WIDE, {}).get(key.name)
-    values[STATIC_BROKER_CONFIG] = static
+    values[STATIC_BROKER_CONFIG] = static if static != spelled(key.default) else None
     values[DEFAULT_CONFIG] = spelled(key.default)
     found = (ConfigSynonym(source, key.name, value) for source, value in values.items() if value is not None)
     return ConfigInForce(key.name, tuple(found))

@@ -154,12 +154,13 @@ def shifted(listeners: Iterable[Listener], by: int) -> tuple[Listener, ...]:
 
 
 def check_plaintext(listeners: Iterable[Listener], *, allows_plaintext: bool) -> None:
-    """InvalidConfigError for a listener that other machines reach without encryption or a password, unless allowed."""
+    """InvalidConfigError for a listener that other machines reach without encryption, unless allowed: also for one with
+    a login, since records, and with some mechanisms passwords and tokens, are in clear text there."""
     for each in listeners:
-        if each.protocol is SecurityProtocol.PLAINTEXT and not each.is_loopback and not allows_plaintext:
+        if not each.protocol.is_encrypted and not each.is_loopback and not allows_plaintext:
             raise InvalidConfigError(
-                f"Listener {each.connection_string} is open to other machines without encryption and passwords. Bind "
-                "it to localhost, give it a security protocol, or set stratalog.allow.plaintext=true"
+                f"Listener {each.connection_string} is open to other machines without encryption. Bind it to "
+                "localhost, give it SSL or SASL_SSL, or set stratalog.allow.plaintext=true"
             )
 
 

@@ -9,6 +9,7 @@ stream_reader   where each micro-batch ends; `batch_reader`: batch reads, and th
 read            what a task reads
 sink_rows       rows as records of partitions; `sink_task`: as data files in the leaders' roots
 hand_over       files become records: requests to the leaders, until acknowledged
+group/          a streaming query in a consumer group
 committed_view  committed records as a DataFrame or SQL view
 worker          what a Python process of Spark's keeps from call to call
 """

@@ -10,21 +10,28 @@ import json
 import logging
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from stratalog.storage.config_def import ConfigKey, one_of
 from stratalog.storage.errors import InvalidConfigError
 from stratalog.storage.records import TopicPartition
 
+if TYPE_CHECKING:  # a query without a group loads none of its own
+    from stratalog.clients.spark.group.options import GroupOptions
+
 LATEST = -1
 EARLIEST = -2
+GROUP = -3
+"""The group's committed offset, where a stream starts with `startingOffsets=group`."""
 START_SUFFIX = "@start"
 """Suffix of names in the end of a query's first batch, under which the start of that batch is stored.
 
 No topic's name has an `@`.
 """
+MEMBER = "@member"
+"""Name in the end of a batch of a query that shares partitions: the member of the group that planned it."""
 ROOT = "stratalog.root"
 DEFAULT_MAX_TRIGGER_DELAY = "15m"
 
@@ -59,7 +66,7 @@ Subscription = Subscribe | SubscribePattern | Assign
 
 @dataclass(frozen=True, slots=True)
 class OffsetLimit:
-    """Where every partition starts or ends: `LATEST` or `EARLIEST`."""
+    """Where every partition starts or ends: `LATEST`, `EARLIEST` or, for the start of a stream, `GROUP`."""
 
     position: int
 
@@ -109,6 +116,7 @@ class SourceOptions:
     num_retries: int = 3
     retry_interval_ms: int = 1_000
     isolation_level: str = "read_uncommitted"
+    group: GroupOptions | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +151,9 @@ def stream_options(options: Mapping[str, str]) -> SourceOptions:
             what = "offset" if name == "endingoffsets" else "timestamp"
             raise InvalidConfigError(f"ending {what} not valid in streaming queries")
     _validate(params)
-    _warn_of(without_effect(options, _OF_SOURCE))
-    return _source_options(params, OffsetLimit(LATEST))
+    group = _group(params)
+    _warn_of(without_effect(options, OF_SOURCE if group is None else OF_SOURCE | group.names))
+    return replace(_source_options(params, OffsetLimit(LATEST)), group=group)
 
 
 def batch_options(options: Mapping[str, str]) -> SourceOptions:
@@ -155,6 +164,8 @@ def batch_options(options: Mapping[str, str]) -> SourceOptions:
         raise InvalidConfigError("starting offset can't be latest for batch queries on Kafka")
     for partition in _partitions_at(starting, LATEST):
         raise InvalidConfigError(f"startingOffsets for {partition} can't be latest for batch queries on Kafka")
+    if starting == OffsetLimit(GROUP):
+        raise InvalidConfigError("startingOffsets=group is for streaming queries: a batch query commits no offsets")
     ending = _limit(params, "ending", OffsetLimit(LATEST))
     if ending == OffsetLimit(EARLIEST):
         raise InvalidConfigError("ending offset can't be earliest for batch queries on Kafka")
@@ -164,7 +175,7 @@ def batch_options(options: Mapping[str, str]) -> SourceOptions:
     for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
         if name.lower() in params:
             _log.warning("%s option ignored in batch queries", name)
-    _warn_of(without_effect(options, _OF_SOURCE))
+    _warn_of(without_effect(options, OF_SOURCE))
     return _source_options(params, OffsetLimit(EARLIEST))
 
 
@@ -180,7 +191,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         raise InvalidConfigError(f"Option '{ROOT}' must be specified for configuring Kafka producer")
     if ("txnappid" in params) != ("txnversion" in params):
         raise InvalidConfigError("txnAppId and txnVersion must be given together")
-    _warn_of(without_effect(options, _OF_SINK))
+    _warn_of(without_effect(options, OF_SINK))
     topic = params.get("topic")
     return SinkOptions(
         root=params[ROOT],
@@ -209,11 +220,11 @@ def without_effect(options: Mapping[str, str], with_effect: frozenset[str]) -> d
 
 def _warn_of(ignored: Mapping[str, str]) -> None:
     for name, why in ignored.items():
-        _warn_once(f"option {_SPELLED.get(name, name)} has no effect{why and ': '}{why}")
+        warn_once(f"option {_SPELLED.get(name, name)} has no effect{why and ': '}{why}")
 
 
 @lru_cache(maxsize=1_000)
-def _warn_once(text: str) -> None:
+def warn_once(text: str) -> None:
     """Once in a process: the sink's options are parsed twice for each micro-batch."""
     _log.warning("%s", text)
 
@@ -229,8 +240,11 @@ def parse_partitions(text: str) -> tuple[TopicPartition, ...]:
 
 def parse_offsets(text: str) -> dict[TopicPartition, int]:
     """`{"topicA":{"0":23,"1":-1}}`, or offsets of a stream's progress; the start in its first end is skipped."""
-    offsets = _from_json(text, '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}', _per_partition)
-    return {tp: offset for tp, offset in offsets.items() if not tp.topic.endswith(START_SUFFIX)}
+    return _from_json(
+        text,
+        '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}',
+        lambda topics: _per_partition({topic: offsets for topic, offsets in topics.items() if "@" not in topic}),
+    )
 
 
 def parse_timestamps(text: str) -> dict[TopicPartition, int]:
@@ -302,7 +316,8 @@ def _limit(params: Mapping[str, str], side: str, default: OffsetLimit) -> Offset
     text = params.get(f"{side}offsets", "").strip()
     if not text and f"{side}offsets" not in params:
         return default
-    named = {"latest": OffsetLimit(LATEST), "earliest": OffsetLimit(EARLIEST)}.get(text.lower())
+    positions = {"latest": LATEST, "earliest": EARLIEST} | ({"group": GROUP} if side == "starting" else {})
+    named = OffsetLimit(positions[text.lower()]) if text.lower() in positions else None
     return named or SpecificOffsets(parse_offsets(text))
 
 
@@ -414,6 +429,15 @@ def _source_options(params: Mapping[str, str], default_start: OffsetLimit) -> So
     )
 
 
+def _group(params: Mapping[str, str]) -> GroupOptions | None:
+    starts_at_group = _limit(params, "starting", OffsetLimit(LATEST)) == OffsetLimit(GROUP)
+    if not starts_at_group and not any("group" in name or "auto.offset.reset" in name for name in params):
+        return None
+    from stratalog.clients.spark.group.options import group_options
+
+    return group_options(params, starts_at_group=starts_at_group)
+
+
 def include_headers(options: Mapping[str, str]) -> bool:
     """Whether the source's schema ends with `headers`; for schema(), before anything else is checked."""
     return bool(_option(_lowered(options), "includeheaders"))
@@ -479,13 +503,14 @@ _NAMES_OF_SINK = (
     "kafka.compression.type",
     "checkpointLocation", "queryName",
 )  # fmt: skip
-_OF_SOURCE = frozenset(name.lower() for name in _NAMES_OF_SOURCE)
-_OF_SINK = frozenset(name.lower() for name in _NAMES_OF_SINK)
+OF_SOURCE = frozenset(name.lower() for name in _NAMES_OF_SOURCE)
+OF_SINK = frozenset(name.lower() for name in _NAMES_OF_SINK)
 """Options with an effect, by lower-case name; the last two are Spark's own, which passes them on."""
 _SPELLED = {name.lower(): name for name in (*_NAMES_OF_SOURCE, *_NAMES_OF_SINK, "groupIdPrefix")}
 _WITHOUT_EFFECT = {
     "kafka.bootstrap.servers": f"{ROOT} is the cluster",
-    "groupidprefix": "a query joins no consumer group, its checkpoint keeps its offsets",
-    "kafka.group.id": "a query joins no consumer group, its checkpoint keeps its offsets",
+    "groupidprefix": "a query is in the group that kafka.group.id names, or in none",
+    "kafka.group.id": "only a streaming read is in a group",
+    "group.id": "only a streaming read is in a group",
     "path": "topic is the topic of a write, subscribe that of a read",
 }

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, cast
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, cast
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -20,7 +21,7 @@ from pyspark.sql.streaming.datasource import (
 from stratalog.clients.spark.batch_reader import read_partition, read_tasks
 from stratalog.clients.spark.conditions import WITHOUT_FAIL_ON_DATA_LOSS
 from stratalog.clients.spark.offsets import OffsetFetcher
-from stratalog.clients.spark.options import SourceOptions
+from stratalog.clients.spark.options import EARLIEST, GROUP, LATEST, MEMBER, OffsetLimit, SourceOptions
 from stratalog.clients.spark.plan import (
     LONG_MAX,
     Offsets,
@@ -35,8 +36,13 @@ from stratalog.clients.spark.plan import (
     stream_ranges,
     with_start,
 )
-from stratalog.clients.spark.worker import view_of
-from stratalog.storage.errors import StratalogError
+from stratalog.clients.spark.worker import loading, view_of
+from stratalog.clients.view.read_committed import is_read_committed
+from stratalog.storage.errors import InvalidConfigError, StratalogError
+
+if TYPE_CHECKING:  # a query without a group loads none of it
+    from stratalog.clients.spark.group.commits import GroupCommits
+    from stratalog.clients.spark.group.options import GroupOptions
 
 LONG_POLL_MS = 100
 LONG_POLL_SHARE = 0.02
@@ -46,6 +52,7 @@ GATHER_PAUSE_MS, GATHER_MS_MAX = 4, 20
 """Pause between polls after a first record that was waited for, until nothing new comes, and their total. What is sent
 together arrives leader by leader; otherwise its first part would be a batch of its own, and the rest would wait."""
 METADATA_MAX_AGE_MS = 50
+STOP_TIMEOUT_MS = 1_000
 
 _LOG = logging.getLogger("stratalog.source")
 
@@ -60,6 +67,7 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._fetcher: OffsetFetcher | None = None
+        self._commits: GroupCommits | None = None
         self._initial: OffsetsJson | None = None
         self._is_fresh = True
         self._is_available_now = False
@@ -75,10 +83,34 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._fetcher = OffsetFetcher(view_of(self._options.root, self._options.isolation_level), self._options)
         return self._fetcher
 
+    def commits_of(self, group: GroupOptions) -> GroupCommits:
+        """Made at the first use, as `fetcher`. BrokerNotAvailableError where the coordinator is out of reach."""
+        if self._commits is None:
+            with loading():
+                from stratalog.clients.spark.group.commits import GroupCommits
+                from stratalog.clients.spark.group.coordinators import reach
+            view = self.fetcher.view
+            self._commits = GroupCommits(group, reach(view, group).calls, view.clock)
+        return self._commits
+
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         if self._initial is None:
-            self._initial = offsets_to_json(self.fetcher.limits(self._options.starting, starting=True))
+            self._initial = offsets_to_json(self._start())
         return cast(dict[str, Any], self._initial)
+
+    def _start(self) -> Offsets:
+        group = self._options.group
+        if group is None or self._options.starting != OffsetLimit(GROUP):
+            return self.fetcher.limits(self._options.starting, starting=True)
+        from stratalog.clients.spark.group.offsets import OffsetBounds
+
+        bounds = OffsetBounds(
+            self.fetcher.limits(OffsetLimit(EARLIEST), starting=True),
+            self.fetcher.limits(OffsetLimit(LATEST), starting=True),
+            group.consumer.auto_offset_reset,
+            is_read_committed(self._options.isolation_level),
+        )
+        return self.commits_of(group).starts(bounds)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Never ReadAllAvailable, so that receiving that one means Trigger.Once. `_limited` applies the limits."""
@@ -91,11 +123,22 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return offsets_to_json(self._latest) if self._latest else None
 
     def latestOffset(self, start: Mapping[str, Mapping[str, int]], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        if MEMBER in start:
+            raise InvalidConfigError(
+                "The checkpoint is of a query with stratalog.group.mode=share, which read a part of the partitions. "
+                "Set this option again, or begin with a new checkpoint and startingOffsets=group."
+            )
         start_offsets = offsets_from_json(start)
-        self._latest = self._available(start_offsets)
         is_first_batch = self._is_fresh and start == self._initial
+        group = self._options.group
+        if group is not None and not is_first_batch:
+            # Spark passes an end as a start once its commit log has it. `commit` comes with the next batch only.
+            self.commits_of(group).commit(start_offsets)
+        self._latest = self._available(start_offsets)
         self._is_fresh = False
         end = self._latest if isinstance(limit, ReadAllAvailable) else self._limited(start_offsets)
+        if group is not None and self._is_available_now and end == start_offsets:
+            self.commits_of(group).wait(group.consumer.default_api_timeout_ms)  # Spark ends this process next
         if is_first_batch:
             return with_start(end, start)
         # Spark compares texts: where nothing is new, it gets back what it passed, with all that it carries
@@ -202,7 +245,10 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return read_partition(self._options, partition)
 
     def commit(self, end: Mapping[str, Any]) -> None:
-        """Nothing: the checkpoint is the only place that keeps a query's offsets."""
+        """Nothing: the checkpoint keeps a query's offsets, and `latestOffset` commits those of a group."""
 
     def stop(self) -> None:
-        """Nothing is held open."""
+        """Commit what is due; wait only shortly, since the checkpoint has it."""
+        if self._commits is not None:
+            with suppress(StratalogError):
+                self._commits.wait(STOP_TIMEOUT_MS)

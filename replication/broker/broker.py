@@ -56,7 +56,6 @@ from stratalog.storage.errors import (
     InconsistentTopicIdError,
     StaleBrokerEpochError,
     StoreError,
-    StoreFullError,
     StratalogError,
 )
 from stratalog.storage.objects.wakeup import Wakeup, WatchedPlace
@@ -152,11 +151,11 @@ class Broker:
         if was_unclean:
             self.metadata.propose(lambda image: self._registration(image, recovers=True))
             self._is_known = True
+            if not self._objects.durable_on_answer:
+                self._log_ends.suspect(unsure_of(self.metadata.image, self.broker_id))
             self._hosted.recover(self.metadata.image, self._clock.monotonic_ms())
         self._hosted.remove_unknown(self._newest_image)
         self._register()
-        if was_unclean and not self._objects.durable_on_answer:
-            self._log_ends.suspect(unsure_of(self.metadata.image, self.broker_id))
 
     def _newest_image(self) -> ClusterImage:
         self.metadata.refresh_image()
@@ -193,8 +192,7 @@ class Broker:
     def _announce(self) -> None:
         """Begin to publish under the new broker epoch. `step` retries it when the store failed in between."""
         epoch = self.broker_epoch
-        self._progress = LeaderProgress(self._objects, epoch)
-        self._own_root.answered()
+        self._progress = LeaderProgress(self._own_root, epoch)
         self._put_session(epoch)
         remove_old_progress(self._objects, epoch)
         self._turn.applies_all = True
@@ -450,6 +448,8 @@ class Broker:
         longer = comparison.longer
         if longer is None:
             return comparison.is_over
+        if not self._log_ends.end_earlier_epochs(replica):
+            return False
         try:
             is_handed = self.metadata.propose(
                 lambda image: hand_to_longer_log(image, self.broker_id, self.broker_epoch, longer)
@@ -532,12 +532,6 @@ class Broker:
         moved = [self.leaders[tp] for tp in turn.to_publish if tp in self.leaders]
         entries = [progress for replica in moved if (progress := replica.progress()) is not None]
         beat_is_due = self._is_due("beat", turn.begun_ms, self.config.broker_heartbeat_interval_ms)
-        begins = self._own_root.asks
-        try:
-            if self._progress.publish(entries, turn.begun_ms, beat_is_due=beat_is_due, begins=begins):
-                self._own_root.answered()
-        except StoreFullError:
-            self._own_root.answered()
-            raise
+        self._progress.publish(entries, turn.begun_ms, beat_is_due=beat_is_due)
         turn.to_publish.clear()
         return True

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from stratalog.replication.broker.longest_log import OWN_LEADS, Comparison, Life, LongestLog, others_of
 from stratalog.replication.leader.replica import LeaderReplica
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.stores import Ports
-from stratalog.storage.delta.table import LogTable
+from stratalog.storage.delta.table import Conflict, LogTable
 from stratalog.storage.errors import StoreError, StratalogError
 from stratalog.storage.log.leader_epochs import NO_LOG, LogEnd
 from stratalog.storage.log.partition_log import PartitionLog
@@ -110,11 +110,14 @@ def end_of(table: LogTable, topic_id: str, ports: Ports) -> LogEnd:
 
 class LogEnds:
     """The comparisons of a broker that stopped uncleanly, for the partitions of which it is `unsure`: it is alone in
-    their ISR since it registered, and has not led them since."""
+    their ISR since it registered, and has not led them since.
+
+    unsure  by partition the leader epoch at that registration, which nobody leads
+    """
 
     def __init__(self, broker_id: int, ports: Ports, wakeup: Wakeup, wait_ms_max: int) -> None:
         """`wakeup`: the broker's, woken by answers. `wait_ms_max`: how long a partition waits for others at most."""
-        self.unsure: set[TopicPartition] = set()
+        self.unsure: dict[TopicPartition, int] = {}
         self._broker_id = broker_id
         self._ports = ports
         self._wakeup = wakeup
@@ -149,6 +152,19 @@ class LogEnds:
         if found == OWN_LEADS:
             self.decided(state.topic_partition)
         return found
+
+    def end_earlier_epochs(self, replica: LeaderReplica) -> bool:
+        """State in the own table the leader epoch at this broker's registration, before another replica leads alone.
+
+        An earlier process of this broker may still be at work, alone in the ISR of an older leader epoch. This process
+        begins no epoch, so nothing else would fence the earlier one: it would append and acknowledge what the new
+        leader lacks. The epoch of now would not do: a follower would take it for begun (promise 6), and truncate.
+        False: the log changed since it was compared.
+        """
+        epoch = self.unsure[replica.state.topic_partition]
+        if replica.log.leader_epoch >= epoch:
+            return True
+        return not isinstance(replica.log.start_epoch(epoch, as_leader=False), Conflict)
 
     def _own_end(self, replica: LeaderReplica) -> LogEnd | None:
         log = replica.log
@@ -187,14 +203,15 @@ class LogEnds:
 
     def decided(self, topic_partition: TopicPartition) -> None:
         """This broker begins its epoch, or does not lead any more."""
-        self.unsure.discard(topic_partition)
+        self.unsure.pop(topic_partition, None)
         self._comparisons.pop(topic_partition, None)
         if not self.unsure:
             self.close()
 
-    def suspect(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """The broker has registered after an unclean stop: see `unsure_of`."""
-        self.unsure.update(topic_partitions)
+    def suspect(self, unsure: Mapping[TopicPartition, int]) -> None:
+        """The broker has registered after an unclean stop, as one that recovers: see `unsure_of`. What is known stays:
+        when this start is repeated, the broker may lead by now."""
+        self.unsure = {**unsure, **self.unsure}
 
     def close(self) -> None:
         """Read nothing any more."""

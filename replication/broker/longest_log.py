@@ -47,11 +47,11 @@ OWN_LEADS = Comparison(True)
 WAITS = Comparison(False)
 
 
-def unsure_of(image: ClusterImage, broker_id: int) -> frozenset[TopicPartition]:
-    """The partitions whose only member of the ISR is this broker, which has just registered after an unclean stop, and
-    of which there are other replicas."""
+def unsure_of(image: ClusterImage, broker_id: int) -> dict[TopicPartition, int]:
+    """The partitions whose only member of the ISR is this broker, which recovers after an unclean stop, and of which
+    there are other replicas; by the leader epoch, which nobody leads: processes of this broker led under older ones."""
     alone = (p for p in image.partitions.values() if p.isr == (broker_id,) and len(p.replicas) > 1)
-    return frozenset(p.topic_partition for p in alone)
+    return {p.topic_partition: p.leader_epoch for p in alone}
 
 
 def others_of(image: ClusterImage, state: PartitionRecord, broker_id: int) -> Others:

@@ -22,8 +22,9 @@ class OwnRoot:
     the broker is fenced, and others lead, before its session would expire. A stall that is shorter changes nothing.
     A full disk answers: a replica that cannot be written to is offline by itself.
 
-    `asks` and `answered` are called around the loop's writes, `look` regularly from one other thread. Their fields are
-    single values, so that no thread waits for another one.
+    The loop writes through `put_register`: each object is an answer of its own, also where one publication writes
+    several. `look` is called regularly from one other thread. The fields are single values, so that no thread waits for
+    another one.
     """
 
     def __init__(self, broker_id: int, store: ObjectStore, ports: Ports, config: BrokerConfig) -> None:
@@ -66,6 +67,16 @@ class OwnRoot:
             self.asks()
             self._probe()
         return self.is_dead()
+
+    def put_register(self, path: str, data: bytes) -> None:
+        """Write an object of the loop (`progress_object.Registers`). Raises StoreError; a full disk has answered."""
+        self.asks()
+        try:
+            self._store.put_register(path, data)
+        except StoreFullError:
+            self.answered()
+            raise
+        self.answered()
 
     def write(self) -> None:
         """Write the object in the calling thread. Raises StoreError, but not for a full disk."""

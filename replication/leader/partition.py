@@ -187,8 +187,9 @@ class Partition:
         self.joining = frozenset()
 
     def has_enough_replicas(self, min_insync_replicas: int) -> bool:
-        """Whether the committed ISR has at least `min.insync.replicas` members."""
-        return len(self.isr) >= min_insync_replicas
+        """Whether the committed ISR has `min.insync.replicas` members, or all replicas where there are fewer.
+        Kafka's `Partition.effectiveMinIsr`."""
+        return len(self.isr) >= effective_min_isr(self.state.replicas, min_insync_replicas)
 
 
 # -- ISR expand and ISR shrink ----------------------------------------------------------------------------

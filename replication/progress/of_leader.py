@@ -7,7 +7,7 @@ watches the log ends alone; it polls high watermarks, which tell what part of it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from stratalog.replication.progress.progress import (
     ReplicaProgress,
@@ -16,7 +16,7 @@ from stratalog.replication.progress.progress import (
     leader_ends_path,
     leader_progress_path,
 )
-from stratalog.replication.progress.progress_object import ProgressReader, ProgressWriter
+from stratalog.replication.progress.progress_object import ProgressReader, ProgressWriter, Registers
 from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.objects.wakeup import Wakeup, WatchedPlace
 from stratalog.storage.records import TopicPartition
@@ -25,7 +25,7 @@ from stratalog.storage.records import TopicPartition
 class LeaderProgress:
     """The only writer of both objects of one registration; the constructor creates them."""
 
-    def __init__(self, store: ObjectStore, broker_epoch: int) -> None:
+    def __init__(self, store: Registers, broker_epoch: int) -> None:
         """Raises StoreUnavailableError."""
         self._ends = ProgressWriter(store, leader_ends_path(broker_epoch), concerns=concerns_followers)
         self._watermarks = ProgressWriter(store, leader_progress_path(broker_epoch), concerns=concerns_readers)
@@ -43,18 +43,15 @@ class LeaderProgress:
         now_ms: int,
         *,
         beat_is_due: bool,
-        begins: Callable[[], None] = lambda: None,
     ) -> bool:
         """Write the changes, for followers first: producers with acks=all wait for them. True when something was
-        written; `begins` is called before.
+        written.
 
         Raises StoreUnavailableError: the next call writes the rest.
         """
         self._ends.update(entries)
         self._watermarks.update(entries)
         has_ends, has_watermarks = self._ends.is_unpublished, self._watermarks.is_unpublished or beat_is_due
-        if has_ends or has_watermarks:
-            begins()
         if has_ends:
             self._ends.publish(now_ms)
         if has_watermarks:

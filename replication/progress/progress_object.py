@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from itertools import islice
+from typing import Protocol
 
 from stratalog.replication.progress.progress import (
     PROGRESS_PREFIX,
@@ -33,12 +34,18 @@ RECENT_CHANGES = 64
 Concerns = Callable[[ReplicaProgress | None, ReplicaProgress], bool]
 
 
+class Registers(Protocol):
+    """The one method of an `ObjectStore` that a writer of progress calls."""
+
+    def put_register(self, path: str, data: bytes) -> None: ...
+
+
 class ProgressWriter:
     """The only writer of one progress object. `state`: `active`, `ended`, …"""
 
     def __init__(
         self,
-        store: ObjectStore,
+        store: Registers,
         path: str,
         *,
         concerns: Concerns | None = None,

@@ -66,7 +66,8 @@ class Struct:
 
     In Python it is a dict of fields by name, arrays are tuples. A tagged field that was not in the bytes is not in the
     dict either. With `make` it is an object: `make(names)` is a function that makes one of the values of all fields
-    that the version has, tagged ones last, and its attributes are what is written.
+    that the version has, tagged ones last, and its attributes are what is written. One with an attribute `as_bytes` is
+    written as these.
     """
 
     name: str
@@ -232,7 +233,20 @@ def _struct_codec(of: Struct, version: int, is_flexible: bool) -> Codec:
         elif is_flexible:
             parts.append(_NO_TAGS)
 
-    return Codec(read, write)
+    return Codec(read, _or_its_bytes(write) if of.make else write)
+
+
+def _or_its_bytes(write: Write) -> Write:
+    """As `write`, but an object that has its bytes is not encoded again."""
+
+    def write_object(value: Any, parts: list[bytes]) -> None:
+        as_bytes = getattr(value, "as_bytes", None)
+        if as_bytes is None:
+            write(value, parts)
+        else:
+            parts.append(as_bytes)
+
+    return write_object
 
 
 def _dict_of(names: Sequence[str], *, has_absent: bool) -> Callable[[Sequence[Any]], dict[str, Any]]:

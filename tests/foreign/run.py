@@ -22,7 +22,11 @@ from tests.foreign.checks import Check, Outcome, Suite, outcome_of
 from tests.foreign.report import failures, write_report
 from tests.foreign.served import Form, Served
 
-SUITES = {"python": "tests.foreign.python.suite", "security": "tests.foreign.security.suite"}
+SUITES = {
+    "python": "tests.foreign.python.suite",
+    "security": "tests.foreign.security.suite",
+    "java": "tests.foreign.java.suite",
+}
 """Modules with a function `suite() -> Suite`, by the name that --only takes."""
 TRACEBACK = "Traceback (most recent call last)"
 BROKERS_LOGS = Check("the brokers", "no traceback in the brokers' logs after all of this", lambda served: None)

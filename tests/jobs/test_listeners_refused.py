@@ -29,6 +29,11 @@ def started(folder: Path, *overrides: str, tool: str = "broker") -> Ended:
     return call(tool, *given, "--fetcher", "thread", *(f"--override={each}" for each in overrides))
 
 
+PLAIN = [
+    "sasl.enabled.mechanisms=PLAIN",
+    "sasl.mechanism.inter.broker.protocol=PLAIN",
+    'sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required username="b" password="c";',
+]
 REFUSED = [
     (
         ["listeners=PLAINTEXT://127.0.0.1:0", "advertised.listeners=OUTSIDE://b1.example:9092"],
@@ -42,8 +47,9 @@ REFUSED = [
         ["listeners=SSL://127.0.0.1:0", "ssl.keystore.location=absent.pem"],
         "Failed to load PEM SSL keystore absent.pem: No such file or directory",
     ),
+    (["listeners=SASL_PLAINTEXT://0.0.0.0:0", *PLAIN], "is open to other machines without encryption"),
     (["listeners=SASL_PLAINTEXT://127.0.0.1:0"], "sasl.enabled.mechanisms"),
-    (["listeners=PLAINTEXT://0.0.0.0:0"], "is open to other machines without encryption and passwords"),
+    (["listeners=PLAINTEXT://0.0.0.0:0"], "is open to other machines without encryption"),
     (
         ["listeners=PLAINTEXT://127.0.0.1:9092,SSL://127.0.0.1:9092"],
         "Each listener must have a different port, listeners: ",

@@ -192,6 +192,8 @@ class Admin(Client):
     def run(self) -> None:
         while self.sim.scheduler.faults.is_on:
             self.sim.clock.sleep_ms(self.random.randrange(50, 500))
+            if not self.sim.scheduler.faults.is_on:
+                return  # what it began now, as a reassignment, would be under way when the end is checked
             try:
                 self.metadata.refresh()
                 self.random.choice(ACTIONS)(self)

@@ -235,7 +235,8 @@ class SimCluster:
     # -- calls of the invariants -------------------------------------------------------------------------
 
     def _replica_created(self, broker_id: int, table: str, version: int, stored: StoredCommit) -> None:
-        if stored.previous_id == OTHER_TABLE:
+        # A version 0 of another partition's table, all alone, says what this one's said: an empty log of the topic.
+        if stored.previous_id == OTHER_TABLE and version > 1:
             raise Violation("RecoveredLog", f"{table} on {broker_id}: version {version} follows {OTHER_TABLE!r}")
         if not continues_log(self.hosts[broker_id].disk.tables[table], version, stored):
             return

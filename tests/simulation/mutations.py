@@ -152,6 +152,11 @@ def the_last_one_to_register_leads() -> AbstractContextManager[object]:
     return patch("stratalog.replication.broker.log_ends.LogEnds.compare", lambda *_: OWN_LEADS)
 
 
+def earlier_epochs_go_on() -> AbstractContextManager[object]:
+    """Promise 13: a broker has another replica lead, and leaves its own table as an earlier process knows it."""
+    return patch("stratalog.replication.broker.log_ends.LogEnds.end_earlier_epochs", lambda *_: True)
+
+
 def clean_stop_without_its_mark() -> AbstractContextManager[object]:
     """Promise 13: a controlled shutdown that the metadata remembers is believed, whatever the disk shows."""
 
@@ -341,6 +346,17 @@ def commits_behind_another_count() -> Iterator[None]:
         yield
 
 
+def folds_go_on_without_their_past() -> AbstractContextManager[object]:
+    """Promise 1: a fold takes the next commit if that names the one before it, although that one is gone, or another
+    one by now: the table was removed, and a commit that was under way remained in its place."""
+
+    def has_its_predecessor(race: CommitRace, version: int, _stored: StoredCommit) -> bool:
+        log = race._log
+        return version == 0 or log.has_version(version - 1, None) or log.newest_checkpoint() <= version
+
+    return patch.object(CommitRace, "_has_its_predecessor", has_its_predecessor)
+
+
 @contextmanager
 def the_pointer_is_trusted() -> Iterator[None]:
     """Promise 1: a fold begins with the checkpoint that `_last_checkpoint` names, and every writer of one puts it."""
@@ -398,6 +414,18 @@ def upkeep_ends_with_its_session() -> Iterator[None]:
 def a_late_write_is_a_dead_root() -> AbstractContextManager[object]:
     """A broker fences itself as soon as a write to its own root takes a moment."""
     return patch.object(OwnRoot, "is_dead", lambda own: own._unanswered_ms is not None)
+
+
+def a_publication_is_one_answer() -> AbstractContextManager[object]:
+    """Only the last object of a publication counts as an answer of the own root."""
+
+    def put_register(own: OwnRoot, path: str, data: bytes) -> None:
+        own.asks()
+        own._store.put_register(path, data)
+        if path.endswith("/leader"):
+            own.answered()
+
+    return patch.object(OwnRoot, "put_register", put_register)
 
 
 def sequences_are_not_checked() -> AbstractContextManager[object]:
@@ -469,6 +497,12 @@ def _half_copied(rng: Random) -> Faults:
     return replace(mix(rng), failed_copy=0.3)
 
 
+def _removed_under_way(rng: Random) -> Faults:
+    """The directories of followers go while commits are under way, whose writers then fail to withdraw them."""
+    mix = _mix(Focus("create", 0.3, "f", "/t-0/"), 500, removed_table=4)
+    return replace(mix(rng), lost_request=0.03)
+
+
 @dataclass(frozen=True, slots=True)
 class Mutation:
     """A rule switched off.
@@ -520,6 +554,12 @@ MUTATIONS: dict[str, Mutation] = {
         Setting(upkeep=QUICK_UPKEEP),
         6_000,
     ),
+    "removed past": Mutation(
+        folds_go_on_without_their_past,
+        ("CommitsFollow",),
+        _removed_under_way,
+        Setting(pause_ms_max=300),
+    ),
     "pointer": Mutation(
         the_pointer_is_trusted,
         ("Liveness", *_COMPLETE),
@@ -550,6 +590,11 @@ MUTATIONS: dict[str, Mutation] = {
         ("KeptRecordsNotLost",),
         _mix(Focus("create", 0.2, "f", "/t-0/"), 500, power_cut_of_all=2, pause_session=1),
         Setting(pause_ms_max=30),
+    ),
+    "earlier epochs": Mutation(
+        earlier_epochs_go_on,
+        _COMPLETE,
+        _mix(Focus("create", 0.2, "b", "/t-0/"), 2_000, second_process=4, restart_all=1),
     ),
     "empty logs": Mutation(empty_logs_lead, _COMPLETE, _mix(another_disk=4, crash=3, restart_all=2)),
     "absent tables": Mutation(
@@ -626,5 +671,8 @@ MUTATIONS: dict[str, Mutation] = {
         6_000,
     ),
     "late write": Mutation(a_late_write_is_a_dead_root, ("SessionExpiry",), _mix(crash=1)),
+    "one answer": Mutation(
+        a_publication_is_one_answer, ("SessionExpiry",), _mix(Focus("put", 0.5, "b", "/leader"), 280)
+    ),
     "sequences": Mutation(sequences_are_not_checked, ("NoDuplicateSequence", "NoDuplicates"), _mix(cut_broker=2)),
 }

@@ -73,7 +73,8 @@ class Scheduler:
     hung: dict[str, Hang] = field(default_factory=dict)
     wall_offset_ms: dict[str, int] = field(default_factory=dict)
     answered_ms: dict[tuple[str, str], int] = field(default_factory=dict)
-    """When a host's last write of a small object at a root was answered."""
+    """When a host's last write of a small object at a root was answered. The end of a data file's write, which may have
+    been under way for long, does not show that the root answers what is asked of it now."""
     random: random.Random = field(init=False)
     current: Actor | None = None
     hub: greenlet.greenlet = field(default_factory=greenlet.getcurrent)
@@ -126,7 +127,7 @@ class Scheduler:
             return
         if self.faults.is_on:
             self._access_in_turn(actor, root, operation, table, detail)
-        if operation == "put:done":
+        if operation == "put:done" and not table:
             self.answered_ms[actor.host, root] = self.now_ms
 
     def _access_in_turn(self, actor: Actor, root: str, operation: str, table: str, detail: str) -> None:

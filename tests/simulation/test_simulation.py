@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.simulation.clients import Admin
+from tests.simulation.cluster import Setting, SimCluster
+from tests.simulation.faults import Faults
 from tests.simulation.run import STEPS_MIN, run_seeds, simulate
 
 SEEDS = 200
@@ -26,3 +29,16 @@ def test_all_invariants_hold_in_every_run(first_seed: int) -> None:
 def test_one_seed_is_one_history() -> None:
     first, second = simulate(7), simulate(7)
     assert (first.steps, first.story) == (second.steps, second.story)
+
+
+def test_an_admin_that_wakes_after_the_faults_does_nothing() -> None:
+    """The end of a run is checked when all is at rest: a reassignment that begins there has not ended."""
+    sim = SimCluster(1, Faults(), Setting())
+    sim.set_up()
+    before = len(sim.event_log)
+    sim.scheduler.spawn("a0", "client-a0", Admin(sim).run)
+    sim.scheduler.run_until(sim.scheduler.now_ms + 20)
+    sim.scheduler.end_faults()
+    sim.scheduler.run_until(sim.scheduler.now_ms + 1_000)
+    assert sim.event_log[before:] == []
+    sim.scheduler.kill(list(sim.scheduler.actors))

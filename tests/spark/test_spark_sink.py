@@ -18,6 +18,7 @@ from stratalog.clients.cluster import Cluster
 from stratalog.clients.producer.partitioner import partition_for_key
 from stratalog.clients.spark.committed_view import committed, create_committed_view
 from stratalog.clients.spark.hand_over import decode_manifest, manifest_path
+from stratalog.clients.spark.options import OF_SINK
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.storage.records import TopicPartition
 
@@ -79,6 +80,27 @@ def test_batch_write_by_topic_column_and_with_given_times(spark: SparkSession, c
     first = read(spark, cluster, topic).selectExpr("unix_millis(timestamp) ms").first()
     assert first is not None
     assert first.ms == 1_500_000_000_000
+
+
+@pytest.mark.any_session
+def test_every_option_of_a_write(spark: SparkSession, cluster: Cluster, topic: str) -> None:
+    options = {
+        "topic": topic,
+        "stratalog.timestamp.column": "at",
+        "txnAppId": topic,
+        "txnVersion": 1,
+        "kafka.acks": "1",
+        "kafka.delivery.timeout.ms": 60_000,
+        "kafka.max.block.ms": 30_000,
+        "kafka.batch.size": 100,
+        "kafka.buffer.memory": 100_000,
+        "kafka.compression.type": "lz4",
+    }
+    of_streams = {"stratalog.root", "checkpointlocation", "queryname"}
+    assert {name.lower() for name in options} == OF_SINK - of_streams
+    write(cluster, spark.range(100).selectExpr("string(id) value", "timestamp_millis(1500000000000) at"), **options)
+    (row,) = read(spark, cluster, topic).selectExpr("count(*) n", "max(unix_millis(timestamp)) ms").collect()
+    assert (row.n, row.ms) == (100, 1_500_000_000_000)
 
 
 def test_many_tasks_write_every_record_once(spark: SparkSession, cluster: Cluster, topic: str) -> None:

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import spark_partition_id
 
 from stratalog.clients.spark.committed_view import committed
+from stratalog.clients.spark.options import OF_SOURCE
 from stratalog.storage.errors import ForeignCommitError
 from stratalog.storage.records import Header, TopicPartition
 from tests.clients.still_cluster import StillCluster
@@ -140,6 +141,48 @@ def test_batch_headers_patterns_and_assignment(cluster: StillCluster, read: Call
     assert rows(read(subscribe=None, assign='{"t":[1]}')) == [(1, 0, "b")]
 
 
+BATCH_OPTIONS: list[tuple[dict[str, Any], str]] = [
+    ({"startingOffsets": '{"t":{"0":1,"1":-2}}', "endingOffsets": '{"t":{"0":-1,"1":0}}'}, "bc"),
+    ({"subscribe": None, "assign": '{"t":[0]}', "startingTimestamp": 1_001, "endingTimestamp": 1_002}, "b"),
+    (
+        {
+            "startingOffsetsByTimestamp": '{"t":{"0":1002,"1":9000}}',
+            "startingOffsetsByTimestampStrategy": "latest",
+            "endingOffsetsByTimestamp": '{"t":{"0":9000,"1":9000}}',
+        },
+        "c",
+    ),
+    ({"subscribe": None, "subscribePattern": "^t$", "isolation.level": "read_committed", "minPartitions": 2}, "abcd"),
+    (
+        {
+            "kafka.isolation.level": "read_committed",
+            "maxRecordsPerPartition": 1,
+            "failOnDataLoss": "true",
+            "includeHeaders": "true",
+            "kafkaConsumer.pollTimeoutMs": 9_000,
+            "fetchOffset.numRetries": 1,
+            "fetchOffset.retryIntervalMs": 1,
+        },
+        "abcd",
+    ),
+]
+STREAM_OPTIONS = {"maxOffsetsPerTrigger": 3, "minOffsetsPerTrigger": 1, "maxTriggerDelay": "1s"}
+
+
+@pytest.mark.any_session
+def test_every_option_of_a_batch_read(cluster: StillCluster, read: Callable[..., DataFrame]) -> None:
+    t0, t1 = cluster.create_topic("t", 2)
+    cluster.commit(t0, ["a", "b", "c"])
+    cluster.commit(t1, ["d"])
+    for options, found in BATCH_OPTIONS:
+        assert (options, "".join(value for _, _, value in rows(read(**options)))) == (options, found)
+
+
+def test_every_option_of_the_source_is_tried() -> None:
+    tried = {name.lower() for options, _ in BATCH_OPTIONS for name in options} | {n.lower() for n in STREAM_OPTIONS}
+    assert tried | {"stratalog.root"} == OF_SOURCE
+
+
 @pytest.mark.any_session
 @pytest.mark.parametrize(
     ("options", "text"),
@@ -213,7 +256,7 @@ def test_available_now_reads_all_in_limited_batches_and_resumes(cluster: StillCl
     t0, t1 = cluster.create_topic("t", 2)
     cluster.commit(t0, list("abcdef"))
     cluster.commit(t1, list("gh"))
-    stream.run(startingOffsets="earliest", maxOffsetsPerTrigger=4)
+    stream.run(startingOffsets="earliest", **STREAM_OPTIONS | {"maxOffsetsPerTrigger": 4})
     assert stream.values() == list("abcdefgh")
     # the first batch's end puts the start into the checkpoint
     assert stream.logged_offsets() == [

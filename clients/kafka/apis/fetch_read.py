@@ -141,6 +141,8 @@ class PartitionFetch:
         end = marks.high_watermark
         if offset > end:
             end = self._broker.view.look_at_log(named, lambda log: log.log_end_offset, 0)
+        if offset > end:
+            end = self._broker.log_end(named)
         if not marks.log_start_offset <= offset <= end:
             raise OffsetOutOfRangeError(
                 f"{named}: offset {offset} is outside [{marks.log_start_offset}, {end}], the log"

@@ -46,7 +46,7 @@ class CoordinatorApis(ApiFamily):
         keys = _keys(call)
         refusals = {key: self._broker.refusal(call, Operation.DESCRIBE, RESOURCES[kind], key) for key in keys}
         refused = {key: refusal for key, refusal in refusals.items() if refusal is not None}
-        allowed = tuple(key for key in keys if key not in refused)
+        allowed = tuple(dict.fromkeys(key for key in keys if key not in refused))
         answer = partial(self._found, call, keys, refused)
         self._broker.image()  # a client may ask for nothing else: without this, brokers that came later are not known
         if not allowed:
@@ -77,7 +77,7 @@ class CoordinatorApis(ApiFamily):
 
 def _keys(call: Call) -> tuple[str, ...]:
     if call.version >= KEYS_FROM:
-        return tuple(dict.fromkeys(call.request.coordinator_keys))
+        return tuple(call.request.coordinator_keys)
     return (call.request.key,)
 
 

@@ -30,6 +30,7 @@ from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.replication.requests.group_errors import error_response
 from stratalog.replication.requests.groups import (
     OffsetCommitRequest,
+    OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetDeleteRequest,
     OffsetFetchRequest,
@@ -59,11 +60,13 @@ class _Topics:
     allowed  name and topic of those that the coordinator is asked for
     ids      the topic id of each name, if the request has ids
     refused  the others: name or id as fields of the response, the topic, its error
+    missing  the partitions of an allowed topic that do not exist, by its name
     """
 
     allowed: list[tuple[str, Any]] = field(default_factory=list)
     ids: dict[str, Any] = field(default_factory=dict)
     refused: list[tuple[Values, Any, StratalogError]] = field(default_factory=list)
+    missing: dict[str, list[Any]] = field(default_factory=dict)
 
     def named(self, name: str) -> Values:
         """Name and id of a topic as fields of the response."""
@@ -99,26 +102,42 @@ class GroupOffsetApis(ApiFamily):
     def _commit(self, call: Call) -> None:
         self._broker.check(call, Operation.READ, ResourceType.GROUP, call.request.group_id)
         found = self._topics(call, call.request.topics)
-        topics = tuple(value_of(OffsetCommitRequestTopic, topic, name=name) for name, topic in found.allowed)
+        topics = tuple(
+            replace(topic, partitions=there)
+            for topic in (value_of(OffsetCommitRequestTopic, topic, name=name) for name, topic in found.allowed)
+            if (there := self._existing(found, topic))
+        )
         request = value_of(OffsetCommitRequest, call.request, topics=topics)
         if not topics:
-            call.respond({"topics": _refused_topics(found)})
+            call.respond({"topics": [*_missing_topics(found, found.missing), *_refused_topics(found)]})
             return
 
         def values(response: Any) -> Values:
             committed = [
                 {
                     **found.named(topic.name),
-                    "partitions": [partition_error(each, _commit_error(call, each.error)) for each in topic.partitions],
+                    "partitions": [
+                        *(partition_error(each, _commit_error(call, each.error)) for each in topic.partitions),
+                        *_missing_partitions(found, topic.name),
+                    ],
                 }
                 for topic in response.topics
             ]
-            return {"topics": [*committed, *_refused_topics(found)]}
+            alone = found.missing.keys() - {topic.name for topic in response.topics}
+            return {"topics": [*committed, *_missing_topics(found, sorted(alone)), *_refused_topics(found)]}
 
         def refused(error: StratalogError) -> Values:
             return values(error_response(request, error))
 
         ask(self._broker, call, CoordinatorType.GROUP, request.group_id, request, values, refused)
+
+    def _existing(self, found: _Topics, topic: OffsetCommitRequestTopic) -> tuple[OffsetCommitRequestPartition, ...]:
+        """The topic's partitions that exist; `found` gets the others."""
+        known = {named.partition for named in self._broker.image().partitions_of(topic.name)}
+        missing = [each for each in topic.partitions if each.partition_index not in known]
+        if missing:
+            found.missing[topic.name] = missing
+        return tuple(each for each in topic.partitions if each.partition_index in known)
 
     # -- OffsetFetch -------------------------------------------------------------------------------------------
 
@@ -151,6 +170,8 @@ class GroupOffsetApis(ApiFamily):
         def answer(answered: Any) -> None:
             error = as_error(answered)
             response: OffsetFetchResponse = answered if error is None else error_response(request, error)
+            if group.topics is None:
+                found.ids |= self._broker.view.image.topic_ids
             put((response.groups[0], found))
 
         coordinating_face(self._broker).coordinator(CoordinatorType.GROUP, group_id, request, answer)
@@ -184,6 +205,15 @@ def _refused_topics(found: _Topics) -> list[Values]:
         {**named, "partitions": [partition_error(each, error) for each in topic.partitions]}
         for named, topic, error in found.refused
     ]
+
+
+def _missing_topics(found: _Topics, names: Iterable[str]) -> list[Values]:
+    return [{**found.named(name), "partitions": _missing_partitions(found, name)} for name in names]
+
+
+def _missing_partitions(found: _Topics, name: str) -> list[Values]:
+    error = UnknownTopicOrPartitionError(f"topic '{name}' does not have this partition")
+    return [partition_error(each, error) for each in found.missing.get(name, ())]
 
 
 def _fetched(call: Call, groups: Sequence[Values]) -> Values:

@@ -31,7 +31,7 @@ from stratalog.replication.requests.groups import (
     MemberIdentity,
     SyncGroupRequest,
 )
-from stratalog.storage.errors import StratalogError
+from stratalog.storage.errors import InvalidGroupIdError, StratalogError
 
 JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = 11, 12, 13, 14
 DESCRIBE_GROUPS, LIST_GROUPS, DELETE_GROUPS = 15, 16, 42
@@ -85,6 +85,10 @@ class GroupApis(ApiFamily):
 
         def refused(error: StratalogError) -> Values:
             return values(error_response(request, error))
+
+        if not request.group_id:
+            call.respond(refused(InvalidGroupIdError("the group id is empty")))
+            return
 
         ask(self._broker, call, CoordinatorType.GROUP, request.group_id, request, values, refused)
 

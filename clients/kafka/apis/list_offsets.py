@@ -98,7 +98,7 @@ class OffsetApis(ApiFamily):
             epoch = view.look_at_log(named, lambda log: log.epochs.epoch_at(start), 0)
             return ListedOffset(start, leader_epoch=epoch)
         if is_debugging and timestamp == LATEST_TIMESTAMP:
-            end = view.look_at_log(named, lambda log: log.log_end_offset, 0)
+            end = self._broker.log_end(named)
             return ListedOffset(end, leader_epoch=self._broker.partition(named).leader_epoch)
         found = view.list_offset(named, OffsetSpec(timestamp), 0)
         if not is_committed:

@@ -9,14 +9,17 @@ Source: `KafkaApis.handleTopicMetadataRequest`, `KRaftMetadataCache`, `DescribeT
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
 from stratalog.clients.admin.admin import NewTopic
-from stratalog.clients.kafka.protocol.entities import Values, id_text
+from stratalog.clients.kafka.protocol.entities import Values, build, id_text
+from stratalog.clients.kafka.protocol.layouts import with_bytes
+from stratalog.clients.kafka.protocol.schema import Entity, EntityType, response_type, shape_of
 from stratalog.clients.kafka.request.api import Api, Call, error_only, failed
-from stratalog.clients.kafka.request.broker import NOT_REQUESTED, ApiFamily
+from stratalog.clients.kafka.request.broker import NOT_REQUESTED, ApiFamily, ServedBroker
 from stratalog.replication.controller.topics import check_topic_name
 from stratalog.replication.internal_topics import is_internal
 from stratalog.replication.metadata.acls import Operation, ResourceType
@@ -27,21 +30,29 @@ from stratalog.storage.errors import (
     InvalidRequestError,
     LeaderNotAvailableError,
     ListenerNotFoundError,
+    MismatchedEndpointTypeError,
     StratalogError,
     TopicAlreadyExistsError,
     TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
+    UnsupportedEndpointTypeError,
 )
 from stratalog.storage.records import TopicPartition
 
 METADATA, DESCRIBE_QUORUM, DESCRIBE_CLUSTER, DESCRIBE_TOPIC_PARTITIONS = 3, 55, 60, 75
-BROKER_ENDPOINTS = 1
+BROKER_ENDPOINTS, CONTROLLER_ENDPOINTS = 1, 2
 LISTENER_NOT_FOUND_FROM = 6
 TOPIC_IDS_FROM = 12
 OPERATIONS_FROM, CLUSTER_OPERATIONS_TO = 8, 10
+ENCODED_TOPICS_MAX = 20_000
+"""Number of encoded topics that are kept, each for every listener and version of the API that clients use."""
 
 
 class MetadataApis(ApiFamily):
+    def __init__(self, broker: ServedBroker) -> None:
+        super().__init__(broker)
+        self._encoded = EncodedTopics(lambda: broker.view.metadata_version)
+
     def apis(self) -> Iterable[Api]:
         return [
             Api(METADATA, self._metadata, _metadata_refused),
@@ -56,7 +67,7 @@ class MetadataApis(ApiFamily):
         self._broker.image(0)
         asked = call.request.topics
         is_all = asked is None or (call.version == 0 and not asked)
-        topics = self._every_topic(call) if is_all else [self._topic(call, each) for each in asked]
+        topics = self._every_topic(call) if is_all else [self._topic(call, each) for each in dict.fromkeys(asked)]
         image = self._broker.image()
         nodes = [self._node(call, image, broker_id) for broker_id in sorted(image.brokers)]
         values: dict[str, Any] = {
@@ -84,12 +95,12 @@ class MetadataApis(ApiFamily):
         is_refused = self._broker.refusal(call, Operation.DESCRIBE, ResourceType.CLUSTER)
         return 0 if is_refused else self._broker.allowed(call, ResourceType.CLUSTER)
 
-    def _every_topic(self, call: Call) -> list[Values]:
+    def _every_topic(self, call: Call) -> list[Values | Entity]:
         image = self._broker.image()
         names = [name for name in sorted(image.topic_ids) if self._broker.may_describe_topic(call, name)]
         return [self._known_topic(call, image, name) for name in names]
 
-    def _topic(self, call: Call, asked: Any) -> Values:
+    def _topic(self, call: Call, asked: Any) -> Values | Entity:
         topic_id, name = id_text(getattr(asked, "topic_id", None)), asked.name
         if call.version < TOPIC_IDS_FROM and (name is None or topic_id is not None):
             what = "Topic name can not be null" if name is None else "Topic IDs are not supported in requests"
@@ -121,12 +132,17 @@ class MetadataApis(ApiFamily):
             self._broker.admin.create_topics([NewTopic(name)], wait=False)
         return self._broker.image(0)
 
-    def _known_topic(self, call: Call, image: ClusterImage, name: str) -> Values:
-        states = [image.partitions[named] for named in image.partitions_of(name)]
-        values = _topic_values(image, name, [self._partition(call, image, state) for state in states])
+    def _known_topic(self, call: Call, image: ClusterImage, name: str) -> Values | Entity:
         if call.version >= OPERATIONS_FROM and call.given("include_topic_authorized_operations", False):
+            values = self._topic_of(call, image, name)
             values["topic_authorized_operations"] = self._broker.allowed(call, ResourceType.TOPIC, name)
-        return values
+            return values
+        key = name, call.connection.listener, call.version
+        return self._encoded.topic(image, key, lambda: self._topic_of(call, image, name))
+
+    def _topic_of(self, call: Call, image: ClusterImage, name: str) -> dict[str, Any]:
+        states = [image.partitions[named] for named in image.partitions_of(name)]
+        return _topic_values(image, name, [self._partition(call, image, state) for state in states])
 
     def _partition(self, call: Call, image: ClusterImage, state: PartitionRecord) -> Values:
         error: StratalogError | None = None
@@ -156,9 +172,7 @@ class MetadataApis(ApiFamily):
             start_name, start_partition = request.cursor.topic_name, request.cursor.partition_index
             if start_partition < 0:
                 raise InvalidRequestError(f"cursor partition index {start_partition} must not be negative")
-        limit = min(request.response_partition_limit, self._broker.config.max_request_partition_size_limit)
-        if limit < 1:
-            raise InvalidRequestError(f"response partition limit {request.response_partition_limit} must be positive")
+        limit = max(1, min(request.response_partition_limit, self._broker.config.max_request_partition_size_limit))
         image = self._broker.image(0)
         asked = {each.name for each in request.topics}
         names = sorted(name for name in asked or list(image.topic_ids) if name >= start_name)
@@ -168,7 +182,8 @@ class MetadataApis(ApiFamily):
                 if asked:
                     page.refused.append(_topic_error(name, TopicAuthorizationFailedError("")))
             elif name not in image.topic_ids:
-                page.topics.append(_topic_error(name, _unknown_topic(name)))
+                allowed = self._broker.allowed(call, ResourceType.TOPIC, name)
+                page.topics.append({**_topic_error(name, _unknown_topic(name)), "topic_authorized_operations": allowed})
             elif not self._add_topic(page, call, image, name):
                 break
         return {"topics": [*page.topics, *page.refused], "next_cursor": page.next_cursor}
@@ -198,8 +213,13 @@ class MetadataApis(ApiFamily):
 
     def _describe_cluster(self, call: Call) -> Values:
         """The brokers, without those that clients cannot reach; fenced ones if asked for (KIP-1073)."""
-        if call.given("endpoint_type", BROKER_ENDPOINTS) != BROKER_ENDPOINTS:
-            raise InvalidRequestError(f"endpoint type {call.request.endpoint_type}: only brokers (1) are described")
+        endpoint_type = call.given("endpoint_type", BROKER_ENDPOINTS)
+        if endpoint_type == CONTROLLER_ENDPOINTS:
+            raise MismatchedEndpointTypeError(
+                "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
+            )
+        if endpoint_type != BROKER_ENDPOINTS:
+            raise UnsupportedEndpointTypeError(f"Unsupported endpoint type {endpoint_type}")
         image = self._broker.image(0)
         brokers: list[dict[str, Any]] = []
         for broker_id, broker in sorted(image.brokers.items()):
@@ -217,7 +237,6 @@ class MetadataApis(ApiFamily):
             "brokers": brokers,
             "cluster_authorized_operations": self._cluster_operations(call, wanted),
         }
-
 
     # -- DescribeQuorum ------------------------------------------------------------------------------------------
 
@@ -265,6 +284,39 @@ class MetadataApis(ApiFamily):
         node, listener = self._node(call, image, broker_id), call.connection.listener
         where = [] if node is None else [{"name": listener, "host": node["host"], "port": node["port"]}]
         return {"node_id": broker_id, "listeners": where}
+
+
+class EncodedTopics:
+    """Topics as bytes of Metadata responses, made once for each version of the metadata. Any thread may use it.
+
+    made_count  how many were made so far
+    """
+
+    def __init__(self, metadata_version: Callable[[], int]) -> None:
+        self.made_count = 0
+        self._metadata_version = metadata_version
+        self._known: tuple[int, ClusterImage | None, dict[tuple[str, str, int], Entity]] = (-1, None, {})
+
+    def topic(self, image: ClusterImage, key: tuple[str, str, int], make: Callable[[], Values]) -> Entity:
+        """The topic of `key`: name, listener, API version; `make` makes it of `image`.
+
+        The number of the metadata is read before `make` is called: what is made while a fold goes on is dropped after
+        it. So is what is made of an image that a fold has replaced by another one.
+        """
+        version, known = self._metadata_version(), self._known
+        if known[0] != version or known[1] is not image or len(known[2]) >= ENCODED_TOPICS_MAX:
+            known = self._known = (version, image, {})
+        topics = known[2]
+        found = topics.get(key)
+        if found is None:
+            self.made_count += 1
+            found = topics[key] = with_bytes(build(_topic_type(key[2]), make()))
+        return found
+
+
+@cache
+def _topic_type(version: int) -> EntityType:
+    return next(field.part for field in shape_of(response_type(METADATA, version)) if field.name == "topics")
 
 
 class _Page:

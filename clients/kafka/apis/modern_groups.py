@@ -25,7 +25,7 @@ from stratalog.replication.requests.consumer_groups import (
     TopicPartitions,
 )
 from stratalog.replication.requests.coordinators import CoordinatorType
-from stratalog.storage.errors import StratalogError, TopicAuthorizationFailedError
+from stratalog.storage.errors import InvalidRequestError, StratalogError, TopicAuthorizationFailedError
 
 CONSUMER_GROUP_HEARTBEAT, CONSUMER_GROUP_DESCRIBE = 68, 69
 OWN_MEMBER_ID_FROM = 1
@@ -47,6 +47,8 @@ class ModernGroupApis(ApiFamily):
             generates_member_id=call.version >= OWN_MEMBER_ID_FROM,
         )
         self._broker.check(call, Operation.READ, ResourceType.GROUP, request.group_id)
+        if not request.group_id:
+            raise InvalidRequestError("GroupId can't be empty.")
         for topic in request.subscribed_topic_names or ():
             self._broker.check(call, Operation.DESCRIBE, ResourceType.TOPIC, topic)
         ask(self._broker, call, CoordinatorType.GROUP, request.group_id, request, _heartbeat_values, failed)

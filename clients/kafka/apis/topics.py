@@ -18,6 +18,7 @@ from stratalog.clients.kafka.request.api import SOURCE_CODES, Api, Call, failed,
 from stratalog.clients.kafka.request.broker import ApiFamily, attempted
 from stratalog.replication.metadata.acls import Operation, ResourceType
 from stratalog.storage.errors import (
+    InvalidConfigError,
     InvalidReplicaAssignmentError,
     InvalidRequestError,
     StratalogError,
@@ -50,7 +51,9 @@ class TopicApis(ApiFamily):
         name = topic.name
         if self._broker.refusal(call, Operation.CREATE, ResourceType.CLUSTER) is not None:
             self._broker.check(call, Operation.CREATE, ResourceType.TOPIC, name)
-        configs = {each.name: each.value for each in topic.configs if each.value is not None}
+        if nulls := [each.name for each in topic.configs if each.value is None]:
+            raise InvalidConfigError(f"Null value not supported for topic configs: {','.join(nulls)}")
+        configs = {each.name: each.value for each in topic.configs}
         new = NewTopic(name, topic.num_partitions, topic.replication_factor, configs, _assignment(topic))
         call.mutates(self._partition_count(new), strict_from=STRICT_QUOTA_FROM[CREATE_TOPICS])
         topic_ids = self._broker.admin.create_topics([new], wait=False, validate_only=call.request.validate_only)

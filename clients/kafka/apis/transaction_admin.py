@@ -28,7 +28,7 @@ from stratalog.replication.requests.transactions import (
     ListTransactionsResponse,
     active_producers,
 )
-from stratalog.storage.errors import InvalidRequestError, StratalogError
+from stratalog.storage.errors import InvalidRegularExpressionError, StratalogError
 from stratalog.storage.records import TopicPartition
 from stratalog.storage.transactions import EndMarker, marker_batch
 
@@ -87,7 +87,7 @@ class TransactionAdminApis(ApiFamily):
         try:
             wanted = re.compile(pattern) if pattern else None
         except re.error as reason:
-            raise InvalidRequestError(f"transactional id pattern {pattern!r}: {reason}") from reason
+            raise InvalidRegularExpressionError(f"transactional id pattern {pattern!r}: {reason}") from reason
         request = value_of(ListTransactionsRequest, call.request)
 
         def is_visible(name: str) -> bool:

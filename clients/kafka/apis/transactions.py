@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -95,7 +96,7 @@ class TransactionApis(ApiFamily):
             Api(INIT_PRODUCER_ID, self._init_producer_id, _id_refused, newest=INIT_PRODUCER_ID_MAX),
             Api(ADD_PARTITIONS_TO_TXN, self._add_partitions, _partitions_refused),
             Api(ADD_OFFSETS_TO_TXN, self._add_offsets, error_only),
-            Api(END_TXN, self._end, error_only),
+            Api(END_TXN, self._end, _id_refused),
             Api(TXN_OFFSET_COMMIT, self._commit_offsets, refused_partitions),
         ]
 
@@ -140,8 +141,11 @@ class TransactionApis(ApiFamily):
             return {**fields_of(response), "error_code": _known_error(call, response.error)}
 
         def refused(error: StratalogError) -> Values:
-            return {"error_code": _known_error(call, error)}
+            return _id_refused(call, error)
 
+        if not transactional_id:
+            call.respond(refused(InvalidRequestError("the transactional id is empty")))
+            return
         ask(self._broker, call, CoordinatorType.TRANSACTION, transactional_id, request, values, refused)
 
     def _offsets_partition(self, group_id: str) -> TopicPartition:
@@ -199,27 +203,45 @@ class TransactionApis(ApiFamily):
         asked = call.request
         self._broker.check(call, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, asked.transactional_id)
         self._broker.check(call, Operation.READ, ResourceType.GROUP, asked.group_id)
-        known = self._broker.image().topic_ids
-        refused: list[Values] = []
+        refused: dict[str, list[Values]] = {}
         topics: list[OffsetCommitRequestTopic] = []
         for topic in asked.topics:
-            refusal = self._broker.refusal(call, Operation.READ, ResourceType.TOPIC, topic.name)
-            if refusal is None and topic.name not in known:
-                refusal = UnknownTopicOrPartitionError(f"topic '{topic.name}' does not exist")
-            if refusal is None:
-                topics.append(value_of(OffsetCommitRequestTopic, topic))
-            else:
-                errors = [partition_error(each, refusal) for each in topic.partitions]
-                refused.append({"name": topic.name, "partitions": errors})
+            errors = self._commit_refusals(call, topic)
+            given = value_of(OffsetCommitRequestTopic, topic)
+            allowed = tuple(each for each in given.partitions if each.partition_index not in errors)
+            if allowed:
+                topics.append(replace(given, partitions=allowed))
+            refused[topic.name] = [
+                partition_error(each, errors[each.partition_index])
+                for each in topic.partitions
+                if each.partition_index in errors
+            ]
         request = value_of(TxnOffsetCommitRequest, asked, topics=tuple(topics))
 
         def values(response: Any) -> Values:
-            return {"topics": [*map(fields_of, response.topics), *refused]}
+            answers = {topic.name: fields_of(topic)["partitions"] for topic in response.topics}
+            return {
+                "topics": [
+                    {"name": name, "partitions": [*answers.get(name, ()), *errors]} for name, errors in refused.items()
+                ]
+            }
 
         if topics:
             self._commit_in_transaction(call, request, values)
         else:
-            call.respond({"topics": refused})
+            call.respond({"topics": [{"name": name, "partitions": errors} for name, errors in refused.items()]})
+
+    def _commit_refusals(self, call: Call, topic: Any) -> dict[int, StratalogError]:
+        """The partitions whose offsets the client may not commit, or that do not exist."""
+        image = self._broker.image()
+        refusal = self._broker.refusal(call, Operation.READ, ResourceType.TOPIC, topic.name)
+        known = {named.partition for named in image.partitions_of(topic.name)}
+        unknown = UnknownTopicOrPartitionError(f"topic '{topic.name}' does not have this partition")
+        return {
+            each.partition_index: refusal or unknown
+            for each in topic.partitions
+            if refusal is not None or each.partition_index not in known
+        }
 
     def _commit_in_transaction(
         self, call: Call, request: TxnOffsetCommitRequest, values: Callable[[Any], Values]

@@ -30,7 +30,7 @@ def build(entity_type: EntityType, values: Values) -> Entity:
     """A message of kio's class from plain values. TypeError for a field that no version of the API has.
 
     error codes  a StratalogError, None or a number; durations and times: milliseconds; ids: 32 hexadecimal digits
-    parts        mappings of the same kind, arrays any iterables of them
+    parts        mappings of the same kind, arrays any iterables of them or of built parts
     """
     given = {}
     for name, convert, default in _plan(entity_type):
@@ -68,7 +68,7 @@ def _plan(entity_type: EntityType) -> tuple[tuple[str, _Convert, Any], ...]:
 def _converter(field: FieldShape) -> _Convert:
     part = field.part
     if part is not None and field.is_array:
-        return lambda values: None if values is None else tuple(build(part, each) for each in values)
+        return lambda values: None if values is None else tuple(_part(part, each) for each in values)
     if part is not None:
         return lambda values: None if values is None else build(part, values)
     convert = _CONVERTERS.get(field.kafka_type or "", _as_it_is)
@@ -82,6 +82,10 @@ def _converter(field: FieldShape) -> _Convert:
     if convert is _as_it_is:
         return lambda values: None if values is None else tuple(values)
     return lambda values: None if values is None else tuple(map(convert, values))
+
+
+def _part(part: EntityType, each: Any) -> Entity:
+    return each if isinstance(each, part) else build(part, each)
 
 
 def _as_it_is(value: Any) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Sequence
+from dataclasses import field, make_dataclass
 from functools import cache
 from typing import Any, Final
 from uuid import UUID
@@ -29,6 +30,20 @@ _NO_TIME_MS: Final = -1
 def layout_of(entity_type: EntityType) -> Layout:
     """How a message of this class is read and written."""
     return layout(_struct(entity_type), is_flexible=bool(entity_type.__flexible__))
+
+
+def with_bytes(part: Entity) -> Entity:
+    """The same part of a message, with its bytes: it is not encoded again, in whatever message it is written."""
+    part_type: EntityType = type(part)
+    values = {each.name: getattr(part, each.name) for each in shape_of(part_type)}
+    return _with_bytes_type(part_type)(**values, as_bytes=layout_of(part_type).write(part))
+
+
+@cache
+def _with_bytes_type(entity_type: EntityType) -> EntityType:
+    return make_dataclass(
+        entity_type.__name__, [("as_bytes", bytes, field(kw_only=True))], bases=(entity_type,), frozen=True, slots=True
+    )
 
 
 def _struct(entity_type: EntityType) -> Struct:

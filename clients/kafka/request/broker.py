@@ -34,6 +34,7 @@ from stratalog.storage.errors import (
     UnknownTopicOrPartitionError,
 )
 from stratalog.storage.log.leader_epochs import EpochEndOffset
+from stratalog.storage.log.reader import LogReader
 from stratalog.storage.records import TopicPartition
 
 METADATA_AGE_MS = 20
@@ -143,22 +144,37 @@ class ServedBroker:
     # -- topics and partitions -------------------------------------------------------------------------------
 
     def topic_name(self, topic_id: str | None) -> str:
-        """The topic of an id. UnknownTopicIdError."""
-        for max_age_ms in (METADATA_AGE_MS, 0):
-            name = self._names_by_id(self.image(max_age_ms)).get(topic_id or "")
-            if name is not None:
-                return name
-        raise UnknownTopicIdError(f"no topic has the id {topic_id}")
+        """The topic of an id, by the metadata at hand; storage is read for an id that it does not have.
+        UnknownTopicIdError."""
+        name = self._names_by_id().get(topic_id or "")
+        if name is None:
+            self.view.refresh()
+            name = self._names_by_id().get(topic_id or "")
+        if name is None:
+            raise UnknownTopicIdError(f"no topic has the id {topic_id}")
+        return name
 
     def name_of(self, topic: Any) -> str:
         """The name of a request's topic, which may have an id instead. UnknownTopicIdError."""
         return self.topic_name(id_text(topic.topic_id)) if hasattr(topic, "topic_id") else str(topic.name)
 
-    def _names_by_id(self, image: ClusterImage) -> dict[str, str]:
-        end_offset = self.view.metadata.log.log_end_offset
-        if self._names[0] != end_offset:
-            self._names = (end_offset, {topic_id: name for name, topic_id in list(image.topic_ids.items())})
-        return self._names[1]
+    def _names_by_id(self) -> dict[str, str]:
+        """Made once for each image; its number is read first, so that a fold that goes on has it made again."""
+        version, known = self.view.metadata_version, self._names
+        if known[0] != version:
+            topic_ids = list(self.view.image.topic_ids.items())
+            known = self._names = (version, {topic_id: name for name, topic_id in topic_ids})
+        return known[1]
+
+    def log_end(self, topic_partition: TopicPartition) -> int:
+        """The end of the leader's log, as of this call. The published one, and a log as it was last read, may be behind
+        an offset that a producer knows by acks=1. LeaderNotAvailableError."""
+
+        def newest(log: LogReader) -> int:
+            log.refresh_for_sure()
+            return log.log_end_offset
+
+        return self.view.look_at_log(topic_partition, newest, 0)
 
     def partition(self, topic_partition: TopicPartition) -> PartitionRecord:
         """A partition's state. UnknownTopicOrPartitionError when the newest metadata has none."""

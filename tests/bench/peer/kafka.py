@@ -63,14 +63,21 @@ class Kafka:
 
     folder: Path
     ports: tuple[int, ...]
+    heap: Sequence[str] = HEAP
+    settings: Mapping[str, object] = field(default_factory=dict)
     nodes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @classmethod
-    def start(cls, folder: Path) -> Self:
-        """Format and start three nodes below `folder`. PeerError when they do not come up."""
+    def start(
+        cls, folder: Path, *, heap: Sequence[str] = HEAP, settings: Mapping[str, object] | None = None
+    ) -> Self:
+        """Format and start three nodes below `folder`. PeerError when they do not come up.
+
+        settings  over those of `node_settings`
+        """
         fetch_jars()
         ports = free_ports(2 * len(NODES))
-        peer = cls(folder, ports[: len(NODES)])
+        peer = cls(folder, ports[: len(NODES)], heap, settings or {})
         try:
             peer._start(ports[len(NODES) :])
         except BaseException:
@@ -92,7 +99,7 @@ class Kafka:
         voters = ",".join(f"{n}@127.0.0.1:{port}" for n, port in zip(NODES, controller_ports, strict=True))
         cluster_id = base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
         for node, port, controller_port in zip(NODES, self.ports, controller_ports, strict=True):
-            settings = node_settings(node, port, controller_port, voters, self.data(node))
+            settings = {**node_settings(node, port, controller_port, voters, self.data(node)), **self.settings}
             file = self.folder / f"node-{node}.properties"
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()), encoding="utf-8")
@@ -119,7 +126,7 @@ class Kafka:
             output = files.enter_context((logs / "out.log").open("wb"))
             return subprocess.Popen(
                 [
-                    "java", *HEAP, *JAVA_OPTIONS, f"-Dkafka.logs.dir={logs}",
+                    "java", *self.heap, *JAVA_OPTIONS, f"-Dkafka.logs.dir={logs}",
                     f"-Dlog4j2.configurationFile={HERE / 'log4j2-broker.xml'}", "-Djava.awt.headless=true",
                     "-cp", f"{LIBS}/*", "kafka.Kafka", self._file(node),
                 ],

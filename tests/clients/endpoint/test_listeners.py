@@ -96,7 +96,10 @@ def test_brokers_of_one_machine_have_ports_one_above_the_other() -> None:
         ("::1", SecurityProtocol.PLAINTEXT, True),
         ("", SecurityProtocol.PLAINTEXT, False),
         ("10.0.0.1", SecurityProtocol.PLAINTEXT, False),
-        ("", SecurityProtocol.SASL_PLAINTEXT, True),
+        ("localhost", SecurityProtocol.SASL_PLAINTEXT, True),
+        ("", SecurityProtocol.SASL_PLAINTEXT, False),
+        ("10.0.0.1", SecurityProtocol.SASL_PLAINTEXT, False),
+        ("", SecurityProtocol.SASL_SSL, True),
         ("", SecurityProtocol.SSL, True),
     ],
 )

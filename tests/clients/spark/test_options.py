@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from stratalog.clients.spark.group.options import AUTO_OFFSET_RESET, GROUP_ID, LISTENER, MODE
 from stratalog.clients.spark.options import (
-    _OF_SINK,
-    _OF_SOURCE,
     EARLIEST,
     LATEST,
+    OF_SINK,
+    OF_SOURCE,
     Assign,
     GlobalTimestamp,
     OffsetLimit,
@@ -26,6 +27,7 @@ from stratalog.clients.spark.options import (
     parse_duration_ms,
     sink_options,
     stream_options,
+    warn_once,
 )
 from stratalog.storage.errors import InvalidConfigError
 from stratalog.storage.records import TopicPartition
@@ -179,8 +181,10 @@ def test_other_refusals(read: Callable[[Mapping[str, str]], object], options: Ma
 @pytest.mark.parametrize(
     ("parse", "options", "warnings"),
     [
-        (stream_options, {"groupIdPrefix": "mine"}, ["groupIdPrefix has no effect: a query joins no consumer group"]),
-        (stream_options, {"kafka.group.id": "mine"}, ["kafka.group.id has no effect: a query joins no consumer group"]),
+        (stream_options, {"groupIdPrefix": "mine"}, ["groupIdPrefix has no effect: a query is in the group that"]),
+        (batch_options, {"kafka.group.id": "mine"}, ["kafka.group.id has no effect: only a streaming read is in a group"]),
+        (stream_options, {"kafka.session.timeout.ms": "9000"}, ["kafka.session.timeout.ms has no effect"]),
+        (stream_options, {"kafka.group.id": "mine", "kafka.session.timeout.ms": "9000"}, []),
         (
             batch_options,
             {"kafka.Fetch.min.bytes": "9", "startingOffset": "latest", "kafka.bootstrap.servers": "h:9092"},
@@ -202,6 +206,7 @@ def test_an_option_without_effect_is_warned_of_by_name(
     options: Mapping[str, str],
     warnings: Sequence[str],
 ) -> None:
+    warn_once.cache_clear()
     base = {"stratalog.root": "r"} if parse is sink_options else BASE
     for _ in range(3):
         parse({**base, **options})
@@ -229,6 +234,7 @@ def test_the_page_lists_every_option_as_tried_refused_or_ignored() -> None:
         set(re.findall(r"`([\w.]+)`", "".join(row.split("|")[1] for row in part.splitlines() if row.startswith("| `"))))
         for part in re.split("These are refused|These are accepted", section)
     )
-    assert {name.lower() for name in tried} == (_OF_SOURCE | _OF_SINK) - {"checkpointlocation", "queryname"}
+    of_a_group, of_spark = {GROUP_ID, "group.id", MODE, AUTO_OFFSET_RESET, LISTENER}, {"checkpointlocation", "queryname"}
+    assert {name.lower() for name in tried} == (OF_SOURCE | OF_SINK | of_a_group) - of_spark
     assert set(OF_THE_CONNECTOR) <= tried | refused | ignored
     assert len(tried) + len(refused) + len(ignored) == len(tried | refused | ignored)

@@ -140,10 +140,10 @@ def test_who_is_asked_and_who_is_awaited() -> None:
 
 
 @pytest.mark.parametrize(
-    ("replicas", "isr", "expected"), [((1, 2), (1,), {T0}), ((1, 2), (1, 2), set()), ((1,), (1,), set())]
+    ("replicas", "isr", "expected"), [((1, 2), (1,), {T0: 5}), ((1, 2), (1, 2), {}), ((1,), (1,), {})]
 )
 def test_only_partitions_with_other_replicas_and_no_other_member_are_unsure(
-    replicas: tuple[int, ...], isr: tuple[int, ...], expected: set[TopicPartition]
+    replicas: tuple[int, ...], isr: tuple[int, ...], expected: dict[TopicPartition, int]
 ) -> None:
     assert unsure_of(image_of([1, 2], partition(replicas, 1, isr)), 1) == expected
 

@@ -8,9 +8,12 @@ import pytest
 
 from stratalog.replication.broker.own_root import ROOT_PROBE, OwnRoot
 from stratalog.replication.config import BrokerConfig
+from stratalog.replication.progress.of_leader import LeaderProgress
+from stratalog.replication.progress.progress import ReplicaProgress
 from stratalog.replication.stores import Ports
 from stratalog.storage.clock import RandomIds
 from stratalog.storage.errors import StoreFullError, StoreUnavailableError
+from stratalog.storage.records import TopicPartition
 from tests.replication.memory_stores import MemoryStores
 
 CONFIG = BrokerConfig.from_properties({"broker.session.timeout.ms": 9_000, "broker.heartbeat.interval.ms": 2_000})
@@ -107,6 +110,36 @@ def test_a_full_disk_answers(monkeypatch: pytest.MonkeyPatch) -> None:
         watched.pass_ms(LOOK_MS)
         assert not watched.own.look()
         watched.threads.run()
+
+
+def test_each_write_of_a_publication_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Log ends and high watermarks are two objects: together they may take longer than one may."""
+    watched = Watched()
+    progress = LeaderProgress(watched.own, 4)
+    was_dead: list[bool] = []
+
+    def is_slow(_path: str, _data: bytes) -> None:
+        for _ in range(3):
+            watched.pass_ms(LOOK_MS)
+            was_dead.append(watched.own.look())
+
+    monkeypatch.setattr(watched.objects, "put_register", is_slow)
+    entry = ReplicaProgress(TopicPartition("t", 0), 3, 10, 7, high_watermark=9, topic_id="id")
+    progress.publish([entry], 1, beat_is_due=True)
+    assert was_dead == [False] * 6
+
+
+def test_the_write_of_a_full_disk_is_refused_and_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched()
+
+    def is_full(path: str, _data: bytes) -> None:
+        raise StoreFullError(f"{path}: no space left")
+
+    monkeypatch.setattr(watched.objects, "put_register", is_full)
+    with pytest.raises(StoreFullError):
+        LeaderProgress(watched.own, 4)
+    watched.pass_ms(3_000)
+    assert not watched.own.is_dead()
 
 
 def test_requests_that_fail_are_no_answers(monkeypatch: pytest.MonkeyPatch) -> None:

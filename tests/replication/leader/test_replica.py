@@ -40,12 +40,19 @@ EPOCH = 3
 class Led:
     """A leader replica on one disk and the answers it gave, by the values of the batch."""
 
-    def __init__(self, stores: MemoryStores | None = None, *, min_isr: int = 1, epoch: int = EPOCH) -> None:
+    def __init__(
+        self,
+        stores: MemoryStores | None = None,
+        *,
+        min_isr: int = 1,
+        epoch: int = EPOCH,
+        isr: tuple[int, ...] = (1, 2),
+    ) -> None:
         self.stores = stores or MemoryStores()
         self.config = LogConfig.from_properties({"min.insync.replicas": str(min_isr)})
         self.purgatory = ProducePurgatory()
         self.answers: dict[str, ProduceResponse] = {}
-        state = led_by(1, epoch=epoch, replicas=(1, 2))
+        state = replace(led_by(1, epoch=epoch, replicas=(1, 2)), isr=isr)
         self._follow_before()
         self.replica = LeaderReplica(state, "id", self.log(), LeaderPorts(1, self.stores.clock, self.purgatory))
 
@@ -265,12 +272,19 @@ def test_batches_sent_as_bytes_are_read_at_once_and_one_that_is_none_spoils_no_o
 
 
 def test_acks_all_with_too_small_an_isr_writes_nothing() -> None:
-    led = Led(min_isr=3).started()
+    led = Led(min_isr=2, isr=(1,)).started()
     led.produce("a", acks=ACKS_ALL)
     led.produce("b")
     led.replica.append_waiting(0)
     assert led.said() == {"a": "NOT_ENOUGH_REPLICAS", "b": "0-0"}
     assert values(led.log()) == "b"
+
+
+def test_all_replicas_are_enough_where_min_insync_replicas_is_larger() -> None:
+    led = Led(min_isr=3).started()
+    led.produce("a", acks=ACKS_ALL)
+    assert led.replica.append_waiting(0)
+    assert values(led.log()) == "a"
 
 
 def test_acks_all_waits_for_the_high_watermark() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stratalog.replication.follower.quota import ReplicationQuota
-from stratalog.replication.metadata.records import ControllerRecord
+from stratalog.replication.metadata.records import CLUSTER_WIDE, ConfigRecord, ControllerRecord
 from stratalog.storage.records import TopicPartition
 from tests.clients.kafka_client import KafkaClient, code
 from tests.clients.memory_cluster import MemoryCluster
@@ -188,3 +188,13 @@ def test_a_topic_has_what_its_broker_was_given_for_all_logs(cluster: MemoryClust
         assert altered(client, TOPIC, "t", ("cleanup.policy", APPEND, "delete"), ("retention.ms", SET, "7")) == 0
         found = described(client, TOPIC, "t")
         assert (found["retention.ms"], found["cleanup.policy"]) == (("7", 1), ("compact,delete", 1))
+
+
+def test_a_topic_without_configs_has_defaults_alone(client: KafkaClient, cluster: MemoryCluster) -> None:
+    """A value that the brokers were started with counts only when it is not the default."""
+    started = {"unclean.leader.election.enable": "false", "num.partitions": "2"}
+    cluster.commit(*(ConfigRecord(CLUSTER_WIDE, name, value) for name, value in started.items()))
+    assert {source for _, source in described(client, TOPIC, "t").values()} == {5}
+    cluster.commit(ConfigRecord(CLUSTER_WIDE, "unclean.leader.election.enable", "true"))
+    assert described(client, TOPIC, "t")["unclean.leader.election.enable"] == ("true", 4)
+    assert described(client, BROKER, "1")["num.partitions"] == ("2", 4)

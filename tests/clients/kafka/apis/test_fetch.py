@@ -255,6 +255,16 @@ def test_an_error_is_not_waited_with(client: KafkaClient) -> None:
     assert code(partition) == 1
 
 
+def test_an_offset_that_was_just_acknowledged_is_in_range_before_it_is_published(
+    client: KafkaClient, cluster: MemoryCluster
+) -> None:
+    """acks=1: the client knows the offset before the leader's log end is published. No log end is beyond the log's."""
+    assert code(fetch(client, wanted(5))[0]) == 0
+    cluster.append(T0, b"f")
+    assert code(fetch(client, wanted(6))[0]) == 0
+    assert code(fetch(client, wanted(7))[0]) == 1
+
+
 def test_who_waits_is_answered_when_the_handler_closes(cluster: MemoryCluster) -> None:
     client = KafkaClient(cluster, stores=cluster.stores)
     answers = [client.asked(FETCH, 12, request_of(wanted(4), max_wait=LONG_MS)) for _ in range(3)]

@@ -1,0 +1,10 @@
+"""Kafka's own clients and tools in Java, as Maven has them.
+
+ToolServer.java     runs mains of tools one after the other in one JVM
+jvm                 that JVM
+topics              kafka-topics, -configs, -log-dirs, -reassign-partitions, -leader-election
+records             kafka-console-*, -verifiable-*, -get-offsets, -delete-records, -*-perf-test, -e2e-latency
+groups              kafka-consumer-groups, -groups
+cluster             kafka-acls, -transactions, -features, -metadata-quorum, -broker-api-versions, -cluster
+suite               all of it, as checks
+"""

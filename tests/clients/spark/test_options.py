@@ -182,7 +182,7 @@ def test_other_refusals(read: Callable[[Mapping[str, str]], object], options: Ma
     ("parse", "options", "warnings"),
     [
         (stream_options, {"groupIdPrefix": "mine"}, ["groupIdPrefix has no effect: a query is in the group that"]),
-        (batch_options, {"kafka.group.id": "mine"}, ["kafka.group.id has no effect: only a streaming read is in a group"]),
+        (batch_options, {"kafka.group.id": "mine"}, ["kafka.group.id has no effect: only a streaming read"]),
         (stream_options, {"kafka.session.timeout.ms": "9000"}, ["kafka.session.timeout.ms has no effect"]),
         (stream_options, {"kafka.group.id": "mine", "kafka.session.timeout.ms": "9000"}, []),
         (
@@ -234,7 +234,8 @@ def test_the_page_lists_every_option_as_tried_refused_or_ignored() -> None:
         set(re.findall(r"`([\w.]+)`", "".join(row.split("|")[1] for row in part.splitlines() if row.startswith("| `"))))
         for part in re.split("These are refused|These are accepted", section)
     )
-    of_a_group, of_spark = {GROUP_ID, "group.id", MODE, AUTO_OFFSET_RESET, LISTENER}, {"checkpointlocation", "queryname"}
+    of_a_group = {GROUP_ID, "group.id", MODE, AUTO_OFFSET_RESET, LISTENER}
+    of_spark = {"checkpointlocation", "queryname"}
     assert {name.lower() for name in tried} == (OF_SOURCE | OF_SINK | of_a_group) - of_spark
     assert set(OF_THE_CONNECTOR) <= tried | refused | ignored
     assert len(tried) + len(refused) + len(ignored) == len(tried | refused | ignored)

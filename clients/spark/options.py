@@ -29,6 +29,8 @@ START_SUFFIX = "@start"
 
 No topic's name has an `@`.
 """
+MEMBER = "@member"
+"""Name in the end of a batch of a query that shares partitions: the member of the group that planned it."""
 ROOT = "stratalog.root"
 DEFAULT_MAX_TRIGGER_DELAY = "15m"
 
@@ -213,8 +215,11 @@ def parse_partitions(text: str) -> tuple[TopicPartition, ...]:
 
 def parse_offsets(text: str) -> dict[TopicPartition, int]:
     """`{"topicA":{"0":23,"1":-1}}`, or offsets of a stream's progress; the start in its first end is skipped."""
-    offsets = _from_json(text, '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}', _per_partition)
-    return {tp: offset for tp, offset in offsets.items() if not tp.topic.endswith(START_SUFFIX)}
+    return _from_json(
+        text,
+        '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}',
+        lambda topics: _per_partition({topic: offsets for topic, offsets in topics.items() if "@" not in topic}),
+    )
 
 
 def parse_timestamps(text: str) -> dict[TopicPartition, int]:

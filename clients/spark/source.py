@@ -48,7 +48,12 @@ class StratalogDataSource(DataSource):
             from stratalog.clients.spark.options import stream_options
             from stratalog.clients.spark.stream_reader import StratalogStreamReader
         self._check_schema(schema)
-        return StratalogStreamReader(stream_options(self.options))
+        options = stream_options(self.options)
+        if options.group is not None and options.group.is_shared:
+            with loading():
+                from stratalog.clients.spark.group.shared_reader import SharedStreamReader
+            return SharedStreamReader(options, options.group)
+        return StratalogStreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> StratalogWriter:
         with loading():

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LACKING = {name: reason for name, reason in servers.lacking().items() if reason}
-FETCH_SLOTS = 8
-"""The slots for three brokers with two overlapping fetch sessions each, and two more."""
 FIRST_COMPILER_ONLY = "-XX:TieredStopAtLevel=1"
 """The options of a JVM that lives for minutes: its second compiler costs more CPU time than it saves in that time."""
 
@@ -107,14 +105,24 @@ def _without_fast() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The one Spark session of the run. Its JVM's logs are in the run's temporary folder."""
-    from stratalog.replication.spark.session import stratalog_session
+    """The one Spark session of the run, ours unless `tests.spark.sessions` finds another kind asked for.
 
-    extra = {"spark.driver.extraJavaOptions": FIRST_COMPILER_ONLY}
-    folder = tmp_path_factory.mktemp("spark")
-    session = stratalog_session("stratalog-tests", fetch_slots=FETCH_SLOTS, extra=extra, log_dir=folder)
-    yield session
-    session.stop()
+    The logs of its JVM are in the run's temporary folder.
+    """
+    from tests.spark import sessions
+
+    with sessions.running(tmp_path_factory.mktemp("spark")) as session:
+        yield session
+
+
+@pytest.fixture
+def ours(spark: SparkSession) -> SparkSession:
+    """The session where it is ours; a test that needs Delta Lake, or Spark's JVM, is skipped in others."""
+    from tests.spark import sessions
+
+    if sessions.kind() != "ours":
+        pytest.skip(f"a session of the kind {sessions.kind()} has no Delta Lake")
+    return spark
 
 
 @pytest.fixture(scope="session")

@@ -124,6 +124,11 @@ class ClassicMembership(Membership):
     def topics(self) -> frozenset[str]:
         return self._topics
 
+    @property
+    def is_settled(self) -> bool:
+        is_stable = self.state == ClassicMembershipState.STABLE
+        return is_stable and self._arrived is None and not self._must_rejoin
+
     def subscribe(self, topics: frozenset[str], pattern: re.Pattern[str] | None = None) -> None:
         """Subscribe to these topics; of a pattern, those that match it now. A change makes the member join again."""
         self._topics, self._pattern = topics, pattern

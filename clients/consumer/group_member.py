@@ -127,6 +127,12 @@ class GroupMembership:
     def is_subscribed(self) -> bool:
         return self._membership.is_subscribed
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether the application has what the group assigned to it; not while it is known to rebalance."""
+        with self._lock:
+            return self._membership.is_settled
+
     def subscription(self) -> frozenset[str]:
         return self._membership.topics
 

@@ -207,6 +207,11 @@ class Membership(ABC):
         else:
             self._request_answered(kind, answer, error, sent, now_ms)
 
+    @property
+    @abstractmethod
+    def is_settled(self) -> bool:
+        """Whether `owned` is what the group has assigned, and no rebalance is under way that the member knows of."""
+
     @abstractmethod
     def _request_answered(
         self, kind: type[object], answer: Any, error: StratalogError | None, sent: Generation, now_ms: int

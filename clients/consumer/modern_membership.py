@@ -107,6 +107,10 @@ class ModernMembership(Membership):
         """The topics subscribed to; of a pattern that the coordinator matches, those with owned partitions."""
         return frozenset(tp.topic for tp in self.owned) if self._regex else self._topics
 
+    @property
+    def is_settled(self) -> bool:
+        return self._is_in_group and not self._has_to_reconcile
+
     def subscribe(self, topics: frozenset[str], pattern: re.Pattern[str] | None = None) -> None:
         """Subscribe to these topics; of a pattern that the client matches, those that match it now."""
         self._topics, self._regex = topics, ""

@@ -1,6 +1,7 @@
 """`format("stratalog")`: source and sink for Spark, and the committed view.
 
 source, sink    what Spark finds under the format's name: readers and writers
+registration    the format in sessions whose workers run another Python
 options         options as values, with the Kafka connector's names and errors; `conditions`: its error texts
 offsets, plan   which partitions, from where to where; rate limits and input ranges
 filters         what of a WHERE narrows a batch read

@@ -67,11 +67,6 @@ class StratalogReader(DataSourceReader):
         self._options = options
         self._filters = RangeFilters()
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        """Ranges are narrowed; Spark still evaluates the filters on every row that is read."""
-        self._filters = RangeFilters.of(filters)
-        return filters
-
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
         view = view_of(options.root, options.isolation_level)
@@ -84,3 +79,12 @@ class StratalogReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_partition(self._options, partition)
+
+
+class FilteringReader(StratalogReader):
+    """A batch read that takes filters. A session that pushes none refuses a reader with this method."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        """Ranges are narrowed; Spark still evaluates the filters on every row that is read."""
+        self._filters = RangeFilters.of(filters)
+        return filters

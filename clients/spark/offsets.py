@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import TypeVar
 
 from stratalog.clients.spark.conditions import no_offset_matched
@@ -41,6 +41,8 @@ class OffsetFetcher:
 
     def __init__(self, view: ClusterView, options: SourceOptions) -> None:
         self.view = view
+        self.shared: Container[TopicPartition] | None = None
+        """Partitions that a member of a group has; None: all that the subscription means."""
         self._options = options
 
     def retried(self, fetch: Callable[[], T]) -> T:
@@ -58,6 +60,11 @@ class OffsetFetcher:
             self.view.refresh()
 
     def assigned(self) -> list[TopicPartition]:
+        """The partitions to read now, in order."""
+        shared = self.shared
+        return self.subscribed() if shared is None else [tp for tp in self.subscribed() if tp in shared]
+
+    def subscribed(self) -> list[TopicPartition]:
         """The partitions that the subscription means now, in order; internal topics are left out."""
         topics: Iterable[str]
         match self._options.subscription:

@@ -10,7 +10,8 @@ import json
 import logging
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from stratalog.storage.config_def import ConfigKey, one_of
@@ -29,6 +30,8 @@ START_SUFFIX = "@start"
 
 No topic's name has an `@`.
 """
+MEMBER = "@member"
+"""Name in the end of a batch of a query that shares partitions: the member of the group that planned it."""
 ROOT = "stratalog.root"
 DEFAULT_MAX_TRIGGER_DELAY = "15m"
 
@@ -113,7 +116,6 @@ class SourceOptions:
     num_retries: int = 3
     retry_interval_ms: int = 1_000
     isolation_level: str = "read_uncommitted"
-    kafka: Mapping[str, str] = field(default_factory=dict)
     group: GroupOptions | None = None
 
 
@@ -149,7 +151,9 @@ def stream_options(options: Mapping[str, str]) -> SourceOptions:
             what = "offset" if name == "endingoffsets" else "timestamp"
             raise InvalidConfigError(f"ending {what} not valid in streaming queries")
     _validate(params)
-    return replace(_source_options(params, OffsetLimit(LATEST)), group=_group(params))
+    group = _group(params)
+    _warn_of(without_effect(options, OF_SOURCE if group is None else OF_SOURCE | group.names))
+    return replace(_source_options(params, OffsetLimit(LATEST)), group=group)
 
 
 def batch_options(options: Mapping[str, str]) -> SourceOptions:
@@ -171,6 +175,7 @@ def batch_options(options: Mapping[str, str]) -> SourceOptions:
     for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
         if name.lower() in params:
             _log.warning("%s option ignored in batch queries", name)
+    _warn_of(without_effect(options, OF_SOURCE))
     return _source_options(params, OffsetLimit(EARLIEST))
 
 
@@ -186,6 +191,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         raise InvalidConfigError(f"Option '{ROOT}' must be specified for configuring Kafka producer")
     if ("txnappid" in params) != ("txnversion" in params):
         raise InvalidConfigError("txnAppId and txnVersion must be given together")
+    _warn_of(without_effect(options, OF_SINK))
     topic = params.get("topic")
     return SinkOptions(
         root=params[ROOT],
@@ -202,6 +208,27 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     )
 
 
+def without_effect(options: Mapping[str, str], with_effect: frozenset[str]) -> dict[str, str]:
+    """Why options do nothing, by name in order; a reason is empty for a name that nobody knows.
+
+    >>> without_effect({"kafka.linger.ms": "5", "topic": "t"}, frozenset({"topic"}))
+    {'kafka.linger.ms': ''}
+    """
+    lowered = _lowered(options).keys() - with_effect
+    return {name: _WITHOUT_EFFECT.get(name, "") for name in sorted(lowered)}
+
+
+def _warn_of(ignored: Mapping[str, str]) -> None:
+    for name, why in ignored.items():
+        warn_once(f"option {_SPELLED.get(name, name)} has no effect{why and ': '}{why}")
+
+
+@lru_cache(maxsize=1_000)
+def warn_once(text: str) -> None:
+    """Once in a process: the sink's options are parsed twice for each micro-batch."""
+    _log.warning("%s", text)
+
+
 def parse_partitions(text: str) -> tuple[TopicPartition, ...]:
     """`{"topicA":[0,1]}`."""
     return _from_json(
@@ -213,8 +240,11 @@ def parse_partitions(text: str) -> tuple[TopicPartition, ...]:
 
 def parse_offsets(text: str) -> dict[TopicPartition, int]:
     """`{"topicA":{"0":23,"1":-1}}`, or offsets of a stream's progress; the start in its first end is skipped."""
-    offsets = _from_json(text, '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}', _per_partition)
-    return {tp: offset for tp, offset in offsets.items() if not tp.topic.endswith(START_SUFFIX)}
+    return _from_json(
+        text,
+        '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}',
+        lambda topics: _per_partition({topic: offsets for topic, offsets in topics.items() if "@" not in topic}),
+    )
 
 
 def parse_timestamps(text: str) -> dict[TopicPartition, int]:
@@ -396,7 +426,6 @@ def _source_options(params: Mapping[str, str], default_start: OffsetLimit) -> So
         num_retries=_option(params, "fetchoffset.numretries"),
         retry_interval_ms=_option(params, "fetchoffset.retryintervalms"),
         isolation_level=_ISOLATION_LEVEL.parse(level),
-        kafka={n.removeprefix("kafka."): v for n, v in params.items() if n.startswith("kafka.")},
     )
 
 
@@ -459,3 +488,29 @@ _OPTIONS = {name: ConfigKey(name, "INT", default) for name, default in _NUMBERS.
     "kafka.compression.type": ConfigKey("compression.type", "STRING", "zstd", validator=_COMPRESSION_TYPES),
 }
 """Options with a type, by lower-case name; a Kafka config's errors show its own name, as the connector's do."""
+
+_NAMES_OF_SOURCE = (
+    "stratalog.root", "subscribe", "subscribePattern", "assign", "failOnDataLoss", "includeHeaders",
+    "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy",
+    "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp",
+    "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "minPartitions", "maxRecordsPerPartition",
+    "kafka.isolation.level", "isolation.level",
+    "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs",
+)  # fmt: skip
+_NAMES_OF_SINK = (
+    "stratalog.root", "topic", "stratalog.timestamp.column", "txnAppId", "txnVersion", "kafka.acks",
+    "kafka.delivery.timeout.ms", "kafka.max.block.ms", "kafka.batch.size", "kafka.buffer.memory",
+    "kafka.compression.type",
+    "checkpointLocation", "queryName",
+)  # fmt: skip
+OF_SOURCE = frozenset(name.lower() for name in _NAMES_OF_SOURCE)
+OF_SINK = frozenset(name.lower() for name in _NAMES_OF_SINK)
+"""Options with an effect, by lower-case name; the last two are Spark's own, which passes them on."""
+_SPELLED = {name.lower(): name for name in (*_NAMES_OF_SOURCE, *_NAMES_OF_SINK, "groupIdPrefix")}
+_WITHOUT_EFFECT = {
+    "kafka.bootstrap.servers": f"{ROOT} is the cluster",
+    "groupidprefix": "a query is in the group that kafka.group.id names, or in none",
+    "kafka.group.id": "only a streaming read is in a group",
+    "group.id": "only a streaming read is in a group",
+    "path": "topic is the topic of a write, subscribe that of a read",
+}

@@ -66,11 +66,11 @@ def offsets_to_json(offsets: Offsets) -> OffsetsJson:
 
 
 def offsets_from_json(body: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
-    """The inverse of `offsets_to_json`; without the start that a first batch's end may carry."""
+    """The inverse of `offsets_to_json`; without what an end may carry under names with an `@`."""
     return {
         TopicPartition(topic, int(partition)): offset
         for topic, offsets in body.items()
-        if not topic.endswith(START_SUFFIX)
+        if "@" not in topic
         for partition, offset in offsets.items()
     }
 

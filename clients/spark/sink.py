@@ -47,7 +47,7 @@ class StratalogWriter(DataSourceArrowWriter):
     def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
         if overwrite:
             raise InvalidRequestError(
-                "Save mode Overwrite not allowed for stratalog. Allowed save modes are Append (a log only grows)"
+                'Save mode Overwrite not allowed for stratalog: a log only grows. Write with .mode("append")'
             )
         check_schema(schema, options)
         self._options = options

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from stratalog.clients.spark.worker import loading
+from stratalog.clients.spark.worker import loading, pushes_filters
 from stratalog.storage.errors import InvalidConfigError
 
 if TYPE_CHECKING:
@@ -38,17 +37,23 @@ class StratalogDataSource(DataSource):
 
     def reader(self, schema: StructType) -> StratalogReader:
         with loading():
-            from stratalog.clients.spark.batch_reader import StratalogReader
+            from stratalog.clients.spark.batch_reader import FilteringReader, StratalogReader
             from stratalog.clients.spark.options import batch_options
         self._check_schema(schema)
-        return StratalogReader(batch_options(self.options))
+        reader = FilteringReader if pushes_filters() else StratalogReader
+        return reader(batch_options(self.options))
 
     def streamReader(self, schema: StructType) -> StratalogStreamReader:  # noqa: N802
         with loading():
             from stratalog.clients.spark.options import stream_options
             from stratalog.clients.spark.stream_reader import StratalogStreamReader
         self._check_schema(schema)
-        return StratalogStreamReader(stream_options(self.options))
+        options = stream_options(self.options)
+        if options.group is not None and options.group.is_shared:
+            with loading():
+                from stratalog.clients.spark.group.shared_reader import SharedStreamReader
+            return SharedStreamReader(options, options.group)
+        return StratalogStreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> StratalogWriter:
         with loading():
@@ -65,8 +70,3 @@ class StratalogDataSource(DataSource):
     def _check_schema(self, schema: StructType) -> None:
         if schema.simpleString() != self.schema().simpleString():
             raise InvalidConfigError("Kafka source has a fixed schema and cannot be set with a custom one")
-
-
-def register(spark: SparkSession) -> None:
-    """Make `format("stratalog")` known to a session whose Python path lacks `pyspark_stratalog`."""
-    spark.dataSource.register(StratalogDataSource)

@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import (
 from stratalog.clients.spark.batch_reader import read_partition, read_tasks
 from stratalog.clients.spark.conditions import WITHOUT_FAIL_ON_DATA_LOSS
 from stratalog.clients.spark.offsets import OffsetFetcher
-from stratalog.clients.spark.options import EARLIEST, GROUP, LATEST, OffsetLimit, SourceOptions
+from stratalog.clients.spark.options import EARLIEST, GROUP, LATEST, MEMBER, OffsetLimit, SourceOptions
 from stratalog.clients.spark.plan import (
     LONG_MAX,
     Offsets,
@@ -38,7 +38,7 @@ from stratalog.clients.spark.plan import (
 )
 from stratalog.clients.spark.worker import loading, view_of
 from stratalog.clients.view.read_committed import is_read_committed
-from stratalog.storage.errors import StratalogError
+from stratalog.storage.errors import InvalidConfigError, StratalogError
 
 if TYPE_CHECKING:  # a query without a group loads none of it
     from stratalog.clients.spark.group.commits import GroupCommits
@@ -123,6 +123,11 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return offsets_to_json(self._latest) if self._latest else None
 
     def latestOffset(self, start: Mapping[str, Mapping[str, int]], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        if MEMBER in start:
+            raise InvalidConfigError(
+                "The checkpoint is of a query with stratalog.group.mode=share, which read a part of the partitions. "
+                "Set this option again, or begin with a new checkpoint and startingOffsets=group."
+            )
         start_offsets = offsets_from_json(start)
         is_first_batch = self._is_fresh and start == self._initial
         group = self._options.group

@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from stratalog.clients.view.cluster_view import ClusterView
 
+PUSHES_FILTERS = "pyspark.sql.worker.data_source_pushdown_filters"
+"""The module in which Spark plans a batch read with `spark.sql.python.filterPushdown.enabled`."""
+
 _frozen_modules = 0
 
 
@@ -40,6 +43,16 @@ def loading() -> Iterator[None]:
     finally:
         gc.enable()
         freeze_modules()
+
+
+def pushes_filters() -> bool:
+    """True in a process in which Spark passes filters to readers.
+
+    Each of Spark's worker modules has Python processes of its own: forked from a daemon that imported the module, or
+    started by it (`python -m`).
+    """
+    started_as = getattr(sys.modules["__main__"], "__spec__", None)
+    return PUSHES_FILTERS in sys.modules or (started_as is not None and started_as.name == PUSHES_FILTERS)
 
 
 @lru_cache(maxsize=8)

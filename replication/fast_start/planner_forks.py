@@ -24,6 +24,8 @@ from contextlib import suppress
 STARTED = b"+"
 """What a launcher is answered by its planner."""
 REQUEST_WAIT_S = 5.0
+END_WAIT_S = 5.0
+"""Time in which a planner ends by itself after its launcher."""
 LENGTH_BYTES, STREAMS = 8, 3
 
 
@@ -94,6 +96,8 @@ def _received(launcher: socket.socket) -> tuple[str, dict[str, str], list[int]]:
 def _end_with(launcher: socket.socket) -> None:
     with suppress(OSError):
         launcher.recv(1)
+    os.kill(os.getpid(), signal.SIGTERM)  # a planner that is in a group leaves it
+    threading.Event().wait(END_WAIT_S)
     os._exit(1)
 
 

@@ -26,6 +26,7 @@ from stratalog.storage.errors import (
     StaleBrokerEpochError,
     StoreUnavailableError,
     StratalogError,
+    TableReplacedError,
     UnknownTopicOrPartitionError,
     UnsupportedTableFeatureError,
 )
@@ -41,7 +42,7 @@ class ReplicaFinding(StrEnum):
 
     LEADER = "the leader's table cannot be trusted"
     DAMAGED = "the own table is damaged: it is copied anew"
-    ABSENT = "a table is not there: both are opened again"
+    ABSENT = "a table is not there, or is another one by now: both are opened again"
     LOST = "the own table is gone, with records that others rely on: it is copied anew"
     ALIEN = "the own table has commits of a foreign writer: it is not changed"
     OTHER = "something else"
@@ -49,7 +50,7 @@ class ReplicaFinding(StrEnum):
 
 def finding(reason: StratalogError, own_name: str, leader_name: str) -> ReplicaFinding:
     """Whose table an error is about, and whether copying anew repairs it."""
-    if isinstance(reason, UnknownTopicOrPartitionError):
+    if isinstance(reason, UnknownTopicOrPartitionError | TableReplacedError):
         return ReplicaFinding.ABSENT
     if isinstance(reason, LogLostError):
         return ReplicaFinding.LOST

@@ -23,6 +23,7 @@ from stratalog.replication.process.running_broker import RunningBroker, SharedPa
 from stratalog.replication.process.text_logs import close_text_logs, open_text_logs
 from stratalog.replication.threads.upkeep_thread import UpkeepThreads
 from stratalog.storage.clock import SystemClock
+from stratalog.storage.errors import InvalidConfigError
 from stratalog.storage.files.cache import SHARED_FILE_CACHE
 
 if TYPE_CHECKING:
@@ -211,15 +212,24 @@ class BrokerHost:
 def _fetch_runner(
     fetcher: Fetcher, spark: SparkSession | None, brokers: int, config: BrokerConfig
 ) -> tuple[FetchRunner, SparkSession | None]:
-    """The runner of the fetch sessions. They hold `brokers x sessions x fetchers` Spark slots while the brokers run."""
+    """The runner of the fetch sessions. They hold `brokers x sessions x fetchers` Spark slots while the brokers run.
+
+    Raises InvalidConfigError when Spark alone may fetch, and the session is one of Spark Connect.
+    """
     if fetcher == "thread":
         return ThreadFetchRunner(), spark
     from stratalog.replication.spark.fetch import SparkFetchRunner
-    from stratalog.replication.spark.session import stratalog_session
+    from stratalog.replication.spark.session import is_connect, stratalog_session
 
     slots = brokers * config.stratalog_fetch_sessions * config.num_replica_fetchers
     if spark is None:
         spark = stratalog_session("stratalog", fetch_slots=slots)
+    if is_connect(spark):
+        why = "a session of Spark Connect runs no fetch sessions, since its Spark is another process's"
+        if fetcher == "spark":
+            raise InvalidConfigError(f"{why}: use fetcher='thread', or start the cluster where Spark's driver is")
+        _LOG.warning("%s: followers fetch in threads instead (fetcher='thread' starts without this warning)", why)
+        return ThreadFetchRunner(), spark
     free = spark.sparkContext.defaultParallelism
     if fetcher == "auto" and free < slots + 1:
         _LOG.warning(

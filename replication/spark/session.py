@@ -67,6 +67,11 @@ def is_submitted() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
+def is_connect(spark: SparkSession) -> bool:
+    """True for a session of Spark Connect: an object of another class, without `sparkContext`."""
+    return not isinstance(spark, SparkSession)
+
+
 def session_settings(app_name: str, fetch_slots: int, core_count: int, given: Mapping[str, str]) -> dict[str, str]:
     """All settings of a new session, by precedence: those given, those of conf/spark-defaults.conf, and defaults for
     its kind of master."""

@@ -10,6 +10,9 @@ A create-if-absent of version N is the lock, but two things can spoil its result
 - **Ambiguous results.** A retried PUT finds its own object, or its response is lost: N is read back, and the own
   commit id there means that the create was ours.
 
+The writer of an orphaned commit may die before it deletes it. So a fold takes N only behind the very N-1 that it
+folded: N-1 that is gone without a checkpoint above it was removed with its table, and N is of nobody's log.
+
 What cannot be known (own commit neither there nor refuted) is StoreUnavailableError: it may have been applied.
 """
 
@@ -20,7 +23,15 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from stratalog.storage.delta.table import Commit, Committed, Conflict
-from stratalog.storage.errors import KafkaStorageError, StoreUnavailableError, TableReplacedError
+from stratalog.storage.errors import (
+    CorruptMessageError,
+    KafkaStorageError,
+    StoreUnavailableError,
+    TableReplacedError,
+)
+
+READ_TRIES = 10
+"""Reads of a commit that does not follow the one before it, while its writer may withdraw it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,35 +123,49 @@ class CommitRace:
         return self._race(version, StoredCommit(commit, previous_id))
 
     def read(self, version: int) -> Commit | None:
-        """The commit at a version, None when absent or cleaned up.
+        """The commit at a version, None when absent or cleaned up: one alone below a checkpoint is orphaned.
 
-        One alone is orphaned, unless clean-up has just taken the one before it: that stays below the newest checkpoint.
-        Elsewhere the directory was removed under a writer, whose commit then had an unknown outcome.
-        Raises TableReplacedError when it does not follow the commit that this handle saw before it, or replaced it.
+        Raises TableReplacedError when the commit that this handle saw is another one by now or was removed, and
+        CorruptMessageError when that one stands and a commit stays behind it that does not follow.
         """
-        stored = self._log.read_version(version)
-        if stored is None:
-            return None
-        is_alone = version > 0 and not self._log.has_version(version - 1, None)
-        if is_alone and self._log.newest_checkpoint() not in (version - 1, version):
-            return None
-        self._check_succession(version, stored)
-        self.saw(version, stored.commit.commit_id)
-        return stored.commit
+        previous_id: str | None = None
+        for _ in range(READ_TRIES):
+            stored = self._log.read_version(version)
+            if stored is None or not self._has_its_predecessor(version, stored):
+                return None
+            if self._follows_what_was_seen(version, stored):
+                self.saw(version, stored.commit.commit_id)
+                return stored.commit
+            previous_id = stored.previous_id
+        raise CorruptMessageError(
+            f"{self._log.name}: version {version} follows commit {previous_id}, "
+            f"but version {version - 1} is commit {self._seen_id}"
+        )
 
-    def _check_succession(self, version: int, stored: StoredCommit) -> None:
-        if self._seen_id is None:
-            return
-        if version == self._seen_version + 1 and stored.properties is not None:
-            raise TableReplacedError(
-                f"{self._log.name}: version {version} is the first commit of another table: open it again"
-            )
-        found_id = {version - 1: stored.previous_id, version: stored.commit.commit_id}.get(self._seen_version)
-        if found_id not in (None, self._seen_id):
-            raise TableReplacedError(
-                f"{self._log.name}: version {self._seen_version} is commit {found_id} by now, but was read as commit "
-                f"{self._seen_id}: the table was replaced, open it again"
-            )
+    def _has_its_predecessor(self, version: int, stored: StoredCommit) -> bool:
+        """Whether the commit before one that was read stands, or was cleaned up a moment ago; False where it was
+        cleaned up long ago. TableReplacedError when neither is so."""
+        if version == 0 or self._log.has_version(version - 1, self.id_of(version - 1)):
+            return True
+        newest = self._log.newest_checkpoint()
+        if newest < version - 1 or self._log.has_version(version - 1, None):
+            raise self._replaced(version - 1)
+        if newest <= version and self.id_of(version - 1) not in (None, stored.previous_id):
+            raise self._replaced(version - 1)
+        return newest <= version
+
+    def _follows_what_was_seen(self, version: int, stored: StoredCommit) -> bool:
+        """TableReplacedError when another commit stands at the version of the newest one that was seen."""
+        if self.id_of(version) not in (None, stored.commit.commit_id):
+            raise self._replaced(version)
+        seen_id = self.id_of(version - 1)
+        return seen_id is None or (stored.properties is None and stored.previous_id in (None, seen_id))
+
+    def _replaced(self, version: int) -> TableReplacedError:
+        return TableReplacedError(
+            f"{self._log.name}: version {version} is not commit {self.id_of(version)} any more, as it was read: the "
+            "table was replaced, open it again"
+        )
 
     def _race(self, version: int, stored: StoredCommit) -> Committed | Conflict:
         if not self._created(version, stored):

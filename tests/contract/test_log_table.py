@@ -19,7 +19,13 @@ from stratalog.storage.delta.table import (
     Committed,
     Conflict,
 )
-from stratalog.storage.errors import CorruptMessageError, KafkaStorageError, ObjectNotFoundError, StoreUnavailableError
+from stratalog.storage.errors import (
+    CorruptMessageError,
+    KafkaStorageError,
+    ObjectNotFoundError,
+    StoreUnavailableError,
+    TableReplacedError,
+)
 from stratalog.storage.files.data_file import FileEntry, RowsWanted
 from stratalog.storage.records import Header, NewRecordBatch, data_table, payload_table
 from tests.contract.table_labs import POINTER, DeltaLab, Lab, MemoryLab, StoreLab
@@ -292,7 +298,7 @@ def test_a_commit_counts_alone_only_where_clean_up_has_been(
     lab: Lab, table: Table, checkpoint_at: int, counts: bool
 ) -> None:
     """Clean-up stays below the newest checkpoint. Elsewhere somebody has removed the directory under a writer, whose
-    next commit then has an unknown outcome."""
+    next commit then has an unknown outcome: the table was replaced."""
     reader = lab.open()
     for version in range(1, 6):
         grow(table, version, first=version)
@@ -302,8 +308,11 @@ def test_a_commit_counts_alone_only_where_clean_up_has_been(
             reader.snapshot()
     for version in range(5):
         lab.lose(version)
-    found = reader.read_commit(5)
-    assert (found is not None) == counts
+    if counts:
+        assert reader.read_commit(5) is not None
+        return
+    with pytest.raises(TableReplacedError):
+        reader.read_commit(5)
 
 
 def test_a_pointer_that_an_earlier_tables_writer_puts_names_no_table(lab: Lab) -> None:
@@ -431,6 +440,63 @@ def test_a_fold_never_contains_a_commit_that_does_not_follow(lab: Lab, table: Ta
     snapshot = lab.open().snapshot()
     assert snapshot is not None
     assert snapshot.version == 3
+
+
+def die() -> None:
+    raise KeyboardInterrupt
+
+
+def left_behind(lab: Lab, sleeper: Table) -> None:
+    """Commit version 4 on c3, with a writer that dies before it looks whether c3 still stands."""
+    lab.on("create:done", 4, die)
+    with pytest.raises(KeyboardInterrupt):
+        sleeper.commit(4, empty("late"))
+    assert lab.has_commit(4)
+
+
+def test_a_commit_that_outlives_its_table_is_folded_by_nobody(lab: Lab, table: Table) -> None:
+    grow(table, 3)
+    sleeper, reader = lab.open(), lab.open()
+    for handle in (sleeper, reader):
+        handle.snapshot()
+    table.drop()
+    left_behind(lab, sleeper)
+    for handle in (sleeper, reader, sleeper):
+        with pytest.raises(TableReplacedError, match="version 3 is not commit c3 any more"):
+            handle.read_commit(4)
+        assert not handle.still_stands()
+    assert sleeper.commit(4, empty("later")) == Conflict(4)
+    assert lab.open().snapshot() is None
+
+
+def test_a_commit_that_outlives_its_table_is_damage_of_the_table_that_was_made_in_its_place(
+    lab: Lab, table: Table
+) -> None:
+    """Those who folded the earlier table open it again; those of the new one cannot commit there, and say why."""
+    grow(table, 3)
+    sleeper, reader = lab.open(), lab.open()
+    for handle in (sleeper, reader):
+        handle.snapshot()
+    make_anew(table, 3)
+    left_behind(lab, sleeper)
+    for handle in (sleeper, reader):
+        with pytest.raises(TableReplacedError, match="version 3 is not commit c3 any more"):
+            handle.read_commit(4)
+        assert not handle.still_stands()
+    assert table.commit(4, empty("d4")) == Conflict(4)
+    for fold in (lambda: table.read_commit(4), lab.open().snapshot):
+        with pytest.raises(CorruptMessageError, match="version 4 follows commit c3, but version 3 is commit d3"):
+            fold()
+
+
+def test_the_first_commit_that_clean_up_left_is_folded(lab: Lab, table: Table) -> None:
+    grow(table, 3)
+    reader = lab.open()
+    reader.snapshot()
+    grow(table, 4, first=4)
+    clean_up_to(table, 4)
+    assert not lab.has_commit(3)
+    assert reader.read_commit(4) == empty("c4")
 
 
 def test_a_replaced_table_is_noticed_by_its_reader(lab: Lab, table: Table) -> None:

@@ -65,6 +65,35 @@ print(bytes(row.value).decode(), found.file)
 spark.stop()
 """
 
+IN_A_PLAIN_SESSION = """
+import sys
+from pyspark.sql import SparkSession
+
+from stratalog import Admin, Cluster, NewTopic, Producer, register_data_source
+
+spark = SparkSession.builder.getOrCreate()
+spark.sparkContext.setLogLevel("OFF")
+register_data_source(spark)
+with Cluster.start("cluster", brokers=1, fetcher="thread") as cluster:
+    Admin(cluster).create_topics([NewTopic("orders", 1, 1)])
+    with Producer(cluster) as producer:
+        producer.send("orders", b"order 1").result(60)
+    orders = spark.read.format("stratalog").option("stratalog.root", cluster.root).option("subscribe", "orders").load()
+    (row,) = orders.collect()
+print(bytes(row.value).decode(), spark.sparkContext.pythonExec)
+spark.stop()
+"""
+
+REFUSED = """
+from pyspark.sql import SparkSession
+from stratalog import StratalogError, register_data_source
+
+try:
+    register_data_source(SparkSession.builder.getOrCreate())
+except StratalogError as reason:
+    print(reason)
+"""
+
 
 def run(command: list[str], folder: Path, path: list[Path], **environment: str) -> str:
     """What a command prints that runs in a folder, with these folders alone on PYTHONPATH."""
@@ -168,6 +197,34 @@ def test_sparks_python_workers_import_it(spark: SparkSession, tmp_path: Path, mo
 def test_by_the_wheel_in_sparks_python_workers_beside_a_users_own_folders(installed: Path, project: Path) -> None:
     found = python(BY_SPARK, project, [installed, DEPENDENCIES], FIRST_COMPILER_ONLY)
     assert found == ["order", "1", str(installed / "stratalog" / "storage" / "records.py")]
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Path:
+    """A folder for PATH in which `python3` is a Python without packages, as outside an activated environment."""
+    (tmp_path / "bin").mkdir()
+    python3 = tmp_path / "bin" / "python3"
+    python3.write_text(f"#!/bin/sh\nunset PYTHONPATH\nexec {sys.executable} -S \"$@\"\n", encoding="utf-8")
+    python3.chmod(0o755)
+    return python3.parent
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_plain_session_whose_workers_would_run_another_python(installed: Path, project: Path, bare: Path) -> None:
+    (project / "script.py").write_text(IN_A_PLAIN_SESSION, encoding="utf-8")
+    environment = {"PATH": f"{bare}:{os.environ['PATH']}", "JDK_JAVA_OPTIONS": FIRST_COMPILER_ONLY}
+    found = run([sys.executable, "-S", "script.py"], project, [installed, DEPENDENCIES], **environment)
+    assert found.split()[-3:] == ["order", "1", sys.executable]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_chosen_python_without_stratalog_is_refused_by_name(installed: Path, project: Path, bare: Path) -> None:
+    (project / "script.py").write_text(REFUSED, encoding="utf-8")
+    environment = {"PYSPARK_PYTHON": str(bare / "python3"), "JDK_JAVA_OPTIONS": FIRST_COMPILER_ONLY}
+    found = run([sys.executable, "-S", "script.py"], project, [installed, DEPENDENCIES], **environment)
+    assert f"Spark's Python workers run {bare / 'python3'}, which cannot import stratalog" in found
 
 
 @pytest.mark.spark

@@ -346,6 +346,17 @@ def commits_behind_another_count() -> Iterator[None]:
         yield
 
 
+def folds_go_on_without_their_past() -> AbstractContextManager[object]:
+    """Promise 1: a fold takes the next commit if that names the one before it, although that one is gone, or another
+    one by now: the table was removed, and a commit that was under way remained in its place."""
+
+    def has_its_predecessor(race: CommitRace, version: int, _stored: StoredCommit) -> bool:
+        log = race._log
+        return version == 0 or log.has_version(version - 1, None) or log.newest_checkpoint() <= version
+
+    return patch.object(CommitRace, "_has_its_predecessor", has_its_predecessor)
+
+
 @contextmanager
 def the_pointer_is_trusted() -> Iterator[None]:
     """Promise 1: a fold begins with the checkpoint that `_last_checkpoint` names, and every writer of one puts it;
@@ -489,6 +500,12 @@ def _half_copied(rng: Random) -> Faults:
     return replace(mix(rng), failed_copy=0.3)
 
 
+def _removed_under_way(rng: Random) -> Faults:
+    """The directories of followers go while commits are under way, whose writers then fail to withdraw them."""
+    mix = _mix(Focus("create", 0.3, "f", "/t-0/"), 500, removed_table=4)
+    return replace(mix(rng), lost_request=0.03)
+
+
 @dataclass(frozen=True, slots=True)
 class Mutation:
     """A rule switched off.
@@ -539,6 +556,12 @@ MUTATIONS: dict[str, Mutation] = {
         _mix(Focus("create", 0.3, "f", "/t-0/"), 3_000, damage=4, crash=1, restart_all=2, pause_session=1),
         Setting(upkeep=QUICK_UPKEEP),
         6_000,
+    ),
+    "removed past": Mutation(
+        folds_go_on_without_their_past,
+        ("CommitsFollow",),
+        _removed_under_way,
+        Setting(pause_ms_max=300),
     ),
     "pointer": Mutation(
         the_pointer_is_trusted,

@@ -15,6 +15,7 @@ from stratalog.replication.controller.preferred_leaders import ElectionType, ele
 from stratalog.replication.controller.reassignment import is_reassigning
 from stratalog.replication.metadata.log import METADATA_CONFIG, open_metadata
 from stratalog.replication.metadata.records import NO_LEADER, record_from_json
+from stratalog.storage.errors import CorruptMessageError, UnknownTopicOrPartitionError
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.records import TopicPartition
 from stratalog.storage.topic_config import LogConfig
@@ -240,9 +241,22 @@ def _ailing(sim: SimCluster) -> str:
         history = invariants.history(topic_partition)
         if history is not None and not history.lossy and history.high_watermark < max(end or 0 for end in ends):
             return f"{topic_partition}: high watermark {history.high_watermark}, log end {ends[0]}"
+        if unreadable := _unreadable(sim, topic_partition, state.replicas):
+            return unreadable
         if not sim.is_compacted(state.topic) and not _are_equal([shadow for shadow in shadows if shadow is not None]):
             return f"{topic_partition}: the records of {state.replicas} differ"
     return "" if invariants.partitions else "no partition"
+
+
+def _unreadable(sim: SimCluster, topic_partition: TopicPartition, replicas: Sequence[int]) -> str:
+    """A replica that cannot be folded from its storage, whatever its broker holds in memory; empty when all can."""
+    for broker_id in replicas:
+        try:
+            if sim.table(sim.hosts[broker_id].root, topic_partition).snapshot() is None:
+                return f"{topic_partition} of broker {broker_id} has no table"
+        except CorruptMessageError as reason:
+            return str(reason)
+    return ""
 
 
 def _uncompacted(sim: SimCluster) -> str:
@@ -253,7 +267,10 @@ def _uncompacted(sim: SimCluster) -> str:
         config = LogConfig.from_properties(dict(sim.setting.configs))
         for broker_id in state.replicas:
             log = PartitionLog(sim.table(sim.hosts[broker_id].root, topic_partition), config, sim.clock, sim.ids)
-            log.refresh()
+            try:
+                log.refresh()
+            except (CorruptMessageError, UnknownTopicOrPartitionError) as reason:
+                return str(reason)  # it is copied anew, or a reassignment has just begun
             position = log.state.cleaner
             first_dirty = max(position.first_dirty_offset, log.log_start_offset)
             left = log_to_clean(log.segments, first_dirty, log.log_end_offset)

@@ -79,6 +79,7 @@ class SimDisk(MemoryDisk):
     ) -> None:
         super().__init__(access=partial(scheduler.access, root), now_ms=clock.wall_ms, root=root)
         self.copied_pieces = COPIED_PIECES if scheduler.faults.failed_copy else 0
+        self.power_cuts = 0
         self.scheduler = scheduler
         self.created = created
         self._deleted = deleted
@@ -97,7 +98,8 @@ class SimDisk(MemoryDisk):
 
     def power_cut(self, rng: Random, *, tears: bool = True) -> None:
         """Unsynced commits are lost, from a random one on; with `tears` the first one lost may be torn, lack its file,
-        or be the first commit of another table."""
+        or be the first commit of another table. So are requests that are under way."""
+        self.power_cuts += 1
         for files in self.tables.values():
             newest = max(files.commits, default=-1)
             oldest_lost = files.durable_version + 1
@@ -131,14 +133,19 @@ def first_of_another_table(files: MemoryFiles) -> StoredCommit:
 
 
 def is_orphaned(files: MemoryFiles, version: int, commit_id: str) -> bool:
-    """Whether a commit is no part of the log: it stands alone below the newest checkpoint, or names another commit than
-    the one that stands before it, where clean-up cannot have been."""
-    stored, before = files.commits.get(version), files.commits.get(version - 1)
+    """Whether a commit is no part of the log: it stands alone below the newest checkpoint, or the commits before it do
+    not lead to that checkpoint or to version 0, each naming the one before it."""
+    commits, newest_checkpoint = files.commits, max(files.checkpoints, default=-1)
+    stored = commits.get(version)
     if stored is None or stored.commit.commit_id != commit_id:
         return False
-    if max(files.checkpoints, default=-1) > version:
-        return before is None and version + 1 not in files.commits
-    return before is not None and stored.previous_id not in (None, before.commit.commit_id)
+    if newest_checkpoint > version:
+        return version - 1 not in commits and version + 1 not in commits
+    while (before := commits.get(version - 1)) is not None:
+        if stored is not None and stored.previous_id not in (None, before.commit.commit_id):
+            return True
+        version, stored = version - 1, before
+    return version > newest_checkpoint + 1
 
 
 def continues_log(files: MemoryFiles, version: int, stored: StoredCommit) -> bool:
@@ -184,7 +191,10 @@ class SimCommitLog(MemoryCommitLog):
 
     def _create_late(self, files: MemoryFiles, version: int, stored: StoredCommit) -> None:
         """The same request once more, after its answer."""
-        self.disk.scheduler.sleep(self.disk.scheduler.random.randrange(1, LATE_MS_MAX))
-        if self.disk.tables.get(self._name) is files and version not in files.commits:
+        disk, power_cuts = self.disk, self.disk.power_cuts
+        disk.scheduler.sleep(disk.scheduler.random.randrange(1, LATE_MS_MAX))
+        if disk.power_cuts != power_cuts:
+            return
+        if disk.tables.get(self._name) is files and version not in files.commits:
             files.commits[version] = stored
             files.modified_ms[version] = self.disk.now_ms()

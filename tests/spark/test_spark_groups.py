@@ -19,9 +19,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 from stratalog.clients.admin.admin import Admin
 from stratalog.clients.admin.groups import GroupAdmin, StoredGroups
 from stratalog.clients.cluster import Cluster
+from stratalog.clients.coordinator_calls import InProcessCalls, ask
 from stratalog.clients.producer.producer import Producer
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.jobs.tools import consumer_groups
+from stratalog.replication.requests.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+from stratalog.replication.requests.consumer_protocol import decode_assignment
+from stratalog.replication.requests.groups import DescribeGroupsRequest, DescribeGroupsResponse
+from stratalog.storage.clock import SystemClock
 from tests.waiting import wait_until
 
 ALONE = {
@@ -89,6 +94,24 @@ def committed(cluster: Cluster, group_id: str) -> dict[int, int]:
     return {tp.partition: each.offset for tp, each in found.items()}
 
 
+def owners(cluster: Cluster, group_id: str, protocol: str) -> dict[int, str]:
+    """Partition -> the member that has it."""
+    clock = SystemClock()
+    is_modern = protocol == "consumer"
+    request = ConsumerGroupDescribeRequest((group_id,)) if is_modern else DescribeGroupsRequest((group_id,))
+    answer = ask(InProcessCalls(cluster, clock), group_id, request, clock, 10_000)
+    if isinstance(answer, ConsumerGroupDescribeResponse):
+        shares = ((each.member_id, each.assignment) for each in answer.groups[0].members)
+        return {n: member for member, topics in shares for topic in topics for n in topic.partitions}
+    assert isinstance(answer, DescribeGroupsResponse)
+    return {
+        tp.partition: each.member_id
+        for each in answer.groups[0].members
+        if each.member_assignment
+        for tp in decode_assignment(each.member_assignment).partitions
+    }
+
+
 def test_a_new_checkpoint_goes_on_where_the_group_stood(
     spark: SparkSession, cluster: Cluster, topic: str, tmp_path: Path
 ) -> None:
@@ -117,7 +140,7 @@ def test_lag_is_gone_within_a_second_on_an_idle_topic(
     try:
         for ends in ({0: 1, 1: 1, 2: 1, 3: 1}, {0: 2, 1: 2, 2: 2, 3: 2}):
             send(cluster, topic, *range(4))
-            wait_until(lambda: _stored_ends(tmp_path) == ends, "the batch is committed")  # noqa: B023
+            wait_until(lambda: _ends(tmp_path) == ends, "the batch is committed")  # noqa: B023
             began = time.monotonic()
             wait_until(lambda: committed(cluster, topic) == ends, "no lag", timeout_s=LAG_MS_MAX / 1000)  # noqa: B023
             print(f"no lag after {time.monotonic() - began:.3f} s")
@@ -125,7 +148,7 @@ def test_lag_is_gone_within_a_second_on_an_idle_topic(
         query.stop()
 
 
-def _stored_ends(folder: Path) -> dict[int, int] | None:
+def _ends(folder: Path) -> dict[int, int] | None:
     """Where the newest batch ended, once Spark's commit log has it."""
     commits, offsets = folder / "checkpoint" / "commits", folder / "checkpoint" / "offsets"
     batches = [int(path.name) for path in commits.glob("[0-9]*")] if commits.exists() else []
@@ -145,6 +168,53 @@ def test_a_query_goes_on_from_its_checkpoint_and_commits_from_there(
     read_now(frame(spark, cluster, topic, startingOffsets="latest"), tmp_path)
     assert numbers(spark, tmp_path) == list(range(12))
     assert committed(cluster, topic) == {0: 3, 1: 3, 2: 3, 3: 3}
+
+
+LEAVES_S_MAX = 15
+"""A query that is stopped leaves its group; without that its partitions would wait for the session timeout of 45 s."""
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_queries_of_one_group_share_partitions(
+    spark: SparkSession, cluster: Cluster, tmp_path: Path, protocol: str
+) -> None:
+    topic = f"shared-{protocol}"
+    Admin(cluster).create_topic(topic, 4, 1)
+    send(cluster, topic, *range(8))
+    stream = frame(spark, cluster, topic, **{"stratalog.group.mode": "share", "kafka.group.protocol": protocol})
+    folders = [tmp_path / "first", tmp_path / "second"]
+    first = started(stream, folders[0], processingTime="0 seconds")
+    try:
+        wait_until(lambda: _ends(folders[0]) == {0: 2, 1: 2, 2: 2, 3: 2}, "the first query reads everything")
+        second = started(stream, folders[1], processingTime="0 seconds")
+        try:
+            wait_until(lambda: len(set(owners(cluster, topic, protocol).values())) == 2, "they share")
+            send(cluster, topic, *range(8, 16))
+            wait_until(lambda: committed(cluster, topic) == {0: 4, 1: 4, 2: 4, 3: 4}, "both read")
+        finally:
+            second.stop()
+        wait_until(lambda: len(set(owners(cluster, topic, protocol).values())) == 1, "it left", timeout_s=LEAVES_S_MAX)
+        send(cluster, topic, *range(16, 20))
+        wait_until(lambda: committed(cluster, topic) == {0: 5, 1: 5, 2: 5, 3: 5}, "the first query goes on")
+    finally:
+        first.stop()
+    parts = [numbers(spark, folder) for folder in folders]
+    assert sorted(parts[0] + parts[1]) == list(range(20))
+    assert set(parts[1]) < set(range(8, 16))
+    assert parts[1] != []
+
+
+def test_a_member_reads_what_there_is_and_ends(
+    spark: SparkSession, cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    send(cluster, topic, *range(8))
+    stream = frame(spark, cluster, topic, **{"stratalog.group.mode": "share"})
+    read_now(stream, tmp_path)
+    assert numbers(spark, tmp_path) == list(range(8))
+    assert committed(cluster, topic) == {0: 2, 1: 2, 2: 2, 3: 2}
+    send(cluster, topic, *range(8, 12))
+    read_now(stream, tmp_path)
+    assert numbers(spark, tmp_path) == list(range(12))
 
 
 def test_without_a_listener_the_query_says_what_it_needs(spark: SparkSession, tmp_path: Path) -> None:

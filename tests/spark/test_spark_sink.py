@@ -18,6 +18,7 @@ from stratalog.clients.cluster import Cluster
 from stratalog.clients.producer.partitioner import partition_for_key
 from stratalog.clients.spark.committed_view import committed, create_committed_view
 from stratalog.clients.spark.hand_over import decode_manifest, manifest_path
+from stratalog.clients.spark.options import OF_SINK
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.storage.records import TopicPartition
 
@@ -52,6 +53,7 @@ def values(spark: SparkSession, cluster: Cluster, topic: str) -> list[str]:
     return sorted(r.value.decode() for r in read(spark, cluster, topic).collect())
 
 
+@pytest.mark.any_session
 def test_batch_write_columns(spark: SparkSession, cluster: Cluster, topic: str) -> None:
     frame = spark.sql(
         """select * from values
@@ -80,6 +82,27 @@ def test_batch_write_by_topic_column_and_with_given_times(spark: SparkSession, c
     assert first.ms == 1_500_000_000_000
 
 
+@pytest.mark.any_session
+def test_every_option_of_a_write(spark: SparkSession, cluster: Cluster, topic: str) -> None:
+    options = {
+        "topic": topic,
+        "stratalog.timestamp.column": "at",
+        "txnAppId": topic,
+        "txnVersion": 1,
+        "kafka.acks": "1",
+        "kafka.delivery.timeout.ms": 60_000,
+        "kafka.max.block.ms": 30_000,
+        "kafka.batch.size": 100,
+        "kafka.buffer.memory": 100_000,
+        "kafka.compression.type": "lz4",
+    }
+    of_streams = {"stratalog.root", "checkpointlocation", "queryname"}
+    assert {name.lower() for name in options} == OF_SINK - of_streams
+    write(cluster, spark.range(100).selectExpr("string(id) value", "timestamp_millis(1500000000000) at"), **options)
+    (row,) = read(spark, cluster, topic).selectExpr("count(*) n", "max(unix_millis(timestamp)) ms").collect()
+    assert (row.n, row.ms) == (100, 1_500_000_000_000)
+
+
 def test_many_tasks_write_every_record_once(spark: SparkSession, cluster: Cluster, topic: str) -> None:
     write(cluster, spark.range(0, 20_000, 1, 5).selectExpr("cast(id as string) value"), topic=topic)
     found = read(spark, cluster, topic)
@@ -89,6 +112,7 @@ def test_many_tasks_write_every_record_once(spark: SparkSession, cluster: Cluste
     assert min(counts) > 3_000
 
 
+@pytest.mark.any_session
 @pytest.mark.parametrize(
     ("sql", "options", "text"),
     [
@@ -109,12 +133,21 @@ def test_refusals(spark: SparkSession, cluster: Cluster, sql: str, options: dict
     assert text in str(refusal.value)
 
 
+@pytest.mark.any_session
 def test_a_log_is_not_overwritten(spark: SparkSession, cluster: Cluster, topic: str) -> None:
     frame = spark.sql("select 'a' value").write.format("stratalog").option("stratalog.root", cluster.root)
-    with pytest.raises(AnalysisException, match="Overwrite not allowed"):
+    with pytest.raises(AnalysisException, match=r'Overwrite not allowed .* \.mode\("append"\)'):
         frame.option("topic", topic).mode("overwrite").save()
 
 
+@pytest.mark.any_session
+def test_a_write_without_a_mode_names_the_one_that_works(spark: SparkSession, cluster: Cluster, topic: str) -> None:
+    frame = spark.sql("select 'a' value").write.format("stratalog").option("stratalog.root", cluster.root)
+    with pytest.raises(AnalysisException, match=r'(?s)UNSUPPORTED_DATA_SOURCE_SAVE_MODE.*"Append"'):
+        frame.option("topic", topic).save()
+
+
+@pytest.mark.any_session
 def test_an_idempotent_batch_write_is_stored_once(spark: SparkSession, cluster: Cluster, topic: str) -> None:
     frame = spark.sql("select 'a' value")
     for version in (7, 7, 6, 8):
@@ -134,6 +167,7 @@ def put_file(folder: Path, name: str, lines: list[str]) -> None:
     (folder / f".{name}").rename(folder / "in" / name)
 
 
+@pytest.mark.any_session
 def test_a_stream_whose_commits_are_lost_writes_nothing_twice(
     spark: SparkSession, cluster: Cluster, topic: str, tmp_path: Path
 ) -> None:
@@ -182,7 +216,7 @@ def test_a_stream_outlives_its_leaders(spark: SparkSession, cluster: Cluster, to
 
 
 @pytest.mark.slow
-def test_the_committed_view_is_plain_sql(spark: SparkSession, cluster: Cluster, topic: str) -> None:
+def test_the_committed_view_is_plain_sql(ours: SparkSession, spark: SparkSession, cluster: Cluster, topic: str) -> None:
     write(cluster, spark.range(100).selectExpr("cast(id as string) value"), topic=topic)
     create_committed_view(spark, cluster.root, topic, "records")
     row = spark.sql("select count(*) n, count(distinct partition, offset) positions, max(topic) t from records").first()

@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import spark_partition_id
 
 from stratalog.clients.spark.committed_view import committed
+from stratalog.clients.spark.options import OF_SOURCE
 from stratalog.storage.errors import ForeignCommitError
 from stratalog.storage.records import Header, TopicPartition
 from tests.clients.still_cluster import StillCluster
@@ -24,6 +26,8 @@ from tests.real.test_bad_storage import append_foreign_commit
 SCHEMA = (
     "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int>"
 )
+
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 @pytest.fixture
@@ -45,6 +49,12 @@ def rows(frame: DataFrame) -> list[tuple[int, int, str]]:
     return sorted((r.partition, r.offset, r.value.decode()) for r in frame.collect())
 
 
+def task_count(frame: DataFrame) -> int:
+    """The tasks that read at least one record; over Spark Connect, too, where a frame has no RDD."""
+    return len(set(frame.select(spark_partition_id()).collect()))
+
+
+@pytest.mark.any_session
 def test_batch_schema_columns_and_bounds(cluster: StillCluster, read: Callable[..., DataFrame]) -> None:
     t0, t1 = cluster.create_topic("t", 2)
     cluster.commit(t0, ["a", "b"], first_ms=1_500_000_000_000)
@@ -66,14 +76,14 @@ def test_batch_of_nothing_and_split_ranges(cluster: StillCluster, read: Callable
     assert read().count() == 0
     cluster.commit(t0, [str(i) for i in range(10)])
     split = read(minPartitions=4)
-    assert split.rdd.getNumPartitions() == 4
+    assert task_count(split) == 4
     assert split.count() == 10
-    assert read(maxRecordsPerPartition=4).rdd.getNumPartitions() == 3
+    assert task_count(read(maxRecordsPerPartition=4)) == 3
 
 
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
 def test_a_where_narrows_what_a_batch_reads(
-    cluster: StillCluster, read: Callable[..., DataFrame], spark: SparkSession, zone: str
+    ours: SparkSession, cluster: StillCluster, read: Callable[..., DataFrame], spark: SparkSession, zone: str
 ) -> None:
     t0, t1 = cluster.create_topic("t", 2)
     for partition in (t0, t1):
@@ -99,6 +109,24 @@ def test_a_where_narrows_what_a_batch_reads(
         spark.conf.set("spark.sql.session.timeZone", before)
 
 
+@pytest.mark.any_session
+def test_a_where_finds_the_same_with_and_without_filters_for_the_source(
+    cluster: StillCluster, read: Callable[..., DataFrame], spark: SparkSession
+) -> None:
+    t0, t1 = cluster.create_topic("t", 2)
+    for partition in (t0, t1):
+        cluster.commit(partition, [str(i) for i in range(10)])
+    before = spark.conf.get(PUSHDOWN)
+    try:
+        for pushed in ("false", "true"):
+            spark.conf.set(PUSHDOWN, pushed)
+            found = read().where("partition = 1 and offset > 7 and value <> '9'")
+            assert (pushed, rows(found)) == (pushed, [(1, 8, "8")])
+            assert (pushed, read().count()) == (pushed, 20)
+    finally:
+        spark.conf.set(PUSHDOWN, before)
+
+
 def test_batch_headers_patterns_and_assignment(cluster: StillCluster, read: Callable[..., DataFrame]) -> None:
     t0, t1 = cluster.create_topic("t", 2)
     (other,) = cluster.create_topic("tea", 1)
@@ -113,6 +141,49 @@ def test_batch_headers_patterns_and_assignment(cluster: StillCluster, read: Call
     assert rows(read(subscribe=None, assign='{"t":[1]}')) == [(1, 0, "b")]
 
 
+BATCH_OPTIONS: list[tuple[dict[str, Any], str]] = [
+    ({"startingOffsets": '{"t":{"0":1,"1":-2}}', "endingOffsets": '{"t":{"0":-1,"1":0}}'}, "bc"),
+    ({"subscribe": None, "assign": '{"t":[0]}', "startingTimestamp": 1_001, "endingTimestamp": 1_002}, "b"),
+    (
+        {
+            "startingOffsetsByTimestamp": '{"t":{"0":1002,"1":9000}}',
+            "startingOffsetsByTimestampStrategy": "latest",
+            "endingOffsetsByTimestamp": '{"t":{"0":9000,"1":9000}}',
+        },
+        "c",
+    ),
+    ({"subscribe": None, "subscribePattern": "^t$", "isolation.level": "read_committed", "minPartitions": 2}, "abcd"),
+    (
+        {
+            "kafka.isolation.level": "read_committed",
+            "maxRecordsPerPartition": 1,
+            "failOnDataLoss": "true",
+            "includeHeaders": "true",
+            "kafkaConsumer.pollTimeoutMs": 9_000,
+            "fetchOffset.numRetries": 1,
+            "fetchOffset.retryIntervalMs": 1,
+        },
+        "abcd",
+    ),
+]
+STREAM_OPTIONS = {"maxOffsetsPerTrigger": 3, "minOffsetsPerTrigger": 1, "maxTriggerDelay": "1s"}
+
+
+@pytest.mark.any_session
+def test_every_option_of_a_batch_read(cluster: StillCluster, read: Callable[..., DataFrame]) -> None:
+    t0, t1 = cluster.create_topic("t", 2)
+    cluster.commit(t0, ["a", "b", "c"])
+    cluster.commit(t1, ["d"])
+    for options, found in BATCH_OPTIONS:
+        assert (options, "".join(value for _, _, value in rows(read(**options)))) == (options, found)
+
+
+def test_every_option_of_the_source_is_tried() -> None:
+    tried = {name.lower() for options, _ in BATCH_OPTIONS for name in options} | {n.lower() for n in STREAM_OPTIONS}
+    assert tried | {"stratalog.root"} == OF_SOURCE
+
+
+@pytest.mark.any_session
 @pytest.mark.parametrize(
     ("options", "text"),
     [
@@ -134,13 +205,13 @@ def test_batch_refusals_reach_the_user(
 
 
 def test_a_table_with_a_foreign_commit_is_refused_by_name_in_a_query(
-    spark: SparkSession, cluster: StillCluster, read: Callable[..., DataFrame]
+    ours: SparkSession, cluster: StillCluster, read: Callable[..., DataFrame]
 ) -> None:
     (t0,) = cluster.create_topic("t", 1)
     cluster.commit(t0, ["a"])
     append_foreign_commit(Path(cluster.roots[1]) / "t-0")
     with pytest.raises(ForeignCommitError, match="t-0 cannot be read as a log"):
-        committed(spark, cluster.root, "t")
+        committed(ours, cluster.root, "t")
     with pytest.raises(PySparkException, match="t-0 cannot be read as a log"):
         read().collect()
 
@@ -180,11 +251,12 @@ def stream(spark: SparkSession, cluster: StillCluster, tmp_path: Path) -> Stream
     return Stream(spark, cluster, tmp_path)
 
 
+@pytest.mark.any_session
 def test_available_now_reads_all_in_limited_batches_and_resumes(cluster: StillCluster, stream: Stream) -> None:
     t0, t1 = cluster.create_topic("t", 2)
     cluster.commit(t0, list("abcdef"))
     cluster.commit(t1, list("gh"))
-    stream.run(startingOffsets="earliest", maxOffsetsPerTrigger=4)
+    stream.run(startingOffsets="earliest", **STREAM_OPTIONS | {"maxOffsetsPerTrigger": 4})
     assert stream.values() == list("abcdefgh")
     # the first batch's end puts the start into the checkpoint
     assert stream.logged_offsets() == [

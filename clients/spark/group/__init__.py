@@ -4,4 +4,7 @@ options       the group's options as a value
 offsets       what to commit, and where partitions begin
 coordinators  how a planner reaches the group's coordinator
 commits       commit mode: all partitions are read, the group's offsets follow the query
+shared_offsets  share mode: batches of a member's partitions
+member        the planner as a member of the group
+shared_reader streams of a member
 """

@@ -52,6 +52,16 @@ class GroupOptions:
     def group_id(self) -> str:
         return self.consumer.group_id
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The names, in lower case, of the options that a query in a group has and another has not."""
+        kafka = (*_CONSUMER_NAMES, *(key.name for key in CONNECTION_CONFIGS))
+        return frozenset({GROUP_ID, _SHORT_GROUP_ID, MODE, AUTO_OFFSET_RESET, LISTENER, *(f"kafka.{n}" for n in kafka)})
+
+    @property
+    def is_shared(self) -> bool:
+        return self.mode is GroupMode.SHARE
+
 
 def group_options(params: Mapping[str, str], *, starts_at_group: bool) -> GroupOptions | None:
     """The group of a streaming query, None without `kafka.group.id`; `params` by lower-case names.
@@ -73,12 +83,15 @@ def group_options(params: Mapping[str, str], *, starts_at_group: bool) -> GroupO
     given = {name: params[f"kafka.{name}"] for name in _CONSUMER_NAMES if f"kafka.{name}" in params}
     if AUTO_OFFSET_RESET in params:
         given["auto.offset.reset"] = params[AUTO_OFFSET_RESET]
+    mode = GroupMode(_MODE.parse(params.get(MODE, GroupMode.COMMIT).lower()))
+    if mode is GroupMode.SHARE:
+        _refuse_with_share(params, starts_at_group=starts_at_group)
     names = (key.name for key in CONNECTION_CONFIGS)
     connection = {name: params[f"kafka.{name}"] for name in names if f"kafka.{name}" in params}
     ConnectionConfig.from_settings(connection, {})
     return GroupOptions(
         ConsumerConfig.from_settings(given | {"group.id": group_id, "enable.auto.commit": "false"}, {}),
-        GroupMode(_MODE.parse(params.get(MODE, GroupMode.COMMIT).lower())),
+        mode,
         connection,
         params.get(LISTENER, ""),
     )
@@ -90,3 +103,19 @@ def _refuse_without_group(params: Mapping[str, str], *, starts_at_group: bool) -
             raise InvalidConfigError(f"{name} needs {GROUP_ID}, the group that the query is in")
     if starts_at_group:
         raise InvalidConfigError(f"startingOffsets=group needs {GROUP_ID}, the group whose committed offsets they are")
+
+
+_OTHER_STARTS = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
+
+
+def _refuse_with_share(params: Mapping[str, str], *, starts_at_group: bool) -> None:
+    if "assign" in params:
+        raise InvalidConfigError(
+            f"{MODE}=share needs subscribe or subscribePattern: with assign the group has no partitions to share out"
+        )
+    for name in _OTHER_STARTS:
+        if name.lower() in params and not (starts_at_group and name == "startingOffsets"):
+            raise InvalidConfigError(
+                f"{name} cannot be set with {MODE}=share: partitions begin at the group's committed offset, "
+                f"and without one at {AUTO_OFFSET_RESET}"
+            )

@@ -85,3 +85,21 @@ def test_wrong_options_of_a_group_are_refused(options: dict[str, str], text: str
 def test_a_batch_query_does_not_start_at_a_group() -> None:
     with pytest.raises(InvalidConfigError, match="startingOffsets=group is for streaming queries"):
         batch_options(BASE | {"startingOffsets": "group", "kafka.group.id": "g"})
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"assign": '{"t":[0]}'}, "share needs subscribe or subscribePattern"),
+        ({"subscribe": "t", "startingOffsets": "earliest"}, "startingOffsets cannot be set with"),
+        ({"subscribe": "t", "startingTimestamp": "1"}, "startingTimestamp cannot be set with"),
+        ({"subscribe": "t", "startingOffsetsByTimestamp": '{"t":{"0":1}}'}, "startingOffsetsByTimestamp cannot be set"),
+    ],
+)
+def test_what_the_group_decides_is_no_option_of_a_member(options: dict[str, str], text: str) -> None:
+    given = {"stratalog.root": "r", "kafka.group.id": "g", "stratalog.group.mode": "share"}
+    with pytest.raises(InvalidConfigError, match=text):
+        stream_options(given | options)
+    allowed = stream_options(given | {"subscribePattern": "t", "startingOffsets": "group"}).group
+    assert allowed is not None
+    assert allowed.is_shared

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import pytest
 
+from stratalog.clients.spark.group.options import AUTO_OFFSET_RESET, GROUP_ID, LISTENER, MODE
 from stratalog.clients.spark.options import (
     EARLIEST,
     LATEST,
+    OF_SINK,
+    OF_SOURCE,
     Assign,
     GlobalTimestamp,
     OffsetLimit,
@@ -22,6 +27,7 @@ from stratalog.clients.spark.options import (
     parse_duration_ms,
     sink_options,
     stream_options,
+    warn_once,
 )
 from stratalog.storage.errors import InvalidConfigError
 from stratalog.storage.records import TopicPartition
@@ -170,3 +176,66 @@ def test_sink_options() -> None:
 def test_other_refusals(read: Callable[[Mapping[str, str]], object], options: Mapping[str, str], text: str) -> None:
     with pytest.raises(InvalidConfigError, match=text):
         read(options)
+
+
+@pytest.mark.parametrize(
+    ("parse", "options", "warnings"),
+    [
+        (stream_options, {"groupIdPrefix": "mine"}, ["groupIdPrefix has no effect: a query is in the group that"]),
+        (batch_options, {"kafka.group.id": "mine"}, ["kafka.group.id has no effect: only a streaming read"]),
+        (stream_options, {"kafka.session.timeout.ms": "9000"}, ["kafka.session.timeout.ms has no effect"]),
+        (stream_options, {"kafka.group.id": "mine", "kafka.session.timeout.ms": "9000"}, []),
+        (
+            batch_options,
+            {"kafka.Fetch.min.bytes": "9", "startingOffset": "latest", "kafka.bootstrap.servers": "h:9092"},
+            [
+                "kafka.bootstrap.servers has no effect: stratalog.root is the cluster",
+                "kafka.fetch.min.bytes has no effect",
+                "startingoffset has no effect",
+            ],
+        ),
+        (sink_options, {"kafka.linger.ms": "7", "stratalog.tiemstamp.column": "at"}, ["kafka.linger.ms", "tiemstamp"]),
+        (sink_options, {"subscribe": "t2"}, ["subscribe has no effect"]),
+        (sink_options, {"checkpointLocation": "/c", "queryName": "q", "kafka.acks": "all"}, []),
+        (batch_options, {"kafka.isolation.level": "read_committed", "failOnDataLoss": "false"}, []),
+    ],
+)
+def test_an_option_without_effect_is_warned_of_by_name(
+    caplog: pytest.LogCaptureFixture,
+    parse: Callable[[Mapping[str, str]], object],
+    options: Mapping[str, str],
+    warnings: Sequence[str],
+) -> None:
+    warn_once.cache_clear()
+    base = {"stratalog.root": "r"} if parse is sink_options else BASE
+    for _ in range(3):
+        parse({**base, **options})
+    assert len(caplog.messages) == len(warnings)  # once each
+    for message, warning in zip(caplog.messages, warnings, strict=True):
+        assert warning in message
+
+
+OF_THE_CONNECTOR = [
+    "kafka.bootstrap.servers", "subscribe", "subscribePattern", "assign", "startingOffsets", "endingOffsets",
+    "startingTimestamp", "endingTimestamp", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy", "failOnDataLoss", "minPartitions", "maxRecordsPerPartition",
+    "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "includeHeaders", "groupIdPrefix",
+    "kafka.group.id", "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs",
+    "kafka.auto.offset.reset", "kafka.key.deserializer", "kafka.value.deserializer", "kafka.enable.auto.commit",
+    "kafka.interceptor.classes", "topic", "kafka.key.serializer", "kafka.value.serializer",
+]  # fmt: skip
+"""The options of the connector's source and sink (KafkaSourceProvider, spark-sql-kafka-0-10 4.2.0)."""
+
+
+def test_the_page_lists_every_option_as_tried_refused_or_ignored() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "spark.md").read_text(encoding="utf-8")
+    section = page[page.index("## Options") : page.index("## Committed view")]
+    tried, refused, ignored = (
+        set(re.findall(r"`([\w.]+)`", "".join(row.split("|")[1] for row in part.splitlines() if row.startswith("| `"))))
+        for part in re.split("These are refused|These are accepted", section)
+    )
+    of_a_group = {GROUP_ID, "group.id", MODE, AUTO_OFFSET_RESET, LISTENER}
+    of_spark = {"checkpointlocation", "queryname"}
+    assert {name.lower() for name in tried} == (OF_SOURCE | OF_SINK | of_a_group) - of_spark
+    assert set(OF_THE_CONNECTOR) <= tried | refused | ignored
+    assert len(tried) + len(refused) + len(ignored) == len(tried | refused | ignored)

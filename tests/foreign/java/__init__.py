@@ -2,6 +2,8 @@
 
 ToolServer.java     runs mains of tools one after the other in one JVM
 jvm                 that JVM
+Clients.java        what the clients do: `Clients what bootstrap topic ...`
+clients             that, as checks
 topics              kafka-topics, -configs, -log-dirs, -reassign-partitions, -leader-election
 records             kafka-console-*, -verifiable-*, -get-offsets, -delete-records, -*-perf-test, -e2e-latency
 groups              kafka-consumer-groups, -groups

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from tests.foreign.checks import Check, Suite
-from tests.foreign.java import cluster, groups, records, topics
+from tests.foreign.java import clients, cluster, groups, records, topics
 from tests.foreign.java.jvm import close_jvm, java_version
 
-TOOLS = "Kafka's tools"
+CHECKS = {
+    "Kafka's Java clients": clients.CHECKS,
+    "Kafka's tools": {**topics.CHECKS, **records.CHECKS, **groups.CHECKS, **cluster.CHECKS},
+}
 SETTINGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
@@ -17,6 +20,5 @@ SETTINGS = {
 
 def suite() -> Suite:
     version = java_version()
-    found = {**topics.CHECKS, **records.CHECKS, **groups.CHECKS, **cluster.CHECKS}
-    checks = [Check(TOOLS, does, run) for does, run in found.items()]
-    return Suite({TOOLS: version}, tuple(checks), SETTINGS, close=close_jvm)
+    checks = [Check(client, does, run) for client, found in CHECKS.items() for does, run in found.items()]
+    return Suite(dict.fromkeys(CHECKS, version), tuple(checks), SETTINGS, close=close_jvm)

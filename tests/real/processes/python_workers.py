@@ -34,6 +34,12 @@ def children(pid: int) -> list[int]:
     return sorted(child for child, parent in _parents().items() if parent == pid)
 
 
+def descendants(pid: int) -> list[int]:
+    """Process ids of its children, of their children, and so on."""
+    parents = _parents()
+    return sorted(each for each in parents if each != pid and _is_below(each, pid, parents))
+
+
 def _parents() -> dict[int, int]:
     found = {}
     for folder in PROC.iterdir():

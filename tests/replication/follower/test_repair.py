@@ -27,6 +27,7 @@ from stratalog.storage.errors import (
     StaleBrokerEpochError,
     StoreUnavailableError,
     StratalogError,
+    TableReplacedError,
     UnknownTopicOrPartitionError,
     UnsupportedTableFeatureError,
 )
@@ -58,7 +59,8 @@ OWN, LEADER = "file:///b-2/t-0", "file:///b-1/t-0"
         (ForeignCommitError(f"{LEADER}: version 3 (DELETE)"), ReplicaFinding.LEADER),
         (ForeignCommitError(f"{OWN}: version 3 (DELETE)"), ReplicaFinding.ALIEN),
         (UnsupportedTableFeatureError(f"{OWN}: reader 3"), ReplicaFinding.ALIEN),
-        (KafkaStorageError(f"{OWN}: the table was replaced"), ReplicaFinding.OTHER),
+        (TableReplacedError(f"{OWN}: the table was replaced"), ReplicaFinding.ABSENT),
+        (KafkaStorageError(f"{OWN}: version 0 is not committed"), ReplicaFinding.OTHER),
         (UnknownTopicOrPartitionError(f"{OWN}: there is no table"), ReplicaFinding.ABSENT),
         (UnknownTopicOrPartitionError(f"{LEADER}: there is no table"), ReplicaFinding.ABSENT),
         (LogLostError(f"{OWN}: there is no log here"), ReplicaFinding.LOST),

@@ -1,0 +1,233 @@
+"""Share mode: a query's planner as a member of its group, and where its partitions begin.
+
+I/O: calls the group's coordinator, and runs the thread of `GroupMembership` for heartbeats. Partitions come and go only
+within `advance`, so between two micro-batches. Offsets are committed there before a partition is given up.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+
+from stratalog.clients.consumer.group_member import ConsumerHooks, GroupMembership
+from stratalog.clients.consumer.rebalance_listener import ConsumerRebalanceListener
+from stratalog.clients.coordinator_calls import RETRY_MS, CoordinatorCalls, ask
+from stratalog.clients.records import ConsumerGroupMetadata, OffsetAndMetadata
+from stratalog.clients.spark.group.coordinators import find_coordinator
+from stratalog.clients.spark.group.offsets import Offsets
+from stratalog.clients.spark.group.options import GroupOptions
+from stratalog.clients.spark.group.shared_offsets import Owner
+from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.replication.requests.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+from stratalog.replication.requests.consumer_protocol import decode_assignment
+from stratalog.replication.requests.groups import DescribeGroupsRequest, DescribeGroupsResponse
+from stratalog.storage.errors import (
+    FencedInstanceIdError,
+    GroupIdNotFoundError,
+    RequestTimedOutError,
+    StratalogError,
+    UnknownServerError,
+)
+from stratalog.storage.records import TopicPartition
+
+REBALANCING = ("PreparingRebalance", "CompletingRebalance")
+"""States of a classic group in which DescribeGroups has no assignments."""
+OWNERS_WAIT_MS = 5_000
+WAIT_MS_MAX = 50
+
+_LOG = logging.getLogger("stratalog.source")
+
+Begin = Callable[[Mapping[TopicPartition, int | None]], Offsets]
+"""Where new partitions begin, from the group's committed offsets of them."""
+
+
+class QueryMember(ConsumerRebalanceListener):
+    """The member of one query. Not thread-safe: a planner has one thread.
+
+    `positions` are the offsets up to which the query has stored its partitions; the group has `_stored` of them.
+    """
+
+    def __init__(self, group: GroupOptions, calls: CoordinatorCalls, view: ClusterView) -> None:
+        """Finds the group's coordinator. BrokerNotAvailableError when no broker answers."""
+        self._group = group
+        self._calls = calls
+        self._view = view
+        find_coordinator(calls, group, view.clock)
+        self._answered = threading.Event()
+        hooks = ConsumerHooks(self._own, dict, self._partition_count, self._topic_name, self._racks, self._answered.set)
+        self._membership = GroupMembership(group.consumer, calls, view.clock, hooks, view.ids.new_id())
+        self._owned: frozenset[TopicPartition] = frozenset()
+        self._stored: dict[TopicPartition, int] = {}
+        self._topics: frozenset[str] = frozenset()
+        self._is_behind = False
+        self.positions: dict[TopicPartition, int] = {}
+
+    def subscribe(self, topics: frozenset[str]) -> None:
+        """Share the partitions of these topics, from the next `advance` on."""
+        if topics == self._topics:
+            return
+        self._topics = topics
+        if topics:
+            self._membership.subscribe(topics, None, self)
+        else:
+            self._membership.unsubscribe()
+
+    def advance(self, done: Offsets, begin: Begin, timeout_ms: int) -> Offsets | None:
+        """The partitions to read now, and where each begins; None while the group rebalances, after `timeout_ms`.
+
+        done   the query has stored everything below these offsets
+        begin  called for partitions that were assigned
+        Raises errors that no retry helps against: FencedInstanceIdError, GroupAuthorizationFailedError, …
+        """
+        self.positions.update((tp, offset) for tp, offset in done.items() if tp in self.positions)
+        deadline_ms = self._view.clock.monotonic_ms() + timeout_ms
+        while True:
+            self._answered.clear()
+            if not self._topics:
+                return {}
+            is_committed = self._commit(deadline_ms)
+            self._membership.poll()
+            if is_committed and self._membership.is_settled and self._begin(begin) and self._commit(deadline_ms):
+                return dict(self.positions)
+            now_ms = self._view.clock.monotonic_ms()
+            if now_ms >= deadline_ms:
+                return None
+            due_ms = self._membership.next_due_ms()
+            wait_ms = WAIT_MS_MAX if due_ms is None else min(max(due_ms - now_ms, 1), WAIT_MS_MAX)
+            self._answered.wait(min(wait_ms, deadline_ms - now_ms) / 1000)
+
+    def _begin(self, begin: Begin) -> bool:
+        """Decide where new partitions begin; False while the group's offsets cannot be read."""
+        new = self._owned - self.positions.keys()
+        if not new:
+            return True
+        try:
+            committed = self.committed(new)
+        except RequestTimedOutError as reason:
+            _LOG.warning("Group %s: the offsets of new partitions cannot be read: %s", self._group.group_id, reason)
+            return False
+        self.positions.update(begin(committed))
+        self._stored.update((tp, offset) for tp, offset in committed.items() if offset is not None)
+        return True
+
+    def committed(self, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+        """The group's committed offsets, None without one. RequestTimedOutError, GroupAuthorizationFailedError, …"""
+        timeout_ms = self._group.consumer.default_api_timeout_ms
+        found = self._membership.offsets.committed(topic_partitions, timeout_ms)
+        return {tp: None if each is None else each.offset for tp, each in found.items()}
+
+    def metadata(self) -> ConsumerGroupMetadata:
+        """The member and generation that have the partitions of `advance`."""
+        return self._membership.metadata()
+
+    # -- commits -------------------------------------------------------------------------------------------
+
+    def _commit(self, deadline_ms: int) -> bool:
+        """Commit the positions that the group does not have. False if that failed: no batch is planned then, so that
+        after a failure of this query the next owner reads at most the batch in flight a second time."""
+        due = {tp: offset for tp, offset in self.positions.items() if self._stored.get(tp) != offset}
+        if not due:
+            return True
+        left_ms = max(0, deadline_ms - self._view.clock.monotonic_ms())
+        try:
+            self._membership.commit_sync({tp: OffsetAndMetadata(offset) for tp, offset in due.items()}, left_ms)
+        except FencedInstanceIdError:
+            raise
+        except StratalogError as reason:
+            # out of the group, or in a rebalance, or the coordinator is moving: the membership finds out and acts
+            if not self._is_behind:
+                _LOG.warning("Group %s: offsets are not committed yet: %s", self._group.group_id, reason)
+            self._is_behind = True
+            return False
+        self._is_behind = False
+        self._stored.update(due)
+        return True
+
+    # -- called by the membership --------------------------------------------------------------------------
+
+    def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
+        """The last chance to commit them; if it fails, their next owner reads the last batch again."""
+        self._commit(self._view.clock.monotonic_ms() + self._group.consumer.request_timeout_ms)
+        self._forget(partitions)
+
+    def on_partitions_lost(self, partitions: list[TopicPartition]) -> None:
+        _LOG.warning("Group %s: this query is not a member any more and joins again", self._group.group_id)
+        self._forget(partitions)
+
+    def _forget(self, partitions: Iterable[TopicPartition]) -> None:
+        for topic_partition in partitions:
+            self.positions.pop(topic_partition, None)
+            self._stored.pop(topic_partition, None)
+
+    def _own(self, partitions: frozenset[TopicPartition]) -> None:
+        self._owned = partitions
+        self._forget(self.positions.keys() - partitions)
+
+    def _partition_count(self, topic: str) -> int:
+        return len(self._view.image.partitions_by_topic.get(topic, ()))
+
+    def _topic_name(self, topic_id: str) -> str | None:
+        return next((name for name, known in self._view.image.topic_ids.items() if known == topic_id), None)
+
+    def _racks(self, topics: Iterable[str]) -> dict[TopicPartition, frozenset[str]]:
+        image = self._view.image
+        rack_of = {broker: state.registration.rack for broker, state in image.brokers.items()}
+        return {
+            tp: frozenset(rack for each in image.partitions[tp].replicas if (rack := rack_of.get(each)))
+            for topic in topics
+            for tp in image.partitions_of(topic)
+        }
+
+    # -- the others ----------------------------------------------------------------------------------------
+
+    def owners(self) -> dict[TopicPartition, Owner]:
+        """Which member has which partition, as the coordinator knows it: without those of a group that rebalances for
+        longer than `OWNERS_WAIT_MS`. RequestTimedOutError, GroupAuthorizationFailedError, …"""
+        clock = self._view.clock
+        deadline_ms = clock.monotonic_ms() + OWNERS_WAIT_MS
+        while True:
+            found = self._modern_owners() if self._group.consumer.is_modern else self._classic_owners()
+            if found is not None or clock.monotonic_ms() >= deadline_ms:
+                return found or {}
+            clock.sleep_ms(RETRY_MS)
+
+    def _ask(self, request: object) -> object:
+        timeout_ms = self._group.consumer.default_api_timeout_ms
+        return ask(self._calls, self._group.group_id, request, self._view.clock, timeout_ms)
+
+    def _classic_owners(self) -> dict[TopicPartition, Owner] | None:
+        answer = self._ask(DescribeGroupsRequest((self._group.group_id,)))
+        if not isinstance(answer, DescribeGroupsResponse):
+            raise UnknownServerError(f"not an answer to DescribeGroups: {answer!r}")
+        (described,) = answer.groups
+        if described.error is not None and not isinstance(described.error, GroupIdNotFoundError):
+            raise described.error
+        if described.group_state in REBALANCING:
+            return None
+        return {
+            tp: Owner(member.member_id, member.group_instance_id)
+            for member in described.members
+            if member.member_assignment
+            for tp in decode_assignment(member.member_assignment).partitions
+        }
+
+    def _modern_owners(self) -> dict[TopicPartition, Owner]:
+        answer = self._ask(ConsumerGroupDescribeRequest((self._group.group_id,)))
+        if not isinstance(answer, ConsumerGroupDescribeResponse):
+            raise UnknownServerError(f"not an answer to ConsumerGroupDescribe: {answer!r}")
+        (described,) = answer.groups
+        if described.error is not None and not isinstance(described.error, GroupIdNotFoundError):
+            raise described.error
+        return {
+            TopicPartition(topic.topic_name or self._topic_name(topic.topic_id) or "", number): Owner(
+                member.member_id, member.instance_id
+            )
+            for member in described.members
+            for topic in member.assignment
+            for number in topic.partitions
+        }
+
+    def close(self, timeout_ms: int) -> None:
+        """Leave the group, so that others get the partitions at once; a static member's stay until its session ends."""
+        self._membership.close(timeout_ms)

@@ -1,0 +1,98 @@
+"""The batches of a query that shares its topics' partitions with other members of a group. Pure.
+
+A batch has the partitions that the member owned when it was planned. Its end in Spark's checkpoint also carries where
+each one begins, and the member:
+
+    {"web": {"0": 9, "2": 4}, "web@start": {"0": 3, "2": 4}, "@member": {"id": "consumer-…", "generation": 5}}
+
+So a batch is the same when Spark plans it again, whatever the group has assigned since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from stratalog.clients.records import NO_GENERATION_ID
+from stratalog.clients.spark.options import MEMBER
+from stratalog.clients.spark.plan import Offsets, PlannedRange, offsets_from_json, start_within, with_start
+from stratalog.clients.spark.plan import offsets_to_json as _named
+from stratalog.storage.records import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class SharedBatch:
+    """Where a batch begins and ends in each partition, and which member of which generation planned it."""
+
+    starts: Offsets = field(default_factory=dict)
+    ends: Offsets = field(default_factory=dict)
+    member_id: str = ""
+    generation_id: int = NO_GENERATION_ID
+
+    @classmethod
+    def from_json(cls, end: Mapping[str, Mapping[str, Any]]) -> SharedBatch:
+        """A batch from its end; one that carries no start, as of a query without a group, begins at its end."""
+        member = end.get(MEMBER, {})
+        ends = offsets_from_json(end)
+        starts = ends | offsets_from_json(start_within(end) or {})
+        return cls(starts, ends, str(member.get("id", "")), int(member.get("generation", NO_GENERATION_ID)))
+
+    def to_json(self) -> dict[str, Any]:
+        """Always in the same order: Spark compares texts."""
+        member = {"id": self.member_id, "generation": self.generation_id}
+        return {**with_start(self.ends, _named(self.starts)), MEMBER: member}
+
+    def ranges(self) -> dict[TopicPartition, PlannedRange]:
+        return {tp: PlannedRange(tp, self.starts[tp], end) for tp, end in self.ends.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A member of a group that has a partition."""
+
+    member_id: str
+    group_instance_id: str | None = None
+
+    def is_member(self, member_id: str, group_instance_id: str | None) -> bool:
+        """Whether it is this member: a static one has another member id after it came back."""
+        is_same_instance = group_instance_id is not None and self.group_instance_id == group_instance_id
+        return is_same_instance or self.member_id == member_id
+
+
+def resumed(checkpoint: int | None, committed: int | None, done: PlannedRange | None) -> int | None:
+    """Where a member goes on with a partition that it was assigned; None where `auto.offset.reset` decides.
+
+    checkpoint  where the query's last batch ended in it
+    committed   the group's offset
+    done        the part of the last batch that this process planned and Spark has stored
+
+    The group decides, since another member may have been farther, or somebody has reset its offsets. Only what the
+    query has just stored itself is not read again: then `committed` lies within `done`, because the commit failed. A
+    process that was started anew does not know what the last batch read: it may have left the partition out.
+    """
+    if done is not None and (committed is None or done.start <= committed <= done.end):
+        return done.end
+    return checkpoint if committed is None else committed
+
+
+def replayed(
+    batch: SharedBatch,
+    owners: Mapping[TopicPartition, Owner],
+    committed: Mapping[TopicPartition, int | None],
+    group_instance_id: str | None,
+) -> list[PlannedRange]:
+    """What of a batch is read when Spark plans it again after a failure.
+
+    A partition that has another owner now is left out: the owner began at the group's offset, which is not behind the
+    batch's start. Of the others, what the group has committed meanwhile is left out: somebody has stored it.
+    """
+    ranges = []
+    for topic_partition, each in sorted(batch.ranges().items()):
+        owner = owners.get(topic_partition)
+        if owner is not None and not owner.is_member(batch.member_id, group_instance_id):
+            continue
+        offset = committed.get(topic_partition)
+        start = each.start if offset is None else min(max(each.start, offset), each.end)
+        ranges.append(PlannedRange(topic_partition, start, each.end))
+    return ranges

@@ -1,0 +1,155 @@
+"""Streams that share their topics' partitions with other members of a group (`stratalog.group.mode=share`).
+
+I/O: through `member` and, as any stream, through `clients.spark.offsets`. Each batch has the partitions of the member
+when it is planned; what is committed and where a partition begins is decided between two batches.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
+
+from stratalog.clients.spark.batch_reader import read_tasks
+from stratalog.clients.spark.group.coordinators import Reach, reach
+from stratalog.clients.spark.group.member import QueryMember
+from stratalog.clients.spark.group.offsets import OffsetBounds
+from stratalog.clients.spark.group.options import GroupOptions
+from stratalog.clients.spark.group.shared_offsets import SharedBatch, replayed, resumed
+from stratalog.clients.spark.options import SourceOptions
+from stratalog.clients.spark.plan import Offsets, PlannedRange, offsets_from_json, stream_ranges
+from stratalog.clients.spark.stream_reader import METADATA_MAX_AGE_MS, STOP_TIMEOUT_MS, StratalogStreamReader
+from stratalog.clients.view.read_committed import is_read_committed
+from stratalog.storage.errors import RequestTimedOutError, StratalogError
+from stratalog.storage.records import TopicPartition
+
+SETTLE_MS = 10_000
+"""How long a batch waits for a rebalance; then Spark is told that nothing is new, and asks again."""
+
+_LOG = logging.getLogger("stratalog.source")
+
+
+class SharedStreamReader(StratalogStreamReader):
+    """A stream whose planner is a member of group `options.group`."""
+
+    reach: Reach = staticmethod(reach)
+
+    def __init__(self, options: SourceOptions, group: GroupOptions) -> None:
+        super().__init__(options)
+        self._group = group
+        self._member: QueryMember | None = None
+        self._planned: dict[str, Any] | None = None
+        self._ran: Mapping[str, Any] | None = None
+        self._done: dict[TopicPartition, PlannedRange] = {}
+
+    @property
+    def member(self) -> QueryMember:
+        """Made at the first use, as `fetcher`. BrokerNotAvailableError where the coordinator is out of reach."""
+        if self._member is None:
+            view = self.fetcher.view
+            self._member = QueryMember(self._group, self.reach(view, self._group).calls, view)
+            _leave_when_terminated()
+        return self._member
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """No partition: they come with the first batches."""
+        return {}
+
+    def latestOffset(self, start: Mapping[str, Mapping[str, int]], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        positions = self._positions(start, limit)
+        if positions is None:
+            return dict(start)
+        self.fetcher.shared = positions
+        self._latest = {tp: max(offset, positions[tp]) for tp, offset in self._latest.items() if tp in positions}
+        self._latest = self._available(positions)
+        self._is_fresh = False
+        end = self._latest if isinstance(limit, ReadAllAvailable) else self._limited(positions)
+        if all(end[tp] == positions.get(tp) for tp in end):
+            return dict(start)
+        member = self.member.metadata()
+        ends = {tp: end.get(tp, position) for tp, position in positions.items()}
+        self._planned = SharedBatch(positions, ends, member.member_id, member.generation_id).to_json()
+        return self._planned
+
+    def _positions(self, start: Mapping[str, Mapping[str, int]], limit: ReadLimit) -> Offsets | None:
+        """The member's partitions and where they begin; None while the group rebalances."""
+        fetcher, checkpoint = self.fetcher, offsets_from_json(start)
+        just_ran = {tp: each.end for tp, each in self._done.items()} if start == self._ran else {}
+        self._ran = None
+        done = self._done
+        fetcher.view.refresh(METADATA_MAX_AGE_MS)
+        self.member.subscribe(frozenset(tp.topic for tp in fetcher.subscribed()))
+
+        def begin(committed: Mapping[TopicPartition, int | None]) -> Offsets:
+            bounds = self._bounds(list(committed))
+            return {
+                tp: bounds.start(tp, resumed(checkpoint.get(tp), offset, done.get(tp)))
+                for tp, offset in committed.items()
+            }
+
+        is_only_batch = self._is_available_now or isinstance(limit, ReadAllAvailable)
+        timeout_ms = self._group.consumer.max_poll_interval_ms if is_only_batch else SETTLE_MS
+        positions = self.member.advance(just_ran, begin, timeout_ms)
+        if positions is None and is_only_batch:
+            raise RequestTimedOutError(
+                f"group {self._group.group_id}: it has been rebalancing for {timeout_ms} ms "
+                "(kafka.max.poll.interval.ms). Does another member handle a batch for so long? Start the query again."
+            )
+        return positions
+
+    def _bounds(self, topic_partitions: list[TopicPartition]) -> OffsetBounds:
+        view, fetcher = self.fetcher.view, self.fetcher
+        return OffsetBounds(
+            fetcher.retried(lambda: view.beginning_offsets(topic_partitions)),
+            fetcher.retried(lambda: view.end_offsets(topic_partitions)),
+            self._group.consumer.auto_offset_reset,
+            is_read_committed(self._options.isolation_level),
+        )
+
+    def _available(self, start: Offsets) -> Offsets:
+        if not self._is_available_now:
+            return super()._available(start)
+        latest = self._caught_up(start, self.fetcher.latest())
+        frozen = self._frozen = {**latest, **(self._frozen or {})}  # a partition's end when it came
+        return {tp: max(frozen[tp], start[tp]) for tp in latest}
+
+    def partitions(
+        self, start: Mapping[str, Mapping[str, int]], end: Mapping[str, Mapping[str, int]]
+    ) -> Sequence[InputPartition]:
+        batch = SharedBatch.from_json(end)
+        if start == end or not batch.ends:
+            return []
+        planned = list(batch.ranges().values()) if end == self._planned else self._replayed(batch)
+        self._ran, self._done = end, {each.topic_partition: each for each in planned}
+        starts = {each.topic_partition: each.start for each in planned}
+        ends = {each.topic_partition: each.end for each in planned}
+        return read_tasks(stream_ranges(starts, ends, {}, self._report), self._options, self.fetcher)
+
+    def _replayed(self, batch: SharedBatch) -> list[PlannedRange]:
+        """Of a batch that another process planned, as before a failure: what is still this query's part."""
+        self.fetcher.view.refresh()
+        committed = self.member.committed(batch.ends)
+        kept = replayed(batch, self.member.owners(), committed, self._group.consumer.group_instance_id or None)
+        left_out = sorted(batch.ends.keys() - {each.topic_partition for each in kept})
+        if left_out:
+            _LOG.warning("Group %s: other members have %s of a batch now", self._group.group_id, left_out)
+        return kept
+
+    def stop(self) -> None:
+        """Leave the group."""
+        if self._member is not None:
+            with suppress(StratalogError):
+                self._member.close(STOP_TIMEOUT_MS)
+
+
+def _leave_when_terminated() -> None:
+    """Spark ends a planner by SIGTERM. As an exception it reaches `stop`, and others get the partitions at once."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))

@@ -1,0 +1,263 @@
+"""Queries that share a topic's partitions in a group, against real group shards, planned as Spark plans them."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadMaxRows
+
+from stratalog.clients.coordinator_calls import InProcessCalls, ask
+from stratalog.clients.spark.batch_reader import RangesPartition
+from stratalog.clients.spark.group.coordinators import ReachedCoordinators
+from stratalog.clients.spark.group.shared_reader import SharedStreamReader
+from stratalog.clients.spark.offsets import OffsetFetcher
+from stratalog.clients.spark.options import stream_options
+from stratalog.clients.spark.stream_reader import StratalogStreamReader
+from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.replication.requests.groups import LeaveGroupRequest, MemberIdentity
+from stratalog.storage.errors import InvalidConfigError, OffsetOutOfRangeError
+from stratalog.storage.records import TopicPartition
+from tests.clients.memory_cluster import ROOT, MemoryCluster
+from tests.clients.memory_coordinator import MemoryCoordinator
+from tests.waiting import wait_until
+
+T = [TopicPartition("t", number) for number in range(4)]
+LIMIT = ReadMaxRows(2**63 - 1)
+CLASSIC = {"kafka.heartbeat.interval.ms": 20}
+COOPERATIVE = CLASSIC | {"kafka.partition.assignment.strategy": "cooperative-sticky"}
+MODERN = {"kafka.group.protocol": "consumer"}
+PROTOCOLS = pytest.mark.parametrize(
+    "protocol", [CLASSIC, COOPERATIVE, MODERN], ids=["classic", "cooperative", "modern"]
+)
+
+
+@pytest.fixture
+def cluster() -> MemoryCluster:
+    """Topic `t` of four partitions with three records in each."""
+    made = MemoryCluster()
+    for topic_partition in made.create_topic("t", 4):
+        made.append(topic_partition, b"0", b"1", b"2")
+        made.publish(topic_partition)
+    return made
+
+
+@pytest.fixture
+def coordinator(cluster: MemoryCluster) -> Iterator[MemoryCoordinator]:
+    quick = {"group.consumer.heartbeat.interval.ms": 20, "group.consumer.assignment.interval.ms": 0}
+    made = MemoryCoordinator(cluster, **quick)
+    yield made
+    made.stop()
+
+
+def reader(cluster: MemoryCluster, **options: object) -> SharedStreamReader:
+    given = {
+        "stratalog.root": ROOT,
+        "subscribe": "t",
+        "kafka.group.id": "g",
+        "stratalog.group.mode": "share",
+        "stratalog.auto.offset.reset": "earliest",
+        "fetchOffset.retryIntervalMs": 1,
+        **CLASSIC,
+        **options,
+    }
+    if "kafka.group.protocol" in given:
+        del given["kafka.heartbeat.interval.ms"]
+    parsed = stream_options({name: str(value) for name, value in given.items()})
+    assert parsed.group is not None
+    made = SharedStreamReader(parsed, parsed.group)
+    made._fetcher = OffsetFetcher(ClusterView(ROOT, stores=cluster.stores), parsed)
+    made.reach = lambda *_: ReachedCoordinators(InProcessCalls(cluster, cluster.clock), lambda: None)
+    return made
+
+
+class Query:
+    """A query as Spark runs it: `checkpoint` is its last stored end, `read` the records of its batches."""
+
+    def __init__(self, stream: SharedStreamReader, checkpoint: dict[str, Any] | None = None) -> None:
+        self.stream = stream
+        self.checkpoint = checkpoint
+        self.read: list[tuple[int, int]] = []
+
+    def plan(self) -> dict[str, Any]:
+        start = self.stream.initialOffset() if self.checkpoint is None else self.checkpoint
+        return self.stream.latestOffset(start, LIMIT)
+
+    def run(self, end: dict[str, Any]) -> list[tuple[int, int]]:
+        """Read a batch and store its end."""
+        start = self.stream.initialOffset() if self.checkpoint is None else self.checkpoint
+        rows = [
+            (wanted.topic_partition.partition, offset)
+            for task in self.stream.partitions(start, json.loads(json.dumps(end)))
+            if isinstance(task, RangesPartition)
+            for wanted in task.wanted
+            for offset in range(wanted.start, wanted.end)
+        ]
+        self.read += rows
+        self.checkpoint = json.loads(json.dumps(end))
+        return rows
+
+    def batch(self) -> list[tuple[int, int]]:
+        return self.run(self.plan())
+
+
+class Running:
+    """A query whose batches follow one another in a thread, until the block ends."""
+
+    def __init__(self, query: Query) -> None:
+        self.query = query
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._loop)
+        self._error: BaseException | None = None
+
+    def _loop(self) -> None:
+        try:
+            while not self._is_over.is_set():
+                self.query.batch()
+        except BaseException as error:  # noqa: BLE001 - raised where the block ends
+            self._error = error
+        finally:
+            self.query.stream.stop()
+
+    def __enter__(self) -> Query:
+        self._thread.start()
+        return self.query
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+
+def add(cluster: MemoryCluster, *values: bytes) -> None:
+    for topic_partition in T:
+        cluster.append(topic_partition, *values)
+        cluster.publish(topic_partition)
+
+
+def owned(query: Query) -> set[TopicPartition]:
+    return set(query.stream.member.positions)
+
+
+def whole(ends: int) -> list[tuple[int, int]]:
+    return [(tp.partition, offset) for tp in T for offset in range(ends)]
+
+
+@PROTOCOLS
+@pytest.mark.usefixtures("coordinator")
+def test_queries_come_and_go_and_each_record_is_read_once(cluster: MemoryCluster, protocol: dict[str, object]) -> None:
+    one, two = Query(reader(cluster, **protocol)), Query(reader(cluster, **protocol))
+    with Running(one):
+        wait_until(lambda: sorted(one.read) == whole(3), "one query reads everything")
+        with Running(two):
+            wait_until(lambda: len(owned(one)) == len(owned(two)) == 2, "they share")
+            assert owned(one) | owned(two) == set(T)
+            add(cluster, b"3", b"4")
+            wait_until(lambda: sorted(one.read + two.read) == whole(5), "both read")
+            assert {partition for partition, _ in two.read} == {tp.partition for tp in owned(two)}
+        wait_until(lambda: owned(one) == set(T), "the other one left")
+        add(cluster, b"5")
+        wait_until(lambda: sorted(one.read + two.read) == whole(6), "one reads everything again")
+    assert two.checkpoint is not None
+    assert set(two.checkpoint) == {"t", "t@start", "@member"}
+
+
+@pytest.mark.usefixtures("coordinator")
+def test_a_query_that_starts_anew_goes_on_at_the_groups_offsets(cluster: MemoryCluster) -> None:
+    first = Query(reader(cluster))
+    assert sorted(first.batch()) == whole(3)
+    first.stream.stop()  # as killed before its next plan: its checkpoint has the batch, the group does not
+    again = Query(reader(cluster), first.checkpoint)
+    assert sorted(again.batch()) == whole(3)
+    assert again.plan() == again.checkpoint  # commits
+    again.stream.stop()
+    assert Query(reader(cluster), again.checkpoint).plan() == again.checkpoint
+
+
+@PROTOCOLS
+@pytest.mark.usefixtures("coordinator")
+def test_a_replayed_batch_leaves_out_partitions_of_another_query(
+    cluster: MemoryCluster, protocol: dict[str, object]
+) -> None:
+    dying = Query(reader(cluster, **protocol))
+    end = dying.plan()
+    dying.stream.stop()
+    with Running(Query(reader(cluster, **protocol))) as other:
+        wait_until(lambda: sorted(other.read) == whole(3), "the other query took over")
+        again = Query(reader(cluster, **protocol), dying.checkpoint)
+        assert again.run(end) == []
+        add(cluster, b"3")
+        with Running(again):
+            wait_until(lambda: len(owned(again)) == len(owned(other)) == 2, "they share")
+            add(cluster, b"4")
+            wait_until(lambda: sorted(again.read + other.read) == whole(5), "nothing twice, nothing skipped")
+
+
+@PROTOCOLS
+@pytest.mark.usefixtures("coordinator")
+def test_a_replayed_batch_is_read_once_where_nobody_took_over(
+    cluster: MemoryCluster, protocol: dict[str, object]
+) -> None:
+    dying = Query(reader(cluster, **protocol))
+    end = dying.plan()
+    dying.stream.stop()
+    again = Query(reader(cluster, **protocol), dying.checkpoint)
+    assert sorted(again.run(end)) == whole(3)
+    add(cluster, b"3")
+    assert sorted(again.batch()) == [(tp.partition, 3) for tp in T]
+    again.stream.stop()
+
+
+@pytest.mark.usefixtures("coordinator")
+def test_a_query_that_was_put_out_of_its_group_joins_again(cluster: MemoryCluster) -> None:
+    query = Query(reader(cluster))
+    end = query.plan()
+    member = end["@member"]["id"]
+    request = LeaveGroupRequest("g", (MemberIdentity(member),))
+    ask(InProcessCalls(cluster, cluster.clock), "g", request, cluster.clock, 10_000)
+    query.run(end)  # its offsets cannot be committed by this member
+    add(cluster, b"3")
+    wait_until(lambda: query.batch(), "joined again")
+    assert sorted(query.read) == whole(4)
+    assert query.checkpoint is not None
+    assert query.checkpoint["@member"]["id"] != member
+    query.stream.stop()
+
+
+@pytest.mark.usefixtures("coordinator")
+def test_available_now_ends_where_the_partitions_ended(cluster: MemoryCluster) -> None:
+    query = Query(reader(cluster))
+    query.stream.prepareForTriggerAvailableNow()
+    end = query.plan()
+    add(cluster, b"3")
+    assert sorted(query.run(end)) == whole(3)
+    assert query.plan() == query.checkpoint
+    query.stream.stop()
+
+
+@pytest.mark.usefixtures("coordinator")
+def test_limits_are_those_of_the_members_partitions(cluster: MemoryCluster) -> None:
+    query = Query(reader(cluster, maxOffsetsPerTrigger=4))
+    sizes = []
+    while len(query.read) < 12:
+        sizes.append(len(query.batch()))
+    assert sizes == [4, 4, 4]
+    query.stream.stop()
+
+
+@pytest.mark.usefixtures("coordinator")
+def test_without_a_reset_the_group_needs_offsets(cluster: MemoryCluster) -> None:
+    query = Query(reader(cluster, **{"stratalog.auto.offset.reset": "none"}))
+    with pytest.raises(OffsetOutOfRangeError, match="Undefined offset with no reset policy"):
+        query.plan()
+    query.stream.stop()
+
+
+def test_a_checkpoint_of_shared_partitions_is_none_of_a_query_that_reads_all(cluster: MemoryCluster) -> None:
+    alone = StratalogStreamReader(stream_options({"stratalog.root": ROOT, "subscribe": "t"}))
+    with pytest.raises(InvalidConfigError, match=r"The checkpoint is of a query with stratalog\.group\.mode=share"):
+        alone.latestOffset({"t": {"0": 1}, "t@start": {"0": 1}, "@member": {}}, LIMIT)

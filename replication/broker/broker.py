@@ -42,9 +42,9 @@ from stratalog.replication.metadata.log import METADATA_COMMITS, open_metadata
 from stratalog.replication.metadata.records import NO_BROKER_EPOCH
 from stratalog.replication.metrics import Metric
 from stratalog.replication.progress.follower_watch import FollowerWatch
+from stratalog.replication.progress.known_committed import remove_old_progress
 from stratalog.replication.progress.of_leader import LeaderProgress
 from stratalog.replication.progress.progress import ReplicaProgress
-from stratalog.replication.progress.progress_object import remove_old_progress
 from stratalog.replication.replica.removal import ReplicaDeletions
 from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.replication.requests.hand_over import INBOX_PREFIX
@@ -194,7 +194,7 @@ class Broker:
         epoch = self.broker_epoch
         self._progress = LeaderProgress(self._own_root, epoch)
         self._put_session(epoch)
-        remove_old_progress(self._objects, epoch)
+        remove_old_progress(self._objects, self.metadata.image, epoch)
         self._turn.applies_all = True
         self._inbox.broker_epoch = self._announced_epoch = epoch
         STATE_CHANGE_LOG.info("[Broker %d] registered with epoch %d", self.broker_id, epoch)

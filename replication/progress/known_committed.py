@@ -1,13 +1,14 @@
 """Offsets that a broker knows to be committed of partitions that it is about to lead again.
 
-I/O: `published_before` and `had_records` read the broker's own progress objects. A leader whose ISR is under
-`min.insync.replicas` at the start of its epoch publishes no high watermark (KIP-966), perhaps for long. Records
-committed before may be read all the same: every clean leader has them. For that Kafka keeps a high watermark
-checkpoint.
+I/O: `published_before` and `had_records` read the broker's own progress objects, `remove_old_progress` deletes some. A
+leader whose ISR is under `min.insync.replicas` at the start of its epoch publishes no high watermark (KIP-966), perhaps
+for long. Records committed before may be read all the same: every clean leader has them. For that Kafka keeps a high
+watermark checkpoint.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stratalog.replication.metadata.image import ClusterImage
@@ -58,19 +59,50 @@ def published_before(objects: ObjectStore, image: ClusterImage, broker_id: int) 
 
 def had_records(objects: ObjectStore, state: PartitionRecord, topic_id: str) -> bool:
     """Whether this broker ever published, as a leader or as a follower, that it has records of the partition: evidence
-    that a table which is absent is lost. The root keeps what the last two registrations published.
+    that a table which is absent is lost. `remove_old_progress` keeps it.
 
     Not after an unclean election, whose leader may begin anew.
     """
     if state.unclean:
         return False
+    paths = [meta.path for meta in objects.list(PROGRESS_PREFIX)]
+    return (state.topic_partition, topic_id) in _with_records(objects, paths)
+
+
+def remove_old_progress(objects: ObjectStore, image: ClusterImage, broker_epoch: int) -> None:
+    """Delete the objects of earlier registrations, except the last one's, which may still be read, and those which
+    alone say that the broker has records of a partition that `image` knows.
+
+    A broker that is started several times before it leads again publishes nothing of its replicas meanwhile.
+    """
+    paths: dict[int, list[str]] = {}
     for meta in objects.list(PROGRESS_PREFIX):
-        kind = meta.path.split("/", 2)[2]
+        paths.setdefault(int(meta.path.split("/")[1]), []).append(meta.path)
+    earlier = sorted(paths.keys() - {broker_epoch}, reverse=True)
+    if len(earlier) < 2:
+        return
+    said = _with_records(objects, paths.get(broker_epoch, []) + paths[earlier[0]])
+    for epoch in earlier[1:]:
+        says = {each for each in _with_records(objects, paths[epoch]) if _is_known(image, *each)}
+        if says <= said:
+            for path in paths[epoch]:
+                objects.delete(path)
+        said |= says
+
+
+def _with_records(objects: ObjectStore, paths: Sequence[str]) -> set[tuple[TopicPartition, str]]:
+    """The partitions, with their topic ids, of which these progress objects say that there are records."""
+    found: set[tuple[TopicPartition, str]] = set()
+    for path in paths:
+        kind = path.split("/", 2)[2]
         if kind not in ("leader", "leader-ends") and not (kind.startswith("for-") and "/fetch-" in kind):
             continue  # a full state, which is read with its object, or a session's own object
-        reader = ProgressReader(objects, meta.path)
+        reader = ProgressReader(objects, path)
         reader.poll()
-        entry = reader.entries.get(state.topic_partition)
-        if entry is not None and entry.topic_id == topic_id and entry.log_end_offset > 0:
-            return True
-    return False
+        found |= {(tp, entry.topic_id) for tp, entry in reader.entries.items() if entry.log_end_offset > 0}
+    return found
+
+
+def _is_known(image: ClusterImage, topic_partition: TopicPartition, topic_id: str) -> bool:
+    state = image.partitions.get(topic_partition)
+    return state is not None and not state.unclean and image.topic_ids.get(topic_partition.topic) == topic_id

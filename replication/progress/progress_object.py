@@ -13,7 +13,6 @@ from itertools import islice
 from typing import Protocol
 
 from stratalog.replication.progress.progress import (
-    PROGRESS_PREFIX,
     ProgressHeader,
     ReplicaProgress,
     encode_progress,
@@ -145,12 +144,3 @@ class ProgressReader:
                 self.entries[entry.topic_partition] = entry
                 changed.append(entry)
         return changed
-
-
-def remove_old_progress(store: ObjectStore, broker_epoch: int) -> None:
-    """Delete the objects of earlier registrations, except the last one's, which may still be read."""
-    paths = [meta.path for meta in store.list(PROGRESS_PREFIX)]
-    epochs = sorted({int(path.split("/")[1]) for path in paths} - {broker_epoch})
-    for path in paths:
-        if epochs and int(path.split("/")[1]) in epochs[:-1]:
-            store.delete(path)

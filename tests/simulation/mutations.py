@@ -27,7 +27,7 @@ from stratalog.replication.metadata.image import BrokerState, Result
 from stratalog.replication.metadata.log import MetadataLog
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord, RegisterBrokerRecord
 from stratalog.replication.progress.of_session import SessionProgress
-from stratalog.replication.progress.progress import ProgressHeader, ReplicaProgress, encode_progress
+from stratalog.replication.progress.progress import PROGRESS_PREFIX, ProgressHeader, ReplicaProgress, encode_progress
 from stratalog.replication.progress.progress_object import ProgressWriter
 from stratalog.storage.delta import newest
 from stratalog.storage.delta.commit_race import CommitRace, StoredCommit
@@ -37,6 +37,7 @@ from stratalog.storage.delta.tail_recovery import TailCut
 from stratalog.storage.log.cleaner_checkpoint import PassUnderWay
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.log.state import LogState
+from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.objects.wakeup import Wakeup
 from stratalog.storage.producers import Accept, ProducerStates
 from stratalog.storage.upkeep.cleaner import Cleaner
@@ -174,6 +175,19 @@ def empty_logs_lead() -> AbstractContextManager[object]:
 def absent_tables_are_made_at_once() -> AbstractContextManager[object]:
     """Promise 13: a follower whose table is gone makes a new one, and stays in the ISR while it copies."""
     return patch("stratalog.replication.follower.replica.is_lost", lambda *_arguments, **_named: False)
+
+
+def old_progress_goes() -> AbstractContextManager[object]:
+    """Promise 13: a registration deletes what all but the last one before it published, whatever that says."""
+
+    def remove(objects: ObjectStore, _image: object, broker_epoch: int) -> None:
+        paths = [meta.path for meta in objects.list(PROGRESS_PREFIX)]
+        earlier = sorted({int(path.split("/")[1]) for path in paths} - {broker_epoch})
+        for path in paths:
+            if int(path.split("/")[1]) in earlier[:-1]:
+                objects.delete(path)
+
+    return patch("stratalog.replication.broker.broker.remove_old_progress", remove)
 
 
 @contextmanager
@@ -602,6 +616,9 @@ MUTATIONS: dict[str, Mutation] = {
     "empty logs": Mutation(empty_logs_lead, _COMPLETE, _mix(another_disk=4, crash=3, restart_all=2)),
     "absent tables": Mutation(
         absent_tables_are_made_at_once, _COMPLETE, _mix(removed_table=4, crash=2, restart_all=2)
+    ),
+    "old progress": Mutation(
+        old_progress_goes, _COMPLETE, _mix(removed_table=3, metadata_power_cut=4, crash=1, restart_all=3)
     ),
     "recovery among writers": Mutation(
         recovery_among_writers,

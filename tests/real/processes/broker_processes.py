@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.replication.metadata.records import PartitionRecord
 from tests.waiting import wait_until
 
 PROJECT = Path(__file__).parents[3]
@@ -202,7 +203,7 @@ class ClusterWatch:
         wait_until(self.is_in_sync, "all replicas in sync", timeout_s)
         return time.monotonic() - begun
 
-    def _states(self):
+    def _states(self) -> list[PartitionRecord]:
         self._view.refresh()
         image = self._view.image
         return [image.partition(tp) for tp in sorted(image.partitions_of(self._topic))]

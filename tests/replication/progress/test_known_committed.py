@@ -6,8 +6,15 @@ import pytest
 
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.records import RegisterBrokerRecord
-from stratalog.replication.progress.known_committed import KnownCommitted, known_committed, published_before
+from stratalog.replication.progress.known_committed import (
+    KnownCommitted,
+    had_records,
+    known_committed,
+    published_before,
+    remove_old_progress,
+)
 from stratalog.replication.progress.progress import (
+    PROGRESS_PREFIX,
     UNKNOWN,
     ReplicaProgress,
     encode_row,
@@ -52,6 +59,35 @@ def test_a_broker_reads_what_its_earlier_life_published() -> None:
     image.replay(RegisterBrokerRecord(1, 99, "run", "/data/1"))
     assert published_before(objects, image, 1) == {}
     assert published_before(objects, ClusterImage(), 1) == {}
+
+
+def test_what_alone_says_that_there_were_records_outlives_later_registrations() -> None:
+    objects = MemoryStores().objects("broker-1")
+    state = partition((1, 2), 1, (1,))
+    image = image_of([1, 2], state)
+
+    def publish(epoch: int, topic_partition: TopicPartition, topic_id: str, end: int) -> None:
+        writer = ProgressWriter(objects, leader_progress_path(epoch))
+        writer.update([ReplicaProgress(topic_partition, 5, end, 1, topic_id=topic_id)])
+        writer.publish()
+
+    def epochs() -> list[int]:
+        return sorted({int(meta.path.split("/")[1]) for meta in objects.list(PROGRESS_PREFIX)})
+
+    publish(10, P0, "id-orders", 0)  # an empty log
+    publish(11, P0, "id-orders", 9)
+    publish(12, P0, "of-a-deleted-topic", 9)
+    publish(13, P1, "id-orders", 9)  # not a partition any more
+    publish(14, P0, "id-orders", 0)
+    publish(15, P0, "id-orders", 0)
+    remove_old_progress(objects, image, 15)
+    assert epochs() == [11, 14, 15]
+    assert had_records(objects, state, "id-orders")
+    publish(15, P0, "id-orders", 10)
+    publish(16, P0, "id-orders", 0)
+    remove_old_progress(objects, image, 16)
+    assert epochs() == [15, 16], "registration 15 says it, too"
+    assert had_records(objects, state, "id-orders")
 
 
 @pytest.mark.parametrize("known", [UNKNOWN, 7])

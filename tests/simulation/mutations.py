@@ -36,6 +36,7 @@ from stratalog.storage.delta.table import LEADER_EPOCH, Conflict
 from stratalog.storage.delta.tail_recovery import TailCut
 from stratalog.storage.log.cleaner_checkpoint import PassUnderWay
 from stratalog.storage.log.partition_log import PartitionLog
+from stratalog.storage.log.reader import LogReader
 from stratalog.storage.log.state import LogState
 from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.objects.wakeup import Wakeup
@@ -118,6 +119,17 @@ def deposed_controllers_go_on() -> AbstractContextManager[object]:
 def metadata_is_acted_on_at_once() -> AbstractContextManager[object]:
     """Promise 4: a part of a broker acts on metadata that its writer has not synced yet."""
     return patch.object(MetadataLog, "_make_durable", lambda self: None)
+
+
+def lost_metadata_stays_folded() -> AbstractContextManager[object]:
+    """A fold of the metadata log goes on at its offset after the log has lost commits that it had."""
+    original = LogReader._load
+
+    def load(self: LogReader) -> None:
+        original(self)
+        self.load_count = 1
+
+    return patch.object(LogReader, "_load", load)
 
 
 def isr_may_be_empty() -> AbstractContextManager[object]:
@@ -659,6 +671,11 @@ MUTATIONS: dict[str, Mutation] = {
     "metadata sync": Mutation(
         metadata_is_acted_on_at_once,
         ("ActedOnStays",),
+        _mix(Focus("create:done", 0.5, "bc", "metadata"), 1_500, metadata_power_cut=4, crash=2),
+    ),
+    "lost metadata": Mutation(
+        lost_metadata_stays_folded,
+        ("SameImage",),
         _mix(Focus("create:done", 0.5, "bc", "metadata"), 1_500, metadata_power_cut=4, crash=2),
     ),
     "log end": Mutation(high_watermark_is_the_log_end, _COMPLETE, _mix(crash=1)),

@@ -86,8 +86,8 @@ class MetadataLog:
     def refresh(self) -> list[MetadataRecord]:
         """Fold new commits; the records folded since the last call, oldest first.
 
-        After compaction or clean-up has passed this fold they are all records that are left, behind a removal of each topic that
-        is gone: whoever acts on records misses none.
+        After compaction or clean-up has passed this fold they are all records that are left, behind a removal of each
+        topic that is gone: whoever acts on records misses none.
         """
         self._fold()
         records, self._unseen = self._unseen, []

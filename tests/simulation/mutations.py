@@ -36,7 +36,6 @@ from stratalog.storage.delta.table import LEADER_EPOCH, Conflict
 from stratalog.storage.delta.tail_recovery import TailCut
 from stratalog.storage.log.cleaner_checkpoint import PassUnderWay
 from stratalog.storage.log.partition_log import PartitionLog
-from stratalog.storage.log.reader import LogReader
 from stratalog.storage.log.state import LogState
 from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.objects.wakeup import Wakeup
@@ -121,15 +120,20 @@ def metadata_is_acted_on_at_once() -> AbstractContextManager[object]:
     return patch.object(MetadataLog, "_make_durable", lambda self: None)
 
 
-def lost_metadata_stays_folded() -> AbstractContextManager[object]:
-    """A fold of the metadata log goes on at its offset after the log has lost commits that it had."""
-    original = LogReader._load
+def metadata_folds_never_go_back() -> AbstractContextManager[object]:
+    """A fold of the metadata log stands where it stood, though the log has lost commits that it had."""
+    fold_next, fold_anew = MetadataLog._fold_next, MetadataLog._fold_anew
+    ends: dict[int, int] = {}
 
-    def load(self: LogReader) -> None:
-        original(self)
-        self.load_count = 1
+    def next_up_to(self: MetadataLog, end_offset: int) -> bool:
+        ends[id(self)] = end_offset
+        return fold_next(self, end_offset)
 
-    return patch.object(LogReader, "_load", load)
+    def anew(self: MetadataLog) -> None:
+        fold_anew(self)
+        self._next_offset = max(self._next_offset, ends.pop(id(self), 0))
+
+    return patch.multiple(MetadataLog, _fold_next=next_up_to, _fold_anew=anew)
 
 
 def isr_may_be_empty() -> AbstractContextManager[object]:
@@ -674,7 +678,7 @@ MUTATIONS: dict[str, Mutation] = {
         _mix(Focus("create:done", 0.5, "bc", "metadata"), 1_500, metadata_power_cut=4, crash=2),
     ),
     "lost metadata": Mutation(
-        lost_metadata_stays_folded,
+        metadata_folds_never_go_back,
         ("SameImage",),
         _mix(Focus("create:done", 0.5, "bc", "metadata"), 1_500, metadata_power_cut=4, crash=2),
     ),

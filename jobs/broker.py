@@ -42,7 +42,8 @@ by spark-submit, on any master:
 below log.dirs: a Delta table for each replica, <topic>-<partition>; logs/server.log and logs/state-change.log
 
 --fetcher: how this broker copies from leaders. spark: in Structured Streaming queries (needs Java); thread: in a thread
-of this process; auto: by Spark unless the session has too few slots.
+of this process; auto: by Spark where its executors have slots and reach
+the roots.
 
 exit code: 0 after SIGTERM, Ctrl-C or SIGHUP when all was handed over; else 1, with the reason
 

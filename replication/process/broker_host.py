@@ -9,30 +9,27 @@ import logging
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Literal, Protocol
+from typing import IO, TYPE_CHECKING, Protocol
 
 from stratalog.replication.broker.broker import Broker
 from stratalog.replication.broker.calls import BrokerCalls
 from stratalog.replication.broker.hosted_replicas import BrokerIdentity
 from stratalog.replication.config import TOPICS_TOML, BrokerConfig, flatten_toml
 from stratalog.replication.coordinator.runtime.remote_appends import Peer
-from stratalog.replication.follower.runner import FetchRunner, ThreadFetchRunner
+from stratalog.replication.follower.runner import ThreadFetchRunner
+from stratalog.replication.process.fetch_choice import Fetcher, fetch_runner
 from stratalog.replication.process.joined_cluster import join_cluster
 from stratalog.replication.process.metrics_server import MetricsServer
 from stratalog.replication.process.running_broker import RunningBroker, SharedParts, await_up
 from stratalog.replication.process.text_logs import close_text_logs, open_text_logs
 from stratalog.replication.threads.upkeep_thread import UpkeepThreads
 from stratalog.storage.clock import SystemClock
-from stratalog.storage.errors import InvalidConfigError
 from stratalog.storage.files.cache import SHARED_FILE_CACHE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LOG = logging.getLogger("stratalog.cluster")
-
-Fetcher = Literal["auto", "spark", "thread"]
-
 
 class ClientEndpoint(Protocol):
     """Sockets for Kafka's clients, as `clients.endpoint` opens them, in the calls of a process that hosts brokers."""
@@ -97,7 +94,7 @@ class BrokerHost:
     ) -> None:
         """Joins the cluster, or makes it. Raises what `join_cluster` raises.
 
-        fetcher  `spark`, `thread`, or `auto`: Spark unless the given session has too few slots (with a warning)
+        fetcher  `spark`, `thread`, or `auto`: Spark unless the given session cannot run fetch sessions (`fetch_runner`)
         peers    brokers of other processes, by id, as far as they can be called: coordinators send them markers,
                  leaders ask them about transactions; those of this process are added
         endpoint sockets for Kafka's clients; None opens none
@@ -109,7 +106,7 @@ class BrokerHost:
         roots = {broker_id: identity.root for broker_id, identity in hosted.identities.items()}
         self.joined = join_cluster(hosted.metadata_root, roots, config)
         try:
-            self.runner, self.spark = _fetch_runner(fetcher, spark, len(roots), config)
+            self.runner, self.spark = fetch_runner(fetcher, spark, hosted.metadata_root, list(roots.values()), config)
             self._text_logs = open_text_logs(hosted.log_folder)
         except BaseException:
             self.joined.close()
@@ -207,35 +204,3 @@ class BrokerHost:
         close_text_logs(self._text_logs)
         self.joined.close()
         return not in_order or all(left)
-
-
-def _fetch_runner(
-    fetcher: Fetcher, spark: SparkSession | None, brokers: int, config: BrokerConfig
-) -> tuple[FetchRunner, SparkSession | None]:
-    """The runner of the fetch sessions. They hold `brokers x sessions x fetchers` Spark slots while the brokers run.
-
-    Raises InvalidConfigError when Spark alone may fetch, and the session is one of Spark Connect.
-    """
-    if fetcher == "thread":
-        return ThreadFetchRunner(), spark
-    from stratalog.replication.spark.fetch import SparkFetchRunner
-    from stratalog.replication.spark.session import is_connect, stratalog_session
-
-    slots = brokers * config.stratalog_fetch_sessions * config.num_replica_fetchers
-    if spark is None:
-        spark = stratalog_session("stratalog", fetch_slots=slots)
-    if is_connect(spark):
-        why = "a session of Spark Connect runs no fetch sessions, since its Spark is another process's"
-        if fetcher == "spark":
-            raise InvalidConfigError(f"{why}: use fetcher='thread', or start the cluster where Spark's driver is")
-        _LOG.warning("%s: followers fetch in threads instead (fetcher='thread' starts without this warning)", why)
-        return ThreadFetchRunner(), spark
-    free = spark.sparkContext.defaultParallelism
-    if fetcher == "auto" and free < slots + 1:
-        _LOG.warning(
-            "the Spark session has %d slots, %d fetch sessions would hold %d of them for good: "
-            "followers fetch in threads instead",
-            free, slots, slots,
-        )  # fmt: skip
-        return ThreadFetchRunner(), spark
-    return SparkFetchRunner(spark), spark

@@ -15,7 +15,8 @@ from stratalog.replication.broker.hosted_replicas import BrokerIdentity
 from stratalog.replication.broker_root import folder_here
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.coordinator.runtime.remote_appends import Peer
-from stratalog.replication.process.broker_host import BrokerHost, ClientEndpoint, Fetcher, HostedBrokers
+from stratalog.replication.process.broker_host import BrokerHost, ClientEndpoint, HostedBrokers
+from stratalog.replication.process.fetch_choice import Fetcher
 from stratalog.replication.process.broker_properties import BrokerProperties
 from stratalog.replication.process.running_broker import lock_root
 from stratalog.replication.threads.interpreter import share_interpreter
@@ -48,7 +49,7 @@ class BrokerServer:
     ) -> Self:
         """Make or reopen the broker's root, make or join the cluster, register.
 
-        fetcher    `spark`, `thread`, or `auto`: Spark unless the session has too few slots (with a warning)
+        fetcher    `spark`, `thread`, or `auto`: Spark unless the session cannot run fetch sessions (`fetch_runner`)
         spark      the session whose slots run the fetch sessions; None starts one, or takes that of spark-submit
         on_locked  called with the folder for text logs as soon as the root is this process's
         peers      brokers of other processes, by id, as far as they can be called; this one is put in

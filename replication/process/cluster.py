@@ -22,7 +22,8 @@ from stratalog.replication.broker_root import lock_alone, temporary_folder
 from stratalog.replication.config import CLUSTER_TOML, BrokerConfig
 from stratalog.replication.coordinator.runtime.remote_appends import Peer
 from stratalog.replication.metrics import Metric
-from stratalog.replication.process.broker_host import BrokerHost, ClientEndpoint, Fetcher, HostedBrokers
+from stratalog.replication.process.broker_host import BrokerHost, ClientEndpoint, HostedBrokers
+from stratalog.replication.process.fetch_choice import Fetcher
 from stratalog.replication.process.metrics_server import metrics_of
 from stratalog.replication.process.running_broker import lock_root
 from stratalog.replication.threads.interpreter import share_interpreter
@@ -61,7 +62,7 @@ class EmbeddedCluster:
         path     a folder, or the URL of an object store, `s3://bucket/prefix`: then the lock and the text logs are in
                  this machine's temporary folder
         spark    the session whose slots run the fetch sessions; None starts a local one with slots to spare
-        fetcher  `spark`, `thread`, or `auto`: Spark unless the given session has too few slots (with a warning)
+        fetcher  `spark`, `thread`, or `auto`: Spark unless the given session cannot run fetch sessions (`fetch_runner`)
         racks    rack by broker id
         config   settings by Kafka's names over conf/cluster.toml's, e.g. {"replica.lag.time.max.ms": 10_000}
         Python's switch interval and garbage collection are set as `share_interpreter` says.

@@ -40,6 +40,7 @@ from stratalog.replication.follower.metrics import ThreadFetch, thread_fetch_pat
 from stratalog.replication.follower.partitions import FetchJob
 from stratalog.replication.follower.runner import FollowerThreads, could_end_sessions, end_sessions, run_session
 from stratalog.replication.progress.progress import fetch_progress_path
+from stratalog.replication.spark.executors import SessionName, executor_count, executor_place, is_beside_another
 from stratalog.replication.spark.worker_error import advice, worker_error
 from stratalog.replication.stores import DeltaStores
 from stratalog.replication.threads.interpreter import freeze_folds, share_interpreter
@@ -117,18 +118,30 @@ class FollowerSessionReader(DataSourceStreamReader):
         _share_interpreter_once()
         job, slot = self._job(), int(self._options["slot"])
         number, fetcher_id = partition.value
-        name = f"{slot}-{number}-{RandomIds().new_id()[:8]}"
-        session = run_session(job, fetcher_id, name, session_length_ms(job, slot, number))
-        if session.is_over:
-            end_sessions(job)
-        else:
-            SystemClock().sleep_ms(after_end_ms(job.config))
-        freeze_folds()
-        release_free_memory()
+        name = SessionName(slot, number, RandomIds().new_id()[:8], executor_place())
+        copied_count = 0
+        if not (int(self._options["executors"]) > 1 and self._is_beside_another(job, fetcher_id, name)):
+            session = run_session(job, fetcher_id, str(name), session_length_ms(job, slot, number))
+            copied_count = session.followed.copied_count
+            if session.is_over:
+                end_sessions(job)
+            else:
+                SystemClock().sleep_ms(after_end_ms(job.config))
+            freeze_folds()
+            release_free_memory()
         yield pa.RecordBatch.from_arrays(
-            [pa.array([job.broker_id], pa.int32()), pa.array([session.followed.copied_count], pa.int64())],
+            [pa.array([job.broker_id], pa.int32()), pa.array([copied_count], pa.int64())],
             names=["broker_id", "rounds"],
         )
+
+    def _is_beside_another(self, job: FetchJob, fetcher_id: int, name: SessionName) -> bool:
+        """Whether this session is to end at once, since Spark has put it on the executor of the follower's other one:
+        the next round may be elsewhere."""
+        try:
+            objects = DeltaStores(RandomIds()).objects(job.root)
+            return is_beside_another(objects, job.broker_epoch, fetcher_id, name, SystemClock())
+        except StratalogError:
+            return False  # the session finds out
 
 
 _share_interpreter_once = cache(share_interpreter)
@@ -254,11 +267,13 @@ class SparkFetchRunner:
             # Spark's Python runners write from all queries' threads, and a corrupted map fails every later task.
             self._spark.dataSource.register(FetchSource)
             reader = self._spark.readStream.format(FORMAT)
-            frame = reader.option("job", json.dumps(body)).option("slot", str(each.slot)).load()
+            executors = executor_count(self._spark.sparkContext)
+            reader = reader.option("job", json.dumps(body)).option("slot", str(each.slot))
+            frame = reader.option("executors", str(executors)).load()
         each.query = (
             frame.writeStream.format("noop")
             .queryName(each.name)
-            .option("checkpointLocation", str(self._checkpoints / f"{each.name}-{each.starts}"))
+            .option("checkpointLocation", (self._checkpoints / f"{each.name}-{each.starts}").as_uri())
             .option("asyncProgressTrackingEnabled", "true")
             .option("asyncProgressTrackingCheckpointIntervalMs", str(CHECKPOINT_INTERVAL_MS))
             .start()

@@ -135,7 +135,8 @@ def test_a_session_with_too_few_slots_gets_followers_in_threads_and_a_warning(
             assert producer.send(TOPIC, "stored by all five").result(30).offset == 0
     (warning,) = [record.getMessage() for record in caplog.records if record.name == "stratalog.cluster"]
     assert "followers fetch in threads" in warning
-    assert f"the Spark session has {spark.sparkContext.defaultParallelism} slots, 10 fetch sessions" in warning
+    slots = spark.sparkContext.defaultParallelism
+    assert f"executors run {slots} tasks at once, and 10 fetch sessions would hold 10 of them" in warning
 
 
 HIDING = """

@@ -16,8 +16,8 @@ from stratalog.replication.broker_root import folder_here
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.coordinator.runtime.remote_appends import Peer
 from stratalog.replication.process.broker_host import BrokerHost, ClientEndpoint, HostedBrokers
-from stratalog.replication.process.fetch_choice import Fetcher
 from stratalog.replication.process.broker_properties import BrokerProperties
+from stratalog.replication.process.fetch_choice import Fetcher
 from stratalog.replication.process.running_broker import lock_root
 from stratalog.replication.threads.interpreter import share_interpreter
 from stratalog.storage.errors import StratalogError, UnknownServerError

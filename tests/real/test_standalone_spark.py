@@ -64,11 +64,11 @@ def test_sessions_run_on_two_executors_and_one_machine_is_lost(tmp_path: Path, s
 
 
 def test_executors_that_see_other_storage_leave_fetching_to_threads(tmp_path: Path) -> None:
-    """Each worker has a file system of its own where the brokers' roots are, as on another machine without the mount."""
+    """Each worker has another file system where the brokers' roots are, as on another machine without the mount."""
     (tmp_path / "data").mkdir()
     hidden = f'mount -t tmpfs none {tmp_path / "data"} && exec "$0" "$@"'
     prefix = ("unshare", "--mount", "sh", "-c", hidden)
-    if shutil.which("unshare") is None or subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode:
+    if shutil.which("unshare") is None or subprocess.run([*prefix, "true"], check=False).returncode:
         pytest.skip("no mount namespaces here: they need root and unshare")
     with StandaloneSpark(tmp_path / "spark", prefix=prefix) as spark, brokers_with(tmp_path / "data", spark) as brokers:
         submitted = brokers[SUBMITTED]

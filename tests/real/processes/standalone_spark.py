@@ -38,11 +38,11 @@ class StandaloneSpark:
         spark_class = str(BIN / "spark-class")
         master = (spark_class, MASTER, *at, "--port", str(self._port))
         self.master = ServerProcess("master", master, folder / "master.out", "I have been elected leader")
+        worker = (*prefix, spark_class, WORKER, *at, "--cores", str(cores), "--memory", "1g", "--work-dir")
         self.workers = [
             ServerProcess(
                 f"worker {number}",
-                (*prefix, spark_class, WORKER, *at, "--cores", str(cores), "--memory", "1g")
-                + ("--work-dir", str(folder / f"worker-{number}"), self.url),
+                (*worker, str(folder / f"worker-{number}"), self.url),
                 folder / f"worker-{number}.out",
                 "Successfully registered with master",
             )
@@ -55,7 +55,7 @@ class StandaloneSpark:
             process.await_started()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         for process in (*self.workers, self.master):
             if process.is_running:
                 process.kill()

@@ -212,7 +212,7 @@ class BrokerConfig:
     )
     sasl_jaas_config: str = _password(
         "users of PLAIN, and the broker's own login: org.apache.kafka.common.security.plain.PlainLoginModule required "
-        'username="NAME" password="PASSWORD" user_NAME="PASSWORD" ...;'
+        "username=\"NAME\" password=\"PASSWORD\" user_NAME=\"PASSWORD\" ...;"
     )
     sasl_mechanism_inter_broker_protocol: str = _string(
         "", "by which brokers log in to each other, as SCRAM-SHA-512 (Kafka: GSSAPI)", _one_or_none(*LOGIN_MECHANISMS)
@@ -229,21 +229,18 @@ class BrokerConfig:
     sasl_oauthbearer_sub_claim_name: str = _string("sub", "the claim of a token that names its user")
     sasl_server_max_receive_size: int = _int(524_288, "bytes", "largest request before a client is authenticated")
     security_inter_broker_protocol: str = _string(
-        "",
-        "instead of inter.broker.listener.name: the listener of this name, as SASL_SSL (Kafka: PLAINTEXT)",
+        "", "instead of inter.broker.listener.name: the listener of this name, as SASL_SSL (Kafka: PLAINTEXT)",
         _one_or_none("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
     )
     socket_listen_backlog_size: int = _int(50, "connections", "that wait to be accepted")
     socket_request_max_bytes: int = _int(104_857_600, "bytes", "largest request; a larger one closes its connection")
     ssl_client_auth: str = _string(
-        "none",
-        "certificates of clients on listeners with SSL: none, requested or required",
+        "none", "certificates of clients on listeners with SSL: none, requested or required",
         one_of("required", "requested", "none"),
     )
     ssl_enabled_protocols: tuple[str, ...] = _list(TLS_VERSIONS, "versions of TLS", *TLS_VERSIONS)
     ssl_endpoint_identification_algorithm: str = _string(
-        "https",
-        "a broker that calls another compares its name with its certificate; empty: it does not",
+        "https", "a broker that calls another compares its name with its certificate; empty: it does not",
         _one_or_none("https"),
     )
     ssl_key_password: str = _password("of the private key in ssl.keystore.location, if that is encrypted")

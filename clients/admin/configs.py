@@ -54,7 +54,9 @@ class ConfigInForce:
         return self.synonyms[0].source
 
 
-def topic_configs(image: ClusterImage, topic: str, defaults: Iterable[tuple[str, str]] = ()) -> list[ConfigInForce]:
+def topic_configs(
+    image: ClusterImage, topic: str, defaults: Iterable[tuple[str, str]] = ()
+) -> list[ConfigInForce]:
     """Every config of a topic, by name. `defaults`: those of a broker (`BrokerConfig.topic_defaults`)."""
     overrides, static = image.topic_config(topic), dict(defaults)
     return [_in_force(image, key, overrides.get(key.name), static.get(key.name)) for key in TOPIC_CONFIGS]

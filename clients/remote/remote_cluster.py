@@ -80,7 +80,9 @@ class RemoteBrokers(Mapping[int, BrokerFace]):
                 self._thread = NetworkThread("brokers")
                 self._thread.start()
                 self._thread.call(self._end_fenced)
-            made = self._made[broker_id] = RemoteBroker(broker_id, endpoint, self._thread, self._config, self._security)
+            made = self._made[broker_id] = RemoteBroker(
+                broker_id, endpoint, self._thread, self._config, self._security
+            )
             return made
 
     def _end_fenced(self) -> None:

@@ -121,7 +121,9 @@ class BrokerHost:
         self._served: set[int] = set()
         self._peers: MutableMapping[int, Peer] = {} if peers is None else peers
         topic_defaults = {**flatten_toml(TOPICS_TOML.read_text(encoding="utf-8")), **dict(config.topic_defaults)}
-        self._shared = SharedParts(hosted.metadata_root, config, topic_defaults, self.runner, self._upkeep, self._peers)
+        self._shared = SharedParts(
+            hosted.metadata_root, config, topic_defaults, self.runner, self._upkeep, self._peers
+        )
 
     @property
     def fetcher(self) -> str:

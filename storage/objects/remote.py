@@ -188,7 +188,9 @@ def _client_options(environment: Mapping[str, str]) -> ClientConfig:
     return cast("ClientConfig", found)
 
 
-def open_store(url_or_path: str, sub: str = "", *, create: bool = False, request_ms: int = REQUEST_MS) -> ObjectStore:
+def open_store(
+    url_or_path: str, sub: str = "", *, create: bool = False, request_ms: int = REQUEST_MS
+) -> ObjectStore:
     """The store at a URL (`s3://bucket/prefix`, `file:///x`) or plain path, or at the directory `sub` below it.
 
     `create` makes a local directory, and probes the store, into which logs will be written. Raises LogDirNotFoundError

@@ -53,7 +53,9 @@ def longest_gap_ms(times_ms: list[int], begin_ms: int, end_ms: int) -> int:
 
 @pytest.mark.parametrize("deadline_ms", [None, REQUEST_MS], ids=["mount", "object store"])
 @pytest.mark.parametrize(("dead", "notifies"), [(1, True), (2, False), (3, True)], ids=["1", "2 polled", "3"])
-def test_acknowledgements_pause_for_a_session_and_then_flow(dead: int, notifies: bool, deadline_ms: int | None) -> None:
+def test_acknowledgements_pause_for_a_session_and_then_flow(
+    dead: int, notifies: bool, deadline_ms: int | None
+) -> None:
     faults = Faults(switch=0.2, park=0.0, lost_request=0.0, lost_answer=0.0)
     setting = Setting(
         partitions=PARTITIONS, configs=(("min.insync.replicas", "2"),), notifies=notifies, pause_ms_max=40

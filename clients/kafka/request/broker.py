@@ -228,7 +228,9 @@ class ServedBroker:
 
     def end_of_epoch(self, named: TopicPartition, leader_epoch: int) -> EpochEndOffset:
         """Where a leader epoch, or the largest known below it, ended in the leader's log. LeaderNotAvailableError."""
-        return self.view.look_at_log(named, lambda log: log.epochs.end_offset_for(leader_epoch, log.log_end_offset), 0)
+        return self.view.look_at_log(
+            named, lambda log: log.epochs.end_offset_for(leader_epoch, log.log_end_offset), 0
+        )
 
     # -- authorization -----------------------------------------------------------------------------------------
 

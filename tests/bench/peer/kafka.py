@@ -69,7 +69,9 @@ class Kafka:
     nodes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @classmethod
-    def start(cls, folder: Path, *, heap: Sequence[str] = HEAP, settings: Mapping[str, object] | None = None) -> Self:
+    def start(
+        cls, folder: Path, *, heap: Sequence[str] = HEAP, settings: Mapping[str, object] | None = None
+    ) -> Self:
         """Format and start three nodes below `folder`. PeerError when they do not come up.
 
         settings  over those of `node_settings`

@@ -162,7 +162,9 @@ def test_resources_with_configs_are_listed(client: KafkaClient) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_the_metadata_log_has_a_leader_and_observers(client: KafkaClient, cluster: MemoryCluster, version: int) -> None:
+def test_the_metadata_log_has_a_leader_and_observers(
+    client: KafkaClient, cluster: MemoryCluster, version: int
+) -> None:
     def partition(topic: str, number: int) -> Any:
         topics = [{"topic_name": topic, "partitions": [{"partition_index": number}]}]
         return client.ask(QUORUM, version, {"topics": topics}).topics[0].partitions[0]

@@ -43,9 +43,9 @@ class Programs:
                 each.kill()
         self._temporary.cleanup()
 
-    def start(self, name: str, started: str, main: str, *arguments: str) -> ServerProcess:
-        """A program with this main class, in a JVM of its own. `started`: as ServerProcess has it."""
-        process = ServerProcess(name, jvm().command(main, *arguments), self.folder / f"{name}.out", started)
+    def start(self, name: str, main: str, *arguments: str) -> ServerProcess:
+        """A program with this main class, in a JVM of its own."""
+        process = ServerProcess(name, jvm().command(main, *arguments), self.folder / f"{name}.out")
         self._running.append(process)
         process.start()
         return process

@@ -110,7 +110,7 @@ def word_count(served: Served) -> None:
         def started(name: str) -> ServerProcess:
             place = (served.bootstrap, application, str(programs.folder / f"state-{name}"), source, target)
             configs = [f"{key}={value}" for key, value in CONFIGS.items()]
-            return programs.start(name, "tasks ", "WordCount", *place, *configs)
+            return programs.start(name, "WordCount", *place, *configs)
 
         killed, survivor = started("first"), started("second")
         wait_until(lambda: active_tasks(killed) and active_tasks(survivor), "tasks at both instances", WAIT_S)

@@ -242,6 +242,27 @@ CONSUMER_CONFIGS = ConfigDef.of("consumer", ConsumerConfig, _python_names(Consum
 CONNECTION_CONFIGS = ConfigDef.of("connection", ConnectionConfig, _python_names(ConnectionConfig))
 
 
+def split_connection_configs(
+    known: ConfigDef, given: Mapping[str, object]
+) -> tuple[dict[str, object], dict[str, object]]:
+    """The configs of a client that is given a metadata root: its own, and those of its connections to brokers, by their
+    dotted names. Those of both kinds (`client.id`, `request.timeout.ms`) are the client's own.
+
+    >>> split_connection_configs(PRODUCER_CONFIGS, {"acks": 1, "sasl.username": "a", "stratalog_transport": "inbox"})
+    ({'acks': 1}, {'sasl.username': 'a', 'stratalog.transport': 'inbox'})
+    """
+    of_client, of_connection = {key.name for key in known}, {key.name for key in CONNECTION_CONFIGS}
+    own: dict[str, object] = {}
+    connection: dict[str, object] = {}
+    for name, value in given.items():
+        dotted = name.replace("_", ".")
+        if dotted in of_connection - of_client:
+            connection[dotted] = value
+        else:
+            own[name] = value
+    return own, connection
+
+
 def _parsed(known: ConfigDef, config: Mapping[str, object] | None, settings: Mapping[str, object]) -> dict[str, Any]:
     given = {**(config or {}), **settings}
     return known.parse({key: each if isinstance(each, list | tuple) else spelled(each) for key, each in given.items()})

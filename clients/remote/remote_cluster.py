@@ -174,11 +174,11 @@ class RemoteCluster:
         config: Mapping[str, object] | None = None,
         *,
         listener: str = "",
-        view: ClusterView | None = None,
+        stores: Stores | None = None,
         **settings: object,
     ) -> None:
         self.root = root
-        self._view = view or ClusterView(root)
+        self._view = ClusterView(root, stores=stores)
         connections = ConnectionConfig.from_settings(config, settings)
         self._brokers = RemoteBrokers(lambda: self._view.image, connections, self._view.stores, listener)
         self._over = threading.Event()

@@ -46,7 +46,7 @@ class ServedCluster:
             handler = KafkaHandler(cluster, broker_id, config=config, view=view, io=self._io[-1])
             self.handlers[broker_id] = handler
             self.server.serve(broker_id, [bound], handler)
-        self.remote = RemoteCluster(ROOT, view=ClusterView(cluster, stores=cluster.stores), **settings)
+        self.remote = RemoteCluster(ROOT, stores=cluster.stores, **settings)
 
     def withdraw(self, broker_id: int) -> None:
         """Close a broker's sockets, as when its process ended."""
@@ -86,8 +86,7 @@ class InboxCluster:
         self._is_over = threading.Event()
         self._polling = threading.Thread(target=self._poll, daemon=True)
         self._polling.start()
-        view = ClusterView(cluster, stores=cluster.stores)
-        self.remote = RemoteCluster(ROOT, {"stratalog.transport": "inbox"}, view=view, **settings)
+        self.remote = RemoteCluster(ROOT, {"stratalog.transport": "inbox"}, stores=cluster.stores, **settings)
 
     def _poll(self) -> None:
         while not self._is_over.wait(0.001):

@@ -9,7 +9,6 @@ import pytest
 
 from stratalog.clients.bootstrap import BrokerFace
 from stratalog.clients.remote.remote_cluster import RemoteCluster
-from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.broker.inbox import ANSWER_KEEP_MS
 from stratalog.replication.coordinator.groups.shard import group_shard
 from stratalog.replication.metadata.records import RegisterBrokerRecord
@@ -175,7 +174,7 @@ def test_a_broker_that_does_not_answer_any_more_is_one_that_is_away(
     memory: CoordinatingCluster, served: InboxCluster
 ) -> None:
     with RemoteCluster(
-        ROOT, {"stratalog.transport": "inbox", "request.timeout.ms": 200}, view=ClusterView(ROOT, stores=memory.stores)
+        ROOT, {"stratalog.transport": "inbox", "request.timeout.ms": 200}, stores=memory.stores
     ) as remote:
         broker, answers = remote.brokers()[1], Answers()
         served.withdraw(1)
@@ -227,7 +226,7 @@ def test_a_channel_that_was_idle_begins_anew(memory: CoordinatingCluster, served
 
     store.put = noted  # type: ignore[method-assign]
     config = {"stratalog.transport": "inbox", "connections.max.idle.ms": 1}
-    with RemoteCluster(ROOT, config, view=ClusterView(ROOT, stores=memory.stores)) as remote:
+    with RemoteCluster(ROOT, config, stores=memory.stores) as remote:
         for number in range(2):
             answers = Answers()
             remote.brokers()[1].produce_then(ProduceRequest(T, batch(b"%d" % number)), answers)

@@ -388,13 +388,13 @@ def test_a_broker_without_a_listener_is_called_through_its_inbox_unless_a_listen
         newer = RegisterBrokerRecord(3, registration.broker_epoch + 1, "another", registration.root)
         memory.commit(newer)
         for settings, others in (({}, [3]), ({"stratalog_transport": "listener"}, [])):
-            with RemoteCluster(ROOT, view=view_of(memory), **settings) as remote:
+            with RemoteCluster(ROOT, stores=memory.stores, **settings) as remote:
                 assert sorted(remote.brokers()) == [1, 2, *others]
                 assert remote.hosts(3) is bool(others)
                 assert remote.hosts(4)  # unknown so far: asked again later
                 remote.check()
         login = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "sasl_username": "alice"}
-        with RemoteCluster(ROOT, view=view_of(memory), **login) as remote:
+        with RemoteCluster(ROOT, stores=memory.stores, **login) as remote:
             assert sorted(remote.brokers()) == [1, 2]  # what logs in is never led past a login
         served.remote._view.refresh()
         place = served.remote.peers()[3].route.place
@@ -404,7 +404,7 @@ def test_a_broker_without_a_listener_is_called_through_its_inbox_unless_a_listen
 def test_where_no_listener_is_reachable_brokers_are_called_through_their_inboxes(memory: CoordinatingCluster) -> None:
     """As on a machine beyond a firewall. Once one listener was reached, a broker without a connection is one that is
     away."""
-    with InboxCluster(memory) as served, RemoteCluster(ROOT, view=view_of(memory)) as remote:
+    with InboxCluster(memory) as served, RemoteCluster(ROOT, stores=memory.stores) as remote:
         (closed,) = bind([LISTENER])
         registration = memory.metadata.image.brokers[1].registration
         memory.commit(replace(registration, endpoint=closed.listener.connection_string))
@@ -421,10 +421,6 @@ def test_where_no_listener_is_reachable_brokers_are_called_through_their_inboxes
         server.stop()
         assert asked_for_the_coordinator(remote)[0] == -1
         assert asked_for_the_coordinator(remote)[0] == -1
-
-
-def view_of(memory: CoordinatingCluster) -> ClusterView:
-    return ClusterView(ROOT, stores=memory.stores)
 
 
 def test_peers_are_the_own_broker_and_those_elsewhere(memory: CoordinatingCluster) -> None:

@@ -11,7 +11,7 @@ from stratalog.clients.records import OffsetAndMetadata
 from stratalog.storage.errors import GroupIdNotFoundError, NonEmptyGroupError
 from stratalog.storage.records import TopicPartition
 from tests.clients.consumer.test_groups import Group, T
-from tests.clients.memory_cluster import MemoryCluster
+from tests.clients.memory_cluster import ROOT, MemoryCluster
 from tests.clients.memory_coordinator import MemoryCoordinator
 from tests.clients.served_cluster import InboxCluster, ServedCluster
 
@@ -20,29 +20,38 @@ QUICK = {"group.consumer.heartbeat.interval.ms": 20, "group.consumer.assignment.
 
 
 class RemoteGroup(Group):
-    """Its consumers call brokers of other processes, all of them through one remote cluster."""
+    """Its consumers call brokers of other processes: by one remote cluster, or each by the metadata root."""
 
     settings = {"auto_offset_reset": "earliest"}  # noqa: RUF012
 
-    def __init__(self, cluster: MemoryCluster, served: Callable[[MemoryCluster], ServedCluster | InboxCluster]) -> None:
+    def __init__(
+        self,
+        cluster: MemoryCluster,
+        served: Callable[[MemoryCluster], ServedCluster | InboxCluster],
+        *,
+        is_shared: bool,
+    ) -> None:
         super().__init__(cluster)
         self.coordinator = MemoryCoordinator(cluster, **QUICK)
         self.served = served(cluster)
-        self.called = self.served.remote
+        self.called = self.served.remote if is_shared else ROOT
 
     def admin(self) -> GroupAdmin:
         view = self.served.handlers[1].broker.view
-        return GroupAdmin(LiveGroups(self.called, view.clock, 5_000), view)
+        return GroupAdmin(LiveGroups(self.served.remote, view.clock, 5_000), view)
 
 
-@pytest.fixture(params=[ServedCluster, InboxCluster], ids=["sockets", "inbox"])
+WAYS = [(ServedCluster, True), (InboxCluster, True), (ServedCluster, False), (InboxCluster, False)]
+
+
+@pytest.fixture(params=WAYS, ids=["sockets", "inbox", "root and sockets", "root and inbox"])
 def group(request: pytest.FixtureRequest) -> Iterator[RemoteGroup]:
     """Topic `t` of four partitions with the values 0, 1, 2 in each."""
     cluster = MemoryCluster()
     for topic_partition in cluster.create_topic("t", 4):
         cluster.append(topic_partition, b"0", b"1", b"2")
         cluster.publish(topic_partition)
-    made = RemoteGroup(cluster, request.param)
+    made = RemoteGroup(cluster, request.param[0], is_shared=request.param[1])
     with made.served:
         yield made
         for consumer in made.consumers:

@@ -1,9 +1,8 @@
-"""A client's cluster: a running one in its own process, or the place of its metadata. Pure, but for `connected`."""
+"""A client's cluster: a running one in its own process, or the place of its metadata. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from importlib import import_module
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:  # a Spark planner, which reads storage alone, loads none of them
@@ -14,7 +13,6 @@ if TYPE_CHECKING:  # a Spark planner, which reads storage alone, loads none of t
         FindCoordinatorResponse,
     )
     from stratalog.replication.requests.produce import ProduceRequest, ProduceResponse
-    from stratalog.replication.stores import Stores
 
 
 class BrokerFace(Protocol):
@@ -65,27 +63,8 @@ class RunningCluster(Protocol):
         ...
 
 
-class ConnectedCluster(RunningCluster, Protocol):
-    """Brokers of other processes, until `close`."""
-
-    def close(self) -> None:
-        """End the connections."""
-        ...
-
-
 Cluster = str | RunningCluster
 """A running cluster, or the URL or path of a metadata root."""
-
-
-def connected(root: str, connection: Mapping[str, object], stores: Stores) -> ConnectedCluster:
-    """What calls the brokers of a metadata root, for a client that was given no more than that. The client closes it.
-
-    connection  configs of connections (`clients.config.ConnectionConfig`), by their dotted names
-    It is got through the front door, by name and when it is needed: it stands above the clients, and those that read
-    storage alone do not load it.
-    """
-    made: ConnectedCluster = import_module("stratalog").RemoteCluster(root, connection, stores=stores)
-    return made
 
 
 def root_of(cluster: Cluster) -> str:

@@ -26,8 +26,8 @@ FLOORS = {
         < metrics broker_root controller progress < replica < leader < follower coordinator
         < broker fast_start < spark < process""",
     "replication/coordinator": "shard < groups transactions < runtime",
-    "clients": """records config bootstrap offset_spec < view coordinator_calls < producer consumer < admin history
-        < schemas kafka < endpoint < remote < spark cluster""",
+    "clients": """records config bootstrap offset_spec < view coordinator_calls connected_cluster
+        < producer consumer < admin history < schemas kafka < endpoint < remote < spark cluster""",
     "clients/endpoint": """listeners frames order admission < inbox_channel loops io_threads security
         < connection inbox_listener < socket_server inbox_endpoint < kafka_endpoint""",
     "clients/endpoint/security": """jaas principal_mapping certificates sasl_server < plain scram oauthbearer

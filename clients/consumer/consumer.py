@@ -4,7 +4,7 @@ I/O: through a `ClusterView`, so from storage alone; no broker has to run in thi
 watermark and control records are never returned; with `isolation.level=read_committed` neither are records above the
 last stable offset and aborted ones (`clients.view.read_committed`). With a `group.id` it may be in a group and commit
 its offsets (`clients.consumer.group_member`); then coordinators are called: brokers of this process, or others
-(`clients.bootstrap.connected`).
+(`clients.connected_cluster`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from typing import Self
 
 import pyarrow as pa
 
-from stratalog.clients.bootstrap import Cluster, ConnectedCluster, connected
+from stratalog.clients.bootstrap import Cluster
 from stratalog.clients.config import CONSUMER_CONFIGS, ConsumerConfig, split_connection_configs
+from stratalog.clients.connected_cluster import ConnectedCluster, connected
 from stratalog.clients.consumer.group_member import CommitCallback, ConsumerHooks, GroupMembership
 from stratalog.clients.consumer.positions import (
     CONSUMED_SCHEMA,

@@ -16,8 +16,9 @@ from typing import Self
 
 import pyarrow as pa
 
-from stratalog.clients.bootstrap import Cluster, ConnectedCluster, connected
+from stratalog.clients.bootstrap import Cluster
 from stratalog.clients.config import PRODUCER_CONFIGS, ProducerConfig, split_connection_configs
+from stratalog.clients.connected_cluster import ConnectedCluster, connected
 from stratalog.clients.producer.accumulator import Accumulator
 from stratalog.clients.producer.batch import record_size_bytes
 from stratalog.clients.producer.partitioner import Partitioner, StickyPartitioner, check_partition

@@ -326,9 +326,9 @@ class BrokerConfig:
             key.parse(getattr(self, key.field_name))
         self._at_most("broker.heartbeat.interval.ms", "broker.session.timeout.ms")
         self._at_most("connection.failed.authentication.delay.ms", "connections.max.idle.ms")
-        for time in ("assignment.interval.ms", "heartbeat.interval.ms", "session.timeout.ms"):
-            self._at_most(f"group.consumer.min.{time}", f"group.consumer.{time}")
-            self._at_most(f"group.consumer.{time}", f"group.consumer.max.{time}")
+        for which in ("assignment.interval.ms", "heartbeat.interval.ms", "session.timeout.ms"):
+            self._at_most(f"group.consumer.min.{which}", f"group.consumer.{which}")
+            self._at_most(f"group.consumer.{which}", f"group.consumer.max.{which}")
         self._below("group.consumer.heartbeat.interval.ms", "group.consumer.session.timeout.ms")
         self._at_most("group.min.session.timeout.ms", "group.max.session.timeout.ms")
         self._at_most("stratalog.progress.poll.min.ms", "stratalog.progress.poll.max.ms")

@@ -77,7 +77,7 @@ class GroupTime(NamedTuple):
 
 
 GROUP_TIMES: Mapping[str, GroupTime] = {key.name: GroupTime.of(key.name) for key in GROUP_CONFIGS}
-_OF_GROUPS = frozenset(name for time in GROUP_TIMES.values() for name in time)
+_OF_GROUPS = frozenset(name for about in GROUP_TIMES.values() for name in about)
 
 
 def record_cluster_wide_configs(image: ClusterImage, config: BrokerConfig) -> Result[None]:
@@ -128,16 +128,16 @@ def alter_group_config(image: ClusterImage, group_id: str, changes: Mapping[str,
     """
     result = _altered(image, of_group(group_id), changes, alterable=GROUP_TIMES, key_of=GROUP_CONFIGS.key)
     times_ms: dict[str, int] = {}
-    for name, time in GROUP_TIMES.items():
-        own_ms, least_ms, most_ms = (group_default_ms(image, each) for each in time)
+    for name, about in GROUP_TIMES.items():
+        own_ms, least_ms, most_ms = (group_default_ms(image, each) for each in about)
         times_ms[name] = int(result.response.get(name, own_ms))
         if times_ms[name] < least_ms:
             raise InvalidConfigError(
-                f"{name} must be greater than or equal to {time.at_least}: {times_ms[name]} < {least_ms}"
+                f"{name} must be greater than or equal to {about.at_least}: {times_ms[name]} < {least_ms}"
             )
         if times_ms[name] > most_ms:
             raise InvalidConfigError(
-                f"{name} must be less than or equal to {time.at_most}: {times_ms[name]} > {most_ms}"
+                f"{name} must be less than or equal to {about.at_most}: {times_ms[name]} > {most_ms}"
             )
     if times_ms[GROUP_SESSION] <= times_ms[GROUP_HEARTBEAT]:
         compared = f"{times_ms[GROUP_SESSION]} <= {times_ms[GROUP_HEARTBEAT]}"

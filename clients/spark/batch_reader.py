@@ -19,6 +19,7 @@ from stratalog.clients.spark.plan import PlannedRange, batch_ranges, check_limit
 from stratalog.clients.spark.read import RangeReaders, RangeToRead
 from stratalog.clients.spark.worker import freeze_modules, view_of
 from stratalog.clients.view.read_committed import is_read_committed
+from stratalog.storage.objects.store_settings import StoreSettings
 
 
 class RangesPartition(InputPartition):
@@ -41,9 +42,9 @@ def read_tasks(ranges: Sequence[PlannedRange], options: SourceOptions, fetcher: 
 
 
 @lru_cache(maxsize=8)
-def _range_readers(root: str) -> RangeReaders:
+def _range_readers(root: str, storage: StoreSettings) -> RangeReaders:
     """Cached in the Python worker, so that a micro-batch does not fold the tables anew."""
-    return RangeReaders(view_of(root))
+    return RangeReaders(view_of(root, storage))
 
 
 def read_partition(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -51,7 +52,7 @@ def read_partition(options: SourceOptions, partition: InputPartition) -> Iterato
         return  # a batch read without ranges gets one empty partition from Spark
     freeze_modules()
     for wanted in partition.wanted:
-        yield from _range_readers(options.root).record_batches(
+        yield from _range_readers(options.root, options.storage).record_batches(
             wanted,
             include_headers=options.include_headers,
             fail_on_data_loss=options.fail_on_data_loss,
@@ -69,7 +70,7 @@ class StratalogReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
-        view = view_of(options.root, options.isolation_level)
+        view = view_of(options.root, options.storage, options.isolation_level)
         view.refresh()
         fetcher = OffsetFetcher(view, options)
         start = fetcher.limits(options.starting, starting=True)

@@ -80,7 +80,8 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def fetcher(self) -> OffsetFetcher:
         """Made at the first use: instances that only read do not need one."""
         if self._fetcher is None:
-            self._fetcher = OffsetFetcher(view_of(self._options.root, self._options.isolation_level), self._options)
+            options = self._options
+            self._fetcher = OffsetFetcher(view_of(options.root, options.storage, options.isolation_level), options)
         return self._fetcher
 
     def commits_of(self, group: GroupOptions) -> GroupCommits:

@@ -15,6 +15,7 @@ from stratalog.replication.stores import DeltaStores
 from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.log.append import Appended, BatchAppended
 from stratalog.storage.log.partition_log import PartitionLog
+from stratalog.storage.objects.store_settings import FROM_ENVIRONMENT, StoreSettings
 from stratalog.storage.records import Header, NewRecordBatch, TopicPartition, payload_table
 from stratalog.storage.topic_config import LogConfig
 
@@ -24,13 +25,15 @@ Row = tuple[int | None, bytes | None, bytes | None, Sequence[Header] | None]
 class StillCluster:
     """Brokers 1 and 2; broker 1 leads every partition until a call of `lead`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, place: Path | str, settings: StoreSettings = FROM_ENVIRONMENT) -> None:
+        """`place`: a folder, or the URL of one in an object store, which `settings` describe."""
         self.clock = SystemClock()
-        self.root = str(folder / "metadata")
-        self.roots = {1: str(folder / "broker-1"), 2: str(folder / "broker-2")}
-        for root in (self.root, *self.roots.values()):
-            Path(root).mkdir(parents=True)
-        self.stores = DeltaStores(RandomIds())
+        self.root = f"{place}/metadata"
+        self.roots = {1: f"{place}/broker-1", 2: f"{place}/broker-2"}
+        if isinstance(place, Path):
+            for root in (self.root, *self.roots.values()):
+                Path(root).mkdir(parents=True)
+        self.stores = DeltaStores(RandomIds(), settings=settings)
         self.metadata = open_metadata(self.stores, self.root, self.clock, RandomIds())
         self.metadata.create()
         self.logs: dict[tuple[int, TopicPartition], PartitionLog] = {}

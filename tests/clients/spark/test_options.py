@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from stratalog.clients.spark.group.options import AUTO_OFFSET_RESET, GROUP_ID, LISTENER, MODE
+from stratalog.clients.spark.option_names import OF_SINK, OF_SOURCE, Comes
 from stratalog.clients.spark.options import (
     EARLIEST,
     LATEST,
-    OF_SINK,
-    OF_SOURCE,
     Assign,
     GlobalTimestamp,
     OffsetLimit,
@@ -235,7 +234,45 @@ def test_the_page_lists_every_option_as_tried_refused_or_ignored() -> None:
         for part in re.split("These are refused|These are accepted", section)
     )
     of_a_group = {GROUP_ID, "group.id", MODE, AUTO_OFFSET_RESET, LISTENER}
-    of_spark = {"checkpointlocation", "queryname"}
-    assert {name.lower() for name in tried} == (OF_SOURCE | OF_SINK | of_a_group) - of_spark
+    sides = (OF_SOURCE, OF_SINK)
+    assert tried == set().union(*(side.spelled(Comes.TAKEN) for side in sides)) | of_a_group
+    assert refused == set().union(*(side.spelled(Comes.REFUSED) for side in sides))
+    assert ignored == set().union(*(side.spelled(Comes.IGNORED) for side in sides)) - of_a_group
     assert set(OF_THE_CONNECTOR) <= tried | refused | ignored
     assert len(tried) + len(refused) + len(ignored) == len(tried | refused | ignored)
+
+
+SECRET = "hush-hush"
+STORE = {
+    "stratalog.storage.aws.endpoint.url": "http://localhost:1",
+    "stratalog.storage.AWS.Secret.Access.Key": SECRET,
+    "stratalog.storage.azure.storage.sas.token": f"sig={SECRET}",
+}
+
+
+def test_settings_of_stores_are_taken_in_any_case_and_secrets_are_not_shown() -> None:
+    for options in (
+        stream_options({**BASE, **STORE}),
+        batch_options({**BASE, **STORE}),
+        sink_options({**STORE, **BASE}),
+    ):
+        assert options.storage.config("s3://bucket/a") == {
+            "aws_endpoint_url": "http://localhost:1",
+            "aws_secret_access_key": SECRET,
+        }
+        assert SECRET not in repr(options)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (
+            "aws.secret.acces.key",
+            "Unknown store config name: aws.secret.acces.key (did you mean aws.secret.access.key?)",
+        ),
+        ("aws.allow.http", "Invalid value hush-hush for configuration aws.allow.http"),
+    ],
+)
+def test_a_setting_of_stores_that_is_wrong_is_refused(name: str, text: str) -> None:
+    with pytest.raises(InvalidConfigError, match=re.escape(f"stratalog.storage.*: {text}")):
+        batch_options({**BASE, f"stratalog.storage.{name}": SECRET})

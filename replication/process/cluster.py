@@ -21,6 +21,7 @@ from stratalog.replication.broker.hosted_replicas import BrokerIdentity
 from stratalog.replication.broker_root import lock_alone, temporary_folder
 from stratalog.replication.config import CLUSTER_TOML, BrokerConfig
 from stratalog.replication.coordinator.runtime.remote_appends import Peer
+from stratalog.replication.metadata.log import METADATA_FOLDER
 from stratalog.replication.metrics import Metric
 from stratalog.replication.process.broker_host import BrokerHost, ClientEndpoint, Fetcher, HostedBrokers
 from stratalog.replication.process.metrics_server import metrics_of
@@ -175,7 +176,7 @@ class ClusterPlace:
 
     @property
     def metadata_root(self) -> str:
-        return f"{self.root}/metadata"
+        return f"{self.root}/{METADATA_FOLDER}"
 
     def broker_root(self, broker_id: int) -> str:
         return f"{self.root}/broker-{broker_id}"

@@ -7,7 +7,7 @@ option_names    every option in one list: taken, refused or ignored
 offsets, plan   which partitions, from where to where; rate limits and input ranges
 filters         what of a WHERE narrows a batch read
 stream_reader   where each micro-batch ends; `batch_reader`: batch reads, and the tasks of both
-read            what a task reads
+read            what a task reads; `gaps`: which offsets may be missing
 sink_rows       rows as records of partitions; `sink_task`: as data files in the leaders' roots
 hand_over       files become records: requests to the leaders, until acknowledged
 group/          a streaming query in a consumer group

@@ -16,6 +16,8 @@ from stratalog.storage.errors import InvalidConfigError
 from stratalog.storage.objects.store_settings import STORE_SETTINGS
 
 ROOT = "stratalog.root"
+SOURCE_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+"""The source's columns, but for `headers`."""
 STORAGE = "stratalog.storage."
 """Prefix of the settings of object stores (`storage.objects.store_settings`)."""
 
@@ -86,10 +88,12 @@ _OF_SOURCE = (
     Option("startingOffsetsByTimestampStrategy"),
     Option("endingOffsets"), Option("endingTimestamp"), Option("endingOffsetsByTimestamp"),
     _typed("failOnDataLoss", "BOOLEAN", True),
-    _typed("includeHeaders", "BOOLEAN", False),
+    _typed("includeHeaders", "BOOLEAN", False), Option("columns"),
     _typed("maxOffsetsPerTrigger", "INT", None), _typed("minOffsetsPerTrigger", "INT", None), Option("maxTriggerDelay"),
+    Option("maxBytesPerTrigger"),
     _typed("minPartitions", "INT", None), _typed("maxRecordsPerPartition", "INT", None),
     _typed("kafka.isolation.level", "STRING", "read_uncommitted", _ISOLATION_LEVELS), Option("isolation.level"),
+    _typed("kafka.client.rack", "STRING", ""), Option("client.rack"),
     _typed("kafkaConsumer.pollTimeoutMs", "INT", 120_000),
     _typed("fetchOffset.numRetries", "INT", 3), _typed("fetchOffset.retryIntervalMs", "INT", 1_000),
     _refused("auto.offset.reset", _AUTO_OFFSET_RESET),

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from stratalog.clients.spark.option_names import OF_SINK, OF_SOURCE, ROOT, STORAGE
+from stratalog.clients.spark.option_names import OF_SINK, OF_SOURCE, ROOT, SOURCE_COLUMNS, STORAGE
 from stratalog.storage.errors import InvalidConfigError
 from stratalog.storage.objects.store_settings import FROM_ENVIRONMENT, StoreSettings
 from stratalog.storage.records import TopicPartition
@@ -99,23 +99,28 @@ OffsetRangeLimit = OffsetLimit | SpecificOffsets | SpecificTimestamps | GlobalTi
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """Options of a source. Times in ms, limits in records."""
+    """Options of a source. Times in ms, limits in records or, of `max_bytes_per_trigger`, bytes on storage.
+
+    rack  the `broker.rack` whose replicas are near the executors
+    """
 
     root: str
     subscription: Subscription
     starting: OffsetRangeLimit
     ending: OffsetRangeLimit
     fail_on_data_loss: bool = True
-    include_headers: bool = False
+    columns: tuple[str, ...] = SOURCE_COLUMNS
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
     max_offsets_per_trigger: int | None = None
+    max_bytes_per_trigger: int | None = None
     min_offsets_per_trigger: int | None = None
     max_trigger_delay_ms: int = 900_000
     poll_timeout_ms: int = 120_000
     num_retries: int = 3
     retry_interval_ms: int = 1_000
     isolation_level: str = "read_uncommitted"
+    rack: str = ""
     group: GroupOptions | None = None
     storage: StoreSettings = FROM_ENVIRONMENT
 
@@ -175,7 +180,7 @@ def batch_options(options: Mapping[str, str]) -> SourceOptions:
     for partition in _partitions_at(ending, EARLIEST):
         raise InvalidConfigError(f"ending offset for {partition} can't be earliest for batch queries on Kafka")
     _validate(params)
-    for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
+    for name in ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
         if name.lower() in params:
             _log.warning("%s option ignored in batch queries", name)
     _warn_of(OF_SOURCE.without_effect(params))
@@ -377,23 +382,26 @@ def _pattern(value: str) -> str:
 
 
 def _source_options(params: Mapping[str, str], default_start: OffsetLimit) -> SourceOptions:
-    short = {"kafka.isolation.level": params["isolation.level"]} if "isolation.level" in params else {}
+    short = {f"kafka.{name}": params[name] for name in ("isolation.level", "client.rack") if name in params}
+    given = {**short, **params}
     return SourceOptions(
         root=params[ROOT],
         subscription=_subscription(params),
         starting=_limit(params, "starting", default_start),
         ending=_limit(params, "ending", OffsetLimit(LATEST)),
         fail_on_data_loss=OF_SOURCE.value(params, "failOnDataLoss"),
-        include_headers=OF_SOURCE.value(params, "includeHeaders"),
+        columns=_columns(params),
         min_partitions=OF_SOURCE.value(params, "minPartitions"),
         max_records_per_partition=OF_SOURCE.value(params, "maxRecordsPerPartition"),
         max_offsets_per_trigger=OF_SOURCE.value(params, "maxOffsetsPerTrigger"),
+        max_bytes_per_trigger=_bytes_limit(params),
         min_offsets_per_trigger=OF_SOURCE.value(params, "minOffsetsPerTrigger"),
         max_trigger_delay_ms=parse_duration_ms(params.get("maxtriggerdelay", DEFAULT_MAX_TRIGGER_DELAY)),
         poll_timeout_ms=OF_SOURCE.value(params, "kafkaConsumer.pollTimeoutMs"),
         num_retries=OF_SOURCE.value(params, "fetchOffset.numRetries"),
         retry_interval_ms=OF_SOURCE.value(params, "fetchOffset.retryIntervalMs"),
-        isolation_level=OF_SOURCE.value({**short, **params}, "kafka.isolation.level"),
+        isolation_level=OF_SOURCE.value(given, "kafka.isolation.level"),
+        rack=OF_SOURCE.value(given, "kafka.client.rack"),
         storage=_storage(params),
     )
 
@@ -407,9 +415,43 @@ def _group(params: Mapping[str, str]) -> GroupOptions | None:
     return group_options(params, starts_at_group=starts_at_group)
 
 
-def include_headers(options: Mapping[str, str]) -> bool:
-    """Whether the source's schema ends with `headers`; for schema(), before anything else is checked."""
-    return bool(OF_SOURCE.value(_lowered(options), "includeHeaders"))
+def source_columns(options: Mapping[str, str]) -> tuple[str, ...]:
+    """The source's columns in order; for schema(), before anything else is checked. InvalidConfigError."""
+    return _columns(_lowered(options))
+
+
+def _columns(params: Mapping[str, str]) -> tuple[str, ...]:
+    includes_headers = OF_SOURCE.value(params, "includeHeaders")
+    known = (*SOURCE_COLUMNS, "headers")
+    if "columns" not in params:
+        return known if includes_headers else SOURCE_COLUMNS
+    names = tuple(name.strip() for name in params["columns"].split(",") if name.strip())
+    unknown = [name for name in names if name not in known]
+    if unknown or not names or len(set(names)) < len(names):
+        raise InvalidConfigError(
+            f"columns={params['columns']}: name each of the columns wanted once, of {', '.join(known)}"
+        )
+    if includes_headers and "headers" not in names:
+        raise InvalidConfigError(f"includeHeaders=true, but columns={params['columns']} leaves out headers: add it")
+    return names
+
+
+_SIZE = re.compile(r"([0-9]+)([kmgt]?)b?")
+
+
+def _bytes_limit(params: Mapping[str, str]) -> int | None:
+    """`maxBytesPerTrigger` as Delta's source takes it: bytes, or with a unit, `10m` for 10 MiB."""
+    text = params.get("maxbytespertrigger")
+    if text is None:
+        return None
+    match = _SIZE.fullmatch(text.strip().lower())
+    size_bytes = int(match[1]) << 10 * ("", "k", "m", "g", "t").index(match[2]) if match else 0
+    if size_bytes <= 0:
+        raise InvalidConfigError(
+            f"Invalid value '{text}' for option 'maxBytesPerTrigger': give a number of bytes, as 9000000, or with a "
+            "unit, as 10m"
+        )
+    return size_bytes
 
 
 def _storage(params: Mapping[str, str]) -> StoreSettings:

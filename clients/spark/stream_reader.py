@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -19,22 +19,26 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from stratalog.clients.spark.batch_reader import read_partition, read_tasks
-from stratalog.clients.spark.conditions import WITHOUT_FAIL_ON_DATA_LOSS
+from stratalog.clients.spark.conditions import WITHOUT_FAIL_ON_DATA_LOSS, TopicRecreatedError
 from stratalog.clients.spark.offsets import OffsetFetcher
 from stratalog.clients.spark.options import EARLIEST, GROUP, LATEST, MEMBER, OffsetLimit, SourceOptions
 from stratalog.clients.spark.plan import (
     LONG_MAX,
     Offsets,
-    OffsetsJson,
     backlog,
+    bytes_limited,
     check_available_now,
     must_wait,
     offsets_from_json,
     offsets_to_json,
     rate_limited,
+    recreated,
     start_within,
     stream_ranges,
+    topic_ids_within,
     with_start,
+    with_topic_ids,
+    without_topics,
 )
 from stratalog.clients.spark.worker import loading, view_of
 from stratalog.clients.view.read_committed import is_read_committed
@@ -68,11 +72,12 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._options = options
         self._fetcher: OffsetFetcher | None = None
         self._commits: GroupCommits | None = None
-        self._initial: OffsetsJson | None = None
+        self._initial: dict[str, Any] | None = None
         self._is_fresh = True
         self._is_available_now = False
         self._frozen: Offsets | None = None
         self._latest: Offsets = {}
+        self._recreated: dict[str, str] = {}
         self._last_trigger_ms = 0
         self._idle_since_ms: int | None = None
 
@@ -96,8 +101,9 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         if self._initial is None:
-            self._initial = offsets_to_json(self._start())
-        return cast(dict[str, Any], self._initial)
+            ids = dict(self.fetcher.view.image.topic_ids)
+            self._initial = with_topic_ids(offsets_to_json(self._start()), ids)
+        return self._initial
 
     def _start(self) -> Offsets:
         group = self._options.group
@@ -129,7 +135,10 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 "The checkpoint is of a query with stratalog.group.mode=share, which read a part of the partitions. "
                 "Set this option again, or begin with a new checkpoint and startingOffsets=group."
             )
-        start_offsets = offsets_from_json(start)
+        ids = dict(
+            self.fetcher.view.image.topic_ids
+        )  # those of a topic that is made anew meanwhile are found next time
+        start_offsets = self._known(start, topic_ids_within(start))
         is_first_batch = self._is_fresh and start == self._initial
         group = self._options.group
         if group is not None and not is_first_batch:
@@ -141,9 +150,20 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if group is not None and self._is_available_now and end == start_offsets:
             self.commits_of(group).wait(group.consumer.default_api_timeout_ms)  # Spark ends this process next
         if is_first_batch:
-            return with_start(end, start)
+            return with_topic_ids(with_start(end, start), ids)
         # Spark compares texts: where nothing is new, it gets back what it passed, with all that it carries
-        return dict(start) if end == start_offsets else offsets_to_json(end)
+        return dict(start) if end == start_offsets else with_topic_ids(offsets_to_json(end), ids)
+
+    def _known(self, offsets: Mapping[str, Any], ids: Mapping[str, str]) -> Offsets:
+        """`offsets` but for topics whose id is not that of `ids` any more, which is reported once."""
+        now = self.fetcher.view.image.topic_ids
+        again = recreated(ids, now)
+        for topic in again:
+            if self._recreated.get(topic) != now[topic]:
+                self._report(TopicRecreatedError(topic, ids[topic], now[topic]))
+                self._recreated[topic] = now[topic]
+                self._latest = without_topics(self._latest, again)
+        return without_topics(offsets_from_json(offsets), again)
 
     def _available(self, start: Offsets) -> Offsets:
         if self._is_available_now:
@@ -217,10 +237,18 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             if must_wait(options.min_offsets_per_trigger, new_records, waited_ms, options.max_trigger_delay_ms):
                 return start
             self._last_trigger_ms = now_ms
-        if options.max_offsets_per_trigger is None:
+        if options.max_offsets_per_trigger is None and options.max_bytes_per_trigger is None:
             return self._latest
         earliest_of_new = self.fetcher.earliest(set(self._latest) - set(start))
-        return rate_limited(options.max_offsets_per_trigger, start, self._latest, earliest_of_new)
+        end = dict(self._latest)
+        if options.max_offsets_per_trigger is not None:
+            end = rate_limited(options.max_offsets_per_trigger, start, end, earliest_of_new)
+        if options.max_bytes_per_trigger is not None:
+            begin = {**earliest_of_new, **start}
+            behind = {tp: begin[tp] for tp in end if tp in begin and begin[tp] < end[tp]}
+            spans = {tp: self.fetcher.file_spans(tp, first, end[tp]) for tp, first in behind.items()}
+            end = bytes_limited(options.max_bytes_per_trigger, end, spans)
+        return end
 
     def partitions(
         self, start: Mapping[str, Mapping[str, int]], end: Mapping[str, Mapping[str, int]]
@@ -228,7 +256,9 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         begun = start_within(end)
         if begun is not None and start != end:
             start = begun  # of a first batch; after a crash Spark asks anew for a start, and would plan from there
-        first, last = offsets_from_json(start), offsets_from_json(end)
+        self.fetcher.view.refresh(METADATA_MAX_AGE_MS)
+        of_end = topic_ids_within(end)
+        first, last = self._known(start, {**of_end, **topic_ids_within(start)}), self._known(end, of_end)
         if first == last:
             return []
         if self._frozen is not None:

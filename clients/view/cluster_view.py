@@ -127,7 +127,7 @@ class ClusterView:
         below = f"{self.root.rstrip('/')}/{METADATA_FOLDER}"
         if self.stores.objects(self.root).list(f"{METADATA_FOLDER}/{METADATA_COMMITS}"):
             return f"This is a cluster's folder: use its metadata root, {below}"
-        return f"Give the cluster's metadata root, in most clusters the folder {METADATA_FOLDER} beside the brokers' roots"
+        return f"Give the cluster's metadata root, mostly the folder {METADATA_FOLDER} beside the brokers' roots"
 
     # -- topology ----------------------------------------------------------------------------------------
 

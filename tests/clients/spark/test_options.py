@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stratalog.clients.spark.group.options import AUTO_OFFSET_RESET, GROUP_ID, LISTENER, MODE
-from stratalog.clients.spark.option_names import OF_SINK, OF_SOURCE, Comes
+from stratalog.clients.spark.option_names import OF_SINK, OF_SOURCE, SOURCE_COLUMNS, Comes
 from stratalog.clients.spark.options import (
     EARLIEST,
     LATEST,
@@ -22,9 +22,9 @@ from stratalog.clients.spark.options import (
     Subscribe,
     SubscribePattern,
     batch_options,
-    include_headers,
     parse_duration_ms,
     sink_options,
+    source_columns,
     stream_options,
     warn_once,
 )
@@ -40,7 +40,8 @@ def test_defaults_are_the_connectors() -> None:
     assert (stream.starting, batch.starting) == (OffsetLimit(LATEST), OffsetLimit(EARLIEST))
     assert batch.ending == OffsetLimit(LATEST)
     assert stream.fail_on_data_loss
-    assert not stream.include_headers
+    assert stream.columns == SOURCE_COLUMNS
+    assert stream.max_bytes_per_trigger is None
     assert stream.max_trigger_delay_ms == 900_000
     assert (stream.num_retries, stream.retry_interval_ms) == (3, 1000)
     assert stream.min_partitions is stream.max_records_per_partition is stream.max_offsets_per_trigger is None
@@ -153,6 +154,20 @@ def test_time_strings(text: str, expected_ms: int) -> None:
     assert parse_duration_ms(text) == expected_ms
 
 
+@pytest.mark.parametrize(
+    ("text", "size_bytes"), [("1", 1), (" 12b", 12), ("3K", 3 << 10), ("10m", 10 << 20), ("2GB", 2 << 30)]
+)
+def test_a_limit_in_bytes(text: str, size_bytes: int) -> None:
+    assert stream_options({**BASE, "maxBytesPerTrigger": text}).max_bytes_per_trigger == size_bytes
+
+
+def test_columns_and_the_rack() -> None:
+    assert source_columns({"Columns": " value, offset,headers "}) == ("value", "offset", "headers")
+    assert source_columns({"includeHeaders": "true"}) == (*SOURCE_COLUMNS, "headers")
+    for name in ("client.rack", "kafka.client.rack"):
+        assert batch_options({**BASE, name: "east"}).rack == "east"
+
+
 def test_a_wrong_time_string_is_named() -> None:
     with pytest.raises(InvalidConfigError, match="Failed to parse time string: 5 fortnights"):
         parse_duration_ms("5 fortnights")
@@ -169,7 +184,13 @@ def test_sink_options() -> None:
         (sink_options, {}, "Option 'stratalog.root' must be specified"),
         (sink_options, {"stratalog.root": "r", "kafka.key.serializer": "x"}, "as keys are serialized with Byte"),
         (sink_options, {"stratalog.root": "r", "kafka.acks": "0"}, "Invalid value 0 for configuration acks"),
-        (include_headers, {"includeHeaders": "yes"}, 'For input string: "yes"'),
+        (source_columns, {"includeHeaders": "yes"}, 'For input string: "yes"'),
+        (source_columns, {"columns": "value,key,values"}, "name each of the columns wanted once, of key, value, topic"),
+        (source_columns, {"columns": " ,"}, "name each of the columns wanted once"),
+        (source_columns, {"columns": "key,key"}, "name each of the columns wanted once"),
+        (source_columns, {"columns": "key", "includeHeaders": "true"}, "leaves out headers: add it"),
+        (stream_options, {**BASE, "maxBytesPerTrigger": "0"}, "Invalid value '0' for option 'maxBytesPerTrigger'"),
+        (stream_options, {**BASE, "maxBytesPerTrigger": "lots"}, "Invalid value 'lots' for option"),
     ],
 )
 def test_other_refusals(read: Callable[[Mapping[str, str]], object], options: Mapping[str, str], text: str) -> None:

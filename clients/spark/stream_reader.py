@@ -52,6 +52,12 @@ LONG_POLL_MS = 100
 LONG_POLL_SHARE = 0.02
 """Part of the time without records that a batch may take longer because it waits for its first record."""
 PAUSE_MS_MIN, PAUSE_MS_MAX = 2, 20
+REMOTE_SHARE, REMOTE_PAUSE_MS_MIN, REMOTE_PAUSE_MS_MAX = 0.1, 20, 5_000
+"""The same share, and bounds of the pause, where a poll makes requests to object stores, which are paid by number."""
+REQUEST_MS = 250
+"""Least time for each request of an idle stream to object stores, unless `REMOTE_PAUSE_MS_MAX` is reached."""
+REPOLL_MS = 50
+"""Time after a poll of object stores within which Spark's next call does not begin with another."""
 GATHER_PAUSE_MS, GATHER_MS_MAX = 4, 20
 """Pause between polls after a first record that was waited for, until nothing new comes, and their total. What is sent
 together arrives leader by leader; otherwise its first part would be a batch of its own, and the rest would wait."""
@@ -80,6 +86,7 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._recreated: dict[str, str] = {}
         self._last_trigger_ms = 0
         self._idle_since_ms: int | None = None
+        self._polled_ms = 0
 
     @property
     def fetcher(self) -> OffsetFetcher:
@@ -177,7 +184,7 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _long_poll(self, start: Offsets) -> Offsets:
         """Wait a little for something new: Spark asks again at once when there is nothing."""
         known = {**start, **self._latest}
-        latest = self._published(known, 0)
+        latest = start if self._was_just_polled(start) else self._published(known, 0)
         if latest == start:
             latest = self._waited(start, known)
         if latest != start:
@@ -189,6 +196,11 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         now_ms = clock.monotonic_ms()
         if self._idle_since_ms is None:
             self._idle_since_ms = now_ms
+        requests = self.fetcher.view.requests_per_poll
+        if requests:
+            clock.sleep_ms(remote_pause_ms(requests, now_ms - self._idle_since_ms))
+            latest = self._published(known, 0)
+            return latest if latest == start else self._gathered(known, latest, clock.monotonic_ms())
         end_ms = now_ms + min(LONG_POLL_MS, max(PAUSE_MS_MIN, LONG_POLL_SHARE * (now_ms - self._idle_since_ms)))
         latest, pause_ms = start, float(PAUSE_MS_MIN)
         while latest == start and now_ms < end_ms:
@@ -198,6 +210,13 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             # "nothing new" is returned after a refresh of the metadata: `processAllAvailable` relies on it
             latest = self._published(known, METADATA_MAX_AGE_MS if now_ms < end_ms else 0)
         return latest if latest == start else self._gathered(known, latest, now_ms)
+
+    def _was_just_polled(self, start: Offsets) -> bool:
+        """Whether the last call found nothing after `start`, on object stores, and Spark asks again at once."""
+        view = self.fetcher.view
+        if self._idle_since_ms is None or self._latest != start or not view.requests_per_poll:
+            return False
+        return view.clock.monotonic_ms() - self._polled_ms < REPOLL_MS
 
     def _gathered(self, known: Offsets, latest: Offsets, now_ms: int) -> Offsets:
         """Also what comes right after the first record that was waited for."""
@@ -215,7 +234,9 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             self.fetcher.view.poll_progress()
             return self.fetcher.latest_published(known)
 
-        return self.fetcher.retried(poll)
+        latest = self.fetcher.retried(poll)
+        self._polled_ms = self.fetcher.view.clock.monotonic_ms()
+        return latest
 
     def _caught_up(self, start: Offsets, latest: Offsets) -> Offsets:
         """Ask again while an offset is older than what was read already, as the connector does."""
@@ -283,3 +304,13 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if self._commits is not None:
             with suppress(StratalogError):
                 self._commits.wait(STOP_TIMEOUT_MS)
+
+
+def remote_pause_ms(requests: int, idle_ms: int) -> float:
+    """How long a stream without new records waits between polls of `requests` requests each.
+
+    >>> [remote_pause_ms(4, idle_ms) for idle_ms in (0, 5_000, 60_000)], remote_pause_ms(101, 600_000)
+    ([20, 500.0, 1000], 5000)
+    """
+    longest_ms = min(requests * REQUEST_MS, REMOTE_PAUSE_MS_MAX)
+    return min(longest_ms, max(REMOTE_PAUSE_MS_MIN, REMOTE_SHARE * idle_ms))

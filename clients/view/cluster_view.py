@@ -260,6 +260,12 @@ class ClusterView:
         """Read the progress of every leader known so far: one small object a broker."""
         self._progress.poll()
 
+    @property
+    def requests_per_poll(self) -> int:
+        """How many requests to object stores `refresh` and `poll_progress` make together; files here need none."""
+        stores = [self.stores.objects(self.root), *(store for store, _ in self._progress.places().values())]
+        return sum(store.file_path("") is None for store in stores)
+
     def moved_since(self, sequence: int) -> tuple[int, list[TopicPartition] | None]:
         """The sequence for the next call, and the partitions whose progress moved after `sequence` (at first -1).
 

@@ -22,11 +22,15 @@ from stratalog.clients.spark.stream_reader import (
     LONG_POLL_MS,
     LONG_POLL_SHARE,
     PAUSE_MS_MIN,
+    REMOTE_PAUSE_MS_MIN,
+    REQUEST_MS,
     StratalogStreamReader,
 )
+from stratalog.storage.objects.store_settings import StoreSettings
 from stratalog.storage.records import TopicPartition
 from tests.clients.still_cluster import StillCluster
 from tests.storage.logs import FakeClock
+from tests.stores.s3_double import BUCKET, s3_double
 
 LIMIT = ReadMaxRows(2**63 - 1)
 IDS = {TOPIC_IDS: {"t": "id-of-t"}}
@@ -222,6 +226,35 @@ def test_an_idle_stream_waits_the_longer_the_longer_nothing_came(cluster: StillC
     began = time.monotonic()
     assert stream.latestOffset(end, LIMIT) == end
     assert time.monotonic() - began < LONG_POLL_MS / 1000
+
+
+def test_an_idle_stream_on_an_object_store_makes_five_requests_a_second_at_most() -> None:
+    with s3_double() as double:
+        settings = {name.lower().replace("_", "."): text for name, text in double.environment().items()}
+        cluster = StillCluster(f"s3://{BUCKET}/c", StoreSettings.of(settings))
+        t0, t1 = cluster.create_topic("t", 2)
+        cluster.lead(t1, 2, 1)
+        cluster.publish(t1, 0)
+        stream = reader(cluster, **{f"stratalog.storage.{name}": text for name, text in settings.items()})
+        end = begun(stream)
+        clock = stream.fetcher.view.clock = Sleeps()
+        counts = []
+        for _ in range(10):
+            began_ms, before = clock.now_ms, len(double.requests)
+            while clock.now_ms - began_ms < 5_000:
+                assert stream.latestOffset(end, LIMIT) == end
+                clock.now_ms += 10  # Spark's pollingDelay
+            counts.append(len(double.requests) - before)
+        assert all(count <= 5 * 5.5 for count in counts[2:]), counts
+        assert sum(counts[2:]) <= 5 * 5 * len(counts[2:]), counts
+        cluster.commit(t0, ["a"])
+        began_ms = clock.now_ms
+        assert stream.latestOffset(end, LIMIT)["t"] == {"0": 1, "1": 0}
+        assert clock.now_ms - began_ms <= 3 * REQUEST_MS + GATHER_MS_MAX
+        busy = stream.latestOffset(end, LIMIT)
+        before, began_ms = len(double.requests), clock.now_ms
+        assert stream.latestOffset(busy, LIMIT) == busy
+        assert clock.now_ms - began_ms <= REMOTE_PAUSE_MS_MIN, "not idle any more"
 
 
 class Sleeps(FakeClock):

@@ -11,6 +11,7 @@ read            what a task reads; `gaps`: which offsets may be missing
 sink_rows       rows as records of partitions; `sink_task`: as data files in the leaders' roots
 hand_over       files become records: requests to the leaders, until acknowledged
 group/          a streaming query in a consumer group
+progress/       how far queries are behind, as metrics and as a Delta table
 committed_view  committed records as a DataFrame or SQL view
 worker          what a Python process of Spark's keeps from call to call
 """

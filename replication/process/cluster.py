@@ -9,7 +9,7 @@ Users start a `clients.cluster.Cluster`, which also serves `listeners`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -156,6 +156,10 @@ class EmbeddedCluster:
     def metrics(self) -> dict[int, list[Metric]]:
         """Each running broker's metrics, by Kafka's names; no port is needed."""
         return {broker_id: metrics_of(broker) for broker_id, broker in self._host.running_brokers().items()}
+
+    def add_metrics(self, source: Callable[[], Iterable[Metric]]) -> None:
+        """Serve what `source` returns at the metrics port (`stratalog.metrics.port`), too."""
+        self._host.add_metrics(source)
 
     def describe(self) -> str:
         """A few lines on what runs where."""

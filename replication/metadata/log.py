@@ -76,6 +76,7 @@ class MetadataLog:
         self._ids = ids
         self._acts = acts
         self._next_offset = 0
+        self._folded_load = 0
         self._unseen: list[MetadataRecord] = []
         self.on_record: Callable[[ClusterImage, MetadataRecord], None] | None = None
         """Called with each record that is folded, and the image before it."""
@@ -87,8 +88,8 @@ class MetadataLog:
     def refresh(self) -> list[MetadataRecord]:
         """Fold new commits; the records folded since the last call, oldest first.
 
-        After compaction has passed this fold they are all records that are left, behind a removal of each topic that
-        is gone: whoever acts on records misses none.
+        After compaction or clean-up has passed this fold they are all records that are left, behind a removal of each
+        topic that is gone: whoever acts on records misses none.
         """
         self._fold()
         records, self._unseen = self._unseen, []
@@ -108,9 +109,8 @@ class MetadataLog:
             raise LogDirNotFoundError(f"{self.log.name}: no cluster metadata here") from reason
         if self._acts:
             self._make_durable()
-        end_offset = self.log.log_end_offset
-        if self._next_offset < end_offset and not (self._next_offset and self._fold_next(end_offset)):
-            self._fold_anew(end_offset)
+        if self._folded_load != self.log.load_count or not self._fold_next(self.log.log_end_offset):
+            self._fold_anew()
 
     def _make_durable(self) -> None:
         """Sync what other processes committed, before anything is done about it.
@@ -124,13 +124,16 @@ class MetadataLog:
             self.log.flushing.synced(self.log.flushing.record_count)
 
     def _fold_next(self, end_offset: int) -> bool:
-        """Fold the records up to `end_offset` on; False when compaction has removed one: the fold begins anew.
+        """Fold the records up to `end_offset` on; False when compaction has removed one, or the log was loaded anew
+        meanwhile: the fold begins anew.
 
         What the missing ones changed need not be in the rest: a tombstone may have been removed, too.
         """
         while self._next_offset < end_offset:
             rows = self.log.read(self._next_offset, READ_BYTES, end_offset)
             if not rows.num_rows or rows["offset"][-1].as_py() + 1 != self._next_offset + rows.num_rows:
+                return False
+            if self._folded_load != self.log.load_count:
                 return False
             for record in _records_of(rows):
                 if self.on_record is not None:
@@ -140,22 +143,27 @@ class MetadataLog:
             self._next_offset += rows.num_rows
         return True
 
-    def _fold_anew(self, end_offset: int) -> None:
-        """Fold the whole log up to `end_offset`. If compaction goes on meanwhile, the parts may not fit: once more."""
+    def _fold_anew(self) -> None:
+        """Fold the whole log. If compaction goes on meanwhile, the parts may not fit: once more.
+
+        The log may have been loaded anew because its root lost commits that this fold has, as in a power cut before
+        their sync, and others may stand at their offsets by now: nothing of the earlier fold is kept.
+        """
+        log = self.log
         for _ in range(REFOLD_TRIES):
             image, records = ClusterImage(), list[MetadataRecord]()
-            swapped_version = self.log.state.swapped_version
-            for rows in self.log.read_range(self.log.log_start_offset, end_offset, READ_BYTES):
+            end_offset, read_from = log.log_end_offset, (log.load_count, log.state.swapped_version)
+            for rows in log.read_range(log.log_start_offset, end_offset, READ_BYTES):
                 records += _records_of(rows)
-            if self.log.state.swapped_version == swapped_version:
+            if read_from == (log.load_count, log.state.swapped_version):
                 break
         else:
-            raise StoreUnavailableError(f"{self.log.name}: compacted {REFOLD_TRIES} times while it was read")
+            raise StoreUnavailableError(f"{log.name}: compacted {REFOLD_TRIES} times while it was read")
         for record in records:
             image.replay(record)
         self._unseen += [*_removals(self.image, image), *records]
         self.image.replace_with(image)
-        self._next_offset = end_offset
+        self._next_offset, self._folded_load = end_offset, log.load_count
 
     def propose(
         self,

@@ -101,6 +101,9 @@ class LogReader:
     def __init__(self, table: LogTable, clock: Clock) -> None:
         self.table = table
         self.clock = clock
+        self.load_count = 0
+        """How often the whole table was folded. Between two of these folds the log may have lost its newest commits
+        and got others, so what was derived commit by commit begins anew."""
         self._state: LogState | None = None
         self._producers = ProducerStates()
         self._producers_version = -1
@@ -265,6 +268,7 @@ class LogReader:
         if snapshot is None:
             raise UnknownTopicOrPartitionError(f"{self.name}: there is no table")
         self._state = LogState(snapshot, self.name, remembers_removed=self.remembers_removed)
+        self.load_count += 1
         self._producers_version = -1
         self._is_in_doubt = False
         self._checked_ms = self.clock.monotonic_ms()

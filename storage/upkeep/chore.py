@@ -5,12 +5,13 @@ A chore decides and commits in the loop of the log's owner. Long parts are `Work
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Generic, Protocol, TypeVar
 
 from stratalog.storage.delta.table import Commit
+from stratalog.storage.errors import DamagedFileError
 from stratalog.storage.files.data_file import FileEntry
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.log.state import live_paths
@@ -115,6 +116,19 @@ class UpkeepView:
         """Whether the log is still at this leader epoch and has these files."""
         live = live_paths(self.log.files)
         return self.log.leader_epoch == self.leader_epoch and all(entry.path in live for entry in files)
+
+    def check_there(self, files: Sequence[FileEntry]) -> None:
+        """After a file of these was found gone: DamagedFileError when the newest fold of the log still has it."""
+        log = self.log
+        log.refresh()
+        if not self.still_has(files):
+            return  # it was replaced, and deleted afterwards
+        try:
+            log.table.check_files([entry.file for entry in files], bits=False)
+        except DamagedFileError:
+            log.refresh_for_sure()
+            if self.still_has(files):
+                raise
 
     def checkpointed(self, version: int) -> UpkeepDone:
         """The result of a checkpoint of this version."""

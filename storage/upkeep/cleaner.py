@@ -384,6 +384,8 @@ class Cleaner(Chore):
     def _mapped(
         self, under_way: _Pass, view: UpkeepView, files: Sequence[FileEntry], count: int | None
     ) -> Work[int | None] | Work[bool] | UpkeepDone:
+        if count is None:
+            view.check_there(files)
         if count is None or not self._stands(under_way):
             return self._lost(view)
         under_way.mapped_end = files[count - 1].end_offset
@@ -409,14 +411,16 @@ class Cleaner(Chore):
         some = _first_files(left.files)
         rest = replace(left, files=left.files[len(some) :])
         run = partial(rewrite.clean, some, is_last=not rest.files)
-        return Work(run, partial(self._rewritten, under_way, rewrite, rest, sum(each.file.size_bytes for each in some)))
+        return Work(run, partial(self._rewritten, under_way, rewrite, rest, some))
 
     def _rewritten(
-        self, under_way: _Pass, rewrite: GroupRewrite, left: _GroupLeft, size_bytes: int, is_whole: bool
+        self, under_way: _Pass, rewrite: GroupRewrite, left: _GroupLeft, done: Sequence[FileEntry], is_whole: bool
     ) -> Work[bool] | UpkeepDone:
+        if not is_whole:
+            left.view.check_there(done)
         if not is_whole or not self._stands(under_way):
             return self._lost(left.view)
-        under_way.unstated_bytes += size_bytes
+        under_way.unstated_bytes += sum(each.file.size_bytes for each in done)
         if left.files:
             return self._rewrite_some(under_way, rewrite, left)
         is_last = not self._files_between(left.group_end, under_way.end_offset)

@@ -66,6 +66,8 @@ class Erasure(Chore):
     ) -> UpkeepDone | None:
         log = view.log
         done = [each.rest for each in found or () if each.rest is not None]
+        if found is None:
+            view.check_there(due)
         if found is None or not view.still_has(due):
             return self._lost(view, done)
         position = due[-1].end_offset if due else erase.end_offset

@@ -141,6 +141,8 @@ class Merging(Chore):
     def _merged(self, plan: MergePlan, view: UpkeepView, file: DataFile | None) -> UpkeepDone:
         """Swap the files, unless a truncation, a newer epoch or another merge changed the log meanwhile."""
         log, first = self._log, plan.files[0]
+        if file is None and plan.copied is None:
+            view.check_there(plan.files)
         if file is None or not view.still_has(plan.files):
             return self._lost(plan, view, file)
         merged = plan.copied or FileEntry(file, first.segment, first.leader_epoch, first.base_offset)

@@ -120,6 +120,22 @@ def metadata_is_acted_on_at_once() -> AbstractContextManager[object]:
     return patch.object(MetadataLog, "_make_durable", lambda self: None)
 
 
+def metadata_folds_never_go_back() -> AbstractContextManager[object]:
+    """A fold of the metadata log stands where it stood, though the log has lost commits that it had."""
+    fold_next, fold_anew = MetadataLog._fold_next, MetadataLog._fold_anew
+    ends: dict[int, int] = {}
+
+    def next_up_to(self: MetadataLog, end_offset: int) -> bool:
+        ends[id(self)] = end_offset
+        return fold_next(self, end_offset)
+
+    def anew(self: MetadataLog) -> None:
+        fold_anew(self)
+        self._next_offset = max(self._next_offset, ends.pop(id(self), 0))
+
+    return patch.multiple(MetadataLog, _fold_next=next_up_to, _fold_anew=anew)
+
+
 def isr_may_be_empty() -> AbstractContextManager[object]:
     """Promise 11: without a survivor the ISR is emptied, so no clean election is possible any more."""
     original = PartitionRecord.changed
@@ -659,6 +675,11 @@ MUTATIONS: dict[str, Mutation] = {
     "metadata sync": Mutation(
         metadata_is_acted_on_at_once,
         ("ActedOnStays",),
+        _mix(Focus("create:done", 0.5, "bc", "metadata"), 1_500, metadata_power_cut=4, crash=2),
+    ),
+    "lost metadata": Mutation(
+        metadata_folds_never_go_back,
+        ("SameImage",),
         _mix(Focus("create:done", 0.5, "bc", "metadata"), 1_500, metadata_power_cut=4, crash=2),
     ),
     "log end": Mutation(high_watermark_is_the_log_end, _COMPLETE, _mix(crash=1)),

@@ -6,21 +6,21 @@ has the same arguments.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 KEY, VALUE = "key", "value"
 """The values of `SerializationContext.field`."""
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class SerializationContext:
     """Where the data belongs: topic, `key` or `value`, and the record's headers, to which a serializer may append."""
 
     topic: str
     field: str
-    headers: list[tuple[str, bytes | None]] = field(default_factory=list)
+    headers: list[tuple[str, bytes | None]] = dataclasses.field(default_factory=list)
 
     @property
     def is_key(self) -> bool:

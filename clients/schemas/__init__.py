@@ -8,4 +8,6 @@ avro_compatibility  whether one Avro schema reads what another wrote
 compatibility       levels: what a new schema is compared with
 registry_state      the fold of a schema topic, and the records of a change
 schema_folder       a registry without a server, in a topic of the cluster
+serde               what serializers share: configs, subjects, ids on records
+avro, json_schema, protobuf   serializers and deserializers
 """

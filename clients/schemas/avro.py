@@ -131,10 +131,11 @@ def decode_avro(writer: Any, payload: bytes, reader: Any = None) -> Any:
     if _is_bytes(writer) and (reader is None or _is_bytes(reader)):
         return payload
     try:
-        return fastavro.schemaless_reader(io.BytesIO(payload), writer, reader)["value"]
+        wrapped: Any = fastavro.schemaless_reader(io.BytesIO(payload), writer, reader)
     except Exception as reason:
-        # fastavro raises whatever its decoding ran into: EOFError, struct.error, UnicodeDecodeError, IndexError ...
+        # fastavro raises whatever its decoding ran into: EOFError, struct.error, IndexError ...
         raise SerializationError(f"the bytes do not fit the Avro schema: {type(reason).__name__} {reason}") from reason
+    return wrapped["value"]
 
 
 def _value_type(parsed: Any) -> Any:

@@ -51,6 +51,8 @@ def stratalog_session(
     """
     if is_remote() or SparkContext._active_spark_context is not None:
         return SparkSession.builder.getOrCreate()
+    if is_submitted():
+        SparkContext._ensure_initialized()  # before it, SparkConf knows nothing of spark-submit's master and settings
     conf = SparkConf(loadDefaults=is_submitted())
     given = dict(conf.getAll()) | dict(extra or {})
     conf.setAll(list(session_settings(app_name, fetch_slots, _core_count(), given).items()))

@@ -12,10 +12,13 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.request import urlopen
 
+import pyspark
+
 from tests.real.processes.broker_processes import PROJECT, ServerProcess
 from tests.waiting import wait_until
 
 BIN = Path(sys.executable).parent
+ENVIRONMENT = ("env", f"SPARK_HOME={Path(pyspark.__file__).parent}", f"PATH={BIN}:{os.environ['PATH']}")
 MASTER = "org.apache.spark.deploy.master.Master"
 WORKER = "org.apache.spark.deploy.worker.Worker"
 
@@ -35,10 +38,10 @@ class StandaloneSpark:
         self._port, self.ui_port = free_port(), free_port()
         self.url = f"spark://127.0.0.1:{self._port}"
         at = ("--host", "127.0.0.1", "--webui-port", "0")
-        spark_class = str(BIN / "spark-class")
-        master = (spark_class, MASTER, *at, "--port", str(self._port))
+        spark_class = (*ENVIRONMENT, str(BIN / "spark-class"))
+        master = (*spark_class, MASTER, *at, "--port", str(self._port))
         self.master = ServerProcess("master", master, folder / "master.out", "I have been elected leader")
-        worker = (*prefix, spark_class, WORKER, *at, "--cores", str(cores), "--memory", "1g", "--work-dir")
+        worker = (*prefix, *spark_class, WORKER, *at, "--cores", str(cores), "--memory", "1g", "--work-dir")
         self.workers = [
             ServerProcess(
                 f"worker {number}",
@@ -72,8 +75,8 @@ class StandaloneSpark:
             "spark.ui.showConsoleProgress": "false",
         }
         flags = [each for name, value in settings.items() for each in ("--conf", f"{name}={value}")]
-        environment = ("env", f"SPARK_CONF_DIR={PROJECT / 'conf'}", f"PATH={BIN}:{os.environ['PATH']}")
-        return (*environment, str(BIN / "spark-submit"), "--master", self.url, *flags, "jobs/broker.py")
+        submit = ("env", f"SPARK_CONF_DIR={PROJECT / 'conf'}", str(BIN / "spark-submit"), "--master", self.url)
+        return (*ENVIRONMENT, *submit, *flags, "jobs/broker.py")
 
     def executors(self) -> list[dict[str, Any]]:
         """The executors of the submitted application, as its web interface describes them, without the driver."""

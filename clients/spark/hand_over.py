@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from urllib.parse import quote
 
 from stratalog.clients.spark.options import SinkOptions
+from stratalog.clients.spark.sink_batches import Course, SinkBatchId, course_without_transaction
 from stratalog.clients.spark.sink_task import METADATA_MAX_AGE_MS, WrittenFile
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.metadata.image import BrokerState
@@ -55,15 +56,6 @@ _LOG = logging.getLogger("stratalog.sink")
 Files = tuple[WrittenFile, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SinkBatchId:
-    """A batch of a writer. `is_replayable`: Spark may run the same batch again later."""
-
-    sink_id: str
-    batch_id: int
-    is_replayable: bool
-
-
 @dataclass(slots=True)
 class _Part:
     """A partition's files until they are acknowledged. `spare` are this run's while those of an earlier run are handed
@@ -100,9 +92,10 @@ class HandOver:
     def run(self, files: Iterable[WrittenFile]) -> list[ProduceResponse]:
         """Hand all files over and wait until every partition acknowledged them; the answers.
 
-        A batch that was handed over before and followed by a later one is done: no answers. Raises
-        RequestTimedOutError after `delivery.timeout.ms`, or a leader's final refusal. Part of the batch may be
-        stored then; the same batch handed over again stores the rest.
+        A batch write that was handed over before and followed by a later version is done: no answers. Raises
+        InvalidRequestError for a stream's batch behind a stored one, RequestTimedOutError after `delivery.timeout.ms`,
+        or a leader's final refusal. Part of the batch may be stored then; the same batch handed over again stores the
+        rest.
         """
         found = _by_partition(files)
         self._parts = {tp: _Part(part) for tp, part in found.items()}
@@ -117,17 +110,18 @@ class HandOver:
     # -- the manifest ------------------------------------------------------------------------------------
 
     def _follow_manifest(self, found: Mapping[TopicPartition, Files]) -> None:
-        """Hand over the files of an earlier run of this batch; nothing when the manifest is of a later batch. Otherwise
-        write a manifest."""
+        """Hand over the files of an earlier run of this batch; nothing when a later one is stored. Otherwise write a
+        manifest."""
         objects = self.view.stores.objects(self.view.root)
         path = manifest_path(self.batch.sink_id)
         manifest = objects.get_register(path)
         is_written = manifest is not None and manifest.strip(b"\0")  # not one that a power cut left before its sync
-        stored_id, stored_files = decode_manifest(manifest) if manifest and is_written else (-1, ())
-        if stored_id > self.batch.batch_id:
+        stored_id, stored_files = decode_manifest(manifest) if manifest and is_written else (None, ())
+        course = course_without_transaction(self.batch, stored_id)
+        if course is Course.STORED:
             _LOG.info("batch %d of sink %s was stored before", self.batch.batch_id, self.batch.sink_id)
             self._parts = {}
-        elif stored_id == self.batch.batch_id:
+        elif course is Course.FINISH:
             earlier = _by_partition(stored_files)
             self._parts = {tp: _Part(part, spare=found.get(tp, ())) for tp, part in earlier.items()}
             self._check_earlier_files()

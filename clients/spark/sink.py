@@ -14,8 +14,9 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from stratalog.clients.spark.hand_over import HandOver, SinkBatchId
+from stratalog.clients.spark.hand_over import HandOver
 from stratalog.clients.spark.options import SinkOptions
+from stratalog.clients.spark.sink_batches import SinkBatchId
 from stratalog.clients.spark.sink_rows import check_columns
 from stratalog.clients.spark.sink_task import SentRows, SinkTask, WrittenFile
 from stratalog.clients.spark.worker import freeze_modules, view_of
@@ -83,7 +84,7 @@ class StratalogStreamWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         query_id = next((m.query_id for m in messages if isinstance(m, FilesWritten)), None)
         if query_id is not None:
-            _hand_over(self._options, SinkBatchId(query_id, batchId, is_replayable=True), messages)
+            _hand_over(self._options, SinkBatchId(query_id, batchId, is_replayable=True, is_stream=True), messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Nothing: see `StratalogWriter.abort`; the batch comes again under the same id."""

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.clients.spark.hand_over import HandOver, SinkBatchId, decode_manifest, encode_manifest, manifest_path
+from stratalog.clients.spark.hand_over import HandOver, decode_manifest, encode_manifest, manifest_path
 from stratalog.clients.spark.options import SinkOptions
+from stratalog.clients.spark.sink_batches import SinkBatchId
 from stratalog.clients.spark.sink_task import WrittenFile
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.metadata.image import Result
@@ -36,6 +37,7 @@ from stratalog.replication.stores import DeltaStores
 from stratalog.storage.clock import RandomIds
 from stratalog.storage.errors import (
     CorruptMessageError,
+    InvalidRequestError,
     NotEnoughReplicasError,
     NotLeaderOrFollowerError,
     PolicyViolationError,
@@ -154,9 +156,12 @@ def test_a_batch_run_again_hands_over_its_first_files(brokers: Brokers) -> None:
     assert brokers.stored == {T0: [("query", 0, paths(first))], T1: [("query", 0, paths(other))]}
 
 
-def test_a_batch_before_that_of_the_manifest_is_done(brokers: Brokers) -> None:
+def test_a_batch_before_that_of_the_manifest_is_done_or_refused_in_a_stream(brokers: Brokers) -> None:
     brokers.hand_over([brokers.write(T0)], batch_id=5)
     assert brokers.hand_over([brokers.write(T1)], batch_id=4) == []
+    of_stream = SinkBatchId("query", 4, is_replayable=True, is_stream=True)
+    with pytest.raises(InvalidRequestError, match="batch 4 of query query is behind batch 5"):
+        HandOver(brokers.view(), SinkOptions(brokers.root), of_stream).run([brokers.write(T1)])
     assert brokers.stored[T1] == []
 
 

@@ -18,8 +18,9 @@ from stratalog.storage.config_def import ConfigKey, one_of
 from stratalog.storage.errors import InvalidConfigError
 from stratalog.storage.records import TopicPartition
 
-if TYPE_CHECKING:  # a query without a group loads none of its own
+if TYPE_CHECKING:  # a query without a group, or a sink without transactions, loads none of its own
     from stratalog.clients.spark.group.options import GroupOptions
+    from stratalog.clients.spark.transaction.options import TransactionOptions
 
 LATEST = -1
 EARLIEST = -2
@@ -141,6 +142,7 @@ class SinkOptions:
     timestamp_column: str | None = None
     txn_app_id: str | None = None
     txn_version: int | None = None
+    transaction: TransactionOptions | None = None
 
 
 def stream_options(options: Mapping[str, str]) -> SourceOptions:
@@ -191,7 +193,8 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         raise InvalidConfigError(f"Option '{ROOT}' must be specified for configuring Kafka producer")
     if ("txnappid" in params) != ("txnversion" in params):
         raise InvalidConfigError("txnAppId and txnVersion must be given together")
-    _warn_of(without_effect(options, OF_SINK))
+    transaction = _transaction(params)
+    _warn_of(without_effect(options, OF_SINK if transaction is None else OF_SINK | transaction.names))
     topic = params.get("topic")
     return SinkOptions(
         root=params[ROOT],
@@ -205,7 +208,16 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         timestamp_column=params.get("stratalog.timestamp.column"),
         txn_app_id=params.get("txnappid"),
         txn_version=_option(params, "txnversion"),
+        transaction=transaction,
     )
+
+
+def _transaction(params: Mapping[str, str]) -> TransactionOptions | None:
+    if not any("transactional" in name for name in params):
+        return None
+    from stratalog.clients.spark.transaction.options import transaction_options
+
+    return transaction_options(params)
 
 
 def without_effect(options: Mapping[str, str], with_effect: frozenset[str]) -> dict[str, str]:

@@ -38,11 +38,13 @@ from stratalog.clients.spark.plan import (
 )
 from stratalog.clients.spark.worker import loading, view_of
 from stratalog.clients.view.read_committed import is_read_committed
+from stratalog.storage.clock import RandomIds
 from stratalog.storage.errors import InvalidConfigError, StratalogError
 
 if TYPE_CHECKING:  # a query without a group loads none of it
     from stratalog.clients.spark.group.commits import GroupCommits
     from stratalog.clients.spark.group.options import GroupOptions
+    from stratalog.clients.spark.transaction.positions import GroupPositions
 
 LONG_POLL_MS = 100
 LONG_POLL_SHARE = 0.02
@@ -75,6 +77,7 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._latest: Offsets = {}
         self._last_trigger_ms = 0
         self._idle_since_ms: int | None = None
+        self._planner_id = RandomIds().new_id()
 
     @property
     def fetcher(self) -> OffsetFetcher:
@@ -234,7 +237,18 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             check_available_now(self._frozen, last, self.fetcher.latest())
         earliest_of_new = self.fetcher.earliest(set(last) - set(first))
         ranges = stream_ranges(first, last, earliest_of_new, self._report)
-        return read_tasks(ranges, self._options, self.fetcher)
+        return read_tasks(ranges, self._options, self.fetcher, self._positions_at(first, last))
+
+    def _positions_at(self, first: Offsets, last: Offsets) -> GroupPositions | None:
+        """What the query's sink commits for the group, if it writes in transactions."""
+        group = self._options.group
+        if group is None:
+            return None
+        from stratalog.clients.records import ConsumerGroupMetadata
+        from stratalog.clients.spark.transaction.positions import GroupPositions
+
+        moved = {tp: offset for tp, offset in last.items() if first.get(tp) != offset}
+        return GroupPositions(self._planner_id, ConsumerGroupMetadata(group.group_id), moved)
 
     def _report(self, loss: StratalogError) -> None:
         if self._options.fail_on_data_loss:

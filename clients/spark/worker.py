@@ -10,13 +10,21 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark import TaskContext
 
 if TYPE_CHECKING:
     from stratalog.clients.view.cluster_view import ClusterView
 
 PUSHES_FILTERS = "pyspark.sql.worker.data_source_pushdown_filters"
 """The module in which Spark plans a batch read with `spark.sql.python.filterPushdown.enabled`."""
+QUERY_ID_PROPERTY = "sql.streaming.queryId"
+BATCH_ID_PROPERTY = "streaming.sql.batchId"
+RUN_ID_PROPERTY = "spark.jobGroup.id"
+"""Properties that Spark gives the tasks of a micro-batch; a run of a query is a job group."""
+PLANS_WRITES = "pyspark.sql.worker.write_into_data_source"
+"""The module in which Spark plans a write: each batch of a stream once, before its tasks."""
 
 _frozen_modules = 0
 
@@ -34,6 +42,24 @@ def freeze_modules() -> None:
         gc.freeze()
 
 
+class StreamingBatch(NamedTuple):
+    """The micro-batch of a task: its query (the same after a restart), the run of the query, and its number."""
+
+    query_id: str
+    run_id: str
+    batch_id: int
+
+
+def streaming_batch() -> StreamingBatch | None:
+    """That of the task in this process; None in one that is not of a streaming query."""
+    context = TaskContext.get()
+    query_id = context.getLocalProperty(QUERY_ID_PROPERTY) if context else None
+    if context is None or not query_id:
+        return None
+    batch_id = int(context.getLocalProperty(BATCH_ID_PROPERTY) or 0)
+    return StreamingBatch(query_id, context.getLocalProperty(RUN_ID_PROPERTY) or "", batch_id)
+
+
 @contextmanager
 def loading() -> Iterator[None]:
     """Around the imports of a new process: garbage collections would take much of their time."""
@@ -46,13 +72,20 @@ def loading() -> Iterator[None]:
 
 
 def pushes_filters() -> bool:
-    """True in a process in which Spark passes filters to readers.
+    """True in a process in which Spark passes filters to readers."""
+    return _runs(PUSHES_FILTERS)
 
-    Each of Spark's worker modules has Python processes of its own: forked from a daemon that imported the module, or
-    started by it (`python -m`).
-    """
+
+def plans_writes() -> bool:
+    """True in a process in which Spark plans a write: not in its tasks, nor where it is committed."""
+    return _runs(PLANS_WRITES)
+
+
+def _runs(module: str) -> bool:
+    """Each of Spark's worker modules has Python processes of its own: forked from a daemon that imported the module, or
+    started by it (`python -m`)."""
     started_as = getattr(sys.modules["__main__"], "__spec__", None)
-    return PUSHES_FILTERS in sys.modules or (started_as is not None and started_as.name == PUSHES_FILTERS)
+    return module in sys.modules or (started_as is not None and started_as.name == module)
 
 
 @lru_cache(maxsize=8)

@@ -17,6 +17,7 @@ from typing import Any
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
+from stratalog.clients.records import ConsumerGroupMetadata
 from stratalog.clients.spark.batch_reader import read_tasks
 from stratalog.clients.spark.group.coordinators import Reach, reach
 from stratalog.clients.spark.group.member import QueryMember
@@ -26,6 +27,7 @@ from stratalog.clients.spark.group.shared_offsets import SharedBatch, replayed, 
 from stratalog.clients.spark.options import SourceOptions
 from stratalog.clients.spark.plan import Offsets, PlannedRange, offsets_from_json, stream_ranges
 from stratalog.clients.spark.stream_reader import METADATA_MAX_AGE_MS, STOP_TIMEOUT_MS, StratalogStreamReader
+from stratalog.clients.spark.transaction.positions import GroupPositions
 from stratalog.clients.view.read_committed import is_read_committed
 from stratalog.storage.errors import RequestTimedOutError, StratalogError
 from stratalog.storage.records import TopicPartition
@@ -126,21 +128,33 @@ class SharedStreamReader(StratalogStreamReader):
         batch = SharedBatch.from_json(end)
         if start == end or not batch.ends:
             return []
-        planned = list(batch.ranges().values()) if end == self._planned else self._replayed(batch)
+        planned_by = ConsumerGroupMetadata(
+            self._group.group_id, batch.generation_id, batch.member_id, self._group.consumer.group_instance_id or None
+        )
+        planned = list(batch.ranges().values())
+        if end != self._planned:
+            planned, is_member = self._replayed(batch)
+            planned_by = planned_by if is_member else ConsumerGroupMetadata(self._group.group_id)
         self._ran, self._done = end, {each.topic_partition: each for each in planned}
         starts = {each.topic_partition: each.start for each in planned}
         ends = {each.topic_partition: each.end for each in planned}
-        return read_tasks(stream_ranges(starts, ends, {}, self._report), self._options, self.fetcher)
+        ranges = stream_ranges(starts, ends, {}, self._report)
+        # a sink in transactions commits them under the member that planned the batch, unless the group has none now
+        positions = GroupPositions(self._planner_id, planned_by, ends)
+        return read_tasks(ranges, self._options, self.fetcher, positions)
 
-    def _replayed(self, batch: SharedBatch) -> list[PlannedRange]:
-        """Of a batch that another process planned, as before a failure: what is still this query's part."""
+    def _replayed(self, batch: SharedBatch) -> tuple[list[PlannedRange], bool]:
+        """Of a batch that another process planned, as before a failure: what is still this query's part, and whether
+        the group still has the member that planned it."""
         self.fetcher.view.refresh()
         committed = self.member.committed(batch.ends)
-        kept = replayed(batch, self.member.owners(), committed, self._group.consumer.group_instance_id or None)
+        owners, instance = self.member.owners(), self._group.consumer.group_instance_id or None
+        kept = replayed(batch, owners, committed, instance)
         left_out = sorted(batch.ends.keys() - {each.topic_partition for each in kept})
         if left_out:
             _LOG.warning("Group %s: other members have %s of a batch now", self._group.group_id, left_out)
-        return kept
+        is_member = any(owner.is_member(batch.member_id, instance) for owner in owners.values())
+        return kept, is_member
 
     def stop(self) -> None:
         """Leave the group."""

@@ -159,6 +159,27 @@ def test_a_wrong_time_string_is_named() -> None:
         parse_duration_ms("5 fortnights")
 
 
+@pytest.mark.parametrize("name", ["kafka.transactional.id", "transactional.id", "KAFKA.Transactional.Id"])
+def test_a_transactional_id_has_two_names(name: str) -> None:
+    options = sink_options({"stratalog.root": "r", name: "Copy", "kafka.sasl.username": "u"})
+    assert options.transaction is not None
+    assert options.transaction.transactional_id == "Copy"
+    assert options.transaction.producer.transaction_timeout_ms == 30_000
+    assert options.transaction.connection == {"sasl.username": "u"}
+    assert options.acks == -1
+
+
+def test_kafkas_configs_of_a_transaction(caplog: pytest.LogCaptureFixture) -> None:
+    given = {"kafka.transaction.timeout.ms": "5000", "kafka.request.timeout.ms": "7000", "stratalog.listener": "IN"}
+    options = sink_options({"stratalog.root": "r", "kafka.transactional.id": "copy", **given})
+    assert options.transaction is not None
+    producer = options.transaction.producer
+    assert (producer.transaction_timeout_ms, producer.request_timeout_ms, options.transaction.listener) == (
+        *(5_000, 7_000, "IN"),
+    )
+    assert not caplog.records
+
+
 def test_sink_options() -> None:
     assert sink_options({"stratalog.root": "r"}) == SinkOptions("r")
     assert sink_options({"stratalog.root": "r", "Topic": " t ", "kafka.acks": "1"}) == SinkOptions("r", "t", 1)
@@ -168,6 +189,17 @@ def test_sink_options() -> None:
     ("read", "options", "text"),
     [
         (sink_options, {}, "Option 'stratalog.root' must be specified"),
+        (sink_options, {"stratalog.root": "r", "kafka.transactional.id": " "}, "must not be empty"),
+        (
+            sink_options,
+            {"stratalog.root": "r", "kafka.transactional.id": "a", "transactional.id": "b"},
+            "are two names of one option",
+        ),
+        (
+            sink_options,
+            {"stratalog.root": "r", "kafka.transactional.id": "a", "kafka.acks": "1"},
+            "Cannot set a transactional.id without also enabling idempotence",
+        ),
         (sink_options, {"stratalog.root": "r", "kafka.key.serializer": "x"}, "as keys are serialized with Byte"),
         (sink_options, {"stratalog.root": "r", "kafka.acks": "0"}, "Invalid value 0 for configuration acks"),
         (include_headers, {"includeHeaders": "yes"}, 'For input string: "yes"'),

@@ -6,10 +6,6 @@ the batch that was under way is read twice.
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -30,11 +26,9 @@ from stratalog.replication.requests.consumer_protocol import decode_assignment
 from stratalog.replication.requests.groups import DescribeGroupsRequest, DescribeGroupsResponse
 from stratalog.storage.clock import SystemClock
 from stratalog.storage.records import TopicPartition
-from tests.real.processes.group_query import STARTED
-from tests.real.processes.python_workers import descendants
+from tests.real.processes.query_process import QueryProcess
 from tests.waiting import wait_until
 
-PROJECT = Path(__file__).parents[2]
 TOPIC, GROUP, PARTITIONS = "orders", "billing", 12
 SESSION_TIMEOUT_MS = 6_000
 TAKE_OVER_S = 5
@@ -48,44 +42,14 @@ MEMBER = (f"kafka.session.timeout.ms={SESSION_TIMEOUT_MS}", "kafka.heartbeat.int
 Row = tuple[int, int]
 
 
-class QueryProcess:
-    """A process of `group_query` with its folder."""
+class MemberProcess(QueryProcess):
+    """A process of `group_query`."""
 
     def __init__(self, root: str, folder: Path) -> None:
-        self.folder = folder
-        self._root = root
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "tests.real.processes.group_query"]
-        command += [self._root, TOPIC, GROUP, str(self.folder), *MEMBER]
-        with (self.folder / "output").open("ab") as output:
-            environment = os.environ | {"PYTHONPATH": str(PROJECT)}
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=output, stderr=output, cwd=PROJECT, env=environment
-            )
+        super().__init__("group_query", folder, root, TOPIC, GROUP, str(folder), *MEMBER)
 
     def has_started(self) -> bool:
-        assert self._process is not None
-        assert self._process.poll() is None, (self.folder / "output").read_text()
-        return STARTED in (self.folder / "output").read_text()
-
-    def kill(self) -> None:
-        """End all at once: its driver, Spark, the planner and the workers."""
-        assert self._process is not None
-        every = [self._process.pid, *descendants(self._process.pid)]
-        for number in (signal.SIGSTOP, signal.SIGKILL):  # none of them sees another one end
-            for pid in every:
-                os.kill(pid, number)
-        self._process.wait()
-
-    def stop(self) -> None:
-        process = self._process
-        if process is not None and process.poll() is None:
-            assert process.stdin is not None
-            process.stdin.close()
-            process.wait(60)
+        return self.started_count() > 0
 
     def batches(self) -> dict[int, list[Row]]:
         """What each batch has made visible."""
@@ -159,7 +123,7 @@ def shown(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> list[list[str
 def test_a_killed_querys_partitions_move_and_no_record_is_skipped(
     cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    killed, other = (QueryProcess(cluster.root, tmp_path / name) for name in ("killed", "other"))
+    killed, other = (MemberProcess(cluster.root, tmp_path / name) for name in ("killed", "other"))
     try:
         with Traffic(cluster) as traffic:
             for query in (killed, other):

@@ -14,8 +14,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 
 from stratalog import stratalog_session
-
-STARTED = "started"
+from tests.real.processes.query_process import STARTED
 
 
 def main(root: str, topic: str, group: str, folder: str, *settings: str) -> None:

@@ -212,6 +212,24 @@ class ClusterView:
         known[topic] = found
         return found
 
+    def partition_count(self, topic: str) -> int:
+        """As of the last refresh; 0 of an unknown topic."""
+        return len(self.image.partitions_by_topic.get(topic, ()))
+
+    def topic_name(self, topic_id: str) -> str | None:
+        """As of the last refresh; None for an unknown id."""
+        return next((name for name, known in self.image.topic_ids.items() if known == topic_id), None)
+
+    def partition_racks(self, topics: Iterable[str]) -> dict[TopicPartition, frozenset[str]]:
+        """The racks of the replicas of the topics' partitions, without those of brokers that have none."""
+        image = self.image
+        rack_of = {broker: state.registration.rack for broker, state in image.brokers.items()}
+        return {
+            tp: frozenset(rack for each in image.partitions[tp].replicas if (rack := rack_of.get(each)))
+            for topic in topics
+            for tp in image.partitions_of(topic)
+        }
+
     def partition_state(self, topic_partition: TopicPartition) -> PartitionRecord:
         """Leader, ISR and epochs as of the last refresh. UnknownTopicOrPartitionError when unknown even after one."""
         if topic_partition not in self.image.partitions:

@@ -14,7 +14,10 @@ from stratalog.storage.errors import InvalidConfigError
 
 TRANSACTIONAL_ID, LISTENER = "kafka.transactional.id", "stratalog.listener"
 _SHORT_ID = "transactional.id"
-_PRODUCER_NAMES = ("transaction.timeout.ms", "request.timeout.ms", "retry.backoff.ms", "delivery.timeout.ms", "acks")
+_PRODUCER_NAMES = (
+    *("transaction.timeout.ms", "request.timeout.ms", "retry.backoff.ms", "delivery.timeout.ms", "max.block.ms"),
+    "acks",
+)
 """Kafka's producer configs that a transaction uses."""
 TRANSACTION_TIMEOUT_MS = 30_000
 """Default of `kafka.transaction.timeout.ms`, half of Kafka's: a transaction is open only while a batch is committed,

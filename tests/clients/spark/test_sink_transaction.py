@@ -1,4 +1,7 @@
-"""A batch of a sink as one transaction: visible at once, fenced, and known to its next run. One broker, no Spark."""
+"""A batch of a sink as one transaction: visible at once, fenced, and known to its next run. One broker, no Spark.
+
+Coordinators are called in process and, as by Spark's processes, at a listener.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,13 @@ import pyarrow as pa
 import pytest
 
 from stratalog.clients.admin.admin import Admin
+from stratalog.clients.bootstrap import RunningCluster
 from stratalog.clients.cluster import Cluster
 from stratalog.clients.config import ConsumerConfig
 from stratalog.clients.consumer.offsets import OffsetFetch
 from stratalog.clients.coordinator_calls import InProcessCalls
 from stratalog.clients.records import ConsumerGroupMetadata
+from stratalog.clients.remote.remote_cluster import RemoteCluster
 from stratalog.clients.spark.hand_over import HandOver, encode_manifest, manifest_path
 from stratalog.clients.spark.options import SinkOptions, sink_options
 from stratalog.clients.spark.sink_batches import Course, SinkBatchId
@@ -41,6 +46,7 @@ from tests.waiting import wait_until
 PARTITIONS = 3
 INPUT = TopicPartition("input", 0)
 ALONE = {
+    "listeners": "PLAINTEXT://localhost:0",
     "offsets.topic.replication.factor": 1,
     "offsets.topic.num.partitions": 1,
     "transaction.state.log.replication.factor": 1,
@@ -52,9 +58,10 @@ ALONE = {
 class Sink:
     """A sink's planner, tasks and driver in this process, for one topic and one query."""
 
-    def __init__(self, cluster: Cluster, topic: str) -> None:
+    def __init__(self, cluster: Cluster, called: RunningCluster, topic: str) -> None:
         Admin(cluster).create_topic(topic, PARTITIONS, 1)
         self.cluster = cluster
+        self.called = called
         self.topic = topic
         self.view = ClusterView(cluster.root)
         self.options: SinkOptions = sink_options(
@@ -64,7 +71,7 @@ class Sink:
         self.transaction_options = self.options.transaction
 
     def plan(self) -> ProducerIdAndEpoch:
-        return begin(self.view, self.transaction_options, self.cluster)
+        return begin(self.view, self.transaction_options, self.called)
 
     def files(self, producer: ProducerIdAndEpoch, *values: str) -> tuple[WrittenFile, ...]:
         """Value n goes to partition n."""
@@ -74,7 +81,7 @@ class Sink:
         return task.finish()
 
     def transaction(self, producer: ProducerIdAndEpoch) -> BatchTransaction:
-        return BatchTransaction(self.view, self.options, self.cluster, producer)
+        return BatchTransaction(self.view, self.options, self.called, producer)
 
     def commit(self, batch_id: int, *values: str, positions: Sequence[GroupPositions] = ()) -> Course:
         producer = self.plan()
@@ -116,9 +123,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield running
 
 
-@pytest.fixture
-def sink(cluster: Cluster, request: pytest.FixtureRequest) -> Sink:
-    return Sink(cluster, request.node.name.split("[")[0].removeprefix("test_")[:60])
+@pytest.fixture(params=["in process", "at a listener"])
+def sink(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Sink]:
+    name = request.node.name.split("[")[0].removeprefix("test_")[:60]
+    if request.param == "in process":
+        yield Sink(cluster, cluster, name)
+        return
+    with RemoteCluster(cluster.root) as remote:
+        yield Sink(cluster, remote, f"remote_{name}")
 
 
 def test_a_batch_is_visible_in_all_partitions_and_known_to_its_next_run(sink: Sink) -> None:

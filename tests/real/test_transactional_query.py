@@ -33,8 +33,10 @@ from tests.waiting import wait_until
 
 SOURCE, TARGET, NAME = "orders", "copies", "copy"
 SOURCE_PARTITIONS, TARGET_PARTITIONS = 4, 3
-COMMITTER = "python_streaming_sink_runner"
-DRIVER = "driver"
+COMMITTER, DRIVER = "committer", "driver"
+MODULES = {"copying_query": "python_streaming_sink_runner", "micro_batches": "multiprocessing.spawn"}
+"""Modules of processes with a query: Spark's, and one that calls the format as Spark does; for each, the module that
+runs where batches are committed."""
 UP_S_MAX = 6.0
 """Longest time for which a query runs until it is killed."""
 CONFIG = {
@@ -130,9 +132,9 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         yield running_cluster
 
 
-def kill_committer(query: QueryProcess) -> bool:
-    """Kill the processes in which Spark commits; False if there are none now."""
-    found = running(COMMITTER, query.pid)
+def kill_committer(query: QueryProcess, module: str) -> bool:
+    """Kill the processes in which batches are committed; False if there are none now."""
+    found = running(module, query.pid)
     for pid in found:
         os.kill(pid, signal.SIGKILL)
     return bool(found)
@@ -144,13 +146,13 @@ def check_between_runs(copies: Copies) -> None:
     assert copies.visible() in copies.of_batches(), "a part of a batch is visible"
 
 
-def kills(cluster: Cluster, folder: Path, victims: list[str], seed: int, *settings: str) -> Counter[str]:
+def kills(cluster: Cluster, folder: Path, module: str, victims: list[str], seed: int, *settings: str) -> Counter[str]:
     """Kill the query as often as there are victims; check what is visible whenever nobody runs, and in the end.
 
     What happened, by kind: kills, failures that the driver saw, records.
     """
     chance, done = random.Random(seed), Counter[str]()
-    query = QueryProcess("copying_query", folder, cluster.root, SOURCE, TARGET, NAME, str(folder), *settings)
+    query = QueryProcess(module, folder, cluster.root, SOURCE, TARGET, NAME, str(folder), *settings)
     copies = Copies(cluster, folder)
     starts = 0
     try:
@@ -164,7 +166,7 @@ def kills(cluster: Cluster, folder: Path, victims: list[str], seed: int, *settin
                 time.sleep(chance.uniform(0, UP_S_MAX))
                 starts = query.started_count()
                 if victim == COMMITTER:
-                    wait_until(lambda: kill_committer(query), "a process that commits")
+                    wait_until(lambda: kill_committer(query, MODULES[module]), "a process that commits")
                 else:
                     query.kill()
                     check_between_runs(copies)
@@ -172,7 +174,8 @@ def kills(cluster: Cluster, folder: Path, victims: list[str], seed: int, *settin
                 done[victim] += 1
                 if victim == COMMITTER:
                     starts = max(0, starts - 1)  # a committer that was idle is replaced without a failure
-        wait_until(lambda: sum(copies.visible()) == traffic.sent * SOURCE_PARTITIONS, "all is copied", timeout_s=180)
+        # markers reach the partitions one after the other, so that records are only counted while the query runs
+        wait_until(lambda: len(copies.names()) >= traffic.sent * SOURCE_PARTITIONS, "all is copied", timeout_s=180)
         wait_until(lambda: copies.visible() == copies.of_group(), "the group stands at the end", timeout_s=30)
     finally:
         query.stop()
@@ -182,20 +185,31 @@ def kills(cluster: Cluster, folder: Path, victims: list[str], seed: int, *settin
     return done
 
 
-@pytest.mark.spark
+IN_BOTH_MODES = pytest.mark.parametrize("settings", [(), (*SHARE, *MEMBER)], ids=["commit", "share"])
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_three_kills_leave_every_input_once(cluster: Cluster, tmp_path: Path) -> None:
-    print(kills(cluster, tmp_path / "query", [COMMITTER, DRIVER, COMMITTER], 1))
+    print(kills(cluster, tmp_path / "query", "micro_batches", [COMMITTER, DRIVER, COMMITTER], 1))
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.timeout(3_000)
+@IN_BOTH_MODES
+def test_thirty_kills_leave_every_input_once(cluster: Cluster, tmp_path: Path, settings: tuple[str, ...]) -> None:
+    victims = random.Random(2).choices([COMMITTER, DRIVER], k=30)
+    print(kills(cluster, tmp_path / "query", "micro_batches", victims, 2, *settings))
 
 
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(3_000)
-@pytest.mark.parametrize(("seed", "settings"), [(2, ()), (3, (*SHARE, *MEMBER))], ids=["commit", "share"])
-def test_fifteen_kills_leave_every_input_once(
-    cluster: Cluster, tmp_path: Path, seed: int, settings: tuple[str, ...]
+@IN_BOTH_MODES
+def test_thirty_kills_of_sparks_processes_leave_every_input_once(
+    cluster: Cluster, tmp_path: Path, settings: tuple[str, ...]
 ) -> None:
-    victims = random.Random(seed).choices([COMMITTER, DRIVER], weights=[2, 1], k=15)
-    print(kills(cluster, tmp_path / "query", victims, seed, *settings))
+    victims = random.Random(3).choices([COMMITTER, DRIVER], weights=[2, 1], k=30)
+    print(kills(cluster, tmp_path / "query", "copying_query", victims, 3, *settings))

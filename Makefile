@@ -3,7 +3,7 @@
 #   make demo       three brokers, the real web log, a broker killed in the middle, a verdict
 #   make test       every test but the longest; make quick: those without Spark and without waiting
 #   make test-long  storms over broker processes, spark-submit, every rule of the simulation under every mix of faults
-#   make test-sessions  every test of source and sink in a Spark session without a setting and over Spark Connect
+#   make test-sessions  every test of source and sink in our Spark session, in one without a setting, over Spark Connect
 #   make test-stores  the tests of stores against an S3 server and Azure's emulator, which it installs; needs npm
 #   make clients    clients that others wrote, unchanged, against the Kafka listeners: docs/CLIENTS.md; needs mvn and java
 #   make check      ruff, mypy --strict, the house rules (tests/test_tidy.py)
@@ -17,7 +17,7 @@
 #   make bench      side by side with a real Kafka, about 20 minutes: docs/BENCHMARKS.md; needs mvn and java
 #   make soak       100,000 commits, ten minutes under retention, half an hour of 400 commits/s: docs/BENCHMARKS.md
 #   make bench-long the benches that take minutes each: memory, 500 partitions; needs mvn and java
-#   make oracle     what Kafka's own classes answer, for tests/replication/oracle; needs mvn and java
+#   make oracle     what Kafka's own classes answer, for tests/replication/oracle, and Avro's; needs mvn and java
 #   make differential  hundreds of requests to a real Kafka and to stratalog, compared; needs mvn and java
 #   make wheel      dist/stratalog-*.whl
 #   make clean      what the targets made, the environment too
@@ -82,8 +82,8 @@ test-long: $(STAMP) java
 	@$(PYTHON) -m pytest -m "long or hypothesis" --hypothesis-profile=random
 
 test-sessions: $(STAMP) java
-	@for kind in plain connect; do \
-	  STRATALOG_TESTS_SESSION=$$kind $(PYTHON) -m pytest tests/spark/test_spark_source.py tests/spark/test_spark_sink.py || exit 1; \
+	@for kind in ours plain connect; do \
+	  STRATALOG_TESTS_SESSION=$$kind $(PYTHON) -m pytest tests/spark/test_spark_source.py tests/spark/test_spark_sink.py tests/spark/test_storage_options.py || exit 1; \
 	done
 
 # moto (S3) comes by pip, Azurite (Azure Blob) by npm.
@@ -153,6 +153,7 @@ soak: $(STAMP) java
 # Records anew what tests compare with; unchanged files mean that Kafka still answers the same.
 oracle: $(STAMP) java
 	@$(PYTHON) -m tests.replication.oracle
+	@$(PYTHON) -m tests.clients.schemas.oracle
 
 # Writes what Kafka answers, for tests/differential, and prints what differs from it.
 differential: $(STAMP) java

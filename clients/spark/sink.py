@@ -112,7 +112,7 @@ def _planned_producer(options: SinkOptions) -> ProducerIdAndEpoch:
         return NO_PRODUCER
     with loading():
         from stratalog.clients.spark.transaction.commit import begin, reach
-    view = view_of(options.root)
+    view = view_of(options.root, options.storage)
     return begin(view, options.transaction, reach(view, options.transaction))
 
 
@@ -125,7 +125,7 @@ def _write(
     freeze_modules()
     context = TaskContext.get()
     first_partition = (streaming.batch_id if streaming else 0) + (context.partitionId() if context else 0)
-    task = SinkTask(view_of(options.root), options, first_partition, producer)
+    task = SinkTask(view_of(options.root, options.storage), options, first_partition, producer)
     for batch in iterator:
         task.add(batch)
     rows = task.send()
@@ -134,7 +134,7 @@ def _write(
 
 def _commit(options: SinkOptions, batch: SinkBatchId, messages: Iterable[WriterCommitMessage | None]) -> None:
     freeze_modules()
-    view = view_of(options.root)
+    view = view_of(options.root, options.storage)
     view.refresh()
     written = [message for message in messages if isinstance(message, FilesWritten)]
     if options.transaction is not None and written:

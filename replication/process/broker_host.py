@@ -6,7 +6,7 @@ I/O: the metadata root, threads, log files, and Spark unless followers fetch in 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Literal, Protocol
@@ -14,9 +14,11 @@ from typing import IO, TYPE_CHECKING, Literal, Protocol
 from stratalog.replication.broker.broker import Broker
 from stratalog.replication.broker.calls import BrokerCalls
 from stratalog.replication.broker.hosted_replicas import BrokerIdentity
+from stratalog.replication.broker.inbox import BrokerInbox
 from stratalog.replication.config import TOPICS_TOML, BrokerConfig, flatten_toml
 from stratalog.replication.coordinator.runtime.remote_appends import Peer
 from stratalog.replication.follower.runner import FetchRunner, ThreadFetchRunner
+from stratalog.replication.metrics import Metric
 from stratalog.replication.process.joined_cluster import join_cluster
 from stratalog.replication.process.metrics_server import MetricsServer
 from stratalog.replication.process.running_broker import RunningBroker, SharedParts, await_up
@@ -35,7 +37,8 @@ Fetcher = Literal["auto", "spark", "thread"]
 
 
 class ClientEndpoint(Protocol):
-    """Sockets for Kafka's clients, as `clients.endpoint` opens them, in the calls of a process that hosts brokers."""
+    """What answers Kafka's requests, at sockets and in inboxes, as `clients.endpoint` does; in the calls of a process
+    that hosts brokers."""
 
     def bind(self, broker_id: int, shift: int) -> str | None:
         """Take a broker's ports, `shift` above the listeners'; what it registers, None when it has none."""
@@ -100,7 +103,7 @@ class BrokerHost:
         fetcher  `spark`, `thread`, or `auto`: Spark unless the given session has too few slots (with a warning)
         peers    brokers of other processes, by id, as far as they can be called: coordinators send them markers,
                  leaders ask them about transactions; those of this process are added
-        endpoint sockets for Kafka's clients; None opens none
+        endpoint answers Kafka's requests from other processes; None: nobody does
         """
         config = hosted.config
         self.hosted = hosted
@@ -117,13 +120,12 @@ class BrokerHost:
         SHARED_FILE_CACHE.resize(config.stratalog_tail_cache_bytes)
         self._upkeep = UpkeepThreads(SystemClock())
         self._metrics: MetricsServer | None = None
+        self._metric_sources: list[Callable[[], Iterable[Metric]]] = []
         self._endpoint = endpoint or NoEndpoint()
         self._served: set[int] = set()
         self._peers: MutableMapping[int, Peer] = {} if peers is None else peers
         topic_defaults = {**flatten_toml(TOPICS_TOML.read_text(encoding="utf-8")), **dict(config.topic_defaults)}
-        self._shared = SharedParts(
-            hosted.metadata_root, config, topic_defaults, self.runner, self._upkeep, self._peers
-        )
+        self._shared = SharedParts(hosted.metadata_root, config, topic_defaults, self.runner, self._upkeep, self._peers)
 
     @property
     def fetcher(self) -> str:
@@ -142,6 +144,10 @@ class BrokerHost:
     def brokers(self) -> dict[int, BrokerCalls]:
         """What clients call of the running brokers, by id."""
         return {broker_id: running.broker.calls for broker_id, running in self.running.items()}
+
+    def inbox(self, broker_id: int) -> BrokerInbox:
+        """The inbox of a running broker."""
+        return self.running[broker_id].broker.inbox
 
     def peers(self) -> Mapping[int, Peer]:
         """The brokers that those of this process call, by id: each other, and others as far as they can be called."""
@@ -180,7 +186,14 @@ class BrokerHost:
             self._served.add(broker_id)
         if self.hosted.config.stratalog_metrics_port and self._metrics is None:
             port = self.hosted.config.stratalog_metrics_port
-            self._metrics = MetricsServer(port, self.running_brokers)
+            self._metrics = MetricsServer(port, self.running_brokers, further=self._further_metrics)
+
+    def add_metrics(self, source: Callable[[], Iterable[Metric]]) -> None:
+        """Serve these at the metrics port, too, from now on."""
+        self._metric_sources.append(source)
+
+    def _further_metrics(self) -> list[Metric]:
+        return [metric for source in list(self._metric_sources) for metric in source()]
 
     def described(self) -> list[str]:
         """How followers fetch, and where metrics are."""

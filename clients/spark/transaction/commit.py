@@ -50,23 +50,23 @@ _NOT_A_MEMBER = (UnknownMemberIdError, IllegalGenerationError, FencedInstanceIdE
 
 
 def reach(view: ClusterView, options: TransactionOptions) -> RemoteCluster:
-    """The brokers whose coordinators and leaders a sink in transactions calls, kept in this process.
+    """The brokers whose coordinators a sink in transactions calls, kept in this process.
 
     BrokerNotAvailableError when none can be called.
     """
-    return _reached(view.root, tuple(sorted(options.connection.items())), options.listener)
+    return _reached(view, tuple(sorted(options.connection.items())), options.listener)
 
 
 @lru_cache(maxsize=8)
-def _reached(root: str, connection: tuple[tuple[str, str], ...], listener: str) -> RemoteCluster:
-    cluster = RemoteCluster(root, dict(connection), listener=listener)
+def _reached(view: ClusterView, connection: tuple[tuple[str, str], ...], listener: str) -> RemoteCluster:
+    cluster = RemoteCluster(view.root, dict(connection), listener=listener, stores=view.stores)
     try:
         cluster.check()
     except BrokerNotAvailableError as reason:
         cluster.close()
         raise BrokerNotAvailableError(
-            f"{TRANSACTIONAL_ID}: a transaction needs its coordinator. {reason}. Set `listeners` of the brokers, or "
-            f"leave {TRANSACTIONAL_ID} out: a streaming write is exactly once without it, partition by partition."
+            f"{TRANSACTIONAL_ID}: a transaction needs its coordinator. {reason}. Without {TRANSACTIONAL_ID} a write "
+            "needs no coordinator; a stream's is exactly once then, too, but partition by partition."
         ) from reason
     return cluster
 

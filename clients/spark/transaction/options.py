@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from stratalog.clients.config import CONNECTION_CONFIGS, ConnectionConfig, ProducerConfig
+from stratalog.clients.config import ConnectionConfig, ProducerConfig
+from stratalog.clients.spark.group.options import CONNECTION_OPTIONS, LISTENER
 from stratalog.storage.errors import InvalidConfigError
 
-TRANSACTIONAL_ID, LISTENER = "kafka.transactional.id", "stratalog.listener"
+TRANSACTIONAL_ID = "kafka.transactional.id"
 _SHORT_ID = "transactional.id"
 _PRODUCER_NAMES = (
     *("transaction.timeout.ms", "request.timeout.ms", "retry.backoff.ms", "delivery.timeout.ms", "max.block.ms"),
@@ -42,8 +43,8 @@ class TransactionOptions:
     @property
     def names(self) -> frozenset[str]:
         """The names, in lower case, of the options that a sink in transactions has and another has not."""
-        kafka = (*_PRODUCER_NAMES, *(key.name for key in CONNECTION_CONFIGS))
-        return frozenset({TRANSACTIONAL_ID, _SHORT_ID, LISTENER, *(f"kafka.{name}" for name in kafka)})
+        own = (TRANSACTIONAL_ID, _SHORT_ID, LISTENER)
+        return frozenset({*own, *(f"kafka.{name}" for name in _PRODUCER_NAMES), *CONNECTION_OPTIONS.values()})
 
 
 def transaction_options(params: Mapping[str, str]) -> TransactionOptions | None:
@@ -61,8 +62,7 @@ def transaction_options(params: Mapping[str, str]) -> TransactionOptions | None:
     if not given_id.strip():
         raise InvalidConfigError(f"{TRANSACTIONAL_ID} must not be empty: name one, or leave the option out")
     given = {name: params[f"kafka.{name}"] for name in _PRODUCER_NAMES if f"kafka.{name}" in params}
-    names = (key.name for key in CONNECTION_CONFIGS)
-    connection = {name: params[f"kafka.{name}"] for name in names if f"kafka.{name}" in params}
+    connection = {name: params[option] for name, option in CONNECTION_OPTIONS.items() if option in params}
     ConnectionConfig.from_settings(connection, {})
     defaults = {"transactional.id": given_id, "transaction.timeout.ms": str(TRANSACTION_TIMEOUT_MS)}
     producer = ProducerConfig.from_settings(defaults | given, {})

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     )
     from stratalog.clients.admin.configs import ConfigInForce
     from stratalog.clients.admin.erasure import ErasureLeftover, ErasureReport, ReplicaErasure
+    from stratalog.clients.admin.group_lag import GroupLag, PartitionLag
     from stratalog.clients.admin.groups import GroupAdmin, LiveGroups, StoredGroups
     from stratalog.clients.admin.log_dirs import LogDirDescription, ReplicaInfo
     from stratalog.clients.admin.replica_verification import PartitionVerified, ReplicaVerification
@@ -50,8 +51,10 @@ if TYPE_CHECKING:
         TableMetadata,
     )
     from stratalog.clients.remote.remote_cluster import RemoteCluster
-    from stratalog.clients.spark.committed_view import create_committed_view
     from stratalog.clients.spark.registration import register_data_source
+    from stratalog.clients.spark.sql.cluster_views import cluster_frame, create_cluster_views
+    from stratalog.clients.spark.sql.committed_view import create_committed_view
+    from stratalog.clients.spark.sql.read_topic import TopicRead, read_topic
     from stratalog.clients.view.cluster_view import ClusterView, Fetched, Watermarks
     from stratalog.replication.controller.preferred_leaders import ElectionType
     from stratalog.replication.controller.reassignment import PartitionReassignment
@@ -87,11 +90,12 @@ __all__ = [
     "NewTopic", "ElectionType", "OffsetSpec", "AclBinding", "AclFilter", "Operation", "PatternType", "Permission",
     "ResourceType",
     "BrokerDescription", "ClusterDescription", "ConfigEntry", "ConfigInForce", "ErasureLeftover", "ErasureReport",
-    "LeaderOfOffset", "LogDirDescription",
+    "GroupLag", "LeaderOfOffset", "LogDirDescription", "PartitionLag",
     "PartitionReassignment", "PartitionVerified", "ReplicaErasure", "ReplicaInfo", "ReplicaVerification",
     "TopicDescription",
     # views and Spark
-    "ClusterView", "Fetched", "Watermarks", "create_committed_view", "register_data_source",
+    "ClusterView", "Fetched", "Watermarks", "TopicRead", "cluster_frame", "create_cluster_views",
+    "create_committed_view", "read_topic", "register_data_source",
     # histories
     "History", "RecordingConsumer", "RecordingProducer",
 ]
@@ -101,6 +105,7 @@ _MODULES = {
     "clients.admin.admin": "Admin BrokerDescription ClusterDescription ConfigEntry NewTopic TopicDescription",
     "clients.admin.configs": "ConfigInForce",
     "clients.admin.erasure": "ErasureLeftover ErasureReport ReplicaErasure",
+    "clients.admin.group_lag": "GroupLag PartitionLag",
     "clients.admin.groups": "GroupAdmin LiveGroups StoredGroups",
     "clients.admin.log_dirs": "LogDirDescription ReplicaInfo",
     "clients.admin.replica_verification": "PartitionVerified ReplicaVerification",
@@ -114,7 +119,9 @@ _MODULES = {
     "clients.records": "ConsumerGroupMetadata ConsumerRecord OffsetAndMetadata OffsetAndTimestamp OffsetRange "
     "RecordFuture RecordMetadata TableMetadata",
     "clients.remote.remote_cluster": "RemoteCluster",
-    "clients.spark.committed_view": "create_committed_view",
+    "clients.spark.sql.cluster_views": "cluster_frame create_cluster_views",
+    "clients.spark.sql.committed_view": "create_committed_view",
+    "clients.spark.sql.read_topic": "TopicRead read_topic",
     "clients.spark.registration": "register_data_source",
     "clients.view.cluster_view": "ClusterView Fetched Watermarks",
     "replication.controller.preferred_leaders": "ElectionType",

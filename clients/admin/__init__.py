@@ -4,6 +4,7 @@ admin                 the public class: topics, configs, ACLs, offsets, election
 configs               configs in force, with their synonyms
 loggers               the loggers of this process and their levels
 groups                groups: live through coordinators, or as stored
+group_lag             how far a group is behind
 transactions          transactions and producers as stored
 reassignment          partitions moved between brokers
 record_deletion       delete-records requests to leaders

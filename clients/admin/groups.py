@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 
+from stratalog.clients.admin.group_lag import GroupLag, lag_of
 from stratalog.clients.bootstrap import RunningCluster
 from stratalog.clients.consumer.offsets import (
     Offsets,
@@ -173,6 +174,10 @@ class GroupAdmin:
         request = fetch_request(group_id, None, require_stable=False)
         found = fetched_offsets(_as(OffsetFetchResponse, self._groups.ask(group_id, request)))
         return {tp: committed for tp, committed in found.items() if committed is not None}
+
+    def lag(self, group_id: str) -> GroupLag:
+        """The committed offsets beside the high watermarks; empty for an unknown group. No leader is waited for."""
+        return lag_of(self._view, group_id, self.committed(group_id))
 
     def alter_offsets(self, group_id: str, offsets: Offsets) -> None:
         """Commit offsets of a group without members. UnknownMemberIdError when it has members."""

@@ -65,6 +65,14 @@ def offsets_to_json(offsets: Offsets) -> OffsetsJson:
     return result
 
 
+def assignment_to_json(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """The form of the option `assign`: `{"topic": [0, 1]}`."""
+    result: dict[str, list[int]] = {}
+    for topic, partition in sorted(partitions):
+        result.setdefault(topic, []).append(partition)
+    return result
+
+
 def offsets_from_json(body: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
     """The inverse of `offsets_to_json`; without what an end may carry under names with an `@`."""
     return {

@@ -21,11 +21,13 @@ from stratalog.replication.broker.hosted_replicas import BrokerIdentity
 from stratalog.replication.broker_root import lock_alone, temporary_folder
 from stratalog.replication.config import CLUSTER_TOML, BrokerConfig
 from stratalog.replication.coordinator.runtime.remote_appends import Peer
+from stratalog.replication.html_table import html_fields, html_table
 from stratalog.replication.metrics import Metric
 from stratalog.replication.process.broker_host import BrokerHost, ClientEndpoint, Fetcher, HostedBrokers
 from stratalog.replication.process.metrics_server import metrics_of
 from stratalog.replication.process.running_broker import lock_root
 from stratalog.replication.threads.interpreter import share_interpreter
+from stratalog.replication.threads.long_wait import Report, long_wait
 from stratalog.storage.errors import BrokerNotAvailableError, InvalidRequestError
 
 if TYPE_CHECKING:
@@ -55,6 +57,7 @@ class EmbeddedCluster:
         fetcher: Fetcher = "auto",
         racks: Mapping[int, str] | None = None,
         config: Mapping[str, object] | None = None,
+        progress: Report | None = None,
     ) -> Self:
         """Make or reopen the cluster below `path` and start `brokers` brokers, ids from 1.
 
@@ -64,6 +67,8 @@ class EmbeddedCluster:
         fetcher  `spark`, `thread`, or `auto`: Spark unless the given session has too few slots (with a warning)
         racks    rack by broker id
         config   settings by Kafka's names over conf/cluster.toml's, e.g. {"replica.lag.time.max.ms": 10_000}
+        progress is called with a line of text every few seconds while brokers start; None prints to stderr in notebooks
+                 and interactive interpreters
         Python's switch interval and garbage collection are set as `share_interpreter` says.
         Raises KafkaStorageError when another process runs this cluster or one of its brokers, InvalidConfigError,
         LogDirNotFoundError.
@@ -82,9 +87,10 @@ class EmbeddedCluster:
             lock.close()
             raise
         try:
-            for broker_id, identity in identities.items():
-                cluster._host.run(broker_id, lock_root(identity.root))
-            cluster._host.await_up()
+            with long_wait(cluster._host.start_state, progress):
+                for broker_id, identity in identities.items():
+                    cluster._host.run(broker_id, lock_root(identity.root))
+                cluster._host.await_up()
             share_interpreter()
         except BaseException:
             cluster.stop()
@@ -127,8 +133,9 @@ class EmbeddedCluster:
         """Start a killed broker again on its old directory."""
         if broker_id not in self.stopped_brokers():
             raise InvalidRequestError(f"broker {broker_id} cannot be restarted; stopped: {self.stopped_brokers()}")
-        self._host.run(broker_id, lock_root(self._place.broker_root(broker_id)))
-        self._host.await_up()
+        with long_wait(self._host.start_state):
+            self._host.run(broker_id, lock_root(self._place.broker_root(broker_id)))
+            self._host.await_up()
 
     def stopped_brokers(self) -> list[int]:
         """Those that were killed and not restarted."""
@@ -139,7 +146,8 @@ class EmbeddedCluster:
         if self._lock.closed:
             return
         try:
-            self._host.stop()
+            with long_wait(lambda: f"{len(self._host.running)} brokers are stopping"):
+                self._host.stop()
         finally:
             self._host.running.clear()
             self._lock.close()
@@ -155,6 +163,23 @@ class EmbeddedCluster:
     def metrics(self) -> dict[int, list[Metric]]:
         """Each running broker's metrics, by Kafka's names; no port is needed."""
         return {broker_id: metrics_of(broker) for broker_id, broker in self._host.running_brokers().items()}
+
+    def __repr__(self) -> str:
+        brokers = f"{len(self._host.running)} of {len(self._host.hosted.identities)} brokers"
+        return f"<{type(self).__name__} at {self._place.root}: {brokers} run>"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (
+                broker_id,
+                "running" if broker_id in self._host.running else "stopped",
+                identity.root,
+                self._host.endpoints.get(broker_id),
+            )
+            for broker_id, identity in self._host.hosted.identities.items()
+        ]
+        table = html_table(f"cluster at {self._place.root}", ("broker", "state", "root", "listeners"), rows)
+        return table + html_fields({"metadata root": self.root, "follower fetch": self.fetcher})
 
     def describe(self) -> str:
         """A few lines on what runs where."""

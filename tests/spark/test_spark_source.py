@@ -16,8 +16,8 @@ from pyspark.errors import AnalysisException, PySparkException, StreamingQueryEx
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import spark_partition_id
 
-from stratalog.clients.spark.committed_view import committed
 from stratalog.clients.spark.options import OF_SOURCE
+from stratalog.clients.spark.sql.committed_view import committed
 from stratalog.storage.errors import ForeignCommitError
 from stratalog.storage.records import Header, TopicPartition
 from tests.clients.still_cluster import StillCluster

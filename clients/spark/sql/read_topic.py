@@ -1,0 +1,66 @@
+"""A batch read whose end is fixed, and that end as the start of a stream.
+
+I/O: the metadata log and the leaders' progress; with `read_committed` also the leaders' tables.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
+
+from stratalog.clients.bootstrap import Cluster, root_of
+from stratalog.clients.spark.offsets import OffsetFetcher
+from stratalog.clients.spark.options import ROOT, batch_options
+from stratalog.clients.spark.plan import assignment_to_json, offsets_to_json
+from stratalog.clients.spark.worker import view_of
+
+
+class TopicRead(NamedTuple):
+    """A frame, and where it ends.
+
+    frame             the source's columns; every evaluation ends at the same offsets
+    starting_offsets  these offsets as the option `startingOffsets` of a stream
+    """
+
+    frame: DataFrame
+    starting_offsets: str
+
+
+def read_topic(
+    spark: SparkSession, cluster: Cluster, topic: str, options: Mapping[str, object] | None = None
+) -> TopicRead:
+    """The committed records of a topic as of now. A stream that starts with `starting_offsets` has all later ones.
+
+    cluster  a running `Cluster`, or its metadata root
+    topic    a topic, or several with commas, as the option `subscribe`
+    options  of the source's batch reads: `isolation.level`, `includeHeaders`, `startingOffsets`, … A stream that goes
+             on needs the same isolation level.
+
+    Raises UnknownTopicOrPartitionError, LeaderNotAvailableError, InvalidConfigError for a wrong option.
+    """
+    given = {"subscribe": topic, **(options or {}), ROOT: root_of(cluster)}
+    return read_with_end(spark, {name: _text(value) for name, value in given.items()})
+
+
+def read_with_end(spark: SparkSession, options: Mapping[str, str]) -> TopicRead:
+    """A batch read with these options of the source, whose end is replaced by what it means now."""
+    parsed = batch_options(options)
+    view = view_of(parsed.root, parsed.isolation_level)
+    view.refresh()
+    end = OffsetFetcher(view, parsed).limits(parsed.ending, starting=False)
+    text = json.dumps(offsets_to_json(end))
+    kept = {name: value for name, value in options.items() if not _is_replaced(name.lower())}
+    # partitions that the topic gets later are not of this read
+    fixed = {"assign": json.dumps(assignment_to_json(end)), "endingOffsets": text}
+    return TopicRead(spark.read.format("stratalog").options(**kept, **fixed).load(), text)
+
+
+def _is_replaced(name: str) -> bool:
+    return name.startswith("ending") or name in ("subscribe", "subscribepattern", "assign")
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

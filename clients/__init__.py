@@ -9,6 +9,7 @@ view/       the cluster as storage shows it, without a broker
 producer/   records in
 consumer/   records out, and a consumer's part in its group
 admin/      what an administrator asks
+schemas/    schemas of keys and values: wire format, registries, serializers
 history/    what clients did and saw, and what a history must not show
 spark/      `format("stratalog")`: source, sink, committed view
 kafka/      the Kafka protocol's face of one broker

@@ -54,6 +54,18 @@ class CommitFailedError(UnknownServerError):
     """The member has left its group, so others may own its partitions. Kafka's exception of the consumer alone."""
 
 
+class SerializationError(UnknownServerError):
+    """A key or value does not fit its schema, or bytes their format. Kafka's SerializationException of clients."""
+
+
+class RecordDeserializationError(SerializationError):
+    """The deserializer refused the record at `offset`; the consumer's position is there, and a seek passes it."""
+
+    def __init__(self, message: str, topic: str, partition: int, offset: int) -> None:
+        super().__init__(message)
+        self.topic, self.partition, self.offset = topic, partition, offset
+
+
 class OffsetOutOfRangeError(StratalogError, code=1):
     """The offset lies outside the log: below its start, or above its end."""
 

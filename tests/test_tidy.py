@@ -27,11 +27,12 @@ FLOORS = {
         < broker fast_start < spark < process""",
     "replication/coordinator": "shard < groups transactions < runtime",
     "clients": """records config bootstrap offset_spec < view coordinator_calls < producer consumer < admin history
-        < kafka < endpoint < remote < spark cluster""",
+        < schemas kafka < endpoint < remote < spark cluster""",
     "clients/endpoint": """listeners frames order admission < loops io_threads security < connection < socket_server
         < kafka_endpoint""",
     "clients/endpoint/security": """jaas principal_mapping certificates sasl_server < plain scram oauthbearer
         < authenticator jwks tls < gate < endpoint_security""",
+    "clients/schemas": "wire_format",
     "clients/remote": """open_requests translation between_brokers login inter_broker < connection_security
         < broker_connection < remote_broker < remote_cluster""",
     "clients/kafka": "protocol batches < request < apis quotas < handler",

@@ -6,9 +6,12 @@ import time
 from collections.abc import Callable
 
 
-def wait_until(is_so: Callable[[], object], what: str = "", timeout_s: float = 60) -> None:
-    """Wait for a condition; AssertionError naming `what` when it does not come true."""
+def wait_until(is_so: Callable[[], object], what: str = "", timeout_s: float = 60, pause_s: float = 0.01) -> None:
+    """Wait for a condition; AssertionError naming `what` when it does not come true.
+
+    pause_s  between two looks, for one that costs those who are asked
+    """
     deadline = time.monotonic() + timeout_s
     while not is_so():
         assert time.monotonic() < deadline, f"waited {timeout_s:.0f} s in vain: {what}"
-        time.sleep(0.01)
+        time.sleep(pause_s)

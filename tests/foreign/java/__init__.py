@@ -8,5 +8,7 @@ topics              kafka-topics, -configs, -log-dirs, -reassign-partitions, -le
 records             kafka-console-*, -verifiable-*, -get-offsets, -delete-records, -*-perf-test, -e2e-latency
 groups              kafka-consumer-groups, -groups
 cluster             kafka-acls, -transactions, -features, -metadata-quorum, -broker-api-versions, -cluster
+WordCount.java, streams  Kafka Streams
+programs            JVMs that run beside each other and are killed
 suite               all of it, as checks
 """

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from tests.foreign.checks import Check, Suite
-from tests.foreign.java import clients, cluster, groups, records, topics
+from tests.foreign.java import clients, cluster, groups, records, streams, topics
 from tests.foreign.java.jvm import close_jvm, java_version
 
 CHECKS = {
     "Kafka's Java clients": clients.CHECKS,
     "Kafka's tools": {**topics.CHECKS, **records.CHECKS, **groups.CHECKS, **cluster.CHECKS},
+    "Kafka Streams": streams.CHECKS,
 }
 SETTINGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",

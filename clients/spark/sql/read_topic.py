@@ -1,6 +1,6 @@
 """A batch read whose end is fixed, and that end as the start of a stream.
 
-I/O: the metadata log and the leaders' progress; with `read_committed` also the leaders' tables.
+I/O: Spark, the metadata log and the leaders' progress; with `read_committed` also the leaders' tables.
 """
 
 from __future__ import annotations

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         TableMetadata,
     )
     from stratalog.clients.remote.remote_cluster import RemoteCluster
+    from stratalog.clients.spark.progress.listener import ProgressListener
     from stratalog.clients.spark.registration import register_data_source
     from stratalog.clients.spark.sql.cluster_views import cluster_frame, create_cluster_views
     from stratalog.clients.spark.sql.committed_view import create_committed_view
@@ -94,7 +95,7 @@ __all__ = [
     "PartitionReassignment", "PartitionVerified", "ReplicaErasure", "ReplicaInfo", "ReplicaVerification",
     "TopicDescription",
     # views and Spark
-    "ClusterView", "Fetched", "Watermarks", "TopicRead", "cluster_frame", "create_cluster_views",
+    "ClusterView", "Fetched", "Watermarks", "ProgressListener", "TopicRead", "cluster_frame", "create_cluster_views",
     "create_committed_view", "read_topic", "register_data_source",
     # histories
     "History", "RecordingConsumer", "RecordingProducer",
@@ -122,6 +123,7 @@ _MODULES = {
     "clients.spark.sql.cluster_views": "cluster_frame create_cluster_views",
     "clients.spark.sql.committed_view": "create_committed_view",
     "clients.spark.sql.read_topic": "TopicRead read_topic",
+    "clients.spark.progress.listener": "ProgressListener",
     "clients.spark.registration": "register_data_source",
     "clients.view.cluster_view": "ClusterView Fetched Watermarks",
     "replication.controller.preferred_leaders": "ElectionType",

@@ -3,6 +3,7 @@
 admin                 the public class: topics, configs, ACLs, offsets, elections
 configs               configs in force, with their synonyms
 loggers               the loggers of this process and their levels
+group_description     a group of either protocol as one value
 groups                groups: live through coordinators, or as stored
 group_lag             how far a group is behind
 transactions          transactions and producers as stored

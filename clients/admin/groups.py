@@ -7,11 +7,13 @@ without a broker; changes need a coordinator, since it alone has the current mem
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import pyarrow as pa
 
+from stratalog.clients.admin.group_description import ConsumerGroupDescription, as_response, described_group
 from stratalog.clients.admin.group_lag import GroupLag, lag_of
 from stratalog.clients.bootstrap import RunningCluster
 from stratalog.clients.consumer.offsets import (
@@ -25,17 +27,17 @@ from stratalog.clients.coordinator_calls import CALLED_FROM_ELSEWHERE, InProcess
 from stratalog.clients.records import Generation, OffsetAndMetadata
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.config import BrokerConfig
+from stratalog.replication.coordinator.groups.modern_requests import ModernGroups
 from stratalog.replication.coordinator.groups.shard import GroupShard
 from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
 from stratalog.replication.internal_topics import GROUP_METADATA_TOPIC, partition_of_key
 from stratalog.replication.metadata.records import NO_LEADER
+from stratalog.replication.requests.consumer_groups import ConsumerGroupDescribeRequest
 from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.replication.requests.groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
-    DescribedGroup,
     DescribeGroupsRequest,
-    DescribeGroupsResponse,
     ListedGroup,
     ListGroupsRequest,
     ListGroupsResponse,
@@ -48,14 +50,16 @@ from stratalog.replication.requests.groups import (
     OffsetFetchResponse,
 )
 from stratalog.storage.clock import Clock
-from stratalog.storage.errors import BrokerNotAvailableError, RequestTimedOutError, StratalogError, UnknownServerError
+from stratalog.storage.errors import BrokerNotAvailableError, RequestTimedOutError, StratalogError
 from stratalog.storage.records import CONTROL_ATTRIBUTE, TRANSACTIONAL_ATTRIBUTE, TopicPartition
 
 FETCH_BYTES = 1 << 23
 _COMMIT = 1
 """Type of a transaction marker that commits; a marker's key is version and type, two bytes each."""
 
-Response = TypeVar("Response")
+
+_READING = (DescribeGroupsRequest, ConsumerGroupDescribeRequest, OffsetFetchRequest)
+"""Requests about one group that change nothing."""
 
 
 class Groups(Protocol):
@@ -103,7 +107,7 @@ class StoredGroups:
         self._shards: dict[int, GroupShard] = {}
 
     def ask(self, group_id: str, request: object) -> object:
-        if not isinstance(request, DescribeGroupsRequest | OffsetFetchRequest):
+        if not isinstance(request, _READING):
             raise BrokerNotAvailableError(
                 f"group {group_id}: a change goes through the group's coordinator, and no broker can be called from "
                 f"this process. {CALLED_FROM_ELSEWHERE}"
@@ -123,7 +127,9 @@ class StoredGroups:
         return self._shard(partition_of_key(group_id, count)) if count else self._empty()
 
     def _empty(self) -> GroupShard:
-        return GroupShard(BrokerConfig(), self._view.ids)
+        return GroupShard(
+            BrokerConfig(), self._view.ids, (lambda table: ModernGroups(table, lambda: self._view.image),)
+        )
 
     def _shard(self, partition: int) -> GroupShard:
         if partition not in self._shards:
@@ -158,21 +164,20 @@ class GroupAdmin:
     def list_groups(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[ListedGroup]:
         """All groups in these states and of these types (none: any), by name."""
         responses = self._groups.ask_all(ListGroupsRequest(tuple(states), tuple(types)))
-        listed = [_as(ListGroupsResponse, response) for response in responses]
+        listed = [as_response(ListGroupsResponse, response) for response in responses]
         errors = [each.error for each in listed if each.error is not None]
         if errors:
             raise errors[0]
         return sorted((group for each in listed for group in each.groups), key=lambda group: group.group_id)
 
-    def describe_group(self, group_id: str) -> DescribedGroup:
-        """State, assignor and members. Its `error` is GROUP_ID_NOT_FOUND for an unknown group."""
-        response = _as(DescribeGroupsResponse, self._groups.ask(group_id, DescribeGroupsRequest((group_id,))))
-        return response.groups[0]
+    def describe_group(self, group_id: str) -> ConsumerGroupDescription:
+        """State, assignor and members of a group of either protocol; GROUP_ID_NOT_FOUND is its `error`, not raised."""
+        return described_group(group_id, partial(self._groups.ask, group_id))
 
     def committed(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
         """All offsets that the group has committed."""
         request = fetch_request(group_id, None, require_stable=False)
-        found = fetched_offsets(_as(OffsetFetchResponse, self._groups.ask(group_id, request)))
+        found = fetched_offsets(as_response(OffsetFetchResponse, self._groups.ask(group_id, request)))
         return {tp: committed for tp, committed in found.items() if committed is not None}
 
     def lag(self, group_id: str) -> GroupLag:
@@ -182,7 +187,7 @@ class GroupAdmin:
     def alter_offsets(self, group_id: str, offsets: Offsets) -> None:
         """Commit offsets of a group without members. UnknownMemberIdError when it has members."""
         request = commit_request(group_id, offsets, Generation())
-        error = commit_error(_as(OffsetCommitResponse, self._groups.ask(group_id, request)))
+        error = commit_error(as_response(OffsetCommitResponse, self._groups.ask(group_id, request)))
         if error is not None:
             raise error
 
@@ -190,7 +195,7 @@ class GroupAdmin:
         """Remove groups without members, with their offsets; None for a removed one, else NON_EMPTY_GROUP, …"""
         outcomes: dict[str, StratalogError | None] = {}
         for group_id in group_ids:
-            response = _as(DeleteGroupsResponse, self._groups.ask(group_id, DeleteGroupsRequest((group_id,))))
+            response = as_response(DeleteGroupsResponse, self._groups.ask(group_id, DeleteGroupsRequest((group_id,))))
             outcomes[group_id] = response.results[0].error
         return outcomes
 
@@ -202,7 +207,7 @@ class GroupAdmin:
         for topic, partition in topic_partitions:
             by_topic.setdefault(topic, []).append(OffsetDeleteRequestPartition(partition))
         topics = tuple(OffsetDeleteRequestTopic(topic, tuple(rows)) for topic, rows in by_topic.items())
-        response = _as(OffsetDeleteResponse, self._groups.ask(group_id, OffsetDeleteRequest(group_id, topics)))
+        response = as_response(OffsetDeleteResponse, self._groups.ask(group_id, OffsetDeleteRequest(group_id, topics)))
         rows = {
             TopicPartition(topic.name, row.partition_index): row.error
             for topic in response.topics
@@ -216,11 +221,3 @@ class GroupAdmin:
         if not partitions:
             return NO_LEADER
         return self._view.leader(partitions[partition_of_key(group_id, len(partitions))])
-
-
-def _as(kind: type[Response], response: object) -> Response:
-    if isinstance(response, StratalogError):
-        raise response
-    if not isinstance(response, kind):
-        raise UnknownServerError(f"expected {kind.__name__}, the coordinator answered {response!r}")
-    return response

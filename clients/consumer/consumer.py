@@ -90,8 +90,7 @@ class Consumer:
         self._is_closed = False
         self._group: GroupMembership | None = None
         if self.config.group_id:
-            known = (self._partition_count, self._topic_name, self._racks)
-            hooks = ConsumerHooks(self._own, self._consumed, *known, self._news.wake)
+            hooks = ConsumerHooks(self._own, self._consumed, self._view, self._news.wake)
             calls = calls or InProcessCalls(cluster, self._view.clock, self.config.request_timeout_ms)
             self._group = GroupMembership(self.config, calls, self._view.clock, hooks, self._view.ids.new_id())
 
@@ -165,21 +164,6 @@ class Consumer:
         hidden = INTERNAL_TOPICS if self.config.exclude_internal_topics else frozenset()
         assert self._pattern is not None
         return frozenset(t for t in self._view.image.topic_ids if t not in hidden and self._pattern.fullmatch(t))
-
-    def _topic_name(self, topic_id: str) -> str | None:
-        return next((name for name, known in self._view.image.topic_ids.items() if known == topic_id), None)
-
-    def _racks(self, topics: Iterable[str]) -> dict[TopicPartition, frozenset[str]]:
-        image = self._view.image
-        rack_of = {broker: state.registration.rack for broker, state in image.brokers.items()}
-        return {
-            tp: frozenset(rack for each in image.partitions[tp].replicas if (rack := rack_of.get(each)))
-            for topic in topics
-            for tp in image.partitions_of(topic)
-        }
-
-    def _partition_count(self, topic: str) -> int:
-        return len(self._view.image.partitions_by_topic.get(topic, ()))
 
     def assign_all(self, topic: str) -> list[TopicPartition]:
         """Read all partitions of a topic; they are returned. UnknownTopicOrPartitionError."""

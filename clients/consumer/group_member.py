@@ -16,7 +16,6 @@ from functools import partial
 from itertools import count
 
 from stratalog.clients.config import ConsumerConfig
-from stratalog.clients.consumer.assignors.assignor import PartitionRacks
 from stratalog.clients.consumer.assignors.registry import ASSIGNORS
 from stratalog.clients.consumer.classic_membership import ClassicMembership
 from stratalog.clients.consumer.membership import (
@@ -31,6 +30,7 @@ from stratalog.clients.consumer.offsets import OffsetFetch, Offsets, as_error, c
 from stratalog.clients.consumer.rebalance_listener import ConsumerRebalanceListener
 from stratalog.clients.coordinator_calls import RETRY_MS, CoordinatorCalls, PendingAnswer, ask
 from stratalog.clients.records import NO_COORDINATOR, ConsumerGroupMetadata, Generation, OffsetAndMetadata
+from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.requests.consumer_groups import (
     JOIN_EPOCH,
     ConsumerGroupHeartbeatRequest,
@@ -62,19 +62,15 @@ _log = logging.getLogger(__name__)
 class ConsumerHooks:
     """What a group member calls of its consumer.
 
-    own              read exactly these partitions from now on
-    consumed         the positions to commit: of each partition whose position is decided
-    partition_count  of a topic in the metadata; 0 for an unknown one
-    topic_name       of a topic id in the metadata; None for an unknown one
-    partition_racks  of topics' partitions: the racks of their replicas
-    wake             end the consumer's wait, from any thread: an answer is there
+    own       read exactly these partitions from now on
+    consumed  the positions to commit: of each partition whose position is decided
+    view      the consumer's metadata
+    wake      end the consumer's wait, from any thread: an answer is there
     """
 
     own: Callable[[frozenset[TopicPartition]], None]
     consumed: Callable[[], dict[TopicPartition, OffsetAndMetadata]]
-    partition_count: Callable[[str], int]
-    topic_name: Callable[[str], str | None]
-    partition_racks: Callable[[Iterable[str]], PartitionRacks]
+    view: ClusterView
     wake: Callable[[], None]
 
 
@@ -466,9 +462,9 @@ def _membership(config: ConsumerConfig, hooks: ConsumerHooks, member_id: str) ->
         config.group_remote_assignor or None,
     )
     if config.is_modern:
-        return ModernMembership(chosen, member_id, hooks.topic_name)
+        return ModernMembership(chosen, member_id, hooks.view.topic_name)
     assignors = [ASSIGNORS[name] for name in config.partition_assignment_strategy]
-    return ClassicMembership(chosen, assignors, hooks.partition_count, hooks.partition_racks)
+    return ClassicMembership(chosen, assignors, hooks.view.partition_count, hooks.view.partition_racks)
 
 
 def _asked(calls: CoordinatorCalls, group_id: str, request: object, clock: Clock, timeout_ms: int) -> object:

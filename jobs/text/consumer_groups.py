@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from stratalog import StratalogError, TopicPartition
-from stratalog.replication.requests.consumer_protocol import decode_assignment, partitions_by_topic
-from stratalog.replication.requests.groups import DescribedGroup, DescribedGroupMember, ListedGroup
+from stratalog.clients.admin.group_description import ConsumerGroupDescription
+from stratalog.replication.requests.consumer_protocol import partitions_by_topic
+from stratalog.replication.requests.groups import ListedGroup
 
 MISSING = "-"
-CONSUMER = "consumer"
 
 Column = tuple[str, int, Sequence[object]]
 """Heading, width and cells; None is a missing one."""
@@ -39,7 +39,7 @@ class OffsetRow:
 
 
 def offset_rows(
-    group: DescribedGroup,
+    group: ConsumerGroupDescription,
     committed: Mapping[TopicPartition, tuple[int, int | None]],
     log_ends: Mapping[TopicPartition, int],
 ) -> list[OffsetRow]:
@@ -54,16 +54,10 @@ def offset_rows(
 
     rows: list[OffsetRow] = []
     assigned: set[TopicPartition] = set()
-    by_member = [(member, found) for member in group.members if (found := assignment(group, member))]
-    for member, partitions in sorted(by_member, key=lambda each: -len(each[1])):
-        assigned |= set(partitions)
-        rows += [row(tp, member.member_id, member.client_host, member.client_id) for tp in sorted(partitions)]
+    for member in sorted(group.members, key=lambda each: -len(each.assignment)):
+        assigned |= set(member.assignment)
+        rows += [row(tp, member.member_id, member.host, member.client_id) for tp in sorted(member.assignment)]
     return rows + [row(partition) for partition in sorted(committed.keys() - assigned)]
-
-
-def assignment(group: DescribedGroup, member: DescribedGroupMember) -> tuple[TopicPartition, ...]:
-    """A member's partitions; none when the group is not of consumers."""
-    return decode_assignment(member.member_assignment).partitions if group.protocol_type == CONSUMER else ()
 
 
 def offsets_table(group_id: str, rows: Sequence[OffsetRow], *, verbose: bool) -> str:
@@ -83,44 +77,46 @@ def offsets_table(group_id: str, rows: Sequence[OffsetRow], *, verbose: bool) ->
     )
 
 
-def members_table(group: DescribedGroup, *, verbose: bool) -> str:
-    """`--describe --members`. Epochs and target assignments are the modern protocol's, so they are missing."""
-    members, missing = group.members, [None for _ in group.members]
-    assigned = [assignment(group, member) for member in members]
+def members_table(group: ConsumerGroupDescription, *, verbose: bool) -> str:
+    """`--describe --members`. Epochs and target assignments are the modern protocol's, and missing in a classic one."""
+    members = group.members
     instances = [member.group_instance_id or "" for member in members]
     columns = [
         _wide("GROUP", [group.group_id for _ in members]),
         _wide("CONSUMER-ID", [member.member_id for member in members]),
         *([_wide("GROUP-INSTANCE-ID", instances, 17)] if any(instances) else []),
-        _wide("HOST", [member.client_host for member in members]),
+        _wide("HOST", [member.host for member in members]),
         _wide("CLIENT-ID", [member.client_id for member in members]),
-        ("#PARTITIONS", 15, [len(partitions) for partitions in assigned]),
+        ("#PARTITIONS", 15, [len(member.assignment) for member in members]),
     ]
     if not verbose:
         return _table(*columns, ("", 0, ["" for _ in members]))
     return _table(
         *columns,
-        ("CURRENT-EPOCH", 15, missing),
-        _wide("CURRENT-ASSIGNMENT", [_partitions_text(partitions) for partitions in assigned], 20),
-        ("TARGET-EPOCH", 15, missing),
-        ("TARGET-ASSIGNMENT", 20, missing),
+        ("CURRENT-EPOCH", 15, [member.member_epoch for member in members]),
+        _wide("CURRENT-ASSIGNMENT", [_partitions_text(member.assignment) for member in members], 20),
+        ("TARGET-EPOCH", 15, [group.target_assignment_epoch for _ in members]),
+        _wide("TARGET-ASSIGNMENT", [_partitions_text(member.target_assignment or ()) for member in members], 20),
     )
 
 
-def state_table(group: DescribedGroup, coordinator: int, *, verbose: bool) -> str:
+def state_table(group: ConsumerGroupDescription, coordinator: int, *, verbose: bool) -> str:
     """`--describe --state`. There is no endpoint yet, so the coordinator has no host and port."""
-    epochs = [("GROUP-EPOCH", 15, [None]), ("TARGET-ASSIGNMENT-EPOCH", 25, [None])] if verbose else []
+    epochs = [
+        ("GROUP-EPOCH", 15, [group.group_epoch]),
+        ("TARGET-ASSIGNMENT-EPOCH", 25, [group.target_assignment_epoch]),
+    ]
     return _table(
         _wide("GROUP", [group.group_id]),
         _wide("COORDINATOR (ID)", [f"{MISSING}  ({coordinator})" if coordinator >= 0 else None], 25),
-        ("ASSIGNMENT-STRATEGY", 20, [group.protocol_data or None]),
+        ("ASSIGNMENT-STRATEGY", 20, [group.partition_assignor or None]),
         ("STATE", 20, [group.group_state]),
-        *epochs,
+        *(epochs if verbose else []),
         ("#MEMBERS", 0, [len(group.members)]),
     )
 
 
-def state_remark(group: DescribedGroup) -> str | None:
+def state_remark(group: ConsumerGroupDescription) -> str | None:
     """The remark on a group's state for standard error; None for a stable one."""
     match group.group_state:
         case "Empty":

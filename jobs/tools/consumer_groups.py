@@ -23,6 +23,7 @@ from stratalog import (
     StratalogError,
     TopicPartition,
 )
+from stratalog.clients.admin.group_description import ConsumerGroupDescription
 from stratalog.clients.admin.groups import Groups
 from stratalog.clients.bootstrap import RunningCluster
 from stratalog.clients.offset_spec import UNKNOWN_OFFSET
@@ -33,7 +34,6 @@ from stratalog.jobs.command.terminal import DONE, FAILED, UsageError, complain
 from stratalog.jobs.text import consumer_groups as tables
 from stratalog.jobs.text import offset_reset
 from stratalog.jobs.text.offset_reset import Plan
-from stratalog.replication.requests.groups import DescribedGroup
 from stratalog.storage.errors import GroupIdNotFoundError, UnknownTopicOrPartitionError
 
 PURPOSE = (
@@ -156,7 +156,7 @@ class GroupCommand:
                 complain(remark)
             print(self._description(group), end="", flush=True)
 
-    def _description(self, group: DescribedGroup) -> str:
+    def _description(self, group: ConsumerGroupDescription) -> str:
         verbose = self._given.verbose
         if self._given.members:
             return tables.members_table(group, verbose=verbose)

@@ -10,6 +10,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 
+from stratalog.clients.admin.group_description import described_group
 from stratalog.clients.consumer.group_member import ConsumerHooks, GroupMembership
 from stratalog.clients.consumer.rebalance_listener import ConsumerRebalanceListener
 from stratalog.clients.coordinator_calls import RETRY_MS, CoordinatorCalls, ask
@@ -19,20 +20,16 @@ from stratalog.clients.spark.group.offsets import Offsets
 from stratalog.clients.spark.group.options import GroupOptions
 from stratalog.clients.spark.group.shared_offsets import Owner
 from stratalog.clients.view.cluster_view import ClusterView
-from stratalog.replication.requests.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
-from stratalog.replication.requests.consumer_protocol import decode_assignment
-from stratalog.replication.requests.groups import DescribeGroupsRequest, DescribeGroupsResponse
 from stratalog.storage.errors import (
     FencedInstanceIdError,
     GroupIdNotFoundError,
     RequestTimedOutError,
     StratalogError,
-    UnknownServerError,
 )
 from stratalog.storage.records import TopicPartition
 
 REBALANCING = ("PreparingRebalance", "CompletingRebalance")
-"""States of a classic group in which DescribeGroups has no assignments."""
+"""States of a classic group in which its description has no assignments."""
 OWNERS_WAIT_MS = 5_000
 WAIT_MS_MAX = 50
 
@@ -55,7 +52,7 @@ class QueryMember(ConsumerRebalanceListener):
         self._view = view
         find_coordinator(calls, group, view.clock)
         self._answered = threading.Event()
-        hooks = ConsumerHooks(self._own, dict, self._partition_count, self._topic_name, self._racks, self._answered.set)
+        hooks = ConsumerHooks(self._own, dict, view, self._answered.set)
         self._membership = GroupMembership(group.consumer, calls, view.clock, hooks, view.ids.new_id())
         self._owned: frozenset[TopicPartition] = frozenset()
         self._stored: dict[TopicPartition, int] = {}
@@ -164,21 +161,6 @@ class QueryMember(ConsumerRebalanceListener):
         self._owned = partitions
         self._forget(self.positions.keys() - partitions)
 
-    def _partition_count(self, topic: str) -> int:
-        return len(self._view.image.partitions_by_topic.get(topic, ()))
-
-    def _topic_name(self, topic_id: str) -> str | None:
-        return next((name for name, known in self._view.image.topic_ids.items() if known == topic_id), None)
-
-    def _racks(self, topics: Iterable[str]) -> dict[TopicPartition, frozenset[str]]:
-        image = self._view.image
-        rack_of = {broker: state.registration.rack for broker, state in image.brokers.items()}
-        return {
-            tp: frozenset(rack for each in image.partitions[tp].replicas if (rack := rack_of.get(each)))
-            for topic in topics
-            for tp in image.partitions_of(topic)
-        }
-
     # -- the others ----------------------------------------------------------------------------------------
 
     def owners(self) -> dict[TopicPartition, Owner]:
@@ -187,46 +169,19 @@ class QueryMember(ConsumerRebalanceListener):
         clock = self._view.clock
         deadline_ms = clock.monotonic_ms() + OWNERS_WAIT_MS
         while True:
-            found = self._modern_owners() if self._group.consumer.is_modern else self._classic_owners()
-            if found is not None or clock.monotonic_ms() >= deadline_ms:
-                return found or {}
+            described = described_group(self._group.group_id, self._ask)
+            if described.error is not None and not isinstance(described.error, GroupIdNotFoundError):
+                raise described.error
+            if described.group_state not in REBALANCING or clock.monotonic_ms() >= deadline_ms:
+                break
             clock.sleep_ms(RETRY_MS)
+        return {
+            tp: Owner(each.member_id, each.group_instance_id) for each in described.members for tp in each.assignment
+        }
 
     def _ask(self, request: object) -> object:
         timeout_ms = self._group.consumer.default_api_timeout_ms
         return ask(self._calls, self._group.group_id, request, self._view.clock, timeout_ms)
-
-    def _classic_owners(self) -> dict[TopicPartition, Owner] | None:
-        answer = self._ask(DescribeGroupsRequest((self._group.group_id,)))
-        if not isinstance(answer, DescribeGroupsResponse):
-            raise UnknownServerError(f"not an answer to DescribeGroups: {answer!r}")
-        (described,) = answer.groups
-        if described.error is not None and not isinstance(described.error, GroupIdNotFoundError):
-            raise described.error
-        if described.group_state in REBALANCING:
-            return None
-        return {
-            tp: Owner(member.member_id, member.group_instance_id)
-            for member in described.members
-            if member.member_assignment
-            for tp in decode_assignment(member.member_assignment).partitions
-        }
-
-    def _modern_owners(self) -> dict[TopicPartition, Owner]:
-        answer = self._ask(ConsumerGroupDescribeRequest((self._group.group_id,)))
-        if not isinstance(answer, ConsumerGroupDescribeResponse):
-            raise UnknownServerError(f"not an answer to ConsumerGroupDescribe: {answer!r}")
-        (described,) = answer.groups
-        if described.error is not None and not isinstance(described.error, GroupIdNotFoundError):
-            raise described.error
-        return {
-            TopicPartition(topic.topic_name or self._topic_name(topic.topic_id) or "", number): Owner(
-                member.member_id, member.instance_id
-            )
-            for member in described.members
-            for topic in member.assignment
-            for number in topic.partitions
-        }
 
     def close(self, timeout_ms: int) -> None:
         """Leave the group, so that others get the partitions at once; a static member's stay until its session ends."""

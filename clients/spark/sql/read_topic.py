@@ -13,7 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from stratalog.clients.bootstrap import Cluster, root_of
 from stratalog.clients.spark.offsets import OffsetFetcher
-from stratalog.clients.spark.options import ROOT, batch_options
+from stratalog.clients.spark.option_names import ROOT
+from stratalog.clients.spark.options import batch_options
 from stratalog.clients.spark.plan import assignment_to_json, offsets_to_json
 from stratalog.clients.spark.worker import view_of
 
@@ -42,13 +43,9 @@ def read_topic(
     Raises UnknownTopicOrPartitionError, LeaderNotAvailableError, InvalidConfigError for a wrong option.
     """
     given = {"subscribe": topic, **(options or {}), ROOT: root_of(cluster)}
-    return read_with_end(spark, {name: _text(value) for name, value in given.items()})
-
-
-def read_with_end(spark: SparkSession, options: Mapping[str, str]) -> TopicRead:
-    """A batch read with these options of the source, whose end is replaced by what it means now."""
+    options = {name: _text(value) for name, value in given.items()}
     parsed = batch_options(options)
-    view = view_of(parsed.root, parsed.isolation_level)
+    view = view_of(parsed.root, parsed.storage, parsed.isolation_level)
     view.refresh()
     end = OffsetFetcher(view, parsed).limits(parsed.ending, starting=False)
     text = json.dumps(offsets_to_json(end))

@@ -92,8 +92,8 @@ def test_groups_are_administered(group: RemoteGroup) -> None:
     group.poll_until(lambda: group.settled(consumer))
     consumer.commit_sync()
     described = admin.describe_group("g")
-    assert (described.group_state, described.protocol_data) == ("Stable", "range")
-    assert [(member.client_id, member.client_host) for member in described.members] == [("c", "127.0.0.1")]
+    assert (described.group_state, described.partition_assignor) == ("Stable", "range")
+    assert [(member.client_id, member.host) for member in described.members] == [("c", "127.0.0.1")]
     admin.alter_offsets("empty", {T[0]: OffsetAndMetadata(1), T[1]: OffsetAndMetadata(1)})
     assert [(each.group_id, each.group_state) for each in admin.list_groups()] == [("empty", "Empty"), ("g", "Stable")]
     assert [each.group_id for each in admin.list_groups(["Empty"])] == ["empty"]

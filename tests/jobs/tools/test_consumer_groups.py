@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from stratalog.clients.admin.group_description import ConsumerGroupDescription, ConsumerGroupMember
 from stratalog.clients.admin.groups import GroupAdmin, LiveGroups, StoredGroups
 from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.records import OffsetAndMetadata
@@ -13,8 +14,6 @@ from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.jobs.command.terminal import UsageError
 from stratalog.jobs.text.consumer_groups import OffsetRow, members_table, offset_rows, offsets_table, state_table
 from stratalog.jobs.tools.consumer_groups import GroupCommand, filter_words, main, perform
-from stratalog.replication.requests.consumer_protocol import Assignment, encode_assignment
-from stratalog.replication.requests.groups import DescribedGroup, DescribedGroupMember
 from stratalog.storage.records import TopicPartition
 from tests.clients.memory_cluster import ROOT, MemoryCluster
 from tests.clients.memory_coordinator import MemoryCoordinator
@@ -23,10 +22,9 @@ T = [TopicPartition("t", number) for number in range(2)]
 MEMBER = "console-consumer-8e7e774a-91c0-45a4-820c-0529046af5db"
 
 
-def described(instance_id: str | None = None, member_id: str = MEMBER) -> DescribedGroup:
-    share = encode_assignment(Assignment(tuple(T)))
-    member = DescribedGroupMember(member_id, instance_id, "console-consumer", "/127.0.0.1", b"", share)
-    return DescribedGroup("live", "Stable", "consumer", "range", (member,))
+def described(instance_id: str | None = None, member_id: str = MEMBER) -> ConsumerGroupDescription:
+    member = ConsumerGroupMember(member_id, instance_id, "console-consumer", "/127.0.0.1", tuple(T))
+    return ConsumerGroupDescription("live", "Stable", "range", (member,))
 
 
 def test_the_offsets_table_is_kafkas() -> None:
@@ -87,7 +85,7 @@ def test_the_state_table_is_kafkas_but_for_the_host() -> None:
         "live            -  (1)                    range                Stable               -               "
         "-                         1\n"
     )
-    empty = DescribedGroup("empty", "Empty", "consumer")
+    empty = ConsumerGroupDescription("empty", "Empty")
     assert state_table(empty, 1, verbose=False).splitlines()[2] == (
         "empty           -  (1)                    -                    Empty                0"
     )
@@ -165,9 +163,9 @@ class Tool:
         self.consumers.append(Consumer(self.cluster, {"group.id": group_id}, view=view, **settings))  # type: ignore[arg-type]
         return self.consumers[-1]
 
-    def member(self, group_id: str) -> Consumer:
+    def member(self, group_id: str, protocol: str = "classic") -> Consumer:
         """A live member that has both partitions of `t`."""
-        consumer = self.consumer(group_id, client_id="c")
+        consumer = self.consumer(group_id, client_id="c", group_protocol=protocol)
         consumer.subscribe(["t"])
         while len(consumer.assignment()) < 2:
             consumer.poll(5)
@@ -240,6 +238,29 @@ def test_a_live_group_shows_who_has_what(tool: Tool, live: bool) -> None:
     assert tool("--describe --group live --members --verbose", live=live)[1].splitlines()[2].split() == (
         ["live", member, "/127.0.0.1", "c", "2", "-", "t:0,1", "-", "-"]
     )
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_a_modern_group_shows_who_has_what(tool: Tool, live: bool) -> None:
+    member = tool.member("modern", "consumer")
+    member.commit_sync({T[0]: OffsetAndMetadata(1)})
+    member_id = member.group_metadata().member_id
+    code, out, err = tool("--describe --group modern", live=live)
+    assert (code, err) == (0, "")
+    assert [line.split() for line in out.splitlines()[2:]] == [
+        ["modern", "t", "0", "1", "4", "3", member_id, "/127.0.0.1", "c"],
+        ["modern", "t", "1", "-", "0", "-", member_id, "/127.0.0.1", "c"],
+    ]
+    epoch = str(member.group_metadata().generation_id)
+    assert tool("--describe --group modern --members --verbose", live=live)[1].splitlines()[2].split() == (
+        ["modern", member_id, "/127.0.0.1", "c", "2", epoch, "t:0,1", epoch, "t:0,1"]
+    )
+    assert tool("--describe --group modern --state --verbose", live=live)[1].splitlines()[2].split() == (
+        ["modern", "-", "(1)", "uniform", "Stable", epoch, epoch, "1"]
+    )
+    assert tool("--list --state --type", live=live)[1].splitlines()[1].split() == ["modern", "Consumer", "Stable"]
+    printed = tool("--reset-offsets --group modern --topic t --to-earliest --execute", live=live)[1]
+    assert "Assignments can only be reset if the group 'modern' is inactive, but the current state is Stable" in printed
 
 
 @pytest.mark.parametrize("live", [True, False])

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from stratalog.clients.spark.filters import RangeFilters
 from stratalog.clients.spark.offsets import OffsetFetcher
-from stratalog.clients.spark.options import EARLIEST, OffsetLimit, SourceOptions
+from stratalog.clients.spark.options import SourceOptions
 from stratalog.clients.spark.plan import PlannedRange, batch_ranges, check_limits, tasks_of
 from stratalog.clients.spark.read import RangeReaders, RangeToRead, ReadManner
 from stratalog.clients.spark.worker import freeze_modules, view_of
@@ -72,8 +72,6 @@ class StratalogReader(DataSourceReader):
         fetcher = OffsetFetcher(view, options)
         start = fetcher.limits(options.starting, starting=True)
         end = fetcher.limits(options.ending, starting=False)
-        if options.starting == OffsetLimit(EARLIEST):  # retention may have passed an end that was fixed before
-            start = {tp: min(offset, end.get(tp, offset)) for tp, offset in start.items()}
         ranges = batch_ranges(start, {tp: offset for tp, offset in end.items() if tp in start})
         return read_tasks(self._filters.narrowed(ranges, fetcher.first_at), options, fetcher)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from stratalog import read_topic
@@ -97,7 +98,7 @@ def test_with_read_committed_the_seam_is_before_the_first_open_transaction(
     assert values(read_topic(spark, cluster.root, "t").frame) == ["a", "b", "c", "x"]
 
 
-def test_what_happens_to_the_topic_later_leaves_the_frame_readable(spark: SparkSession, cluster: StillCluster) -> None:
+def test_a_frame_has_what_the_topic_had_when_it_was_made(spark: SparkSession, cluster: StillCluster) -> None:
     t0, t1 = cluster.create_topic("t", 2)
     cluster.commit(t0, ["a"])
     cluster.commit(t1, ["b"])
@@ -108,9 +109,18 @@ def test_what_happens_to_the_topic_later_leaves_the_frame_readable(spark: SparkS
     cluster.commit(new, ["of a later partition"])
     cluster.commit(t0, ["later"])
     assert values(frame) == ["a", "b"]
-    cluster.log(t0, 1).start_epoch(0, as_leader=True, log_start=2)  # retention: past the end of the frame
+
+
+def test_records_that_retention_has_removed_are_missed(spark: SparkSession, cluster: StillCluster) -> None:
+    (t0,) = cluster.create_topic("t", 1)
+    cluster.commit(t0, ["a"])
+    cluster.commit(t0, ["b"])
+    strict, lenient = (read_topic(spark, cluster.root, "t", {"failOnDataLoss": each}).frame for each in (True, False))
+    cluster.log(t0, 1).start_epoch(0, as_leader=True, log_start=1)
     cluster.publish(t0, 2)
-    assert values(frame) == ["b"]
+    with pytest.raises(PySparkException, match="KAFKA_DATA_LOSS"):
+        values(strict)
+    assert values(lenient) == ["b"]
 
 
 def test_an_end_that_is_asked_for_is_kept(spark: SparkSession, cluster: StillCluster, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A batch read whose end is fixed, and that end as the start of a stream.
+"""A batch read between fixed offsets, and their end as the start of a stream.
 
 I/O: Spark, the metadata log and the leaders' progress; with `read_committed` also the leaders' tables.
 """
@@ -22,8 +22,8 @@ from stratalog.clients.spark.worker import view_of
 class TopicRead(NamedTuple):
     """A frame, and where it ends.
 
-    frame             the source's columns; every evaluation ends at the same offsets
-    starting_offsets  these offsets as the option `startingOffsets` of a stream
+    frame             the source's columns; every evaluation has the same records
+    starting_offsets  where it ends, as the option `startingOffsets` of a stream
     """
 
     frame: DataFrame
@@ -40,23 +40,29 @@ def read_topic(
     options  of the source's batch reads: `isolation.level`, `includeHeaders`, `startingOffsets`, … A stream that goes
              on needs the same isolation level.
 
-    Raises UnknownTopicOrPartitionError, LeaderNotAvailableError, InvalidConfigError for a wrong option.
+    Raises UnknownTopicOrPartitionError, LeaderNotAvailableError, InvalidConfigError for a wrong option. A query on the
+    frame fails with KAFKA_DATA_LOSS once retention has removed some of its records (`failOnDataLoss`).
     """
     given = {"subscribe": topic, **(options or {}), ROOT: root_of(cluster)}
-    options = {name: _text(value) for name, value in given.items()}
-    parsed = batch_options(options)
+    given_as_text = {name: _text(value) for name, value in given.items()}
+    parsed = batch_options(given_as_text)
     view = view_of(parsed.root, parsed.storage, parsed.isolation_level)
     view.refresh()
-    end = OffsetFetcher(view, parsed).limits(parsed.ending, starting=False)
-    text = json.dumps(offsets_to_json(end))
-    kept = {name: value for name, value in options.items() if not _is_replaced(name.lower())}
-    # partitions that the topic gets later are not of this read
-    fixed = {"assign": json.dumps(assignment_to_json(end)), "endingOffsets": text}
-    return TopicRead(spark.read.format("stratalog").options(**kept, **fixed).load(), text)
+    fetcher = OffsetFetcher(view, parsed)
+    start = fetcher.limits(parsed.starting, starting=True)
+    end = {tp: offset for tp, offset in fetcher.limits(parsed.ending, starting=False).items() if tp in start}
+    ends = json.dumps(offsets_to_json(end))
+    fixed = {
+        "assign": json.dumps(assignment_to_json(end)),  # partitions that the topic gets later are not of this read
+        "startingOffsets": json.dumps(offsets_to_json({tp: start[tp] for tp in end})),
+        "endingOffsets": ends,
+    }
+    kept = {name: value for name, value in given_as_text.items() if not _is_replaced(name.lower())}
+    return TopicRead(spark.read.format("stratalog").options(**kept, **fixed).load(), ends)
 
 
 def _is_replaced(name: str) -> bool:
-    return name.startswith("ending") or name in ("subscribe", "subscribepattern", "assign")
+    return name.startswith(("starting", "ending")) or name in ("subscribe", "subscribepattern", "assign")
 
 
 def _text(value: object) -> str:

@@ -204,7 +204,8 @@ class RangeReaders:
             if clock.monotonic_ms() >= deadline_ms:
                 raise LeaderNotAvailableError(
                     f"{wanted.topic_partition}: no replica has offsets [{wanted.start}, {wanted.end}) of leader epoch "
-                    f"{wanted.leader_epoch} after {timeout_ms} ms: {reason}"
+                    f"{wanted.leader_epoch} after {timeout_ms} ms: {reason}. Start a broker that has it, or raise "
+                    "kafkaConsumer.pollTimeoutMs."
                 ) from reason
             clock.sleep_ms(RETRY_MS)
             self._view.refresh()
@@ -299,7 +300,10 @@ def _holds(log: LogReader, wanted: RangeToRead, *, any_epoch: bool) -> bool:
             return True
         log.refresh()
     except ForeignCommitError as reason:
-        raise ForeignCommitError(f"{log.name} cannot be read as a log: {reason}") from reason
+        raise ForeignCommitError(
+            f"{log.name} cannot be read as a log: {reason}. Let its broker repair it: only stratalog writes "
+            "to this table."
+        ) from reason
     return has_range()
 
 

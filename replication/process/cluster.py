@@ -75,7 +75,9 @@ class EmbeddedCluster:
         LogDirNotFoundError.
         """
         if brokers < 1:
-            raise InvalidRequestError(f"a cluster has at least 1 broker, {brokers} were asked for")
+            raise InvalidRequestError(
+                f"a cluster has at least 1 broker, {brokers} were asked for. Start it with brokers=1 or more."
+            )
         settings = BrokerConfig.from_toml(CLUSTER_TOML.read_text(encoding="utf-8"), config)
         place = cluster_place(path)
         identities = {i: BrokerIdentity(i, place.broker_root(i), (racks or {}).get(i)) for i in range(1, brokers + 1)}
@@ -109,7 +111,9 @@ class EmbeddedCluster:
         """A running broker. BrokerNotAvailableError when it is not running."""
         running = self._host.running.get(broker_id)
         if running is None:
-            raise BrokerNotAvailableError(f"broker {broker_id} is not running; running: {sorted(self._host.running)}")
+            raise BrokerNotAvailableError(
+                f"broker {broker_id} is not running; running: {sorted(self._host.running)}. Restart it."
+            )
         return running.broker
 
     def brokers(self) -> dict[int, BrokerCalls]:
@@ -133,7 +137,9 @@ class EmbeddedCluster:
     def restart(self, broker_id: int) -> None:
         """Start a killed broker again on its old directory."""
         if broker_id not in self.stopped_brokers():
-            raise InvalidRequestError(f"broker {broker_id} cannot be restarted; stopped: {self.stopped_brokers()}")
+            raise InvalidRequestError(
+                f"broker {broker_id} cannot be restarted; stopped: {self.stopped_brokers()}. Kill a broker first."
+            )
         with long_wait(self._host.start_state):
             self._host.run(broker_id, lock_root(self._place.broker_root(broker_id)))
             self._host.await_up()
@@ -211,7 +217,8 @@ class ClusterPlace:
 
     def lock(self) -> IO[str]:
         """One process of this machine runs an embedded cluster at a time: KafkaStorageError for a second one."""
-        return lock_alone(self.folder, f"{self.root}: another process runs this cluster")
+        refusal = f"{self.root}: another process runs this cluster. Stop that one, or use another path."
+        return lock_alone(self.folder, refusal)
 
 
 def cluster_place(path: str | Path) -> ClusterPlace:

@@ -17,7 +17,12 @@ from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.metadata.history import HISTORY_SCHEMA, LeaderEpoch, history_tables, past_states
 from stratalog.replication.metadata.history_table import all_history_rows, metadata_rows
 from stratalog.replication.metadata.records import NO_LEADER
-from stratalog.storage.errors import LeaderNotAvailableError, StoreError, UnknownTopicOrPartitionError
+from stratalog.storage.errors import (
+    InvalidRequestError,
+    LeaderNotAvailableError,
+    StoreError,
+    UnknownTopicOrPartitionError,
+)
 from stratalog.storage.log.reader import LogReader
 
 _TIME = pa.timestamp("us", tz="UTC")
@@ -217,6 +222,14 @@ CLUSTER_TABLES: Mapping[str, Callable[[ClusterView], pa.Table]] = {
     made.__name__: made for made in (brokers, partitions, partition_history, leader_epochs, group_lag)
 }
 """The tables by name."""
+
+
+def cluster_table(view: ClusterView, name: str) -> pa.Table:
+    """The table of this name as of now. InvalidRequestError for another name."""
+    made = CLUSTER_TABLES.get(name)
+    if made is None:
+        raise InvalidRequestError(f"The cluster has no table {name!r}. Name one of {', '.join(CLUSTER_TABLES)}.")
+    return made(view)
 
 
 def _starts_in_logs(view: ClusterView) -> dict[LeaderEpoch, int]:

@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from pyspark.sql import DataFrame, SparkSession
 
 from stratalog.clients.bootstrap import Cluster
-from stratalog.clients.spark.sql.cluster_tables import CLUSTER_TABLES
+from stratalog.clients.spark.sql.cluster_tables import CLUSTER_TABLES, cluster_table
 from stratalog.clients.view.cluster_view import ClusterView
-from stratalog.storage.errors import InvalidRequestError
 
 
 def cluster_frame(spark: SparkSession, cluster: Cluster, name: str) -> DataFrame:
@@ -37,7 +36,4 @@ def create_cluster_views(
 
 
 def _frame(spark: SparkSession, view: ClusterView, name: str) -> DataFrame:
-    made = CLUSTER_TABLES.get(name)
-    if made is None:
-        raise InvalidRequestError(f"The cluster has no table {name!r}. Name one of {', '.join(CLUSTER_TABLES)}.")
-    return spark.createDataFrame(made(view))
+    return spark.createDataFrame(cluster_table(view, name))

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from stratalog.clients.spark.plan import Offsets, offsets_from_json, topic_ids_within
+from stratalog.clients.spark.options import MEMBER
+from stratalog.clients.spark.plan import TOPIC_IDS, Offsets, offsets_from_json
 from stratalog.replication.metrics import GAUGE, Metric
 
 
@@ -60,7 +61,8 @@ def offsets_behind_latest(latest: Offsets, consumed: Offsets) -> OffsetsBehindLa
 def progress_of(body: Mapping[str, Any]) -> list[SourceProgress]:
     """The stratalog sources in a query's progress (`StreamingQueryProgress.json`, parsed).
 
-    Spark names no format: a source is ours when its offsets carry topic ids. Before a batch has ended there is none.
+    Spark names no format: a source is ours when its offsets carry topic ids, or the member of a group that reads a
+    part of the partitions. Before a batch has ended there are no offsets.
     """
     return [
         SourceProgress(
@@ -71,11 +73,11 @@ def progress_of(body: Mapping[str, Any]) -> list[SourceProgress]:
             number,
             body["timestamp"],
             source.get("numInputRows", 0),
-            tuple(sorted(topic_ids_within(consumed))),
+            tuple(sorted({tp.topic for tp in offsets_from_json(consumed)})),
             offsets_behind_latest(_offsets(source.get("latestOffset")), offsets_from_json(consumed)),
         )
         for number, source in enumerate(body["sources"])
-        if topic_ids_within(consumed := _body(source.get("endOffset")))
+        if {TOPIC_IDS, MEMBER} & (consumed := _body(source.get("endOffset"))).keys()
     ]
 
 

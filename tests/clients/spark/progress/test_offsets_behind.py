@@ -38,6 +38,12 @@ def test_other_sources_and_sources_without_offsets_are_left_out() -> None:
     assert [(each.source, each.behind) for each in found] == [(4, None)]
 
 
+def test_a_query_that_shares_partitions_counts_its_own() -> None:
+    end = {"t": {"1": 4}, "t@start": {"1": 0}, "@member": {"id": "m", "generation": 3}}
+    (found,) = progress_of(progress(source(end, {"t": {"1": 9}})))
+    assert (found.topics, found.behind) == (("t",), OffsetsBehindLatest(5, 5, 5.0))
+
+
 def test_gauges_have_the_connectors_names() -> None:
     named = progress_of(progress(source(END, LATEST), name='of "mine"'))
     unnamed = progress_of(progress(source(END, END), name=None))

@@ -76,7 +76,8 @@ def group_options(params: Mapping[str, str], *, starts_at_group: bool) -> GroupO
         return None
     if group_id != params.get(_SHORT_GROUP_ID, group_id):
         raise InvalidConfigError(
-            f"{GROUP_ID}={group_id} and {_SHORT_GROUP_ID}={params[_SHORT_GROUP_ID]} are two names of one. Set one."
+            f"{GROUP_ID}={group_id} and {_SHORT_GROUP_ID}={params[_SHORT_GROUP_ID]} are two names of one option. "
+            "Set one."
         )
     if not group_id.strip():
         raise InvalidGroupIdError(f"{GROUP_ID} must not be empty: name a group, or leave the option out")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from stratalog.clients.bootstrap import Cluster
 from stratalog.clients.spark.sql.cluster_tables import CLUSTER_TABLES, cluster_table
@@ -36,4 +37,7 @@ def create_cluster_views(
 
 
 def _frame(spark: SparkSession, view: ClusterView, name: str) -> DataFrame:
-    return spark.createDataFrame(cluster_table(view, name))
+    table = cluster_table(view, name)
+    if not table.num_rows:  # Spark passes an Arrow table on in batches, of which an empty one has none
+        return spark.createDataFrame([], from_arrow_schema(table.schema))
+    return spark.createDataFrame(table)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields, replace
+from enum import StrEnum
 from typing import Any, Self
 
 from stratalog.replication.requests.produce import ACKS_ALL, ACKS_LEADER, ACKS_NONE
@@ -187,13 +188,22 @@ class ConsumerConfig:
         return self
 
 
+class TransportMode(StrEnum):
+    """How a client calls brokers of other processes: at their listeners, through the inboxes in their roots, or AUTO:
+    at a listener, and through the inbox where there is none or where it cannot be reached."""
+
+    AUTO = "auto"
+    LISTENER = "listener"
+    INBOX = "inbox"
+
+
 @dataclass(frozen=True, slots=True)
 class ConnectionConfig:
     """Kafka's configs of a client's connections to brokers; times in ms.
 
     `request.timeout.ms` is how long a broker may take to answer; the connection is closed then. Stores of keys and
     certificates are PEM files. `sasl.username` and `sasl.password` are librdkafka's names for what `sasl.jaas.config`
-    has, too.
+    has, too. `stratalog.transport` is a `TransportMode`.
     """
 
     client_id: str = _string()
@@ -213,6 +223,12 @@ class ConnectionConfig:
     ssl_keystore_type: str = _string("PEM", one_of("PEM"))
     ssl_key_password: str = config_field("PASSWORD", "")
     ssl_endpoint_identification_algorithm: str = _string("https")
+    stratalog_transport: str = _string(TransportMode.AUTO, one_of(*TransportMode))
+
+    @property
+    def has_login(self) -> bool:
+        """Whether connections say who the client is, or are encrypted: an inbox does neither."""
+        return self.security_protocol != "PLAINTEXT"
 
     @classmethod
     def from_settings(cls, config: Mapping[str, object] | None, settings: Mapping[str, object]) -> Self:
@@ -224,6 +240,27 @@ _IN_FLIGHT = dict.fromkeys(("max.in.flight", "max_in_flight"), "max.in.flight.re
 PRODUCER_CONFIGS = ConfigDef.of("producer", ProducerConfig, _python_names(ProducerConfig) | _IN_FLIGHT)
 CONSUMER_CONFIGS = ConfigDef.of("consumer", ConsumerConfig, _python_names(ConsumerConfig))
 CONNECTION_CONFIGS = ConfigDef.of("connection", ConnectionConfig, _python_names(ConnectionConfig))
+
+
+def split_connection_configs(
+    known: ConfigDef, given: Mapping[str, object]
+) -> tuple[dict[str, object], dict[str, object]]:
+    """The configs of a client that is given a metadata root: its own, and those of its connections to brokers, by their
+    dotted names. Those of both kinds (`client.id`, `request.timeout.ms`) are the client's own.
+
+    >>> split_connection_configs(PRODUCER_CONFIGS, {"acks": 1, "sasl.username": "a", "stratalog_transport": "inbox"})
+    ({'acks': 1}, {'sasl.username': 'a', 'stratalog.transport': 'inbox'})
+    """
+    of_client, of_connection = {key.name for key in known}, {key.name for key in CONNECTION_CONFIGS}
+    own: dict[str, object] = {}
+    connection: dict[str, object] = {}
+    for name, value in given.items():
+        dotted = name.replace("_", ".")
+        if dotted in of_connection - of_client:
+            connection[dotted] = value
+        else:
+            own[name] = value
+    return own, connection
 
 
 def _parsed(known: ConfigDef, config: Mapping[str, object] | None, settings: Mapping[str, object]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import random
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -16,7 +17,8 @@ from typing import Self
 import pyarrow as pa
 
 from stratalog.clients.bootstrap import Cluster
-from stratalog.clients.config import ProducerConfig
+from stratalog.clients.config import PRODUCER_CONFIGS, ProducerConfig, split_connection_configs
+from stratalog.clients.connected_cluster import ConnectedCluster, connected
 from stratalog.clients.producer.accumulator import Accumulator
 from stratalog.clients.producer.batch import record_size_bytes
 from stratalog.clients.producer.partitioner import Partitioner, StickyPartitioner, check_partition
@@ -48,7 +50,8 @@ from stratalog.storage.errors import (
 from stratalog.storage.records import TIMESTAMP_MS_LIMIT, Header, TopicPartition, as_payload
 
 METADATA_POLL_MS = 100
-INBOX_BATCH_SIZE = 1_048_576
+FOR_INBOX: dict[str, object] = {"batch.size": 1_048_576}
+"""Default for files through inboxes, where a partition has one batch under way at a time: small ones would be slow."""
 
 _log = logging.getLogger(__name__)
 
@@ -60,9 +63,11 @@ class Producer:
     """Thread-safe. Use as a context manager, or `close` it: records not yet sent would be lost.
 
     cluster      a running `Cluster` (batches go to its brokers directly), or the URL or path of its metadata
-                 root (batches go through the leaders' inboxes, from any process that reaches the storage).
+                 root (files go through the leaders' inboxes, from any process that reaches the storage; with a
+                 `transactional.id` brokers are called as a RemoteCluster does).
     config       Kafka's producer configs by their dotted names; `settings` the same as keywords
-                 (`acks="all"`, `linger_ms=5`, `max_in_flight=1`). InvalidConfigError for an unknown or bad one.
+                 (`acks="all"`, `linger_ms=5`, `max_in_flight=1`). InvalidConfigError for an unknown or bad one. With a
+                 metadata root also those of connections (`security.protocol`, `stratalog.transport`).
     partitioner  where records without partition go; Kafka's default (key hash, else sticky) if None.
     """
 
@@ -77,9 +82,17 @@ class Producer:
         rng: random.Random | None = None,
         **settings: object,
     ) -> None:
-        self.config = ProducerConfig.from_settings(_for_inbox(cluster) | dict(config or {}), settings)
+        given = {**(config or {}), **settings}
+        own, connection = split_connection_configs(PRODUCER_CONFIGS, given) if isinstance(cluster, str) else (given, {})
+        self.config = ProducerConfig.from_settings(own, {})
         rng = rng or random.Random()
         self._view = view or ClusterView(cluster)
+        self._connected: ConnectedCluster | None = None
+        if isinstance(cluster, str):
+            if self.config.transactional_id:
+                cluster = self._connect(cluster, connection)
+            else:
+                self.config = ProducerConfig.from_settings(FOR_INBOX | own, {})
         self._partitioner = partitioner or StickyPartitioner(self.config.batch_size, rng)
         self._session = self._session_with(cluster)
         self._accumulator = Accumulator(self.config, self._producer_ids())
@@ -89,6 +102,13 @@ class Producer:
         self._lock = self._sender.lock
         self._is_closed = False
         self._sender.start()
+
+    def _connect(self, root: str, connection: Mapping[str, object]) -> ConnectedCluster:
+        """What calls the brokers of other processes, for this producer alone."""
+        shared = {"client.id": self.config.client_id, "request.timeout.ms": self.config.request_timeout_ms}
+        made = self._connected = connected(root, {**shared, **connection}, self._view.stores)
+        weakref.finalize(self, made.close)
+        return made
 
     def _transport_to(self, cluster: Cluster) -> Transport:
         if isinstance(cluster, str):
@@ -317,6 +337,8 @@ class Producer:
             _log.warning("closing with records under way: %s", left)
         finally:
             self._sender.stop(timeout)
+            if self._connected is not None:
+                self._connected.close()
 
     def __enter__(self) -> Self:
         return self
@@ -383,11 +405,6 @@ class Producer:
                 f"Failed to allocate {size_bytes} bytes within the configured max blocking time {limit_ms} ms. "
                 f"Total memory: {limit} bytes. Available memory: {limit - self._accumulator.used_bytes} bytes."
             )
-
-
-def _for_inbox(cluster: Cluster) -> dict[str, object]:
-    """Default for inboxes, where a partition has one batch under way at a time: small batches would be slow."""
-    return {"batch.size": INBOX_BATCH_SIZE} if isinstance(cluster, str) else {}
 
 
 def _as_bytes(what: str, data: Bytes) -> bytes | None:

@@ -254,7 +254,7 @@ def test_the_page_lists_every_option_as_tried_refused_or_ignored() -> None:
         set(re.findall(r"`([\w.]+)`", "".join(row.split("|")[1] for row in part.splitlines() if row.startswith("| `"))))
         for part in re.split("These are refused|These are accepted", section)
     )
-    of_a_group = {GROUP_ID, "group.id", MODE, AUTO_OFFSET_RESET, LISTENER}
+    of_a_group = {GROUP_ID, "group.id", MODE, AUTO_OFFSET_RESET, LISTENER, "stratalog.transport"}
     sides = (OF_SOURCE, OF_SINK)
     assert tried == set().union(*(side.spelled(Comes.TAKEN) for side in sides)) | of_a_group
     assert refused == set().union(*(side.spelled(Comes.REFUSED) for side in sides))

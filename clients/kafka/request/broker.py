@@ -135,8 +135,8 @@ class ServedBroker:
 
     def is_known(self, topic: Any, partition: int) -> bool:
         """Whether the metadata at hand has this partition of a request's topic."""
-        topic_id = id_text(topic.topic_id) if hasattr(topic, "topic_id") else None
-        name = str(topic.name) if topic_id is None else self._names_by_id().get(topic_id)
+        has_id = hasattr(topic, "topic_id")
+        name = self._names_by_id().get(id_text(topic.topic_id) or "") if has_id else str(topic.name)
         return name is not None and TopicPartition(name, partition) in self.view.image.partitions
 
     def name_of(self, topic: Any) -> str:

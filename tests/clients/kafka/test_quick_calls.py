@@ -19,7 +19,7 @@ from tests.clients.view.test_reads_at_once import ANSWER_S, Gate, stopped
 from tests.storage.logs import FakeClock
 
 VERSION = 9
-UNKNOWN_TOPIC_OR_PARTITION, NOT_ENOUGH_REPLICAS, KAFKA_STORAGE_ERROR = 3, 19, 56
+UNKNOWN_TOPIC_OR_PARTITION, NOT_ENOUGH_REPLICAS, KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_ID = 3, 19, 56, 100
 
 
 @pytest.fixture
@@ -115,6 +115,14 @@ def test_a_topic_that_is_not_at_hand_is_looked_for_and_what_follows_waits(
 
 def test_a_topic_that_does_not_exist_is_answered_so(handler: KafkaHandler) -> None:
     assert error_of(asked(handler, b"a", "none")) == UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_topic_without_an_id_is_answered_so(handler: KafkaHandler) -> None:
+    answer = Answer(PRODUCE, 13)
+    data = {"topic_id": None, "partition_data": [{"index": 0, "records": batch_of(b"a")}]}
+    frame = framed(PRODUCE, 13, {"acks": -1, "timeout": 1_000, "topic_data": [data]})
+    handler.handle(frame, Connection(Principal(), answer.close), answer.receive)
+    assert error_of(answer) == UNKNOWN_TOPIC_ID
 
 
 def test_a_metadata_log_that_cannot_be_read_is_an_answer(

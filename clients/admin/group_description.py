@@ -72,8 +72,9 @@ class ConsumerGroupDescription:
             for each in self.members
         ]
         about = {"state": self.group_state, "assignor": self.partition_assignor, "epoch": self.group_epoch}
-        failure = {} if self.error is None else {"error": str(self.error)}
-        return html_table(f"group {self.group_id}", header, rows) + html_fields(about | failure)
+        if self.error is not None:
+            about["error"] = str(self.error)
+        return html_table(f"group {self.group_id}", header, rows) + html_fields(about)
 
 
 def described_group(group_id: str, ask: Callable[[object], object]) -> ConsumerGroupDescription:

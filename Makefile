@@ -3,7 +3,7 @@
 #   make demo       three brokers, the real web log, a broker killed in the middle, a verdict
 #   make test       every test but the longest; make quick: those without Spark and without waiting
 #   make test-long  storms over broker processes, spark-submit, every rule of the simulation under every mix of faults
-#   make test-sessions  every test of source and sink in a Spark session without a setting and over Spark Connect
+#   make test-sessions  every test of source and sink in our Spark session, in one without a setting, over Spark Connect
 #   make test-stores  the tests of stores against an S3 server and Azure's emulator, which it installs; needs npm
 #   make clients    clients that others wrote, unchanged, against the Kafka listeners: docs/CLIENTS.md; needs mvn and java
 #   make check      ruff, mypy --strict, the house rules (tests/test_tidy.py)
@@ -82,8 +82,8 @@ test-long: $(STAMP) java
 	@$(PYTHON) -m pytest -m "long or hypothesis" --hypothesis-profile=random
 
 test-sessions: $(STAMP) java
-	@for kind in plain connect; do \
-	  STRATALOG_TESTS_SESSION=$$kind $(PYTHON) -m pytest tests/spark/test_spark_source.py tests/spark/test_spark_sink.py || exit 1; \
+	@for kind in ours plain connect; do \
+	  STRATALOG_TESTS_SESSION=$$kind $(PYTHON) -m pytest tests/spark/test_spark_source.py tests/spark/test_spark_sink.py tests/spark/test_storage_options.py || exit 1; \
 	done
 
 # moto (S3) comes by pip, Azurite (Azure Blob) by npm.

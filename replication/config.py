@@ -153,7 +153,25 @@ class BrokerConfig:
     fetch_max_bytes: int = _int(57_671_680, "bytes", "the most that a Fetch response holds, but for one batch", 1_024)
     group_consumer_assignment_interval_ms: int = _ms(1_000, "least time between two assignments of a modern group", 0)
     group_consumer_heartbeat_interval_ms: int = _ms(5_000, "pause between two heartbeats of a modern group's member")
+    group_consumer_max_assignment_interval_ms: int = _ms(
+        15_000, "most consumer.assignment.interval.ms that a modern group may be given", 0
+    )
+    group_consumer_max_heartbeat_interval_ms: int = _ms(
+        15_000, "most consumer.heartbeat.interval.ms that a modern group may be given"
+    )
+    group_consumer_max_session_timeout_ms: int = _ms(
+        60_000, "most consumer.session.timeout.ms that a modern group may be given"
+    )
     group_consumer_max_size: int = _int(INT_MAX, "members", "of one modern group; further ones are refused")
+    group_consumer_min_assignment_interval_ms: int = _ms(
+        0, "least consumer.assignment.interval.ms that a modern group may be given", 0
+    )
+    group_consumer_min_heartbeat_interval_ms: int = _ms(
+        5_000, "least consumer.heartbeat.interval.ms that a modern group may be given"
+    )
+    group_consumer_min_session_timeout_ms: int = _ms(
+        45_000, "least consumer.session.timeout.ms that a modern group may be given"
+    )
     group_consumer_session_timeout_ms: int = _ms(45_000, "a modern group's member silent for this long is removed")
     group_initial_rebalance_delay_ms: int = _ms(3_000, "wait for members before a group's first rebalance", 0)
     group_max_session_timeout_ms: int = _ms(1_800_000, "longest session timeout of a classic group's member")
@@ -212,7 +230,7 @@ class BrokerConfig:
     )
     sasl_jaas_config: str = _password(
         "users of PLAIN, and the broker's own login: org.apache.kafka.common.security.plain.PlainLoginModule required "
-        "username=\"NAME\" password=\"PASSWORD\" user_NAME=\"PASSWORD\" ...;"
+        'username="NAME" password="PASSWORD" user_NAME="PASSWORD" ...;'
     )
     sasl_mechanism_inter_broker_protocol: str = _string(
         "", "by which brokers log in to each other, as SCRAM-SHA-512 (Kafka: GSSAPI)", _one_or_none(*LOGIN_MECHANISMS)
@@ -229,18 +247,21 @@ class BrokerConfig:
     sasl_oauthbearer_sub_claim_name: str = _string("sub", "the claim of a token that names its user")
     sasl_server_max_receive_size: int = _int(524_288, "bytes", "largest request before a client is authenticated")
     security_inter_broker_protocol: str = _string(
-        "", "instead of inter.broker.listener.name: the listener of this name, as SASL_SSL (Kafka: PLAINTEXT)",
+        "",
+        "instead of inter.broker.listener.name: the listener of this name, as SASL_SSL (Kafka: PLAINTEXT)",
         _one_or_none("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
     )
     socket_listen_backlog_size: int = _int(50, "connections", "that wait to be accepted")
     socket_request_max_bytes: int = _int(104_857_600, "bytes", "largest request; a larger one closes its connection")
     ssl_client_auth: str = _string(
-        "none", "certificates of clients on listeners with SSL: none, requested or required",
+        "none",
+        "certificates of clients on listeners with SSL: none, requested or required",
         one_of("required", "requested", "none"),
     )
     ssl_enabled_protocols: tuple[str, ...] = _list(TLS_VERSIONS, "versions of TLS", *TLS_VERSIONS)
     ssl_endpoint_identification_algorithm: str = _string(
-        "https", "a broker that calls another compares its name with its certificate; empty: it does not",
+        "https",
+        "a broker that calls another compares its name with its certificate; empty: it does not",
         _one_or_none("https"),
     )
     ssl_key_password: str = _password("of the private key in ssl.keystore.location, if that is encrypted")
@@ -305,6 +326,10 @@ class BrokerConfig:
             key.parse(getattr(self, key.field_name))
         self._at_most("broker.heartbeat.interval.ms", "broker.session.timeout.ms")
         self._at_most("connection.failed.authentication.delay.ms", "connections.max.idle.ms")
+        for which in ("assignment.interval.ms", "heartbeat.interval.ms", "session.timeout.ms"):
+            self._at_most(f"group.consumer.min.{which}", f"group.consumer.{which}")
+            self._at_most(f"group.consumer.{which}", f"group.consumer.max.{which}")
+        self._below("group.consumer.heartbeat.interval.ms", "group.consumer.session.timeout.ms")
         self._at_most("group.min.session.timeout.ms", "group.max.session.timeout.ms")
         self._at_most("stratalog.progress.poll.min.ms", "stratalog.progress.poll.max.ms")
         self._at_most("stratalog.upkeep.slowdown.count", "stratalog.upkeep.stop.count")
@@ -313,6 +338,11 @@ class BrokerConfig:
         values = self.properties()
         if values[lower] > values[upper]:
             raise invalid_value(lower, values[lower], f"Value must be at most {upper}, which is {values[upper]}")
+
+    def _below(self, lower: str, upper: str) -> None:
+        values = self.properties()
+        if values[lower] >= values[upper]:
+            raise invalid_value(lower, values[lower], f"Value must be less than {upper}, which is {values[upper]}")
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, object]) -> Self:

@@ -235,18 +235,23 @@ def is_under_replicated(state: PartitionRecord) -> bool:
     return len(state.isr) < len(state.replicas) - len(state.adding)
 
 
-def prometheus_text(metrics_by_broker: Mapping[int, Iterable[Metric]]) -> str:
-    """The metrics of several brokers in Prometheus' text format (0.0.4), each value labelled with its broker."""
-    families: dict[str, list[tuple[int, Metric]]] = {}
+def prometheus_text(metrics_by_broker: Mapping[int, Iterable[Metric]], further: Iterable[Metric] = ()) -> str:
+    """The metrics of several brokers in Prometheus' text format (0.0.4), each value labelled with its broker.
+
+    further  metrics of no broker; none has the name of a broker's
+    """
+    families: dict[str, list[tuple[Labels, Metric]]] = {}
     for broker_id, metrics in sorted(metrics_by_broker.items()):
         for metric in metrics:
-            families.setdefault(metric.name, []).append((broker_id, metric))
+            families.setdefault(metric.name, []).append(((("broker", str(broker_id)),), metric))
+    for metric in further:
+        families.setdefault(metric.name, []).append(((), metric))
     lines = []
     for name, found in families.items():
         lines += [f"# HELP {name} {found[0][1].doc}", f"# TYPE {name} {found[0][1].kind}"]
-        for broker_id, metric in found:
+        for of_broker, metric in found:
             for labels, value in metric.values.items():
-                lines += _lines(name, (("broker", str(broker_id)), *labels), value)
+                lines += _lines(name, (*of_broker, *labels), value)
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -261,12 +266,17 @@ def _lines(name: str, labels: Labels, value: float | Histogram) -> list[str]:
 
 
 def _braced(labels: Labels) -> str:
-    """Labels in Prometheus' format; names of topics and the like need no escapes.
+    """Labels in Prometheus' format.
 
-    >>> _braced((("broker", "1"), ("topic", "a")))
-    '{broker="1",topic="a"}'
+    >>> _braced((("broker", "1"), ("topic", "a"))), _braced(())
+    ('{broker="1",topic="a"}', '')
     """
-    return "{" + ",".join(f'{name}="{value}"' for name, value in labels) + "}"
+    if not labels:
+        return ""
+    return "{" + ",".join(f'{name}="{value.translate(_ESCAPED)}"' for name, value in labels) + "}"
+
+
+_ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 def _min_isr(image: ClusterImage, state: PartitionRecord) -> int:

@@ -17,6 +17,7 @@ from stratalog.storage.delta.table import LogTable
 from stratalog.storage.files.cache import SHARED_FILE_CACHE, FileCache
 from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.objects.remote import REQUEST_MS, open_store
+from stratalog.storage.objects.store_settings import FROM_ENVIRONMENT, StoreSettings
 from stratalog.storage.records import TopicPartition
 
 
@@ -96,9 +97,17 @@ def replica_of_leftover(directory: str) -> TopicPartition | None:
 class DeltaStores:
     """Delta tables on object stores, one cached connection a root. `cache` keeps the newest files' rows."""
 
-    def __init__(self, ids: Ids, cache: FileCache = SHARED_FILE_CACHE, *, request_ms: int = REQUEST_MS) -> None:
-        """`request_ms`: the deadline of a request to an object store."""
+    def __init__(
+        self,
+        ids: Ids,
+        cache: FileCache = SHARED_FILE_CACHE,
+        *,
+        request_ms: int = REQUEST_MS,
+        settings: StoreSettings = FROM_ENVIRONMENT,
+    ) -> None:
+        """`request_ms`: the deadline of a request to an object store. `settings`: of the object stores."""
         self._ids = ids
+        self._settings = settings
         self._request_ms = request_ms
         self._cache = cache
         self._objects: dict[str, ObjectStore] = {}
@@ -109,7 +118,7 @@ class DeltaStores:
         return self._objects[root]
 
     def _open(self, root: str) -> ObjectStore:
-        return open_store(root, request_ms=self._request_ms)
+        return open_store(root, request_ms=self._request_ms, settings=self._settings)
 
     def table(self, root: str, topic_partition: TopicPartition) -> LogTable:
         return DeltaLogTable(self.objects(root), str(topic_partition), self._ids, self._cache)

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     )
     from stratalog.clients.remote.remote_cluster import RemoteCluster
     from stratalog.clients.spark.committed_view import create_committed_view
+    from stratalog.clients.spark.progress.listener import ProgressListener
     from stratalog.clients.spark.registration import register_data_source
     from stratalog.clients.view.cluster_view import ClusterView, Fetched, Watermarks
     from stratalog.replication.controller.preferred_leaders import ElectionType
@@ -92,6 +93,7 @@ __all__ = [
     "TopicDescription",
     # views and Spark
     "ClusterView", "Fetched", "Watermarks", "create_committed_view", "register_data_source",
+    "ProgressListener",
     # histories
     "History", "RecordingConsumer", "RecordingProducer",
 ]
@@ -115,6 +117,7 @@ _MODULES = {
     "RecordFuture RecordMetadata TableMetadata",
     "clients.remote.remote_cluster": "RemoteCluster",
     "clients.spark.committed_view": "create_committed_view",
+    "clients.spark.progress.listener": "ProgressListener",
     "clients.spark.registration": "register_data_source",
     "clients.view.cluster_view": "ClusterView Fetched Watermarks",
     "replication.controller.preferred_leaders": "ElectionType",

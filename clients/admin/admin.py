@@ -11,7 +11,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self, TypeVar
 
-from stratalog.clients.admin.configs import DYNAMIC_TOPIC_CONFIG, ConfigInForce, cluster_configs, topic_configs
+from stratalog.clients.admin.configs import (
+    DYNAMIC_TOPIC_CONFIG,
+    ConfigInForce,
+    cluster_configs,
+    group_configs,
+    topic_configs,
+)
 from stratalog.clients.admin.erasure import ErasureReport, erasure_report, request_erasure
 from stratalog.clients.admin.log_dirs import LogDirDescription, describe_log_dirs
 from stratalog.clients.admin.reassignment import alter_reassignments, list_reassignments
@@ -26,7 +32,7 @@ from stratalog.replication.controller.reassignment import PartitionReassignment
 from stratalog.replication.controller.topic_deletion import TopicDeletion, topic_deletions
 from stratalog.replication.leader.delete_records import DeletedRecords
 from stratalog.replication.metadata.acls import AclBinding, AclFilter, create_acls, delete_acls, describe_acls
-from stratalog.replication.metadata.configs import alter_cluster_config
+from stratalog.replication.metadata.configs import alter_cluster_config, alter_group_config
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.leader_history import LeaderOfOffset
 from stratalog.replication.metadata.records import PartitionRecord
@@ -348,6 +354,18 @@ class Admin:
         They hold at once and outlive restarts. InvalidConfigError: unknown, a bad value, or one that needs a restart.
         """
         return self._view.propose(lambda image: alter_cluster_config(image, _texts(changes)))
+
+    def describe_group_configs(self, group_id: str) -> list[ConfigInForce]:
+        """The configs in force of a group of the modern protocol, which need not exist, with each value's source."""
+        self._view.refresh()
+        return group_configs(self._view.image, group_id)
+
+    def alter_group_configs(self, group_id: str, changes: Mapping[str, object | None]) -> dict[str, str]:
+        """Set configs of one group, or remove those given as None; all that are set afterwards.
+
+        InvalidConfigError for an unknown name, or a value beyond the bounds of the cluster's settings.
+        """
+        return self._view.propose(lambda image: alter_group_config(image, group_id, _texts(changes)))
 
     def create_acls(self, bindings: Sequence[AclBinding]) -> None:
         """Add ACL bindings that are not there yet; they are checked when `authorizer.class.name` is set.

@@ -10,7 +10,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from stratalog.replication.config import BROKER_CONFIGS
-from stratalog.replication.metadata.configs import CLUSTER_WIDE_CONFIGS, DYNAMIC_BROKER_CONFIGS, GROUP_CONFIGS
+from stratalog.replication.metadata.configs import (
+    CLUSTER_WIDE_CONFIGS,
+    DYNAMIC_BROKER_CONFIGS,
+    GROUP_CONFIGS,
+    GROUP_TIMES,
+    group_default_ms,
+)
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.records import CLUSTER_WIDE, DYNAMIC_DEFAULT, of_broker, of_group
 from stratalog.storage.config_def import ConfigKey, spelled
@@ -23,7 +29,7 @@ DYNAMIC_DEFAULT_BROKER_CONFIG = "DYNAMIC_DEFAULT_BROKER_CONFIG"
 DYNAMIC_GROUP_CONFIG = "DYNAMIC_GROUP_CONFIG"
 STATIC_BROKER_CONFIG = "STATIC_BROKER_CONFIG"
 DEFAULT_CONFIG = "DEFAULT_CONFIG"
-DYNAMIC = frozenset({DYNAMIC_TOPIC_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG})
+DYNAMIC = frozenset({DYNAMIC_TOPIC_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG, DYNAMIC_GROUP_CONFIG})
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +60,7 @@ class ConfigInForce:
         return self.synonyms[0].source
 
 
-def topic_configs(
-    image: ClusterImage, topic: str, defaults: Iterable[tuple[str, str]] = ()
-) -> list[ConfigInForce]:
+def topic_configs(image: ClusterImage, topic: str, defaults: Iterable[tuple[str, str]] = ()) -> list[ConfigInForce]:
     """Every config of a topic, by name. `defaults`: those of a broker (`BrokerConfig.topic_defaults`)."""
     overrides, static = image.topic_config(topic), dict(defaults)
     return [_in_force(image, key, overrides.get(key.name), static.get(key.name)) for key in TOPIC_CONFIGS]
@@ -92,12 +96,12 @@ def altered_broker_configs(image: ClusterImage) -> list[ConfigInForce]:
     ]
 
 
-def group_configs(image: ClusterImage, group_id: str, own: Mapping[str, object]) -> list[ConfigInForce]:
-    """Every config of a group; `own` is the broker's, which a group without its own has."""
+def group_configs(image: ClusterImage, group_id: str) -> list[ConfigInForce]:
+    """Every config of a group, with what the cluster was started with as defaults."""
     altered = image.configs.get(of_group(group_id), {})
     found = []
     for key in GROUP_CONFIGS:
-        default = ConfigSynonym(DEFAULT_CONFIG, key.name, spelled(own[f"group.{key.name}"]))
+        default = ConfigSynonym(DEFAULT_CONFIG, key.name, str(group_default_ms(image, GROUP_TIMES[key.name].config)))
         value = altered.get(key.name)
         synonyms = (default,) if value is None else (ConfigSynonym(DYNAMIC_GROUP_CONFIG, key.name, value), default)
         found.append(ConfigInForce(key.name, synonyms))

@@ -16,9 +16,10 @@ from stratalog.clients.spark.filters import RangeFilters
 from stratalog.clients.spark.offsets import OffsetFetcher
 from stratalog.clients.spark.options import SourceOptions
 from stratalog.clients.spark.plan import PlannedRange, batch_ranges, check_limits, tasks_of
-from stratalog.clients.spark.read import RangeReaders, RangeToRead
+from stratalog.clients.spark.read import RangeReaders, RangeToRead, ReadManner
 from stratalog.clients.spark.worker import freeze_modules, view_of
 from stratalog.clients.view.read_committed import is_read_committed
+from stratalog.storage.objects.store_settings import StoreSettings
 
 
 class RangesPartition(InputPartition):
@@ -34,29 +35,26 @@ def read_tasks(ranges: Sequence[PlannedRange], options: SourceOptions, fetcher: 
 
     def to_read(part: PlannedRange) -> RangeToRead:
         epoch = fetcher.leader_epoch(part.topic_partition)
-        return RangeToRead(part.topic_partition, part.start, part.end, epoch, reads_committed)
+        topic_id = fetcher.topic_id(part.topic_partition.topic)
+        return RangeToRead(part.topic_partition, part.start, part.end, epoch, reads_committed, topic_id)
 
     tasks = tasks_of(ranges, options.min_partitions, options.max_records_per_partition)
     return [RangesPartition(tuple(map(to_read, task))) for task in tasks]
 
 
 @lru_cache(maxsize=8)
-def _range_readers(root: str) -> RangeReaders:
+def _range_readers(root: str, storage: StoreSettings) -> RangeReaders:
     """Cached in the Python worker, so that a micro-batch does not fold the tables anew."""
-    return RangeReaders(view_of(root))
+    return RangeReaders(view_of(root, storage))
 
 
 def read_partition(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     if not isinstance(partition, RangesPartition):
         return  # a batch read without ranges gets one empty partition from Spark
     freeze_modules()
+    manner = ReadManner(options.columns, options.fail_on_data_loss, options.poll_timeout_ms, options.rack)
     for wanted in partition.wanted:
-        yield from _range_readers(options.root).record_batches(
-            wanted,
-            include_headers=options.include_headers,
-            fail_on_data_loss=options.fail_on_data_loss,
-            timeout_ms=options.poll_timeout_ms,
-        )
+        yield from _range_readers(options.root, options.storage).record_batches(wanted, manner)
 
 
 class StratalogReader(DataSourceReader):
@@ -69,7 +67,7 @@ class StratalogReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
-        view = view_of(options.root, options.isolation_level)
+        view = view_of(options.root, options.storage, options.isolation_level)
         view.refresh()
         fetcher = OffsetFetcher(view, options)
         start = fetcher.limits(options.starting, starting=True)

@@ -22,6 +22,18 @@ class DataLossError(OffsetOutOfRangeError):
         self.reason = reason
 
 
+class TopicRecreatedError(DataLossError):
+    """A topic was deleted and another one of its name was created. Kafka's connector does not notice."""
+
+    def __init__(self, topic: str, read_id: str, topic_id: str) -> None:
+        super().__init__(
+            "TOPIC_RECREATED",
+            f"Topic {topic} was deleted and created again: the query read the topic with id {read_id}, the one with id "
+            f"{topic_id} has other records at the same offsets. Begin with a new checkpoint, or set failOnDataLoss to "
+            "false: the query then goes on with the first record of the new topic.",
+        )
+
+
 class OffsetMismatchError(UnknownServerError):
     """The offsets of a query contradict what the topic has."""
 

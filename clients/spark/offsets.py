@@ -25,11 +25,16 @@ from stratalog.clients.spark.options import (
     Subscribe,
     SubscribePattern,
 )
-from stratalog.clients.spark.plan import Offsets, PlannedRange, check_specified, resolve
+from stratalog.clients.spark.plan import FileSpan, Offsets, PlannedRange, check_specified, resolve, span
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.internal_topics import is_internal
 from stratalog.storage.errors import StratalogError
+from stratalog.storage.log.reader import LogReader
+from stratalog.storage.log.segments import files_between
 from stratalog.storage.records import TopicPartition
+
+LOOK_MS = 30_000
+"""How long a look at a log waits for a replica."""
 
 _LOG = logging.getLogger("stratalog.source")
 
@@ -153,3 +158,15 @@ class OffsetFetcher:
     def leader_epoch(self, topic_partition: TopicPartition) -> int:
         """The leader epoch now: a replica whose table shows it has no other records below the offsets seen."""
         return self.view.partition_state(topic_partition).leader_epoch
+
+    def topic_id(self, topic: str) -> str:
+        """The id of the topic as of the last refresh; "" when there is none of this name."""
+        return self.view.image.topic_ids.get(topic, "")
+
+    def file_spans(self, topic_partition: TopicPartition, start: int, end: int) -> list[FileSpan]:
+        """The files of a range, cut to it; sizes in bytes on storage."""
+
+        def look(log: LogReader) -> list[FileSpan]:
+            return [span(entry, start, end) for entry in files_between(log.files, start, end)]
+
+        return self.retried(lambda: self.view.look_at_log(topic_partition, look, LOOK_MS))

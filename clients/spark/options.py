@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from stratalog.storage.config_def import ConfigKey, one_of
+from stratalog.clients.spark.option_names import OF_SINK, OF_SOURCE, ROOT, SOURCE_COLUMNS, STORAGE
 from stratalog.storage.errors import InvalidConfigError
+from stratalog.storage.objects.store_settings import FROM_ENVIRONMENT, StoreSettings
 from stratalog.storage.records import TopicPartition
 
 if TYPE_CHECKING:  # a query without a group loads none of its own
@@ -32,7 +33,6 @@ No topic's name has an `@`.
 """
 MEMBER = "@member"
 """Name in the end of a batch of a query that shares partitions: the member of the group that planned it."""
-ROOT = "stratalog.root"
 DEFAULT_MAX_TRIGGER_DELAY = "15m"
 
 T = TypeVar("T")
@@ -99,24 +99,30 @@ OffsetRangeLimit = OffsetLimit | SpecificOffsets | SpecificTimestamps | GlobalTi
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """Options of a source. Times in ms, limits in records."""
+    """Options of a source. Times in ms, limits in records or, of `max_bytes_per_trigger`, bytes on storage.
+
+    rack  the `broker.rack` whose replicas are near the executors
+    """
 
     root: str
     subscription: Subscription
     starting: OffsetRangeLimit
     ending: OffsetRangeLimit
     fail_on_data_loss: bool = True
-    include_headers: bool = False
+    columns: tuple[str, ...] = SOURCE_COLUMNS
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
     max_offsets_per_trigger: int | None = None
+    max_bytes_per_trigger: int | None = None
     min_offsets_per_trigger: int | None = None
     max_trigger_delay_ms: int = 900_000
     poll_timeout_ms: int = 120_000
     num_retries: int = 3
     retry_interval_ms: int = 1_000
     isolation_level: str = "read_uncommitted"
+    rack: str = ""
     group: GroupOptions | None = None
+    storage: StoreSettings = FROM_ENVIRONMENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +147,7 @@ class SinkOptions:
     timestamp_column: str | None = None
     txn_app_id: str | None = None
     txn_version: int | None = None
+    storage: StoreSettings = FROM_ENVIRONMENT
 
 
 def stream_options(options: Mapping[str, str]) -> SourceOptions:
@@ -152,7 +159,8 @@ def stream_options(options: Mapping[str, str]) -> SourceOptions:
             raise InvalidConfigError(f"ending {what} not valid in streaming queries")
     _validate(params)
     group = _group(params)
-    _warn_of(without_effect(options, OF_SOURCE if group is None else OF_SOURCE | group.names))
+    of_a_group = frozenset() if group is None else group.names
+    _warn_of(OF_SOURCE.without_effect(name for name in params if name not in of_a_group))
     return replace(_source_options(params, OffsetLimit(LATEST)), group=group)
 
 
@@ -172,55 +180,42 @@ def batch_options(options: Mapping[str, str]) -> SourceOptions:
     for partition in _partitions_at(ending, EARLIEST):
         raise InvalidConfigError(f"ending offset for {partition} can't be earliest for batch queries on Kafka")
     _validate(params)
-    for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
+    for name in ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
         if name.lower() in params:
             _log.warning("%s option ignored in batch queries", name)
-    _warn_of(without_effect(options, OF_SOURCE))
+    _warn_of(OF_SOURCE.without_effect(params))
     return _source_options(params, OffsetLimit(EARLIEST))
 
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
     """The options of `write` and `writeStream`."""
     params = _lowered(options)
-    for name, what in (("key.serializer", "keys"), ("value.serializer", "value")):
-        if f"kafka.{name}" in params:
-            raise InvalidConfigError(
-                f"Kafka option '{name}' is not supported as {what} are serialized with ByteArraySerializer."
-            )
+    OF_SINK.check(params)
     if ROOT not in params:
         raise InvalidConfigError(f"Option '{ROOT}' must be specified for configuring Kafka producer")
     if ("txnappid" in params) != ("txnversion" in params):
         raise InvalidConfigError("txnAppId and txnVersion must be given together")
-    _warn_of(without_effect(options, OF_SINK))
+    _warn_of(OF_SINK.without_effect(params))
     topic = params.get("topic")
     return SinkOptions(
         root=params[ROOT],
         topic=topic.strip() if topic is not None else None,
-        acks=_option(params, "kafka.acks"),
-        delivery_timeout_ms=_option(params, "kafka.delivery.timeout.ms"),
-        max_block_ms=_option(params, "kafka.max.block.ms"),
-        batch_size=_option(params, "kafka.batch.size"),
-        buffer_memory=_option(params, "kafka.buffer.memory"),
-        compression_type=_option(params, "kafka.compression.type"),
+        acks=OF_SINK.value(params, "kafka.acks"),
+        delivery_timeout_ms=OF_SINK.value(params, "kafka.delivery.timeout.ms"),
+        max_block_ms=OF_SINK.value(params, "kafka.max.block.ms"),
+        batch_size=OF_SINK.value(params, "kafka.batch.size"),
+        buffer_memory=OF_SINK.value(params, "kafka.buffer.memory"),
+        compression_type=OF_SINK.value(params, "kafka.compression.type"),
         timestamp_column=params.get("stratalog.timestamp.column"),
         txn_app_id=params.get("txnappid"),
-        txn_version=_option(params, "txnversion"),
+        txn_version=OF_SINK.value(params, "txnVersion"),
+        storage=_storage(params),
     )
-
-
-def without_effect(options: Mapping[str, str], with_effect: frozenset[str]) -> dict[str, str]:
-    """Why options do nothing, by name in order; a reason is empty for a name that nobody knows.
-
-    >>> without_effect({"kafka.linger.ms": "5", "topic": "t"}, frozenset({"topic"}))
-    {'kafka.linger.ms': ''}
-    """
-    lowered = _lowered(options).keys() - with_effect
-    return {name: _WITHOUT_EFFECT.get(name, "") for name in sorted(lowered)}
 
 
 def _warn_of(ignored: Mapping[str, str]) -> None:
     for name, why in ignored.items():
-        warn_once(f"option {_SPELLED.get(name, name)} has no effect{why and ': '}{why}")
+        warn_once(f"option {name} has no effect{why and ': '}{why}")
 
 
 @lru_cache(maxsize=1_000)
@@ -329,42 +324,21 @@ def _no_match_strategy(params: Mapping[str, str]) -> bool:
 
 
 _STRATEGIES = ("subscribe", "subscribepattern", "assign")
-_AUTO_OFFSET_RESET = """
-Kafka option 'auto.offset.reset' is not supported.
-Instead set the source option 'startingoffsets' to 'earliest' or 'latest'
-to specify where to start. Structured Streaming manages which offsets are consumed
-internally, rather than relying on the kafkaConsumer to do it. This will ensure that no
-data is missed when new topics/partitions are dynamically subscribed. Note that
-'startingoffsets' only applies when a new Streaming query is started, and
-that resuming will always pick up from where the query left off. See the docs for more
-details.
-"""
-_REFUSED = {
-    "auto.offset.reset": _AUTO_OFFSET_RESET,
-    "key.deserializer": "Kafka option 'key.deserializer' is not supported as keys are deserialized as byte arrays with "
-    "ByteArrayDeserializer. Use DataFrame operations to explicitly deserialize the keys.",
-    "value.deserializer": "Kafka option 'value.deserializer' is not supported as values are deserialized as byte "
-    "arrays with ByteArrayDeserializer. Use DataFrame operations to explicitly deserialize the values.",
-    "enable.auto.commit": "Kafka option 'enable.auto.commit' is not supported",
-    "interceptor.classes": "Kafka option 'interceptor.classes' is not supported",
-}
 
 
 def _validate(params: Mapping[str, str]) -> None:
     _subscription(params)
     for name in ("minPartitions", "maxRecordsPerPartition"):
-        number = _option(params, name.lower())
+        number = OF_SOURCE.value(params, name)
         if number is not None and number <= 0:
             # the connector prints the second name as its own lower-case key
             shown = name if name == "minPartitions" else name.lower()
             raise InvalidConfigError(f"{shown} must be positive")
-    for name, text in _REFUSED.items():
-        if f"kafka.{name}" in params:
-            raise InvalidConfigError(text)
+    OF_SOURCE.check(params)
     if ROOT not in params:
         raise InvalidConfigError(f"Option '{ROOT}' must be specified for configuring Kafka consumer")
-    least = _option(params, "minoffsetspertrigger")
-    most = _option(params, "maxoffsetspertrigger")
+    least = OF_SOURCE.value(params, "minOffsetsPerTrigger")
+    most = OF_SOURCE.value(params, "maxOffsetsPerTrigger")
     if least is not None and most is not None and least > most:
         raise InvalidConfigError(
             f"The value of minOffsetPerTrigger({least}) is higher than the maxOffsetsPerTrigger({most})."
@@ -408,24 +382,27 @@ def _pattern(value: str) -> str:
 
 
 def _source_options(params: Mapping[str, str], default_start: OffsetLimit) -> SourceOptions:
-    # Kafka's consumer config; the shorter name is accepted, too
-    level = params.get("kafka.isolation.level", params.get("isolation.level", _ISOLATION_LEVEL.default))
+    short = {f"kafka.{name}": params[name] for name in ("isolation.level", "client.rack") if name in params}
+    given = {**short, **params}
     return SourceOptions(
         root=params[ROOT],
         subscription=_subscription(params),
         starting=_limit(params, "starting", default_start),
         ending=_limit(params, "ending", OffsetLimit(LATEST)),
-        fail_on_data_loss=_option(params, "failondataloss"),
-        include_headers=_option(params, "includeheaders"),
-        min_partitions=_option(params, "minpartitions"),
-        max_records_per_partition=_option(params, "maxrecordsperpartition"),
-        max_offsets_per_trigger=_option(params, "maxoffsetspertrigger"),
-        min_offsets_per_trigger=_option(params, "minoffsetspertrigger"),
+        fail_on_data_loss=OF_SOURCE.value(params, "failOnDataLoss"),
+        columns=_columns(params),
+        min_partitions=OF_SOURCE.value(params, "minPartitions"),
+        max_records_per_partition=OF_SOURCE.value(params, "maxRecordsPerPartition"),
+        max_offsets_per_trigger=OF_SOURCE.value(params, "maxOffsetsPerTrigger"),
+        max_bytes_per_trigger=_bytes_limit(params),
+        min_offsets_per_trigger=OF_SOURCE.value(params, "minOffsetsPerTrigger"),
         max_trigger_delay_ms=parse_duration_ms(params.get("maxtriggerdelay", DEFAULT_MAX_TRIGGER_DELAY)),
-        poll_timeout_ms=_option(params, "kafkaconsumer.polltimeoutms"),
-        num_retries=_option(params, "fetchoffset.numretries"),
-        retry_interval_ms=_option(params, "fetchoffset.retryintervalms"),
-        isolation_level=_ISOLATION_LEVEL.parse(level),
+        poll_timeout_ms=OF_SOURCE.value(params, "kafkaConsumer.pollTimeoutMs"),
+        num_retries=OF_SOURCE.value(params, "fetchOffset.numRetries"),
+        retry_interval_ms=OF_SOURCE.value(params, "fetchOffset.retryIntervalMs"),
+        isolation_level=OF_SOURCE.value(given, "kafka.isolation.level"),
+        rack=OF_SOURCE.value(given, "kafka.client.rack"),
+        storage=_storage(params),
     )
 
 
@@ -438,79 +415,48 @@ def _group(params: Mapping[str, str]) -> GroupOptions | None:
     return group_options(params, starts_at_group=starts_at_group)
 
 
-def include_headers(options: Mapping[str, str]) -> bool:
-    """Whether the source's schema ends with `headers`; for schema(), before anything else is checked."""
-    return bool(_option(_lowered(options), "includeheaders"))
+def source_columns(options: Mapping[str, str]) -> tuple[str, ...]:
+    """The source's columns in order; for schema(), before anything else is checked. InvalidConfigError."""
+    return _columns(_lowered(options))
 
 
-def _option(params: Mapping[str, str], name: str) -> Any:
-    key = _OPTIONS[name]
-    if name not in params:
-        return key.default
+def _columns(params: Mapping[str, str]) -> tuple[str, ...]:
+    includes_headers = OF_SOURCE.value(params, "includeHeaders")
+    known = (*SOURCE_COLUMNS, "headers")
+    if "columns" not in params:
+        return known if includes_headers else SOURCE_COLUMNS
+    names = tuple(name.strip() for name in params["columns"].split(",") if name.strip())
+    unknown = [name for name in names if name not in known]
+    if unknown or not names or len(set(names)) < len(names):
+        raise InvalidConfigError(
+            f"columns={params['columns']}: name each of the columns wanted once, of {', '.join(known)}"
+        )
+    if includes_headers and "headers" not in names:
+        raise InvalidConfigError(f"includeHeaders=true, but columns={params['columns']} leaves out headers: add it")
+    return names
+
+
+_SIZE = re.compile(r"([0-9]+)([kmgt]?)b?")
+
+
+def _bytes_limit(params: Mapping[str, str]) -> int | None:
+    """`maxBytesPerTrigger` as Delta's source takes it: bytes, or with a unit, `10m` for 10 MiB."""
+    text = params.get("maxbytespertrigger")
+    if text is None:
+        return None
+    match = _SIZE.fullmatch(text.strip().lower())
+    size_bytes = int(match[1]) << 10 * ("", "k", "m", "g", "t").index(match[2]) if match else 0
+    if size_bytes <= 0:
+        raise InvalidConfigError(
+            f"Invalid value '{text}' for option 'maxBytesPerTrigger': give a number of bytes, as 9000000, or with a "
+            "unit, as 10m"
+        )
+    return size_bytes
+
+
+def _storage(params: Mapping[str, str]) -> StoreSettings:
+    given = {name.removeprefix(STORAGE): text for name, text in params.items() if name.startswith(STORAGE)}
     try:
-        return key.parse(params[name])
+        return StoreSettings.of(given)
     except InvalidConfigError as reason:
-        if key.type == "STRING":
-            raise
-        # the connector reads these itself, with Scala's parsers
-        raise InvalidConfigError(f'option {name}: For input string: "{params[name]}"') from reason
-
-
-def _acks(text: str) -> int:
-    known = {"all": -1, "-1": -1, "1": 1}
-    if text.strip().lower() not in known:
-        raise ValueError("the sink waits for the leader (1) or all in-sync replicas (all)")
-    return known[text.strip().lower()]
-
-
-_ISOLATION_LEVEL = ConfigKey(
-    "isolation.level", "STRING", "read_uncommitted", validator=one_of("read_committed", "read_uncommitted")
-)
-_NUMBERS = {
-    "minpartitions": None,
-    "maxrecordsperpartition": None,
-    "maxoffsetspertrigger": None,
-    "minoffsetspertrigger": None,
-    "kafkaconsumer.polltimeoutms": 120_000,
-    "fetchoffset.numretries": 3,
-    "fetchoffset.retryintervalms": 1_000,
-    "txnversion": None,
-    "kafka.delivery.timeout.ms": 120_000,
-    "kafka.max.block.ms": 60_000,
-    "kafka.batch.size": 16_384,
-    "kafka.buffer.memory": 33_554_432,
-}
-_COMPRESSION_TYPES = one_of("none", "gzip", "snappy", "lz4", "zstd")
-_OPTIONS = {name: ConfigKey(name, "INT", default) for name, default in _NUMBERS.items()} | {
-    "failondataloss": ConfigKey("failondataloss", "BOOLEAN", True),
-    "includeheaders": ConfigKey("includeheaders", "BOOLEAN", False),
-    "kafka.acks": ConfigKey("acks", "STRING", -1, validator=_acks),
-    "kafka.compression.type": ConfigKey("compression.type", "STRING", "zstd", validator=_COMPRESSION_TYPES),
-}
-"""Options with a type, by lower-case name; a Kafka config's errors show its own name, as the connector's do."""
-
-_NAMES_OF_SOURCE = (
-    "stratalog.root", "subscribe", "subscribePattern", "assign", "failOnDataLoss", "includeHeaders",
-    "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy",
-    "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp",
-    "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "minPartitions", "maxRecordsPerPartition",
-    "kafka.isolation.level", "isolation.level",
-    "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs",
-)  # fmt: skip
-_NAMES_OF_SINK = (
-    "stratalog.root", "topic", "stratalog.timestamp.column", "txnAppId", "txnVersion", "kafka.acks",
-    "kafka.delivery.timeout.ms", "kafka.max.block.ms", "kafka.batch.size", "kafka.buffer.memory",
-    "kafka.compression.type",
-    "checkpointLocation", "queryName",
-)  # fmt: skip
-OF_SOURCE = frozenset(name.lower() for name in _NAMES_OF_SOURCE)
-OF_SINK = frozenset(name.lower() for name in _NAMES_OF_SINK)
-"""Options with an effect, by lower-case name; the last two are Spark's own, which passes them on."""
-_SPELLED = {name.lower(): name for name in (*_NAMES_OF_SOURCE, *_NAMES_OF_SINK, "groupIdPrefix")}
-_WITHOUT_EFFECT = {
-    "kafka.bootstrap.servers": f"{ROOT} is the cluster",
-    "groupidprefix": "a query is in the group that kafka.group.id names, or in none",
-    "kafka.group.id": "only a streaming read is in a group",
-    "group.id": "only a streaming read is in a group",
-    "path": "topic is the topic of a write, subscribe that of a read",
-}
+        raise InvalidConfigError(f"{STORAGE}*: {reason}") from None

@@ -7,8 +7,8 @@ an offset is the next one to read, a range is half-open and its size is an estim
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from stratalog.clients.spark.conditions import (
     added_partition_does_not_start_from_zero,
@@ -33,16 +33,27 @@ from stratalog.clients.spark.options import (
     SpecificTimestamps,
 )
 from stratalog.storage.errors import StratalogError
+from stratalog.storage.files.data_file import FileEntry
 from stratalog.storage.records import TopicPartition
 
 Offsets = Mapping[TopicPartition, int]
 OffsetsJson = dict[str, dict[str, int]]
+TOPIC_IDS = "@ids"
+"""Name in the end of a batch under which the ids of its topics are: a topic that is created again has another one."""
 Report = Callable[[StratalogError], None]
 """A function that raises a possible loss of data, or logs it when failOnDataLoss is false."""
 
 LONG_MAX = 2**63 - 1
 TASK_RECORDS_MIN = 5_000
 """Records after which a task gets no further partition."""
+
+
+class FileSpan(NamedTuple):
+    """The part of a data file that covers offsets `[start, end)`, and its size in bytes on storage."""
+
+    start: int
+    end: int
+    size_bytes: int
 
 
 class PlannedRange(NamedTuple):
@@ -65,7 +76,28 @@ def offsets_to_json(offsets: Offsets) -> OffsetsJson:
     return result
 
 
-def offsets_from_json(body: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
+def with_topic_ids(end: Mapping[str, Any], ids: Mapping[str, str]) -> dict[str, Any]:
+    """The end of a batch with the ids of its topics: `{"web": {"0": 9}, "@ids": {"web": "5f…"}}`."""
+    topics = sorted(topic for topic in end if "@" not in topic and ids.get(topic))
+    return {**end, TOPIC_IDS: {topic: ids[topic] for topic in topics}} if topics else dict(end)
+
+
+def topic_ids_within(offsets: Mapping[str, Mapping[str, Any]]) -> Mapping[str, str]:
+    """The topic ids that an end carries; earlier releases wrote none."""
+    return offsets.get(TOPIC_IDS, {})
+
+
+def recreated(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Topics that have another id now; one that is gone is none of them."""
+    return [topic for topic, topic_id in sorted(before.items()) if now.get(topic, topic_id) != topic_id]
+
+
+def without_topics(offsets: Offsets, topics: Container[str]) -> dict[TopicPartition, int]:
+    """The offsets of the other topics."""
+    return {tp: offset for tp, offset in offsets.items() if tp.topic not in topics}
+
+
+def offsets_from_json(body: Mapping[str, Mapping[str, Any]]) -> dict[TopicPartition, int]:
     """The inverse of `offsets_to_json`; without what an end may carry under names with an `@`."""
     return {
         TopicPartition(topic, int(partition)): offset
@@ -75,13 +107,13 @@ def offsets_from_json(body: Mapping[str, Mapping[str, int]]) -> dict[TopicPartit
     }
 
 
-def with_start(end: Offsets, start: Mapping[str, Mapping[str, int]]) -> OffsetsJson:
+def with_start(end: Offsets, start: Mapping[str, Mapping[str, Any]]) -> OffsetsJson:
     """The end of a query's first batch, and where that batch begins: `{"web": {"0": 9}, "web@start": {"0": 3}}`."""
-    begun = {f"{topic}{START_SUFFIX}": dict(offsets) for topic, offsets in start.items()}
+    begun = {f"{topic}{START_SUFFIX}": dict(offsets) for topic, offsets in start.items() if "@" not in topic}
     return {**offsets_to_json(end), **(begun or {START_SUFFIX: {}})}
 
 
-def start_within(end: Mapping[str, Mapping[str, int]]) -> OffsetsJson | None:
+def start_within(end: Mapping[str, Mapping[str, Any]]) -> OffsetsJson | None:
     """The start that the end of a first batch carries, None when it carries none."""
     begun = {t.removesuffix(START_SUFFIX): dict(offsets) for t, offsets in end.items() if t.endswith(START_SUFFIX)}
     return {topic: offsets for topic, offsets in begun.items() if topic} if begun else None
@@ -168,6 +200,45 @@ def rate_limited(limit: int, start: Offsets, end: Offsets, earliest_of_new: Offs
         records = math.ceil(share) if share < 1 else math.floor(share)
         limited[topic_partition] = min(end[topic_partition], begin[topic_partition] + records)
     return limited
+
+
+def span(entry: FileEntry, start: int, end: int) -> FileSpan:
+    """A file cut to the offsets of a range that it overlaps."""
+    first, last = max(entry.start_offset, start), min(entry.end_offset, end)
+    size_bytes = entry.file.size_bytes * (last - first) // max(1, entry.end_offset - entry.start_offset)
+    return FileSpan(first, last, size_bytes)
+
+
+def bytes_limited(
+    limit_bytes: int, end: Offsets, spans: Mapping[TopicPartition, Sequence[FileSpan]]
+) -> dict[TopicPartition, int]:
+    """At most about `limit_bytes` on storage, shared among partitions in proportion to theirs, at least a record each.
+
+    spans  the files of the partitions that have a backlog, in order. Offsets without a file have no size: a limit that
+           reaches them includes them.
+    """
+    sizes = {tp: sum(each.size_bytes for each in files) for tp, files in spans.items()}
+    total = sum(sizes.values())
+    if total <= limit_bytes:
+        return dict(end)
+    return {
+        **end,
+        **{
+            tp: min(end[tp], _end_of_share(files, limit_bytes * sizes[tp] // total))
+            for tp, files in spans.items()
+            if files
+        },
+    }
+
+
+def _end_of_share(files: Sequence[FileSpan], share_bytes: int) -> int:
+    left_bytes = share_bytes
+    for each in files:
+        if each.size_bytes > left_bytes:
+            records = (each.end - each.start) * left_bytes // each.size_bytes
+            return max(each.start + records, files[0].start + 1)
+        left_bytes -= each.size_bytes
+    return files[-1].end
 
 
 def backlog(start: Offsets, end: Offsets) -> int:

@@ -8,16 +8,23 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stratalog.clients.spark.conditions import WITHOUT_FAIL_ON_DATA_LOSS, could_not_read_offset_range
+from stratalog.clients.spark.conditions import (
+    WITHOUT_FAIL_ON_DATA_LOSS,
+    DataLossError,
+    TopicRecreatedError,
+    could_not_read_offset_range,
+)
+from stratalog.clients.spark.gaps import Gap, explained_end, first_gap
+from stratalog.clients.spark.option_names import SOURCE_COLUMNS
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.clients.view.read_committed import without_aborted
-from stratalog.replication.metadata.records import NO_LEADER
+from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 from stratalog.storage.errors import (
     CorruptMessageError,
     ForeignCommitError,
@@ -46,29 +53,40 @@ _ARROW_HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), (
 _LOG = logging.getLogger("stratalog.source")
 
 
-def arrow_schema(include_headers: bool) -> pa.Schema:
-    """The source's columns, the Kafka connector's, as Spark's Arrow schema."""
-    fields = [
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", tz="UTC")),
-        ("timestampType", pa.int32()),
-    ]
-    return pa.schema([*fields, ("headers", _ARROW_HEADERS)] if include_headers else fields)
+_TYPES = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestampType": pa.int32(),
+    "headers": _ARROW_HEADERS,
+}
+_NEEDS = {
+    "key": ("key",),
+    "value": ("value",),
+    "timestamp": ("timestamp",),
+    "timestampType": ("timestamp", "timestamp_type"),
+    "headers": ("headers",),
+}
+"""Which of a log's columns a column of the source is made of."""
 
 
-def columns_read(include_headers: bool, read_committed: bool) -> list[str]:
+def arrow_schema(columns: Sequence[str]) -> pa.Schema:
+    """Columns of the source, the Kafka connector's, as Spark's Arrow schema."""
+    return pa.schema([(name, _TYPES[name]) for name in columns])
+
+
+def columns_read(columns: Sequence[str], read_committed: bool) -> list[str]:
     """Which of a log's columns the source needs: decoding all of them costs CPU."""
-    more = ["headers"] * include_headers + ["producer_id"] * read_committed
-    return ["offset", "timestamp", "timestamp_type", "key", "value", "attributes", *more]
+    needed = [each for name in columns for each in _NEEDS.get(name, ())]
+    return list(dict.fromkeys(["offset", "attributes", *needed, *(["producer_id"] * read_committed)]))
 
 
 @dataclass(frozen=True, slots=True)
 class RangeToRead:
-    """Records `[start, end)`; `leader_epoch` is the newest that the planner saw.
+    """Records `[start, end)`; `leader_epoch` is the newest that the planner saw, of the topic with this id.
 
     `read_committed`: the outcome of every transaction below `end` is certain, and what was aborted is left out.
     """
@@ -78,6 +96,22 @@ class RangeToRead:
     end: int
     leader_epoch: int
     read_committed: bool = False
+    topic_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadManner:
+    """How a query's ranges are read.
+
+    columns     of the source, in order
+    timeout_ms  how long a task waits for a replica that has its range
+    rack        the `broker.rack` whose replicas are near; "": none is
+    """
+
+    columns: tuple[str, ...] = SOURCE_COLUMNS
+    fail_on_data_loss: bool = True
+    timeout_ms: int = 120_000
+    rack: str = ""
 
 
 class RangeReaders:
@@ -87,37 +121,42 @@ class RangeReaders:
         self._view = view
         self._readers: OrderedDict[tuple[TopicPartition, str, str], LogReader] = OrderedDict()
 
-    def record_batches(
-        self, wanted: RangeToRead, *, include_headers: bool, fail_on_data_loss: bool, timeout_ms: int
-    ) -> Iterator[pa.RecordBatch]:
+    def record_batches(self, wanted: RangeToRead, manner: ReadManner) -> Iterator[pa.RecordBatch]:
         """The range's records as `arrow_schema`, at most `BATCH_ROWS_MAX` rows each.
 
-        Records that are gone raise DataLossError, or are skipped with a warning. ForeignCommitError: a foreign writer
-        committed to the table. LeaderNotAvailableError: no replica had the range within `timeout_ms`.
+        Records that are gone, and a topic that was created again, raise DataLossError, or are skipped with a warning.
+        ForeignCommitError: a foreign writer committed to the table. LeaderNotAvailableError: no replica had the range
+        within the time-out.
         """
-        schema = arrow_schema(include_headers)
-        columns = columns_read(include_headers, wanted.read_committed)
-        for table in self._tables(wanted, columns, fail_on_data_loss, timeout_ms):
-            rows = as_source_rows(table, wanted.topic_partition, schema)
-            if rows.num_rows < CHUNK_ROWS_MIN * rows["value"].num_chunks:
-                rows = rows.combine_chunks()  # a batch costs Spark more than copying so few rows
-            yield from rows.to_batches(max_chunksize=BATCH_ROWS_MAX)
+        schema = arrow_schema(manner.columns)
+        try:
+            for table in self._tables(wanted, manner):
+                rows = as_source_rows(table, wanted.topic_partition, schema)
+                if rows.num_rows < CHUNK_ROWS_MIN * _chunk_count(rows):
+                    rows = rows.combine_chunks()  # a batch costs Spark more than copying so few rows
+                yield from rows.to_batches(max_chunksize=BATCH_ROWS_MAX)
+        except TopicRecreatedError as loss:
+            _report(loss, manner)
 
-    def _tables(
-        self, wanted: RangeToRead, columns: list[str], fail_on_data_loss: bool, timeout_ms: int
-    ) -> Iterator[pa.Table]:
-        start = wanted.start
+    def _tables(self, wanted: RangeToRead, manner: ReadManner) -> Iterator[pa.Table]:
+        start, columns = wanted.start, columns_read(manner.columns, wanted.read_committed)
         broken: set[str] = set()
         while start < wanted.end:
-            root, log = self._log_with(wanted, broken, timeout_ms)
-            start = self._first_available(log, wanted, start, fail_on_data_loss)
+            root, log = self._log_with(wanted, broken, manner)
+            start = self._first_available(log, wanted, start, manner)
             try:
                 # before the records: once compaction has removed them, the log does not know what was aborted
                 transactions = log.producers.transactions if wanted.read_committed else NO_TRANSACTIONS
+                explained = self._explained_end(log, wanted.topic_partition)
                 for table in log.read_range(start, wanted.end, columns=columns):
+                    self._check_gap(first_gap(table, start, explained), log, wanted, manner, is_last=root in broken)
                     next_offset = table["offset"][-1].as_py() + 1
                     yield without_aborted(table, transactions.aborted_between(start, next_offset))
                     start = next_offset
+                rest = Gap(max(start, explained), wanted.end) if max(start, explained) < wanted.end else None
+                self._check_gap(rest, log, wanted, manner, is_last=root in broken)
+            except DataLossError:
+                raise
             except OffsetOutOfRangeError:
                 continue  # retention moved the log start: read it again
             except (StoreError, CorruptMessageError) as reason:
@@ -128,22 +167,36 @@ class RangeReaders:
                 continue
             return
 
-    def _first_available(self, log: LogReader, wanted: RangeToRead, start: int, fail_on_data_loss: bool) -> int:
+    def _explained_end(self, log: LogReader, topic_partition: TopicPartition) -> int:
+        image, topic = self._view.image, topic_partition.topic
+        erases = image.erases.get(topic, {})
+        return explained_end(topic_partition, image.topic_config(topic), log.state.cleaner, erases)
+
+    def _check_gap(
+        self, gap: Gap | None, log: LogReader, wanted: RangeToRead, manner: ReadManner, *, is_last: bool
+    ) -> None:
+        """A replica with an unexplained gap is as good as damaged; in the last one to be tried it is a loss."""
+        if gap is None:
+            return
+        why = f"{log.name} lacks offsets [{gap.start}, {gap.end}), which no retention, compaction or erasure explains"
+        if not is_last:
+            raise CorruptMessageError(why)
+        advice = "strata-replica-verification compares the replicas"
+        _report(could_not_read_offset_range(wanted.topic_partition, *gap, f"{why}; {advice}"), manner)
+
+    def _first_available(self, log: LogReader, wanted: RangeToRead, start: int, manner: ReadManner) -> int:
         if log.log_start_offset <= start:
             return start
         why = f"the log starts at {log.log_start_offset}"
-        loss = could_not_read_offset_range(wanted.topic_partition, start, wanted.end, why)
-        if fail_on_data_loss:
-            raise loss
-        _LOG.warning("%s %s", loss.reason, WITHOUT_FAIL_ON_DATA_LOSS)
+        _report(could_not_read_offset_range(wanted.topic_partition, start, wanted.end, why), manner)
         return min(log.log_start_offset, wanted.end)
 
-    def _log_with(self, wanted: RangeToRead, broken: set[str], timeout_ms: int) -> tuple[str, LogReader]:
+    def _log_with(self, wanted: RangeToRead, broken: set[str], manner: ReadManner) -> tuple[str, LogReader]:
         """A replica's root and its log that holds the range, waiting for one if need be; `broken` ones last."""
-        clock = self._view.clock
+        clock, timeout_ms = self._view.clock, manner.timeout_ms
         deadline_ms = clock.monotonic_ms() + timeout_ms
         while True:
-            found, reason = self._find_log(wanted, broken)
+            found, reason = self._find_log(wanted, broken, manner.rack)
             if found is not None:
                 return found
             if clock.monotonic_ms() >= deadline_ms:
@@ -155,11 +208,11 @@ class RangeReaders:
             self._view.refresh()
 
     def _find_log(
-        self, wanted: RangeToRead, broken: set[str]
+        self, wanted: RangeToRead, broken: set[str], rack: str
     ) -> tuple[tuple[str, LogReader] | None, StratalogError | None]:
         reason: StratalogError | None = None
         try:
-            replicas = self._replicas(wanted.topic_partition)
+            replicas = self._replicas(wanted, rack)
             for root, has_it_all in sorted(replicas, key=lambda replica: replica[0] in broken):
                 try:
                     log = self._reader(wanted.topic_partition, root)
@@ -171,15 +224,30 @@ class RangeReaders:
             reason = unknown
         return None, reason
 
-    def _replicas(self, topic_partition: TopicPartition) -> list[tuple[str, bool]]:
-        """Roots of the replicas: the leader's, those in sync, the others; and whether one has all committed records
+    def _replicas(self, wanted: RangeToRead, rack: str) -> list[tuple[str, bool]]:
+        """Roots of the replicas, in the order in which they are tried; and whether one has all committed records
         although it shows an older epoch: a member of the ISR while there is no leader."""
         self._view.refresh(max_age_ms=1_000)
-        state = self._view.partition_state(topic_partition)
+        self._check_topic_id(wanted)
+        state = self._view.partition_state(wanted.topic_partition)
         brokers = self._view.image.brokers
-        replicas = sorted(state.replicas, key=lambda r: (r != state.leader, r not in state.isr))
+        racks = {broker_id: broker.registration.rack for broker_id, broker in brokers.items()}
         has_no_leader = state.leader == NO_LEADER
-        return [(brokers[r].registration.root, has_no_leader and r in state.isr) for r in replicas if r in brokers]
+        return [
+            (brokers[r].registration.root, has_no_leader and r in state.isr)
+            for r in nearest_first(state, racks, rack)
+            if r in brokers
+        ]
+
+    def _check_topic_id(self, wanted: RangeToRead) -> None:
+        """Raises when the topic was created again since the range was planned. The planner's view may be the newer."""
+        for refresh in (self._view.refresh, None):
+            topic_id = self._view.image.topic_ids.get(wanted.topic_partition.topic, wanted.topic_id)
+            if not wanted.topic_id or topic_id == wanted.topic_id:
+                return
+            if refresh is not None:
+                refresh()
+        raise TopicRecreatedError(wanted.topic_partition.topic, wanted.topic_id, topic_id)
 
     def _reader(self, topic_partition: TopicPartition, root: str) -> LogReader:
         key = (topic_partition, self._view.image.topic_ids.get(topic_partition.topic, ""), root)
@@ -191,11 +259,34 @@ class RangeReaders:
         return self._readers[key]
 
 
+def nearest_first(state: PartitionRecord, racks: Mapping[int, str | None], rack: str) -> list[int]:
+    """Replicas in the order in which a reader in `rack` tries them: in-sync ones of its rack, the leader among them
+    first, the leader, the others in sync, the rest (KIP-392, `RackAwareReplicaSelector`)."""
+
+    def rank(replica: int) -> tuple[bool, bool, bool]:
+        is_near = bool(rack) and racks.get(replica) == rack and replica in state.isr
+        return not is_near, replica != state.leader, replica not in state.isr
+
+    return sorted(state.replicas, key=rank)
+
+
+def _report(loss: DataLossError, manner: ReadManner) -> None:
+    if manner.fail_on_data_loss:
+        raise loss
+    _LOG.warning("%s %s", loss.reason, WITHOUT_FAIL_ON_DATA_LOSS)
+
+
+def _chunk_count(rows: pa.Table) -> int:
+    return max((column.num_chunks for column in rows.columns), default=1)
+
+
 def _holds(log: LogReader, wanted: RangeToRead, *, any_epoch: bool) -> bool:
     """True when the log, folded as far as needed, has the range. Raises ForeignCommitError with the table's name."""
 
     def has_range() -> bool:
         end = log.log_end_offset
+        if wanted.topic_id and log.topic_id != wanted.topic_id:
+            return False  # of a topic of this name before or after
         if not (any_epoch or log.has_started(wanted.leader_epoch)) or end < wanted.end:
             return False
         # a replica that lags a little may not know yet how a transaction ended
@@ -215,23 +306,12 @@ def as_source_rows(table: pa.Table, topic_partition: TopicPartition, schema: pa.
     attributes = table["attributes"]
     if table.num_rows and pc.max(attributes).as_py() >= CONTROL_ATTRIBUTE:
         table = table.filter(pc.equal(pc.bit_wise_and(attributes, pa.scalar(CONTROL_ATTRIBUTE, pa.int16())), 0))
-    count = table.num_rows
-    times = table["timestamp"]
-    types = table["timestamp_type"].cast(pa.int32())
-    if times.null_count:
-        types = pc.if_else(times.is_null(), pa.scalar(NO_TIMESTAMP_TYPE, pa.int32()), types)
-    columns = {
-        "key": table["key"],
-        "value": table["value"],
-        "topic": pa.repeat(pa.scalar(topic_partition.topic, pa.string()), count),
-        "partition": pa.repeat(pa.scalar(topic_partition.partition, pa.int32()), count),
-        "offset": table["offset"],
-        "timestamp": times.cast(pa.timestamp("us", tz="UTC")),
-        "timestampType": types,
-    }
-    if "headers" in schema.names:
-        columns["headers"] = _headers(table["headers"])
-    return pa.table([columns[name] for name in schema.names], schema=schema)
+    return pa.table([_COLUMNS[name](table, topic_partition) for name in schema.names], schema=schema)
+
+
+def _timestamp_types(table: pa.Table) -> pa.ChunkedArray:
+    types, times = table["timestamp_type"].cast(pa.int32()), table["timestamp"]
+    return pc.if_else(times.is_null(), pa.scalar(NO_TIMESTAMP_TYPE, pa.int32()), types) if times.null_count else types
 
 
 def _headers(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -241,3 +321,15 @@ def _headers(column: pa.ChunkedArray) -> pa.ChunkedArray:
     assert column.type == HEADERS_TYPE
     is_empty = pc.equal(pc.list_value_length(column), 0)
     return pc.if_else(is_empty, pa.scalar(None, HEADERS_TYPE), column).cast(_ARROW_HEADERS)
+
+
+_COLUMNS: Mapping[str, Callable[[pa.Table, TopicPartition], pa.Array | pa.ChunkedArray]] = {
+    "key": lambda table, _: table["key"],
+    "value": lambda table, _: table["value"],
+    "topic": lambda table, tp: pa.repeat(pa.scalar(tp.topic, pa.string()), table.num_rows),
+    "partition": lambda table, tp: pa.repeat(pa.scalar(tp.partition, pa.int32()), table.num_rows),
+    "offset": lambda table, _: table["offset"],
+    "timestamp": lambda table, _: table["timestamp"].cast(pa.timestamp("us", tz="UTC")),
+    "timestampType": lambda table, _: _timestamp_types(table),
+    "headers": lambda table, _: _headers(table["headers"]),
+}

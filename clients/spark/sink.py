@@ -91,7 +91,7 @@ class StratalogStreamWriter(DataSourceStreamArrowWriter):
 
 def _hand_over(options: SinkOptions, batch: SinkBatchId, messages: Iterable[WriterCommitMessage | None]) -> None:
     freeze_modules()
-    view = view_of(options.root)
+    view = view_of(options.root, options.storage)
     view.refresh()
     written = [message for message in messages if isinstance(message, FilesWritten)]
     rest = SinkTask(view, options, 0)
@@ -104,7 +104,9 @@ def _hand_over(options: SinkOptions, batch: SinkBatchId, messages: Iterable[Writ
 def _write(options: SinkOptions, query_id: str, batch_id: int, iterator: Iterator[pa.RecordBatch]) -> FilesWritten:
     freeze_modules()
     context = TaskContext.get()
-    task = SinkTask(view_of(options.root), options, batch_id + (context.partitionId() if context else 0))
+    task = SinkTask(
+        view_of(options.root, options.storage), options, batch_id + (context.partitionId() if context else 0)
+    )
     for batch in iterator:
         task.add(batch)
     rows = task.send()

@@ -31,9 +31,9 @@ class StratalogDataSource(DataSource):
 
     def schema(self) -> StructType:
         with loading():
-            from stratalog.clients.spark.options import include_headers
+            from stratalog.clients.spark.options import source_columns
             from stratalog.clients.spark.read import arrow_schema
-        return from_arrow_schema(arrow_schema(include_headers(self.options)))
+        return from_arrow_schema(arrow_schema(source_columns(self.options)))
 
     def reader(self, schema: StructType) -> StratalogReader:
         with loading():

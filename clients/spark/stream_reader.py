@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -19,22 +19,26 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from stratalog.clients.spark.batch_reader import read_partition, read_tasks
-from stratalog.clients.spark.conditions import WITHOUT_FAIL_ON_DATA_LOSS
+from stratalog.clients.spark.conditions import WITHOUT_FAIL_ON_DATA_LOSS, TopicRecreatedError
 from stratalog.clients.spark.offsets import OffsetFetcher
 from stratalog.clients.spark.options import EARLIEST, GROUP, LATEST, MEMBER, OffsetLimit, SourceOptions
 from stratalog.clients.spark.plan import (
     LONG_MAX,
     Offsets,
-    OffsetsJson,
     backlog,
+    bytes_limited,
     check_available_now,
     must_wait,
     offsets_from_json,
     offsets_to_json,
     rate_limited,
+    recreated,
     start_within,
     stream_ranges,
+    topic_ids_within,
     with_start,
+    with_topic_ids,
+    without_topics,
 )
 from stratalog.clients.spark.worker import loading, view_of
 from stratalog.clients.view.read_committed import is_read_committed
@@ -49,6 +53,12 @@ LONG_POLL_MS = 100
 LONG_POLL_SHARE = 0.02
 """Part of the time without records that a batch may take longer because it waits for its first record."""
 PAUSE_MS_MIN, PAUSE_MS_MAX = 2, 20
+REMOTE_SHARE, REMOTE_PAUSE_MS_MIN, REMOTE_PAUSE_MS_MAX = 0.1, 20, 5_000
+"""The same share, and bounds of the pause, where a poll makes requests to object stores, which are paid by number."""
+REQUEST_MS = 250
+"""Least time for each request of an idle stream to object stores, unless `REMOTE_PAUSE_MS_MAX` is reached."""
+REPOLL_MS = 50
+"""Time after a poll of object stores within which Spark's next call does not begin with another."""
 GATHER_PAUSE_MS, GATHER_MS_MAX = 4, 20
 """Pause between polls after a first record that was waited for, until nothing new comes, and their total. What is sent
 together arrives leader by leader; otherwise its first part would be a batch of its own, and the rest would wait."""
@@ -70,19 +80,22 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._fetcher: OffsetFetcher | None = None
         self._commits: GroupCommits | None = None
         self._end: PlannerEnd | None = None
-        self._initial: OffsetsJson | None = None
+        self._initial: dict[str, Any] | None = None
         self._is_fresh = True
         self._is_available_now = False
         self._frozen: Offsets | None = None
         self._latest: Offsets = {}
+        self._recreated: dict[str, str] = {}
         self._last_trigger_ms = 0
         self._idle_since_ms: int | None = None
+        self._polled_ms = 0
 
     @property
     def fetcher(self) -> OffsetFetcher:
         """Made at the first use: instances that only read do not need one."""
         if self._fetcher is None:
-            self._fetcher = OffsetFetcher(view_of(self._options.root, self._options.isolation_level), self._options)
+            options = self._options
+            self._fetcher = OffsetFetcher(view_of(options.root, options.storage, options.isolation_level), options)
         return self._fetcher
 
     def commits_of(self, group: GroupOptions) -> GroupCommits:
@@ -99,8 +112,9 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         if self._initial is None:
-            self._initial = offsets_to_json(self._start())
-        return cast(dict[str, Any], self._initial)
+            ids = dict(self.fetcher.view.image.topic_ids)
+            self._initial = with_topic_ids(offsets_to_json(self._start()), ids)
+        return self._initial
 
     def _start(self) -> Offsets:
         group = self._options.group
@@ -132,7 +146,10 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 "The checkpoint is of a query with stratalog.group.mode=share, which read a part of the partitions. "
                 "Set this option again, or begin with a new checkpoint and startingOffsets=group."
             )
-        start_offsets = offsets_from_json(start)
+        ids = dict(
+            self.fetcher.view.image.topic_ids
+        )  # those of a topic that is made anew meanwhile are found next time
+        start_offsets = self._known(start, topic_ids_within(start))
         is_first_batch = self._is_fresh and start == self._initial
         group = self._options.group
         if group is not None and not is_first_batch:
@@ -144,9 +161,20 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if group is not None and self._is_available_now and end == start_offsets:
             self.commits_of(group).wait(group.consumer.default_api_timeout_ms)  # Spark ends this process next
         if is_first_batch:
-            return with_start(end, start)
+            return with_topic_ids(with_start(end, start), ids)
         # Spark compares texts: where nothing is new, it gets back what it passed, with all that it carries
-        return dict(start) if end == start_offsets else offsets_to_json(end)
+        return dict(start) if end == start_offsets else with_topic_ids(offsets_to_json(end), ids)
+
+    def _known(self, offsets: Mapping[str, Any], ids: Mapping[str, str]) -> Offsets:
+        """`offsets` but for topics whose id is not that of `ids` any more, which is reported once."""
+        now = self.fetcher.view.image.topic_ids
+        again = recreated(ids, now)
+        for topic in again:
+            if self._recreated.get(topic) != now[topic]:
+                self._report(TopicRecreatedError(topic, ids[topic], now[topic]))
+                self._recreated[topic] = now[topic]
+                self._latest = without_topics(self._latest, again)
+        return without_topics(offsets_from_json(offsets), again)
 
     def _available(self, start: Offsets) -> Offsets:
         if self._is_available_now:
@@ -160,7 +188,7 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _long_poll(self, start: Offsets) -> Offsets:
         """Wait a little for something new: Spark asks again at once when there is nothing."""
         known = {**start, **self._latest}
-        latest = self._published(known, 0)
+        latest = start if self._was_just_polled(start) else self._published(known, 0)
         if latest == start:
             latest = self._waited(start, known)
         if latest != start:
@@ -172,6 +200,11 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         now_ms = clock.monotonic_ms()
         if self._idle_since_ms is None:
             self._idle_since_ms = now_ms
+        requests = self.fetcher.view.requests_per_poll
+        if requests:
+            clock.sleep_ms(remote_pause_ms(requests, now_ms - self._idle_since_ms))
+            latest = self._published(known, 0)
+            return latest if latest == start else self._gathered(known, latest, clock.monotonic_ms())
         end_ms = now_ms + min(LONG_POLL_MS, max(PAUSE_MS_MIN, LONG_POLL_SHARE * (now_ms - self._idle_since_ms)))
         latest, pause_ms = start, float(PAUSE_MS_MIN)
         while latest == start and now_ms < end_ms:
@@ -181,6 +214,13 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             # "nothing new" is returned after a refresh of the metadata: `processAllAvailable` relies on it
             latest = self._published(known, METADATA_MAX_AGE_MS if now_ms < end_ms else 0)
         return latest if latest == start else self._gathered(known, latest, now_ms)
+
+    def _was_just_polled(self, start: Offsets) -> bool:
+        """Whether the last call found nothing after `start`, on object stores, and Spark asks again at once."""
+        view = self.fetcher.view
+        if self._idle_since_ms is None or self._latest != start or not view.requests_per_poll:
+            return False
+        return view.clock.monotonic_ms() - self._polled_ms < REPOLL_MS
 
     def _gathered(self, known: Offsets, latest: Offsets, now_ms: int) -> Offsets:
         """Also what comes right after the first record that was waited for."""
@@ -198,7 +238,9 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             self.fetcher.view.poll_progress()
             return self.fetcher.latest_published(known)
 
-        return self.fetcher.retried(poll)
+        latest = self.fetcher.retried(poll)
+        self._polled_ms = self.fetcher.view.clock.monotonic_ms()
+        return latest
 
     def _caught_up(self, start: Offsets, latest: Offsets) -> Offsets:
         """Ask again while an offset is older than what was read already, as the connector does."""
@@ -220,10 +262,18 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             if must_wait(options.min_offsets_per_trigger, new_records, waited_ms, options.max_trigger_delay_ms):
                 return start
             self._last_trigger_ms = now_ms
-        if options.max_offsets_per_trigger is None:
+        if options.max_offsets_per_trigger is None and options.max_bytes_per_trigger is None:
             return self._latest
         earliest_of_new = self.fetcher.earliest(set(self._latest) - set(start))
-        return rate_limited(options.max_offsets_per_trigger, start, self._latest, earliest_of_new)
+        end = dict(self._latest)
+        if options.max_offsets_per_trigger is not None:
+            end = rate_limited(options.max_offsets_per_trigger, start, end, earliest_of_new)
+        if options.max_bytes_per_trigger is not None:
+            begin = {**earliest_of_new, **start}
+            behind = {tp: begin[tp] for tp in end if tp in begin and begin[tp] < end[tp]}
+            spans = {tp: self.fetcher.file_spans(tp, first, end[tp]) for tp, first in behind.items()}
+            end = bytes_limited(options.max_bytes_per_trigger, end, spans)
+        return end
 
     def partitions(
         self, start: Mapping[str, Mapping[str, int]], end: Mapping[str, Mapping[str, int]]
@@ -231,7 +281,9 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         begun = start_within(end)
         if begun is not None and start != end:
             start = begun  # of a first batch; after a crash Spark asks anew for a start, and would plan from there
-        first, last = offsets_from_json(start), offsets_from_json(end)
+        self.fetcher.view.refresh(METADATA_MAX_AGE_MS)
+        of_end = topic_ids_within(end)
+        first, last = self._known(start, {**of_end, **topic_ids_within(start)}), self._known(end, of_end)
         if first == last:
             return []
         if self._frozen is not None:
@@ -261,3 +313,13 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if self._commits is not None:
             with suppress(StratalogError):
                 self._commits.wait(STOP_TIMEOUT_MS)
+
+
+def remote_pause_ms(requests: int, idle_ms: int) -> float:
+    """How long a stream without new records waits between polls of `requests` requests each.
+
+    >>> [remote_pause_ms(4, idle_ms) for idle_ms in (0, 5_000, 60_000)], remote_pause_ms(101, 600_000)
+    ([20, 500.0, 1000], 5000)
+    """
+    longest_ms = min(requests * REQUEST_MS, REMOTE_PAUSE_MS_MAX)
+    return min(longest_ms, max(REMOTE_PAUSE_MS_MIN, REMOTE_SHARE * idle_ms))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from stratalog.clients.view.cluster_view import ClusterView
+    from stratalog.storage.objects.store_settings import StoreSettings
 
 PUSHES_FILTERS = "pyspark.sql.worker.data_source_pushdown_filters"
 """The module in which Spark plans a batch read with `spark.sql.python.filterPushdown.enabled`."""
@@ -61,8 +62,10 @@ def program() -> str | None:
 
 
 @lru_cache(maxsize=8)
-def view_of(root: str, isolation_level: str = "read_uncommitted") -> ClusterView:
+def view_of(root: str, storage: StoreSettings, isolation_level: str = "read_uncommitted") -> ClusterView:
     """A view of the cluster, cached in this process: a fold of the metadata is not free. Its user refreshes it."""
     from stratalog.clients.view import read_committed
+    from stratalog.replication.stores import DeltaStores
+    from stratalog.storage.clock import RandomIds
 
-    return read_committed.view_of(isolation_level)(root)
+    return read_committed.view_of(isolation_level)(root, stores=DeltaStores(RandomIds(), settings=storage))

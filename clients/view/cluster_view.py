@@ -35,7 +35,7 @@ from stratalog.clients.view.partition_logs import PartitionLogs
 from stratalog.clients.view.shared_read import SharedRead
 from stratalog.replication.controller.eligible_leaders import effective_min_isr, topic_min_isr
 from stratalog.replication.metadata.image import ClusterImage, Result
-from stratalog.replication.metadata.log import METADATA_PARTITION, open_metadata
+from stratalog.replication.metadata.log import METADATA_COMMITS, METADATA_FOLDER, METADATA_PARTITION, open_metadata
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 from stratalog.replication.progress.progress import UNKNOWN, ReplicaProgress
 from stratalog.replication.stores import DeltaStores, Stores
@@ -117,7 +117,17 @@ class ClusterView:
         self._marks: dict[_LogId, Watermarks] = {}
         self._marks_lock = threading.Lock()
         self._logs = PartitionLogs(self.stores, self.clock)
-        self.refresh()
+        try:
+            self.refresh()
+        except LogDirNotFoundError as reason:
+            raise LogDirNotFoundError(f"{reason}. {self._where_metadata_is()}") from reason
+
+    def _where_metadata_is(self) -> str:
+        """What to do about a root without metadata."""
+        below = f"{self.root.rstrip('/')}/{METADATA_FOLDER}"
+        if self.stores.objects(self.root).list(f"{METADATA_FOLDER}/{METADATA_COMMITS}"):
+            return f"This is a cluster's folder: use its metadata root, {below}"
+        return f"Give the cluster's metadata root, mostly the folder {METADATA_FOLDER} beside the brokers' roots"
 
     # -- topology ----------------------------------------------------------------------------------------
 
@@ -267,6 +277,12 @@ class ClusterView:
     def poll_progress(self) -> None:
         """Read the progress of every leader known so far: one small object a broker."""
         self._progress.poll()
+
+    @property
+    def requests_per_poll(self) -> int:
+        """How many requests to object stores `refresh` and `poll_progress` make together; files here need none."""
+        stores = [self.stores.objects(self.root), *(store for store, _ in self._progress.places().values())]
+        return sum(store.file_path("") is None for store in stores)
 
     def moved_since(self, sequence: int) -> tuple[int, list[TopicPartition] | None]:
         """The sequence for the next call, and the partitions whose progress moved after `sequence` (at first -1).

@@ -14,10 +14,8 @@ from stratalog.clients.config import CONNECTION_CONFIGS
 from stratalog.jobs.command.flags import MISSING, Flag
 from stratalog.jobs.command.properties import key_values, read_properties
 from stratalog.jobs.command.terminal import UsageError, complain
+from stratalog.replication.metadata.log import METADATA_FOLDER, METADATA_PARTITION
 from stratalog.storage.errors import InvalidConfigError
-
-METADATA_FOLDER = "metadata"
-METADATA_TABLE = "__cluster_metadata-0"
 
 # fmt: off
 CLUSTER = {"the cluster": (
@@ -56,7 +54,7 @@ def cluster_root(given: argparse.Namespace) -> str:
     if "://" in given.root:
         return str(given.root)
     folder = Path(given.root).expanduser()
-    if (folder / METADATA_FOLDER / METADATA_TABLE).is_dir():
+    if (folder / METADATA_FOLDER / str(METADATA_PARTITION)).is_dir():
         raise UsageError(f"{given.root} is a cluster's folder; its metadata root is {folder / METADATA_FOLDER}")
     return str(folder)
 

@@ -1,4 +1,4 @@
-"""`kafka-configs` for stratalog: describe and alter configs of topics, cluster-wide ones of brokers, and users.
+"""`kafka-configs` for stratalog: describe and alter configs of topics, groups, users, cluster-wide ones of brokers.
 
 I/O: the metadata log, through the admin client; it works beside a running cluster, where changes hold at once.
 """
@@ -18,28 +18,30 @@ from stratalog.jobs.command.flags import Command, Flag, Rule, settings_table, sw
 from stratalog.jobs.command.properties import read_properties
 from stratalog.jobs.command.terminal import DONE, UsageError
 from stratalog.jobs.text.scram_users import deletions_of, description_line, upsertions_of
-from stratalog.replication.metadata.configs import CLUSTER_WIDE_CONFIGS
+from stratalog.replication.metadata.configs import CLUSTER_WIDE_CONFIGS, GROUP_CONFIGS
+from stratalog.replication.metadata.records import group_of, of_group
 from stratalog.storage.errors import InvalidConfigError, StratalogError
 from stratalog.storage.topic_config import TOPIC_CONFIGS
 
-TOPICS, BROKERS, USERS = "topics", "brokers", "users"
+TOPICS, BROKERS, USERS, GROUPS = "topics", "brokers", "users", "groups"
 SALT_BYTES = 24
-OTHER_TYPES = ("clients", "broker-loggers", "ips", "client-metrics", "groups")
-PURPOSE = "This tool helps to manipulate and describe entity config for a topic, for all brokers or for a user."
+OTHER_TYPES = ("clients", "broker-loggers", "ips", "client-metrics")
+PURPOSE = "This tool helps to manipulate and describe entity config for a topic, a group, a user or for all brokers."
 EPILOG = """examples (ROOT is the metadata root that strata-cluster printed):
   {prog} --root ROOT --describe --topic events --all
   {prog} --root ROOT --alter --topic events --add-config 'retention.ms=3600000,cleanup.policy=[compact,delete]'
   {prog} --root ROOT --alter --topic events --delete-config retention.ms
   {prog} --root ROOT --alter --entity-type brokers --entity-default --add-config num.partitions=6
+  {prog} --root ROOT --alter --group readers --add-config consumer.session.timeout.ms=60000
   {prog} --root ROOT --alter --entity-type users --entity-name alice --add-config 'SCRAM-SHA-512=[password=secret]'
 
 An altered config of a topic holds from the leader's next append on. A config that is altered for all brokers ({shared})
 holds at once and outlives restarts, until --delete-config restores the value that the brokers are started with. It
-cannot be altered for a single broker. Configs of a user are what SCRAM checks the password against, by mechanism:
+cannot be altered for a single broker. Configs of a group are for the protocol of KIP-848: they hold at a member's next
+heartbeat, within the bounds that the cluster was started with (group.consumer.min.session.timeout.ms and its like).
+Configs of a user are what SCRAM checks the password against, by mechanism:
 [iterations=<4096 to 16384>,password=<text>]. It works without a running broker, so that a first user can log in.
 exit code: 0 when it was done, 1 with a line on standard error when not; a refused request changes nothing
-
-topic configs (name = default unit):
 """
 _BRACKETED = r"(?=[^\]]*(?:\[|$))"
 
@@ -49,11 +51,12 @@ FLAGS = {**CLUSTER, "what to do, exactly one of": (
     switch("alter", "Alter the configuration for the entity."),
     switch("describe", "List configs for the given entity."),
 ), "of which entity": (
-    Flag("entity-type", "TYPE", "Type of entity (topics/brokers/users)."),
-    Flag("entity-name", "NAME", "Name of entity (topic name/broker id/user)."),
+    Flag("entity-type", "TYPE", "Type of entity (topics/brokers/users/groups)."),
+    Flag("entity-name", "NAME", "Name of entity (topic name/broker id/user/group id)."),
     switch("entity-default", "All brokers (applies to brokers only)."),
     Flag("topic", "TOPIC", "The topic's name: --entity-type topics --entity-name TOPIC."),
     Flag("user", "USER", "The user's name: --entity-type users --entity-name USER."),
+    Flag("group", "GROUP", "The group's id: --entity-type groups --entity-name GROUP."),
     Flag("broker", "ID", "The broker's id: --entity-type brokers --entity-name ID."),
     switch("broker-defaults", "As --entity-type brokers --entity-default."),
 ), "which configs": (
@@ -65,8 +68,8 @@ FLAGS = {**CLUSTER, "what to do, exactly one of": (
 )}
 RULES = (
     *Rule.exactly_one(("alter", "describe"), "Command must include exactly one action: --describe, --alter."),
-    *Rule.exactly_one(("entity-type", "topic", "user", "broker", "broker-defaults"), "Exactly one entity type must be "
-                      "specified: --entity-type, --topic, --user, --broker, --broker-defaults"),
+    *Rule.exactly_one(("entity-type", "topic", "user", "group", "broker", "broker-defaults"), "Exactly one entity type "
+                      "must be specified: --entity-type, --topic, --user, --group, --broker, --broker-defaults"),
     *(Rule('--entity-name and --entity-default need "[entity-type]"', name, "entity-type")
       for name in ("entity-name", "entity-default")),
     *(Rule("--add-config, --add-config-file and --delete-config go with --alter only", f"describe {name}")
@@ -98,12 +101,13 @@ def entity_of(given: argparse.Namespace) -> tuple[str, str | None]:
     if given.entity_type is not None:
         kind, name = given.entity_type, given.entity_name
     else:
-        named = ((TOPICS, given.topic), (USERS, given.user))
+        named = ((TOPICS, given.topic), (USERS, given.user), (GROUPS, given.group))
         kind, name = next((each for each in named if each[1] is not None), (BROKERS, given.broker))
     if kind in OTHER_TYPES:
-        raise UsageError(f"Entity type '{kind}' has no configs here: it is topics, brokers or users")
-    if kind not in (TOPICS, BROKERS, USERS):
-        raise UsageError(f"Invalid entity type '{kind}', the entity type must be one of {TOPICS}, {BROKERS}, {USERS}")
+        raise UsageError(f"Entity type '{kind}' has no configs here: it is topics, brokers, users or groups")
+    if kind not in (TOPICS, BROKERS, USERS, GROUPS):
+        known = f"{TOPICS}, {BROKERS}, {USERS}, {GROUPS}"
+        raise UsageError(f"Invalid entity type '{kind}', the entity type must be one of {known}")
     if given.entity_default and (kind != BROKERS or name is not None):
         raise UsageError("--entity-default stands for all brokers and goes with --entity-type brokers alone")
     if kind == BROKERS and name is not None and not name.isdecimal():
@@ -162,6 +166,11 @@ class ConfigCommand:
             users = None if self._name is None else [self._name]
             for each in self._admin.describe_user_scram_credentials(users):
                 print(description_line(each))
+        elif self._kind == GROUPS:
+            set_for = sorted(group for each in list(self._view.image.configs) if (group := group_of(each)) is not None)
+            for group_id in set_for if self._name is None else [self._name]:
+                configs = self._admin.describe_group_configs(group_id)
+                self._show(f"{self._which} configs for group {group_id} are:", configs)
         else:
             self._describe_brokers()
 
@@ -199,6 +208,12 @@ class ConfigCommand:
             admin.alter_configs(self._name, changes)
             print(f"Completed updating config for topic {self._name}.")
             return
+        if self._kind == GROUPS:
+            assert self._name is not None
+            changes = changes_of(self._given, self._view.image.configs.get(of_group(self._name), {}))
+            admin.alter_group_configs(self._name, changes)
+            print(f"Completed updating config for group {self._name}.")
+            return
         altered = {c.name: c.value for c in cluster_configs(self._view.image) if c.source in DYNAMIC}
         admin.alter_cluster_configs(changes_of(self._given, altered))
         print("Completed updating default config for brokers in the cluster.")
@@ -230,7 +245,10 @@ def configs(given: argparse.Namespace) -> int:
     return DONE
 
 
-_EPILOG = EPILOG.replace("{shared}", ", ".join(CLUSTER_WIDE_CONFIGS)) + settings_table(TOPIC_CONFIGS)
+_EPILOG = EPILOG.replace("{shared}", ", ".join(CLUSTER_WIDE_CONFIGS)) + "".join(
+    f"\n{what} configs (name = default unit):\n{settings_table(known)}"
+    for what, known in (("topic", TOPIC_CONFIGS), ("group", GROUP_CONFIGS))
+)
 main = Command("configs", PURPOSE, _EPILOG, FLAGS, configs, RULES)
 
 if __name__ == "__main__":

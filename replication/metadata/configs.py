@@ -3,12 +3,14 @@
 Cluster-wide configs can be altered while the cluster runs, as Kafka's dynamic default broker configs: the metadata log
 has the values that the brokers were started with (`CLUSTER_WIDE`) and the altered ones (`DYNAMIC_DEFAULT`), which come
 first, also after a restart, until they are deleted. A topic's configs are its overrides over the cluster's defaults.
-Rates of replication may be altered for one broker, times of heartbeats for one group.
+Rates of replication may be altered for one broker, times of heartbeats for one group. Bounds of the latter that are not
+Kafka's defaults are in the metadata log, too, so that they are checked without a broker.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
+from typing import NamedTuple, Self
 
 from stratalog.replication.config import BROKER_CONFIGS, BrokerConfig, int32
 from stratalog.replication.metadata.image import ClusterImage, Result
@@ -23,7 +25,7 @@ CLUSTER_WIDE_CONFIGS = (
     "delete.topic.enable",
     "unclean.leader.election.enable",
 )
-"""Configs that act on the metadata log, so that they are the same for all brokers."""
+"""Configs that act on the metadata log, so that they are the same for all brokers, and can be altered."""
 LEADER_RATE = "leader.replication.throttled.rate"
 FOLLOWER_RATE = "follower.replication.throttled.rate"
 MOVE_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
@@ -45,9 +47,11 @@ DYNAMIC_BROKER_CONFIGS = ConfigDef(
 _RATES = frozenset(key.name for key in DYNAMIC_BROKER_CONFIGS)
 
 GROUP_SESSION, GROUP_HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+GROUP_ASSIGNMENT = "consumer.assignment.interval.ms"
 GROUP_CONFIGS = ConfigDef(
     "group",
     (
+        ConfigKey(GROUP_ASSIGNMENT, "INT", 1_000, "ms", "least time between two assignments of the group", int32(0)),
         ConfigKey(GROUP_HEARTBEAT, "INT", 5_000, "ms", "pause between two heartbeats of a member", int32(1)),
         ConfigKey(GROUP_SESSION, "INT", 45_000, "ms", "a member silent for this long is removed", int32(1)),
     ),
@@ -55,11 +59,38 @@ GROUP_CONFIGS = ConfigDef(
 """Configs of a group of the modern protocol (KIP-848); a group without them has those of its broker."""
 
 
+class GroupTime(NamedTuple):
+    """The broker's configs about one config of groups: what a group without its own has, and the bounds of its own."""
+
+    config: str
+    at_least: str
+    at_most: str
+
+    @classmethod
+    def of(cls, name: str) -> Self:
+        """
+        >>> GroupTime.of("consumer.session.timeout.ms").at_least
+        'group.consumer.min.session.timeout.ms'
+        """
+        kind, time = name.split(".", maxsplit=1)
+        return cls(f"group.{name}", f"group.{kind}.min.{time}", f"group.{kind}.max.{time}")
+
+
+GROUP_TIMES: Mapping[str, GroupTime] = {key.name: GroupTime.of(key.name) for key in GROUP_CONFIGS}
+_OF_GROUPS = frozenset(name for about in GROUP_TIMES.values() for name in about)
+
+
 def record_cluster_wide_configs(image: ClusterImage, config: BrokerConfig) -> Result[None]:
-    """Put the cluster-wide configs that a cluster is started with into the metadata log; altered ones stay."""
+    """Put the cluster-wide configs that a cluster is started with into the metadata log; altered ones stay. Those about
+    groups are put there if they are not Kafka's."""
     before = image.configs.get(CLUSTER_WIDE, {})
-    values = {name: spelled(value) for name, value in config.properties().items() if name in CLUSTER_WIDE_CONFIGS}
-    changed = {name: value for name, value in values.items() if before.get(name) != value}
+    wanted: dict[str, str | None] = {}
+    for name, value in config.properties().items():
+        if name in CLUSTER_WIDE_CONFIGS:
+            wanted[name] = spelled(value)
+        elif name in _OF_GROUPS:
+            wanted[name] = None if value == BROKER_CONFIGS.key(name).default else spelled(value)
+    changed = {name: value for name, value in wanted.items() if before.get(name) != value}
     return Result(tuple(ConfigRecord(CLUSTER_WIDE, name, value) for name, value in changed.items()), None)
 
 
@@ -92,19 +123,40 @@ def broker_config_key(name: str) -> ConfigKey:
 def alter_group_config(image: ClusterImage, group_id: str, changes: Mapping[str, str | None]) -> Result[dict[str, str]]:
     """Alter configs of one group, which need not exist, or with None remove them; all altered ones afterwards.
 
-    InvalidConfigError for an unknown name or a bad value.
+    InvalidConfigError for an unknown name, a value beyond the bounds that the cluster was started with, or a session
+    timeout that is not above the heartbeat interval. Source: Kafka's `GroupConfig.validate`.
     """
-    known = {key.name for key in GROUP_CONFIGS}
-    result = _altered(image, of_group(group_id), changes, alterable=known, key_of=GROUP_CONFIGS.key)
-    session_ms, heartbeat_ms = (result.response.get(name) for name in (GROUP_SESSION, GROUP_HEARTBEAT))
-    if session_ms is not None and heartbeat_ms is not None and int(session_ms) <= int(heartbeat_ms):
-        raise InvalidConfigError(f"{GROUP_SESSION} must be greater than {GROUP_HEARTBEAT}")
+    result = _altered(image, of_group(group_id), changes, alterable=GROUP_TIMES, key_of=GROUP_CONFIGS.key)
+    times_ms: dict[str, int] = {}
+    for name, about in GROUP_TIMES.items():
+        own_ms, least_ms, most_ms = (group_default_ms(image, each) for each in about)
+        times_ms[name] = int(result.response.get(name, own_ms))
+        if times_ms[name] < least_ms:
+            raise InvalidConfigError(
+                f"{name} must be greater than or equal to {about.at_least}: {times_ms[name]} < {least_ms}"
+            )
+        if times_ms[name] > most_ms:
+            raise InvalidConfigError(
+                f"{name} must be less than or equal to {about.at_most}: {times_ms[name]} > {most_ms}"
+            )
+    if times_ms[GROUP_SESSION] <= times_ms[GROUP_HEARTBEAT]:
+        compared = f"{times_ms[GROUP_SESSION]} <= {times_ms[GROUP_HEARTBEAT]}"
+        raise InvalidConfigError(f"{GROUP_SESSION} must be greater than {GROUP_HEARTBEAT}: {compared}")
     return result
 
 
-def group_config_ms(image: ClusterImage, group_id: str, name: str, default_ms: int) -> int:
-    """A config of a group in milliseconds: its own value, else the broker's."""
-    return int(image.configs.get(of_group(group_id), {}).get(name, default_ms))
+def group_default_ms(image: ClusterImage, name: str) -> int:
+    """One of the broker configs in `GROUP_TIMES`, as the cluster was started."""
+    return int(image.configs.get(CLUSTER_WIDE, {}).get(name, BROKER_CONFIGS.key(name).default))
+
+
+def group_config_ms(image: ClusterImage, group_id: str, name: str, config: BrokerConfig) -> int:
+    """A config of a group in milliseconds: its own value, within the bounds of a broker with `config`, else the
+    broker's. The bounds may be narrower than when the group's value was set. Source: Kafka's `GroupConfig.evaluate`.
+    """
+    altered = image.configs.get(of_group(group_id), {}).get(name)
+    own_ms, least_ms, most_ms = (getattr(config, each.replace(".", "_")) for each in GROUP_TIMES[name])
+    return int(own_ms if altered is None else min(max(int(altered), least_ms), most_ms))
 
 
 def _altered(

@@ -41,6 +41,8 @@ from stratalog.storage.records import NewRecordBatch, TopicPartition, payload_ta
 from stratalog.storage.topic_config import LogConfig
 
 METADATA_PARTITION = TopicPartition("__cluster_metadata", 0)
+METADATA_FOLDER = "metadata"
+"""The folder of a cluster that is its metadata root, unless the brokers' configs name another place."""
 METADATA_COMMITS = f"{METADATA_PARTITION}/_delta_log/"
 """The directory below the metadata root in which every commit is a new file, to be watched."""
 METADATA_TOPIC_ID = "00000000000000000000000000000001"

@@ -6,7 +6,7 @@ I/O: the metadata root, threads, log files, and Spark unless followers fetch in 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Literal, Protocol
@@ -17,6 +17,7 @@ from stratalog.replication.broker.hosted_replicas import BrokerIdentity
 from stratalog.replication.config import TOPICS_TOML, BrokerConfig, flatten_toml
 from stratalog.replication.coordinator.runtime.remote_appends import Peer
 from stratalog.replication.follower.runner import FetchRunner, ThreadFetchRunner
+from stratalog.replication.metrics import Metric
 from stratalog.replication.process.joined_cluster import join_cluster
 from stratalog.replication.process.metrics_server import MetricsServer
 from stratalog.replication.process.running_broker import RunningBroker, SharedParts, await_up
@@ -117,13 +118,12 @@ class BrokerHost:
         SHARED_FILE_CACHE.resize(config.stratalog_tail_cache_bytes)
         self._upkeep = UpkeepThreads(SystemClock())
         self._metrics: MetricsServer | None = None
+        self._metric_sources: list[Callable[[], Iterable[Metric]]] = []
         self._endpoint = endpoint or NoEndpoint()
         self._served: set[int] = set()
         self._peers: MutableMapping[int, Peer] = {} if peers is None else peers
         topic_defaults = {**flatten_toml(TOPICS_TOML.read_text(encoding="utf-8")), **dict(config.topic_defaults)}
-        self._shared = SharedParts(
-            hosted.metadata_root, config, topic_defaults, self.runner, self._upkeep, self._peers
-        )
+        self._shared = SharedParts(hosted.metadata_root, config, topic_defaults, self.runner, self._upkeep, self._peers)
 
     @property
     def fetcher(self) -> str:
@@ -180,7 +180,14 @@ class BrokerHost:
             self._served.add(broker_id)
         if self.hosted.config.stratalog_metrics_port and self._metrics is None:
             port = self.hosted.config.stratalog_metrics_port
-            self._metrics = MetricsServer(port, self.running_brokers)
+            self._metrics = MetricsServer(port, self.running_brokers, further=self._further_metrics)
+
+    def add_metrics(self, source: Callable[[], Iterable[Metric]]) -> None:
+        """Serve these at the metrics port, too, from now on."""
+        self._metric_sources.append(source)
+
+    def _further_metrics(self) -> list[Metric]:
+        return [metric for source in list(self._metric_sources) for metric in source()]
 
     def described(self) -> list[str]:
         """How followers fetch, and where metrics are."""

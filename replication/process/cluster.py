@@ -9,7 +9,7 @@ Users start a `clients.cluster.Cluster`, which also serves `listeners`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +21,7 @@ from stratalog.replication.broker.hosted_replicas import BrokerIdentity
 from stratalog.replication.broker_root import lock_alone, temporary_folder
 from stratalog.replication.config import CLUSTER_TOML, BrokerConfig
 from stratalog.replication.coordinator.runtime.remote_appends import Peer
+from stratalog.replication.metadata.log import METADATA_FOLDER
 from stratalog.replication.metrics import Metric
 from stratalog.replication.process.broker_host import BrokerHost, ClientEndpoint, Fetcher, HostedBrokers
 from stratalog.replication.process.metrics_server import metrics_of
@@ -156,6 +157,10 @@ class EmbeddedCluster:
         """Each running broker's metrics, by Kafka's names; no port is needed."""
         return {broker_id: metrics_of(broker) for broker_id, broker in self._host.running_brokers().items()}
 
+    def add_metrics(self, source: Callable[[], Iterable[Metric]]) -> None:
+        """Serve what `source` returns at the metrics port (`stratalog.metrics.port`), too."""
+        self._host.add_metrics(source)
+
     def describe(self) -> str:
         """A few lines on what runs where."""
         lines = [f"cluster at {self._place.root}", f"metadata root {self.root}", *self._host.described()]
@@ -175,7 +180,7 @@ class ClusterPlace:
 
     @property
     def metadata_root(self) -> str:
-        return f"{self.root}/metadata"
+        return f"{self.root}/{METADATA_FOLDER}"
 
     def broker_root(self, broker_id: int) -> str:
         return f"{self.root}/broker-{broker_id}"

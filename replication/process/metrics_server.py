@@ -6,7 +6,7 @@ I/O: a listening socket and a thread. Metrics are read from running brokers with
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -68,14 +68,20 @@ def _thread_fetch(broker: Broker) -> ThreadFetch | None:
 class MetricsServer:
     """Serves from its construction until `close`. `port` 0 chooses a free one."""
 
-    def __init__(self, port: int, brokers: Callable[[], Mapping[int, Broker]], host: str = "") -> None:
-        """`brokers`: those that run now; `host`: where to listen, everywhere if empty.
+    def __init__(
+        self,
+        port: int,
+        brokers: Callable[[], Mapping[int, Broker]],
+        host: str = "",
+        further: Callable[[], Iterable[Metric]] = tuple,
+    ) -> None:
+        """`brokers`: those that run now; `host`: where to listen, everywhere if empty; `further`: metrics of no broker.
 
         KafkaStorageError when the port is taken.
         """
 
         class Handler(_Handler):
-            text = staticmethod(lambda: prometheus_text({i: metrics_of(b) for i, b in brokers().items()}))
+            text = staticmethod(lambda: prometheus_text({i: metrics_of(b) for i, b in brokers().items()}, further()))
 
         try:
             self._server = ThreadingHTTPServer((host, port), Handler)

@@ -17,9 +17,10 @@ from stratalog.storage.errors import LogDirNotFoundError, ObjectNotFoundError, S
 from stratalog.storage.objects.local import LocalStore
 from stratalog.storage.objects.port import ObjectMeta, ObjectStore
 from stratalog.storage.objects.probe import probe_create_if_absent
+from stratalog.storage.objects.store_settings import FROM_ENVIRONMENT, StoreSettings
 
 if TYPE_CHECKING:
-    from obstore.store import ClientConfig, RetryConfig
+    from obstore.store import ClientConfig, RetryConfig, S3Config
 
 Answer = TypeVar("Answer")
 
@@ -46,10 +47,17 @@ class ObstoreStore(ObjectStore):
     durable_on_answer = True
 
     def __init__(
-        self, store: RemoteStore, url: str, uploads: RemoteStore | None = None, downloads: RemoteStore | None = None
+        self,
+        store: RemoteStore,
+        url: str,
+        uploads: RemoteStore | None = None,
+        downloads: RemoteStore | None = None,
+        settings: StoreSettings = FROM_ENVIRONMENT,
     ) -> None:
-        """`uploads`, `downloads`: the same store with longer deadlines, for large objects."""
+        """`uploads`, `downloads`: the same store with longer deadlines, for large objects. No error shows a secret of
+        `settings`."""
         self.url = url.rstrip("/")
+        self._settings = settings
         self._store = store
         self._uploads = uploads or store
         self._downloads = downloads or store
@@ -162,21 +170,26 @@ class ObstoreStore(ObjectStore):
         except AlreadyExistsError as reason:  # obstore's own, no FileExistsError
             raise FileExistsError(path) from reason
         except (BaseError, OSError) as reason:
-            raise StoreUnavailableError(f"{operation} {self.url}/{path}: {str(reason).splitlines()[0]}") from reason
+            text = self._settings.redacted(f"{operation} {self.url}/{path}: {str(reason).splitlines()[0]}")
+            raise StoreUnavailableError(text) from self._settings.without_secrets(reason)
 
 
-def _remote(url: str, request_ms: int, whole_ms: int, silent_ms: int | None = None) -> RemoteStore:
+def _remote(
+    url: str, settings: StoreSettings, request_ms: int, whole_ms: int, silent_ms: int | None = None
+) -> RemoteStore:
     """A client of which no request takes longer than `whole_ms`, and none is repeated after `request_ms`; no connection
     is waited for longer than that, and no next byte of an answer longer than `silent_ms`."""
     retry: RetryConfig = {**RETRY, "retry_timeout": timedelta(milliseconds=request_ms)}
     connect, whole = timedelta(milliseconds=request_ms), timedelta(milliseconds=whole_ms)
-    options: ClientConfig = {**_client_options(os.environ), "connect_timeout": connect, "timeout": whole}
+    given = cast("ClientConfig", {**_client_options(os.environ), **settings.client_options(url)})
+    options: ClientConfig = {**given, "connect_timeout": connect, "timeout": whole}
     if silent_ms is not None:
         options["read_timeout"] = timedelta(milliseconds=silent_ms)
-    return from_url(url, retry_config=retry, client_options=options)
+    # obstore's types know the configs of one kind of store at a time
+    return from_url(url, config=cast("S3Config", settings.config(url)), retry_config=retry, client_options=options)
 
 
-def _client_options(environment: Mapping[str, str]) -> ClientConfig:
+def _client_options(environment: Mapping[str, str]) -> dict[str, object]:
     """The options of HTTP clients in the environment (`AWS_ALLOW_HTTP=true`), which obstore reads only while none are
     passed to it."""
     found: dict[str, object] = {}
@@ -185,27 +198,34 @@ def _client_options(environment: Mapping[str, str]) -> ClientConfig:
             text = environment.get(f"{provider}_{name.upper()}")
             if text is not None:
                 found[name] = text.lower() in ("1", "true", "on", "yes", "y") if name.startswith("allow_") else text
-    return cast("ClientConfig", found)
+    return found
 
 
 def open_store(
-    url_or_path: str, sub: str = "", *, create: bool = False, request_ms: int = REQUEST_MS
+    url_or_path: str,
+    sub: str = "",
+    *,
+    create: bool = False,
+    request_ms: int = REQUEST_MS,
+    settings: StoreSettings = FROM_ENVIRONMENT,
 ) -> ObjectStore:
     """The store at a URL (`s3://bucket/prefix`, `file:///x`) or plain path, or at the directory `sub` below it.
 
     `create` makes a local directory, and probes the store, into which logs will be written. Raises LogDirNotFoundError
     naming the place when it is not there or unknown; with `create` KafkaStorageError when the store does not refuse to
     create an object that exists, StoreUnavailableError. `request_ms`:
-    the deadline of a small request to an object store.
+    the deadline of a small request to an object store; `settings` take precedence over the environment's.
     """
     place = f"{url_or_path.rstrip('/')}/{sub}" if sub else url_or_path
     if "://" not in place or place.startswith("file://"):
         return LocalStore(place, create=create)
     try:
-        small, uploads = _remote(place, request_ms, request_ms), _remote(place, request_ms, BULK_MS)
-        store = ObstoreStore(small, place, uploads, _remote(place, request_ms, BULK_MS, silent_ms=request_ms))
+        small, uploads = (_remote(place, settings, request_ms, whole_ms) for whole_ms in (request_ms, BULK_MS))
+        downloads = _remote(place, settings, request_ms, BULK_MS, silent_ms=request_ms)
+        store = ObstoreStore(small, place, uploads, downloads, settings)
     except (BaseError, ValueError) as reason:
-        raise LogDirNotFoundError(f"{place}: {str(reason).splitlines()[0]}") from reason
+        text = settings.redacted(f"{place}: {str(reason).splitlines()[0]}")
+        raise LogDirNotFoundError(text) from settings.without_secrets(reason)
     if create:
         store.probe_create_if_absent()
     return store

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.metadata.image import Result
 from stratalog.replication.metadata.log import open_metadata
-from stratalog.replication.metadata.records import MetadataRecord, PartitionRecord, RegisterBrokerRecord, TopicRecord
+from stratalog.replication.metadata.records import (
+    MetadataRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
 from stratalog.replication.progress.progress import ReplicaProgress, leader_progress_path
 from stratalog.replication.progress.progress_object import ProgressWriter
 from stratalog.replication.stores import DeltaStores
 from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.log.append import Appended, BatchAppended
 from stratalog.storage.log.partition_log import PartitionLog
+from stratalog.storage.objects.store_settings import FROM_ENVIRONMENT, StoreSettings
 from stratalog.storage.records import Header, NewRecordBatch, TopicPartition, payload_table
 from stratalog.storage.topic_config import LogConfig
 
@@ -24,13 +32,15 @@ Row = tuple[int | None, bytes | None, bytes | None, Sequence[Header] | None]
 class StillCluster:
     """Brokers 1 and 2; broker 1 leads every partition until a call of `lead`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, place: Path | str, settings: StoreSettings = FROM_ENVIRONMENT) -> None:
+        """`place`: a folder, or the URL of one in an object store, which `settings` describe."""
         self.clock = SystemClock()
-        self.root = str(folder / "metadata")
-        self.roots = {1: str(folder / "broker-1"), 2: str(folder / "broker-2")}
-        for root in (self.root, *self.roots.values()):
-            Path(root).mkdir(parents=True)
-        self.stores = DeltaStores(RandomIds())
+        self.root = f"{place}/metadata"
+        self.roots = {1: f"{place}/broker-1", 2: f"{place}/broker-2"}
+        if isinstance(place, Path):
+            for root in (self.root, *self.roots.values()):
+                Path(root).mkdir(parents=True)
+        self.stores = DeltaStores(RandomIds(), settings=settings)
         self.metadata = open_metadata(self.stores, self.root, self.clock, RandomIds())
         self.metadata.create()
         self.logs: dict[tuple[int, TopicPartition], PartitionLog] = {}
@@ -45,19 +55,27 @@ class StillCluster:
     def view(self) -> ClusterView:
         return ClusterView(self.root, stores=self.stores)
 
-    def create_topic(self, topic: str, partitions: int) -> list[TopicPartition]:
-        self.commit_metadata(TopicRecord(topic, f"id-of-{topic}"))
+    def create_topic(self, topic: str, partitions: int, topic_id: str = "") -> list[TopicPartition]:
+        self.commit_metadata(TopicRecord(topic, topic_id or f"id-of-{topic}"))
         created = [TopicPartition(topic, number) for number in range(partitions)]
         for topic_partition in created:
             self.lead(topic_partition, 1, 0)
             self.publish(topic_partition, 0)
         return created
 
+    def create_again(self, topic: str, partitions: int, topic_id: str) -> list[TopicPartition]:
+        """Delete the topic, with its tables, and create another one of its name."""
+        self.commit_metadata(RemoveTopicRecord(topic, self.metadata.image.topic_ids[topic]))
+        for broker_id, topic_partition in [key for key in self.logs if key[1].topic == topic]:
+            del self.logs[broker_id, topic_partition]
+            shutil.rmtree(f"{self.roots[broker_id]}/{topic_partition}")
+        return self.create_topic(topic, partitions, topic_id)
+
     def lead(self, topic_partition: TopicPartition, leader: int, epoch: int) -> None:
         """Elect a leader under a new epoch; its table starts the epoch, nothing is published yet."""
         self.commit_metadata(PartitionRecord(*topic_partition, (1, 2), leader, epoch, (1, 2), epoch, 1))
         log = self.log(topic_partition, leader)
-        log.exists_or_create(f"id-of-{topic_partition.topic}")
+        log.exists_or_create(self.metadata.image.topic_ids[topic_partition.topic])
         log.start_epoch(epoch, as_leader=True)
 
     def log(self, topic_partition: TopicPartition, broker_id: int) -> PartitionLog:
@@ -95,7 +113,7 @@ class StillCluster:
                     high_watermark,
                     log.log_start_offset,
                     0,
-                    f"id-of-{topic_partition.topic}",
+                    self.metadata.image.topic_ids[topic_partition.topic],
                 )
             ]
         )

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from tests.foreign.served import Form, Served
 
 CHECK_S_MAX = 180
-"""The limit of a check; one that takes longer counts as failed."""
+"""The limit of most checks; one that takes longer counts as failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +21,14 @@ class Check:
     """`run` does it and raises when something is wrong. `does` is the command or the call, as the report shows it.
 
     forms  the forms of a cluster it runs against
+    s_max  its limit in seconds
     """
 
     client: str
     does: str
     run: Callable[[Served], None]
     forms: tuple[Form, ...] = tuple(Form)
+    s_max: int = CHECK_S_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +64,12 @@ def outcome_of(check: Check, served: Served) -> Outcome:
     raised: list[BaseException] = []
     thread = threading.Thread(target=_run, args=(check, served, raised), name=check.does, daemon=True)
     thread.start()
-    thread.join(CHECK_S_MAX)
+    thread.join(check.s_max)
     seconds = time.monotonic() - begun
     if thread.is_alive():
         frame = sys._current_frames().get(thread.ident or 0)
         where = "".join(traceback.format_stack(frame)) if frame else ""
-        return Outcome(check, served.form, seconds, f"no end after {CHECK_S_MAX} s", where)
+        return Outcome(check, served.form, seconds, f"no end after {check.s_max} s", where)
     if not raised:
         return Outcome(check, served.form, seconds)
     (error,) = raised

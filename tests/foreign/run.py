@@ -1,6 +1,7 @@
 """Every client against both forms of a cluster.
 
     python -m tests.foreign.run --report docs                       # make clients
+    python -m tests.foreign.run --report docs --only java           # a part, and its rows
     python -m tests.foreign.run --only python --match "groups" --times 10
 
 Exit code 1 when a check fails; the brokers' logs are then in the folder of --keep.
@@ -72,7 +73,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--form", choices=[*Form], help="one form of the cluster; both if not given")
     parser.add_argument("--match", default="", help="only checks with this text in `client: what it does`")
     parser.add_argument("--times", type=int, default=1, help="how often, against each cluster")
-    parser.add_argument("--report", type=Path, help="the folder of CLIENTS.md; no report if not given")
+    parser.add_argument(
+        "--report", type=Path, help="the folder of CLIENTS.md; no report if not given. A part changes its rows"
+    )
     default = Path(tempfile.gettempdir()) / "foreign-clients"
     parser.add_argument("--keep", type=Path, default=default, help="for the brokers' logs when a check fails")
     given = parser.parse_args(arguments)
@@ -88,7 +91,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 outcomes.append(outcome)
         suite.close()
     if given.report:
-        write_report(given.report, outcomes, versions)
+        is_whole = not (given.only or given.form or given.match)
+        write_report(given.report, outcomes, versions, is_whole=is_whole)
     failed = failures(outcomes)
     print(f"{len(outcomes) - len(failed)} of {len(outcomes)} passed", flush=True)
     return 1 if failed else 0

@@ -49,12 +49,29 @@ def test_a_value_comes_from_toml_or_from_a_command_line(name: str, value: object
         ("log.dir", "", "configuration log.dir: String must be non-empty"),
         ("log.dir", 7, "configuration log.dir: Expected value to be a string"),
         ("broker.heartbeat.interval.ms", 9_001, "at most broker.session.timeout.ms, which is 9000"),
+        ("group.consumer.session.timeout.ms", 44_999, "group.consumer.min.session.timeout.ms: Value must be at most"),
+        ("group.consumer.session.timeout.ms", 60_001, "at most group.consumer.max.session.timeout.ms, which is 60000"),
+        ("group.consumer.heartbeat.interval.ms", 4_999, "group.consumer.heartbeat.interval.ms, which is 4999"),
+        ("group.consumer.heartbeat.interval.ms", 15_001, "at most group.consumer.max.heartbeat.interval.ms"),
+        ("group.consumer.assignment.interval.ms", 15_001, "at most group.consumer.max.assignment.interval.ms"),
+        ("group.consumer.min.assignment.interval.ms", 1_001, "at most group.consumer.assignment.interval.ms"),
         ("stratalog.progress.poll.min.ms", 21, "at most stratalog.progress.poll.max.ms, which is 20"),
     ],
 )
 def test_a_wrong_name_or_value_is_refused_by_name(name: str, value: object, message: str) -> None:
     with pytest.raises(InvalidConfigError, match=re.escape(message)):
         BrokerConfig.from_properties({name: value})
+
+
+def test_a_modern_groups_heartbeats_come_more_often_than_its_session_ends() -> None:
+    settings = {
+        "group.consumer.heartbeat.interval.ms": 6_000,
+        "group.consumer.session.timeout.ms": 6_000,
+        "group.consumer.min.session.timeout.ms": 6_000,
+    }
+    with pytest.raises(InvalidConfigError, match=r"less than group.consumer.session.timeout.ms, which is 6000"):
+        BrokerConfig.from_properties(settings)
+    assert BrokerConfig.from_properties(settings | {"group.consumer.heartbeat.interval.ms": 5_999})
 
 
 def test_a_range_holds_for_a_config_made_in_code_too() -> None:

@@ -58,6 +58,8 @@ PROPERTIES = {
     "offsets.topic.num.partitions": 2,
     "group.consumer.assignment.interval.ms": 50,
     "group.consumer.heartbeat.interval.ms": 100,
+    "group.consumer.min.heartbeat.interval.ms": 100,
+    "group.consumer.min.session.timeout.ms": 700,
     "group.consumer.session.timeout.ms": 700,
     "group.initial.rebalance.delay.ms": 20,
     "group.min.session.timeout.ms": 100,

@@ -18,7 +18,7 @@ from stratalog.storage.errors import InvalidConfigError
 from tests.spark import sessions
 
 ROOT = Path(__file__).parents[2]
-FILES = ("tests/spark/test_spark_source.py", "tests/spark/test_spark_sink.py")
+FILES = tuple(f"tests/spark/test_{name}.py" for name in ("spark_source", "spark_sink", "storage_options"))
 
 
 @pytest.mark.spark

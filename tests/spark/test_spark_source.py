@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import spark_partition_id
 
 from stratalog.clients.spark.committed_view import committed
-from stratalog.clients.spark.options import OF_SOURCE
+from stratalog.clients.spark.option_names import OF_SOURCE, STORAGE
 from stratalog.storage.errors import ForeignCommitError
 from stratalog.storage.records import Header, TopicPartition
 from tests.clients.still_cluster import StillCluster
@@ -162,11 +162,18 @@ BATCH_OPTIONS: list[tuple[dict[str, Any], str]] = [
             "kafkaConsumer.pollTimeoutMs": 9_000,
             "fetchOffset.numRetries": 1,
             "fetchOffset.retryIntervalMs": 1,
+            "client.rack": "east",
         },
         "abcd",
     ),
+    ({"columns": "offset,value,partition", "kafka.client.rack": "west"}, "abcd"),
 ]
-STREAM_OPTIONS = {"maxOffsetsPerTrigger": 3, "minOffsetsPerTrigger": 1, "maxTriggerDelay": "1s"}
+STREAM_OPTIONS = {
+    "maxOffsetsPerTrigger": 3,
+    "minOffsetsPerTrigger": 1,
+    "maxTriggerDelay": "1s",
+    "maxBytesPerTrigger": "1m",
+}
 
 
 @pytest.mark.any_session
@@ -180,7 +187,36 @@ def test_every_option_of_a_batch_read(cluster: StillCluster, read: Callable[...,
 
 def test_every_option_of_the_source_is_tried() -> None:
     tried = {name.lower() for options, _ in BATCH_OPTIONS for name in options} | {n.lower() for n in STREAM_OPTIONS}
-    assert tried | {"stratalog.root"} == OF_SOURCE
+    of_stores = {name for name in OF_SOURCE.taken if name.startswith(STORAGE)}  # see test_storage_options
+    assert tried | {"stratalog.root"} == OF_SOURCE.taken - of_stores
+
+
+@pytest.mark.any_session
+def test_columns_are_the_schema_of_batches_and_streams(
+    cluster: StillCluster, read: Callable[..., DataFrame], stream: Stream
+) -> None:
+    t0, _ = cluster.create_topic("t", 2)
+    cluster.commit(t0, ["a", "b"])
+    narrow = read(columns="value, offset")
+    assert narrow.schema.simpleString() == "struct<value:binary,offset:bigint>"
+    assert sorted((row.offset, bytes(row.value)) for row in narrow.collect()) == [(0, b"a"), (1, b"b")]
+    stream.run(startingOffsets="earliest", columns="value")
+    assert stream.values() == ["a", "b"]
+
+
+@pytest.mark.any_session
+def test_a_topic_that_was_created_again_fails_the_query_unless_the_option_is_false(
+    cluster: StillCluster, stream: Stream
+) -> None:
+    (t0,) = cluster.create_topic("t", 1)
+    cluster.commit(t0, ["a"])
+    stream.run(startingOffsets="earliest")
+    cluster.create_again("t", 1, "another-id")
+    cluster.commit(t0, ["b", "c"])
+    with pytest.raises(StreamingQueryException, match=r"(?s)KAFKA_DATA_LOSS.TOPIC_RECREATED.*another-id"):
+        stream.run()
+    stream.run(failOnDataLoss=False)
+    assert stream.values() == ["a", "b", "c"]
 
 
 @pytest.mark.any_session
@@ -259,9 +295,10 @@ def test_available_now_reads_all_in_limited_batches_and_resumes(cluster: StillCl
     stream.run(startingOffsets="earliest", **STREAM_OPTIONS | {"maxOffsetsPerTrigger": 4})
     assert stream.values() == list("abcdefgh")
     # the first batch's end puts the start into the checkpoint
+    ids = {"@ids": {"t": "id-of-t"}}
     assert stream.logged_offsets() == [
-        {"t": {"0": 3, "1": 1}, "t@start": {"0": 0, "1": 0}},
-        {"t": {"0": 6, "1": 2}},
+        {"t": {"0": 3, "1": 1}, "t@start": {"0": 0, "1": 0}, **ids},
+        {"t": {"0": 6, "1": 2}, **ids},
     ]
     cluster.commit(t0, ["i"])
     stream.run(startingOffsets="latest")

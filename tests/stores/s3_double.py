@@ -59,6 +59,7 @@ class Fault:
 class S3Double:
     """The server's state. `requests` are (method, path) in the order of their arrival, at the times `arrived_s`.
 
+    signers          the ids of the access keys that signed a request
     conditional_put  what the server makes of `If-None-Match: *`
     """
 
@@ -66,6 +67,7 @@ class S3Double:
     objects: dict[str, bytes] = field(default_factory=dict)
     requests: list[tuple[str, str]] = field(default_factory=list)
     arrived_s: list[float] = field(default_factory=list)
+    signers: set[str] = field(default_factory=set)
     faults: list[Fault] = field(default_factory=list)
     conditional_put: ConditionalPut = ConditionalPut.KEPT
     arrive: threading.Event = field(default_factory=threading.Event)
@@ -191,6 +193,8 @@ class _Handler(BaseHTTPRequestHandler):
         data = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         is_create = self.headers.get("If-None-Match") == "*"
         asked = query.get("prefix", [path])[0] or path
+        signer = re.search(r"Credential=([^/]+)/", self.headers.get("Authorization", ""))
+        state.signers.add(signer[1] if signer else "")
         if state.silent_below and asked.startswith(state.silent_below):
             state.answers_again.wait()
         wrong = state.met_by(self.command, path)

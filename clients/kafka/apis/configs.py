@@ -112,7 +112,7 @@ class ConfigApis(ApiFamily):
         if kind == BROKER_LOGGER:
             return logger_levels()
         if kind == GROUP:
-            return group_configs(image, name, own)
+            return group_configs(image, name)
         if kind == BROKER and not name:
             return altered_broker_configs(image)
         if kind == BROKER:

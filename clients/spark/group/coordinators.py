@@ -35,7 +35,9 @@ def reach(view: ClusterView, group: GroupOptions) -> ReachedCoordinators:
 
     BrokerNotAvailableError when no broker has one; otherwise connections are made by the calls.
     """
-    cluster = RemoteCluster(view.root, group.connection, listener=group.listener)
+    cluster = RemoteCluster(
+        view.root, group.connection, listener=group.listener, view=ClusterView(view.root, stores=view.stores)
+    )
     view.refresh()
     if not any(cluster.hosts(broker_id) for broker_id in view.image.brokers):
         cluster.close()

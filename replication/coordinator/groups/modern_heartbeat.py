@@ -33,6 +33,7 @@ from stratalog.replication.coordinator.groups.modern_topics import (
     topic_ids,
 )
 from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
+from stratalog.replication.metadata.configs import GROUP_ASSIGNMENT, group_config_ms
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.requests.consumer_groups import (
     JOIN_EPOCH,
@@ -160,7 +161,8 @@ class Heartbeat:
 
     def _compute_targets(self, group_epoch: int) -> int:
         """The epoch of the newest target assignment, which is computed if it is older than the group and due."""
-        group, interval_ms = self._group, self._config.group_consumer_assignment_interval_ms
+        group = self._group
+        interval_ms = group_config_ms(self._image, group.group_id, GROUP_ASSIGNMENT, self._config)
         known_ms = group.target_timestamp_ms
         wait = known_ms and interval_ms and self._now_ms < known_ms + interval_ms
         if group.target_epoch >= group_epoch or wait:

@@ -158,7 +158,7 @@ class ModernGroups:
         return ConsumerGroupHeartbeatResponse(
             member_id,
             updated.member_epoch,
-            self._time_ms(group.group_id, GROUP_HEARTBEAT, self._table.config.group_consumer_heartbeat_interval_ms),
+            group_config_ms(self._image(), group.group_id, GROUP_HEARTBEAT, self._table.config),
             _by_topic(updated.assigned) if heartbeat.has_assignment(updated) else None,
         )
 
@@ -223,13 +223,9 @@ class ModernGroups:
     # Timers
 
     def _start_session(self, group_id: str, member_id: str, now_ms: int) -> None:
-        session_ms = self._time_ms(group_id, GROUP_SESSION, self._table.config.group_consumer_session_timeout_ms)
+        session_ms = group_config_ms(self._image(), group_id, GROUP_SESSION, self._table.config)
         due_ms = now_ms + session_ms
         self._table.timers.schedule(TimerKey(SESSION, group_id, member_id), due_ms)
-
-    def _time_ms(self, group_id: str, name: str, default_ms: int) -> int:
-        """A config of the group, as altered for it, else the broker's."""
-        return group_config_ms(self._image(), group_id, name, default_ms)
 
     def _time_rebalance(self, group_id: str, member: ModernMember, now_ms: int) -> None:
         key = TimerKey(REBALANCE, group_id, member.member_id)

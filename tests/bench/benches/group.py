@@ -31,7 +31,9 @@ PROTOCOLS: Mapping[str, Mapping[str, object]] = {
 CLUSTER_CONFIG: Mapping[str, object] = {
     "group.initial.rebalance.delay.ms": 0,
     "group.consumer.heartbeat.interval.ms": HEARTBEAT_MS,
+    "group.consumer.min.heartbeat.interval.ms": HEARTBEAT_MS,
     "group.consumer.session.timeout.ms": SESSION_MS,
+    "group.consumer.min.session.timeout.ms": SESSION_MS,
     "group.consumer.assignment.interval.ms": 0,
 }
 

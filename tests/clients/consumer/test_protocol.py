@@ -20,7 +20,11 @@ from tests.clients.consumer.test_groups import Group, T, Told, leave_after_fail_
 from tests.clients.memory_cluster import MemoryCluster
 from tests.clients.memory_coordinator import PARTITIONS, MemoryCoordinator
 
-QUICK = {"group.consumer.heartbeat.interval.ms": 20, "group.consumer.assignment.interval.ms": 0}
+QUICK = {
+    "group.consumer.heartbeat.interval.ms": 20,
+    "group.consumer.min.heartbeat.interval.ms": 20,
+    "group.consumer.assignment.interval.ms": 0,
+}
 
 
 class ConsumerProtocolGroup(Group):

@@ -16,7 +16,11 @@ from tests.clients.memory_coordinator import MemoryCoordinator
 from tests.clients.served_cluster import ServedCluster
 
 CLASSIC, MODERN = {"heartbeat_interval_ms": 20}, {"group_protocol": "consumer"}
-QUICK = {"group.consumer.heartbeat.interval.ms": 20, "group.consumer.assignment.interval.ms": 0}
+QUICK = {
+    "group.consumer.heartbeat.interval.ms": 20,
+    "group.consumer.min.heartbeat.interval.ms": 20,
+    "group.consumer.assignment.interval.ms": 0,
+}
 
 
 class RemoteGroup(Group):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import pickle
 import socket
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 from pyspark.sql.streaming.python_streaming_source_runner import (
     INITIAL_OFFSET_FUNC_ID,
     LATEST_OFFSET_ADMISSION_CONTROL_FUNC_ID,
+    PARTITIONS_FUNC_ID,
 )
 
 from stratalog.clients.spark.source import StratalogDataSource
@@ -84,16 +86,27 @@ class PlannerProcess:
             {**dataclasses.asdict(limit), "_type": type(limit).__name__},  # type: ignore[call-overload]
         )
 
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Any]:
+        """What the tasks of a batch receive."""
+        count = self._asked(PARTITIONS_FUNC_ID, start, end)
+        found = [pickle.loads(self._stream.read(read_int(self._stream))) for _ in range(count)]
+        read_int(self._stream)  # no records come with them
+        return found
+
     def _called(self, function: int, *arguments: Mapping[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self._text(self._asked(function, *arguments)))
+        return found
+
+    def _asked(self, function: int, *arguments: Mapping[str, Any]) -> int:
+        """The number that an answer begins with: a length, or a count."""
         write_int(function, self._stream)
         for each in arguments:
             write_with_length(json.dumps(each).encode(), self._stream)
         self._stream.flush()
-        length = read_int(self._stream)
-        if length < 0:
+        number = read_int(self._stream)
+        if number < 0:
             raise PlannerError(self._text(read_int(self._stream)))
-        found: dict[str, Any] = json.loads(self._text(length))
-        return found
+        return number
 
     def _text(self, length: int) -> str:
         return self._stream.read(length).decode()

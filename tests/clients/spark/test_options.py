@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from stratalog.clients.spark.group.options import AUTO_OFFSET_RESET, GROUP_ID, LISTENER, MODE
+from stratalog.clients.spark.option_names import OF_SINK, OF_SOURCE, SOURCE_COLUMNS, Comes
 from stratalog.clients.spark.options import (
     EARLIEST,
     LATEST,
-    OF_SINK,
-    OF_SOURCE,
     Assign,
     GlobalTimestamp,
     OffsetLimit,
@@ -23,9 +22,9 @@ from stratalog.clients.spark.options import (
     Subscribe,
     SubscribePattern,
     batch_options,
-    include_headers,
     parse_duration_ms,
     sink_options,
+    source_columns,
     stream_options,
     warn_once,
 )
@@ -41,7 +40,8 @@ def test_defaults_are_the_connectors() -> None:
     assert (stream.starting, batch.starting) == (OffsetLimit(LATEST), OffsetLimit(EARLIEST))
     assert batch.ending == OffsetLimit(LATEST)
     assert stream.fail_on_data_loss
-    assert not stream.include_headers
+    assert stream.columns == SOURCE_COLUMNS
+    assert stream.max_bytes_per_trigger is None
     assert stream.max_trigger_delay_ms == 900_000
     assert (stream.num_retries, stream.retry_interval_ms) == (3, 1000)
     assert stream.min_partitions is stream.max_records_per_partition is stream.max_offsets_per_trigger is None
@@ -154,6 +154,20 @@ def test_time_strings(text: str, expected_ms: int) -> None:
     assert parse_duration_ms(text) == expected_ms
 
 
+@pytest.mark.parametrize(
+    ("text", "size_bytes"), [("1", 1), (" 12b", 12), ("3K", 3 << 10), ("10m", 10 << 20), ("2GB", 2 << 30)]
+)
+def test_a_limit_in_bytes(text: str, size_bytes: int) -> None:
+    assert stream_options({**BASE, "maxBytesPerTrigger": text}).max_bytes_per_trigger == size_bytes
+
+
+def test_columns_and_the_rack() -> None:
+    assert source_columns({"Columns": " value, offset,headers "}) == ("value", "offset", "headers")
+    assert source_columns({"includeHeaders": "true"}) == (*SOURCE_COLUMNS, "headers")
+    for name in ("client.rack", "kafka.client.rack"):
+        assert batch_options({**BASE, name: "east"}).rack == "east"
+
+
 def test_a_wrong_time_string_is_named() -> None:
     with pytest.raises(InvalidConfigError, match="Failed to parse time string: 5 fortnights"):
         parse_duration_ms("5 fortnights")
@@ -170,7 +184,13 @@ def test_sink_options() -> None:
         (sink_options, {}, "Option 'stratalog.root' must be specified"),
         (sink_options, {"stratalog.root": "r", "kafka.key.serializer": "x"}, "as keys are serialized with Byte"),
         (sink_options, {"stratalog.root": "r", "kafka.acks": "0"}, "Invalid value 0 for configuration acks"),
-        (include_headers, {"includeHeaders": "yes"}, 'For input string: "yes"'),
+        (source_columns, {"includeHeaders": "yes"}, 'For input string: "yes"'),
+        (source_columns, {"columns": "value,key,values"}, "name each of the columns wanted once, of key, value, topic"),
+        (source_columns, {"columns": " ,"}, "name each of the columns wanted once"),
+        (source_columns, {"columns": "key,key"}, "name each of the columns wanted once"),
+        (source_columns, {"columns": "key", "includeHeaders": "true"}, "leaves out headers: add it"),
+        (stream_options, {**BASE, "maxBytesPerTrigger": "0"}, "Invalid value '0' for option 'maxBytesPerTrigger'"),
+        (stream_options, {**BASE, "maxBytesPerTrigger": "lots"}, "Invalid value 'lots' for option"),
     ],
 )
 def test_other_refusals(read: Callable[[Mapping[str, str]], object], options: Mapping[str, str], text: str) -> None:
@@ -235,7 +255,45 @@ def test_the_page_lists_every_option_as_tried_refused_or_ignored() -> None:
         for part in re.split("These are refused|These are accepted", section)
     )
     of_a_group = {GROUP_ID, "group.id", MODE, AUTO_OFFSET_RESET, LISTENER}
-    of_spark = {"checkpointlocation", "queryname"}
-    assert {name.lower() for name in tried} == (OF_SOURCE | OF_SINK | of_a_group) - of_spark
+    sides = (OF_SOURCE, OF_SINK)
+    assert tried == set().union(*(side.spelled(Comes.TAKEN) for side in sides)) | of_a_group
+    assert refused == set().union(*(side.spelled(Comes.REFUSED) for side in sides))
+    assert ignored == set().union(*(side.spelled(Comes.IGNORED) for side in sides)) - of_a_group
     assert set(OF_THE_CONNECTOR) <= tried | refused | ignored
     assert len(tried) + len(refused) + len(ignored) == len(tried | refused | ignored)
+
+
+SECRET = "hush-hush"
+STORE = {
+    "stratalog.storage.aws.endpoint.url": "http://localhost:1",
+    "stratalog.storage.AWS.Secret.Access.Key": SECRET,
+    "stratalog.storage.azure.storage.sas.token": f"sig={SECRET}",
+}
+
+
+def test_settings_of_stores_are_taken_in_any_case_and_secrets_are_not_shown() -> None:
+    for options in (
+        stream_options({**BASE, **STORE}),
+        batch_options({**BASE, **STORE}),
+        sink_options({**STORE, **BASE}),
+    ):
+        assert options.storage.config("s3://bucket/a") == {
+            "aws_endpoint_url": "http://localhost:1",
+            "aws_secret_access_key": SECRET,
+        }
+        assert SECRET not in repr(options)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (
+            "aws.secret.acces.key",
+            "Unknown store config name: aws.secret.acces.key (did you mean aws.secret.access.key?)",
+        ),
+        ("aws.allow.http", "Invalid value hush-hush for configuration aws.allow.http"),
+    ],
+)
+def test_a_setting_of_stores_that_is_wrong_is_refused(name: str, text: str) -> None:
+    with pytest.raises(InvalidConfigError, match=re.escape(f"stratalog.storage.*: {text}")):
+        batch_options({**BASE, f"stratalog.storage.{name}": SECRET})

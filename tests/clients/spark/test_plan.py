@@ -10,10 +10,12 @@ import pytest
 from stratalog.clients.spark.options import GlobalTimestamp, SpecificOffsets, SpecificTimestamps, parse_offsets
 from stratalog.clients.spark.plan import (
     TASK_RECORDS_MIN,
+    FileSpan,
     OffsetsJson,
     PlannedRange,
     backlog,
     batch_ranges,
+    bytes_limited,
     check_available_now,
     check_limits,
     check_specified,
@@ -73,6 +75,26 @@ def test_a_rate_limit_is_shared_by_backlog_and_starves_no_partition(
     limit: int, start: Offsets, end: Offsets, expected: Offsets
 ) -> None:
     assert rate_limited(limit, start, end, {B: 7}) == expected
+
+
+@pytest.mark.parametrize(
+    ("limit_bytes", "expected"),
+    [
+        (300, {A: 30, B: 9}),
+        (1_000, {A: 30, B: 9}),
+        (150, {A: 10, B: 4}),  # half of the bytes of each
+        (100, {A: 6, B: 2}),
+        (1, {A: 1, B: 1}),  # a record of each, whatever its size
+    ],
+)
+def test_a_limit_in_bytes_is_shared_by_size(limit_bytes: int, expected: Offsets) -> None:
+    spans = {A: [FileSpan(0, 10, 100), FileSpan(10, 30, 100)], B: [FileSpan(0, 9, 100)]}
+    assert bytes_limited(limit_bytes, {A: 30, B: 9}, spans) == expected
+
+
+def test_a_limit_in_bytes_leaves_partitions_without_a_backlog_where_they_are() -> None:
+    assert bytes_limited(50, {A: 10, B: 7}, {A: [FileSpan(0, 10, 100)]}) == {A: 5, B: 7}
+    assert bytes_limited(50, {A: 10, B: 7}, {A: [FileSpan(0, 10, 100)], B: []}) == {A: 5, B: 7}
 
 
 @pytest.mark.parametrize(

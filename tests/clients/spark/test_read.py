@@ -9,9 +9,19 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from stratalog.clients.spark.conditions import DataLossError
-from stratalog.clients.spark.read import BATCH_ROWS_MAX, RangeReaders, RangeToRead, arrow_schema
+from stratalog.clients.spark.conditions import DataLossError, TopicRecreatedError
+from stratalog.clients.spark.option_names import SOURCE_COLUMNS
+from stratalog.clients.spark.read import (
+    BATCH_ROWS_MAX,
+    RangeReaders,
+    RangeToRead,
+    ReadManner,
+    arrow_schema,
+    nearest_first,
+)
+from stratalog.replication.metadata.records import ConfigRecord, EraseRecord, PartitionRecord, RegisterBrokerRecord
 from stratalog.storage.errors import ForeignCommitError, LeaderNotAvailableError
+from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.records import Header, NewRecordBatch, TopicPartition, payload_table
 from stratalog.storage.transactions import EndMarker, marker_batch
 from tests.clients.still_cluster import StillCluster
@@ -35,14 +45,22 @@ def read(
     fail_on_data_loss: bool = True,
     timeout_ms: int = 200,
 ) -> pa.Table:
-    batches = RangeReaders(cluster.view()).record_batches(
-        wanted, include_headers=headers, fail_on_data_loss=fail_on_data_loss, timeout_ms=timeout_ms
-    )
-    return pa.Table.from_batches(list(batches), arrow_schema(headers))
+    columns = (*SOURCE_COLUMNS, "headers") if headers else SOURCE_COLUMNS
+    batches = RangeReaders(cluster.view()).record_batches(wanted, ReadManner(columns, fail_on_data_loss, timeout_ms))
+    return pa.Table.from_batches(list(batches), arrow_schema(columns))
 
 
 def values(table: pa.Table) -> list[str]:
     return [value.decode() for value in table["value"].to_pylist()]
+
+
+def follow(cluster: StillCluster, topic_partition: TopicPartition) -> PartitionLog:
+    """Broker 2 copies what broker 1 has."""
+    follower = cluster.log(topic_partition, 2)
+    follower.exists_or_create("id-of-t")
+    follower.start_epoch(0, as_leader=False)
+    follower.copy_from(cluster.log(topic_partition, 1), 0, 1 << 20)
+    return follower
 
 
 def test_a_range_is_read_exactly_over_several_files(cluster: StillCluster, t0: TopicPartition) -> None:
@@ -77,11 +95,11 @@ def test_batches_are_small_enough_for_spark(cluster: StillCluster, t0: TopicPart
     cluster.commit(t0, ["x"] * (BATCH_ROWS_MAX + 5))
     batches = list(
         RangeReaders(cluster.view()).record_batches(
-            RangeToRead(t0, 0, BATCH_ROWS_MAX + 5, 0), include_headers=True, fail_on_data_loss=True, timeout_ms=100
+            RangeToRead(t0, 0, BATCH_ROWS_MAX + 5, 0), ReadManner((*SOURCE_COLUMNS, "headers"))
         )
     )
     assert [batch.num_rows for batch in batches] == [BATCH_ROWS_MAX, 5]
-    assert batches[0].schema.equals(arrow_schema(True))
+    assert batches[0].schema.equals(arrow_schema((*SOURCE_COLUMNS, "headers")))
 
 
 def test_expired_records_are_a_loss_or_skipped(cluster: StillCluster, t0: TopicPartition) -> None:
@@ -93,22 +111,106 @@ def test_expired_records_are_a_loss_or_skipped(cluster: StillCluster, t0: TopicP
     assert values(read(cluster, RangeToRead(t0, 1, 5, 0), fail_on_data_loss=False)) == ["d", "e"]
 
 
+@pytest.mark.parametrize(
+    "columns", [("value",), ("offset", "key"), ("topic", "partition"), ("timestampType", "timestamp", "headers")]
+)
+def test_columns_are_those_that_are_wanted(cluster: StillCluster, t0: TopicPartition, columns: tuple[str, ...]) -> None:
+    cluster.append(t0, [(1_000, b"k", b"v", [Header("h", b"1")]), (1_001, None, None, None)])
+    every = read(cluster, RangeToRead(t0, 0, 2, 0), headers=True)
+    batches = list(RangeReaders(cluster.view()).record_batches(RangeToRead(t0, 0, 2, 0), ReadManner(columns)))
+    assert batches[0].schema.equals(arrow_schema(columns))
+    assert pa.Table.from_batches(batches).to_pylist() == every.select(columns).to_pylist()
+
+
+def lose(log: PartitionLog, number: int) -> None:
+    """A commit, of stratalog's own, takes a file away without any reason."""
+    log.replace_files([log.files[number]], [], leader_epoch=0, operation="OPTIMIZE", now_ms=1)
+
+
+@pytest.mark.parametrize(("lost", "gap"), [(0, "0, 3"), (1, "3, 6"), (2, "6, 9")])
+def test_a_gap_that_nothing_explains_is_a_loss(cluster: StillCluster, t0: TopicPartition, lost: int, gap: str) -> None:
+    for part in ("abc", "def", "ghi"):
+        cluster.commit(t0, list(part))
+    whole = RangeToRead(t0, 0, 9, 0)
+    follower = follow(cluster, t0)
+    lose(cluster.log(t0, 1), lost)
+    assert values(read(cluster, whole)) == list("abcdefghi"), "the other replica has them"
+    lose(follower, lost)
+    text = rf"(?s)COULD_NOT_READ_OFFSET_RANGE.*offset \[{gap}\) for topic partition t-0.*lacks offsets \[{gap}\)"
+    with pytest.raises(DataLossError, match=text):
+        read(cluster, whole)
+    rest = [value for number, value in enumerate("abcdefghi") if number // 3 != lost]
+    assert values(read(cluster, whole, fail_on_data_loss=False)) == rest
+
+
+def test_gaps_of_compaction_and_erasure_are_no_loss(cluster: StillCluster, t0: TopicPartition) -> None:
+    for part in ("abc", "def", "ghi"):
+        cluster.commit(t0, list(part))
+    lose(cluster.log(t0, 1), 1)
+    cluster.commit_metadata(EraseRecord("t", 1, "{}", (5,), "request"))
+    with pytest.raises(DataLossError, match=r"lacks offsets \[5, 6\)"):
+        read(cluster, RangeToRead(t0, 0, 9, 0))
+    cluster.commit_metadata(EraseRecord("t", 2, "{}", (6,), "request"))
+    assert values(read(cluster, RangeToRead(t0, 0, 9, 0))) == list("abcghi")
+    lose(cluster.log(t0, 1), 1)
+    cluster.commit_metadata(ConfigRecord("t", "cleanup.policy", "compact"))
+    assert values(read(cluster, RangeToRead(t0, 0, 9, 0))) == list("abc")
+
+
+def test_a_range_of_a_topic_that_was_created_again_is_not_read_from_the_new_one(
+    cluster: StillCluster, t0: TopicPartition
+) -> None:
+    cluster.commit(t0, list("abc"))
+    planned = RangeToRead(t0, 0, 3, 0, topic_id="id-of-t")
+    assert values(read(cluster, planned)) == list("abc")
+    cluster.create_again("t", 1, "another-id")
+    cluster.commit(t0, list("xyz"))
+    with pytest.raises(TopicRecreatedError, match="with id id-of-t, the one with id another-id"):
+        read(cluster, planned)
+    assert values(read(cluster, planned, fail_on_data_loss=False)) == []
+
+
+@pytest.mark.parametrize(
+    ("rack", "isr", "leader", "order"),
+    [
+        ("", (1, 2, 3), 1, [1, 2, 3]),
+        ("b", (1, 2, 3), 1, [2, 1, 3]),
+        ("a", (1, 2, 3), 1, [1, 3, 2]),  # the leader is near itself
+        ("b", (1, 3), 1, [1, 3, 2]),  # near, but not in sync
+        ("elsewhere", (1, 2, 3), 3, [3, 1, 2]),
+        ("b", (1, 2), -1, [2, 1, 3]),
+    ],
+)
+def test_near_replicas_in_sync_are_read_first(rack: str, isr: tuple[int, ...], leader: int, order: list[int]) -> None:
+    state = PartitionRecord("t", 0, (1, 2, 3), leader, 0, isr, 0, 1)
+    assert nearest_first(state, {1: "a", 2: "b", 3: "a"}, rack) == order
+
+
+def test_a_task_reads_the_replica_of_its_rack_unless_that_lags(cluster: StillCluster, t0: TopicPartition) -> None:
+    for broker_id, rack in ((1, "a"), (2, "b")):
+        registered = RegisterBrokerRecord(broker_id, broker_id, f"life-{broker_id}", cluster.roots[broker_id], rack)
+        cluster.commit_metadata(registered)
+    cluster.commit(t0, list("abc"))
+    follow(cluster, t0)
+    cluster.commit(t0, ["d"])
+    Path(cluster.roots[1], "t-0", cluster.log(t0, 1).files[0].path).unlink()  # so only the follower has it
+    near = ReadManner(rack="b")
+    batches = RangeReaders(cluster.view()).record_batches(RangeToRead(t0, 0, 3, 0), near)
+    assert [value for batch in batches for value in batch["value"].to_pylist()] == [b"a", b"b", b"c"]
+    batches = RangeReaders(cluster.view()).record_batches(RangeToRead(t0, 3, 4, 0), near)
+    assert [value for batch in batches for value in batch["value"].to_pylist()] == [b"d"]
+
+
 def test_after_a_leaders_death_another_replica_serves(cluster: StillCluster, t0: TopicPartition) -> None:
     cluster.commit(t0, list("abc"))
-    follower = cluster.log(t0, 2)
-    follower.exists_or_create("id-of-t")
-    follower.start_epoch(0, as_leader=False)
-    follower.copy_from(cluster.log(t0, 1), 0, 1 << 20)
+    follow(cluster, t0)
     shutil.rmtree(cluster.roots[1])
     assert values(read(cluster, RangeToRead(t0, 0, 3, 0))) == list("abc")
 
 
 def test_a_damaged_file_is_read_from_another_replica(cluster: StillCluster, t0: TopicPartition) -> None:
     cluster.commit(t0, list("abc"))
-    follower = cluster.log(t0, 2)
-    follower.exists_or_create("id-of-t")
-    follower.start_epoch(0, as_leader=False)
-    follower.copy_from(cluster.log(t0, 1), 0, 1 << 20)
+    follow(cluster, t0)
     (file,) = Path(cluster.roots[1]).glob("t-0/segment=*/*.parquet")
     file.write_bytes(file.read_bytes()[:-20] + b"x" * 20)
     assert values(read(cluster, RangeToRead(t0, 0, 3, 0))) == list("abc")

@@ -51,7 +51,11 @@ def cluster() -> MemoryCluster:
 
 @pytest.fixture
 def coordinator(cluster: MemoryCluster) -> Iterator[MemoryCoordinator]:
-    quick = {"group.consumer.heartbeat.interval.ms": 20, "group.consumer.assignment.interval.ms": 0}
+    quick = {
+        "group.consumer.heartbeat.interval.ms": 20,
+        "group.consumer.min.heartbeat.interval.ms": 20,
+        "group.consumer.assignment.interval.ms": 0,
+    }
     made = MemoryCoordinator(cluster, **quick)
     yield made
     made.stop()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from stratalog.clients.records import OffsetAndTimestamp
@@ -12,12 +14,14 @@ from stratalog.replication.metadata.records import ConfigRecord
 from stratalog.replication.progress.progress import UNKNOWN
 from stratalog.storage.errors import (
     LeaderNotAvailableError,
+    LogDirNotFoundError,
     OffsetOutOfRangeError,
     StratalogError,
     UnknownTopicOrPartitionError,
 )
 from stratalog.storage.records import TopicPartition
 from tests.clients.memory_cluster import ROOT, MemoryCluster
+from tests.clients.still_cluster import StillCluster
 
 T0 = TopicPartition("t", 0)
 
@@ -49,6 +53,16 @@ def test_topics_partitions_and_leaders_come_from_the_metadata_log(cluster: Memor
         view.partitions("x")
     with pytest.raises(UnknownTopicOrPartitionError, match="topic 't' has 1 partitions"):
         view.leader(TopicPartition("t", 1))
+
+
+def test_a_clusters_folder_is_answered_with_its_metadata_root(tmp_path: Path) -> None:
+    StillCluster(tmp_path)
+    with pytest.raises(LogDirNotFoundError) as refusal:
+        ClusterView(str(tmp_path))
+    text = "no cluster metadata here. This is a cluster's folder: use its metadata root, "
+    assert str(refusal.value).endswith(f"{text}{tmp_path}/metadata")
+    with pytest.raises(LogDirNotFoundError, match=r"no cluster metadata here\. Give the cluster's metadata root"):
+        ClusterView(f"{tmp_path}/broker-1")
 
 
 def test_reading_stops_at_the_high_watermark(cluster: MemoryCluster) -> None:

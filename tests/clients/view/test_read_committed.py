@@ -11,7 +11,7 @@ from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.offset_spec import LATEST_TIMESTAMP, OffsetSpec
 from stratalog.clients.spark.offsets import OffsetFetcher
 from stratalog.clients.spark.options import batch_options
-from stratalog.clients.spark.read import RangeReaders, RangeToRead
+from stratalog.clients.spark.read import RangeReaders, RangeToRead, ReadManner
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.clients.view.read_committed import ReadCommittedView, view_of, without_aborted
 from stratalog.storage.errors import InvalidConfigError, LeaderNotAvailableError
@@ -131,9 +131,7 @@ def test_a_reader_of_another_replica_knows_the_same(writer):
 def ranges(writer: Writer, *, broker_root: str | None = None, timeout_ms: int = 0, end: int) -> list[str]:
     view = ClusterView(writer.cluster.root, stores=writer.cluster.stores, timeout_ms=100)
     wanted = RangeToRead(writer.partition, 0, end, 0, read_committed=True)
-    batches = RangeReaders(view).record_batches(
-        wanted, include_headers=False, fail_on_data_loss=True, timeout_ms=timeout_ms
-    )
+    batches = RangeReaders(view).record_batches(wanted, ReadManner(timeout_ms=timeout_ms))
     return [value.decode() for batch in batches for value in batch["value"].to_pylist()]
 
 

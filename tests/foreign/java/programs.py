@@ -19,6 +19,15 @@ SIGTERM_CODE = 128 + signal.SIGTERM
 SHOWN = 3_000
 
 
+_open: list[Programs] = []
+
+
+def end_programs() -> None:
+    """Kill what still runs, of a check that took too long."""
+    while _open:
+        _open[-1].end()
+
+
 class Programs:
     """What runs is killed at the end of the block. `folder` is for their files.
 
@@ -31,14 +40,22 @@ class Programs:
         self._running: list[ServerProcess] = []
 
     def __enter__(self) -> Self:
+        _open.append(self)
         return self
 
     def __exit__(
         self, _kind: type[BaseException] | None, error: BaseException | None, _traceback: TracebackType | None
     ) -> None:
-        for each in self._running:
-            if error is not None:
+        if error is not None:
+            for each in self._running:
                 error.add_note(f"{each.name}: {each.output()[-SHOWN:]}")
+        self.end()
+
+    def end(self) -> None:
+        """Kill what runs, and delete the folder."""
+        if self in _open:
+            _open.remove(self)
+        for each in self._running:
             if each.is_running:
                 each.kill()
         self._temporary.cleanup()

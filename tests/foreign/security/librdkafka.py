@@ -15,6 +15,9 @@ from confluent_kafka.admin import (
     AclOperation,
     AclPermissionType,
     AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
     NewTopic,
     ResourcePatternType,
     ResourceType,
@@ -39,6 +42,7 @@ VERSION = f"{confluent_kafka.libversion()[0]} (confluent-kafka {confluent_kafka.
 SILENT = 2
 """Of the levels of librdkafka's own log: errors come to the checks, too."""
 WAIT_S, RECORDS = 60, 100
+RETENTION = ConfigEntry("retention.ms", "1000", incremental_operation=AlterConfigOpType.SET)
 TOKEN_S = 6
 """When librdkafka counts a token as over; it fetches the next one after 80 % of this. Brokers accept tokens for longer:
 else a session would end with its token, and to renew it within a second of the last renewal is refused, as Kafka does.
@@ -140,7 +144,7 @@ def work(way: Way, served: Served) -> None:
 
 
 def be_denied(way: Way, served: Served) -> None:
-    """What no ACL allows is refused: to write, to read, to be in a group, to make a topic."""
+    """What no ACL allows is refused: to write, to read, to be in a group, to have transactions, to administer."""
     mine, other = allowed(served, way), allowed(served, way, grants=False)
     settings = settings_of(served, way, ALICE)
     codes = {error.code() for error in produce(settings, other)}
@@ -151,10 +155,30 @@ def be_denied(way: Way, served: Served) -> None:
     ):
         found = code_of(partial(consume, settings, topic, group, 1))
         assert found == code, f"{found} from {topic} by group {group}"
-    admin = AdminClient(settings)
-    (future,) = admin.create_topics([NewTopic(fresh("denied"), 1, 1)]).values()
-    found = code_of(partial(future.result, WAIT_S))
-    assert found == KafkaError.TOPIC_AUTHORIZATION_FAILED, f"error {found} for a topic that is to be made"
+    producer = confluent_kafka.Producer({**settings, "transactional.id": other})
+    found = code_of(partial(producer.init_transactions, WAIT_S))
+    assert found == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, found
+    administer(AdminClient(settings), mine)
+
+
+def administer(admin: AdminClient, topic: str) -> None:
+    """A user that may write and read a topic may not make, delete or change topics, nor make ACLs."""
+    of_topic, of_cluster = KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED
+    changed = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[RETENTION])
+    own = AclBinding(
+        ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, f"User:{ALICE}", "*", AclOperation.ALL,
+        AclPermissionType.ALLOW,
+    )  # fmt: skip
+    asked = {
+        "create a topic": (of_topic, admin.create_topics([NewTopic(fresh("denied"), 1, 1)])),
+        "delete a topic": (of_topic, admin.delete_topics([topic])),
+        "change its configs": (of_topic, admin.incremental_alter_configs([changed])),
+        "allow itself everything": (of_cluster, admin.create_acls([own])),
+    }
+    for what, (code, futures) in asked.items():
+        (future,) = futures.values()
+        found = code_of(partial(future.result, WAIT_S))
+        assert found == code, f"error {found} for the call to {what}"
 
 
 def code_of(call: Callable[[], object]) -> int | None:

@@ -54,6 +54,8 @@ def test_what_is_no_pair_is_refused(text: str) -> None:
         ["--describe", "--entity-type", "brokers", "--entity-name", "1", "--all"],
         ["--describe", "--broker-defaults"],
         ["--describe", "--entity-type", "users"],
+        ["--describe", "--entity-type", "groups"],
+        ["--alter", "--group", "g", "--add-config", "a=b"],
         ["--alter", "--user", "alice", "--delete-config", "SCRAM-SHA-256"],
         ["--alter", "--entity-type", "topics", "--entity-name", "t", "--add-config", "a=b"],
         ["--alter", "--entity-type", "brokers", "--entity-default", "--delete-config", "a"],
@@ -160,6 +162,9 @@ def test_shared_settings_are_altered_for_all_brokers(cluster: StillCluster, caps
         (["--topic", "t", "--add-config", "segment.ms=0"], "Invalid value 0 for configuration segment.ms"),
         (["--topic", "t", "--delete-config", "segment.ms"], "INVALID_CONFIG: Invalid config(s): segment.ms"),
         (["--topic", "other", "--add-config", "segment.ms=1"], "UNKNOWN_TOPIC_OR_PARTITION"),
+        (["--group", "g", "--add-config", "consumer.session.timeout.ms=1"], "group.consumer.min.session.timeout.ms"),
+        (["--group", "g", "--add-config", "session.timeout.ms=1"], "Unknown group config name: session.timeout.ms"),
+        (["--group", "g", "--delete-config", "consumer.session.timeout.ms"], "Invalid config(s): consumer.session"),
         (["--broker-defaults", "--add-config", "log.dir=x"], "Cannot update these configs dynamically: log.dir"),
         (["--broker-defaults", "--delete-config", "num.partitions"], "Invalid config(s): num.partitions"),
     ],
@@ -173,6 +178,29 @@ def test_a_refused_change_changes_nothing(
     assert message in error
     cluster.metadata.refresh()
     assert cluster.metadata.log.log_end_offset == end
+
+
+def test_a_groups_configs_are_altered_and_described(cluster: StillCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    groups = ("--entity-type", "groups")
+    added = ("--add-config", "consumer.session.timeout.ms=50000,consumer.heartbeat.interval.ms=6000")
+    altered = call(cluster, capsys, "--alter", *groups, "--entity-name", "g", *added)
+    assert altered == (0, ["Completed updating config for group g."], "")
+    changes = ("--add-config", "consumer.heartbeat.interval.ms=7000", "--delete-config", "consumer.session.timeout.ms")
+    assert call(cluster, capsys, "--alter", "--group", "g", *changes)[0] == 0
+    shown = call(cluster, capsys, "--describe", *groups)[1]
+    assert shown == [
+        "Dynamic configs for group g are:",
+        (
+            "  consumer.heartbeat.interval.ms=7000 sensitive=false synonyms={DYNAMIC_GROUP_CONFIG:"
+            "consumer.heartbeat.interval.ms=7000, DEFAULT_CONFIG:consumer.heartbeat.interval.ms=5000}"
+        ),
+    ]
+    everything = call(cluster, capsys, "--describe", "--group", "other", "--all")[1]
+    assert [line.split()[0] for line in everything[1:]] == [
+        "consumer.assignment.interval.ms=1000",
+        "consumer.heartbeat.interval.ms=5000",
+        "consumer.session.timeout.ms=45000",
+    ]
 
 
 def test_what_does_not_exist_is_said_in_kafkas_words(cluster: StillCluster, capsys: pytest.CaptureFixture[str]) -> None:

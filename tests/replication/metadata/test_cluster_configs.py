@@ -8,7 +8,12 @@ from stratalog.replication.config import BrokerConfig
 from stratalog.replication.controller.topics import create_topic
 from stratalog.replication.metadata.configs import (
     CLUSTER_WIDE_CONFIGS,
+    GROUP_ASSIGNMENT,
+    GROUP_HEARTBEAT,
+    GROUP_SESSION,
     alter_cluster_config,
+    alter_group_config,
+    group_config_ms,
     record_cluster_wide_configs,
 )
 from stratalog.replication.metadata.image import ClusterImage
@@ -79,3 +84,66 @@ def test_the_answer_is_all_that_is_altered_and_asking_again_changes_nothing() ->
 def test_what_cannot_be_altered_is_refused(name: str, value: str, message: str) -> None:
     with pytest.raises(InvalidConfigError, match=message):
         alter_cluster_config(started(), {name: value})
+
+
+# -- configs of groups
+
+
+def group_altered(image: ClusterImage, **changes: str | None) -> ClusterImage:
+    for record in alter_group_config(image, "g", {k.replace("_", "."): v for k, v in changes.items()}).records:
+        image.replay(record)
+    return image
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        (GROUP_SESSION, "44999", "greater than or equal to group.consumer.min.session.timeout.ms: 44999 < 45000"),
+        (GROUP_SESSION, "60001", "less than or equal to group.consumer.max.session.timeout.ms: 60001 > 60000"),
+        (GROUP_HEARTBEAT, "4999", "greater than or equal to group.consumer.min.heartbeat.interval.ms: 4999 < 5000"),
+        (GROUP_HEARTBEAT, "15001", "less than or equal to group.consumer.max.heartbeat.interval.ms: 15001 > 15000"),
+        (GROUP_ASSIGNMENT, "15001", "less than or equal to group.consumer.max.assignment.interval.ms: 15001 > 15000"),
+        (GROUP_ASSIGNMENT, "-1", "Value must be at least 0"),
+        (GROUP_SESSION, "0", "Value must be at least 1"),
+        ("share.session.timeout.ms", "45000", "Unknown group config name: share.session.timeout.ms"),
+    ],
+)
+def test_a_groups_times_are_held_to_kafkas_bounds(name: str, value: str, message: str) -> None:
+    with pytest.raises(InvalidConfigError, match=message):
+        alter_group_config(started(), "g", {name: value})
+
+
+def test_a_groups_times_are_held_to_the_bounds_that_the_cluster_was_started_with() -> None:
+    image = started(
+        group_consumer_min_session_timeout_ms=6_000,
+        group_consumer_max_heartbeat_interval_ms=50_000,
+        group_consumer_session_timeout_ms=50_000,
+    )
+    group_altered(image, consumer_session_timeout_ms="6000")
+    with pytest.raises(InvalidConfigError, match=r"group.consumer.min.session.timeout.ms: 5999 < 6000"):
+        group_altered(image, consumer_session_timeout_ms="5999")
+    with pytest.raises(InvalidConfigError, match=r"must be greater than consumer.heartbeat.interval.ms: 6000 <= 6000"):
+        group_altered(image, consumer_heartbeat_interval_ms="6000")
+    group_altered(image, consumer_session_timeout_ms=None, consumer_heartbeat_interval_ms="49999")
+    with pytest.raises(InvalidConfigError, match=r"than consumer.heartbeat.interval.ms: 50000 <= 50000"):
+        group_altered(image, consumer_heartbeat_interval_ms="50000")
+    ended = record_cluster_wide_configs(image, BrokerConfig()).records
+    assert {record.name: record.value for record in ended if isinstance(record, ConfigRecord)} == {
+        "group.consumer.min.session.timeout.ms": None,
+        "group.consumer.max.heartbeat.interval.ms": None,
+        "group.consumer.session.timeout.ms": None,
+    }
+
+
+def test_a_broker_keeps_a_groups_times_within_its_own_bounds() -> None:
+    image = group_altered(started(), consumer_session_timeout_ms="60000", consumer_heartbeat_interval_ms="6000")
+    narrower = BrokerConfig(
+        group_consumer_max_session_timeout_ms=50_000,
+        group_consumer_min_heartbeat_interval_ms=7_000,
+        group_consumer_heartbeat_interval_ms=8_000,
+    )
+    assert group_config_ms(image, "g", GROUP_SESSION, BrokerConfig()) == 60_000
+    assert group_config_ms(image, "g", GROUP_SESSION, narrower) == 50_000
+    assert group_config_ms(image, "g", GROUP_HEARTBEAT, narrower) == 7_000
+    assert group_config_ms(image, "other", GROUP_HEARTBEAT, narrower) == 8_000
+    assert group_config_ms(image, "other", GROUP_ASSIGNMENT, narrower) == 1_000

@@ -89,6 +89,8 @@ def test_a_rate_holds_back_the_copies_of_its_broker_alone(client: KafkaClient, c
         (BROKER_LOGGER, "1", ("root", APPEND, "INFO"), 40),
         (GROUP, "", ("consumer.session.timeout.ms", SET, "50000"), 42),
         (GROUP, "g", ("consumer.session.timeout.ms", SET, "0"), 40),
+        (GROUP, "g", ("consumer.session.timeout.ms", SET, "44999"), 40),
+        (GROUP, "g", ("consumer.heartbeat.interval.ms", SET, "15001"), 40),
         (GROUP, "g", ("session.timeout.ms", SET, "50000"), 40),
         (CLIENT_METRICS, "m", ("interval.ms", SET, "1000"), 42),
         (64, "x", ("y", SET, "z"), 42),
@@ -162,9 +164,7 @@ def test_resources_with_configs_are_listed(client: KafkaClient) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_the_metadata_log_has_a_leader_and_observers(
-    client: KafkaClient, cluster: MemoryCluster, version: int
-) -> None:
+def test_the_metadata_log_has_a_leader_and_observers(client: KafkaClient, cluster: MemoryCluster, version: int) -> None:
     def partition(topic: str, number: int) -> Any:
         topics = [{"topic_name": topic, "partitions": [{"partition_index": number}]}]
         return client.ask(QUORUM, version, {"topics": topics}).topics[0].partitions[0]

@@ -10,6 +10,8 @@ import pytest
 from stratalog.replication.coordinator.groups.modern_group import ModernGroup
 from stratalog.replication.coordinator.groups.modern_member import ModernMemberState
 from stratalog.replication.coordinator.groups.table import CLASSIC, DecisionBuilder
+from stratalog.replication.metadata.configs import GROUP_ASSIGNMENT, GROUP_HEARTBEAT, GROUP_SESSION
+from stratalog.replication.metadata.records import ConfigRecord, of_group
 from stratalog.replication.requests.consumer_groups import ConsumerGroupHeartbeatRequest, TopicPartitions
 from stratalog.storage.errors import (
     FencedInstanceIdError,
@@ -151,6 +153,21 @@ def test_targets_are_computed_at_most_once_in_an_interval() -> None:
     coordinator.pass_time(1)
     second.settle()
     assert coordinator.group.target_epoch == coordinator.group.group_epoch
+
+
+def test_a_groups_own_times_come_before_its_brokers() -> None:
+    coordinator = Coordinator(interval_ms=1_000, t=4)
+    for name, value in ((GROUP_ASSIGNMENT, "0"), (GROUP_HEARTBEAT, "7000"), (GROUP_SESSION, "60000")):
+        coordinator.image.replay(ConfigRecord(of_group(GROUP), name, value))
+    first, second = Consumer(coordinator, "m1", ("t",)), Consumer(coordinator, "m2", ("t",))
+    assert first.heartbeat().heartbeat_interval_ms == 7_000
+    first.settle()
+    second.settle()
+    assert coordinator.group.target_epoch == coordinator.group.group_epoch
+    coordinator.pass_time(59_999)
+    assert list(coordinator.group.members) == ["m1", "m2"]
+    coordinator.pass_time(1)
+    assert list(coordinator.group.members) == []
 
 
 def test_a_member_whose_answer_was_lost_may_come_with_its_epoch_before() -> None:

@@ -1,0 +1,121 @@
+"""A streaming query's progress as numbers, by the names of the Kafka connector's metrics. Pure.
+
+Spark's Kafka source reports them as `sources[i].metrics` (KafkaMicroBatchStream.metrics); a Python source cannot, so
+they are computed from the offsets that Spark reports.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from stratalog.clients.spark.options import MEMBER
+from stratalog.clients.spark.plan import TOPIC_IDS, Offsets, offsets_from_json
+from stratalog.replication.metrics import GAUGE, Metric
+
+
+class OffsetsBehindLatest(NamedTuple):
+    """Records that a source has not read yet, over its partitions."""
+
+    minimum: int
+    maximum: int
+    average: float
+
+
+@dataclass(frozen=True, slots=True)
+class SourceProgress:
+    """One stratalog source of a query after a micro-batch.
+
+    source  its number among the query's sources
+    """
+
+    query_id: str
+    run_id: str
+    query_name: str
+    batch_id: int
+    source: int
+    timestamp: str
+    row_count: int
+    topics: tuple[str, ...]
+    behind: OffsetsBehindLatest | None
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.run_id, self.source
+
+
+def offsets_behind_latest(latest: Offsets, consumed: Offsets) -> OffsetsBehindLatest | None:
+    """None without a partition. A partition that was not consumed yet counts from 0.
+
+    >>> from stratalog.storage.records import TopicPartition
+    >>> a, b = TopicPartition("t", 0), TopicPartition("t", 1)
+    >>> offsets_behind_latest({a: 9, b: 4}, {a: 5, b: 4})
+    OffsetsBehindLatest(minimum=0, maximum=4, average=2.0)
+    """
+    behind = [max(0, end - consumed.get(tp, 0)) for tp, end in latest.items()]
+    return OffsetsBehindLatest(min(behind), max(behind), sum(behind) / len(behind)) if behind else None
+
+
+def progress_of(body: Mapping[str, Any]) -> list[SourceProgress]:
+    """The stratalog sources in a query's progress (`StreamingQueryProgress.json`, parsed).
+
+    Spark names no format: a source is ours when its offsets carry topic ids, or the member of a group that reads a
+    part of the partitions. Before a batch has ended there are no offsets.
+    """
+    return [
+        SourceProgress(
+            body["id"],
+            body["runId"],
+            body.get("name") or "",
+            body["batchId"],
+            number,
+            body["timestamp"],
+            source.get("numInputRows", 0),
+            tuple(sorted({tp.topic for tp in offsets_from_json(consumed)})),
+            offsets_behind_latest(_offsets(source.get("latestOffset")), offsets_from_json(consumed)),
+        )
+        for number, source in enumerate(body["sources"])
+        if {TOPIC_IDS, MEMBER} & (consumed := _body(source.get("endOffset"))).keys()
+    ]
+
+
+def _offsets(value: object) -> Offsets:
+    return offsets_from_json(_body(value))
+
+
+def _body(value: object) -> Mapping[str, Any]:
+    """Offsets, which Spark writes as JSON within JSON or as text; of another source's kind: nothing."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return {}
+    return value if isinstance(value, dict) and all(isinstance(each, dict) for each in value.values()) else {}
+
+
+def metrics_of(progress: Iterable[SourceProgress], replica_lag_max: int | None) -> list[Metric]:
+    """Gauges by query and source; without what is not known.
+
+    replica_lag_max  the largest number of records that a follower of the queries' topics lacks
+    """
+    known = [(each, each.behind) for each in progress if each.behind is not None]
+    labels = [(("query", each.query_name or each.query_id), ("source", str(each.source))) for each, _ in known]
+
+    def gauge(name: str, doc: str, values: Iterable[float]) -> Metric:
+        return Metric(f"stratalog_spark_source_{name}", GAUGE, doc, dict(zip(labels, values, strict=True)))
+
+    found = [
+        gauge(
+            "minOffsetsBehindLatest",
+            "Records that the least backlog of a partition has.",
+            (b.minimum for _, b in known),
+        ),
+        gauge("maxOffsetsBehindLatest", "Records that the largest backlog has.", (b.maximum for _, b in known)),
+        gauge("avgOffsetsBehindLatest", "Records of a backlog on average.", (b.average for _, b in known)),
+    ]
+    if replica_lag_max is None:
+        return found
+    doc = "Largest number of records that a follower of the queries' topics lacks."
+    return [*found, Metric("stratalog_spark_source_replicaLagMax", GAUGE, doc, {(): replica_lag_max})]

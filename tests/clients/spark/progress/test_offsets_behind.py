@@ -1,0 +1,60 @@
+"""A query's progress as numbers: which sources are ours, and how far each is behind."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from stratalog.clients.spark.progress.offsets_behind import OffsetsBehindLatest, metrics_of, progress_of
+from stratalog.replication.metrics import prometheus_text
+
+END = {"t": {"0": 5, "1": 9}, "t@start": {"0": 0, "1": 0}, "@ids": {"t": "id-of-t"}}
+LATEST = {"t": {"0": 9, "1": 9, "2": 3}}
+
+
+def progress(*sources: dict[str, Any], name: str | None = "q") -> dict[str, Any]:
+    body = {"id": "i", "runId": "r", "name": name, "timestamp": "2026-11-25T12:00:00.000Z", "batchId": 7}
+    return {**body, "sources": list(sources)}
+
+
+def source(end: object, latest: object) -> dict[str, Any]:
+    return {"endOffset": end, "latestOffset": latest, "numInputRows": 4}
+
+
+@pytest.mark.parametrize("as_text", [False, True])
+def test_a_source_is_behind_by_what_it_has_not_read(as_text: bool) -> None:
+    given = source(json.dumps(END), json.dumps(LATEST)) if as_text else source(END, LATEST)
+    (found,) = progress_of(progress(given))
+    assert found.behind == OffsetsBehindLatest(0, 4, 7 / 3)
+    assert (found.topics, found.row_count, found.batch_id, found.key) == (("t",), 4, 7, ("r", 0))
+
+
+def test_other_sources_and_sources_without_offsets_are_left_out() -> None:
+    of_kafka = source({"t": {"0": 5}}, {"t": {"0": 9}})
+    of_rate = source(17, 18)
+    found = progress_of(progress(of_kafka, of_rate, source(None, None), source("None", "None"), source(END, None)))
+    assert [(each.source, each.behind) for each in found] == [(4, None)]
+
+
+def test_a_query_that_shares_partitions_counts_its_own() -> None:
+    end = {"t": {"1": 4}, "t@start": {"1": 0}, "@member": {"id": "m", "generation": 3}}
+    (found,) = progress_of(progress(source(end, {"t": {"1": 9}})))
+    assert (found.topics, found.behind) == (("t",), OffsetsBehindLatest(5, 5, 5.0))
+
+
+def test_gauges_have_the_connectors_names() -> None:
+    named = progress_of(progress(source(END, LATEST), name='of "mine"'))
+    unnamed = progress_of(progress(source(END, END), name=None))
+    text = prometheus_text({}, metrics_of([*named, *unnamed], 12))
+    assert [line for line in text.splitlines() if not line.startswith("#")] == [
+        r'stratalog_spark_source_minOffsetsBehindLatest{query="of \"mine\"",source="0"} 0',
+        'stratalog_spark_source_minOffsetsBehindLatest{query="i",source="0"} 0',
+        r'stratalog_spark_source_maxOffsetsBehindLatest{query="of \"mine\"",source="0"} 4',
+        'stratalog_spark_source_maxOffsetsBehindLatest{query="i",source="0"} 0',
+        rf'stratalog_spark_source_avgOffsetsBehindLatest{{query="of \"mine\"",source="0"}} {7 / 3}',
+        'stratalog_spark_source_avgOffsetsBehindLatest{query="i",source="0"} 0.0',
+        "stratalog_spark_source_replicaLagMax 12",
+    ]
+    assert "replicaLagMax" not in prometheus_text({}, metrics_of(named, None))

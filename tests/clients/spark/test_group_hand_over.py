@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from stratalog.clients.admin.admin import Admin
-from stratalog.clients.admin.groups import GroupAdmin, StoredGroups
+from stratalog.clients.admin.groups import GroupAdmin, LiveGroups
 from stratalog.clients.cluster import Cluster
 from stratalog.clients.producer.producer import Producer
 from stratalog.clients.spark.batch_reader import RangesPartition
@@ -131,40 +131,47 @@ class Traffic:
         self._thread.join()
 
 
-def shares(cluster: Cluster) -> list[int]:
-    view = ClusterView(cluster.root)
-    return sorted(len(each.assignment) for each in GroupAdmin(StoredGroups(view), view).describe_group("g").members)
+class Shown:
+    """What an administrator sees of the group."""
 
+    def __init__(self, cluster: Cluster) -> None:
+        self._view = ClusterView(cluster.root)
+        self._admin = GroupAdmin(LiveGroups(cluster, self._view.clock, 10_000), self._view)
 
-def lag(cluster: Cluster) -> int:
-    view = ClusterView(cluster.root)
-    committed, ends = GroupAdmin(StoredGroups(view), view).committed("g"), view.end_offsets(TOPIC)
-    return sum(ends[tp] - (committed[tp].offset if tp in committed else 0) for tp in TOPIC)
+    def shares(self) -> list[int]:
+        return sorted(len(each.assignment) for each in self._admin.describe_group("g").members)
+
+    def lag(self) -> int:
+        committed, ends = self._admin.committed("g"), self._view.end_offsets(TOPIC)
+        return sum(ends[tp] - (committed[tp].offset if tp in committed else 0) for tp in TOPIC)
 
 
 @pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("options", [CLASSIC, MODERN], ids=["classic", "modern"])
 def test_a_killed_planners_partitions_move_and_nothing_is_skipped(
     cluster: Cluster, tmp_path: Path, options: dict[str, Any]
 ) -> None:
     queries = [Query(cluster.root, tmp_path / name, options, []) for name in ("killed", "other")]
     killed, other = queries
+    shown = Shown(cluster)
     try:
         with Traffic(cluster) as traffic:
-            wait_until(lambda: shares(cluster) == [6, 6], "they share")
+            wait_until(lambda: shown.shares() == [6, 6], "they share")
             wait_until(lambda: len(killed.read) > 3 and len(other.read) > 3, "both read")
             killed.kill()
             killed_at = time.monotonic()
-            wait_until(lambda: shares(cluster) == [12], "the other one has all")
+            wait_until(lambda: shown.shares() == [12], "the other one has all")
             took_s = time.monotonic() - killed_at
             bound_s = SESSION_TIMEOUT_MS / 1000 + other.batch_s_max() + TAKE_OVER_S
             again = Query(cluster.root, tmp_path / "again", options, killed.logged)
             queries.append(again)
-            wait_until(lambda: shares(cluster) == [6, 6], "they share again")
+            wait_until(lambda: shown.shares() == [6, 6], "they share again")
         every = {(tp.partition, offset) for tp in TOPIC for offset in range(traffic.count)}
         wait_until(lambda: {row for query in queries for rows in query.read for row in rows} >= every, "all is read")
         began = time.monotonic()
-        wait_until(lambda: lag(cluster) == 0, "no lag", timeout_s=LAG_S_MAX)
+        wait_until(lambda: shown.lag() == 0, "no lag", timeout_s=LAG_S_MAX)
         lag_s = time.monotonic() - began
     finally:
         for query in queries[1:]:

@@ -9,6 +9,7 @@ from collections.abc import MutableMapping
 from typing import IO, TYPE_CHECKING
 
 from stratalog.clients.bootstrap import addresses_by_listener
+from stratalog.clients.endpoint.inbox_endpoint import InboxEndpoint
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.coordinator.runtime.remote_appends import Peer
 from stratalog.replication.metadata.image import ClusterImage
@@ -42,7 +43,7 @@ class Cluster(EmbeddedCluster):
     @classmethod
     def _outside(cls, config: BrokerConfig) -> tuple[MutableMapping[int, Peer] | None, ClientEndpoint | None]:
         if not config.listeners:
-            return None, None
+            return None, InboxEndpoint(config)
         from stratalog.clients.endpoint.kafka_endpoint import KafkaEndpoint
         from stratalog.clients.remote.inter_broker import lacks_login
         from stratalog.clients.remote.remote_cluster import RemotePeers

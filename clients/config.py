@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields, replace
+from enum import StrEnum
 from typing import Any, Self
 
+from stratalog.clients.serialization import Deserializer, Serializer
 from stratalog.replication.requests.produce import ACKS_ALL, ACKS_LEADER, ACKS_NONE
 from stratalog.storage.config_def import ConfigDef, Validator, at_least, config_field, one_of, spelled
 from stratalog.storage.errors import InvalidConfigError
@@ -72,7 +74,7 @@ class ProducerConfig:
     """Kafka's producer configs; times in ms, sizes in bytes of Arrow data.
 
     `compression.type` is how the leader compresses data files of topics whose own is `producer`; `client.id` is
-    accepted and not used.
+    accepted and not used. Serializers are objects, not names of classes.
     """
 
     acks: int = config_field("STRING", ACKS_ALL, validator=_acks)
@@ -93,6 +95,8 @@ class ProducerConfig:
     compression_type: str = _string("none", one_of("none", "gzip", "snappy", "lz4", "zstd"))
     transactional_id: str = _string()
     transaction_timeout_ms: int = _int(60_000)
+    key_serializer: Serializer | None = config_field("CLASS", None)  # noqa: RUF009 - a value as of every field
+    value_serializer: Serializer | None = config_field("CLASS", None)  # noqa: RUF009 - a value as of every field
 
     @classmethod
     def from_settings(cls, config: Mapping[str, object] | None, settings: Mapping[str, object]) -> Self:
@@ -160,6 +164,8 @@ class ConsumerConfig:
     request_timeout_ms: int = _int(REQUEST_TIMEOUT_MS)
     client_id: str = _string()
     client_rack: str = _string()
+    key_deserializer: Deserializer | None = config_field("CLASS", None)  # noqa: RUF009 - a value as of every field
+    value_deserializer: Deserializer | None = config_field("CLASS", None)  # noqa: RUF009 - a value as of every field
 
     @classmethod
     def from_settings(cls, config: Mapping[str, object] | None, settings: Mapping[str, object]) -> Self:
@@ -187,13 +193,22 @@ class ConsumerConfig:
         return self
 
 
+class TransportMode(StrEnum):
+    """How a client calls brokers of other processes: at their listeners, through the inboxes in their roots, or AUTO:
+    at a listener, and through the inbox where there is none or where it cannot be reached."""
+
+    AUTO = "auto"
+    LISTENER = "listener"
+    INBOX = "inbox"
+
+
 @dataclass(frozen=True, slots=True)
 class ConnectionConfig:
     """Kafka's configs of a client's connections to brokers; times in ms.
 
     `request.timeout.ms` is how long a broker may take to answer; the connection is closed then. Stores of keys and
     certificates are PEM files. `sasl.username` and `sasl.password` are librdkafka's names for what `sasl.jaas.config`
-    has, too.
+    has, too. `stratalog.transport` is a `TransportMode`.
     """
 
     client_id: str = _string()
@@ -213,6 +228,12 @@ class ConnectionConfig:
     ssl_keystore_type: str = _string("PEM", one_of("PEM"))
     ssl_key_password: str = config_field("PASSWORD", "")
     ssl_endpoint_identification_algorithm: str = _string("https")
+    stratalog_transport: str = _string(TransportMode.AUTO, one_of(*TransportMode))
+
+    @property
+    def has_login(self) -> bool:
+        """Whether connections say who the client is, or are encrypted: an inbox does neither."""
+        return self.security_protocol != "PLAINTEXT"
 
     @classmethod
     def from_settings(cls, config: Mapping[str, object] | None, settings: Mapping[str, object]) -> Self:
@@ -226,6 +247,27 @@ CONSUMER_CONFIGS = ConfigDef.of("consumer", ConsumerConfig, _python_names(Consum
 CONNECTION_CONFIGS = ConfigDef.of("connection", ConnectionConfig, _python_names(ConnectionConfig))
 
 
+def split_connection_configs(
+    known: ConfigDef, given: Mapping[str, object]
+) -> tuple[dict[str, object], dict[str, object]]:
+    """The configs of a client that is given a metadata root: its own, and those of its connections to brokers, by their
+    dotted names. Those of both kinds (`client.id`, `request.timeout.ms`) are the client's own.
+
+    >>> split_connection_configs(PRODUCER_CONFIGS, {"acks": 1, "sasl.username": "a", "stratalog_transport": "inbox"})
+    ({'acks': 1}, {'sasl.username': 'a', 'stratalog.transport': 'inbox'})
+    """
+    of_client, of_connection = {key.name for key in known}, {key.name for key in CONNECTION_CONFIGS}
+    own: dict[str, object] = {}
+    connection: dict[str, object] = {}
+    for name, value in given.items():
+        dotted = name.replace("_", ".")
+        if dotted in of_connection - of_client:
+            connection[dotted] = value
+        else:
+            own[name] = value
+    return own, connection
+
+
 def _parsed(known: ConfigDef, config: Mapping[str, object] | None, settings: Mapping[str, object]) -> dict[str, Any]:
     given = {**(config or {}), **settings}
-    return known.parse({key: each if isinstance(each, list | tuple) else spelled(each) for key, each in given.items()})
+    return known.parse({k: v if isinstance(v, list | tuple) or callable(v) else spelled(v) for k, v in given.items()})

@@ -37,7 +37,7 @@ Answer = Callable[[object], None]
 RETRY_MS = 20
 FIND_TIMEOUT_MS = 1_000
 """Limit of a FindCoordinator call; short, since any other broker knows the coordinator as well."""
-CALLED_FROM_ELSEWHERE = "A RemoteCluster calls the brokers of other processes, at their `listeners`."
+CALLED_FROM_ELSEWHERE = "A RemoteCluster calls the brokers of other processes."
 JOIN_GRACE_MS = 5_000
 """Time beyond the rebalance timeout that a JoinGroup may take (Kafka's JOIN_GROUP_TIMEOUT_LAPSE)."""
 

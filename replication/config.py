@@ -302,6 +302,10 @@ class BrokerConfig:
         2, "queries", "overlapping fetch sessions of a follower; the second hides the gap between two micro-batches"
     )
     stratalog_inbox_poll_ms: int = _ms(20, "without watchable storage: pause between two polls for handed over files")
+    stratalog_inbox_principal: str = _string(
+        "User:ANONYMOUS", "the user from whom Kafka's requests in the inbox are, for ACLs; empty: they stay unanswered",
+        _text,
+    )  # fmt: skip
     stratalog_metadata_poll_ms: int = _ms(20, "without watchable storage: pause between two polls for metadata")
     stratalog_metrics_port: int = _int(0, "", "TCP port of /metrics for Prometheus; 0 = none", 0)
     stratalog_progress_poll_max_ms: int = _ms(20, "without watchable storage: longest pause between polls of progress")

@@ -3,7 +3,8 @@
 I/O: through a `ClusterView`, so from storage alone; no broker has to run in this process. Records above the high
 watermark and control records are never returned; with `isolation.level=read_committed` neither are records above the
 last stable offset and aborted ones (`clients.view.read_committed`). With a `group.id` it may be in a group and commit
-its offsets (`clients.consumer.group_member`); then brokers have to run in this process, since coordinators are called.
+its offsets (`clients.consumer.group_member`); then coordinators are called: brokers of this process, or others
+(`clients.connected_cluster`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from typing import Self
 import pyarrow as pa
 
 from stratalog.clients.bootstrap import Cluster
-from stratalog.clients.config import ConsumerConfig
+from stratalog.clients.config import CONSUMER_CONFIGS, ConsumerConfig, split_connection_configs
+from stratalog.clients.connected_cluster import ConnectedCluster, connected
 from stratalog.clients.consumer.group_member import CommitCallback, ConsumerHooks, GroupMembership
 from stratalog.clients.consumer.positions import (
     CONSUMED_SCHEMA,
@@ -26,6 +28,7 @@ from stratalog.clients.consumer.positions import (
     Positions,
     consumed_table,
     consumer_records,
+    deserialized,
     without_control,
 )
 from stratalog.clients.consumer.rebalance_listener import ConsumerRebalanceListener
@@ -48,6 +51,7 @@ from stratalog.storage.errors import (
     InvalidRequestError,
     LogDirNotFoundError,
     OffsetOutOfRangeError,
+    RecordDeserializationError,
     StratalogError,
     UnknownServerError,
 )
@@ -62,10 +66,11 @@ class Consumer:
     """Reads assigned partitions, or its part of a group's. Not thread-safe, as in Kafka.
 
     cluster   a running `Cluster`, or the URL or path of its metadata root.
-    group_id  as `group.id`: the group whose offsets it commits and that `subscribe` makes it a member of. It needs a
-              running Cluster; otherwise BrokerNotAvailableError.
+    group_id  as `group.id`: the group whose offsets it commits and that `subscribe` makes it a member of. With a
+              metadata root its coordinator is called as a RemoteCluster does.
     config    Kafka's consumer configs by their dotted names; `settings` are the same as keywords
-              (`auto_offset_reset="earliest"`). InvalidConfigError for an unknown or bad one.
+              (`auto_offset_reset="earliest"`). InvalidConfigError for an unknown or bad one. With a metadata root also
+              those of connections (`security.protocol`, `stratalog.transport`).
     """
 
     def __init__(
@@ -77,7 +82,9 @@ class Consumer:
         calls: CoordinatorCalls | None = None,
         **settings: object,
     ) -> None:
-        self.config = ConsumerConfig.from_settings(config, settings)
+        given = {**(config or {}), **settings}
+        own, connection = split_connection_configs(CONSUMER_CONFIGS, given) if isinstance(cluster, str) else (given, {})
+        self.config = ConsumerConfig.from_settings(own, {})
         make_view = view_of(self.config.isolation_level)
         self._view = view or make_view(cluster, timeout_ms=self.config.default_api_timeout_ms)
         watch = partial(ClusterView, cluster)
@@ -89,10 +96,20 @@ class Consumer:
         self._news_sequence = -1
         self._is_closed = False
         self._group: GroupMembership | None = None
+        self._connected: ConnectedCluster | None = None
         if self.config.group_id:
             hooks = ConsumerHooks(self._own, self._consumed, self._view, self._news.wake)
-            calls = calls or InProcessCalls(cluster, self._view.clock, self.config.request_timeout_ms)
+            if calls is None:
+                called = self._connect(cluster, connection) if isinstance(cluster, str) else cluster
+                calls = InProcessCalls(called, self._view.clock, self.config.request_timeout_ms)
             self._group = GroupMembership(self.config, calls, self._view.clock, hooks, self._view.ids.new_id())
+
+    def _connect(self, root: str, connection: Mapping[str, object]) -> ConnectedCluster:
+        """What calls the brokers of other processes, for this consumer alone."""
+        shared = {"client.id": self.config.client_id, "request.timeout.ms": self.config.request_timeout_ms}
+        made = self._connected = connected(root, {**shared, **connection}, self._view.stores)
+        weakref.finalize(self, made.close)
+        return made
 
     # -- assignment and position ---------------------------------------------------------------------------
 
@@ -314,19 +331,45 @@ class Consumer:
     def poll(self, timeout_ms: int = 0) -> list[ConsumerRecord]:
         """Up to `max.poll.records` records, waiting up to `timeout_ms` for the first; an empty list after that.
 
-        Raises OffsetOutOfRangeError (`auto.offset.reset=none`), errors of a log, and those of the group; while a leader
+        With `key.deserializer` and `value.deserializer` a record's data is what they make of it. Raises
+        RecordDeserializationError, with the position at the record that was refused: a seek passes it;
+        OffsetOutOfRangeError (`auto.offset.reset=none`), errors of a log, and those of the group; while a leader
         is being replaced, its partitions return nothing.
         """
         position = self._next_fetched(timeout_ms)
         records: list[ConsumerRecord] = []
         while position is not None and len(records) < self.config.max_poll_records:
             rows = position.take(self.config.max_poll_records - len(records))
-            records.extend(consumer_records(position.topic_partition, rows))
+            if not self._deserialize(position, consumer_records(position.topic_partition, rows), records):
+                break
             position = self._positions.next_with_rows()
         return records
 
+    def _deserialize(self, position: Position, found: Iterable[ConsumerRecord], records: list[ConsumerRecord]) -> bool:
+        """Append the found records; False if one was refused after others, which are returned first, as in Kafka.
+
+        The position is then at the refused one. RecordDeserializationError if it is the first.
+        """
+        of_keys, of_values = self.config.key_deserializer, self.config.value_deserializer
+        if of_keys is None and of_values is None:
+            records.extend(found)
+            return True
+        for record in found:
+            try:
+                records.append(deserialized(record, of_keys, of_values))
+            except RecordDeserializationError:
+                position.seek(record.offset)
+                self._positions.may_have_rows([position.topic_partition])
+                if not records:
+                    raise
+                return False
+        return True
+
     def poll_table(self, timeout_ms: int = 0) -> pa.Table:
-        """As `poll`, about `fetch.max.bytes` as one table of `CONSUMED_SCHEMA`: the fast way to read."""
+        """As `poll`, about `fetch.max.bytes` as one table of `CONSUMED_SCHEMA`: the fast way to read.
+
+        Deserializers do not apply.
+        """
         position = self._next_fetched(timeout_ms)
         tables: list[pa.Table] = []
         size_bytes = 0
@@ -457,6 +500,8 @@ class Consumer:
             self._is_closed = True
             self._own(())
             self._news.close()
+            if self._connected is not None:
+                self._connected.close()
 
     def __enter__(self) -> Self:
         return self

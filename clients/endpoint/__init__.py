@@ -1,4 +1,4 @@
-"""Kafka's wire: sockets in front of a broker's face.
+"""Kafka's wire: sockets and inboxes in front of a broker's face.
 
 listeners      `listeners`, `advertised.listeners`: where a broker listens, and where clients reach it
 frames         a connection's bytes cut into request frames
@@ -9,5 +9,8 @@ io_threads     threads for requests that read storage
 connection     one connection: frames in, answers out
 loops          network threads, each with an event loop
 socket_server  the listening sockets of one process; `SocketServer` of Kafka
-kafka_endpoint a process's sockets and the faces of its brokers behind them
+inbox_channel  the broker's end of one client's way through the inbox
+inbox_listener requests in one broker's inbox, and their answers
+inbox_endpoint the inboxes of a process's brokers
+kafka_endpoint a process's sockets and inboxes, and the faces of its brokers behind them
 """

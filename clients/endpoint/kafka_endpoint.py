@@ -1,4 +1,4 @@
-"""The Kafka endpoint of a process: sockets, and behind them the faces of its brokers. I/O: sockets, threads.
+"""The Kafka endpoint of a process: sockets and inboxes, and behind them the faces of its brokers. I/O: both, threads.
 
 The ports are taken first, so that each broker registers addresses that are real; requests are answered once the broker
 is part of the cluster. In a process with several brokers, broker i listens i - 1 ports above `listeners`.
@@ -12,6 +12,7 @@ from concurrent.futures import Executor
 
 from stratalog.clients.bootstrap import RunningCluster
 from stratalog.clients.endpoint.admission import RequestBound
+from stratalog.clients.endpoint.inbox_endpoint import InboxEndpoint, InboxHost
 from stratalog.clients.endpoint.io_threads import IoThreads
 from stratalog.clients.endpoint.listeners import (
     Listener,
@@ -46,6 +47,7 @@ class KafkaEndpoint:
         self._io: dict[int, Executor] = {}
         self._queued = RequestBound(config.queued_max_requests)
         self._server: SocketServer | None = None
+        self._inboxes = InboxEndpoint(config)
 
     def bind(self, broker_id: int, shift: int = 0) -> str | None:
         """Take the ports of a broker, `shift` above the listeners'; what it registers, None without listeners.
@@ -68,16 +70,18 @@ class KafkaEndpoint:
         found = advertised_listeners(text, self._addresses.get(broker_id, ()), self._protocols, socket.getfqdn())
         return shifted(found, shift) if text else found
 
-    def serve(self, cluster: RunningCluster, broker_id: int) -> None:
-        """Answer the clients of a broker that is up."""
-        if broker_id not in self._bound:
-            return
+    def serve(self, host: InboxHost, broker_id: int) -> None:
+        """Answer the clients of a broker that is up, at its sockets and in its inbox."""
+        self._inboxes.serve(host, broker_id, self._at_sockets(host, broker_id) if broker_id in self._bound else None)
+
+    def _at_sockets(self, cluster: RunningCluster, broker_id: int) -> KafkaHandler:
         if self._server is None:
             self._server = SocketServer(self._config, self._queued)
         io = self._io[broker_id] = IoThreads(self._config.num_io_threads, self._queued, f"kafka-{broker_id}-io")
         handler = self._handlers[broker_id] = KafkaHandler(cluster, broker_id, config=self._config, io=io)
         bound = self._bound[broker_id]
         self._server.serve(broker_id, bound, handler, self._security_of(bound, handler, io))
+        return handler
 
     def _security_of(
         self, bound: Iterable[BoundListener], handler: KafkaHandler, io: Executor
@@ -89,7 +93,8 @@ class KafkaEndpoint:
         return {name: security for name, security in found.items() if security is not None}
 
     def withdraw(self, broker_id: int) -> None:
-        """Close a broker's sockets, as when its process ended."""
+        """Close a broker's sockets, and leave its inbox alone, as when its process ended."""
+        self._inboxes.withdraw(broker_id)
         bound, handler = self._bound.pop(broker_id, []), self._handlers.pop(broker_id, None)
         if handler is None or self._server is None:
             for each in bound:
@@ -103,6 +108,7 @@ class KafkaEndpoint:
         """Answer the requests that were read, then close everything."""
         if self._server is not None:
             self._server.stop()
+        self._inboxes.stop()
         for broker_id in list(self._bound):
             self.withdraw(broker_id)
         self._security.close()

@@ -39,7 +39,8 @@ from stratalog.clients.kafka.quotas.client_apis import QuotaApis
 from stratalog.clients.kafka.quotas.client_quotas import ClientQuotas
 from stratalog.clients.kafka.quotas.rates import QuotaWindow
 from stratalog.clients.kafka.request.api import Api, Call, Connection
-from stratalog.clients.kafka.request.broker import ApiFamily, Endpoint, ServedBroker
+from stratalog.clients.kafka.request.broker import ApiFamily, ServedBroker
+from stratalog.clients.kafka.request.endpoint import Endpoint
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.config import BrokerConfig
 from stratalog.storage.clock import measured_ns

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import logging
 import random
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Self
+from typing import Any, Self
 
 import pyarrow as pa
 
 from stratalog.clients.bootstrap import Cluster
-from stratalog.clients.config import ProducerConfig
+from stratalog.clients.config import PRODUCER_CONFIGS, ProducerConfig, split_connection_configs
+from stratalog.clients.connected_cluster import ConnectedCluster, connected
 from stratalog.clients.producer.accumulator import Accumulator
 from stratalog.clients.producer.batch import record_size_bytes
 from stratalog.clients.producer.partitioner import Partitioner, StickyPartitioner, check_partition
@@ -31,6 +33,7 @@ from stratalog.clients.records import (
     RecordMetadata,
     TableMetadata,
 )
+from stratalog.clients.serialization import KEY, VALUE, SerializationContext
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.controller.producer_id_blocks import allocate_producer_ids
 from stratalog.replication.metadata.image import ClusterImage
@@ -48,11 +51,13 @@ from stratalog.storage.errors import (
 from stratalog.storage.records import TIMESTAMP_MS_LIMIT, Header, TopicPartition, as_payload
 
 METADATA_POLL_MS = 100
-INBOX_BATCH_SIZE = 1_048_576
+FOR_INBOX: dict[str, object] = {"batch.size": 1_048_576}
+"""Default for files through inboxes, where a partition has one batch under way at a time: small ones would be slow."""
 
 _log = logging.getLogger(__name__)
 
 Bytes = bytes | bytearray | memoryview | str | None
+Headers = Mapping[str, Bytes] | Iterable[tuple[str, Bytes]] | None
 OnDelivery = Callable[[RecordMetadata | None, StratalogError | None], None]
 
 
@@ -60,9 +65,11 @@ class Producer:
     """Thread-safe. Use as a context manager, or `close` it: records not yet sent would be lost.
 
     cluster      a running `Cluster` (batches go to its brokers directly), or the URL or path of its metadata
-                 root (batches go through the leaders' inboxes, from any process that reaches the storage).
+                 root (files go through the leaders' inboxes, from any process that reaches the storage; with a
+                 `transactional.id` brokers are called as a RemoteCluster does).
     config       Kafka's producer configs by their dotted names; `settings` the same as keywords
-                 (`acks="all"`, `linger_ms=5`, `max_in_flight=1`). InvalidConfigError for an unknown or bad one.
+                 (`acks="all"`, `linger_ms=5`, `max_in_flight=1`). InvalidConfigError for an unknown or bad one. With a
+                 metadata root also those of connections (`security.protocol`, `stratalog.transport`).
     partitioner  where records without partition go; Kafka's default (key hash, else sticky) if None.
     """
 
@@ -77,9 +84,17 @@ class Producer:
         rng: random.Random | None = None,
         **settings: object,
     ) -> None:
-        self.config = ProducerConfig.from_settings(_for_inbox(cluster) | dict(config or {}), settings)
+        given = {**(config or {}), **settings}
+        own, connection = split_connection_configs(PRODUCER_CONFIGS, given) if isinstance(cluster, str) else (given, {})
+        self.config = ProducerConfig.from_settings(own, {})
         rng = rng or random.Random()
         self._view = view or ClusterView(cluster)
+        self._connected: ConnectedCluster | None = None
+        if isinstance(cluster, str):
+            if self.config.transactional_id:
+                cluster = self._connect(cluster, connection)
+            else:
+                self.config = ProducerConfig.from_settings(FOR_INBOX | own, {})
         self._partitioner = partitioner or StickyPartitioner(self.config.batch_size, rng)
         self._session = self._session_with(cluster)
         self._accumulator = Accumulator(self.config, self._producer_ids())
@@ -89,6 +104,13 @@ class Producer:
         self._lock = self._sender.lock
         self._is_closed = False
         self._sender.start()
+
+    def _connect(self, root: str, connection: Mapping[str, object]) -> ConnectedCluster:
+        """What calls the brokers of other processes, for this producer alone."""
+        shared = {"client.id": self.config.client_id, "request.timeout.ms": self.config.request_timeout_ms}
+        made = self._connected = connected(root, {**shared, **connection}, self._view.stores)
+        weakref.finalize(self, made.close)
+        return made
 
     def _transport_to(self, cluster: Cluster) -> Transport:
         if isinstance(cluster, str):
@@ -178,24 +200,25 @@ class Producer:
     def send(
         self,
         topic: str,
-        value: Bytes = None,
-        key: Bytes = None,
+        value: Any = None,
+        key: Any = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
-        headers: Mapping[str, Bytes] | Iterable[tuple[str, Bytes]] | None = None,
+        headers: Headers = None,
         on_delivery: OnDelivery | None = None,
     ) -> RecordFuture:
         """Put a record into a batch; the future gives its `RecordMetadata` or raises its error.
 
-        Strings are sent as UTF-8. `timestamp_ms` defaults to now. `on_delivery(metadata, error)` runs on the
-        sender thread. Blocks up to `max.block.ms` for the topic to appear and for buffer memory. A record that cannot
-        be sent returns a failed future: RecordTooLargeError, InvalidRecordError, InvalidTimestampError,
+        `key.serializer` and `value.serializer` make bytes of any data; without them, it is bytes, or a string that is
+        sent as UTF-8. `timestamp_ms` defaults to now. `on_delivery(metadata, error)` runs on the sender thread. Blocks
+        up to `max.block.ms` for the topic to appear and for buffer memory. A record that cannot be sent returns a
+        failed future: RecordTooLargeError, InvalidRecordError, SerializationError, InvalidTimestampError,
         UnknownTopicOrPartitionError, RequestTimedOutError. With a `transactional.id` it raises unless a transaction is
         open and without an error.
         """
         self._check_sending()
         try:
-            data = (_as_bytes("key", key), _as_bytes("value", value), _as_headers(headers))
+            data = self._serialized(topic, key, value, headers)
             time_ms = self._view.clock.wall_ms() if timestamp_ms is None else _checked_time(timestamp_ms)
             future = self._append(topic, partition, time_ms, *data)
         except StratalogError as error:
@@ -203,6 +226,19 @@ class Producer:
         if on_delivery is not None:
             future.notify(on_delivery)
         return future
+
+    def _serialized(
+        self, topic: str, key: Any, value: Any, headers: Headers
+    ) -> tuple[bytes | None, bytes | None, list[Header] | None]:
+        of_keys, of_values = self.config.key_serializer, self.config.value_serializer
+        if of_keys is None and of_values is None:
+            return _as_bytes("key", key), _as_bytes("value", value), _as_headers(headers)
+        pairs: list[tuple[str, bytes | None]] = list(_as_headers(headers) or ())
+        if of_keys is not None:
+            key = of_keys(key, SerializationContext(topic, KEY, pairs))
+        if of_values is not None:
+            value = of_values(value, SerializationContext(topic, VALUE, pairs))
+        return _as_bytes("key", key), _as_bytes("value", value), _as_headers(pairs) if pairs else None
 
     def _append(
         self,
@@ -317,6 +353,8 @@ class Producer:
             _log.warning("closing with records under way: %s", left)
         finally:
             self._sender.stop(timeout)
+            if self._connected is not None:
+                self._connected.close()
 
     def __enter__(self) -> Self:
         return self
@@ -385,11 +423,6 @@ class Producer:
             )
 
 
-def _for_inbox(cluster: Cluster) -> dict[str, object]:
-    """Default for inboxes, where a partition has one batch under way at a time: small batches would be slow."""
-    return {"batch.size": INBOX_BATCH_SIZE} if isinstance(cluster, str) else {}
-
-
 def _as_bytes(what: str, data: Bytes) -> bytes | None:
     if data is None or isinstance(data, bytes):
         return data
@@ -400,7 +433,7 @@ def _as_bytes(what: str, data: Bytes) -> bytes | None:
     raise InvalidRecordError(f"the {what} is {type(data).__name__}, needed bytes, str or None")
 
 
-def _as_headers(headers: Mapping[str, Bytes] | Iterable[tuple[str, Bytes]] | None) -> list[Header] | None:
+def _as_headers(headers: Headers) -> list[Header] | None:
     if headers is None:
         return None
     pairs = headers.items() if isinstance(headers, Mapping) else headers

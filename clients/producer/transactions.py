@@ -54,8 +54,8 @@ class TransactionalTransport(InProcessTransport):
         leader = broker.registration.broker_id
         if leader not in self._cluster.brokers() and not self._cluster.hosts(leader):
             raise BrokerNotAvailableError(
-                f"{request.topic_partition}: its leader, broker {leader}, cannot be called from this process; a "
-                "RemoteCluster calls brokers that have listeners"
+                f"{request.topic_partition}: its leader, broker {leader}, cannot be called from this process; give the "
+                "metadata root or a RemoteCluster instead of the Cluster, and no `stratalog.transport`"
             )
         super().send(broker, request, answer)
 

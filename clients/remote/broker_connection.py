@@ -8,7 +8,6 @@ Source: Kafka's `NetworkClient`, `Selector`, `SaslClientAuthenticator`.
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 from collections.abc import Callable
 
@@ -17,22 +16,21 @@ from stratalog.clients.endpoint.frames import FrameReader
 from stratalog.clients.endpoint.loops import NetworkThread
 from stratalog.clients.kafka.protocol.frames import decode_response, encode_request
 from stratalog.clients.kafka.protocol.schema import Entity
-from stratalog.clients.kafka.request.broker import Endpoint
+from stratalog.clients.kafka.request.endpoint import Endpoint
 from stratalog.clients.remote.connection_security import ConnectionSecurity
 from stratalog.clients.remote.login import Login
-from stratalog.clients.remote.open_requests import OpenRequest, OpenRequests, ReconnectBackoff
-from stratalog.storage.clock import SystemClock
+from stratalog.clients.remote.open_requests import ReconnectBackoff
+from stratalog.clients.remote.request_connection import RequestConnection
 from stratalog.storage.errors import InvalidRequestError, StratalogError
 
-_LOG = logging.getLogger("stratalog.network")
 RENEWAL_SHARE = 0.85
 """Part of a session's time after which it is renewed (Kafka: 85 to 95 %)."""
 ANSWER_BYTES_MAX = 100 << 20
 """Limit of one answer; Kafka's default of `socket.request.max.bytes`."""
 
 
-class BrokerConnection(asyncio.BufferedProtocol):
-    """A connection that is not made yet, open, or ended for good; `ended` is called once, in the last case."""
+class BrokerConnection(RequestConnection, asyncio.BufferedProtocol):
+    """A connection to a listener."""
 
     def __init__(
         self,
@@ -40,41 +38,25 @@ class BrokerConnection(asyncio.BufferedProtocol):
         endpoint: Endpoint,
         config: ConnectionConfig,
         backoff: ReconnectBackoff,
-        ended: Callable[[BrokerConnection], None],
+        ended: Callable[[RequestConnection], None],
         security: ConnectionSecurity,
     ) -> None:
         """Connects as soon as `backoff` allows."""
-        self._thread = thread
+        super().__init__(thread, config, backoff, ended)
         self._endpoint = endpoint
-        self._config = config
-        self._backoff = backoff
-        self._ended = ended
         self._security = security
         self._login: Login | None = None
         self._asked: Entity | None = None
         self._renew_ms: int | None = None
-        self._clock = SystemClock()
         self._reader = FrameReader(ANSWER_BYTES_MAX)
-        self._open = OpenRequests()
         self._transport: asyncio.Transport | None = None
         self._task: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_ms = 0
-        self._active_s = thread.loop.time()
-        self._has_ended = False
-        thread.connections.add(self)
-        wait_s = backoff.wait_ms(self._clock.monotonic_ms()) / 1_000
-        self._start = thread.loop.call_later(wait_s, self._begin)
-
-    def send(self, request: OpenRequest) -> None:
-        """Send a request, now or once there is a connection."""
-        self._open.put(request)
-        self._active_s = self._thread.loop.time()
-        if self._transport is not None:
-            self._send_all()
-        self._watch(request.deadline_ms)
 
     # -- the connection ------------------------------------------------------------------------------------
+
+    @property
+    def _where(self) -> str:
+        return f"{self._endpoint.host}:{self._endpoint.port}"
 
     def _begin(self) -> None:
         self._task = self._thread.loop.create_task(self._connect())
@@ -94,7 +76,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         if self._has_ended:
             transport.abort()
             return
-        self._transport = transport
+        self._transport, self.was_made = transport, True
         own = transport.get_extra_info("socket")
         if own is not None:
             own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -172,68 +154,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self._ask(self._login.first())
         return True
 
-    # -- deadlines and the end -----------------------------------------------------------------------------
-
-    def _watch(self, deadline_ms: int) -> None:
-        """Wake up at the first deadline."""
-        if self._has_ended or (self._timer is not None and self._timer_ms <= deadline_ms):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_ms = deadline_ms
-        wait_s = max(0, deadline_ms - self._clock.monotonic_ms()) / 1_000
-        self._timer = self._thread.loop.call_later(wait_s, self._check_deadlines)
-
-    def _check_deadlines(self) -> None:
-        self._timer = None
-        first_ms = self._open.next_deadline_ms
-        if first_ms is None:
-            return
-        if first_ms <= self._clock.monotonic_ms():
-            self._end("a request was not answered in its time", is_failure=True)
-        else:
-            self._watch(first_ms)
-
-    @property
-    def is_busy(self) -> bool:
-        return len(self._open) > 0
-
-    def stop_reading(self) -> None:
-        """Answers are read until the end."""
-
-    def close_if_idle(self, now_s: float) -> None:
-        if not self.is_busy and now_s - self._active_s > self._config.connections_max_idle_ms / 1_000:
-            self.close()
-
-    @property
-    def unread_bytes(self) -> int:
-        """Requests that the broker does not read hold up nobody's end."""
-        return 0
-
-    def close(self, reason: str = "") -> None:
-        """End the connection; requests that wait are lost."""
-        self._end(reason or "the connection was closed", is_failure=False)
-
-    def abort(self) -> None:
-        self.close()
-
-    def _end(self, reason: str, *, is_failure: bool, error: StratalogError | None = None) -> None:
-        if self._has_ended:
-            return
-        self._has_ended = True
-        if is_failure:
-            self._backoff.failed(self._clock.monotonic_ms())
-            if len(self._open):
-                level = logging.INFO if error is None else logging.ERROR
-                _LOG.log(level, "broker at %s:%d: %s", self._endpoint.host, self._endpoint.port, reason)
-        self._start.cancel()
-        if self._timer is not None:
-            self._timer.cancel()
+    def _release(self) -> None:
         if self._transport is not None:
             self._transport.abort()
         elif self._task is not None:
             self._task.cancel()
-        self._thread.connections.discard(self)
-        self._ended(self)
-        for request, lost in self._open.lost(reason, error):
-            request.answer(lost)

@@ -1,4 +1,4 @@
-"""A broker of another process, as clients and coordinators call it. I/O: through connections of a network thread.
+"""A broker of another process, as clients and coordinators call it. I/O: through the connections of a route.
 
 A broker answers a connection's requests one after the other, but for Produce. So a request that waits for others would
 hold up those behind it: JoinGroup and SyncGroup, which end when all members have come, have a connection of their own
@@ -19,7 +19,6 @@ from stratalog.clients.coordinator_calls import FIND_TIMEOUT_MS, JOIN_GRACE_MS
 from stratalog.clients.endpoint.loops import NetworkThread
 from stratalog.clients.kafka.protocol.frames import decode_response, encode_request
 from stratalog.clients.kafka.protocol.schema import Entity
-from stratalog.clients.kafka.request.broker import Endpoint
 from stratalog.clients.remote.between_brokers import (
     Gathering,
     Question,
@@ -30,9 +29,9 @@ from stratalog.clients.remote.between_brokers import (
     questions_answered,
     questions_message,
 )
-from stratalog.clients.remote.broker_connection import BrokerConnection
-from stratalog.clients.remote.connection_security import ConnectionSecurity
-from stratalog.clients.remote.open_requests import CORRELATION_IDS, Lost, OpenRequest, ReconnectBackoff
+from stratalog.clients.remote.open_requests import CORRELATION_IDS, Lost, OpenRequest
+from stratalog.clients.remote.request_connection import RequestConnection
+from stratalog.clients.remote.routes import Route
 from stratalog.clients.remote.translation import (
     find_message,
     found_coordinators,
@@ -62,25 +61,16 @@ Receive = Callable[[Entity | Lost], None]
 class RemoteBroker:
     """Any thread may call; nothing blocks. Answers come in the network thread (`clients.bootstrap.BrokerFace`)."""
 
-    def __init__(
-        self,
-        broker_id: int,
-        endpoint: Endpoint,
-        thread: NetworkThread,
-        config: ConnectionConfig,
-        security: ConnectionSecurity | None = None,
-    ) -> None:
-        """`thread` is running; it may serve other brokers, too. `security` None: neither TLS nor a login."""
+    def __init__(self, broker_id: int, route: Route, thread: NetworkThread, config: ConnectionConfig) -> None:
+        """`thread` is running; it may serve other brokers, too."""
         self.broker_id = broker_id
-        self.endpoint = endpoint
+        self.route = route
         self._thread = thread
         self._config = config
-        self._security = security or ConnectionSecurity()
         self._clock = SystemClock()
         self._numbers = count()
-        self._backoff = ReconnectBackoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms)
-        self._shared: dict[Hashable, BrokerConnection] = {}
-        self._waiting: list[BrokerConnection] = []
+        self._shared: dict[Hashable, RequestConnection] = {}
+        self._waiting: list[RequestConnection] = []
         self._markers = Gathering[tuple[ProduceRequest, Callable[[ProduceResponse], None]]]()
         self._questions = Gathering[tuple[Question, Callable[[object], None]]]()
         self._is_closed = False
@@ -248,19 +238,17 @@ class RemoteBroker:
             return
         connection = self._free() if name is None else self._shared.get(name)
         if connection is None:
-            connection = BrokerConnection(
-                self._thread, self.endpoint, self._config, self._backoff, self._forget, self._security
-            )
+            connection = self.route.connect(self._forget)
             if name is None:
                 self._waiting.append(connection)
             else:
                 self._shared[name] = connection
         connection.send(request)
 
-    def _free(self) -> BrokerConnection | None:
+    def _free(self) -> RequestConnection | None:
         return next((connection for connection in self._waiting if not connection.is_busy), None)
 
-    def _forget(self, ended: BrokerConnection) -> None:
+    def _forget(self, ended: RequestConnection) -> None:
         self._waiting = [connection for connection in self._waiting if connection is not ended]
         self._shared = {name: each for name, each in self._shared.items() if each is not ended}
 
@@ -284,3 +272,4 @@ class RemoteBroker:
     def _close(self) -> None:
         for connection in [*self._waiting, *self._shared.values()]:
             connection.close(self._closed().reason)
+        self.route.close()

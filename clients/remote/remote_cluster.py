@@ -1,28 +1,35 @@
 """The brokers of a cluster by what they registered: a running cluster of other processes.
 
-I/O: the metadata log, sockets. Addresses come from the metadata log, so a cluster is named by its metadata root.
-Clients of a `RemoteCluster` call brokers at their listeners, and read records from storage as any client does.
+I/O: the metadata log, sockets, objects in brokers' roots. Addresses come from the metadata log, so a cluster is named
+by its metadata root. Clients of a `RemoteCluster` call brokers at their listeners, or through their inboxes, and read
+records from storage as any client does.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Self
 
 from stratalog.clients.bootstrap import BrokerFace
-from stratalog.clients.config import ConnectionConfig
+from stratalog.clients.config import ConnectionConfig, TransportMode
 from stratalog.clients.endpoint.listeners import inter_broker_name
 from stratalog.clients.endpoint.loops import NetworkThread
-from stratalog.clients.kafka.request.broker import Endpoint
+from stratalog.clients.kafka.request.endpoint import Endpoint
 from stratalog.clients.remote.connection_security import connection_security
 from stratalog.clients.remote.inter_broker import inter_broker_connections
+from stratalog.clients.remote.places import Place, place_of
 from stratalog.clients.remote.remote_broker import RemoteBroker
+from stratalog.clients.remote.routes import InboxRoute, ListenerRoute, Route
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.coordinator.runtime.remote_appends import Peer
 from stratalog.replication.metadata.image import BrokerState, ClusterImage
+from stratalog.replication.stores import DeltaStores, Stores
+from stratalog.storage.clock import RandomIds
 from stratalog.storage.errors import BrokerNotAvailableError, StratalogError
 
 FENCED_CHECK_S = 0.5
@@ -32,45 +39,53 @@ METADATA_REFRESH_S = 1.0
 
 
 class RemoteBrokers(Mapping[int, BrokerFace]):
-    """The live brokers of an image that have a listener, by id. Any thread may use it; nothing blocks.
+    """The live brokers of an image that can be called, by id. Any thread may use it; nothing blocks.
 
-    A broker that registers another address is another object, and the calls that the old one has open are lost.
+    A broker that is called at another place than before, such as another address or the inbox of a newer registration,
+    is another object, and the calls that the old one has open are lost.
     """
 
-    def __init__(self, image: Callable[[], ClusterImage], config: ConnectionConfig, listener: str = "") -> None:
-        """`listener`: the name of the listener to call them at; "" is the one named as `security.protocol`, or else
-        each broker's first one.
+    def __init__(
+        self, image: Callable[[], ClusterImage], config: ConnectionConfig, stores: Stores, listener: str = ""
+    ) -> None:
+        """`listener`: the name of the listener to call them at, and by default nowhere else; "" is the one named as
+        `security.protocol`, or else each broker's first one.
 
         Raises InvalidConfigError for a login or key files that cannot be.
         """
         self._image = image
-        self._config = config
+        is_bound = listener and config.stratalog_transport == TransportMode.AUTO
+        self._config = replace(config, stratalog_transport=TransportMode.LISTENER) if is_bound else config
+        self._stores = stores
         self._security = connection_security(config)
         self._listeners = (listener.upper(),) if listener else (config.security_protocol, "")
         self._lock = threading.Lock()
         self._made: dict[int, RemoteBroker] = {}
         self._thread: NetworkThread | None = None
         self._is_closed = False
+        self._has_reached = False
+        self._unreachable: frozenset[Endpoint] = frozenset()
 
-    def endpoint_of(self, broker: BrokerState | None) -> Endpoint | None:
-        """Where a broker is called; None for one without a listener."""
+    def place_of(self, broker: BrokerState | None) -> Place | None:
+        """Where a broker is called; None for one that cannot be."""
         if broker is None:
             return None
         by_listener = Endpoint.by_listener(broker.registration.endpoint or "")
-        return next((by_listener[name] for name in self._listeners if name in by_listener), None)
+        endpoint = next((by_listener[name] for name in self._listeners if name in by_listener), None)
+        return place_of(broker, self._config, endpoint, self._unreachable)
 
     def __getitem__(self, broker_id: int) -> RemoteBroker:
         broker = self._image().brokers.get(broker_id)
-        endpoint = None if broker is None or broker.fenced else self.endpoint_of(broker)
-        if endpoint is None:
+        place = None if broker is None or broker.fenced else self.place_of(broker)
+        if place is None:
             raise KeyError(broker_id)
         made = self._made.get(broker_id)
-        return made if made is not None and made.endpoint == endpoint else self._make(broker_id, endpoint)
+        return made if made is not None and made.route.place == place else self._make(broker_id, place)
 
-    def _make(self, broker_id: int, endpoint: Endpoint) -> RemoteBroker:
+    def _make(self, broker_id: int, place: Place) -> RemoteBroker:
         with self._lock:
             made = self._made.get(broker_id)
-            if made is not None and made.endpoint == endpoint:
+            if made is not None and made.route.place == place:
                 return made
             if self._is_closed:
                 raise KeyError(broker_id)
@@ -80,10 +95,22 @@ class RemoteBrokers(Mapping[int, BrokerFace]):
                 self._thread = NetworkThread("brokers")
                 self._thread.start()
                 self._thread.call(self._end_fenced)
-            made = self._made[broker_id] = RemoteBroker(
-                broker_id, endpoint, self._thread, self._config, self._security
-            )
+            route = self._route(place, self._thread)
+            made = self._made[broker_id] = RemoteBroker(broker_id, route, self._thread, self._config)
             return made
+
+    def _route(self, place: Place, thread: NetworkThread) -> Route:
+        if isinstance(place, Endpoint):
+            return ListenerRoute(thread, self._config, place, self._security, partial(self._tried, place))
+        return InboxRoute(thread, self._config, place, self._stores)
+
+    def _tried(self, endpoint: Endpoint, was_made: bool) -> None:
+        """A connection to a listener has ended. Once one was reached the others count as reachable, too: what cannot be
+        connected then is a broker that is away, and not a network between."""
+        if was_made:
+            self._has_reached, self._unreachable = True, frozenset()
+        elif not self._has_reached:
+            self._unreachable |= {endpoint}
 
     def _end_fenced(self) -> None:
         """In the network thread, again and again."""
@@ -100,7 +127,7 @@ class RemoteBrokers(Mapping[int, BrokerFace]):
 
     def __iter__(self) -> Iterator[int]:
         brokers = list(self._image().brokers.items())
-        return (broker_id for broker_id, each in brokers if not each.fenced and self.endpoint_of(each) is not None)
+        return (broker_id for broker_id, each in brokers if not each.fenced and self.place_of(each) is not None)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -114,12 +141,15 @@ class RemoteBrokers(Mapping[int, BrokerFace]):
         """End all connections."""
         with self._lock:
             self._is_closed = True
-            for made in self._made.values():
-                made.close()
+            made = list(self._made.values())
             self._made.clear()
             thread, self._thread = self._thread, None
+        for each in made:
+            each.close()
         if thread is not None:
             thread.stop(0)
+        for each in made:
+            each.route.join()
 
 
 def _is_fenced(broker: BrokerState | None) -> bool:
@@ -131,8 +161,9 @@ class RemoteCluster:
 
     root      the URL or path of the metadata root
     config    Kafka's configs of connections by their dotted names (`request.timeout.ms`, `security.protocol`,
-              `sasl.mechanism`, `sasl.username`, `ssl.truststore.location`: see docs/security.md); `settings` the same
-              as keywords. InvalidConfigError for an unknown or bad one
+              `sasl.mechanism`, `sasl.username`, `ssl.truststore.location`: see docs/security.md), and
+              `stratalog.transport`: see docs/listeners.md; `settings` the same as keywords. InvalidConfigError for an
+              unknown or bad one
     listener  the name of the listener to call brokers at; "" is the one named as `security.protocol`, or else each
               broker's first one
     """
@@ -143,13 +174,13 @@ class RemoteCluster:
         config: Mapping[str, object] | None = None,
         *,
         listener: str = "",
-        view: ClusterView | None = None,
+        stores: Stores | None = None,
         **settings: object,
     ) -> None:
         self.root = root
-        self._view = view or ClusterView(root)
+        self._view = ClusterView(root, stores=stores)
         connections = ConnectionConfig.from_settings(config, settings)
-        self._brokers = RemoteBrokers(lambda: self._view.image, connections, listener)
+        self._brokers = RemoteBrokers(lambda: self._view.image, connections, self._view.stores, listener)
         self._over = threading.Event()
         self._refreshing = threading.Thread(target=self._refresh, name="broker-addresses", daemon=True)
         self._refreshing.start()
@@ -163,16 +194,18 @@ class RemoteCluster:
         return self._brokers
 
     def hosts(self, broker_id: int) -> bool:
-        """Whether the broker is called rather than reached through its inbox: all but those without a listener."""
+        """Whether the broker is called, rather than handed files over: all but those that `stratalog.transport`, or a
+        login, binds to a listener that they do not have."""
         broker = self._view.image.brokers.get(broker_id)
-        return broker is None or self._brokers.endpoint_of(broker) is not None
+        return broker is None or self._brokers.place_of(broker) is not None
 
     def check(self) -> None:
         """BrokerNotAvailableError when no live broker can be called."""
         if not self._brokers:
-            raise BrokerNotAvailableError(
-                f"no live broker of {self.root} can be called from another process: none has set `listeners`"
-            )
+            live = self._view.image.live_brokers()
+            why = "none has the listener that is asked for: see `listeners` of the brokers, or leave out the login and "
+            why += "`stratalog.transport` to use their inboxes" if live else "none is running"
+            raise BrokerNotAvailableError(f"no live broker of {self.root} can be called: {why}")
 
     def _refresh(self) -> None:
         while not self._over.wait(METADATA_REFRESH_S):
@@ -205,7 +238,7 @@ class RemotePeers(MutableMapping[int, Peer]):
     def __init__(self, config: ConnectionConfig | None = None, listener: str = "") -> None:
         self._own: dict[int, Peer] = {}
         self._newest: Callable[[], ClusterImage] = ClusterImage
-        self._others = RemoteBrokers(self._image, config or ConnectionConfig(), listener)
+        self._others = RemoteBrokers(self._image, config or ConnectionConfig(), DeltaStores(RandomIds()), listener)
 
     @classmethod
     def of_broker(cls, config: BrokerConfig) -> Self:

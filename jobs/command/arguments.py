@@ -39,7 +39,9 @@ DEFAULT_TIMEOUT_MS = 60_000
 TIMEOUT_KEYS = ("default.api.timeout.ms", "request.timeout.ms")
 """The admin configs that mean something here: how long to wait for leaders."""
 
-_SECURITY = tuple(key.name for key in CONNECTION_CONFIGS if key.name.startswith(("security.", "sasl.", "ssl.")))
+_CONNECTION = tuple(
+    key.name for key in CONNECTION_CONFIGS if key.name.startswith(("security.", "sasl.", "ssl.", "stratalog."))
+)
 _OVERWRITTEN = ("bootstrap.servers", "key.serializer", "value.serializer", "key.deserializer", "value.deserializer")
 """What Kafka's console tools set themselves, whatever a property file contains."""
 
@@ -73,16 +75,16 @@ def client_properties(config_file: str | None, pairs: Iterable[str] = ()) -> dic
     """A client's configs: the property file's, then those given one by one, without what the tools set themselves,
     and without those of `connection_settings`."""
     given = _given(config_file, pairs)
-    return {name: value for name, value in given.items() if name not in (*_OVERWRITTEN, *_SECURITY)}
+    return {name: value for name, value in given.items() if name not in (*_OVERWRITTEN, *_CONNECTION)}
 
 
 def connection_settings(config_file: str | None, pairs: Iterable[str] = ()) -> dict[str, str]:
-    """The security of connections to brokers: `security.protocol`, `sasl.*`, `ssl.*` of the same file and pairs.
+    """How brokers are called: `security.protocol`, `sasl.*`, `ssl.*`, `stratalog.transport` of the same file and pairs.
 
     A tool that calls no broker has no use for them.
     """
     given = _given(config_file, pairs)
-    return {name: value for name, value in given.items() if name in _SECURITY}
+    return {name: value for name, value in given.items() if name in _CONNECTION}
 
 
 def _given(config_file: str | None, pairs: Iterable[str]) -> dict[str, str]:

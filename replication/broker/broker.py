@@ -78,6 +78,7 @@ class Broker:
     """One broker process. `start` registers it, `step` runs it, `shut_down` has others lead what it led.
 
     calls  its entrance, for clients of this process
+    inbox  that for others, in its root
     """
 
     def __init__(
@@ -121,7 +122,7 @@ class Broker:
         self._log_ends = LogEnds(self.broker_id, ports, self.wakeup, self.config.broker_session_timeout_ms)
         self._deletions = RecordDeletions(self._objects, self.leaders, ports.clock)
         self._removed_topics = ReplicaDeletions(self.broker_id, self.root, ports, self.metadata)
-        self._inbox = BrokerInbox(self._objects, self.calls.append, self._hosted.examine, self._deletions)
+        self.inbox = BrokerInbox(self._objects, self.calls.append, self._hosted.examine, self._deletions)
         self._inbox_watch = self.wakeup.watch(self._objects, INBOX_PREFIX, only_new=True)
         self._metadata_watch = self.wakeup.watch(self._metadata_objects, METADATA_COMMITS, only_new=True)
         self._turn = Turn()
@@ -196,7 +197,7 @@ class Broker:
         self._put_session(epoch)
         remove_old_progress(self._objects, self.metadata.image, epoch)
         self._turn.applies_all = True
-        self._inbox.broker_epoch = self._announced_epoch = epoch
+        self.inbox.broker_epoch = self._announced_epoch = epoch
         STATE_CHANGE_LOG.info("[Broker %d] registered with epoch %d", self.broker_id, epoch)
         self._on_registered(epoch)
 
@@ -259,7 +260,7 @@ class Broker:
             for topic_partition in completed:
                 if topic_partition in self.leaders:
                     self.leaders[topic_partition].complete_waiting()
-        self._attempt(self._inbox.write_answers)
+        self._attempt(self.inbox.write_answers)
         upkeep_ms = self.config.stratalog_upkeep_interval_ms
         if self._is_due("upkeep", turn.begun_ms, upkeep_ms) or self._hosted.upkeep.is_pressing:
             self._attempt(lambda: turn.to_publish.update(self._hosted.keep_up()))
@@ -294,8 +295,8 @@ class Broker:
 
     def _poll_inbox(self, now_ms: int) -> bool:
         if self._is_due("answers", now_ms, ANSWER_CLEAN_INTERVAL_MS):
-            self._inbox.clean(self._clock.wall_ms())
-        return self._poll("inbox", self._inbox_watch, self.config.stratalog_inbox_poll_ms, now_ms, self._inbox.poll)
+            self.inbox.clean(self._clock.wall_ms())
+        return self._poll("inbox", self._inbox_watch, self.config.stratalog_inbox_poll_ms, now_ms, self.inbox.poll)
 
     def _delete_records(self) -> bool:
         moved = set() if self._deletions.is_idle else self._deletions.step(self.metadata.image.live_brokers())

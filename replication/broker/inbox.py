@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from stratalog.replication.leader.delete_records import RecordDeletions, delete_records_id_of
 from stratalog.replication.leader.replica import WaitingAppend
@@ -24,9 +24,10 @@ from stratalog.replication.requests.hand_over import (
     request_id_of,
     request_path,
 )
+from stratalog.replication.requests.inbox_frames import FRAMES_SUFFIX
 from stratalog.replication.requests.produce import ProduceResponse
 from stratalog.storage.errors import CorruptMessageError, InvalidRequestError, NotLeaderOrFollowerError
-from stratalog.storage.objects.port import ObjectStore
+from stratalog.storage.objects.port import ObjectMeta, ObjectStore
 from stratalog.storage.records import TopicPartition
 
 _LOG = logging.getLogger("stratalog.broker")
@@ -35,8 +36,15 @@ ANSWER_KEEP_MS = 600_000
 """Age at which an answer that its writer did not fetch is removed."""
 
 
+FramesListed = Callable[[Sequence[ObjectMeta], int], None]
+"""Receives the objects with request frames that the inbox has now, in order, and the broker epoch."""
+
+
 class BrokerInbox:
-    """Polled by the broker's loop. Answers are written by the loop too, when all parts of a request are done."""
+    """Polled by the broker's loop. Answers are written by the loop too, when all parts of a request are done.
+
+    frames_listed  called with each listing, by the broker's loop; it must not block. None: frames stay where they are
+    """
 
     def __init__(
         self,
@@ -48,6 +56,7 @@ class BrokerInbox:
         """`examine` is called with a replica that a follower reports as damaged, and the file; `deletions` handles
         requests to delete records."""
         self.broker_epoch = NO_BROKER_EPOCH
+        self.frames_listed: FramesListed | None = None
         self._store = store
         self._enqueue = enqueue
         self._examine = examine
@@ -55,10 +64,17 @@ class BrokerInbox:
         self._accepted: set[str] = set()
         self._answers: deque[tuple[str, list[ProduceResponse]]] = deque()
 
+    @property
+    def objects(self) -> ObjectStore:
+        """The broker's root."""
+        return self._store
+
     def poll(self) -> bool:
         """Write finished answers, accept new requests; True when something moved."""
         moved = self.write_answers()
         found = self._store.list(INBOX_PREFIX)
+        if self.frames_listed is not None:
+            self.frames_listed([meta for meta in found if meta.path.endswith(FRAMES_SUFFIX)], self.broker_epoch)
         for request_id in filter(None, (request_id_of(m.path) for m in found)):
             if request_id not in self._accepted:
                 self._accept(request_id)

@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Literal, Protocol
 from stratalog.replication.broker.broker import Broker
 from stratalog.replication.broker.calls import BrokerCalls
 from stratalog.replication.broker.hosted_replicas import BrokerIdentity
+from stratalog.replication.broker.inbox import BrokerInbox
 from stratalog.replication.config import TOPICS_TOML, BrokerConfig, flatten_toml
 from stratalog.replication.coordinator.runtime.remote_appends import Peer
 from stratalog.replication.follower.runner import FetchRunner, ThreadFetchRunner
@@ -36,7 +37,8 @@ Fetcher = Literal["auto", "spark", "thread"]
 
 
 class ClientEndpoint(Protocol):
-    """Sockets for Kafka's clients, as `clients.endpoint` opens them, in the calls of a process that hosts brokers."""
+    """What answers Kafka's requests, at sockets and in inboxes, as `clients.endpoint` does; in the calls of a process
+    that hosts brokers."""
 
     def bind(self, broker_id: int, shift: int) -> str | None:
         """Take a broker's ports, `shift` above the listeners'; what it registers, None when it has none."""
@@ -101,7 +103,7 @@ class BrokerHost:
         fetcher  `spark`, `thread`, or `auto`: Spark unless the given session has too few slots (with a warning)
         peers    brokers of other processes, by id, as far as they can be called: coordinators send them markers,
                  leaders ask them about transactions; those of this process are added
-        endpoint sockets for Kafka's clients; None opens none
+        endpoint answers Kafka's requests from other processes; None: nobody does
         """
         config = hosted.config
         self.hosted = hosted
@@ -142,6 +144,10 @@ class BrokerHost:
     def brokers(self) -> dict[int, BrokerCalls]:
         """What clients call of the running brokers, by id."""
         return {broker_id: running.broker.calls for broker_id, running in self.running.items()}
+
+    def inbox(self, broker_id: int) -> BrokerInbox:
+        """The inbox of a running broker."""
+        return self.running[broker_id].broker.inbox
 
     def peers(self) -> Mapping[int, Peer]:
         """The brokers that those of this process call, by id: each other, and others as far as they can be called."""

@@ -27,6 +27,11 @@ class CoordinatingCluster(MemoryCluster):
         self._answers: dict[int, Callable[[object], None]] = {}
         self._tokens = count()
 
+    @property
+    def waiting_count(self) -> int:
+        """The number of requests that a coordinator has and has not answered."""
+        return len(self._answers)
+
     def ask(self, topic_partition: TopicPartition, request: object, answer: Callable[[object], None]) -> None:
         token, now_ms = next(self._tokens), self.clock.wall_ms()
         self._answers[token] = answer

@@ -14,7 +14,7 @@ from stratalog.clients.kafka.protocol.frames import Answer as ResponseFrame
 from stratalog.clients.kafka.protocol.frames import decode_response, encode_request, whole
 from stratalog.clients.kafka.protocol.schema import request_type
 from stratalog.clients.kafka.request.api import Connection
-from stratalog.clients.kafka.request.broker import Endpoint
+from stratalog.clients.kafka.request.endpoint import Endpoint
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.metadata.acls import Principal

@@ -1,19 +1,23 @@
-"""The brokers of a memory cluster behind sockets of this machine, and a cluster of remote brokers that calls them."""
+"""The brokers of a memory cluster behind sockets or inboxes, and a cluster of remote brokers that calls them."""
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
 from stratalog.clients.endpoint.admission import RequestBound
+from stratalog.clients.endpoint.inbox_endpoint import InboxEndpoint
 from stratalog.clients.endpoint.io_threads import IoThreads
 from stratalog.clients.endpoint.listeners import Listener, SecurityProtocol
 from stratalog.clients.endpoint.socket_server import SocketServer, bind
 from stratalog.clients.kafka.handler import KafkaHandler
 from stratalog.clients.remote.remote_cluster import RemoteCluster
 from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.replication.broker.inbox import BrokerInbox
 from stratalog.replication.config import BrokerConfig
+from stratalog.replication.leader.replica import WaitingAppend
 from tests.clients.memory_cluster import ROOT, MemoryCluster
 
 LISTENER = Listener("PLAINTEXT", SecurityProtocol.PLAINTEXT, "127.0.0.1", 0)
@@ -21,6 +25,8 @@ LISTENER = Listener("PLAINTEXT", SecurityProtocol.PLAINTEXT, "127.0.0.1", 0)
 
 class ServedCluster:
     """`remote` calls the brokers of `cluster` over sockets. In a `with` block."""
+
+    client_host = "127.0.0.1"
 
     def __init__(self, cluster: MemoryCluster, **settings: object) -> None:
         """`settings`: of the remote cluster's connections."""
@@ -40,7 +46,7 @@ class ServedCluster:
             handler = KafkaHandler(cluster, broker_id, config=config, view=view, io=self._io[-1])
             self.handlers[broker_id] = handler
             self.server.serve(broker_id, [bound], handler)
-        self.remote = RemoteCluster(ROOT, view=ClusterView(cluster, stores=cluster.stores), **settings)
+        self.remote = RemoteCluster(ROOT, stores=cluster.stores, **settings)
 
     def withdraw(self, broker_id: int) -> None:
         """Close a broker's sockets, as when its process ended."""
@@ -58,3 +64,59 @@ class ServedCluster:
             handler.close()
         for io in self._io:
             io.shutdown(wait=False)
+
+
+class InboxCluster:
+    """`remote` calls the brokers of `cluster` through their inboxes alone. In a `with` block."""
+
+    client_host = "inbox"
+
+    def __init__(self, cluster: MemoryCluster, **settings: object) -> None:
+        """`settings`: of the remote cluster's connections."""
+        self.cluster = cluster
+        self.handlers: dict[int, KafkaHandler] = {}
+        self.inboxes: dict[int, BrokerInbox] = {}
+        self._endpoint = InboxEndpoint(BrokerConfig())
+        for broker_id in (1, 2, 3):
+            view = ClusterView(cluster, stores=cluster.stores)
+            self.handlers[broker_id] = KafkaHandler(cluster, broker_id, config=BrokerConfig(), view=view)
+            inbox = self.inboxes[broker_id] = BrokerInbox(cluster.stores.objects(cluster.root_of(broker_id)), refuse)
+            inbox.broker_epoch = broker_id
+            self._endpoint.serve(self, broker_id, self.handlers[broker_id])
+        self._is_over = threading.Event()
+        self._polling = threading.Thread(target=self._poll, daemon=True)
+        self._polling.start()
+        self.remote = RemoteCluster(ROOT, {"stratalog.transport": "inbox"}, stores=cluster.stores, **settings)
+
+    def _poll(self) -> None:
+        while not self._is_over.wait(0.001):
+            for inbox in list(self.inboxes.values()):
+                inbox.poll()
+
+    def inbox(self, broker_id: int) -> BrokerInbox:
+        return self.inboxes[broker_id]
+
+    def objects(self, broker_id: int) -> dict[str, bytes]:
+        """What lies in a broker's root."""
+        return self.cluster.stores.stores[self.cluster.root_of(broker_id)].objects
+
+    def withdraw(self, broker_id: int) -> None:
+        """Answer no more for a broker, as when its process ended."""
+        self._endpoint.withdraw(broker_id)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
+    ) -> None:
+        self.remote.close()
+        self._endpoint.stop()
+        self._is_over.set()
+        self._polling.join()
+        for handler in self.handlers.values():
+            handler.close()
+
+
+def refuse(waiting: WaitingAppend) -> None:
+    raise AssertionError(f"no file is handed over in these tests: {waiting.request}")

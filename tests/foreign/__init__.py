@@ -6,5 +6,5 @@ report    outcomes as docs/CLIENTS.md
 run       `python -m tests.foreign.run`: every check against both forms
 python/   clients in Python
 security/ clients that log in
-java/     Kafka's clients and tools in Java, Kafka Streams
+java/     Kafka's clients and tools in Java, Kafka Streams, Kafka Connect
 """

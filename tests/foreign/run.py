@@ -85,11 +85,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in [given.only] if given.only else SUITES:
         suite = chosen(importlib.import_module(SUITES[name]).suite(), given.match)
         versions |= suite.versions
-        for form in [Form(given.form)] if given.form else Form:
-            for outcome in run_against(form, suite, given.times, given.keep / name):
-                say(outcome)
-                outcomes.append(outcome)
-        suite.close()
+        try:
+            for form in [Form(given.form)] if given.form else Form:
+                for outcome in run_against(form, suite, given.times, given.keep / name):
+                    say(outcome)
+                    outcomes.append(outcome)
+        finally:
+            suite.close()
     if given.report:
         is_whole = not (given.only or given.form or given.match)
         write_report(given.report, outcomes, versions, is_whole=is_whole)

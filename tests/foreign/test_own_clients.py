@@ -18,26 +18,27 @@ CLIENTS = """
 import sys
 from stratalog import Admin, ClusterView, Consumer, GroupAdmin, LiveGroups, Producer, RemoteCluster, stratalog_session
 
-root, mode = sys.argv[1:]
+root, mode, transport = sys.argv[1:]
+through = {"stratalog.transport": transport}
 spark = stratalog_session("clients") if mode == "spark" else None
-topic = f"from-{mode}"
+topic = f"from-{mode}-{transport}" if transport != "auto" else f"from-{mode}"
 Admin(root).create_topic(topic, 3, 3)
-with RemoteCluster(root) as cluster:
+with RemoteCluster(root, through) as cluster:
     with Producer(cluster) as producer:
         sent = [producer.send(topic, b"%d" % number) for number in range(60)]
         assert len({future.result(60).offset for future in sent}) > 1
     with Producer(root) as producer:  # through the leaders' inboxes
         producer.send(topic, b"60").result(60)
-    with Producer(cluster, {"transactional.id": topic}) as producer:
+    with Producer(root, {"transactional.id": topic, **through}) as producer:
         producer.init_transactions(60)
         for is_commit in (True, False):
             producer.begin_transaction()
             producer.send(topic, b"61")
             producer.commit_transaction(60) if is_commit else producer.abort_transaction(60)
     for protocol in ("classic", "consumer"):
-        own = {"group.id": f"{protocol}-{mode}", "group.protocol": protocol}
+        own = {"group.id": f"{protocol}-{mode}", "group.protocol": protocol, **through}
         read = {"auto.offset.reset": "earliest", "isolation.level": "read_committed"}
-        with Consumer(cluster, {**own, **read}) as consumer:
+        with Consumer(root, {**own, **read}) as consumer:
             consumer.subscribe([topic])
             values = []
             while len(values) < 62:
@@ -89,14 +90,15 @@ def run(folder: Path, *command: str) -> str:
 
 
 @pytest.mark.parametrize("mode", ["python", pytest.param("spark", marks=pytest.mark.spark)])
-def test_clients_of_another_process(served: Served, mode: str, tmp_path: Path) -> None:
-    assert "all read" in run(tmp_path, "-c", CLIENTS, served.metadata_root, mode)
+@pytest.mark.parametrize("transport", ["auto", "inbox"])
+def test_clients_of_another_process(served: Served, mode: str, transport: str, tmp_path: Path) -> None:
+    assert "all read" in run(tmp_path, "-c", CLIENTS, served.metadata_root, mode, transport)
 
 
 def test_tools_of_another_process(served: Served, tmp_path: Path) -> None:
     root = ("--root", served.metadata_root)
     if "from-python" not in run(tmp_path, "-m", "stratalog.jobs.tools.topics", *root, "--list"):
-        run(tmp_path, "-c", CLIENTS, served.metadata_root, "python")
+        run(tmp_path, "-c", CLIENTS, served.metadata_root, "python", "auto")
     for tool in TOOLS:
         name, *flags = tool.split()
         run(tmp_path, "-m", f"stratalog.jobs.tools.{name}", *root, *flags)

@@ -217,8 +217,16 @@ def test_a_member_reads_what_there_is_and_ends(
     assert numbers(spark, tmp_path) == list(range(12))
 
 
-def test_without_a_listener_the_query_says_what_it_needs(spark: SparkSession, tmp_path: Path) -> None:
+def test_without_a_listener_the_coordinator_is_called_through_the_inbox(spark: SparkSession, tmp_path: Path) -> None:
     with Cluster.start(tmp_path / "cluster", brokers=1, fetcher="thread", config=ALONE) as cluster:
-        Admin(cluster).create_topic("t", 1, 1)
-        with pytest.raises(StreamingQueryException, match=r"Set `listeners` of the brokers, or leave kafka\.group"):
-            read_now(frame(spark, cluster, "t"), tmp_path / "out")
+        Admin(cluster).create_topic("t", 4, 1)
+        send(cluster, "t", *range(8))
+        read_now(frame(spark, cluster, "t"), tmp_path / "all")
+        shared = {"kafka.group.id": "shared", "stratalog.group.mode": "share", "stratalog.transport": "inbox"}
+        read_now(frame(spark, cluster, "t", **shared), tmp_path / "part")
+        for folder, group_id in (("all", "t"), ("part", "shared")):
+            assert numbers(spark, tmp_path / folder) == list(range(8))
+            assert committed(cluster, group_id) == {0: 2, 1: 2, 2: 2, 3: 2}
+        bound = frame(spark, cluster, "t", **{"stratalog.transport": "listener"})
+        with pytest.raises(StreamingQueryException, match=r"Set `listeners` of the brokers, leave out the login"):
+            read_now(bound, tmp_path / "bound")

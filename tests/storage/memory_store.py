@@ -74,11 +74,11 @@ class MemoryStore(ObjectStore):
         return len(self.objects[path]) if path in self.objects else None
 
     def list(self, prefix: str) -> list[ObjectMeta]:
-        paths = sorted(path for path in self.objects if path.startswith(prefix))
-        return [ObjectMeta(path, len(self.objects[path]), self.modified_ms.get(path, 0)) for path in paths]
+        found = sorted((path, data) for path, data in self.objects.copy().items() if path.startswith(prefix))
+        return [ObjectMeta(path, len(data), self.modified_ms.get(path, 0)) for path, data in found]
 
     def directories(self) -> Sequence[str]:
-        return sorted({path.split("/", 1)[0] for path in self.objects if "/" in path})
+        return sorted({path.split("/", 1)[0] for path in self.objects.copy() if "/" in path})
 
     def delete(self, path: str) -> None:
         self.objects.pop(path, None)

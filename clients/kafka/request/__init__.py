@@ -1,6 +1,7 @@
 """One request on its way, and the broker that it is sent to.
 
 api           connection, call, API; parts of requests and answers
+endpoint      where brokers are reached
 broker        the broker as all families of APIs see it
 coordinators  requests that a coordinator on the broker answers
 """

@@ -6,11 +6,8 @@ leader, from the leader's table and progress.
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from stratalog.clients.admin.admin import Admin
@@ -18,6 +15,7 @@ from stratalog.clients.bootstrap import BrokerFace, RunningCluster
 from stratalog.clients.kafka.batches.tail import KafkaTail
 from stratalog.clients.kafka.protocol.entities import Values, id_text
 from stratalog.clients.kafka.request.api import Api, Call
+from stratalog.clients.kafka.request.endpoint import INBOX, Endpoint
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.coordinator.transactions.add_partitions import Coordinates
@@ -42,41 +40,6 @@ METADATA_AGE_MS = 20
 NOT_REQUESTED = -(2**31)
 """The bit field of allowed operations in an answer to a request that does not want it."""
 NO_EPOCH = -1
-_ADDRESS = re.compile(r"(?:[A-Z_]+://)?\[?(?P<host>[^\[\]]*?)\]?:(?P<port>[0-9]{1,5})")
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Where a broker is reached by clients."""
-
-    host: str
-    port: int
-
-    @staticmethod
-    def parse(text: str) -> Endpoint | None:
-        """`PLAINTEXT://host:port` or `host:port`, as in Kafka's `advertised.listeners`; None for anything else.
-
-        >>> Endpoint.parse("PLAINTEXT://b1.example:9092")
-        Endpoint(host='b1.example', port=9092)
-        """
-        found = _ADDRESS.fullmatch(text.strip())
-        return Endpoint(found["host"], int(found["port"])) if found else None
-
-    @staticmethod
-    @lru_cache
-    def by_listener(text: str) -> Mapping[str, Endpoint]:
-        """What a broker registered: an address for each listener, with commas; that of "" is the first one.
-
-        >>> Endpoint.by_listener("INSIDE://b1:9092,OUTSIDE://b1.example:9093")["OUTSIDE"].port
-        9093
-        """
-        found: dict[str, Endpoint] = {}
-        for each in text.split(","):
-            endpoint = Endpoint.parse(each)
-            if endpoint is not None:
-                found.setdefault("", endpoint)
-                found[each.partition("://")[0].strip()] = endpoint
-        return found
 
 
 class ServedBroker:
@@ -129,6 +92,8 @@ class ServedBroker:
     def endpoint_of(self, broker: BrokerState, listener: str = "") -> Endpoint | None:
         """Where clients of a listener reach a broker; None when it has registered no endpoint there."""
         registration = broker.registration
+        if listener == INBOX:
+            return Endpoint(registration.root, 0)
         found = self._advertised.get(registration.broker_id)
         return found or Endpoint.by_listener(registration.endpoint or "").get(listener)
 
@@ -228,9 +193,7 @@ class ServedBroker:
 
     def end_of_epoch(self, named: TopicPartition, leader_epoch: int) -> EpochEndOffset:
         """Where a leader epoch, or the largest known below it, ended in the leader's log. LeaderNotAvailableError."""
-        return self.view.look_at_log(
-            named, lambda log: log.epochs.end_offset_for(leader_epoch, log.log_end_offset), 0
-        )
+        return self.view.look_at_log(named, lambda log: log.epochs.end_offset_for(leader_epoch, log.log_end_offset), 0)
 
     # -- authorization -----------------------------------------------------------------------------------------
 

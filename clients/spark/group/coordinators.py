@@ -1,7 +1,7 @@
-"""How a query's planner reaches the coordinator of its group: at the brokers' listeners.
+"""How a query's planner reaches the coordinator of its group: at the brokers' listeners, or through their inboxes.
 
-I/O: sockets, the metadata log. `reach` is the only place that knows the transport: whatever gives `CoordinatorCalls`
-can stand there.
+I/O: sockets, objects in brokers' roots, the metadata log. `reach` is the only place that knows the transport: whatever
+gives `CoordinatorCalls` can stand there.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ Reach = Callable[[ClusterView, GroupOptions], ReachedCoordinators]
 
 
 def reach(view: ClusterView, group: GroupOptions) -> ReachedCoordinators:
-    """Coordinators, called at the listeners that the cluster's metadata names.
+    """Coordinators, called as a `RemoteCluster` calls brokers.
 
-    BrokerNotAvailableError when no broker has one; otherwise connections are made by the calls.
+    BrokerNotAvailableError when no broker has the listener to which the options bind the query; otherwise connections
+    are made by the calls.
     """
-    cluster = RemoteCluster(
-        view.root, group.connection, listener=group.listener, view=ClusterView(view.root, stores=view.stores)
-    )
+    cluster = RemoteCluster(view.root, group.connection, listener=group.listener, stores=view.stores)
     view.refresh()
     if not any(cluster.hosts(broker_id) for broker_id in view.image.brokers):
         cluster.close()
         named = f" named {group.listener}" if group.listener else ""
         raise BrokerNotAvailableError(
             f"{GROUP_ID}={group.group_id}: the offsets of a group are committed through its coordinator, and no broker "
-            f"of {view.root} has a listener{named} to be called at. Set `listeners` of the brokers, {WITHOUT}."
+            f"of {view.root} has a listener{named} to be called at. Set `listeners` of the brokers, leave out the "
+            f"login and stratalog.transport to use their inboxes, {WITHOUT}."
         )
     return ReachedCoordinators(InProcessCalls(cluster, view.clock, group.consumer.request_timeout_ms), cluster.close)
 
@@ -66,6 +66,6 @@ def find_coordinator(calls: CoordinatorCalls, group: GroupOptions, clock: Clock)
             raise BrokerNotAvailableError(
                 f"{GROUP_ID}={group.group_id}: no coordinator answered within {timeout_ms} ms "
                 f"(kafka.default.api.timeout.ms): {answer}. Can this machine reach the brokers' listeners? If not, "
-                f"make them reachable (`advertised.listeners`), {WITHOUT}."
+                f"set stratalog.transport=inbox, make them reachable (`advertised.listeners`), {WITHOUT}."
             )
         clock.sleep_ms(RETRY_MS)

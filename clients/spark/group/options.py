@@ -2,7 +2,7 @@
 
 `kafka.group.id` (or `group.id`) puts a query into a group. Its Kafka configs have the prefix `kafka.`, as all of the
 connector's; the names, defaults and ranges are those of Kafka's consumer. Ours are `stratalog.group.mode`,
-`stratalog.auto.offset.reset` (the connector refuses Kafka's own name) and `stratalog.listener`.
+`stratalog.auto.offset.reset` (the connector refuses Kafka's own name), `stratalog.listener` and `stratalog.transport`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,12 @@ _CONSUMER_NAMES = (
     *("request.timeout.ms", "default.api.timeout.ms"),
 )
 """Kafka's consumer configs that a query's membership or its commits use."""
+
+
+_CONNECTION_OPTIONS = {
+    key.name: key.name if key.name.startswith("stratalog.") else f"kafka.{key.name}" for key in CONNECTION_CONFIGS
+}
+"""The option of each config of connections."""
 
 
 class GroupMode(StrEnum):
@@ -55,8 +61,8 @@ class GroupOptions:
     @property
     def names(self) -> frozenset[str]:
         """The names, in lower case, of the options that a query in a group has and another has not."""
-        kafka = (*_CONSUMER_NAMES, *(key.name for key in CONNECTION_CONFIGS))
-        return frozenset({GROUP_ID, _SHORT_GROUP_ID, MODE, AUTO_OFFSET_RESET, LISTENER, *(f"kafka.{n}" for n in kafka)})
+        own = (GROUP_ID, _SHORT_GROUP_ID, MODE, AUTO_OFFSET_RESET, LISTENER)
+        return frozenset({*own, *(f"kafka.{name}" for name in _CONSUMER_NAMES), *_CONNECTION_OPTIONS.values()})
 
     @property
     def is_shared(self) -> bool:
@@ -86,8 +92,7 @@ def group_options(params: Mapping[str, str], *, starts_at_group: bool) -> GroupO
     mode = GroupMode(_MODE.parse(params.get(MODE, GroupMode.COMMIT).lower()))
     if mode is GroupMode.SHARE:
         _refuse_with_share(params, starts_at_group=starts_at_group)
-    names = (key.name for key in CONNECTION_CONFIGS)
-    connection = {name: params[f"kafka.{name}"] for name in names if f"kafka.{name}" in params}
+    connection = {name: params[option] for name, option in _CONNECTION_OPTIONS.items() if option in params}
     ConnectionConfig.from_settings(connection, {})
     return GroupOptions(
         ConsumerConfig.from_settings(given | {"group.id": group_id, "enable.auto.commit": "false"}, {}),

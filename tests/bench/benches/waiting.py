@@ -21,7 +21,7 @@ from stratalog.clients.kafka.protocol.entities import build
 from stratalog.clients.kafka.protocol.frames import encode_request
 from stratalog.clients.kafka.protocol.schema import request_type
 from stratalog.clients.kafka.request.api import Connection
-from stratalog.clients.kafka.request.broker import Endpoint
+from stratalog.clients.kafka.request.endpoint import Endpoint
 from stratalog.storage.records import NewRecordBatch, TopicPartition, payload_table
 
 PRODUCE, FETCH, METADATA = 0, 1, 3

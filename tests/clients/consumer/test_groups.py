@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
-from stratalog.clients.bootstrap import RunningCluster
+from stratalog.clients.bootstrap import Cluster
 from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.consumer.rebalance_listener import ConsumerRebalanceListener
 from stratalog.clients.coordinator_calls import InProcessCalls, ask
@@ -14,7 +14,6 @@ from stratalog.clients.records import OffsetAndMetadata
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.requests.groups import LeaveGroupRequest, MemberIdentity, OffsetCommitRequest
 from stratalog.storage.errors import (
-    BrokerNotAvailableError,
     CommitFailedError,
     IllegalStateError,
     InvalidConfigError,
@@ -73,7 +72,7 @@ class Group:
 
     def __init__(self, cluster: MemoryCluster) -> None:
         self.cluster = cluster
-        self.called: RunningCluster = cluster
+        self.called: Cluster = cluster
         self.consumers: list[Consumer] = []
 
     def consumer(self, group_id: str = "g", **settings: object) -> Consumer:
@@ -375,8 +374,6 @@ def test_what_needs_a_group_says_so(cluster: MemoryCluster, group: Group) -> Non
     ):
         with pytest.raises(InvalidGroupIdError, match="you must provide a valid group"):
             call()
-    with pytest.raises(BrokerNotAvailableError, match="give the running Cluster itself"):
-        Consumer(ROOT, view=ClusterView(ROOT, stores=cluster.stores), group_id="g")
     consumer = group.consumer()
     consumer.assign(T)
     with pytest.raises(IllegalStateError, match="mutually exclusive"):

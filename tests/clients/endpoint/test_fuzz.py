@@ -13,7 +13,7 @@ import pytest
 
 from stratalog.clients.admin.admin import Admin, NewTopic
 from stratalog.clients.cluster import Cluster
-from stratalog.clients.kafka.request.broker import Endpoint
+from stratalog.clients.kafka.request.endpoint import Endpoint
 from stratalog.clients.view.cluster_view import ClusterView
 from tests.real.fuzz.bad_frames import SETTINGS, TOPICS, BadFrames
 from tests.real.fuzz.clients import NEIGHBOUR, BadClient, Neighbour, served_by

@@ -8,7 +8,6 @@ from stratalog.clients.producer.producer import Producer
 from stratalog.clients.producer.transaction_state import LEGAL_PREVIOUS, Phase, ProducerTransactions
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.storage.errors import (
-    BrokerNotAvailableError,
     ConcurrentTransactionsError,
     IllegalStateError,
     InvalidConfigError,
@@ -120,5 +119,5 @@ def test_a_producer_without_a_name_or_without_brokers_has_no_transactions():
         producer.begin_transaction()
     with pytest.raises(InvalidConfigError, match=r"Cannot set a transactional.id without also enabling idempotence"):
         Producer(cluster, transactional_id="tx", enable_idempotence=False)
-    with pytest.raises(BrokerNotAvailableError):
-        Producer(cluster.root, transactional_id="tx", view=view)
+    with Producer(cluster.root, transactional_id="tx", view=view) as alone, pytest.raises(RequestTimedOutError):
+        alone.init_transactions(0.1)  # there are brokers, and no process of theirs

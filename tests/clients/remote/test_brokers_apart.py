@@ -1,4 +1,4 @@
-"""Three brokers that know nothing of each other but their listeners, and clients that know the metadata root alone."""
+"""Three brokers that know nothing of each other but the metadata, and clients that know the metadata root alone."""
 
 from __future__ import annotations
 
@@ -45,21 +45,25 @@ class Apart:
     client_file: Path
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["plaintext", "SASL_SSL"])
+@pytest.fixture(scope="module", params=["plaintext", "SASL_SSL", "inbox"])
 def apart(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apart]:
     """Three brokers, each the only one of its `BrokerServer`; topics `t` and `out`.
 
-    With security the broker's own user is the only one that may do all; clients have one of their own.
+    With security the broker's own user is the only one that may do all; clients have one of their own. Without a
+    listener brokers and clients call each other through inboxes alone.
     """
     folder = tmp_path_factory.mktemp("apart")
     metadata_root, client_file = str(folder / "metadata"), folder / "client.properties"
-    settings, client = secured(folder) if request.param else ({}, {})
+    is_secured = request.param == "SASL_SSL"
+    settings, client = secured(folder) if is_secured else ({}, {})
+    if request.param == "inbox":
+        settings = {"listeners": ""}
     client_file.write_text("".join(f"{name}={value}\n" for name, value in client.items()))
     with ExitStack() as stack:
         for broker_id in (1, 2, 3):
             start(folder, broker_id, settings, stack)
         admin = Admin(metadata_root)
-        if request.param:
+        if is_secured:
             for name in ("broker", "alice"):
                 login = f"SCRAM-SHA-512=[iterations=4096,password={name}s secret]"
                 flags = ["--root", metadata_root, "--alter", "--entity-type", "users", "--entity-name", name]

@@ -13,10 +13,11 @@ import pytest
 
 from stratalog.clients.config import ConnectionConfig
 from stratalog.clients.endpoint.loops import NetworkThread
-from stratalog.clients.kafka.request.broker import Endpoint
+from stratalog.clients.kafka.request.endpoint import Endpoint
 from stratalog.clients.remote.connection_security import connection_security
 from stratalog.clients.remote.inter_broker import inter_broker_connections, inter_broker_protocol
 from stratalog.clients.remote.remote_broker import RemoteBroker
+from stratalog.clients.remote.routes import ListenerRoute
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.requests.coordinators import (
     CoordinatorType,
@@ -45,8 +46,8 @@ def called(served: SecuredBroker, settings: Mapping[str, object]) -> Iterator[Ca
     thread = NetworkThread("test")
     thread.start()
     config = ConnectionConfig.from_settings({"request.timeout.ms": 10_000, **settings}, {})
-    endpoint = Endpoint("127.0.0.1", served.port)
-    broker = RemoteBroker(1, endpoint, thread, config, connection_security(config))
+    route = ListenerRoute(thread, config, Endpoint("127.0.0.1", served.port), connection_security(config))
+    broker = RemoteBroker(1, route, thread, config)
 
     def ask() -> StratalogError | None:
         came: list[FindCoordinatorResponse] = []

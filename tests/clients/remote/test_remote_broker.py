@@ -20,13 +20,16 @@ from stratalog.clients.kafka.protocol.entities import build
 from stratalog.clients.kafka.protocol.frames import Answer, Frame, decode_request, encode_response, served_versions
 from stratalog.clients.kafka.protocol.schema import response_type
 from stratalog.clients.kafka.request.api import Connection
-from stratalog.clients.kafka.request.broker import Endpoint
+from stratalog.clients.kafka.request.endpoint import Endpoint
 from stratalog.clients.producer.producer import Producer
+from stratalog.clients.remote.places import InboxPlace
 from stratalog.clients.remote.remote_broker import RemoteBroker
-from stratalog.clients.remote.remote_cluster import RemotePeers
+from stratalog.clients.remote.remote_cluster import RemoteCluster, RemotePeers
+from stratalog.clients.remote.routes import ListenerRoute
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.coordinator.groups.shard import group_shard
+from stratalog.replication.metadata.records import RegisterBrokerRecord
 from stratalog.replication.requests.coordinators import CoordinatorType, FindCoordinatorRequest
 from stratalog.replication.requests.groups import (
     HeartbeatRequest,
@@ -52,13 +55,13 @@ from stratalog.storage.records import NewRecordBatch, TopicPartition, payload_ta
 from stratalog.storage.transactions import EndMarker, marker_batch
 from tests.clients.coordinating_cluster import CoordinatingCluster
 from tests.clients.memory_cluster import ROOT
-from tests.clients.served_cluster import LISTENER, ServedCluster
+from tests.clients.served_cluster import LISTENER, InboxCluster, ServedCluster
 from tests.waiting import wait_until
 
 GROUP = CoordinatorType.GROUP
 T = TopicPartition("t", 0)
 ANSWER_S = 20
-HERE, SOCKETS = "in process", "over sockets"
+HERE, SOCKETS, INBOX = "in process", "over sockets", "through the inbox"
 PRODUCE, JOIN_GROUP, HEARTBEAT = 0, 11, 12
 
 
@@ -100,9 +103,10 @@ def memory() -> CoordinatingCluster:
     return made
 
 
-@pytest.fixture(params=[HERE, SOCKETS])
+@pytest.fixture(params=[HERE, SOCKETS, INBOX])
 def cluster(request: pytest.FixtureRequest, memory: CoordinatingCluster) -> Iterator[RunningCluster]:
-    with nullcontext() if request.param == HERE else ServedCluster(memory) as served:
+    served_in = {HERE: nullcontext, SOCKETS: ServedCluster, INBOX: InboxCluster}[request.param]
+    with nullcontext() if request.param == HERE else served_in(memory) as served:
         yield memory if served is None else served.remote
 
 
@@ -250,7 +254,8 @@ def network() -> Iterator[NetworkThread]:
 
 
 def remote(endpoint: Endpoint, network: NetworkThread, **settings: object) -> RemoteBroker:
-    return RemoteBroker(1, endpoint, network, ConnectionConfig.from_settings(None, settings))
+    config = ConnectionConfig.from_settings(None, settings)
+    return RemoteBroker(1, ListenerRoute(network, config, endpoint), network, config)
 
 
 def test_a_group_that_waits_holds_up_nobody(scripted: ScriptedBroker, network: NetworkThread) -> None:
@@ -363,8 +368,11 @@ def test_what_cannot_be_sent_is_refused_for_good(scripted: ScriptedBroker, netwo
 # -- clusters of remote brokers ----------------------------------------------------------------------------------
 
 
-def test_a_producer_sends_to_leaders_over_sockets(memory: CoordinatingCluster) -> None:
-    with ServedCluster(memory) as served:
+@pytest.mark.parametrize("served_in", [ServedCluster, InboxCluster])
+def test_a_producer_sends_to_leaders_of_other_processes(
+    memory: CoordinatingCluster, served_in: type[ServedCluster | InboxCluster]
+) -> None:
+    with served_in(memory) as served:
         view = ClusterView(ROOT, stores=memory.stores)
         with Producer(served.remote, view=view) as producer:
             sent = [producer.send("t", b"%d" % number, partition=0) for number in range(100)]
@@ -372,16 +380,47 @@ def test_a_producer_sends_to_leaders_over_sockets(memory: CoordinatingCluster) -
     assert memory.log(1, T).log_end_offset == 100
 
 
-def test_brokers_without_a_listener_are_reached_through_their_inboxes(memory: CoordinatingCluster) -> None:
+def test_a_broker_without_a_listener_is_called_through_its_inbox_unless_a_listener_is_asked_for(
+    memory: CoordinatingCluster,
+) -> None:
     with ServedCluster(memory) as served:
-        image = memory.metadata.image
-        registration = image.brokers[3].registration
-        assert (sorted(served.remote.brokers()), served.remote.hosts(3)) == ([1, 2, 3], True)
-        memory.commit(type(registration)(3, registration.broker_epoch + 1, "another", registration.root))
+        registration = memory.metadata.image.brokers[3].registration
+        newer = RegisterBrokerRecord(3, registration.broker_epoch + 1, "another", registration.root)
+        memory.commit(newer)
+        for settings, others in (({}, [3]), ({"stratalog_transport": "listener"}, [])):
+            with RemoteCluster(ROOT, stores=memory.stores, **settings) as remote:
+                assert sorted(remote.brokers()) == [1, 2, *others]
+                assert remote.hosts(3) is bool(others)
+                assert remote.hosts(4)  # unknown so far: asked again later
+                remote.check()
+        login = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "sasl_username": "alice"}
+        with RemoteCluster(ROOT, stores=memory.stores, **login) as remote:
+            assert sorted(remote.brokers()) == [1, 2]  # what logs in is never led past a login
         served.remote._view.refresh()
-        assert (sorted(served.remote.brokers()), served.remote.hosts(3)) == ([1, 2], False)
-        assert served.remote.hosts(4)  # unknown so far: asked again later
-        served.remote.check()
+        place = served.remote.peers()[3].route.place
+        assert place == InboxPlace(registration.root, newer.broker_epoch)
+
+
+def test_where_no_listener_is_reachable_brokers_are_called_through_their_inboxes(memory: CoordinatingCluster) -> None:
+    """As on a machine beyond a firewall. Once one listener was reached, a broker without a connection is one that is
+    away."""
+    with InboxCluster(memory) as served, RemoteCluster(ROOT, stores=memory.stores) as remote:
+        (closed,) = bind([LISTENER])
+        registration = memory.metadata.image.brokers[1].registration
+        memory.commit(replace(registration, endpoint=closed.listener.connection_string))
+        closed.close()
+        remote._view.refresh()
+        assert asked_for_the_coordinator(remote)[0] == -1
+        wait_until(lambda: asked_for_the_coordinator(remote) == (1, None))
+        (bound,) = bind([LISTENER])
+        server = SocketServer(BrokerConfig(), RequestBound(100))
+        server.serve(1, [bound], served.handlers[1])
+        memory.commit(replace(registration, endpoint=bound.listener.connection_string))
+        remote._view.refresh()
+        assert asked_for_the_coordinator(remote) == (1, None)
+        server.stop()
+        assert asked_for_the_coordinator(remote)[0] == -1
+        assert asked_for_the_coordinator(remote)[0] == -1
 
 
 def test_peers_are_the_own_broker_and_those_elsewhere(memory: CoordinatingCluster) -> None:

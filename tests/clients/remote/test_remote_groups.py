@@ -1,8 +1,8 @@
-"""Consumers in groups whose coordinator is called over sockets: what holds in one process holds here."""
+"""Consumers in groups whose coordinator is called over sockets or inboxes: what holds in one process holds here."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -11,9 +11,9 @@ from stratalog.clients.records import OffsetAndMetadata
 from stratalog.storage.errors import GroupIdNotFoundError, NonEmptyGroupError
 from stratalog.storage.records import TopicPartition
 from tests.clients.consumer.test_groups import Group, T
-from tests.clients.memory_cluster import MemoryCluster
+from tests.clients.memory_cluster import ROOT, MemoryCluster
 from tests.clients.memory_coordinator import MemoryCoordinator
-from tests.clients.served_cluster import ServedCluster
+from tests.clients.served_cluster import InboxCluster, ServedCluster
 
 CLASSIC, MODERN = {"heartbeat_interval_ms": 20}, {"group_protocol": "consumer"}
 QUICK = {
@@ -24,29 +24,38 @@ QUICK = {
 
 
 class RemoteGroup(Group):
-    """Its consumers call brokers over sockets, all of them through one remote cluster."""
+    """Its consumers call brokers of other processes: by one remote cluster, or each by the metadata root."""
 
     settings = {"auto_offset_reset": "earliest"}  # noqa: RUF012
 
-    def __init__(self, cluster: MemoryCluster) -> None:
+    def __init__(
+        self,
+        cluster: MemoryCluster,
+        served: Callable[[MemoryCluster], ServedCluster | InboxCluster],
+        *,
+        is_shared: bool,
+    ) -> None:
         super().__init__(cluster)
         self.coordinator = MemoryCoordinator(cluster, **QUICK)
-        self.served = ServedCluster(cluster)
-        self.called = self.served.remote
+        self.served = served(cluster)
+        self.called = self.served.remote if is_shared else ROOT
 
     def admin(self) -> GroupAdmin:
         view = self.served.handlers[1].broker.view
-        return GroupAdmin(LiveGroups(self.called, view.clock, 5_000), view)
+        return GroupAdmin(LiveGroups(self.served.remote, view.clock, 5_000), view)
 
 
-@pytest.fixture
-def group() -> Iterator[RemoteGroup]:
+WAYS = [(ServedCluster, True), (InboxCluster, True), (ServedCluster, False), (InboxCluster, False)]
+
+
+@pytest.fixture(params=WAYS, ids=["sockets", "inbox", "root and sockets", "root and inbox"])
+def group(request: pytest.FixtureRequest) -> Iterator[RemoteGroup]:
     """Topic `t` of four partitions with the values 0, 1, 2 in each."""
     cluster = MemoryCluster()
     for topic_partition in cluster.create_topic("t", 4):
         cluster.append(topic_partition, b"0", b"1", b"2")
         cluster.publish(topic_partition)
-    made = RemoteGroup(cluster)
+    made = RemoteGroup(cluster, request.param[0], is_shared=request.param[1])
     with made.served:
         yield made
         for consumer in made.consumers:
@@ -97,7 +106,7 @@ def test_groups_are_administered(group: RemoteGroup) -> None:
     consumer.commit_sync()
     described = admin.describe_group("g")
     assert (described.group_state, described.partition_assignor) == ("Stable", "range")
-    assert [(member.client_id, member.host) for member in described.members] == [("c", "127.0.0.1")]
+    assert [(member.client_id, member.host) for member in described.members] == [("c", group.served.client_host)]
     admin.alter_offsets("empty", {T[0]: OffsetAndMetadata(1), T[1]: OffsetAndMetadata(1)})
     assert [(each.group_id, each.group_state) for each in admin.list_groups()] == [("empty", "Empty"), ("g", "Stable")]
     assert [each.group_id for each in admin.list_groups(["Empty"])] == ["empty"]

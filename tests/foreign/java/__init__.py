@@ -9,6 +9,7 @@ records             kafka-console-*, -verifiable-*, -get-offsets, -delete-record
 groups              kafka-consumer-groups, -groups
 cluster             kafka-acls, -transactions, -features, -metadata-quorum, -broker-api-versions, -cluster
 WordCount.java, streams  Kafka Streams
+connect             Kafka Connect
 programs            JVMs that run beside each other and are killed
 suite               all of it, as checks
 """

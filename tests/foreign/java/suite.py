@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.foreign.checks import CHECK_S_MAX, Check, Suite
-from tests.foreign.java import clients, cluster, groups, records, streams, topics
+from tests.foreign.java import clients, cluster, connect, groups, records, streams, topics
 from tests.foreign.java.jvm import close_jvm, java_version
 from tests.foreign.java.programs import end_programs
 
@@ -11,8 +11,9 @@ CHECKS = {
     "Kafka's Java clients": clients.CHECKS,
     "Kafka's tools": {**topics.CHECKS, **records.CHECKS, **groups.CHECKS, **cluster.CHECKS},
     "Kafka Streams": streams.CHECKS,
+    "Kafka Connect": connect.CHECKS,
 }
-S_MAX = {"Kafka Streams": 300}
+S_MAX = {"Kafka Streams": 300, "Kafka Connect": 300}
 """Two JVMs of their own are started, and a killed member must be missed."""
 SETTINGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",

@@ -27,7 +27,7 @@ from itertools import islice
 from pathlib import Path
 
 from stratalog.clients.admin.admin import Admin, NewTopic
-from stratalog.clients.kafka.request.broker import Endpoint
+from stratalog.clients.kafka.request.endpoint import Endpoint
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.internal_topics import is_internal
 from stratalog.storage.errors import StratalogError

@@ -18,7 +18,7 @@ from stratalog.clients.kafka.handler import KafkaHandler
 from stratalog.clients.kafka.protocol.entities import build
 from stratalog.clients.kafka.protocol.frames import decode_response, encode_request
 from stratalog.clients.kafka.protocol.schema import request_type
-from stratalog.clients.kafka.request.broker import Endpoint
+from stratalog.clients.kafka.request.endpoint import Endpoint
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.metadata.acls import AclBinding, Operation, PatternType, Permission, ResourceType

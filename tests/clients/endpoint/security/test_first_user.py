@@ -25,6 +25,7 @@ SETTINGS: dict[str, object] = {
     "authorizer.class.name": "StandardAuthorizer",
     "super.users": "User:alice",
     "connection.failed.authentication.delay.ms": 1,
+    "stratalog.inbox.principal": "",
 }
 
 

@@ -46,7 +46,8 @@ T = TypeVar("T")
 class SchemaFolder:
     """The schemas of a topic. Thread-safe. Close it, or use a `with` block.
 
-    cluster     a running `Cluster` or a `RemoteCluster`; for look-ups alone, also the path of the metadata root.
+    cluster     a running `Cluster`, a `RemoteCluster`, or the URL or path of the metadata root. Look-ups read storage
+                alone; changes need the brokers, as a transactional producer does.
     topic       made by `SchemaFolder.create`; UnknownTopicOrPartitionError without it.
     timeout_ms  for one change, with all its retries: RegistryUnavailableError after that.
 

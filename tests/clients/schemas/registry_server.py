@@ -7,7 +7,12 @@ import threading
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple, Self
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
+from uuid import UUID
+
+from stratalog.clients.schemas.errors import SchemaRegistryError
+from stratalog.clients.schemas.registry_state import RegistryState
+from stratalog.clients.schemas.schema import RegisteredSchema, Schema
 
 
 class Asked(NamedTuple):
@@ -66,3 +71,43 @@ class RegistryServer:
     def __exit__(self, *_: object) -> None:
         self._server.shutdown()
         self._server.server_close()
+
+
+class StateServer(RegistryServer):
+    """A registry that keeps what it is told: the part of the REST API that serializers use, over a `RegistryState`."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+        self.state = RegistryState()
+        self._lock = threading.Lock()
+
+    def answer(self, method: str, url: str, body: bytes, headers: Mapping[str, str]) -> tuple[int, Any]:
+        parts = [unquote(part) for part in urlsplit(url).path.split("/")[1:]]
+        try:
+            with self._lock:
+                return 200, self._answered(method, parts, json.loads(body) if body else {})
+        except SchemaRegistryError as reason:
+            return reason.status, {"error_code": reason.error_code, "message": str(reason)}
+
+    def _answered(self, method: str, parts: list[str], body: Any) -> Any:
+        match method, parts:
+            case "POST", ["subjects", subject, "versions"]:
+                change = self.state.register(subject, Schema.from_json(body))
+                for record in change.records:
+                    self.state.apply(*record)
+                return told(change.answer)
+            case "POST", ["subjects", subject]:
+                return told(self.state.find(subject, Schema.from_json(body)).as_registered())
+            case "GET", ["subjects", subject, "versions", version]:
+                number = None if version == "latest" else int(version)
+                return told(self.state.version(subject, number).as_registered())
+            case "GET", ["schemas", "ids", number]:
+                return told(self.state.by_id(int(number)).as_registered())
+            case "GET", ["schemas", "guids", guid]:
+                return told(self.state.by_guid(UUID(guid)).as_registered())
+        raise SchemaRegistryError(f"{method} {'/'.join(parts)}: HTTP 404 Not Found", 404)
+
+
+def told(found: RegisteredSchema) -> dict[str, Any]:
+    place = {"subject": found.subject, "version": found.version, "id": found.id, "guid": str(found.guid)}
+    return {**place, **found.schema.as_json()}

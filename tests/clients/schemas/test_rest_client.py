@@ -15,10 +15,12 @@ from uuid import UUID
 import pytest
 
 from stratalog.clients.schemas import errors
+from stratalog.clients.schemas.avro import AvroDeserializer, AvroSerializer
 from stratalog.clients.schemas.rest_client import SchemaRegistryClient
 from stratalog.clients.schemas.schema import RegisteredSchema, Schema, SchemaReference, SchemaType
+from stratalog.clients.serialization import VALUE, SerializationContext
 from stratalog.storage.errors import InvalidConfigError
-from tests.clients.schemas.registry_server import RegistryServer
+from tests.clients.schemas.registry_server import RegistryServer, StateServer
 
 AVRO = '{"type":"record","name":"Order","fields":[{"name":"id","type":"long"}]}'
 GUID = "89791762-2336-4186-9674-299b90a802e2"
@@ -231,3 +233,17 @@ def test_the_server_says_why_a_schema_is_incompatible() -> None:
         assert ("verbose", "true") in server.asked[0].query
     with RegistryServer({path: (200, {"is_compatible": False})}) as server:
         assert len(SchemaRegistryClient({"url": server.url}).incompatibilities("orders-value", SCHEMA)) == 1
+
+
+@pytest.mark.parametrize("location", ["prefix", "header"])
+def test_serializers_and_client_work_with_a_server_that_keeps_schemas(location: str) -> None:
+    place = SerializationContext("orders", VALUE)
+    with StateServer() as server:
+        writer, reader = (SchemaRegistryClient({"url": server.url}) for _ in range(2))
+        encoded = AvroSerializer(writer, AVRO, {"schema.id.serializer": location})({"id": 7}, place)
+        assert AvroDeserializer(reader)(encoded, place) == {"id": 7}
+        assert reader.version("orders-value") == reader.lookup("orders-value", SCHEMA)
+        with pytest.raises(errors.IncompatibleSchemaError, match="TYPE_MISMATCH"):
+            writer.register("orders-value", Schema('"string"'))
+        with pytest.raises(errors.SchemaNotFoundError):
+            reader.schema_by_id(2)

@@ -11,7 +11,9 @@ import pytest
 
 from stratalog.clients.cluster import Cluster
 from stratalog.clients.consumer.consumer import Consumer
+from stratalog.clients.producer.producer import Producer
 from stratalog.clients.schemas import errors
+from stratalog.clients.schemas.registry_state import RegistryState
 from stratalog.clients.schemas.schema import RegisteredSchema, Schema, SchemaReference
 from stratalog.clients.schemas.schema_folder import SchemaFolder
 from stratalog.storage.errors import StratalogError, UnknownTopicOrPartitionError
@@ -122,6 +124,32 @@ def test_no_record_of_a_number_given_twice_is_in_the_topic(cluster: Cluster) -> 
                 schemas.setdefault(value["id"], set()).add(value["schema"])
     assert len(schemas) == 10
     assert all(len(each) == 1 for each in schemas.values())
+
+
+def test_what_a_process_left_that_died_within_a_registration_does_not_count(cluster: Cluster) -> None:
+    with (
+        SchemaFolder.create(cluster, "died") as folder,
+        Producer(cluster, transactional_id="stratalog-schemas-died") as dead,
+    ):
+        dead.init_transactions()
+        dead.begin_transaction()
+        [left] = RegistryState().register("s", schema("left")).records
+        dead.send("died", left.value, left.key).result(10)
+        found = folder.register("s", schema("other"))
+        assert (found.id, found.version) == (1, 1)
+        with pytest.raises(StratalogError):
+            dead.commit_transaction()
+        with SchemaFolder(cluster, "died") as again:
+            assert again.schema_by_id(1).schema == schema("other")
+            assert again.versions("s") == [1]
+
+
+def test_a_process_that_knows_only_the_place_registers_through_the_inbox(cluster: Cluster) -> None:
+    SchemaFolder.create(cluster, "place").close()
+    with SchemaFolder(cluster.root, "place") as folder, SchemaFolder(cluster, "place") as inside:
+        assert folder.register("s", schema("a")).id == 1
+        assert inside.register("s", schema("a", "b")).version == 2
+        assert folder.register("s", schema("a", "b")).version == 2
 
 
 def test_a_topic_that_is_not_there_is_named_with_what_makes_it(cluster: Cluster) -> None:

@@ -76,17 +76,21 @@ def pushes_filters() -> bool:
     """True in a process in which Spark passes filters to readers."""
     return _runs(PUSHES_FILTERS)
 
+    Each of Spark's worker modules has Python processes of its own: forked from a daemon that imported the module, or
+    started by it (`python -m`).
+    """
+    return PUSHES_FILTERS in sys.modules or program() == PUSHES_FILTERS
+
+
+def program() -> str | None:
+    """The module that this process was started with (`python -m`)."""
+    started_as = getattr(sys.modules["__main__"], "__spec__", None)
+    return None if started_as is None else started_as.name
+
 
 def plans_writes() -> bool:
     """True in a process in which Spark plans a write: not in its tasks, nor where it is committed."""
-    return _runs(PLANS_WRITES)
-
-
-def _runs(module: str) -> bool:
-    """Each of Spark's worker modules has Python processes of its own: forked from a daemon that imported the module, or
-    started by it (`python -m`)."""
-    started_as = getattr(sys.modules["__main__"], "__spec__", None)
-    return module in sys.modules or (started_as is not None and started_as.name == module)
+    return PLANS_WRITES in sys.modules or program() == PLANS_WRITES
 
 
 @lru_cache(maxsize=8)

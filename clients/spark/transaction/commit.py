@@ -150,7 +150,7 @@ class BatchTransaction:
         handed = SinkBatchId(f"{self._transactional_id}/{producer_id}", epoch, is_replayable=False)
         HandOver(self._view, self._options, handed, self).run(files)
         for each in positions:
-            offsets = {tp: OffsetAndMetadata(offset) for tp, offset in each.offsets.items()}
+            offsets = {tp: OffsetAndMetadata(offset, each.metadata) for tp, offset in each.offsets.items()}
             self._session.send_offsets(offsets, each.group, self._timeout_ms)
         if batch.is_replayable:
             note = {NOTE_PARTITION: OffsetAndMetadata(batch.batch_id, self._transactional_id)}

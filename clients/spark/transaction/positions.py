@@ -20,11 +20,15 @@ from stratalog.storage.records import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class GroupPositions:
-    """The end of a batch in the partitions that it reads, by the source that `planner` plans, a member of `group`."""
+    """The end of a batch in the partitions that it reads, by the source that `planner` plans, a member of `group`.
+
+    `metadata` of the commit: the member that planned the batch, as in all commits of a query that shares partitions.
+    """
 
     planner: str
     group: ConsumerGroupMetadata
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+    metadata: str = ""
 
 
 def positions_prefix(query_id: str, run_id: str) -> str:
@@ -45,6 +49,7 @@ def encode_positions(batch_id: int, positions: GroupPositions) -> bytes:
             "planner": positions.planner,
             "group": [group.group_id, group.generation_id, group.member_id, group.group_instance_id],
             "offsets": offsets,
+            "metadata": positions.metadata,
         }
     ).encode()
 
@@ -54,6 +59,7 @@ def decode_positions(data: bytes) -> tuple[int, GroupPositions]:
     try:
         body = json.loads(data)
         offsets = {TopicPartition(topic, number): offset for topic, number, offset in body["offsets"]}
-        return int(body["batch_id"]), GroupPositions(body["planner"], ConsumerGroupMetadata(*body["group"]), offsets)
+        group = ConsumerGroupMetadata(*body["group"])
+        return int(body["batch_id"]), GroupPositions(body["planner"], group, offsets, body["metadata"])
     except (ValueError, KeyError, TypeError) as reason:
         raise CorruptMessageError(f"not the positions of a source: {data[:200]!r} ({reason})") from reason

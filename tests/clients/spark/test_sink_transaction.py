@@ -198,7 +198,7 @@ def test_a_batch_that_was_begun_without_transactions_is_finished_without(sink: S
 def test_the_sink_reads_what_the_tasks_of_its_own_run_left_for_this_batch(sink: Sink) -> None:
     objects = sink.view.stores.objects(sink.view.root)
     group = ConsumerGroupMetadata("g", 3, "member", "instance")
-    left = {planner: GroupPositions(planner, group, {INPUT: 5, TopicPartition("i/2", 1): 0}) for planner in "ab"}
+    left = {planner: GroupPositions(planner, group, {INPUT: 5, TopicPartition("i/2", 1): 0}, "m") for planner in "ab"}
     query = f"query {sink.topic}"
     for run, planner, batch_id in (("run", "a", 4), ("run", "b", 3), ("other", "a", 4)):
         objects.put_register(positions_path(query, run, planner), encode_positions(batch_id, left[planner]))

@@ -73,8 +73,7 @@ def loading() -> Iterator[None]:
 
 
 def pushes_filters() -> bool:
-    """True in a process in which Spark passes filters to readers."""
-    return _runs(PUSHES_FILTERS)
+    """True in a process in which Spark passes filters to readers.
 
     Each of Spark's worker modules has Python processes of its own: forked from a daemon that imported the module, or
     started by it (`python -m`).

@@ -22,8 +22,8 @@ FLOORS = {
     "storage": """errors clock < config_def < records topic_config objects < files transactions < producers
         < delta < log < upkeep""",
     "storage/objects": "port registers new_file sync store_settings < probe < local wakeup < remote",
-    "replication": """log_configs < config java_strings stores threads < internal_topics < requests < metadata
-        < metrics broker_root controller progress < replica < leader < follower coordinator
+    "replication": """log_configs < config java_strings html_table stores threads < internal_topics < requests
+        < metadata < metrics broker_root controller progress < replica < leader < follower coordinator
         < broker fast_start < spark < process""",
     "replication/coordinator": "shard < groups transactions < runtime",
     "clients": """serialization < records config bootstrap offset_spec < view coordinator_calls connected_cluster

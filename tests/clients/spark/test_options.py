@@ -125,7 +125,7 @@ STREAM_REFUSALS = [
 def test_stream_refusals_in_the_connectors_words(options: Mapping[str, str], text: str) -> None:
     with pytest.raises(InvalidConfigError) as refusal:
         stream_options(options)
-    assert str(refusal.value) == text
+    assert str(refusal.value).startswith(text)  # then what to do
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_stream_refusals_in_the_connectors_words(options: Mapping[str, str], tex
 def test_batch_refusals_in_the_connectors_words(options: Mapping[str, str], text: str) -> None:
     with pytest.raises(InvalidConfigError) as refusal:
         batch_options({**BASE, **options})
-    assert str(refusal.value) == text
+    assert str(refusal.value).startswith(text)  # then what to do
 
 
 @pytest.mark.parametrize(

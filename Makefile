@@ -17,7 +17,7 @@
 #   make bench      side by side with a real Kafka, about 20 minutes: docs/BENCHMARKS.md; needs mvn and java
 #   make soak       100,000 commits, ten minutes under retention, half an hour of 400 commits/s: docs/BENCHMARKS.md
 #   make bench-long the benches that take minutes each: memory, 500 partitions; needs mvn and java
-#   make oracle     what Kafka's own classes answer, for tests/replication/oracle; needs mvn and java
+#   make oracle     what Kafka's own classes answer, for tests/replication/oracle, and Avro's; needs mvn and java
 #   make differential  hundreds of requests to a real Kafka and to stratalog, compared; needs mvn and java
 #   make wheel      dist/stratalog-*.whl
 #   make clean      what the targets made, the environment too
@@ -153,6 +153,7 @@ soak: $(STAMP) java
 # Records anew what tests compare with; unchanged files mean that Kafka still answers the same.
 oracle: $(STAMP) java
 	@$(PYTHON) -m tests.replication.oracle
+	@$(PYTHON) -m tests.clients.schemas.oracle
 
 # Writes what Kafka answers, for tests/differential, and prints what differs from it.
 differential: $(STAMP) java

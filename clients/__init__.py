@@ -1,6 +1,7 @@
 """How records come in and go out. The public names are in `stratalog`, the front door.
 
 config             producer and consumer configs
+serialization      what serializers and deserializers are
 records            values that clients return: record metadata, consumed records, futures
 bootstrap          a client's cluster: a running one, or the place of its metadata
 offset_spec        earliest, latest, by time: the offset to look up

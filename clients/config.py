@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any, Self
 
+from stratalog.clients.serialization import Deserializer, Serializer
 from stratalog.replication.requests.produce import ACKS_ALL, ACKS_LEADER, ACKS_NONE
 from stratalog.storage.config_def import ConfigDef, Validator, at_least, config_field, one_of, spelled
 from stratalog.storage.errors import InvalidConfigError
@@ -73,7 +74,7 @@ class ProducerConfig:
     """Kafka's producer configs; times in ms, sizes in bytes of Arrow data.
 
     `compression.type` is how the leader compresses data files of topics whose own is `producer`; `client.id` is
-    accepted and not used.
+    accepted and not used. Serializers are objects, not names of classes.
     """
 
     acks: int = config_field("STRING", ACKS_ALL, validator=_acks)
@@ -94,6 +95,8 @@ class ProducerConfig:
     compression_type: str = _string("none", one_of("none", "gzip", "snappy", "lz4", "zstd"))
     transactional_id: str = _string()
     transaction_timeout_ms: int = _int(60_000)
+    key_serializer: Serializer | None = config_field("CLASS", None)  # noqa: RUF009 - a value as of every field
+    value_serializer: Serializer | None = config_field("CLASS", None)  # noqa: RUF009 - a value as of every field
 
     @classmethod
     def from_settings(cls, config: Mapping[str, object] | None, settings: Mapping[str, object]) -> Self:
@@ -161,6 +164,8 @@ class ConsumerConfig:
     request_timeout_ms: int = _int(REQUEST_TIMEOUT_MS)
     client_id: str = _string()
     client_rack: str = _string()
+    key_deserializer: Deserializer | None = config_field("CLASS", None)  # noqa: RUF009 - a value as of every field
+    value_deserializer: Deserializer | None = config_field("CLASS", None)  # noqa: RUF009 - a value as of every field
 
     @classmethod
     def from_settings(cls, config: Mapping[str, object] | None, settings: Mapping[str, object]) -> Self:
@@ -265,4 +270,4 @@ def split_connection_configs(
 
 def _parsed(known: ConfigDef, config: Mapping[str, object] | None, settings: Mapping[str, object]) -> dict[str, Any]:
     given = {**(config or {}), **settings}
-    return known.parse({key: each if isinstance(each, list | tuple) else spelled(each) for key, each in given.items()})
+    return known.parse({k: v if isinstance(v, list | tuple) or callable(v) else spelled(v) for k, v in given.items()})

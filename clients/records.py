@@ -10,6 +10,7 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from stratalog.storage.errors import RequestTimedOutError, StratalogError
 from stratalog.storage.records import Header, TopicPartition
@@ -60,15 +61,18 @@ class SubscriptionPattern:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerRecord:
-    """A record as consumed. `timestamp_type` is 0 (CreateTime) or 1 (LogAppendTime)."""
+    """A record as consumed. `timestamp_type` is 0 (CreateTime) or 1 (LogAppendTime).
+
+    `key` and `value` are bytes or None, or what the consumer's deserializers made of them.
+    """
 
     topic: str
     partition: int
     offset: int
     timestamp_ms: int | None
     timestamp_type: int
-    key: bytes | None
-    value: bytes | None
+    key: Any
+    value: Any
     headers: tuple[Header, ...]
     leader_epoch: int
 

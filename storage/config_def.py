@@ -14,9 +14,9 @@ from typing import Any, Literal, NamedTuple, Self
 
 from stratalog.storage.errors import InvalidConfigError
 
-ConfigType = Literal["BOOLEAN", "STRING", "INT", "LONG", "DOUBLE", "LIST", "PASSWORD"]
+ConfigType = Literal["BOOLEAN", "STRING", "INT", "LONG", "DOUBLE", "LIST", "PASSWORD", "CLASS"]
 """Kafka's `ConfigDef.Type`. A LIST is text with commas; its value is a tuple of stripped parts. A PASSWORD is text that
-no error and no answer shows."""
+no error and no answer shows. A CLASS is an object that can be called, such as a serializer."""
 HIDDEN = "[hidden]"
 
 Validator = Callable[[Any], Any]
@@ -163,6 +163,10 @@ def _typed(config_type: ConfigType, value: object) -> Any:
         if not isinstance(value, str):
             raise ValueError("Expected value to be a string")
         return value
+    if config_type == "CLASS":
+        if not callable(value):
+            raise ValueError("Expected an object that can be called, not the name of a class")
+        return value
     if config_type != "LIST" and isinstance(value, list | tuple):
         raise ValueError(f"Expected one value of type {config_type}, not a list")
     text = spelled(value).strip()
@@ -172,6 +176,10 @@ def _typed(config_type: ConfigType, value: object) -> Any:
         if text.lower() not in ("true", "false"):
             raise ValueError("Expected value to be either true or false")
         return text.lower() == "true"
+    return _number(config_type, text)
+
+
+def _number(config_type: ConfigType, text: str) -> float:
     try:
         if config_type == "DOUBLE":
             return float(text)

@@ -50,6 +50,12 @@ if TYPE_CHECKING:
         TableMetadata,
     )
     from stratalog.clients.remote.remote_cluster import RemoteCluster
+    from stratalog.clients.schemas.avro import AvroDeserializer, AvroSerializer
+    from stratalog.clients.schemas.json_schema import JsonDeserializer, JsonSerializer
+    from stratalog.clients.schemas.protobuf import ProtobufDeserializer, ProtobufSerializer
+    from stratalog.clients.schemas.rest_client import SchemaRegistryClient
+    from stratalog.clients.schemas.schema import RegisteredSchema, Schema, SchemaReference, SchemaType
+    from stratalog.clients.schemas.schema_folder import SchemaFolder
     from stratalog.clients.spark.committed_view import create_committed_view
     from stratalog.clients.spark.progress.listener import ProgressListener
     from stratalog.clients.spark.registration import register_data_source
@@ -83,6 +89,10 @@ __all__ = [
     # what both return and accept
     "ConsumerRecord", "OffsetAndMetadata", "OffsetAndTimestamp", "OffsetRange", "RecordFuture", "RecordMetadata",
     "TableMetadata",
+    # schemas: registries, serializers
+    "Schema", "SchemaReference", "SchemaType", "RegisteredSchema", "SchemaFolder", "SchemaRegistryClient",
+    "AvroSerializer", "AvroDeserializer", "JsonSerializer", "JsonDeserializer", "ProtobufSerializer",
+    "ProtobufDeserializer",
     # admin: the client, what it accepts, what it returns
     "Admin", "GroupAdmin", "LiveGroups", "StoredGroups",
     "NewTopic", "ElectionType", "OffsetSpec", "AclBinding", "AclFilter", "Operation", "PatternType", "Permission",
@@ -116,6 +126,12 @@ _MODULES = {
     "clients.records": "ConsumerGroupMetadata ConsumerRecord OffsetAndMetadata OffsetAndTimestamp OffsetRange "
     "RecordFuture RecordMetadata TableMetadata",
     "clients.remote.remote_cluster": "RemoteCluster",
+    "clients.schemas.avro": "AvroDeserializer AvroSerializer",
+    "clients.schemas.json_schema": "JsonDeserializer JsonSerializer",
+    "clients.schemas.protobuf": "ProtobufDeserializer ProtobufSerializer",
+    "clients.schemas.rest_client": "SchemaRegistryClient",
+    "clients.schemas.schema": "RegisteredSchema Schema SchemaReference SchemaType",
+    "clients.schemas.schema_folder": "SchemaFolder",
     "clients.spark.committed_view": "create_committed_view",
     "clients.spark.progress.listener": "ProgressListener",
     "clients.spark.registration": "register_data_source",

@@ -26,13 +26,14 @@ FLOORS = {
         < metrics broker_root controller progress < replica < leader < follower coordinator
         < broker fast_start < spark < process""",
     "replication/coordinator": "shard < groups transactions < runtime",
-    "clients": """records config bootstrap offset_spec < view coordinator_calls connected_cluster
+    "clients": """serialization < records config bootstrap offset_spec < view coordinator_calls connected_cluster
         < producer consumer < admin history < schemas kafka < endpoint < remote < spark cluster""",
     "clients/endpoint": """listeners frames order admission < inbox_channel loops io_threads security
         < connection inbox_listener < socket_server inbox_endpoint < kafka_endpoint""",
     "clients/endpoint/security": """jaas principal_mapping certificates sasl_server < plain scram oauthbearer
         < authenticator jwks tls < gate < endpoint_security""",
-    "clients/schemas": "wire_format",
+    "clients/schemas": """wire_format errors < schema < avro_compatibility rest_client < compatibility
+        < registry_state < schema_folder serde < avro json_schema protobuf""",
     "clients/remote": """open_requests translation between_brokers login inter_broker places
         < connection_security request_connection < broker_connection inbox_connection inbox_channel < routes
         < remote_broker < remote_cluster""",

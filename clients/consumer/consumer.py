@@ -28,6 +28,7 @@ from stratalog.clients.consumer.positions import (
     Positions,
     consumed_table,
     consumer_records,
+    deserialized,
     without_control,
 )
 from stratalog.clients.consumer.rebalance_listener import ConsumerRebalanceListener
@@ -50,6 +51,7 @@ from stratalog.storage.errors import (
     InvalidRequestError,
     LogDirNotFoundError,
     OffsetOutOfRangeError,
+    RecordDeserializationError,
     StratalogError,
     UnknownServerError,
 )
@@ -329,19 +331,45 @@ class Consumer:
     def poll(self, timeout_ms: int = 0) -> list[ConsumerRecord]:
         """Up to `max.poll.records` records, waiting up to `timeout_ms` for the first; an empty list after that.
 
-        Raises OffsetOutOfRangeError (`auto.offset.reset=none`), errors of a log, and those of the group; while a leader
+        With `key.deserializer` and `value.deserializer` a record's data is what they make of it. Raises
+        RecordDeserializationError, with the position at the record that was refused: a seek passes it;
+        OffsetOutOfRangeError (`auto.offset.reset=none`), errors of a log, and those of the group; while a leader
         is being replaced, its partitions return nothing.
         """
         position = self._next_fetched(timeout_ms)
         records: list[ConsumerRecord] = []
         while position is not None and len(records) < self.config.max_poll_records:
             rows = position.take(self.config.max_poll_records - len(records))
-            records.extend(consumer_records(position.topic_partition, rows))
+            if not self._deserialize(position, consumer_records(position.topic_partition, rows), records):
+                break
             position = self._positions.next_with_rows()
         return records
 
+    def _deserialize(self, position: Position, found: Iterable[ConsumerRecord], records: list[ConsumerRecord]) -> bool:
+        """Append the found records; False if one was refused after others, which are returned first, as in Kafka.
+
+        The position is then at the refused one. RecordDeserializationError if it is the first.
+        """
+        of_keys, of_values = self.config.key_deserializer, self.config.value_deserializer
+        if of_keys is None and of_values is None:
+            records.extend(found)
+            return True
+        for record in found:
+            try:
+                records.append(deserialized(record, of_keys, of_values))
+            except RecordDeserializationError:
+                position.seek(record.offset)
+                self._positions.may_have_rows([position.topic_partition])
+                if not records:
+                    raise
+                return False
+        return True
+
     def poll_table(self, timeout_ms: int = 0) -> pa.Table:
-        """As `poll`, about `fetch.max.bytes` as one table of `CONSUMED_SCHEMA`: the fast way to read."""
+        """As `poll`, about `fetch.max.bytes` as one table of `CONSUMED_SCHEMA`: the fast way to read.
+
+        Deserializers do not apply.
+        """
         position = self._next_fetched(timeout_ms)
         tables: list[pa.Table] = []
         size_bytes = 0

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from stratalog.clients.records import ConsumerRecord
+from stratalog.clients.serialization import KEY, VALUE, Deserializer, SerializationContext
+from stratalog.storage.errors import RecordDeserializationError
 from stratalog.storage.log.rows import READ_SCHEMA
 from stratalog.storage.records import CONTROL_ATTRIBUTE, Header, TopicPartition
 
@@ -151,3 +153,27 @@ def consumer_records(topic_partition: TopicPartition, rows: pa.Table) -> Iterabl
     for offset, epoch, time_ms, kind, key, value, headers in zip(*(c.to_pylist() for c in columns), strict=True):
         named = tuple(Header(h["key"], h["value"]) for h in headers or ())
         yield ConsumerRecord(*topic_partition, offset, time_ms, kind, key, value, named, epoch)
+
+
+def deserialized(
+    record: ConsumerRecord, of_keys: Deserializer | None, of_values: Deserializer | None
+) -> ConsumerRecord:
+    """The record with its data. RecordDeserializationError, with the deserializer's error as its cause."""
+    headers: list[tuple[str, bytes | None]] = list(record.headers)
+    place, key, value = KEY, record.key, record.value
+    try:
+        if of_keys is not None:
+            key = of_keys(key, SerializationContext(record.topic, KEY, headers))
+        place = VALUE
+        if of_values is not None:
+            value = of_values(value, SerializationContext(record.topic, VALUE, headers))
+    except Exception as reason:
+        # Whatever a user's deserializer raises, the record is named, so that a reader can pass it.
+        raise RecordDeserializationError(
+            f"Error deserializing {place.upper()} for partition {record.topic}-{record.partition} at offset "
+            f"{record.offset}. If needed, please seek past the record to continue consumption. ({reason})",
+            record.topic,
+            record.partition,
+            record.offset,
+        ) from reason
+    return replace(record, key=key, value=value)

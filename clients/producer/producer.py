@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Self
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -33,6 +33,7 @@ from stratalog.clients.records import (
     RecordMetadata,
     TableMetadata,
 )
+from stratalog.clients.serialization import KEY, VALUE, SerializationContext
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.controller.producer_id_blocks import allocate_producer_ids
 from stratalog.replication.metadata.image import ClusterImage
@@ -56,6 +57,7 @@ FOR_INBOX: dict[str, object] = {"batch.size": 1_048_576}
 _log = logging.getLogger(__name__)
 
 Bytes = bytes | bytearray | memoryview | str | None
+Headers = Mapping[str, Bytes] | Iterable[tuple[str, Bytes]] | None
 OnDelivery = Callable[[RecordMetadata | None, StratalogError | None], None]
 
 
@@ -198,24 +200,25 @@ class Producer:
     def send(
         self,
         topic: str,
-        value: Bytes = None,
-        key: Bytes = None,
+        value: Any = None,
+        key: Any = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
-        headers: Mapping[str, Bytes] | Iterable[tuple[str, Bytes]] | None = None,
+        headers: Headers = None,
         on_delivery: OnDelivery | None = None,
     ) -> RecordFuture:
         """Put a record into a batch; the future gives its `RecordMetadata` or raises its error.
 
-        Strings are sent as UTF-8. `timestamp_ms` defaults to now. `on_delivery(metadata, error)` runs on the
-        sender thread. Blocks up to `max.block.ms` for the topic to appear and for buffer memory. A record that cannot
-        be sent returns a failed future: RecordTooLargeError, InvalidRecordError, InvalidTimestampError,
+        `key.serializer` and `value.serializer` make bytes of any data; without them, it is bytes, or a string that is
+        sent as UTF-8. `timestamp_ms` defaults to now. `on_delivery(metadata, error)` runs on the sender thread. Blocks
+        up to `max.block.ms` for the topic to appear and for buffer memory. A record that cannot be sent returns a
+        failed future: RecordTooLargeError, InvalidRecordError, SerializationError, InvalidTimestampError,
         UnknownTopicOrPartitionError, RequestTimedOutError. With a `transactional.id` it raises unless a transaction is
         open and without an error.
         """
         self._check_sending()
         try:
-            data = (_as_bytes("key", key), _as_bytes("value", value), _as_headers(headers))
+            data = self._serialized(topic, key, value, headers)
             time_ms = self._view.clock.wall_ms() if timestamp_ms is None else _checked_time(timestamp_ms)
             future = self._append(topic, partition, time_ms, *data)
         except StratalogError as error:
@@ -223,6 +226,19 @@ class Producer:
         if on_delivery is not None:
             future.notify(on_delivery)
         return future
+
+    def _serialized(
+        self, topic: str, key: Any, value: Any, headers: Headers
+    ) -> tuple[bytes | None, bytes | None, list[Header] | None]:
+        of_keys, of_values = self.config.key_serializer, self.config.value_serializer
+        if of_keys is None and of_values is None:
+            return _as_bytes("key", key), _as_bytes("value", value), _as_headers(headers)
+        pairs: list[tuple[str, bytes | None]] = list(_as_headers(headers) or ())
+        if of_keys is not None:
+            key = of_keys(key, SerializationContext(topic, KEY, pairs))
+        if of_values is not None:
+            value = of_values(value, SerializationContext(topic, VALUE, pairs))
+        return _as_bytes("key", key), _as_bytes("value", value), _as_headers(pairs) if pairs else None
 
     def _append(
         self,
@@ -417,7 +433,7 @@ def _as_bytes(what: str, data: Bytes) -> bytes | None:
     raise InvalidRecordError(f"the {what} is {type(data).__name__}, needed bytes, str or None")
 
 
-def _as_headers(headers: Mapping[str, Bytes] | Iterable[tuple[str, Bytes]] | None) -> list[Header] | None:
+def _as_headers(headers: Headers) -> list[Header] | None:
     if headers is None:
         return None
     pairs = headers.items() if isinstance(headers, Mapping) else headers

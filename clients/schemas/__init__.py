@@ -1,4 +1,13 @@
 """Schemas of keys and values: Confluent's wire format, registries, serializers.
 
-wire_format    the bytes and headers that name a record's schema
+wire_format         the bytes and headers that name a record's schema
+errors              what registries refuse, with Confluent's codes
+schema              a schema, its identity, and the interface of registries
+rest_client         a client of registry servers
+avro_compatibility  whether one Avro schema reads what another wrote
+compatibility       levels: what a new schema is compared with
+registry_state      the fold of a schema topic, and the records of a change
+schema_folder       a registry without a server, in a topic of the cluster
+serde               what serializers share: configs, subjects, ids on records
+avro, json_schema, protobuf   serializers and deserializers
 """

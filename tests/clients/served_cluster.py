@@ -71,15 +71,16 @@ class InboxCluster:
 
     client_host = "inbox"
 
-    def __init__(self, cluster: MemoryCluster, **settings: object) -> None:
-        """`settings`: of the remote cluster's connections."""
+    def __init__(self, cluster: MemoryCluster, config: BrokerConfig | None = None, **settings: object) -> None:
+        """`config`: of the brokers. `settings`: of the remote cluster's connections."""
+        config = config or BrokerConfig()
         self.cluster = cluster
         self.handlers: dict[int, KafkaHandler] = {}
         self.inboxes: dict[int, BrokerInbox] = {}
-        self._endpoint = InboxEndpoint(BrokerConfig())
+        self._endpoint = InboxEndpoint(config)
         for broker_id in (1, 2, 3):
             view = ClusterView(cluster, stores=cluster.stores)
-            self.handlers[broker_id] = KafkaHandler(cluster, broker_id, config=BrokerConfig(), view=view)
+            self.handlers[broker_id] = KafkaHandler(cluster, broker_id, config=config, view=view)
             inbox = self.inboxes[broker_id] = BrokerInbox(cluster.stores.objects(cluster.root_of(broker_id)), refuse)
             inbox.broker_epoch = broker_id
             self._endpoint.serve(self, broker_id, self.handlers[broker_id])

@@ -77,3 +77,38 @@ def test_records_outlive_their_leader_and_the_cluster(root: str, cluster: Cluste
     assert {"broker-1", "broker-2", "broker-3", "metadata"} == set(open_store(root).directories())
     with Cluster.start(root, fetcher="thread", config=SETTINGS) as again, Producer(again, acks="all") as producer:
         assert send(producer, range(1)) == [2 * COUNT]
+
+
+COORDINATED = {
+    "group.initial.rebalance.delay.ms": 0,
+    "offsets.topic.num.partitions": 1,
+    "transaction.state.log.num.partitions": 1,
+    "stratalog.inbox.poll.ms": 50,
+}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_groups_and_transactions_need_no_socket(root: str, protocol: str) -> None:
+    """By the metadata root alone: requests and answers are objects, and nothing of them is left."""
+    with Cluster.start(root, fetcher="thread", config={**SETTINGS, **COORDINATED}) as cluster:
+        Admin(cluster).create_topics([NewTopic("orders", 1, 3, {"min.insync.replicas": 2})])
+        with Producer(cluster.root, transactional_id="t", max_block_ms=120_000) as producer:
+            producer.init_transactions()
+            for is_commit in (True, False):
+                producer.begin_transaction()
+                sent = [producer.send("orders", f"order {number}", partition=0) for number in range(3)]
+                assert [each.result(60).partition for each in sent] == [0] * 3
+                producer.commit_transaction() if is_commit else producer.abort_transaction()
+        read = {"auto_offset_reset": "earliest", "isolation_level": "read_committed", "group_protocol": protocol}
+        with Consumer(cluster.root, group_id="g", **read) as consumer:
+            consumer.subscribe(["orders"])
+            values: list[bytes | None] = []
+            wait_until(lambda: values.extend(r.value for r in consumer.poll(500)) or len(values) == 3, "records", 120)
+            consumer.commit_sync()
+            committed = consumer.committed([TopicPartition("orders", 0)])[TopicPartition("orders", 0)]
+        assert values == [b"order 0", b"order 1", b"order 2"]
+        assert committed is not None
+        assert committed.offset >= 3
+        stores = [open_store(f"{root}/broker-{broker_id}") for broker_id in (1, 2, 3)]
+        wait_until(lambda: not any(each.list("inbox/") + each.list("answers/") for each in stores), "the last objects")

@@ -8,10 +8,13 @@ from collections.abc import Iterator
 import pytest
 
 from stratalog.clients.bootstrap import BrokerFace
+from stratalog.clients.kafka.request.endpoint import INBOX
 from stratalog.clients.remote.remote_cluster import RemoteCluster
 from stratalog.replication.broker.inbox import ANSWER_KEEP_MS
+from stratalog.replication.config import BrokerConfig
 from stratalog.replication.coordinator.groups.shard import group_shard
-from stratalog.replication.metadata.records import RegisterBrokerRecord
+from stratalog.replication.metadata.acls import ANONYMOUS, Operation, PatternType, Permission, ResourceType
+from stratalog.replication.metadata.records import AccessControlEntryRecord, RegisterBrokerRecord
 from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.replication.requests.groups import (
     JoinGroupRequest,
@@ -33,9 +36,11 @@ from stratalog.replication.requests.inbox_frames import (
 from stratalog.replication.requests.produce import ProduceRequest
 from stratalog.storage.errors import (
     CoordinatorNotAvailableError,
+    GroupAuthorizationFailedError,
     LeaderNotAvailableError,
     RequestTimedOutError,
     StoreUnavailableError,
+    StratalogError,
 )
 from stratalog.storage.records import TopicPartition
 from tests.clients.coordinating_cluster import CoordinatingCluster
@@ -212,6 +217,31 @@ def test_answers_that_nobody_fetches_are_deleted_after_a_while(
     assert answers.one.error is None
     wait_until(lambda: answers_path("dead", 4) not in store.objects, "the clean-up")
     assert answers_path("slow", 1) in store.objects
+
+
+def outcome_of_commit(memory: CoordinatingCluster, **settings: object) -> object:
+    """The error of a commit through the inbox of brokers with these settings."""
+    config = BrokerConfig.from_properties({name.replace("__", "."): value for name, value in settings.items()})
+    with InboxCluster(memory, config, request_timeout_ms=2_000) as served:
+        answers = Answers()
+        served.remote.brokers()[1].coordinator(GROUP, "g", COMMIT, answers)
+        found = answers.one
+        return found if isinstance(found, StratalogError) else found.topics[0].partitions[0].error
+
+
+def test_acls_hold_for_the_user_of_the_inbox(memory: CoordinatingCluster) -> None:
+    acls = {"authorizer__class__name": "StandardAuthorizer", "super__users": "User:batch"}
+    assert outcome_of_commit(memory) is None
+    assert isinstance(outcome_of_commit(memory, **acls), GroupAuthorizationFailedError)
+    assert outcome_of_commit(memory, **acls, stratalog__inbox__principal="User:batch") is None
+    for kind, name, host in ((ResourceType.GROUP, "g", "*"), (ResourceType.TOPIC, "t", INBOX)):
+        words = (kind, name, PatternType.LITERAL, ANONYMOUS, host, Operation.ALL, Permission.ALLOW)
+        memory.commit(AccessControlEntryRecord(name, *words))
+    assert outcome_of_commit(memory, **acls) is None
+
+
+def test_an_inbox_without_a_user_is_not_answered(memory: CoordinatingCluster) -> None:
+    assert isinstance(outcome_of_commit(memory, stratalog__inbox__principal=""), CoordinatorNotAvailableError)
 
 
 def test_a_channel_that_was_idle_begins_anew(memory: CoordinatingCluster, served: InboxCluster) -> None:

@@ -13,6 +13,7 @@ from tests.foreign.python import (
     kafka_python_admin,
     records,
     schema_registry,
+    serializers,
     transactions,
 )
 from tests.foreign.python.clients import Aiokafka, Confluent, KafkaPython, PythonClient
@@ -35,6 +36,7 @@ SETTINGS = {
 def suite() -> Suite:
     checks = tuple(check for client in CLIENTS for check in checks_of(client))
     checks += tuple(Check("a schema registry's requests", does, run) for does, run in schema_registry.CHECKS.items())
+    checks += tuple(Check(Confluent.name, does, run) for does, run in serializers.CHECKS.items())
     return Suite({client.name: client.version for client in CLIENTS}, checks, SETTINGS)
 
 

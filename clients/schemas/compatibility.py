@@ -1,0 +1,99 @@
+"""Compatibility levels: which earlier versions a new schema is compared with, and in which direction. Pure.
+
+    BACKWARD   the new schema reads what the latest version wrote
+    FORWARD    the latest version reads what the new schema writes
+    FULL       both
+    ..._TRANSITIVE  all versions instead of the latest one
+    NONE       no comparison
+
+Source: `io.confluent.kafka.schemaregistry.{CompatibilityLevel,CompatibilityChecker}`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from stratalog.clients.schemas import avro_compatibility
+from stratalog.clients.schemas.errors import InvalidCompatibilityLevelError, InvalidSchemaError
+from stratalog.clients.schemas.schema import Schema, SchemaType, loads
+
+
+class CompatibilityLevel(StrEnum):
+    """Confluent's levels."""
+
+    NONE = "NONE"
+    BACKWARD = "BACKWARD"
+    BACKWARD_TRANSITIVE = "BACKWARD_TRANSITIVE"
+    FORWARD = "FORWARD"
+    FORWARD_TRANSITIVE = "FORWARD_TRANSITIVE"
+    FULL = "FULL"
+    FULL_TRANSITIVE = "FULL_TRANSITIVE"
+
+    @classmethod
+    def of(cls, name: str) -> CompatibilityLevel:
+        """The level of a name in any case. InvalidCompatibilityLevelError."""
+        if name.upper() not in cls.__members__:
+            raise InvalidCompatibilityLevelError(
+                f"Invalid compatibility level {name}. Valid values are {', '.join(cls.__members__)}"
+            )
+        return cls(name.upper())
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedSchema:
+    """A schema with all that it refers to, by name; what is referred to comes first."""
+
+    schema: Schema
+    references: Mapping[str, Schema] = field(default_factory=dict)
+
+
+def check_schema(resolved: ResolvedSchema) -> None:
+    """InvalidSchemaError for a text that is no schema of its type."""
+    if resolved.schema.type == SchemaType.AVRO:
+        _avro(resolved)
+    elif resolved.schema.type == SchemaType.JSON and not isinstance(loads(resolved.schema), dict | bool):
+        raise InvalidSchemaError("a JSON schema is an object or a truth value")
+
+
+def incompatibilities(level: CompatibilityLevel, new: ResolvedSchema, earlier: Sequence[ResolvedSchema]) -> list[str]:
+    """Why `new` may not follow the `earlier` versions, oldest first; empty if it may."""
+    if level == CompatibilityLevel.NONE or not earlier:
+        return []
+    compared = earlier if level.endswith("_TRANSITIVE") else earlier[-1:]
+    found = []
+    for each in reversed(compared):
+        if not level.startswith("FORWARD"):
+            found += unreadable(new, each)
+        if not level.startswith("BACKWARD"):
+            found += unreadable(each, new)
+    return list(dict.fromkeys(found))
+
+
+def unreadable(reader: ResolvedSchema, writer: ResolvedSchema) -> list[str]:
+    """Why `reader` does not read what `writer` wrote; empty if it does.
+
+    InvalidSchemaError for types whose schemas are not compared.
+    """
+    kind = reader.schema.type
+    if kind != writer.schema.type:
+        return [f"Incompatible because of different schema type: {kind} and {writer.schema.type}"]
+    if kind == SchemaType.AVRO:
+        return avro_compatibility.incompatibilities(_avro(reader), _avro(writer))
+    if loads_equal(reader.schema, writer.schema):
+        return []
+    raise InvalidSchemaError(
+        f"changes of {kind} schemas are not compared here: set the subject's compatibility to NONE, "
+        "or use a schema registry server"
+    )
+
+
+def loads_equal(one: Schema, other: Schema) -> bool:
+    """Whether two schemas of one type say the same."""
+    return one == other if one.type == SchemaType.PROTOBUF else loads(one) == loads(other)
+
+
+def _avro(resolved: ResolvedSchema) -> avro_compatibility.AvroType:
+    named = {name: loads(schema) for name, schema in resolved.references.items()}
+    return avro_compatibility.parsed(loads(resolved.schema), named)

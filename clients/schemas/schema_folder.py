@@ -1,0 +1,235 @@
+"""A schema registry without a server: the schemas lie in a compacted topic of the cluster.
+
+I/O: reads the topic from storage, as any consumer; writes it by a transactional producer. Every change is decided on a
+fold of the whole topic that the transaction allows nobody else to overtake: beginning a producer with the folder's
+transactional id ends the transaction of its predecessor, whose commit is then refused and decided anew. So two
+registrations at a time, in any processes, get one id or two versions, never one number for two schemas.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from typing import Self, TypeVar
+from uuid import UUID
+
+from stratalog.clients.admin.admin import Admin, NewTopic
+from stratalog.clients.bootstrap import Cluster
+from stratalog.clients.consumer.consumer import Consumer
+from stratalog.clients.producer.producer import Producer
+from stratalog.clients.schemas.errors import RegistryUnavailableError, SchemaNotFoundError, SchemaRegistryError
+from stratalog.clients.schemas.registry_state import Change, RegistryState
+from stratalog.clients.schemas.schema import RegisteredSchema, Schema
+from stratalog.replication.controller.topics import NOT_GIVEN
+from stratalog.storage.clock import Clock, SystemClock
+from stratalog.storage.errors import (
+    InvalidProducerEpochError,
+    InvalidTxnStateError,
+    ProducerFencedError,
+    RequestTimedOutError,
+    StratalogError,
+    TopicAlreadyExistsError,
+    TransactionAbortableError,
+    UnknownTopicOrPartitionError,
+)
+from stratalog.storage.records import TopicPartition
+
+SCHEMAS_TOPIC = "_schemas"
+PAUSE_MS_MAX = 200
+POLL_MS = 100
+_OVERTAKEN = (ProducerFencedError, InvalidProducerEpochError, InvalidTxnStateError, TransactionAbortableError)
+
+T = TypeVar("T")
+
+
+class SchemaFolder:
+    """The schemas of a topic. Thread-safe. Close it, or use a `with` block.
+
+    cluster     a running `Cluster`, a `RemoteCluster`, or the URL or path of the metadata root. Look-ups read storage
+                alone; changes need the brokers, as a transactional producer does.
+    topic       made by `SchemaFolder.create`; UnknownTopicOrPartitionError without it.
+    timeout_ms  for one change, with all its retries: RegistryUnavailableError after that.
+
+    Deletions are Confluent's soft ones: what data may name stays readable by its id.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        topic: str = SCHEMAS_TOPIC,
+        *,
+        timeout_ms: int = 30_000,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._cluster, self._topic, self._timeout_ms = cluster, topic, timeout_ms
+        self._clock = clock or SystemClock()
+        self._rng = rng or random.Random()
+        self._partition = TopicPartition(topic, 0)
+        self._state = RegistryState()
+        self._lock = threading.RLock()
+        self._consumer = Consumer(
+            cluster, isolation_level="read_committed", auto_offset_reset="earliest", exclude_internal_topics=False
+        )
+        try:
+            self._consumer.assign([self._partition])
+        except UnknownTopicOrPartitionError as reason:
+            self._consumer.close()
+            raise UnknownTopicOrPartitionError(f"{reason}: make it by SchemaFolder.create(cluster)") from reason
+        self._consumer.seek_to_beginning()
+
+    @classmethod
+    def create(
+        cls, cluster: Cluster, topic: str = SCHEMAS_TOPIC, *, replication_factor: int = NOT_GIVEN
+    ) -> SchemaFolder:
+        """The folder of a topic, which is made if it is not there: one partition, compacted."""
+        wanted = NewTopic(topic, 1, replication_factor, {"cleanup.policy": "compact"})
+        try:
+            Admin(cluster).create_topics([wanted])
+        except TopicAlreadyExistsError:
+            Admin(cluster).await_leaders(topic)
+        return cls(cluster, topic)
+
+    def close(self) -> None:
+        """End reading."""
+        with self._lock:
+            self._consumer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    # -- schemas -------------------------------------------------------------------------------------------
+
+    def register(self, subject: str, schema: Schema) -> RegisteredSchema:
+        """The schema as a version of the subject. IncompatibleSchemaError, InvalidSchemaError."""
+        return self._change(lambda state: state.register(subject, schema))
+
+    def lookup(self, subject: str, schema: Schema) -> RegisteredSchema:
+        """The version of the subject that has this schema. SubjectNotFoundError, SchemaNotFoundError."""
+        return self._ask(lambda state: state.find(subject, schema).as_registered())
+
+    def version(self, subject: str, version: int | None = None) -> RegisteredSchema:
+        """A version of a subject; the latest if None. SubjectNotFoundError, SchemaVersionNotFoundError."""
+        return self._ask(lambda state: state.version(subject, version).as_registered())
+
+    def schema_by_id(self, schema_id: int, subject: str | None = None) -> RegisteredSchema:
+        """SchemaNotFoundError. Ids count over all subjects, so `subject` is not needed."""
+        del subject
+        return self._ask_once(lambda state: state.by_id(schema_id).as_registered())
+
+    def schema_by_guid(self, guid: UUID) -> RegisteredSchema:
+        """SchemaNotFoundError."""
+        return self._ask_once(lambda state: state.by_guid(guid).as_registered())
+
+    def versions(self, subject: str) -> list[int]:
+        """The numbers of the versions of a subject. SubjectNotFoundError."""
+        return self._ask(lambda state: [each.version for each in state.live(subject)])
+
+    def subjects(self) -> list[str]:
+        """All subjects with a version that is not deleted."""
+        return self._ask(
+            lambda state: [
+                name for name, found in state.subjects.items() if any(not each.is_deleted for each in found.values())
+            ]
+        )
+
+    def delete_version(self, subject: str, version: int | None = None) -> int:
+        """Delete a version, the latest if None; its number. ReferenceExistsError."""
+        return self._change(lambda state: state.delete_version(subject, version))
+
+    def delete_subject(self, subject: str) -> list[int]:
+        """Delete all versions of a subject; their numbers. ReferenceExistsError."""
+        return self._change(lambda state: state.delete_subject(subject))
+
+    # -- compatibility -------------------------------------------------------------------------------------
+
+    def incompatibilities(self, subject: str, schema: Schema, version: int | None = None) -> list[str]:
+        """Why the schema could not be registered, or is incompatible with one version; empty if it could."""
+        return self._ask(lambda state: state.incompatibilities(subject, schema, version))
+
+    def compatibility(self, subject: str | None = None) -> str:
+        """The level that counts for a subject, or the global one."""
+        return self._ask(lambda state: state.level(subject).value)
+
+    def set_compatibility(self, level: str, subject: str | None = None) -> None:
+        """Set the level of a subject, or the global one. InvalidCompatibilityLevelError."""
+        self._change(lambda state: state.set_level(level, subject))
+
+    def delete_compatibility(self, subject: str) -> None:
+        """Let the global level count for a subject again."""
+        self._change(lambda state: state.delete_level(subject))
+
+    # -- the topic -----------------------------------------------------------------------------------------
+
+    def _ask(self, question: Callable[[RegistryState], T]) -> T:
+        with self._lock:
+            self._refresh()
+            return question(self._state)
+
+    def _ask_once(self, question: Callable[[RegistryState], T]) -> T:
+        """For what never changes: the topic is read only when the answer is not known."""
+        with self._lock:
+            try:
+                return question(self._state)
+            except SchemaNotFoundError:
+                return self._ask(question)
+
+    def _refresh(self) -> None:
+        """Fold the topic up to its end; from the start if the log lost its end (an unclean election)."""
+        end = self._consumer.end_offsets([self._partition])[self._partition]
+        if self._consumer.position(self._partition) > end:
+            self._state = RegistryState()
+            self._consumer.seek_to_beginning()
+        while self._consumer.position(self._partition) < end:
+            for record in self._consumer.poll(timeout_ms=POLL_MS):
+                self._state.apply(record.key, record.value)
+
+    def _change(self, decide: Callable[[RegistryState], Change[T]]) -> T:
+        with self._lock:
+            self._refresh()
+            change = decide(self._state)
+            if not change.records:
+                return change.answer
+            deadline_ms = self._clock.monotonic_ms() + self._timeout_ms
+            while True:
+                try:
+                    return self._commit(decide)
+                except SchemaRegistryError:
+                    raise
+                except StratalogError as reason:
+                    if not (reason.retriable or isinstance(reason, _OVERTAKEN)):
+                        raise
+                    if self._clock.monotonic_ms() >= deadline_ms:
+                        raise RegistryUnavailableError(
+                            f"{self._topic} could not be written within {self._timeout_ms} ms ({reason}); "
+                            "check that its leader and the transaction coordinator run"
+                        ) from reason
+                    self._clock.sleep_ms(self._rng.random() * PAUSE_MS_MAX)
+
+    def _commit(self, decide: Callable[[RegistryState], Change[T]]) -> T:
+        with Producer(self._cluster, transactional_id=f"stratalog-schemas-{self._topic}") as producer:
+            producer.init_transactions(self._timeout_ms / 1000)
+            self._refresh()
+            change = decide(self._state)
+            if change.records:
+                producer.begin_transaction()
+                sent = [producer.send(self._topic, value, key, partition=0) for key, value in change.records]
+                producer.commit_transaction(self._timeout_ms / 1000)
+                self._await(sent[-1].result().offset)
+        return change.answer
+
+    def _await(self, offset: int) -> None:
+        """Fold until the record at `offset` is in: the marker of its transaction comes after the commit's answer.
+
+        RequestTimedOutError after `timeout_ms`.
+        """
+        deadline_ms = self._clock.monotonic_ms() + self._timeout_ms
+        while self._consumer.position(self._partition) <= offset:
+            if self._clock.monotonic_ms() >= deadline_ms:
+                raise RequestTimedOutError(f"{self._partition}: offset {offset} is committed but not readable yet")
+            for record in self._consumer.poll(timeout_ms=POLL_MS):
+                self._state.apply(record.key, record.value)

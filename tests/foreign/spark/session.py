@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from tests.bench.peer.kafka import SPARK_LIBS, fetch_jars, spark_jars
 
-CONNECTOR, CLIENTS = "spark-sql-kafka-0-10_2.13", "kafka-clients"
+ARTIFACTS = ("spark-sql-kafka-0-10_2.13", "spark-token-provider-kafka-0-10_2.13", "kafka-clients")
 
 
 @cache
@@ -47,9 +47,9 @@ def close_session() -> None:
 
 
 def versions() -> str:
-    """Of Spark, the connector and the Kafka client in it."""
+    """Of Spark, the connector, and what it has for logins and of Kafka."""
     fetch_jars()
-    return f"{pyspark.__version__}, {CONNECTOR} {version_of(CONNECTOR)}, {CLIENTS} {version_of(CLIENTS)}"
+    return ", ".join((pyspark.__version__, *(f"{artifact} {version_of(artifact)}" for artifact in ARTIFACTS)))
 
 
 def version_of(artifact: str) -> str:

@@ -179,6 +179,11 @@ class InboxChannel:
         self._receiver.received(each.conversation, each.frame)
 
     def _leave(self, objects: ObjectStore) -> None:
-        if self._name and self._unsent is None:
-            with suppress(StoreError):  # the broker forgets it, too
-                objects.put(frames_path(self._name, self._number), self._encoded([FrameEntry(WHOLE_CHANNEL)]))
+        """Say so to the broker, and delete answers that came too late."""
+        if not self._name or self._unsent is not None:
+            return
+        with suppress(StoreError):  # the broker forgets it, and deletes them, too
+            objects.put(frames_path(self._name, self._number), self._encoded([FrameEntry(WHOLE_CHANNEL)]))
+            while objects.get_optional(answers_path(self._name, self._next_answer)) is not None:
+                objects.delete(answers_path(self._name, self._next_answer))
+                self._next_answer += 1

@@ -51,9 +51,12 @@ def check_columns(types: Mapping[str, str], topic: str | None, timestamp_column:
             "topic option required when no 'topic' attribute is present. Use the topic option for setting a topic."
         )
     if "value" not in types:
-        raise InvalidRecordError("Required attribute 'value' not found")
+        raise InvalidRecordError("Required attribute 'value' not found. Give one column the name value.")
     if timestamp_column is not None and timestamp_column not in types:
-        raise InvalidRecordError(f"Required attribute '{timestamp_column}' not found")
+        raise InvalidRecordError(
+            f"Required attribute '{timestamp_column}' not found. Add the column, or leave out "
+            "stratalog.timestamp.column."
+        )
     for name, allowed in SINK_COLUMNS.items():
         if name == "topic" and topic is not None:
             continue
@@ -65,7 +68,7 @@ def check_columns(types: Mapping[str, str], topic: str | None, timestamp_column:
 def _check_type(name: str, found: str | None, allowed: Sequence[str]) -> None:
     if found is not None and found not in allowed:
         raise InvalidRecordError(
-            f"{name} attribute unsupported type {found}. {name} must be a(n) {' or '.join(allowed)}"
+            f"{name} attribute unsupported type {found}. {name} must be a(n) {' or '.join(allowed)}. Cast it."
         )
 
 
@@ -203,7 +206,7 @@ def record_batches(payload: pa.Table, max_bytes: int) -> list[NewRecordBatch]:
     if largest > max_bytes:
         raise RecordTooLargeError(
             f"The message is {largest} bytes when serialized which is larger than {max_bytes}, which is the value of "
-            "the max.message.bytes configuration."
+            "the max.message.bytes configuration. Raise it for the topic, or write smaller records."
         )
     ends = np.cumsum(sizes)
     batches, start, sent = [], 0, 0

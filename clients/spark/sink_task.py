@@ -167,7 +167,8 @@ class SinkTask:
                 self._partition_counts[topic] = self._retried(lambda: self._count_partitions(topic))
             except UnknownTopicOrPartitionError as reason:
                 raise RequestTimedOutError(
-                    f"Topic {topic} not present in metadata after {self._options.max_block_ms} ms."
+                    f"Topic {topic} not present in metadata after {self._options.max_block_ms} ms. Create it "
+                    "first: naming a topic does not create it."
                 ) from reason
         return self._partition_counts[topic]
 

@@ -40,7 +40,12 @@ from stratalog.replication.progress.progress import ReplicaProgress
 from stratalog.replication.replica.removal import delete_stray
 from stratalog.replication.replica.upkeep_rounds import UpkeepRounds, limits_of
 from stratalog.replication.stores import Ports
-from stratalog.storage.errors import InconsistentTopicIdError, StoreUnavailableError, StratalogError
+from stratalog.storage.errors import (
+    FencedLeaderEpochError,
+    InconsistentTopicIdError,
+    StoreUnavailableError,
+    StratalogError,
+)
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.objects.wakeup import Wakeup
 from stratalog.storage.records import TopicPartition
@@ -505,8 +510,13 @@ class FollowedPartitions:
 
     def _is_relied_on(self, fetcher: LeaderFetcher, state: PartitionRecord, topic_id: str) -> bool:
         """Whether the leader of this epoch may count on records of this replica: it was told that they are here, or has
-        published a high watermark, which a member of the ISR has reached."""
+        published a high watermark, which a member of the ISR has reached.
+
+        The newest metadata tell. A session of an earlier registration, or one that has not heard that this replica
+        joined the ISR, would put an empty table where another session's was. FencedLeaderEpochError: it is behind.
+        """
         topic_partition, epoch = state.topic_partition, state.leader_epoch
+        newest = self._newest(state)
         if self._held.get(topic_partition) == (topic_id, epoch):
             return True
         if self._held_before is None:
@@ -514,7 +524,20 @@ class FollowedPartitions:
         if (topic_partition, topic_id, epoch) in self._held_before:
             return True
         published = [leader.high_watermark(topic_partition, epoch) for leader in list(fetcher.leaders.values())]
-        return self.job.broker_id in state.isr and max(published, default=-1) > 0
+        if self.job.broker_id in newest.isr and max(published, default=-1) > 0:
+            return True
+        return epoch > 0 and self.job.broker_id in (*newest.isr, *newest.elr)
+
+    def _newest(self, state: PartitionRecord) -> PartitionRecord:
+        """The partition's state as it is committed now, under the same epoch. Raises FencedLeaderEpochError."""
+        self._metadata.refresh_image()
+        image, job = self._metadata.image, self.job
+        if not image.is_current(job.broker_id, job.broker_epoch):
+            raise FencedLeaderEpochError(f"registration {job.broker_epoch} of broker {job.broker_id} is over")
+        newest = image.partitions.get(state.topic_partition)
+        if newest is None or newest.leader_epoch != state.leader_epoch:
+            raise FencedLeaderEpochError(f"{state.topic_partition}: epoch {state.leader_epoch}, newest: {newest}")
+        return newest
 
     def _catch_up_one(self, fetcher: LeaderFetcher, topic_partition: TopicPartition, replica: FollowedReplica) -> bool:
         fetcher.under_way = topic_partition

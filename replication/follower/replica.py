@@ -158,7 +158,7 @@ class FollowedReplica:
     def _make_own(self) -> None:
         """Make the table that is absent. LogLostError: not under this epoch, in which others rely on its records."""
         leader_end = self.leader.log_end_offset
-        if is_lost(self.state, self.broker_id, leader_end, is_relied_on=self._is_relied_on()):
+        if leader_end > 0 and is_lost(self.state, self.broker_id, leader_end, is_relied_on=self._is_relied_on()):
             raise LogLostError(
                 f"{self.own.name}: there is no log here, but the leader's ends at {leader_end} under leader epoch "
                 f"{self.leader_epoch}, ISR {list(self.state.isr)}, ELR {list(self.state.elr)}: this replica leaves both"

@@ -136,6 +136,11 @@ def metadata_folds_never_go_back() -> AbstractContextManager[object]:
     return patch.multiple(MetadataLog, _fold_next=next_up_to, _fold_anew=anew)
 
 
+def lagging_sessions_make_tables() -> AbstractContextManager[object]:
+    """A session makes an absent table by the metadata that it has folded, of whatever registration it is."""
+    return patch.object(FollowedPartitions, "_newest", lambda _self, state: state)
+
+
 def isr_may_be_empty() -> AbstractContextManager[object]:
     """Promise 11: without a survivor the ISR is emptied, so no clean election is possible any more."""
     original = PartitionRecord.changed
@@ -681,6 +686,13 @@ MUTATIONS: dict[str, Mutation] = {
         metadata_folds_never_go_back,
         ("SameImage",),
         _mix(Focus("create:done", 0.5, "bc", "metadata"), 1_500, metadata_power_cut=4, crash=2),
+    ),
+    "lagging sessions": Mutation(
+        lagging_sessions_make_tables,
+        _COMPLETE,
+        _mix(removed_table=4, second_process=3, pause_broker=2, restart_all=1),
+        Setting(pause_ms_max=1_000),
+        6_000,
     ),
     "log end": Mutation(high_watermark_is_the_log_end, _COMPLETE, _mix(crash=1)),
     "joins early": Mutation(

@@ -90,7 +90,7 @@ COORDINATED = {
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_groups_and_transactions_need_no_socket(root: str, protocol: str) -> None:
-    """By the metadata root alone: requests and answers are objects, and nothing of them is left."""
+    """By the metadata root alone: requests and answers are objects, and no request is left."""
     with Cluster.start(root, fetcher="thread", config={**SETTINGS, **COORDINATED}) as cluster:
         Admin(cluster).create_topics([NewTopic("orders", 1, 3, {"min.insync.replicas": 2})])
         with Producer(cluster.root, transactional_id="t", max_block_ms=120_000) as producer:
@@ -111,4 +111,4 @@ def test_groups_and_transactions_need_no_socket(root: str, protocol: str) -> Non
         assert committed is not None
         assert committed.offset >= 3
         stores = [open_store(f"{root}/broker-{broker_id}") for broker_id in (1, 2, 3)]
-        wait_until(lambda: not any(each.list("inbox/") + each.list("answers/") for each in stores), "the last objects")
+        wait_until(lambda: not any(each.list("inbox/") for each in stores), "the last requests")

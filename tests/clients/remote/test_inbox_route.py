@@ -189,6 +189,20 @@ def test_a_broker_that_does_not_answer_any_more_is_one_that_is_away(
         assert isinstance(answers.first(2)[1].error, RequestTimedOutError)
 
 
+def test_answers_to_calls_that_were_given_up_are_deleted_at_the_end(
+    memory: CoordinatingCluster, served: InboxCluster
+) -> None:
+    config = {"stratalog.transport": "inbox", "request.timeout.ms": 100}
+    with RemoteCluster(ROOT, config, stores=memory.stores) as remote:
+        served.withdraw(1)
+        answers = Answers()
+        remote.brokers()[1].coordinator(GROUP, "g", COMMIT, answers)
+        assert isinstance(answers.one, CoordinatorNotAvailableError)
+        served._endpoint.serve(served, 1, served.handlers[1])
+        wait_until(lambda: any(path.startswith(ANSWERS_PREFIX) for path in left(served)), "the late answer")
+    wait_until(lambda: not left(served), "the end of the channel")
+
+
 def test_what_is_no_request_ends_the_channel_and_nothing_else(
     memory: CoordinatingCluster, served: InboxCluster
 ) -> None:

@@ -125,7 +125,7 @@ STREAM_REFUSALS = [
 def test_stream_refusals_in_the_connectors_words(options: Mapping[str, str], text: str) -> None:
     with pytest.raises(InvalidConfigError) as refusal:
         stream_options(options)
-    assert str(refusal.value) == text
+    assert str(refusal.value).startswith(text)  # then what to do
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_stream_refusals_in_the_connectors_words(options: Mapping[str, str], tex
 def test_batch_refusals_in_the_connectors_words(options: Mapping[str, str], text: str) -> None:
     with pytest.raises(InvalidConfigError) as refusal:
         batch_options({**BASE, **options})
-    assert str(refusal.value) == text
+    assert str(refusal.value).startswith(text)  # then what to do
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_the_page_lists_every_option_as_tried_refused_or_ignored() -> None:
         set(re.findall(r"`([\w.]+)`", "".join(row.split("|")[1] for row in part.splitlines() if row.startswith("| `"))))
         for part in re.split("These are refused|These are accepted", section)
     )
-    of_a_group = {GROUP_ID, "group.id", MODE, AUTO_OFFSET_RESET, LISTENER}
+    of_a_group = {GROUP_ID, "group.id", MODE, AUTO_OFFSET_RESET, LISTENER, "stratalog.transport"}
     sides = (OF_SOURCE, OF_SINK)
     assert tried == set().union(*(side.spelled(Comes.TAKEN) for side in sides)) | of_a_group
     assert refused == set().union(*(side.spelled(Comes.REFUSED) for side in sides))

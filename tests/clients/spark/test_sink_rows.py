@@ -55,7 +55,7 @@ from stratalog.storage.records import PAYLOAD_SCHEMA, NewRecordBatch, data_table
 def test_columns_are_refused_in_the_connectors_words(types: dict[str, str], topic: str | None, text: str) -> None:
     with pytest.raises(InvalidRecordError) as refusal:
         check_columns(types, topic)
-    assert str(refusal.value) == text
+    assert str(refusal.value).startswith(text)  # then what to do
 
 
 def test_extra_columns_and_an_overridden_topic_column_are_ignored() -> None:

@@ -292,6 +292,27 @@ def test_a_session_that_slept_while_the_metadata_log_was_cleaned_up_does_not_dro
     assert session.followed.replicas == {}
 
 
+@pytest.mark.parametrize("registers_anew", [False, True])
+def test_a_session_that_lags_makes_no_empty_table_where_this_replica_joined_the_isr(registers_anew: bool) -> None:
+    """By its fold the replica is outside the ISR and may begin anew; another session has copied the log meanwhile."""
+    following = Following()
+    outside = replace(led_by(1, epoch=1), isr=(1,))
+    commit(following.metadata, outside)
+    slow = BrokerConfig.from_properties({**CONFIG.properties(), "stratalog.metadata.poll.ms": 60_000})
+    lagging = following.session("1", config=slow)
+    following.turn(lagging)  # the leader has not begun the epoch
+    write(following.leads(outside), "a", "b", epoch=1)
+    if registers_anew:
+        register(following.metadata, FOLLOWER, FOLLOWER_EPOCH + 1)
+    commit(following.metadata, replace(outside, isr=(1, 2), partition_epoch=2))
+    following.log(2).table.drop()
+    following.turn(lagging)
+    assert following.log(2).table.snapshot() is None
+    following.metadata.refresh()
+    isr = following.metadata.image.partition(TopicPartition("t", 0)).isr
+    assert isr == ((1, 2) if registers_anew else (1,))
+
+
 # -- failures of one partition -------------------------------------------------------------------------------
 
 

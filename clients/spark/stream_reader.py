@@ -47,6 +47,7 @@ from stratalog.storage.errors import InvalidConfigError, StratalogError
 if TYPE_CHECKING:  # a query without a group loads none of it
     from stratalog.clients.spark.group.commits import GroupCommits
     from stratalog.clients.spark.group.options import GroupOptions
+    from stratalog.clients.spark.group.planner_end import PlannerEnd
 
 LONG_POLL_MS = 100
 LONG_POLL_SHARE = 0.02
@@ -78,6 +79,7 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._options = options
         self._fetcher: OffsetFetcher | None = None
         self._commits: GroupCommits | None = None
+        self._end: PlannerEnd | None = None
         self._initial: dict[str, Any] | None = None
         self._is_fresh = True
         self._is_available_now = False
@@ -102,8 +104,10 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             with loading():
                 from stratalog.clients.spark.group.commits import GroupCommits
                 from stratalog.clients.spark.group.coordinators import reach
+                from stratalog.clients.spark.group.planner_end import PlannerEnd
             view = self.fetcher.view
             self._commits = GroupCommits(group, reach(view, group).calls, view.clock)
+            self._end = PlannerEnd(self._finish_commits)
         return self._commits
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
@@ -300,6 +304,11 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Nothing: the checkpoint keeps a query's offsets, and `latestOffset` commits those of a group."""
 
     def stop(self) -> None:
+        """End the query's part in its group: once, even if Spark ends this process at the same time."""
+        if self._end is not None:
+            self._end()
+
+    def _finish_commits(self) -> None:
         """Commit what is due; wait only shortly, since the checkpoint has it."""
         if self._commits is not None:
             with suppress(StratalogError):

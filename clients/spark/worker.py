@@ -52,8 +52,13 @@ def pushes_filters() -> bool:
     Each of Spark's worker modules has Python processes of its own: forked from a daemon that imported the module, or
     started by it (`python -m`).
     """
+    return PUSHES_FILTERS in sys.modules or program() == PUSHES_FILTERS
+
+
+def program() -> str | None:
+    """The module that this process was started with (`python -m`)."""
     started_as = getattr(sys.modules["__main__"], "__spec__", None)
-    return PUSHES_FILTERS in sys.modules or (started_as is not None and started_as.name == PUSHES_FILTERS)
+    return None if started_as is None else started_as.name
 
 
 @lru_cache(maxsize=8)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from html.parser import HTMLParser
 
 from stratalog.clients.admin.admin import BrokerDescription, ClusterDescription, TopicDescription
+from stratalog.clients.admin.group_description import ConsumerGroupDescription, ConsumerGroupMember
 from stratalog.clients.admin.group_lag import GroupLag, PartitionLag
 from stratalog.replication.html_table import ROWS_MAX, html_fields, html_table
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
@@ -82,3 +83,10 @@ def test_a_groups_lag_is_shown_by_partition_and_in_all() -> None:
     found = Texts(GroupLag("g", (known, gone))._repr_html_())
     assert found.rows[1:] == [["t", "0", "3", "10", "7"], ["u", "1", "5", "–", "–"]]
     assert found.outside == "group glag: 7"
+
+
+def test_a_group_shows_its_members_and_what_they_have() -> None:
+    member = ConsumerGroupMember("m-1", None, "c", "/h", (TopicPartition("t", 0), TopicPartition("t", 2)), None, 4)
+    found = Texts(ConsumerGroupDescription("g", "Stable", "uniform", (member,), 5)._repr_html_())
+    assert found.rows[1:] == [["m-1", "–", "c", "/h", "t-0, t-2", "4"]]
+    assert found.outside == "group gstate: Stable · assignor: uniform · epoch: 5"

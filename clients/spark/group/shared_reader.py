@@ -7,9 +7,6 @@ when it is planned; what is committed and where a partition begins is decided be
 from __future__ import annotations
 
 import logging
-import signal
-import sys
-import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -17,14 +14,16 @@ from typing import Any
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
+from stratalog.clients.consumer.offsets import Committed
 from stratalog.clients.spark.batch_reader import read_tasks
 from stratalog.clients.spark.group.coordinators import Reach, reach
 from stratalog.clients.spark.group.member import QueryMember
 from stratalog.clients.spark.group.offsets import OffsetBounds
 from stratalog.clients.spark.group.options import GroupOptions
+from stratalog.clients.spark.group.planner_end import PlannerEnd
 from stratalog.clients.spark.group.shared_offsets import SharedBatch, replayed, resumed
 from stratalog.clients.spark.options import SourceOptions
-from stratalog.clients.spark.plan import Offsets, PlannedRange, offsets_from_json, stream_ranges
+from stratalog.clients.spark.plan import Offsets, PlannedRange, stream_ranges
 from stratalog.clients.spark.stream_reader import METADATA_MAX_AGE_MS, STOP_TIMEOUT_MS, StratalogStreamReader
 from stratalog.clients.view.read_committed import is_read_committed
 from stratalog.storage.errors import RequestTimedOutError, StratalogError
@@ -55,7 +54,7 @@ class SharedStreamReader(StratalogStreamReader):
         if self._member is None:
             view = self.fetcher.view
             self._member = QueryMember(self._group, self.reach(view, self._group).calls, view)
-            _leave_when_terminated()
+            self._end = PlannerEnd(self._leave)
         return self._member
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
@@ -80,23 +79,23 @@ class SharedStreamReader(StratalogStreamReader):
 
     def _positions(self, start: Mapping[str, Mapping[str, int]], limit: ReadLimit) -> Offsets | None:
         """The member's partitions and where they begin; None while the group rebalances."""
-        fetcher, checkpoint = self.fetcher, offsets_from_json(start)
+        fetcher, batch = self.fetcher, SharedBatch.from_json(start)
         just_ran = {tp: each.end for tp, each in self._done.items()} if start == self._ran else {}
         self._ran = None
         done = self._done
         fetcher.view.refresh(METADATA_MAX_AGE_MS)
-        self.member.subscribe(frozenset(tp.topic for tp in fetcher.subscribed()))
+        member = self.member
+        if self._end is not None:
+            self._end.check_session()
+        member.subscribe(frozenset(tp.topic for tp in fetcher.subscribed()))
 
-        def begin(committed: Mapping[TopicPartition, int | None]) -> Offsets:
+        def begin(committed: Committed) -> Offsets:
             bounds = self._bounds(list(committed))
-            return {
-                tp: bounds.start(tp, resumed(checkpoint.get(tp), offset, done.get(tp)))
-                for tp, offset in committed.items()
-            }
+            return {tp: bounds.start(tp, resumed(tp, batch, at, done.get(tp))) for tp, at in committed.items()}
 
         is_only_batch = self._is_available_now or isinstance(limit, ReadAllAvailable)
         timeout_ms = self._group.consumer.max_poll_interval_ms if is_only_batch else SETTLE_MS
-        positions = self.member.advance(just_ran, begin, timeout_ms)
+        positions = member.advance(just_ran, begin, timeout_ms)
         if positions is None and is_only_batch:
             raise RequestTimedOutError(
                 f"group {self._group.group_id}: it has been rebalancing for {timeout_ms} ms "
@@ -142,14 +141,7 @@ class SharedStreamReader(StratalogStreamReader):
             _LOG.warning("Group %s: other members have %s of a batch now", self._group.group_id, left_out)
         return kept
 
-    def stop(self) -> None:
-        """Leave the group."""
-        if self._member is not None:
-            with suppress(StratalogError):
-                self._member.close(STOP_TIMEOUT_MS)
-
-
-def _leave_when_terminated() -> None:
-    """Spark ends a planner by SIGTERM. As an exception it reaches `stop`, and others get the partitions at once."""
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    def _leave(self) -> None:
+        """Others get the partitions at once."""
+        with suppress(StratalogError):
+            self.member.close(STOP_TIMEOUT_MS)

@@ -66,8 +66,8 @@ class Cluster(EmbeddedCluster):
         for addresses in self.listeners.values():
             return addresses
         raise BrokerNotAvailableError(
-            "Kafka's clients cannot connect: the cluster was started without "
-            "config={'listeners': 'PLAINTEXT://localhost:9092'}"
+            "Kafka's clients cannot connect: the cluster has no listeners. "
+            "Start it with config={'listeners': 'PLAINTEXT://localhost:9092'}."
         )
 
     def stop(self) -> None:

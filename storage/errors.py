@@ -252,7 +252,7 @@ class InvalidTxnStateError(StratalogError, code=48):
 
 class UnverifiedTransactionError(InvalidTxnStateError):
     """The transaction's coordinator has not verified this partition. After it has, the batch is retried with
-    `log_end_offset` as `NewRecordBatch.verified_offset`. Internal: clients never receive it."""
+    `log_end_offset` as `NewRecordBatch.verified_offset`. Internal: of clients only Spark's sink receives it."""
 
     def __init__(self, message: str, log_end_offset: int = -1) -> None:
         super().__init__(message)

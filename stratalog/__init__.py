@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     )
     from stratalog.clients.admin.configs import ConfigInForce
     from stratalog.clients.admin.erasure import ErasureLeftover, ErasureReport, ReplicaErasure
+    from stratalog.clients.admin.group_lag import GroupLag, PartitionLag
     from stratalog.clients.admin.groups import GroupAdmin, LiveGroups, StoredGroups
     from stratalog.clients.admin.log_dirs import LogDirDescription, ReplicaInfo
     from stratalog.clients.admin.replica_verification import PartitionVerified, ReplicaVerification
@@ -56,9 +57,11 @@ if TYPE_CHECKING:
     from stratalog.clients.schemas.rest_client import SchemaRegistryClient
     from stratalog.clients.schemas.schema import RegisteredSchema, Schema, SchemaReference, SchemaType
     from stratalog.clients.schemas.schema_folder import SchemaFolder
-    from stratalog.clients.spark.committed_view import create_committed_view
     from stratalog.clients.spark.progress.listener import ProgressListener
     from stratalog.clients.spark.registration import register_data_source
+    from stratalog.clients.spark.sql.cluster_views import cluster_frame, create_cluster_views
+    from stratalog.clients.spark.sql.committed_view import create_committed_view
+    from stratalog.clients.spark.sql.read_topic import TopicRead, read_topic
     from stratalog.clients.view.cluster_view import ClusterView, Fetched, Watermarks
     from stratalog.replication.controller.preferred_leaders import ElectionType
     from stratalog.replication.controller.reassignment import PartitionReassignment
@@ -98,12 +101,12 @@ __all__ = [
     "NewTopic", "ElectionType", "OffsetSpec", "AclBinding", "AclFilter", "Operation", "PatternType", "Permission",
     "ResourceType",
     "BrokerDescription", "ClusterDescription", "ConfigEntry", "ConfigInForce", "ErasureLeftover", "ErasureReport",
-    "LeaderOfOffset", "LogDirDescription",
+    "GroupLag", "LeaderOfOffset", "LogDirDescription", "PartitionLag",
     "PartitionReassignment", "PartitionVerified", "ReplicaErasure", "ReplicaInfo", "ReplicaVerification",
     "TopicDescription",
     # views and Spark
-    "ClusterView", "Fetched", "Watermarks", "create_committed_view", "register_data_source",
-    "ProgressListener",
+    "ClusterView", "Fetched", "Watermarks", "ProgressListener", "TopicRead", "cluster_frame", "create_cluster_views",
+    "create_committed_view", "read_topic", "register_data_source",
     # histories
     "History", "RecordingConsumer", "RecordingProducer",
 ]
@@ -113,6 +116,7 @@ _MODULES = {
     "clients.admin.admin": "Admin BrokerDescription ClusterDescription ConfigEntry NewTopic TopicDescription",
     "clients.admin.configs": "ConfigInForce",
     "clients.admin.erasure": "ErasureLeftover ErasureReport ReplicaErasure",
+    "clients.admin.group_lag": "GroupLag PartitionLag",
     "clients.admin.groups": "GroupAdmin LiveGroups StoredGroups",
     "clients.admin.log_dirs": "LogDirDescription ReplicaInfo",
     "clients.admin.replica_verification": "PartitionVerified ReplicaVerification",
@@ -132,7 +136,9 @@ _MODULES = {
     "clients.schemas.rest_client": "SchemaRegistryClient",
     "clients.schemas.schema": "RegisteredSchema Schema SchemaReference SchemaType",
     "clients.schemas.schema_folder": "SchemaFolder",
-    "clients.spark.committed_view": "create_committed_view",
+    "clients.spark.sql.cluster_views": "cluster_frame create_cluster_views",
+    "clients.spark.sql.committed_view": "create_committed_view",
+    "clients.spark.sql.read_topic": "TopicRead read_topic",
     "clients.spark.progress.listener": "ProgressListener",
     "clients.spark.registration": "register_data_source",
     "clients.view.cluster_view": "ClusterView Fetched Watermarks",

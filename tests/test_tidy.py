@@ -22,8 +22,8 @@ FLOORS = {
     "storage": """errors clock < config_def < records topic_config objects < files transactions < producers
         < delta < log < upkeep""",
     "storage/objects": "port registers new_file sync store_settings < probe < local wakeup < remote",
-    "replication": """log_configs < config java_strings stores threads < internal_topics < requests < metadata
-        < metrics broker_root controller progress < replica < leader < follower coordinator
+    "replication": """log_configs < config java_strings html_table stores threads < internal_topics < requests
+        < metadata < metrics broker_root controller progress < replica < leader < follower coordinator
         < broker fast_start < spark < process""",
     "replication/coordinator": "shard < groups transactions < runtime",
     "clients": """serialization < records config bootstrap offset_spec < view coordinator_calls connected_cluster
@@ -32,8 +32,8 @@ FLOORS = {
         < connection inbox_listener < socket_server inbox_endpoint < kafka_endpoint""",
     "clients/endpoint/security": """jaas principal_mapping certificates sasl_server < plain scram oauthbearer
         < authenticator jwks tls < gate < endpoint_security""",
-    "clients/schemas": """wire_format errors < schema < avro_compatibility rest_client < compatibility
-        < registry_state < schema_folder serde < avro json_schema protobuf""",
+    "clients/schemas": """wire_format errors < schema < avro_compatibility protobuf_compatibility rest_client
+        < compatibility < registry_state < schema_folder serde < avro json_schema protobuf""",
     "clients/remote": """open_requests translation between_brokers login inter_broker places
         < connection_security request_connection < broker_connection inbox_connection inbox_channel < routes
         < remote_broker < remote_cluster""",

@@ -5,6 +5,7 @@ configs               configs in force, with their synonyms
 loggers               the loggers of this process and their levels
 group_description     a group of either protocol as one value
 groups                groups: live through coordinators, or as stored
+group_lag             how far a group is behind
 transactions          transactions and producers as stored
 reassignment          partitions moved between brokers
 record_deletion       delete-records requests to leaders

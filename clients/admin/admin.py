@@ -30,12 +30,13 @@ from stratalog.replication.controller import topics
 from stratalog.replication.controller.preferred_leaders import Answers, ElectionType, elect_leaders
 from stratalog.replication.controller.reassignment import PartitionReassignment
 from stratalog.replication.controller.topic_deletion import TopicDeletion, topic_deletions
+from stratalog.replication.html_table import html_fields, html_table
 from stratalog.replication.leader.delete_records import DeletedRecords
 from stratalog.replication.metadata.acls import AclBinding, AclFilter, create_acls, delete_acls, describe_acls
 from stratalog.replication.metadata.configs import alter_cluster_config, alter_group_config
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.leader_history import LeaderOfOffset
-from stratalog.replication.metadata.records import PartitionRecord
+from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 from stratalog.replication.metadata.scram import (
     ScramDeletion,
     ScramDescription,
@@ -44,6 +45,7 @@ from stratalog.replication.metadata.scram import (
     describe_credentials,
 )
 from stratalog.replication.metrics import Histogram, image_metrics
+from stratalog.replication.threads.long_wait import long_wait
 from stratalog.storage.config_def import spelled
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import TopicPartition
@@ -73,6 +75,16 @@ class TopicDescription:
     partitions: tuple[PartitionRecord, ...]
     configs: Mapping[str, str]
 
+    def _repr_html_(self) -> str:
+        header = ("partition", "leader", "leader epoch", "replicas", "ISR")
+        leaders = [None if each.leader == NO_LEADER else each.leader for each in self.partitions]
+        rows = [
+            (each.partition, leader, each.leader_epoch, each.replicas, each.isr)
+            for each, leader in zip(self.partitions, leaders, strict=True)
+        ]
+        about = {"id": self.topic_id, **self.configs}
+        return html_table(f"topic {self.name}", header, rows) + html_fields(about)
+
 
 @dataclass(frozen=True, slots=True)
 class BrokerDescription:
@@ -93,6 +105,21 @@ class ClusterDescription:
     controller_id: int
     controller_epoch: int
     brokers: tuple[BrokerDescription, ...]
+
+    def _repr_html_(self) -> str:
+        header = ("broker", "state", "controller", "epoch", "rack", "root")
+        rows = [
+            (
+                each.broker_id,
+                "fenced" if each.fenced else "running",
+                each.broker_id == self.controller_id,
+                each.broker_epoch,
+                each.rack,
+                each.root,
+            )
+            for each in self.brokers
+        ]
+        return html_table(f"cluster {self.cluster_id}", header, rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +210,9 @@ class Admin:
 
     def await_leaders(self, topic: str, timeout_ms: int | None = None) -> None:
         """Wait until every partition's leader has started. LeaderNotAvailableError names one that has not."""
-        self._view.end_offsets(self._view.partitions(topic), timeout_ms)
+        partitions = self._view.partitions(topic)
+        with long_wait(lambda: f"waiting for the leaders of the {len(partitions)} partitions of {topic}"):
+            self._view.end_offsets(partitions, timeout_ms)
 
     def list_topics(self) -> list[str]:
         """All topics by name."""

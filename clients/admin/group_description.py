@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from stratalog.replication.html_table import html_fields, html_table
 from stratalog.replication.requests.consumer_groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -56,6 +57,24 @@ class ConsumerGroupDescription:
     group_epoch: int | None = None
     target_assignment_epoch: int | None = None
     error: StratalogError | None = None
+
+    def _repr_html_(self) -> str:
+        header = ("member", "instance", "client", "host", "partitions", "epoch")
+        rows = [
+            (
+                each.member_id,
+                each.group_instance_id,
+                each.client_id,
+                each.host,
+                each.assignment,
+                each.member_epoch,
+            )
+            for each in self.members
+        ]
+        about = {"state": self.group_state, "assignor": self.partition_assignor, "epoch": self.group_epoch}
+        if self.error is not None:
+            about["error"] = str(self.error)
+        return html_table(f"group {self.group_id}", header, rows) + html_fields(about)
 
 
 def described_group(group_id: str, ask: Callable[[object], object]) -> ConsumerGroupDescription:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from stratalog.clients.admin.group_description import ConsumerGroupDescription, as_response, described_group
+from stratalog.clients.admin.group_lag import GroupLag, lag_of
 from stratalog.clients.bootstrap import RunningCluster
 from stratalog.clients.consumer.offsets import (
     Offsets,
@@ -178,6 +179,10 @@ class GroupAdmin:
         request = fetch_request(group_id, None, require_stable=False)
         found = fetched_offsets(as_response(OffsetFetchResponse, self._groups.ask(group_id, request)))
         return {tp: committed for tp, committed in found.items() if committed is not None}
+
+    def lag(self, group_id: str) -> GroupLag:
+        """The committed offsets beside the high watermarks; empty for an unknown group. No leader is waited for."""
+        return lag_of(self._view, group_id, self.committed(group_id))
 
     def alter_offsets(self, group_id: str, offsets: Offsets) -> None:
         """Commit offsets of a group without members. UnknownMemberIdError when it has members."""

@@ -13,6 +13,7 @@ import datetime as dt
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
 
 from stratalog.clients.bootstrap import RunningCluster
 from stratalog.clients.kafka.apis.access.acls import AclApis
@@ -41,6 +42,7 @@ from stratalog.clients.kafka.quotas.rates import QuotaWindow
 from stratalog.clients.kafka.request.api import Api, Call, Connection
 from stratalog.clients.kafka.request.broker import ApiFamily, ServedBroker
 from stratalog.clients.kafka.request.endpoint import Endpoint
+from stratalog.clients.kafka.request.quick_calls import QuickCalls
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.config import BrokerConfig
 from stratalog.storage.clock import measured_ns
@@ -102,6 +104,7 @@ class KafkaHandler:
         self._apis = {api.key: api for api in apis}
         self._served = {api.key: api.versions for api in apis}
         self._io = io
+        self._quick = None if io is None else QuickCalls(broker)
         self._slow = {
             api.key: ThreadPoolExecutor(SLOW_THREADS, thread_name_prefix=f"kafka-{broker_id}-api-{api.key}")
             for api in apis
@@ -181,7 +184,10 @@ class KafkaHandler:
         if api is None or call.version not in self._served[call.api_key]:
             call.connection.close(f"API {call.api_key} version {call.version} is not served")
             return
-        executor = self._slow.get(api.key, None if api.is_quick else self._io)
+        if api.is_quick and self._quick is not None:
+            self._quick.run(partial(self._run, api, call), is_known=api.is_known(call))
+            return
+        executor = self._slow.get(api.key, self._io)
         if executor is None:
             self._run(api, call)
         else:
@@ -212,6 +218,8 @@ class KafkaHandler:
     def close(self) -> None:
         """Answer the fetches that wait, and end the threads."""
         self._fetch.close()
+        if self._quick is not None:
+            self._quick.close()
         self.broker.scheduler.close()
         for executor in self._slow.values():
             executor.shutdown(wait=True)

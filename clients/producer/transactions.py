@@ -5,7 +5,7 @@ I/O: calls brokers and waits for their answers. Source: Kafka's `KafkaProducer`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -28,7 +28,13 @@ from stratalog.replication.metadata.image import BrokerState, ClusterImage
 from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.replication.requests.groups import TxnOffsetCommitRequest
 from stratalog.replication.requests.produce import ProduceRequest, ProduceResponse
-from stratalog.replication.requests.transactions import TRANSACTION_VERSION_2, EndTxnRequest, InitProducerIdRequest
+from stratalog.replication.requests.transactions import (
+    TRANSACTION_VERSION_2,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    EndTxnRequest,
+    InitProducerIdRequest,
+)
 from stratalog.storage.clock import Clock
 from stratalog.storage.errors import (
     BrokerNotAvailableError,
@@ -96,6 +102,23 @@ class TransactionSession:
             self.transactions.reset_init()
             raise
         self.transactions.initialized(answer.producer_id, answer.producer_epoch)
+
+    def continue_as(self, producer_id: int, producer_epoch: int) -> None:
+        """Instead of `init`: another process has got id and epoch, and begins no transaction itself."""
+        self.transactions.begin_init()
+        self.transactions.initialized(producer_id, producer_epoch)
+
+    def add_partitions(self, partitions: Iterable[TopicPartition], timeout_ms: int) -> None:
+        """Make partitions part of the transaction before files are handed over to their leaders, which do not ask."""
+        state = self.transactions
+        state.check_sending()
+        name, producer = state.transactional_id, (state.producer_id, state.producer_epoch)
+        asked = AddPartitionsToTxnRequest(name, *producer, tuple(partitions), transaction_version=TRANSACTION_VERSION_2)
+        try:
+            self._call(CoordinatorType.TRANSACTION, name, asked, timeout_ms)
+        except StratalogError as error:
+            state.failed(error)
+            raise
 
     def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata, timeout_ms: int
@@ -172,6 +195,8 @@ class TransactionSession:
 
 def _error_of(answer: Any) -> StratalogError | None:
     """The first error of a response."""
+    if isinstance(answer, AddPartitionsToTxnResponse):
+        return next((error for _, error in answer.results if error is not None), None)
     for topic in getattr(answer, "topics", ()):
         for partition in topic.partitions:
             if partition.error is not None:

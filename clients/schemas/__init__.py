@@ -5,6 +5,7 @@ errors              what registries refuse, with Confluent's codes
 schema              a schema, its identity, and the interface of registries
 rest_client         a client of registry servers
 avro_compatibility  whether one Avro schema reads what another wrote
+protobuf_compatibility   the same for Protobuf files
 compatibility       levels: what a new schema is compared with
 registry_state      the fold of a schema topic, and the records of a change
 schema_folder       a registry without a server, in a topic of the cluster

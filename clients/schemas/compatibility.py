@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from stratalog.clients.schemas import avro_compatibility
+from stratalog.clients.schemas import avro_compatibility, protobuf_compatibility
 from stratalog.clients.schemas.errors import InvalidCompatibilityLevelError, InvalidSchemaError
 from stratalog.clients.schemas.schema import Schema, SchemaType, loads
 
@@ -74,24 +74,22 @@ def incompatibilities(level: CompatibilityLevel, new: ResolvedSchema, earlier: S
 def unreadable(reader: ResolvedSchema, writer: ResolvedSchema) -> list[str]:
     """Why `reader` does not read what `writer` wrote; empty if it does.
 
-    InvalidSchemaError for types whose schemas are not compared.
+    InvalidSchemaError for JSON schemas that differ: they are not compared.
     """
     kind = reader.schema.type
     if kind != writer.schema.type:
         return [f"Incompatible because of different schema type: {kind} and {writer.schema.type}"]
     if kind == SchemaType.AVRO:
         return avro_compatibility.incompatibilities(_avro(reader), _avro(writer))
-    if loads_equal(reader.schema, writer.schema):
+    if kind == SchemaType.PROTOBUF:
+        files = [protobuf_compatibility.parsed_file(each.schema.text) for each in (writer, reader)]
+        return protobuf_compatibility.incompatibilities(*files)
+    if loads(reader.schema) == loads(writer.schema):
         return []
     raise InvalidSchemaError(
-        f"changes of {kind} schemas are not compared here: set the subject's compatibility to NONE, "
+        "changes of JSON schemas are not compared here: set the subject's compatibility to NONE, "
         "or use a schema registry server"
     )
-
-
-def loads_equal(one: Schema, other: Schema) -> bool:
-    """Whether two schemas of one type say the same."""
-    return one == other if one.type == SchemaType.PROTOBUF else loads(one) == loads(other)
 
 
 def _avro(resolved: ResolvedSchema) -> avro_compatibility.AvroType:

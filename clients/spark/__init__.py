@@ -1,4 +1,4 @@
-"""`format("stratalog")`: source and sink for Spark, and the committed view.
+"""`format("stratalog")`: source and sink for Spark, and topics in SQL.
 
 source, sink    what Spark finds under the format's name: readers and writers
 registration    the format in sessions whose workers run another Python
@@ -11,7 +11,7 @@ read            what a task reads; `gaps`: which offsets may be missing
 sink_rows       rows as records of partitions; `sink_task`: as data files in the leaders' roots
 hand_over       files become records: requests to the leaders, until acknowledged
 group/          a streaming query in a consumer group
+sql/            topics and the cluster's state as DataFrames and SQL views
 progress/       how far queries are behind, as metrics and as a Delta table
-committed_view  committed records as a DataFrame or SQL view
 worker          what a Python process of Spark's keeps from call to call
 """

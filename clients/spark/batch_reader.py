@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
@@ -17,20 +17,29 @@ from stratalog.clients.spark.offsets import OffsetFetcher
 from stratalog.clients.spark.options import SourceOptions
 from stratalog.clients.spark.plan import PlannedRange, batch_ranges, check_limits, tasks_of
 from stratalog.clients.spark.read import RangeReaders, RangeToRead, ReadManner
-from stratalog.clients.spark.worker import freeze_modules, view_of
+from stratalog.clients.spark.worker import freeze_modules, streaming_batch, view_of
 from stratalog.clients.view.read_committed import is_read_committed
 from stratalog.storage.objects.store_settings import StoreSettings
 
+if TYPE_CHECKING:  # a query without a group loads none of it
+    from stratalog.clients.spark.transaction.positions import GroupPositions
+
 
 class RangesPartition(InputPartition):
-    """One task's ranges."""
+    """One task's ranges; `positions`: those of its whole batch, which the first task leaves for the query's sink."""
 
-    def __init__(self, wanted: tuple[RangeToRead, ...]) -> None:
+    def __init__(self, wanted: tuple[RangeToRead, ...], positions: GroupPositions | None = None) -> None:
         super().__init__(wanted)
         self.wanted = wanted
+        self.positions = positions
 
 
-def read_tasks(ranges: Sequence[PlannedRange], options: SourceOptions, fetcher: OffsetFetcher) -> list[InputPartition]:
+def read_tasks(
+    ranges: Sequence[PlannedRange],
+    options: SourceOptions,
+    fetcher: OffsetFetcher,
+    positions: GroupPositions | None = None,
+) -> list[InputPartition]:
     reads_committed = is_read_committed(options.isolation_level)
 
     def to_read(part: PlannedRange) -> RangeToRead:
@@ -39,7 +48,9 @@ def read_tasks(ranges: Sequence[PlannedRange], options: SourceOptions, fetcher: 
         return RangeToRead(part.topic_partition, part.start, part.end, epoch, reads_committed, topic_id)
 
     tasks = tasks_of(ranges, options.min_partitions, options.max_records_per_partition)
-    return [RangesPartition(tuple(map(to_read, task))) for task in tasks]
+    return [
+        RangesPartition(tuple(map(to_read, task)), None if number else positions) for number, task in enumerate(tasks)
+    ]
 
 
 @lru_cache(maxsize=8)
@@ -52,9 +63,22 @@ def read_partition(options: SourceOptions, partition: InputPartition) -> Iterato
     if not isinstance(partition, RangesPartition):
         return  # a batch read without ranges gets one empty partition from Spark
     freeze_modules()
+    if partition.positions is not None:
+        _leave_for_sink(options, partition.positions)
     manner = ReadManner(options.columns, options.fail_on_data_loss, options.poll_timeout_ms, options.rack)
     for wanted in partition.wanted:
         yield from _range_readers(options.root, options.storage).record_batches(wanted, manner)
+
+
+def _leave_for_sink(options: SourceOptions, positions: GroupPositions) -> None:
+    """See `transaction.positions`."""
+    from stratalog.clients.spark.transaction.positions import encode_positions, positions_path
+
+    batch = streaming_batch()
+    if batch is not None:
+        objects = view_of(options.root, options.storage).stores.objects(options.root)
+        path = positions_path(batch.query_id, batch.run_id, positions.planner)
+        objects.put_register(path, encode_positions(batch.batch_id, positions))
 
 
 class StratalogReader(DataSourceReader):

@@ -17,8 +17,9 @@ Offsets = Mapping[TopicPartition, int]
 class DataLossError(OffsetOutOfRangeError):
     """KAFKA_DATA_LOSS: records that the query has not read are gone."""
 
-    def __init__(self, condition: str, reason: str) -> None:
-        super().__init__(f"[KAFKA_DATA_LOSS.{condition}] {_DATA_LOSS} {reason}")
+    def __init__(self, condition: str, reason: str, what_to_do: str = "") -> None:
+        remedy = what_to_do or "To go on without these records, set failOnDataLoss to false."
+        super().__init__(f"[KAFKA_DATA_LOSS.{condition}] {_DATA_LOSS} {reason}\n{remedy}")
         self.reason = reason
 
 
@@ -29,8 +30,9 @@ class TopicRecreatedError(DataLossError):
         super().__init__(
             "TOPIC_RECREATED",
             f"Topic {topic} was deleted and created again: the query read the topic with id {read_id}, the one with id "
-            f"{topic_id} has other records at the same offsets. Begin with a new checkpoint, or set failOnDataLoss to "
-            "false: the query then goes on with the first record of the new topic.",
+            f"{topic_id} has other records at the same offsets.",
+            "Begin with a new checkpoint, or set failOnDataLoss to false: the query then goes on with the first record "
+            "of the new topic.",
         )
 
 
@@ -102,7 +104,8 @@ def start_offset_does_not_match_assigned(
     return OffsetMismatchError(
         "[KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED] Partitions specified for Kafka start offsets don't match what "
         "are assigned. Maybe topic partitions are created \nor deleted while the query is running. Use -1 for latest, "
-        f"-2 for earliest.\nSpecified: {_set(specified)} Assigned: {_set(assigned)}"
+        f"-2 for earliest.\nSpecified: {_set(specified)} Assigned: {_set(assigned)}\n"
+        "Give an offset for each assigned partition, -2 for one that is new."
     )
 
 
@@ -114,13 +117,14 @@ def timestamp_offset_does_not_match_assigned(
         f"[KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED] Partitions specified for Kafka timestamp based {position} "
         "offsets don't match what are assigned. Maybe topic partitions are created \nor deleted while the query is "
         "running, or you didn't specify all the partitions.\n"
-        f"Specified: {_set(specified)} Assigned: {_set(assigned)}"
+        f"Specified: {_set(specified)} Assigned: {_set(assigned)}\nGive a time for each assigned partition."
     )
 
 
 def no_offset_matched(topic_partition: TopicPartition, timestamp_ms: int) -> InvalidConfigError:
     return InvalidConfigError(
-        f"No offset matched from request of topic-partition {topic_partition} and timestamp {timestamp_ms}."
+        f"No offset matched from request of topic-partition {topic_partition} and timestamp {timestamp_ms}. "
+        "Give an earlier time, or set startingOffsetsByTimestampStrategy to latest."
     )
 
 
@@ -128,21 +132,24 @@ def mismatched_start_and_end(start: Offsets, end: Offsets) -> OffsetMismatchErro
     return OffsetMismatchError(
         "[MISMATCHED_TOPIC_PARTITIONS_BETWEEN_START_OFFSET_AND_END_OFFSET] The specified start offset and end offset "
         "should have the same topic-partitions.\n"
-        f"Topic-partitions for start offset: {_set(start)}, topic-partitions for end offset: {_set(end)}."
+        f"Topic-partitions for start offset: {_set(start)}, topic-partitions for end offset: {_set(end)}.\n"
+        "Name the same partitions in both."
     )
 
 
 def unresolved_start_past_end(topic_partition: TopicPartition, start: int, end: int) -> OffsetMismatchError:
     return OffsetMismatchError(
         f"[UNRESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET] The specified start offset {start} is greater than the end "
-        f"offset {end} for topic {topic_partition.topic} partition {topic_partition.partition}."
+        f"offset {end} for topic {topic_partition.topic} partition {topic_partition.partition}. "
+        "Give an end at or above the start."
     )
 
 
 def unresolved_timestamp_start_past_end(topic_partition: TopicPartition, start: int, end: int) -> OffsetMismatchError:
     return OffsetMismatchError(
         f"[UNRESOLVED_START_TIMESTAMP_GREATER_THAN_END_TIMESTAMP] The specified start timestamp {start} is greater "
-        f"than the end timestamp {end} for topic {topic_partition.topic} partition {topic_partition.partition}."
+        f"than the end timestamp {end} for topic {topic_partition.topic} partition {topic_partition.partition}. "
+        "Give an end at or after the start."
     )
 
 
@@ -156,7 +163,8 @@ def resolved_start_past_end(topic_partition: TopicPartition, start: int, end: in
         "  (a) Start offset is set to a timestamp, and the end offset is set to an index.\n"
         "  (b) Start offset is set to an index, and the end offset is set to a timestamp.\n"
         "  (c) Start offset is set, and the end offset is set to latest.\n"
-        "2. The Kafka topic partition is broken."
+        "2. The Kafka topic partition is broken.\n"
+        "Give a start at or below the end: strata-get-offsets shows the offsets of the partition."
     )
 
 
@@ -165,7 +173,8 @@ def mismatched_with_prefetched(prefetched: Offsets, end: Offsets) -> OffsetMisma
         "[MISMATCHED_TOPIC_PARTITIONS_BETWEEN_END_OFFSET_AND_PREFETCHED] Kafka data source in Trigger.AvailableNow "
         "should provide the same topic partitions in pre-fetched offset to end offset for each microbatch. "
         f"{_TRANSIENT}\n"
-        f"topic-partitions for pre-fetched offset: {_set(prefetched)}, topic-partitions for end offset: {_set(end)}."
+        f"topic-partitions for pre-fetched offset: {_set(prefetched)}, topic-partitions for end offset: {_set(end)}. "
+        "Start the query again."
     )
 
 
@@ -173,7 +182,7 @@ def end_offset_past_prefetched(prefetched: Offsets, end: Offsets) -> OffsetMisma
     return OffsetMismatchError(
         "[END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN_PREFETCHED] For Kafka data source with "
         "Trigger.AvailableNow, end offset should have lower or equal offset per each topic partition than pre-fetched "
-        f"offset. {_TRANSIENT}\npre-fetched offset: {_map(prefetched)}, end offset: {_map(end)}."
+        f"offset. {_TRANSIENT}\npre-fetched offset: {_map(prefetched)}, end offset: {_map(end)}. Start the query again."
     )
 
 
@@ -181,7 +190,8 @@ def lost_partitions_in_end_offset(latest: Offsets, end: Offsets) -> OffsetMismat
     return OffsetMismatchError(
         "[LOST_TOPIC_PARTITIONS_IN_END_OFFSET_WITH_TRIGGER_AVAILABLENOW] Some of partitions in Kafka topic(s) have "
         f"been lost during running query with Trigger.AvailableNow. {_TRANSIENT}\n"
-        f"topic-partitions for latest offset: {_set(latest)}, topic-partitions for end offset: {_set(end)}"
+        f"topic-partitions for latest offset: {_set(latest)}, topic-partitions for end offset: {_set(end)}. "
+        "Start the query again."
     )
 
 
@@ -189,7 +199,8 @@ def end_offset_past_latest(latest: Offsets, end: Offsets) -> OffsetMismatchError
     return OffsetMismatchError(
         "[END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN_LATEST_WITH_TRIGGER_AVAILABLENOW] Some of partitions "
         "in Kafka topic(s) report available offset which is less than end offset during running query with "
-        f"Trigger.AvailableNow. {_TRANSIENT}\nlatest offset: {_map(latest)}, end offset: {_map(end)}"
+        f"Trigger.AvailableNow. {_TRANSIENT}\nlatest offset: {_map(latest)}, end offset: {_map(end)}. "
+        "Start the query again."
     )
 
 

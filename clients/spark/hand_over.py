@@ -4,6 +4,9 @@ I/O: `inbox/` objects of the leaders' roots, and the manifest `sinks/<sink id>.j
 batch consists of, written before any of it is handed over. Spark runs a batch again when its driver died, and a task
 may then send rows to other partitions. With the manifest the batch's first files are handed over again, and every
 partition's log recognizes those it has by (sink id, batch id) (promise 31).
+
+In a transaction a batch needs no manifest: what an earlier run handed over is aborted. The leaders do not ask the
+transaction's coordinator, so the partitions are added to the transaction here.
 """
 
 from __future__ import annotations
@@ -13,9 +16,12 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 from urllib.parse import quote
 
 from stratalog.clients.spark.options import SinkOptions
+from stratalog.clients.spark.sink_batches import Course, SinkBatchId, course_without_transaction
+from stratalog.clients.spark.sink_rows import NO_PRODUCER, ProducerIdAndEpoch
 from stratalog.clients.spark.sink_task import METADATA_MAX_AGE_MS, WrittenFile
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.metadata.image import BrokerState
@@ -37,6 +43,7 @@ from stratalog.storage.errors import (
     StoreUnavailableError,
     StratalogError,
     UnknownServerError,
+    UnverifiedTransactionError,
 )
 from stratalog.storage.files.data_file import DataFile
 from stratalog.storage.log.append import HandedFiles
@@ -49,19 +56,22 @@ WATCHED_POLL_MS = 100
 RETRY_MS = 100
 REQUEST_TIMEOUT_MS = 30_000
 ANSWER_GRACE_MS = 2_000
+NOT_VERIFIED = -1
 
 _LOG = logging.getLogger("stratalog.sink")
 
 Files = tuple[WrittenFile, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SinkBatchId:
-    """A batch of a writer. `is_replayable`: Spark may run the same batch again later."""
+class OpenTransaction(Protocol):
+    """A transaction that files become a part of; their rows name its producer."""
 
-    sink_id: str
-    batch_id: int
-    is_replayable: bool
+    @property
+    def producer(self) -> ProducerIdAndEpoch: ...
+
+    def add(self, partitions: Sequence[TopicPartition], timeout_ms: int) -> None:
+        """Make partitions part of it. ProducerFencedError, RequestTimedOutError, …"""
+        ...
 
 
 @dataclass(slots=True)
@@ -74,6 +84,7 @@ class _Part:
     request_id: str | None = None
     not_before_ms: int = 0
     error: StratalogError | None = None
+    verified_offset: int = NOT_VERIFIED
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +104,7 @@ class HandOver:
     view: ClusterView
     options: SinkOptions
     batch: SinkBatchId
+    transaction: OpenTransaction | None = None
     _parts: dict[TopicPartition, _Part] = field(default_factory=dict)
     _requests: dict[str, _Request] = field(default_factory=dict)
     _watched: set[str] = field(default_factory=set)
@@ -100,13 +112,16 @@ class HandOver:
     def run(self, files: Iterable[WrittenFile]) -> list[ProduceResponse]:
         """Hand all files over and wait until every partition acknowledged them; the answers.
 
-        A batch that was handed over before and followed by a later one is done: no answers. Raises
-        RequestTimedOutError after `delivery.timeout.ms`, or a leader's final refusal. Part of the batch may be
-        stored then; the same batch handed over again stores the rest.
+        A batch write that was handed over before and followed by a later version is done: no answers. Raises
+        InvalidRequestError for a stream's batch behind a stored one, RequestTimedOutError after `delivery.timeout.ms`,
+        or a leader's final refusal. Part of the batch may be stored then; the same batch handed over again stores the
+        rest.
         """
         found = _by_partition(files)
         self._parts = {tp: _Part(part) for tp, part in found.items()}
-        if self.batch.is_replayable:
+        if self.transaction is not None:
+            self._add_to_transaction(self.transaction)
+        elif self.batch.is_replayable:
             self._follow_manifest(found)
         wakeup = Wakeup(self.view.clock)
         try:
@@ -114,25 +129,32 @@ class HandOver:
         finally:
             wakeup.close()
 
+    def _add_to_transaction(self, transaction: OpenTransaction) -> None:
+        """A partition's log was not shorter than its high watermark when the coordinator is asked, so that this one is
+        the offset at which it is verified; without one the leader refuses once, and says it."""
+        for topic_partition, part in self._parts.items():
+            marks = self.view.published(topic_partition)
+            part.verified_offset = NOT_VERIFIED if marks is None else marks.high_watermark
+        if self._parts:
+            transaction.add(list(self._parts), self.options.delivery_timeout_ms)
+
     # -- the manifest ------------------------------------------------------------------------------------
 
     def _follow_manifest(self, found: Mapping[TopicPartition, Files]) -> None:
-        """Hand over the files of an earlier run of this batch; nothing when the manifest is of a later batch. Otherwise
-        write a manifest."""
-        objects = self.view.stores.objects(self.view.root)
-        path = manifest_path(self.batch.sink_id)
-        manifest = objects.get_register(path)
-        is_written = manifest is not None and manifest.strip(b"\0")  # not one that a power cut left before its sync
-        stored_id, stored_files = decode_manifest(manifest) if manifest and is_written else (-1, ())
-        if stored_id > self.batch.batch_id:
+        """Hand over the files of an earlier run of this batch; nothing when a later one is stored. Otherwise write a
+        manifest."""
+        stored_id, stored_files = read_manifest(self.view, self.batch.sink_id)
+        course = course_without_transaction(self.batch, stored_id)
+        if course is Course.STORED:
             _LOG.info("batch %d of sink %s was stored before", self.batch.batch_id, self.batch.sink_id)
             self._parts = {}
-        elif stored_id == self.batch.batch_id:
+        elif course is Course.FINISH:
             earlier = _by_partition(stored_files)
             self._parts = {tp: _Part(part, spare=found.get(tp, ())) for tp, part in earlier.items()}
             self._check_earlier_files()
         elif found:
             files = [file for part in found.values() for file in part]
+            objects, path = self.view.stores.objects(self.view.root), manifest_path(self.batch.sink_id)
             objects.put_register(path, encode_manifest(self.batch.batch_id, files))
             objects.sync([path])
 
@@ -236,19 +258,7 @@ class HandOver:
     def _put_request(self, leader: int, partitions: tuple[TopicPartition, ...], now_ms: int, deadline_ms: int) -> None:
         broker = self.view.image.brokers[leader]
         timeout_ms = max(1, min(REQUEST_TIMEOUT_MS, deadline_ms - now_ms))
-        handed = [
-            HandOverRequest(
-                topic_partition,
-                HandedFiles(
-                    tuple(written.file for written in self._parts[topic_partition].files),
-                    self.batch.sink_id,
-                    self.batch.batch_id,
-                ),
-                self.options.acks,
-                timeout_ms,
-            )
-            for topic_partition in partitions
-        ]
+        handed = [HandOverRequest(tp, self._handed(tp), self.options.acks, timeout_ms) for tp in partitions]
         request_id = self.view.ids.new_id()
         try:
             objects = self.view.stores.objects(broker.registration.root)
@@ -259,6 +269,19 @@ class HandOver:
         self._requests[request_id] = _Request(leader, broker, partitions, now_ms)
         for topic_partition in partitions:
             self._parts[topic_partition].request_id = request_id
+
+    def _handed(self, topic_partition: TopicPartition) -> HandedFiles:
+        part, producer = self._parts[topic_partition], NO_PRODUCER
+        if self.transaction is not None:
+            producer = self.transaction.producer
+        return HandedFiles(
+            tuple(written.file for written in part.files),
+            self.batch.sink_id,
+            self.batch.batch_id,
+            *producer,
+            is_transactional=self.transaction is not None,
+            verified_offset=part.verified_offset,
+        )
 
     # -- answers -----------------------------------------------------------------------------------------
 
@@ -293,6 +316,8 @@ class HandOver:
             if response.error is None:
                 del self._parts[response.topic_partition]
                 stored.append(response)
+            elif isinstance(response.error, UnverifiedTransactionError) and self.transaction is not None:
+                self._verify_again(self.transaction, response.topic_partition, response.error)
             elif response.error.retriable:
                 self._retry([response.topic_partition], now_ms, response.error)
             else:
@@ -300,6 +325,13 @@ class HandOver:
         missing = set(request.partitions) - {response.topic_partition for response in answer}
         self._retry(missing, now_ms, UnknownServerError("the broker did not answer for it"))
         return stored
+
+    def _verify_again(
+        self, transaction: OpenTransaction, topic_partition: TopicPartition, refusal: UnverifiedTransactionError
+    ) -> None:
+        transaction.add([topic_partition], self.options.delivery_timeout_ms)
+        part = self._parts[topic_partition]
+        part.request_id, part.error, part.verified_offset = None, refusal, refusal.log_end_offset
 
     def _has_expired(self, request: _Request, now_ms: int) -> bool:
         """The broker has another registration, or did not answer in time. It need not be known whether it stored the
@@ -329,6 +361,13 @@ class HandOver:
             f"Expiring {records} record(s) for {topic_partition}:{timeout_ms} ms has passed since "
             f"batch creation; {len(self._parts)} partitions are not acknowledged; last error: {part.error}"
         )
+
+
+def read_manifest(view: ClusterView, sink_id: str) -> tuple[int | None, Files]:
+    """`(batch_id, files)` of a sink's newest batch; `(None, ())` without a manifest."""
+    manifest = view.stores.objects(view.root).get_register(manifest_path(sink_id))
+    is_written = manifest is not None and manifest.strip(b"\0")  # not one that a power cut left before its sync
+    return decode_manifest(manifest) if manifest and is_written else (None, ())
 
 
 def manifest_path(sink_id: str) -> str:

@@ -17,7 +17,9 @@ from stratalog.storage.objects.store_settings import STORE_SETTINGS
 
 ROOT = "stratalog.root"
 SOURCE_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
-"""The source's columns, but for `headers`."""
+"""The source's columns without options."""
+MORE_COLUMNS = ("headers", "leaderEpoch")
+"""Those that `columns` may name, too: the record's headers, and the leader epoch under which it was written."""
 STORAGE = "stratalog.storage."
 """Prefix of the settings of object stores (`storage.objects.store_settings`)."""
 
@@ -59,7 +61,7 @@ def _ignored(name: str, why: str) -> Option:
 def _acks(text: str) -> int:
     known = {"all": -1, "-1": -1, "1": 1}
     if text.strip().lower() not in known:
-        raise ValueError("the sink waits for the leader (1) or all in-sync replicas (all)")
+        raise ValueError("the sink waits for the leader (1) or all in-sync replicas (all). Use 1 or all.")
     return known[text.strip().lower()]
 
 
@@ -107,8 +109,8 @@ _OF_SOURCE = (
         "Kafka option 'value.deserializer' is not supported as values are deserialized as byte arrays with "
         "ByteArrayDeserializer. Use DataFrame operations to explicitly deserialize the values.",
     ),
-    _refused("enable.auto.commit", "Kafka option 'enable.auto.commit' is not supported"),
-    _refused("interceptor.classes", "Kafka option 'interceptor.classes' is not supported"),
+    _refused("enable.auto.commit", "Kafka option 'enable.auto.commit' is not supported. Leave it out."),
+    _refused("interceptor.classes", "Kafka option 'interceptor.classes' is not supported. Leave it out."),
     _ignored("groupIdPrefix", "a query is in the group that kafka.group.id names, or in none"),
     _ignored("kafka.group.id", _NO_GROUP), _ignored("group.id", _NO_GROUP),
 )  # fmt: skip
@@ -122,11 +124,13 @@ _OF_SINK = (
     _typed("kafka.compression.type", "STRING", "zstd", one_of("none", "gzip", "snappy", "lz4", "zstd")),
     _refused(
         "key.serializer",
-        "Kafka option 'key.serializer' is not supported as keys are serialized with ByteArraySerializer.",
+        "Kafka option 'key.serializer' is not supported as keys are serialized with ByteArraySerializer. "
+        "Leave it out: keys are strings or bytes.",
     ),
     _refused(
         "value.serializer",
-        "Kafka option 'value.serializer' is not supported as value are serialized with ByteArraySerializer.",
+        "Kafka option 'value.serializer' is not supported as value are serialized with ByteArraySerializer. "
+        "Leave it out: values are strings or bytes.",
     ),
     _ignored("kafka.group.id", _NO_GROUP), _ignored("group.id", _NO_GROUP),
     Option("checkpointLocation"), Option("queryName"),  # Spark's own, which it passes on
@@ -175,7 +179,10 @@ class Options:
             if key.type not in ("INT", "BOOLEAN") or name.startswith(STORAGE):
                 raise
             # the connector reads these itself, with Scala's parsers
-            raise InvalidConfigError(f'option {name.lower()}: For input string: "{params[name.lower()]}"') from reason
+            wanted = "true or false" if key.type == "BOOLEAN" else "a whole number"
+            raise InvalidConfigError(
+                f'option {name.lower()}: For input string: "{params[name.lower()]}". Give {wanted}.'
+            ) from reason
 
 
 OF_SOURCE = Options(*OF_BOTH, *_OF_SOURCE)

@@ -14,13 +14,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from stratalog.clients.spark.option_names import OF_SINK, OF_SOURCE, ROOT, SOURCE_COLUMNS, STORAGE
+from stratalog.clients.spark.option_names import MORE_COLUMNS, OF_SINK, OF_SOURCE, ROOT, SOURCE_COLUMNS, STORAGE
 from stratalog.storage.errors import InvalidConfigError
 from stratalog.storage.objects.store_settings import FROM_ENVIRONMENT, StoreSettings
 from stratalog.storage.records import TopicPartition
 
-if TYPE_CHECKING:  # a query without a group loads none of its own
+if TYPE_CHECKING:  # a query without a group, or a sink without transactions, loads none of its own
     from stratalog.clients.spark.group.options import GroupOptions
+    from stratalog.clients.spark.transaction.options import TransactionOptions
 
 LATEST = -1
 EARLIEST = -2
@@ -148,6 +149,7 @@ class SinkOptions:
     txn_app_id: str | None = None
     txn_version: int | None = None
     storage: StoreSettings = FROM_ENVIRONMENT
+    transaction: TransactionOptions | None = None
 
 
 def stream_options(options: Mapping[str, str]) -> SourceOptions:
@@ -156,7 +158,7 @@ def stream_options(options: Mapping[str, str]) -> SourceOptions:
     for name in ("endingoffsets", "endingoffsetsbytimestamp", "endingtimestamp"):
         if name in params:
             what = "offset" if name == "endingoffsets" else "timestamp"
-            raise InvalidConfigError(f"ending {what} not valid in streaming queries")
+            raise InvalidConfigError(f"ending {what} not valid in streaming queries. Leave it out, or read in batch.")
     _validate(params)
     group = _group(params)
     of_a_group = frozenset() if group is None else group.names
@@ -169,16 +171,28 @@ def batch_options(options: Mapping[str, str]) -> SourceOptions:
     params = _lowered(options)
     starting = _limit(params, "starting", OffsetLimit(EARLIEST))
     if starting == OffsetLimit(LATEST):
-        raise InvalidConfigError("starting offset can't be latest for batch queries on Kafka")
+        raise InvalidConfigError(
+            "starting offset can't be latest for batch queries on Kafka. Use earliest, offsets or a time."
+        )
     for partition in _partitions_at(starting, LATEST):
-        raise InvalidConfigError(f"startingOffsets for {partition} can't be latest for batch queries on Kafka")
+        raise InvalidConfigError(
+            f"startingOffsets for {partition} can't be latest for batch queries on Kafka. Give an offset, or -2 for "
+            "earliest."
+        )
     if starting == OffsetLimit(GROUP):
-        raise InvalidConfigError("startingOffsets=group is for streaming queries: a batch query commits no offsets")
+        raise InvalidConfigError(
+            "startingOffsets=group is for streaming queries: a batch query commits no offsets. Use earliest or offsets."
+        )
     ending = _limit(params, "ending", OffsetLimit(LATEST))
     if ending == OffsetLimit(EARLIEST):
-        raise InvalidConfigError("ending offset can't be earliest for batch queries on Kafka")
+        raise InvalidConfigError(
+            "ending offset can't be earliest for batch queries on Kafka. Use latest, offsets or a time."
+        )
     for partition in _partitions_at(ending, EARLIEST):
-        raise InvalidConfigError(f"ending offset for {partition} can't be earliest for batch queries on Kafka")
+        raise InvalidConfigError(
+            f"ending offset for {partition} can't be earliest for batch queries on Kafka. Give an offset, or -1 for "
+            "latest."
+        )
     _validate(params)
     for name in ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
         if name.lower() in params:
@@ -192,10 +206,12 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     params = _lowered(options)
     OF_SINK.check(params)
     if ROOT not in params:
-        raise InvalidConfigError(f"Option '{ROOT}' must be specified for configuring Kafka producer")
+        raise InvalidConfigError(f"Option '{ROOT}' must be specified for configuring Kafka producer. {_SET_ROOT}")
     if ("txnappid" in params) != ("txnversion" in params):
-        raise InvalidConfigError("txnAppId and txnVersion must be given together")
-    _warn_of(OF_SINK.without_effect(params))
+        raise InvalidConfigError("txnAppId and txnVersion must be given together. Set both, or leave both out.")
+    transaction = _transaction(params)
+    of_transactions = frozenset() if transaction is None else transaction.names
+    _warn_of(OF_SINK.without_effect(name for name in params if name not in of_transactions))
     topic = params.get("topic")
     return SinkOptions(
         root=params[ROOT],
@@ -210,7 +226,16 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         txn_app_id=params.get("txnappid"),
         txn_version=OF_SINK.value(params, "txnVersion"),
         storage=_storage(params),
+        transaction=transaction,
     )
+
+
+def _transaction(params: Mapping[str, str]) -> TransactionOptions | None:
+    if not any("transactional" in name for name in params):
+        return None
+    from stratalog.clients.spark.transaction.options import transaction_options
+
+    return transaction_options(params)
 
 
 def _warn_of(ignored: Mapping[str, str]) -> None:
@@ -252,7 +277,7 @@ def _from_json(text: str, example: str, read: Callable[[Any], T]) -> T:
     try:
         return read(json.loads(text))
     except (ValueError, AttributeError, TypeError) as reason:
-        raise InvalidConfigError(f"Expected e.g. {example}, got {text}") from reason
+        raise InvalidConfigError(f"Expected e.g. {example}, got {text}. Write the option in this form.") from reason
 
 
 _DURATION = re.compile(r"(-?\d+)([a-z]+)?")
@@ -268,7 +293,8 @@ def parse_duration_ms(text: str) -> int:
     if match is None or unit not in _UNIT_MS:
         raise InvalidConfigError(
             "Time must be specified as seconds (s), milliseconds (ms), microseconds (us), minutes (m or min), "
-            f"hour (h), or day (d). E.g. 50s, 100ms, or 250us.\nFailed to parse time string: {text}"
+            f"hour (h), or day (d). E.g. 50s, 100ms, or 250us.\nFailed to parse time string: {text}. Give a number "
+            "with one of these units."
         )
     return int(int(match[1]) * _UNIT_MS[unit])
 
@@ -305,7 +331,9 @@ def _limit(params: Mapping[str, str], side: str, default: OffsetLimit) -> Offset
         try:
             return GlobalTimestamp(int(text), latest_on_no_match)
         except ValueError as reason:
-            raise InvalidConfigError(f"Expected a single long value, got {text}") from reason
+            raise InvalidConfigError(
+                f"Expected a single long value, got {text}. Give milliseconds since 1970."
+            ) from reason
     if f"{side}offsetsbytimestamp" in params:
         return SpecificTimestamps(parse_timestamps(params[f"{side}offsetsbytimestamp"].strip()), latest_on_no_match)
     text = params.get(f"{side}offsets", "").strip()
@@ -319,10 +347,13 @@ def _limit(params: Mapping[str, str], side: str, default: OffsetLimit) -> Offset
 def _no_match_strategy(params: Mapping[str, str]) -> bool:
     text = params.get("startingoffsetsbytimestampstrategy", "error")
     if text.upper() not in ("ERROR", "LATEST"):
-        raise InvalidConfigError(f"No value found for '{text.upper()}'")
+        raise InvalidConfigError(
+            f"No value found for '{text.upper()}'. Set startingOffsetsByTimestampStrategy to error or latest."
+        )
     return text.upper() == "LATEST"
 
 
+_SET_ROOT = "Set it to the cluster's metadata root, such as data/cluster/metadata."
 _STRATEGIES = ("subscribe", "subscribepattern", "assign")
 
 
@@ -333,15 +364,16 @@ def _validate(params: Mapping[str, str]) -> None:
         if number is not None and number <= 0:
             # the connector prints the second name as its own lower-case key
             shown = name if name == "minPartitions" else name.lower()
-            raise InvalidConfigError(f"{shown} must be positive")
+            raise InvalidConfigError(f"{shown} must be positive. Give a number above 0, or leave it out.")
     OF_SOURCE.check(params)
     if ROOT not in params:
-        raise InvalidConfigError(f"Option '{ROOT}' must be specified for configuring Kafka consumer")
+        raise InvalidConfigError(f"Option '{ROOT}' must be specified for configuring Kafka consumer. {_SET_ROOT}")
     least = OF_SOURCE.value(params, "minOffsetsPerTrigger")
     most = OF_SOURCE.value(params, "maxOffsetsPerTrigger")
     if least is not None and most is not None and least > most:
         raise InvalidConfigError(
-            f"The value of minOffsetPerTrigger({least}) is higher than the maxOffsetsPerTrigger({most})."
+            f"The value of minOffsetPerTrigger({least}) is higher than the maxOffsetsPerTrigger({most}). "
+            "Raise the second or lower the first."
         )
 
 
@@ -350,20 +382,23 @@ def _subscription(params: Mapping[str, str]) -> Subscription:
     if len(given) != 1:
         how_many = "One of the following options must be" if not given else "Only one of the following options can be"
         raise InvalidConfigError(
-            f"{how_many} specified for Kafka source: {', '.join(_STRATEGIES)}. See the docs for more details."
+            f"{how_many} specified for Kafka source: {', '.join(_STRATEGIES)}. See the docs for more details. "
+            "Set exactly one of them."
         )
     value = params[given[0]]
     if given[0] == "assign":
         if not value.strip().startswith("{"):
             raise InvalidConfigError(
-                f"No topicpartitions to assign as specified value for option 'assign' is '{value}'"
+                f"No topicpartitions to assign as specified value for option 'assign' is '{value}'. "
+                'Write JSON such as {"events":[0,1]}.'
             )
         return Assign(parse_partitions(value))
     if given[0] == "subscribe":
         topics = tuple(t.strip() for t in value.split(",") if t.strip())
         if not topics:
             raise InvalidConfigError(
-                f"No topics to subscribe to as specified value for option 'subscribe' is '{value}'"
+                f"No topics to subscribe to as specified value for option 'subscribe' is '{value}'. "
+                "Name a topic."
             )
         return Subscribe(topics)
     return SubscribePattern(_pattern(value))
@@ -372,12 +407,15 @@ def _subscription(params: Mapping[str, str]) -> Subscription:
 def _pattern(value: str) -> str:
     if not value.strip():
         raise InvalidConfigError(
-            f"Pattern to subscribe is empty as specified value for option 'subscribePattern' is '{value}'"
+            f"Pattern to subscribe is empty as specified value for option 'subscribePattern' is '{value}'. "
+            "Give a regular expression."
         )
     try:
         re.compile(value.strip())
     except re.error as reason:
-        raise InvalidConfigError(f"'subscribePattern' is not a regular expression: '{value}' ({reason})") from reason
+        raise InvalidConfigError(
+            f"'subscribePattern' is not a regular expression: '{value}' ({reason}). Correct the expression."
+        ) from reason
     return value.strip()
 
 
@@ -422,9 +460,9 @@ def source_columns(options: Mapping[str, str]) -> tuple[str, ...]:
 
 def _columns(params: Mapping[str, str]) -> tuple[str, ...]:
     includes_headers = OF_SOURCE.value(params, "includeHeaders")
-    known = (*SOURCE_COLUMNS, "headers")
+    known = (*SOURCE_COLUMNS, *MORE_COLUMNS)
     if "columns" not in params:
-        return known if includes_headers else SOURCE_COLUMNS
+        return (*SOURCE_COLUMNS, *(["headers"] * includes_headers))
     names = tuple(name.strip() for name in params["columns"].split(",") if name.strip())
     unknown = [name for name in names if name not in known]
     if unknown or not names or len(set(names)) < len(names):

@@ -76,6 +76,14 @@ def offsets_to_json(offsets: Offsets) -> OffsetsJson:
     return result
 
 
+def assignment_to_json(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """The form of the option `assign`: `{"topic": [0, 1]}`."""
+    result: dict[str, list[int]] = {}
+    for topic, partition in sorted(partitions):
+        result.setdefault(topic, []).append(partition)
+    return result
+
+
 def with_topic_ids(end: Mapping[str, Any], ids: Mapping[str, str]) -> dict[str, Any]:
     """The end of a batch with the ids of its topics: `{"web": {"0": 9}, "@ids": {"web": "5f…"}}`."""
     topics = sorted(topic for topic in end if "@" not in topic and ids.get(topic))

@@ -62,6 +62,7 @@ _TYPES = {
     "timestamp": pa.timestamp("us", tz="UTC"),
     "timestampType": pa.int32(),
     "headers": _ARROW_HEADERS,
+    "leaderEpoch": pa.int32(),
 }
 _NEEDS = {
     "key": ("key",),
@@ -69,6 +70,7 @@ _NEEDS = {
     "timestamp": ("timestamp",),
     "timestampType": ("timestamp", "timestamp_type"),
     "headers": ("headers",),
+    "leaderEpoch": ("leader_epoch",),
 }
 """Which of a log's columns a column of the source is made of."""
 
@@ -202,7 +204,8 @@ class RangeReaders:
             if clock.monotonic_ms() >= deadline_ms:
                 raise LeaderNotAvailableError(
                     f"{wanted.topic_partition}: no replica has offsets [{wanted.start}, {wanted.end}) of leader epoch "
-                    f"{wanted.leader_epoch} after {timeout_ms} ms: {reason}"
+                    f"{wanted.leader_epoch} after {timeout_ms} ms: {reason}. Start a broker that has it, or raise "
+                    "kafkaConsumer.pollTimeoutMs."
                 ) from reason
             clock.sleep_ms(RETRY_MS)
             self._view.refresh()
@@ -297,7 +300,10 @@ def _holds(log: LogReader, wanted: RangeToRead, *, any_epoch: bool) -> bool:
             return True
         log.refresh()
     except ForeignCommitError as reason:
-        raise ForeignCommitError(f"{log.name} cannot be read as a log: {reason}") from reason
+        raise ForeignCommitError(
+            f"{log.name} cannot be read as a log: {reason}. Let its broker repair it: only stratalog writes "
+            "to this table."
+        ) from reason
     return has_range()
 
 
@@ -332,4 +338,5 @@ _COLUMNS: Mapping[str, Callable[[pa.Table, TopicPartition], pa.Array | pa.Chunke
     "timestamp": lambda table, _: table["timestamp"].cast(pa.timestamp("us", tz="UTC")),
     "timestampType": lambda table, _: _timestamp_types(table),
     "headers": lambda table, _: _headers(table["headers"]),
+    "leaderEpoch": lambda table, _: table["leader_epoch"],
 }

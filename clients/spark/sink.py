@@ -1,11 +1,13 @@
 """The Spark sink: `df.write.format("stratalog")` and `df.writeStream.format("stratalog")`, exactly once.
 
 I/O: through `sink_task` on Spark's executors and `hand_over` on its driver. Columns, options and errors are the Kafka
-connector's; batch writes need `.mode("append")`. The default of `kafka.acks` is `all`.
+connector's; batch writes need `.mode("append")`. The default of `kafka.acks` is `all`. With `kafka.transactional.id`
+a batch is one transaction (`transaction.commit`).
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -14,23 +16,37 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from stratalog.clients.spark.hand_over import HandOver, SinkBatchId
+from stratalog.clients.spark.hand_over import HandOver
 from stratalog.clients.spark.options import SinkOptions
-from stratalog.clients.spark.sink_rows import check_columns
+from stratalog.clients.spark.sink_batches import Course, SinkBatchId
+from stratalog.clients.spark.sink_rows import NO_PRODUCER, ProducerIdAndEpoch, check_columns
 from stratalog.clients.spark.sink_task import SentRows, SinkTask, WrittenFile
-from stratalog.clients.spark.worker import freeze_modules, view_of
+from stratalog.clients.spark.worker import (
+    QUERY_ID_PROPERTY,
+    StreamingBatch,
+    freeze_modules,
+    loading,
+    plans_writes,
+    streaming_batch,
+    view_of,
+)
+from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.storage.clock import RandomIds
 from stratalog.storage.errors import InvalidRequestError
 
-QUERY_ID_PROPERTY = "sql.streaming.queryId"
-BATCH_ID_PROPERTY = "streaming.sql.batchId"
+_LOG = logging.getLogger("stratalog.sink")
 
 
 @dataclass
 class FilesWritten(WriterCommitMessage):
-    """A task's result for the driver: files to hand over, or its few rows. `query_id` is empty in a batch write."""
+    """A task's result for the driver: files to hand over, or its few rows.
 
-    query_id: str
+    batch     None in a batch write
+    producer  that of the batch's transaction, which the files name
+    """
+
+    batch: StreamingBatch | None
+    producer: ProducerIdAndEpoch
     files: tuple[WrittenFile, ...] = ()
     rows: SentRows | None = None
 
@@ -51,15 +67,16 @@ class StratalogWriter(DataSourceArrowWriter):
             )
         check_schema(schema, options)
         self._options = options
+        self._producer = _planned_producer(options)
         self._batch = SinkBatchId(RandomIds().new_id(), 0, is_replayable=False)
         if options.txn_app_id is not None and options.txn_version is not None:
             self._batch = SinkBatchId(options.txn_app_id, options.txn_version, is_replayable=True)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> FilesWritten:
-        return _write(self._options, "", self._batch.batch_id, iterator)
+        return _write(self._options, self._producer, None, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        _hand_over(self._options, self._batch, messages)
+        _commit(self._options, self._batch, messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Nothing: a pending hand-over may still name the files; those that no commit names are vacuumed."""
@@ -71,43 +88,85 @@ class StratalogStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         check_schema(schema, options)
         self._options = options
+        self._producer = _planned_producer(options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> FilesWritten:
-        context = TaskContext.get()
-        query_id = context.getLocalProperty(QUERY_ID_PROPERTY) if context else None
-        if not query_id:
+        batch = streaming_batch()
+        if batch is None:
             raise InvalidRequestError(f"the task has no property {QUERY_ID_PROPERTY}: not a streaming query")
-        batch_id = int(context.getLocalProperty(BATCH_ID_PROPERTY) or 0) if context else 0
-        return _write(self._options, query_id, batch_id, iterator)
+        return _write(self._options, self._producer, batch, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        query_id = next((m.query_id for m in messages if isinstance(m, FilesWritten)), None)
+        query_id = next((m.batch.query_id for m in messages if isinstance(m, FilesWritten) and m.batch), None)
         if query_id is not None:
-            _hand_over(self._options, SinkBatchId(query_id, batchId, is_replayable=True), messages)
+            _commit(self._options, SinkBatchId(query_id, batchId, is_replayable=True, is_stream=True), messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Nothing: see `StratalogWriter.abort`; the batch comes again under the same id."""
 
 
-def _hand_over(options: SinkOptions, batch: SinkBatchId, messages: Iterable[WriterCommitMessage | None]) -> None:
+def _planned_producer(options: SinkOptions) -> ProducerIdAndEpoch:
+    """The producer of the transaction of a batch that is planned here. It is what fences older runs: so only one
+    process begins it for each batch, and passes it on with the tasks."""
+    if options.transaction is None or not plans_writes():
+        return NO_PRODUCER
+    with loading():
+        from stratalog.clients.spark.transaction.commit import begin, reach
+    view = view_of(options.root, options.storage)
+    return begin(view, options.transaction, reach(view, options.transaction))
+
+
+def _write(
+    options: SinkOptions,
+    producer: ProducerIdAndEpoch,
+    streaming: StreamingBatch | None,
+    iterator: Iterator[pa.RecordBatch],
+) -> FilesWritten:
+    freeze_modules()
+    context = TaskContext.get()
+    first_partition = (streaming.batch_id if streaming else 0) + (context.partitionId() if context else 0)
+    task = SinkTask(view_of(options.root, options.storage), options, first_partition, producer)
+    for batch in iterator:
+        task.add(batch)
+    rows = task.send()
+    return FilesWritten(streaming, producer, task.finish(), rows)
+
+
+def _commit(options: SinkOptions, batch: SinkBatchId, messages: Iterable[WriterCommitMessage | None]) -> None:
     freeze_modules()
     view = view_of(options.root, options.storage)
     view.refresh()
     written = [message for message in messages if isinstance(message, FilesWritten)]
-    rest = SinkTask(view, options, 0)
+    if options.transaction is not None and written:
+        _commit_in_transaction(view, options, batch, written)
+    else:
+        HandOver(view, options, batch).run(_files(view, options, written))
+
+
+def _commit_in_transaction(
+    view: ClusterView, options: SinkOptions, batch: SinkBatchId, written: Sequence[FilesWritten]
+) -> None:
+    with loading():
+        from stratalog.clients.spark.transaction.commit import BatchTransaction, positions_of, reach
+    assert options.transaction is not None
+    first = written[0]
+    transaction = BatchTransaction(view, options, reach(view, options.transaction), first.producer)
+    course = transaction.course(batch)
+    if course is Course.WRITE:
+        positions = positions_of(view, first.batch) if first.batch else []
+        files = _files(view, options, written)
+        if files or positions:
+            transaction.commit(batch, files, positions)
+    elif course is Course.FINISH:
+        HandOver(view, options, batch).run([])
+    else:
+        _LOG.info("batch %d of sink %s was stored before", batch.batch_id, batch.sink_id)
+
+
+def _files(view: ClusterView, options: SinkOptions, written: Sequence[FilesWritten]) -> list[WrittenFile]:
+    """The tasks' files, and those of the rows that they have sent."""
+    rest = SinkTask(view, options, 0, written[0].producer if written else NO_PRODUCER)
     for message in written:
         if message.rows is not None:
             rest.add_sent(message.rows)
-    HandOver(view, options, batch).run([*(file for message in written for file in message.files), *rest.finish()])
-
-
-def _write(options: SinkOptions, query_id: str, batch_id: int, iterator: Iterator[pa.RecordBatch]) -> FilesWritten:
-    freeze_modules()
-    context = TaskContext.get()
-    task = SinkTask(
-        view_of(options.root, options.storage), options, batch_id + (context.partitionId() if context else 0)
-    )
-    for batch in iterator:
-        task.add(batch)
-    rows = task.send()
-    return FilesWritten(query_id, task.finish(), rows)
+    return [*(file for message in written for file in message.files), *rest.finish()]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ from stratalog.storage.records import (
     NO_PRODUCER_ID,
     NO_SEQUENCE,
     TIMESTAMP_MS_LIMIT,
+    TRANSACTIONAL_ATTRIBUTE,
     DataRow,
     FewRows,
     NewRecordBatch,
@@ -32,6 +33,21 @@ from stratalog.storage.records import (
 )
 
 IntArray = npt.NDArray[np.int64]
+
+
+class ProducerIdAndEpoch(NamedTuple):
+    """The transactional producer of a batch's records; they have no sequences, since several tasks write them."""
+
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_EPOCH
+
+    @property
+    def attributes(self) -> int:
+        """Those of the records."""
+        return 0 if self == NO_PRODUCER else TRANSACTIONAL_ATTRIBUTE
+
+
+NO_PRODUCER = ProducerIdAndEpoch()
 
 HEADERS_SQL_TYPE = "array<struct<key:string,value:binary>>"
 SINK_COLUMNS: Mapping[str, Sequence[str]] = {
@@ -51,9 +67,12 @@ def check_columns(types: Mapping[str, str], topic: str | None, timestamp_column:
             "topic option required when no 'topic' attribute is present. Use the topic option for setting a topic."
         )
     if "value" not in types:
-        raise InvalidRecordError("Required attribute 'value' not found")
+        raise InvalidRecordError("Required attribute 'value' not found. Give one column the name value.")
     if timestamp_column is not None and timestamp_column not in types:
-        raise InvalidRecordError(f"Required attribute '{timestamp_column}' not found")
+        raise InvalidRecordError(
+            f"Required attribute '{timestamp_column}' not found. Add the column, or leave out "
+            "stratalog.timestamp.column."
+        )
     for name, allowed in SINK_COLUMNS.items():
         if name == "topic" and topic is not None:
             continue
@@ -65,7 +84,7 @@ def check_columns(types: Mapping[str, str], topic: str | None, timestamp_column:
 def _check_type(name: str, found: str | None, allowed: Sequence[str]) -> None:
     if found is not None and found not in allowed:
         raise InvalidRecordError(
-            f"{name} attribute unsupported type {found}. {name} must be a(n) {' or '.join(allowed)}"
+            f"{name} attribute unsupported type {found}. {name} must be a(n) {' or '.join(allowed)}. Cast it."
         )
 
 
@@ -174,14 +193,14 @@ def split_by_partition(payload: pa.Table, partitions: IntArray) -> Iterator[tupl
         yield int(ordered[start]), taken.slice(start, end - start)
 
 
-def few_rows_of(payload: pa.Table, counts: Sequence[int]) -> list[FewRows | None]:
+def few_rows_of(payload: pa.Table, counts: Sequence[int], of: ProducerIdAndEpoch) -> list[FewRows | None]:
     """The next `counts[0]` rows, then the next `counts[1]` and so on, each as the rows of one batch's file.
 
     None for those with headers or a timestamp that cannot be stored.
     """
     headers, keys, values = payload["headers"], payload["key"].to_pylist(), payload["value"].to_pylist()
     times: list[int | None] = payload["timestamp"].cast(pa.int64()).to_pylist()
-    producer = (CREATE_TIME, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE, 0)
+    producer = (CREATE_TIME, *of, NO_SEQUENCE, of.attributes)
     found: list[FewRows | None] = []
     start = 0
     for count in counts:
@@ -196,19 +215,20 @@ def few_rows_of(payload: pa.Table, counts: Sequence[int]) -> list[FewRows | None
     return found
 
 
-def record_batches(payload: pa.Table, max_bytes: int) -> list[NewRecordBatch]:
+def record_batches(payload: pa.Table, max_bytes: int, producer: ProducerIdAndEpoch) -> list[NewRecordBatch]:
     """Rows of one partition as batches of at most `max_bytes`. A record above that raises RecordTooLargeError."""
     sizes = record_sizes(payload)
     largest = int(sizes.max(initial=0))
     if largest > max_bytes:
         raise RecordTooLargeError(
             f"The message is {largest} bytes when serialized which is larger than {max_bytes}, which is the value of "
-            "the max.message.bytes configuration."
+            "the max.message.bytes configuration. Raise it for the topic, or write smaller records."
         )
     ends = np.cumsum(sizes)
     batches, start, sent = [], 0, 0
     while start < payload.num_rows:
         end = int(np.searchsorted(ends, sent + max_bytes, side="right"))
-        batches.append(NewRecordBatch(payload.slice(start, end - start)))
+        rows = payload.slice(start, end - start)
+        batches.append(NewRecordBatch(rows, *producer, attributes=producer.attributes))
         start, sent = end, int(ends[end - 1])
     return batches

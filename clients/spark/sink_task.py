@@ -16,6 +16,8 @@ import pyarrow as pa
 
 from stratalog.clients.spark.options import SinkOptions
 from stratalog.clients.spark.sink_rows import (
+    NO_PRODUCER,
+    ProducerIdAndEpoch,
     StickyPartitions,
     few_rows_of,
     record_batches,
@@ -71,11 +73,19 @@ class SentRows:
 
 
 class SinkTask:
-    """Collects a task's rows. `first_partition` is where its null keys start (see `StickyPartitions`)."""
+    """Collects a task's rows. `first_partition` is where its null keys start (see `StickyPartitions`); `producer` that
+    of the transaction of which the rows become a part."""
 
-    def __init__(self, view: ClusterView, options: SinkOptions, first_partition: int) -> None:
+    def __init__(
+        self,
+        view: ClusterView,
+        options: SinkOptions,
+        first_partition: int,
+        producer: ProducerIdAndEpoch = NO_PRODUCER,
+    ) -> None:
         self._view = view
         self._options = options
+        self._producer = producer
         self._sticky = StickyPartitions(options.batch_size, first_partition)
         self._partition_counts: dict[str, int] = {}
         self._configs: dict[str, LogConfig] = {}
@@ -137,7 +147,7 @@ class SinkTask:
         few = {tp: count for tp, count in counts.items() if count <= TABLE_ROWS_MAX and self._is_small(tp)}
         if not few:
             return {}
-        rows = few_rows_of(_joined(self._buffered[tp] for tp in few), list(few.values()))
+        rows = few_rows_of(_joined(self._buffered[tp] for tp in few), list(few.values()), self._producer)
         return dict(zip(few, rows, strict=True))
 
     def _is_small(self, topic_partition: TopicPartition) -> bool:
@@ -152,7 +162,7 @@ class SinkTask:
         del self._buffered_bytes[topic_partition]
         payload = _joined([self._buffered.pop(topic_partition)])
         config = self._config(topic_partition.topic)
-        batches = record_batches(payload, config.max_message_bytes)
+        batches = record_batches(payload, config.max_message_bytes, self._producer)
         for batch in batches:
             check_records(batch, config)
         codec = codec_of_append(config.compression_type, [self._options.compression_type], payload.nbytes)
@@ -167,7 +177,8 @@ class SinkTask:
                 self._partition_counts[topic] = self._retried(lambda: self._count_partitions(topic))
             except UnknownTopicOrPartitionError as reason:
                 raise RequestTimedOutError(
-                    f"Topic {topic} not present in metadata after {self._options.max_block_ms} ms."
+                    f"Topic {topic} not present in metadata after {self._options.max_block_ms} ms. Create it "
+                    "first: naming a topic does not create it."
                 ) from reason
         return self._partition_counts[topic]
 

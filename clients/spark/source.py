@@ -69,4 +69,6 @@ class StratalogDataSource(DataSource):
 
     def _check_schema(self, schema: StructType) -> None:
         if schema.simpleString() != self.schema().simpleString():
-            raise InvalidConfigError("Kafka source has a fixed schema and cannot be set with a custom one")
+            raise InvalidConfigError(
+                "Kafka source has a fixed schema and cannot be set with a custom one. Leave the schema out."
+            )

@@ -42,11 +42,14 @@ from stratalog.clients.spark.plan import (
 )
 from stratalog.clients.spark.worker import loading, view_of
 from stratalog.clients.view.read_committed import is_read_committed
+from stratalog.storage.clock import RandomIds
 from stratalog.storage.errors import InvalidConfigError, StratalogError
 
 if TYPE_CHECKING:  # a query without a group loads none of it
     from stratalog.clients.spark.group.commits import GroupCommits
     from stratalog.clients.spark.group.options import GroupOptions
+    from stratalog.clients.spark.group.planner_end import PlannerEnd
+    from stratalog.clients.spark.transaction.positions import GroupPositions
 
 LONG_POLL_MS = 100
 LONG_POLL_SHARE = 0.02
@@ -78,6 +81,7 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._options = options
         self._fetcher: OffsetFetcher | None = None
         self._commits: GroupCommits | None = None
+        self._end: PlannerEnd | None = None
         self._initial: dict[str, Any] | None = None
         self._is_fresh = True
         self._is_available_now = False
@@ -86,6 +90,7 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._recreated: dict[str, str] = {}
         self._last_trigger_ms = 0
         self._idle_since_ms: int | None = None
+        self._planner_id = RandomIds().new_id()
         self._polled_ms = 0
 
     @property
@@ -102,8 +107,10 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             with loading():
                 from stratalog.clients.spark.group.commits import GroupCommits
                 from stratalog.clients.spark.group.coordinators import reach
+                from stratalog.clients.spark.group.planner_end import PlannerEnd
             view = self.fetcher.view
             self._commits = GroupCommits(group, reach(view, group).calls, view.clock)
+            self._end = PlannerEnd(self._finish_commits)
         return self._commits
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
@@ -286,7 +293,18 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             check_available_now(self._frozen, last, self.fetcher.latest())
         earliest_of_new = self.fetcher.earliest(set(last) - set(first))
         ranges = stream_ranges(first, last, earliest_of_new, self._report)
-        return read_tasks(ranges, self._options, self.fetcher)
+        return read_tasks(ranges, self._options, self.fetcher, self._positions_at(first, last))
+
+    def _positions_at(self, first: Offsets, last: Offsets) -> GroupPositions | None:
+        """What the query's sink commits for the group, if it writes in transactions."""
+        group = self._options.group
+        if group is None:
+            return None
+        from stratalog.clients.records import ConsumerGroupMetadata
+        from stratalog.clients.spark.transaction.positions import GroupPositions
+
+        moved = {tp: offset for tp, offset in last.items() if first.get(tp) != offset}
+        return GroupPositions(self._planner_id, ConsumerGroupMetadata(group.group_id), moved)
 
     def _report(self, loss: StratalogError) -> None:
         if self._options.fail_on_data_loss:
@@ -300,6 +318,11 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Nothing: the checkpoint keeps a query's offsets, and `latestOffset` commits those of a group."""
 
     def stop(self) -> None:
+        """End the query's part in its group: once, even if Spark ends this process at the same time."""
+        if self._end is not None:
+            self._end()
+
+    def _finish_commits(self) -> None:
         """Commit what is due; wait only shortly, since the checkpoint has it."""
         if self._commits is not None:
             with suppress(StratalogError):

@@ -8,6 +8,7 @@ other way round.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
 import os
@@ -57,6 +58,7 @@ def _run(launcher: socket.socket, planner: str, base_path: Sequence[str]) -> Non
     """The fork's whole life."""
     code = 1
     try:
+        atexit._clear()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         folder, environment, streams = _received(launcher)
         for number, stream in enumerate(streams):
@@ -75,6 +77,7 @@ def _run(launcher: socket.socket, planner: str, base_path: Sequence[str]) -> Non
     except BaseException:  # noqa: BLE001 - as the interpreter does at the end of a program
         traceback.print_exc()
     finally:
+        atexit._run_exitfuncs()
         with suppress(OSError, ValueError):
             sys.stdout.flush()
             sys.stderr.flush()

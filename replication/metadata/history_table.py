@@ -151,10 +151,16 @@ def history_rows(objects: ObjectStore, topic: str, partition: int) -> Iterator[p
                 yield rows
 
 
+def all_history_rows(objects: ObjectStore) -> Iterator[pa.Table]:
+    """All rows as `HISTORY_SCHEMA`, a table for each data file, oldest file first."""
+    for file in files_of(_actions(objects)):
+        with _opened(objects, f"{HISTORY_DIRECTORY}/{file.path}") as data:
+            yield data.read(use_threads=False)
+
+
 def _rows_of_file(objects: ObjectStore, path: str, topic: str, partition: int) -> pa.Table:
     """The rows are ordered by topic and partition, so most row groups are not read."""
-    local = objects.file_path(path)
-    with pq.ParquetFile(pa.BufferReader(objects.get(path)) if local is None else local) as file:
+    with _opened(objects, path) as file:
         at_topic, at_partition = map(HISTORY_SCHEMA.names.index, ("topic", "partition"))
         wanted = []
         for number in range(file.metadata.num_row_groups):
@@ -164,6 +170,11 @@ def _rows_of_file(objects: ObjectStore, path: str, topic: str, partition: int) -
                 wanted.append(number)
         rows = file.read_row_groups(wanted, use_threads=False)
     return rows.filter(pc.and_(pc.equal(rows["topic"], topic), pc.equal(rows["partition"], partition)))
+
+
+def _opened(objects: ObjectStore, path: str) -> pq.ParquetFile:
+    local = objects.file_path(path)
+    return pq.ParquetFile(pa.BufferReader(objects.get(path)) if local is None else local)
 
 
 def _may_have(statistics: pq.Statistics | None, value: str | int) -> bool:

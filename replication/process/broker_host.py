@@ -192,6 +192,13 @@ class BrokerHost:
     def _further_metrics(self) -> list[Metric]:
         return [metric for source in list(self._metric_sources) for metric in source()]
 
+    def start_state(self) -> str:
+        """How far the brokers are that `await_up` waits for."""
+        running, count = list(self.running.values()), len(self.hosted.identities)
+        registered = sum(each.registered.is_set() for each in running)
+        fetching = sum(each.registered.is_set() and each.is_fetching for each in running)
+        return f"starting brokers: {registered} of {count} are registered, {fetching} fetch"
+
     def described(self) -> list[str]:
         """How followers fetch, and where metrics are."""
         port = self._metrics.port if self._metrics is not None else None

@@ -21,6 +21,7 @@ from stratalog.replication.broker.hosted_replicas import BrokerIdentity
 from stratalog.replication.broker_root import lock_alone, temporary_folder
 from stratalog.replication.config import CLUSTER_TOML, BrokerConfig
 from stratalog.replication.coordinator.runtime.remote_appends import Peer
+from stratalog.replication.html_table import html_fields, html_table
 from stratalog.replication.metadata.log import METADATA_FOLDER
 from stratalog.replication.metrics import Metric
 from stratalog.replication.process.broker_host import BrokerHost, ClientEndpoint, HostedBrokers
@@ -28,6 +29,7 @@ from stratalog.replication.process.fetch_choice import Fetcher
 from stratalog.replication.process.metrics_server import metrics_of
 from stratalog.replication.process.running_broker import lock_root
 from stratalog.replication.threads.interpreter import share_interpreter
+from stratalog.replication.threads.long_wait import Report, long_wait
 from stratalog.storage.errors import BrokerNotAvailableError, InvalidRequestError
 
 if TYPE_CHECKING:
@@ -57,6 +59,7 @@ class EmbeddedCluster:
         fetcher: Fetcher = "auto",
         racks: Mapping[int, str] | None = None,
         config: Mapping[str, object] | None = None,
+        progress: Report | None = None,
     ) -> Self:
         """Make or reopen the cluster below `path` and start `brokers` brokers, ids from 1.
 
@@ -66,12 +69,16 @@ class EmbeddedCluster:
         fetcher  `spark`, `thread`, or `auto`: Spark unless the given session cannot run fetch sessions (`fetch_runner`)
         racks    rack by broker id
         config   settings by Kafka's names over conf/cluster.toml's, e.g. {"replica.lag.time.max.ms": 10_000}
+        progress is called with a line of text every few seconds while brokers start; None prints to stderr in notebooks
+                 and interactive interpreters
         Python's switch interval and garbage collection are set as `share_interpreter` says.
         Raises KafkaStorageError when another process runs this cluster or one of its brokers, InvalidConfigError,
         LogDirNotFoundError.
         """
         if brokers < 1:
-            raise InvalidRequestError(f"a cluster has at least 1 broker, {brokers} were asked for")
+            raise InvalidRequestError(
+                f"a cluster has at least 1 broker, {brokers} were asked for. Start it with brokers=1 or more."
+            )
         settings = BrokerConfig.from_toml(CLUSTER_TOML.read_text(encoding="utf-8"), config)
         place = cluster_place(path)
         identities = {i: BrokerIdentity(i, place.broker_root(i), (racks or {}).get(i)) for i in range(1, brokers + 1)}
@@ -84,9 +91,10 @@ class EmbeddedCluster:
             lock.close()
             raise
         try:
-            for broker_id, identity in identities.items():
-                cluster._host.run(broker_id, lock_root(identity.root))
-            cluster._host.await_up()
+            with long_wait(cluster._host.start_state, progress):
+                for broker_id, identity in identities.items():
+                    cluster._host.run(broker_id, lock_root(identity.root))
+                cluster._host.await_up()
             share_interpreter()
         except BaseException:
             cluster.stop()
@@ -104,7 +112,9 @@ class EmbeddedCluster:
         """A running broker. BrokerNotAvailableError when it is not running."""
         running = self._host.running.get(broker_id)
         if running is None:
-            raise BrokerNotAvailableError(f"broker {broker_id} is not running; running: {sorted(self._host.running)}")
+            raise BrokerNotAvailableError(
+                f"broker {broker_id} is not running; running: {sorted(self._host.running)}. Restart it."
+            )
         return running.broker
 
     def brokers(self) -> dict[int, BrokerCalls]:
@@ -128,9 +138,12 @@ class EmbeddedCluster:
     def restart(self, broker_id: int) -> None:
         """Start a killed broker again on its old directory."""
         if broker_id not in self.stopped_brokers():
-            raise InvalidRequestError(f"broker {broker_id} cannot be restarted; stopped: {self.stopped_brokers()}")
-        self._host.run(broker_id, lock_root(self._place.broker_root(broker_id)))
-        self._host.await_up()
+            raise InvalidRequestError(
+                f"broker {broker_id} cannot be restarted; stopped: {self.stopped_brokers()}. Kill a broker first."
+            )
+        with long_wait(self._host.start_state):
+            self._host.run(broker_id, lock_root(self._place.broker_root(broker_id)))
+            self._host.await_up()
 
     def stopped_brokers(self) -> list[int]:
         """Those that were killed and not restarted."""
@@ -141,7 +154,8 @@ class EmbeddedCluster:
         if self._lock.closed:
             return
         try:
-            self._host.stop()
+            with long_wait(lambda: f"{len(self._host.running)} brokers are stopping"):
+                self._host.stop()
         finally:
             self._host.running.clear()
             self._lock.close()
@@ -158,6 +172,22 @@ class EmbeddedCluster:
         """Each running broker's metrics, by Kafka's names; no port is needed."""
         return {broker_id: metrics_of(broker) for broker_id, broker in self._host.running_brokers().items()}
 
+    def __repr__(self) -> str:
+        brokers = f"{len(self._host.running)} of {len(self._host.hosted.identities)} brokers"
+        return f"<{type(self).__name__} at {self._place.root}: {brokers} run>"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (
+                broker_id,
+                "running" if broker_id in self._host.running else "stopped",
+                identity.root,
+                self._host.endpoints.get(broker_id),
+            )
+            for broker_id, identity in self._host.hosted.identities.items()
+        ]
+        table = html_table(f"cluster at {self._place.root}", ("broker", "state", "root", "listeners"), rows)
+        return table + html_fields({"metadata root": self.root, "follower fetch": self.fetcher})
     def add_metrics(self, source: Callable[[], Iterable[Metric]]) -> None:
         """Serve what `source` returns at the metrics port (`stratalog.metrics.port`), too."""
         self._host.add_metrics(source)
@@ -188,7 +218,8 @@ class ClusterPlace:
 
     def lock(self) -> IO[str]:
         """One process of this machine runs an embedded cluster at a time: KafkaStorageError for a second one."""
-        return lock_alone(self.folder, f"{self.root}: another process runs this cluster")
+        refusal = f"{self.root}: another process runs this cluster. Stop that one, or use another path."
+        return lock_alone(self.folder, refusal)
 
 
 def cluster_place(path: str | Path) -> ClusterPlace:

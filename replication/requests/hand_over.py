@@ -7,10 +7,16 @@ files of several partitions that the broker leads; each has its own answer. A fo
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from stratalog.replication.requests.produce import HandOverRequest, ProduceResponse
-from stratalog.storage.errors import CorruptMessageError, error_for_code
+from stratalog.storage.errors import (
+    CorruptMessageError,
+    StratalogError,
+    UnverifiedTransactionError,
+    error_for_code,
+)
 from stratalog.storage.files.data_file import DataFile
 from stratalog.storage.log.append import HandedFiles
 from stratalog.storage.records import TopicPartition
@@ -92,6 +98,9 @@ def encode_answer(responses: Sequence[ProduceResponse]) -> bytes:
                 "partition": each.topic_partition.partition,
                 "error_code": each.error.code if each.error else 0,
                 "error_message": str(each.error) if each.error else None,
+                "unverified_at": each.error.log_end_offset
+                if isinstance(each.error, UnverifiedTransactionError)
+                else None,
                 **{name: getattr(each, name) for name in _STORED_AS},
             }
             for each in responses
@@ -99,12 +108,18 @@ def encode_answer(responses: Sequence[ProduceResponse]) -> bytes:
     ).encode()
 
 
+def _error_of(item: Mapping[str, Any]) -> StratalogError | None:
+    if item.get("unverified_at") is not None:
+        return UnverifiedTransactionError(item["error_message"], int(item["unverified_at"]))
+    return error_for_code(item["error_code"], item["error_message"]) if item["error_code"] else None
+
+
 def decode_answer(data: bytes) -> list[ProduceResponse]:
     try:
         return [
             ProduceResponse(
                 TopicPartition(item["topic"], item["partition"]),
-                error=error_for_code(item["error_code"], item["error_message"]) if item["error_code"] else None,
+                error=_error_of(item),
                 **{name: item[name] for name in _STORED_AS},
             )
             for item in json.loads(data)

@@ -24,6 +24,7 @@ from pyspark.sql.utils import is_remote
 
 from stratalog.replication.config import CONF_DIR
 from stratalog.replication.fast_start.environment import FAST_START, fast_environment
+from stratalog.replication.threads.long_wait import long_wait
 from stratalog.storage.errors import UnknownServerError
 
 SPARK_DEFAULTS = CONF_DIR / "spark-defaults.conf"
@@ -125,7 +126,8 @@ def _start_with_jvm(conf: SparkConf, log_file: Path) -> None:
             # a process has one JVM: a Spark session after the first one runs in it
             launch: Callable[..., JavaGateway] = launch_gateway
             streams = {"stdout": output, "stderr": output}
-            _start(conf, launch(conf, streams) if SparkContext._gateway is None else None)
+            with long_wait(lambda: f"starting Spark; it may have to download Delta Lake at first. Log: {output_file}"):
+                _start(conf, launch(conf, streams) if SparkContext._gateway is None else None)
         except PySparkRuntimeError as reason:
             raise UnknownServerError(_failure_message(output_file)) from reason
 

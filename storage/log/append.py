@@ -62,6 +62,8 @@ class HandedFiles:
 
     sink_id      the Spark query that wrote them, with a growing `batch_id`; None of other writers
     producer_id  with epoch and base sequence as in `NewRecordBatch`: all records of the files are one batch
+    is_transactional  the records are part of the producer's transaction, as the files' rows show; `verified_offset` as
+                 in `NewRecordBatch`. With a sink id they need no sequence
     """
 
     files: tuple[DataFile, ...]
@@ -70,6 +72,8 @@ class HandedFiles:
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_PRODUCER_EPOCH
     base_sequence: int = NO_SEQUENCE
+    is_transactional: bool = False
+    verified_offset: int = -1
 
     @property
     def record_count(self) -> int:
@@ -176,14 +180,17 @@ def _admit_files(group: Admission, handed: HandedFiles) -> BatchAppended | Strat
         _check_handed(handed)
         known = group.producers.check(producer_id, epoch, handed.base_sequence, handed.record_count)
         if not isinstance(known, Duplicate):
-            group.producers.check_transactional(producer_id, epoch, False, -1, group.log_end_offset)
+            group.producers.check_transactional(
+                producer_id, epoch, handed.is_transactional, handed.verified_offset, group.log_end_offset
+            )
     except StratalogError as refusal:
         return refusal
     if handed.sink_id is not None and not isinstance(known, Duplicate):
         known = group.producers.check_sink(handed.sink_id, handed.batch_id)
     if isinstance(known, Duplicate):
         return BatchAppended(known.base_offset, known.last_offset, duplicate=True)
-    appended = group.accept(handed)
+    begin = TransactionChange(producer_id, BEGIN, group.log_end_offset) if handed.is_transactional else None
+    appended = group.accept(handed, begin)
     if handed.sink_id is not None:
         batch = SinkBatch(handed.batch_id, appended.last_offset, group.now_ms, appended.base_offset)
         group.producers = group.producers.with_sink(handed.sink_id, batch)
@@ -233,6 +240,8 @@ def _check_time(batch: NewRecordBatch, config: LogConfig, now_ms: int) -> None:
 def _check_handed(handed: HandedFiles) -> None:
     if not handed.files:
         raise InvalidRecordError("a hand-over names at least one file")
+    if handed.is_transactional and handed.producer_id == NO_PRODUCER_ID:
+        raise InvalidRecordError("a transactional hand-over has a producer id")
     for file in handed.files:
         if file.record_count < 1 or (file.first_delta, file.last_delta) != (0, file.record_count - 1):
             raise InvalidRecordError(

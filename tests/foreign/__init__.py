@@ -7,4 +7,5 @@ run       `python -m tests.foreign.run`: every check against both forms
 python/   clients in Python
 security/ clients that log in
 java/     Kafka's clients and tools in Java, Kafka Streams, Kafka Connect
+spark/    Spark's own Kafka source and sink
 """

@@ -27,6 +27,7 @@ SUITES = {
     "python": "tests.foreign.python.suite",
     "security": "tests.foreign.security.suite",
     "java": "tests.foreign.java.suite",
+    "spark": "tests.foreign.spark.suite",
 }
 """Modules with a function `suite() -> Suite`, by the name that --only takes."""
 TRACEBACK = "Traceback (most recent call last)"

@@ -241,7 +241,8 @@ def test_a_second_process_on_the_same_cluster_is_refused_until_the_first_ends(tm
         Admin(cluster).create_topics([NewTopic("orders", 1, 3)])
         refused = start_elsewhere(path)
         assert refused.returncode == 1
-        assert refused.stderr == f"KAFKA_STORAGE_ERROR: {path}: another process runs this cluster\n"
+        why = "another process runs this cluster. Stop that one, or use another path."
+        assert refused.stderr == f"KAFKA_STORAGE_ERROR: {path}: {why}\n"
         with Producer(cluster) as producer:
             assert send(producer, 0, "the first one continues") == 0
     after = start_elsewhere(path)

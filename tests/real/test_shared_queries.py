@@ -1,7 +1,8 @@
 """Two streaming queries of one group, each in a process of its own with a Spark session; one of them is killed.
 
 The other one has all partitions within the session timeout, a batch and five seconds. No record is skipped, and at most
-the batch that was under way is read twice.
+the batch that was under way is read twice. `strata-consumer-groups` shows both queries, and no lag a second after the
+last batch of an idle topic.
 """
 
 from __future__ import annotations
@@ -21,45 +22,49 @@ import pyarrow.parquet as pq
 import pytest
 
 from stratalog.clients.admin.admin import Admin
+from stratalog.clients.admin.groups import GroupAdmin, LiveGroups
 from stratalog.clients.cluster import Cluster
-from stratalog.clients.coordinator_calls import InProcessCalls, ask
 from stratalog.clients.producer.producer import Producer
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.jobs.tools import consumer_groups
-from stratalog.replication.requests.consumer_protocol import decode_assignment
-from stratalog.replication.requests.groups import DescribeGroupsRequest, DescribeGroupsResponse
-from stratalog.storage.clock import SystemClock
 from stratalog.storage.records import TopicPartition
-from tests.real.processes.group_query import STARTED
+from tests.real.processes.group_query import STARTED, STOP_SESSION
 from tests.real.processes.python_workers import descendants
 from tests.waiting import wait_until
 
 PROJECT = Path(__file__).parents[2]
 TOPIC, GROUP, PARTITIONS = "orders", "billing", 12
-SESSION_TIMEOUT_MS = 6_000
+SESSION_TIMEOUT_MS, HEARTBEAT_MS = 6_000, 500
 TAKE_OVER_S = 5
+LAG_S_MAX = 1
 CONFIG = {
     "listeners": "PLAINTEXT://localhost:0",
     "offsets.topic.replication.factor": 1,
     "offsets.topic.num.partitions": 2,
     "group.initial.rebalance.delay.ms": 500,
+    "group.consumer.min.session.timeout.ms": SESSION_TIMEOUT_MS,
+    "group.consumer.session.timeout.ms": SESSION_TIMEOUT_MS,
+    "group.consumer.min.heartbeat.interval.ms": HEARTBEAT_MS,
+    "group.consumer.heartbeat.interval.ms": HEARTBEAT_MS,
 }
-MEMBER = (f"kafka.session.timeout.ms={SESSION_TIMEOUT_MS}", "kafka.heartbeat.interval.ms=500")
+CLASSIC = (f"kafka.session.timeout.ms={SESSION_TIMEOUT_MS}", f"kafka.heartbeat.interval.ms={HEARTBEAT_MS}")
+MODERN = ("kafka.group.protocol=consumer",)
 Row = tuple[int, int]
 
 
 class QueryProcess:
     """A process of `group_query` with its folder."""
 
-    def __init__(self, root: str, folder: Path) -> None:
+    def __init__(self, root: str, folder: Path, *options: str) -> None:
         self.folder = folder
         self._root = root
+        self._options = options
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "tests.real.processes.group_query"]
-        command += [self._root, TOPIC, GROUP, str(self.folder), *MEMBER]
+        command += [self._root, TOPIC, GROUP, str(self.folder), *self._options]
         with (self.folder / "output").open("ab") as output:
             environment = os.environ | {"PYTHONPATH": str(PROJECT)}
             self._process = subprocess.Popen(
@@ -79,6 +84,17 @@ class QueryProcess:
             for pid in every:
                 os.kill(pid, number)
         self._process.wait()
+
+    def stop_session(self) -> None:
+        """Its driver and Spark's JVM go on."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{STOP_SESSION}\n".encode())
+        self._process.stdin.flush()
+
+    def is_alive(self) -> bool:
+        assert self._process is not None
+        return self._process.poll() is None
 
     def stop(self) -> None:
         process = self._process
@@ -137,11 +153,9 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 def shares(cluster: Cluster) -> list[int]:
     """How many partitions each member of the stable group has."""
-    clock = SystemClock()
-    answer = ask(InProcessCalls(cluster, clock), GROUP, DescribeGroupsRequest((GROUP,)), clock, 10_000)
-    assert isinstance(answer, DescribeGroupsResponse)
-    members = [each.member_assignment for each in answer.groups[0].members]
-    return sorted(len(decode_assignment(each).partitions) if each else 0 for each in members)
+    view = ClusterView(cluster.root)
+    described = GroupAdmin(LiveGroups(cluster, view.clock, 10_000), view).describe_group(GROUP)
+    return sorted(len(member.assignment) for member in described.members)
 
 
 def shown(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
@@ -152,14 +166,30 @@ def shown(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> list[list[str
     return sorted(lines, key=lambda row: int(row[2]))
 
 
+def _lag_s(cluster: Cluster, capsys: pytest.CaptureFixture[str], *queries: QueryProcess) -> float:
+    """Time from a last batch's being visible until the tool shows no lag, where no other batch follows."""
+    known = sum(len(rows) for query in queries for rows in query.batches().values())
+    with Producer(cluster) as producer:
+        for partition in range(PARTITIONS):
+            producer.send(TOPIC, b"x", partition=partition)
+    wait_until(
+        lambda: sum(len(rows) for query in queries for rows in query.batches().values()) >= known + PARTITIONS,
+        "the records are visible",
+    )
+    began = time.monotonic()
+    wait_until(lambda: all(int(row[5]) == 0 for row in shown(cluster, capsys)), "no lag", timeout_s=LAG_S_MAX)
+    return time.monotonic() - began
+
+
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(400)
+@pytest.mark.parametrize("options", [CLASSIC, MODERN], ids=["classic", "modern"])
 def test_a_killed_querys_partitions_move_and_no_record_is_skipped(
-    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: tuple[str, ...]
 ) -> None:
-    killed, other = (QueryProcess(cluster.root, tmp_path / name) for name in ("killed", "other"))
+    killed, other = (QueryProcess(cluster.root, tmp_path / name, *options) for name in ("killed", "other"))
     try:
         with Traffic(cluster) as traffic:
             for query in (killed, other):
@@ -185,6 +215,8 @@ def test_a_killed_querys_partitions_move_and_no_record_is_skipped(
             wait_until(lambda: shares(cluster) == [6, 6], "they share again", timeout_s=120)
         ends = traffic.ends
         wait_until(lambda: all(int(row[5]) == 0 for row in shown(cluster, capsys)), "no lag", timeout_s=60)
+        lag_s = _lag_s(cluster, capsys, killed, other)
+        ends = {partition: end + 1 for partition, end in ends.items()}
     finally:
         for query in (killed, other):
             query.stop()
@@ -194,5 +226,25 @@ def test_a_killed_querys_partitions_move_and_no_record_is_skipped(
     assert set(read) == {(partition, offset) for partition, end in ends.items() for offset in range(end)}
     twice = {row for row, times in read.items() if times > 1}
     print(f"all partitions after {took_s:.1f} s, bound {bound_s:.1f} s; {len(twice)} of {len(read)} records twice")
+    print(f"no lag {lag_s:.2f} s after the last batch was visible")
     assert max(read.values()) <= 2
     assert twice <= set(before[in_flight])
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.timeout(200)
+def test_a_query_leaves_its_group_when_its_session_stops(cluster: Cluster, tmp_path: Path) -> None:
+    """Nobody has stopped the query, and its driver and JVM go on."""
+    query = QueryProcess(cluster.root, tmp_path / "query", "kafka.group.protocol=consumer")
+    query.start()
+    try:
+        wait_until(lambda: query.has_started() and shares(cluster) == [PARTITIONS], "it has all", timeout_s=120)
+        query.stop_session()
+        began = time.monotonic()
+        wait_until(lambda: shares(cluster) == [], "it left")
+        assert query.is_alive()
+        print(f"left {time.monotonic() - began:.2f} s after the session was to stop")
+    finally:
+        query.stop()

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from stratalog import Admin, Cluster, Producer
-from stratalog.clients.spark.committed_view import committed
+from stratalog.clients.spark.sql.committed_view import committed
 
 
 def test_a_stopped_cluster_is_read_by_the_source_and_by_the_committed_view(

@@ -81,7 +81,12 @@ class ProduceApis(ApiFamily):
         self._held = HeldBatches()
 
     def apis(self) -> Iterable[Api]:
-        return [Api(PRODUCE, self._produce, _refused, advertised_from=ADVERTISED_FROM, is_quick=True)]
+        first = ADVERTISED_FROM
+        return [Api(PRODUCE, self._produce, _refused, first, is_quick=True, is_known=self._is_known)]
+
+    def _is_known(self, call: Call) -> bool:
+        topics = call.request.topic_data
+        return all(self._broker.is_known(topic, data.index) for topic in topics for data in topic.partition_data)
 
     def _produce(self, call: Call) -> None:
         request = call.request

@@ -3,5 +3,6 @@
 api           connection, call, API; parts of requests and answers
 endpoint      where brokers are reached
 broker        the broker as all families of APIs see it
+quick_calls   calls that never wait, and the metadata that they need
 coordinators  requests that a coordinator on the broker answers
 """

@@ -157,6 +157,10 @@ def error_only(_call: Call, error: StratalogError) -> Values:
     return {"error_code": error}
 
 
+def _names_nothing(_call: Call) -> bool:
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Api:
     """One API of Kafka's, in all versions that are known.
@@ -165,6 +169,7 @@ class Api:
     advertised_from  the lowest version that ApiVersions names, if it is not the lowest one served
     newest           the highest version that is served, if it is not the highest one known
     is_quick         never waits: in the thread that reads the connection; others are in an io thread
+    is_known         of a quick one: whether the metadata at hand has what the request names, else it is read first
     is_slow          waits long for storage or other brokers: in a thread of this API's own
     """
 
@@ -174,6 +179,7 @@ class Api:
     advertised_from: int | None = None
     newest: int | None = None
     is_quick: bool = False
+    is_known: Callable[[Call], bool] = _names_nothing
     is_slow: bool = False
 
     @property

@@ -6,8 +6,10 @@ leader, from the leader's table and progress.
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from stratalog.clients.admin.admin import Admin
@@ -70,6 +72,7 @@ class ServedBroker:
         self._authorizer: Authorizer | None = None
         self._authorizer_acls: object = None
         self._names: tuple[int, dict[str, str]] = (-1, {})
+        self._here = threading.local()
 
     # -- the cluster ---------------------------------------------------------------------------------------
 
@@ -85,9 +88,20 @@ class ServedBroker:
         return self._cluster.peers()
 
     def image(self, max_age_ms: int = METADATA_AGE_MS) -> ClusterImage:
-        """The metadata, not older than this."""
-        self.view.refresh(max_age_ms)
+        """The metadata, not older than this; in a block of `metadata_at_hand` an age is not looked at."""
+        if not max_age_ms or not getattr(self._here, "is_at_hand", False):
+            self.view.refresh(max_age_ms)
         return self.view.image
+
+    @contextmanager
+    def metadata_at_hand(self) -> Iterator[None]:
+        """A block in which this thread uses the metadata as it was last folded: somebody else keeps it new."""
+        before = getattr(self._here, "is_at_hand", False)
+        self._here.is_at_hand = True
+        try:
+            yield
+        finally:
+            self._here.is_at_hand = before
 
     def endpoint_of(self, broker: BrokerState, listener: str = "") -> Endpoint | None:
         """Where clients of a listener reach a broker; None when it has registered no endpoint there."""
@@ -118,6 +132,12 @@ class ServedBroker:
         if name is None:
             raise UnknownTopicIdError(f"no topic has the id {topic_id}")
         return name
+
+    def is_known(self, topic: Any, partition: int) -> bool:
+        """Whether the metadata at hand has this partition of a request's topic."""
+        has_id = hasattr(topic, "topic_id")
+        name = self._names_by_id().get(id_text(topic.topic_id) or "") if has_id else str(topic.name)
+        return name is not None and TopicPartition(name, partition) in self.view.image.partitions
 
     def name_of(self, topic: Any) -> str:
         """The name of a request's topic, which may have an id instead. UnknownTopicIdError."""

@@ -7,4 +7,5 @@ commits       commit mode: all partitions are read, the group's offsets follow t
 shared_offsets  share mode: batches of a member's partitions
 member        the planner as a member of the group
 shared_reader streams of a member
+planner_end   how a planner ends, and what it does then
 """

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 from stratalog.clients.admin.group_description import described_group
 from stratalog.clients.consumer.group_member import ConsumerHooks, GroupMembership
+from stratalog.clients.consumer.offsets import Committed
 from stratalog.clients.consumer.rebalance_listener import ConsumerRebalanceListener
 from stratalog.clients.coordinator_calls import RETRY_MS, CoordinatorCalls, ask
 from stratalog.clients.records import ConsumerGroupMetadata, OffsetAndMetadata
@@ -35,14 +36,16 @@ WAIT_MS_MAX = 50
 
 _LOG = logging.getLogger("stratalog.source")
 
-Begin = Callable[[Mapping[TopicPartition, int | None]], Offsets]
+Begin = Callable[[Committed], Offsets]
 """Where new partitions begin, from the group's committed offsets of them."""
 
 
 class QueryMember(ConsumerRebalanceListener):
     """The member of one query. Not thread-safe: a planner has one thread.
 
-    `positions` are the offsets up to which the query has stored its partitions; the group has `_stored` of them.
+    `positions` are the offsets up to which the query has stored its partitions; the group has `_stored` of them, from
+    this member. Every commit has the member's id as its metadata, also the first one of a partition that was assigned,
+    so that a query knows later whether anybody else has had a partition since its own last commit.
     """
 
     def __init__(self, group: GroupOptions, calls: CoordinatorCalls, view: ClusterView) -> None:
@@ -58,6 +61,7 @@ class QueryMember(ConsumerRebalanceListener):
         self._stored: dict[TopicPartition, int] = {}
         self._topics: frozenset[str] = frozenset()
         self._is_behind = False
+        self._revoke_timeout_ms = group.consumer.request_timeout_ms
         self.positions: dict[TopicPartition, int] = {}
 
     def subscribe(self, topics: frozenset[str]) -> None:
@@ -105,14 +109,17 @@ class QueryMember(ConsumerRebalanceListener):
             _LOG.warning("Group %s: the offsets of new partitions cannot be read: %s", self._group.group_id, reason)
             return False
         self.positions.update(begin(committed))
-        self._stored.update((tp, offset) for tp, offset in committed.items() if offset is not None)
+        member_id = self.metadata().member_id
+        own = {tp: each.offset for tp, each in committed.items() if each is not None and each.metadata == member_id}
+        self._stored.update(own)  # what another one committed is committed again, by this member
         return True
 
-    def committed(self, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """The group's committed offsets, None without one. RequestTimedOutError, GroupAuthorizationFailedError, …"""
-        timeout_ms = self._group.consumer.default_api_timeout_ms
-        found = self._membership.offsets.committed(topic_partitions, timeout_ms)
-        return {tp: None if each is None else each.offset for tp, each in found.items()}
+    def committed(self, topic_partitions: Iterable[TopicPartition]) -> Committed:
+        """The group's committed offsets, each with the member that committed it as its metadata; None without one.
+
+        RequestTimedOutError, GroupAuthorizationFailedError, …
+        """
+        return self._membership.offsets.committed(topic_partitions, self._group.consumer.default_api_timeout_ms)
 
     def metadata(self) -> ConsumerGroupMetadata:
         """The member and generation that have the partitions of `advance`."""
@@ -128,7 +135,10 @@ class QueryMember(ConsumerRebalanceListener):
             return True
         left_ms = max(0, deadline_ms - self._view.clock.monotonic_ms())
         try:
-            self._membership.commit_sync({tp: OffsetAndMetadata(offset) for tp, offset in due.items()}, left_ms)
+            member_id = self.metadata().member_id
+            self._membership.commit_sync(
+                {tp: OffsetAndMetadata(offset, member_id) for tp, offset in due.items()}, left_ms
+            )
         except FencedInstanceIdError:
             raise
         except StratalogError as reason:
@@ -145,7 +155,7 @@ class QueryMember(ConsumerRebalanceListener):
 
     def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
         """The last chance to commit them; if it fails, their next owner reads the last batch again."""
-        self._commit(self._view.clock.monotonic_ms() + self._group.consumer.request_timeout_ms)
+        self._commit(self._view.clock.monotonic_ms() + self._revoke_timeout_ms)
         self._forget(partitions)
 
     def on_partitions_lost(self, partitions: list[TopicPartition]) -> None:
@@ -184,5 +194,9 @@ class QueryMember(ConsumerRebalanceListener):
         return ask(self._calls, self._group.group_id, request, self._view.clock, timeout_ms)
 
     def close(self, timeout_ms: int) -> None:
-        """Leave the group, so that others get the partitions at once; a static member's stay until its session ends."""
+        """Leave the group, so that others get the partitions at once; a static member's stay until its session ends.
+
+        A last commit gets half of the time: leaving does not wait for a coordinator that cannot store it.
+        """
+        self._revoke_timeout_ms = timeout_ms // 2
         self._membership.close(timeout_ms)

@@ -13,6 +13,7 @@ from stratalog.storage.records import TopicPartition
 
 Offsets = Mapping[TopicPartition, int]
 
+SET_RESET_POLICY = "Set stratalog.auto.offset.reset to earliest or latest, or reset the group's offsets."
 RENEW_MS = 600_000
 """Pause after which all offsets are committed again: a partition without records would lose its offset after
 `offsets.retention.minutes`, which counts from the last commit where a group has no members."""
@@ -44,10 +45,11 @@ class OffsetBounds:
         if self.reset == "none":
             if committed is None:
                 raise OffsetOutOfRangeError(
-                    f"Undefined offset with no reset policy for partitions: [{topic_partition}]"
+                    f"Undefined offset with no reset policy for partitions: [{topic_partition}]. {SET_RESET_POLICY}"
                 )
             raise OffsetOutOfRangeError(
-                f"Fetch position out of range with no reset policy for partitions: {{{topic_partition}={committed}}}"
+                f"Fetch position out of range with no reset policy for partitions: {{{topic_partition}={committed}}}. "
+                f"{SET_RESET_POLICY}"
             )
         return earliest if self.reset == "earliest" else latest
 

@@ -26,7 +26,7 @@ _CONSUMER_NAMES = (
 """Kafka's consumer configs that a query's membership or its commits use."""
 
 
-_CONNECTION_OPTIONS = {
+CONNECTION_OPTIONS = {
     key.name: key.name if key.name.startswith("stratalog.") else f"kafka.{key.name}" for key in CONNECTION_CONFIGS
 }
 """The option of each config of connections."""
@@ -62,7 +62,7 @@ class GroupOptions:
     def names(self) -> frozenset[str]:
         """The names, in lower case, of the options that a query in a group has and another has not."""
         own = (GROUP_ID, _SHORT_GROUP_ID, MODE, AUTO_OFFSET_RESET, LISTENER)
-        return frozenset({*own, *(f"kafka.{name}" for name in _CONSUMER_NAMES), *_CONNECTION_OPTIONS.values()})
+        return frozenset({*own, *(f"kafka.{name}" for name in _CONSUMER_NAMES), *CONNECTION_OPTIONS.values()})
 
     @property
     def is_shared(self) -> bool:
@@ -82,7 +82,8 @@ def group_options(params: Mapping[str, str], *, starts_at_group: bool) -> GroupO
         return None
     if group_id != params.get(_SHORT_GROUP_ID, group_id):
         raise InvalidConfigError(
-            f"{GROUP_ID}={group_id} and {_SHORT_GROUP_ID}={params[_SHORT_GROUP_ID]} are two names of one option"
+            f"{GROUP_ID}={group_id} and {_SHORT_GROUP_ID}={params[_SHORT_GROUP_ID]} are two names of one option. "
+            "Set one."
         )
     if not group_id.strip():
         raise InvalidGroupIdError(f"{GROUP_ID} must not be empty: name a group, or leave the option out")
@@ -92,7 +93,7 @@ def group_options(params: Mapping[str, str], *, starts_at_group: bool) -> GroupO
     mode = GroupMode(_MODE.parse(params.get(MODE, GroupMode.COMMIT).lower()))
     if mode is GroupMode.SHARE:
         _refuse_with_share(params, starts_at_group=starts_at_group)
-    connection = {name: params[option] for name, option in _CONNECTION_OPTIONS.items() if option in params}
+    connection = {name: params[option] for name, option in CONNECTION_OPTIONS.items() if option in params}
     ConnectionConfig.from_settings(connection, {})
     return GroupOptions(
         ConsumerConfig.from_settings(given | {"group.id": group_id, "enable.auto.commit": "false"}, {}),
@@ -105,9 +106,11 @@ def group_options(params: Mapping[str, str], *, starts_at_group: bool) -> GroupO
 def _refuse_without_group(params: Mapping[str, str], *, starts_at_group: bool) -> None:
     for name in (MODE, AUTO_OFFSET_RESET):
         if name in params:
-            raise InvalidConfigError(f"{name} needs {GROUP_ID}, the group that the query is in")
+            raise InvalidConfigError(f"{name} needs {GROUP_ID}, the group that the query is in. Set it, too.")
     if starts_at_group:
-        raise InvalidConfigError(f"startingOffsets=group needs {GROUP_ID}, the group whose committed offsets they are")
+        raise InvalidConfigError(
+            f"startingOffsets=group needs {GROUP_ID}, the group whose committed offsets they are. Set it, too."
+        )
 
 
 _OTHER_STARTS = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
@@ -116,11 +119,12 @@ _OTHER_STARTS = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimes
 def _refuse_with_share(params: Mapping[str, str], *, starts_at_group: bool) -> None:
     if "assign" in params:
         raise InvalidConfigError(
-            f"{MODE}=share needs subscribe or subscribePattern: with assign the group has no partitions to share out"
+            f"{MODE}=share needs subscribe or subscribePattern: with assign the group has no partitions to share out. "
+            "Use one of the two."
         )
     for name in _OTHER_STARTS:
         if name.lower() in params and not (starts_at_group and name == "startingOffsets"):
             raise InvalidConfigError(
                 f"{name} cannot be set with {MODE}=share: partitions begin at the group's committed offset, "
-                f"and without one at {AUTO_OFFSET_RESET}"
+                f"and without one at {AUTO_OFFSET_RESET}. Leave it out."
             )

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from stratalog.clients.records import NO_GENERATION_ID
+from stratalog.clients.records import NO_GENERATION_ID, OffsetAndMetadata
 from stratalog.clients.spark.options import MEMBER
 from stratalog.clients.spark.plan import Offsets, PlannedRange, offsets_from_json, start_within, with_start
 from stratalog.clients.spark.plan import offsets_to_json as _named
@@ -43,6 +43,10 @@ class SharedBatch:
         member = {"id": self.member_id, "generation": self.generation_id}
         return {**with_start(self.ends, _named(self.starts)), MEMBER: member}
 
+    def has_committed(self, committed: OffsetAndMetadata | None) -> bool:
+        """Whether the group's offset of a partition is one that this batch's member committed."""
+        return committed is not None and bool(self.member_id) and committed.metadata == self.member_id
+
     def ranges(self) -> dict[TopicPartition, PlannedRange]:
         return {tp: PlannedRange(tp, self.starts[tp], end) for tp, end in self.ends.items()}
 
@@ -60,39 +64,46 @@ class Owner:
         return is_same_instance or self.member_id == member_id
 
 
-def resumed(checkpoint: int | None, committed: int | None, done: PlannedRange | None) -> int | None:
+def resumed(
+    topic_partition: TopicPartition, batch: SharedBatch, committed: OffsetAndMetadata | None, done: PlannedRange | None
+) -> int | None:
     """Where a member goes on with a partition that it was assigned; None where `auto.offset.reset` decides.
 
-    checkpoint  where the query's last batch ended in it
-    committed   the group's offset
-    done        the part of the last batch that this process planned and Spark has stored
+    batch      the query's last one that Spark has stored
+    committed  the group's offset
+    done       what this process read of that batch in the partition; None: nothing, or another process planned it
 
     The group decides, since another member may have been farther, or somebody has reset its offsets. Only what the
-    query has just stored itself is not read again: then `committed` lies within `done`, because the commit failed. A
-    process that was started anew does not know what the last batch read: it may have left the partition out.
+    query has stored itself is not read again: then `committed` lies within the batch, because the query was stopped,
+    or failed to commit, after it. In a process that did not plan the batch this holds if the group's offset is still
+    the one that the batch's own member committed: nobody had the partition since, so no replay left it out.
     """
-    if done is not None and (committed is None or done.start <= committed <= done.end):
+    if done is None and batch.has_committed(committed):
+        done = batch.ranges().get(topic_partition)
+    if done is not None and (committed is None or done.start <= committed.offset <= done.end):
         return done.end
-    return checkpoint if committed is None else committed
+    return batch.ends.get(topic_partition) if committed is None else committed.offset
 
 
 def replayed(
     batch: SharedBatch,
     owners: Mapping[TopicPartition, Owner],
-    committed: Mapping[TopicPartition, int | None],
+    committed: Mapping[TopicPartition, OffsetAndMetadata | None],
     group_instance_id: str | None,
 ) -> list[PlannedRange]:
     """What of a batch is read when Spark plans it again after a failure.
 
-    A partition that has another owner now is left out: the owner began at the group's offset, which is not behind the
-    batch's start. Of the others, what the group has committed meanwhile is left out: somebody has stored it.
+    A partition that another member took over is left out: it has another owner, which committed its offset before it
+    read anything. The owner began at the group's offset, which is not behind the batch's start. A new owner that has
+    not committed yet may not live to read; `resumed` could not tell then that the partition was left out. Of the other
+    partitions, what the group has committed meanwhile is left out: somebody has stored it.
     """
     ranges = []
     for topic_partition, each in sorted(batch.ranges().items()):
-        owner = owners.get(topic_partition)
-        if owner is not None and not owner.is_member(batch.member_id, group_instance_id):
+        owner, offset = owners.get(topic_partition), committed.get(topic_partition)
+        is_others = owner is not None and not owner.is_member(batch.member_id, group_instance_id)
+        if is_others and offset is not None and not batch.has_committed(offset):
             continue
-        offset = committed.get(topic_partition)
-        start = each.start if offset is None else min(max(each.start, offset), each.end)
+        start = each.start if offset is None else min(max(each.start, offset.offset), each.end)
         ranges.append(PlannedRange(topic_partition, start, each.end))
     return ranges

@@ -7,9 +7,6 @@ when it is planned; what is committed and where a partition begins is decided be
 from __future__ import annotations
 
 import logging
-import signal
-import sys
-import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -17,15 +14,19 @@ from typing import Any
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
+from stratalog.clients.consumer.offsets import Committed
+from stratalog.clients.records import ConsumerGroupMetadata
 from stratalog.clients.spark.batch_reader import read_tasks
 from stratalog.clients.spark.group.coordinators import Reach, reach
 from stratalog.clients.spark.group.member import QueryMember
 from stratalog.clients.spark.group.offsets import OffsetBounds
 from stratalog.clients.spark.group.options import GroupOptions
+from stratalog.clients.spark.group.planner_end import PlannerEnd
 from stratalog.clients.spark.group.shared_offsets import SharedBatch, replayed, resumed
 from stratalog.clients.spark.options import SourceOptions
-from stratalog.clients.spark.plan import Offsets, PlannedRange, offsets_from_json, stream_ranges
+from stratalog.clients.spark.plan import Offsets, PlannedRange, stream_ranges
 from stratalog.clients.spark.stream_reader import METADATA_MAX_AGE_MS, STOP_TIMEOUT_MS, StratalogStreamReader
+from stratalog.clients.spark.transaction.positions import GroupPositions
 from stratalog.clients.view.read_committed import is_read_committed
 from stratalog.storage.errors import RequestTimedOutError, StratalogError
 from stratalog.storage.records import TopicPartition
@@ -55,7 +56,7 @@ class SharedStreamReader(StratalogStreamReader):
         if self._member is None:
             view = self.fetcher.view
             self._member = QueryMember(self._group, self.reach(view, self._group).calls, view)
-            _leave_when_terminated()
+            self._end = PlannerEnd(self._leave)
         return self._member
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
@@ -80,23 +81,23 @@ class SharedStreamReader(StratalogStreamReader):
 
     def _positions(self, start: Mapping[str, Mapping[str, int]], limit: ReadLimit) -> Offsets | None:
         """The member's partitions and where they begin; None while the group rebalances."""
-        fetcher, checkpoint = self.fetcher, offsets_from_json(start)
+        fetcher, batch = self.fetcher, SharedBatch.from_json(start)
         just_ran = {tp: each.end for tp, each in self._done.items()} if start == self._ran else {}
         self._ran = None
         done = self._done
         fetcher.view.refresh(METADATA_MAX_AGE_MS)
-        self.member.subscribe(frozenset(tp.topic for tp in fetcher.subscribed()))
+        member = self.member
+        if self._end is not None:
+            self._end.check_session()
+        member.subscribe(frozenset(tp.topic for tp in fetcher.subscribed()))
 
-        def begin(committed: Mapping[TopicPartition, int | None]) -> Offsets:
+        def begin(committed: Committed) -> Offsets:
             bounds = self._bounds(list(committed))
-            return {
-                tp: bounds.start(tp, resumed(checkpoint.get(tp), offset, done.get(tp)))
-                for tp, offset in committed.items()
-            }
+            return {tp: bounds.start(tp, resumed(tp, batch, at, done.get(tp))) for tp, at in committed.items()}
 
         is_only_batch = self._is_available_now or isinstance(limit, ReadAllAvailable)
         timeout_ms = self._group.consumer.max_poll_interval_ms if is_only_batch else SETTLE_MS
-        positions = self.member.advance(just_ran, begin, timeout_ms)
+        positions = member.advance(just_ran, begin, timeout_ms)
         if positions is None and is_only_batch:
             raise RequestTimedOutError(
                 f"group {self._group.group_id}: it has been rebalancing for {timeout_ms} ms "
@@ -126,30 +127,35 @@ class SharedStreamReader(StratalogStreamReader):
         batch = SharedBatch.from_json(end)
         if start == end or not batch.ends:
             return []
-        planned = list(batch.ranges().values()) if end == self._planned else self._replayed(batch)
+        planned_by = ConsumerGroupMetadata(
+            self._group.group_id, batch.generation_id, batch.member_id, self._group.consumer.group_instance_id or None
+        )
+        planned = list(batch.ranges().values())
+        if end != self._planned:
+            planned, is_member = self._replayed(batch)
+            planned_by = planned_by if is_member else ConsumerGroupMetadata(self._group.group_id)
         self._ran, self._done = end, {each.topic_partition: each for each in planned}
         starts = {each.topic_partition: each.start for each in planned}
         ends = {each.topic_partition: each.end for each in planned}
-        return read_tasks(stream_ranges(starts, ends, {}, self._report), self._options, self.fetcher)
+        ranges = stream_ranges(starts, ends, {}, self._report)
+        # a sink in transactions commits them under the member that planned the batch, unless the group has none now
+        positions = GroupPositions(self._planner_id, planned_by, ends, batch.member_id)
+        return read_tasks(ranges, self._options, self.fetcher, positions)
 
-    def _replayed(self, batch: SharedBatch) -> list[PlannedRange]:
-        """Of a batch that another process planned, as before a failure: what is still this query's part."""
+    def _replayed(self, batch: SharedBatch) -> tuple[list[PlannedRange], bool]:
+        """Of a batch that another process planned, as before a failure: what is still this query's part, and whether
+        the group still has the member that planned it."""
         self.fetcher.view.refresh()
         committed = self.member.committed(batch.ends)
-        kept = replayed(batch, self.member.owners(), committed, self._group.consumer.group_instance_id or None)
+        owners, instance = self.member.owners(), self._group.consumer.group_instance_id or None
+        kept = replayed(batch, owners, committed, instance)
         left_out = sorted(batch.ends.keys() - {each.topic_partition for each in kept})
         if left_out:
             _LOG.warning("Group %s: other members have %s of a batch now", self._group.group_id, left_out)
-        return kept
+        is_member = any(owner.is_member(batch.member_id, instance) for owner in owners.values())
+        return kept, is_member
 
-    def stop(self) -> None:
-        """Leave the group."""
-        if self._member is not None:
-            with suppress(StratalogError):
-                self._member.close(STOP_TIMEOUT_MS)
-
-
-def _leave_when_terminated() -> None:
-    """Spark ends a planner by SIGTERM. As an exception it reaches `stop`, and others get the partitions at once."""
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    def _leave(self) -> None:
+        """Others get the partitions at once."""
+        with suppress(StratalogError):
+            self.member.close(STOP_TIMEOUT_MS)

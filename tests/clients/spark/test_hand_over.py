@@ -5,13 +5,15 @@ The brokers are played by the test: it answers what lies in their inboxes whenev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import pytest
 
-from stratalog.clients.spark.hand_over import HandOver, SinkBatchId, decode_manifest, encode_manifest, manifest_path
+from stratalog.clients.spark.hand_over import HandOver, decode_manifest, encode_manifest, manifest_path
 from stratalog.clients.spark.options import SinkOptions
+from stratalog.clients.spark.sink_batches import SinkBatchId
+from stratalog.clients.spark.sink_rows import ProducerIdAndEpoch
 from stratalog.clients.spark.sink_task import WrittenFile
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.metadata.image import Result
@@ -36,12 +38,14 @@ from stratalog.replication.stores import DeltaStores
 from stratalog.storage.clock import RandomIds
 from stratalog.storage.errors import (
     CorruptMessageError,
+    InvalidRequestError,
     NotEnoughReplicasError,
     NotLeaderOrFollowerError,
     PolicyViolationError,
     RequestTimedOutError,
     StratalogError,
     UnknownServerError,
+    UnverifiedTransactionError,
 )
 from stratalog.storage.objects.local import LocalStore
 from stratalog.storage.records import NewRecordBatch, TopicPartition, data_table, payload_table
@@ -154,9 +158,12 @@ def test_a_batch_run_again_hands_over_its_first_files(brokers: Brokers) -> None:
     assert brokers.stored == {T0: [("query", 0, paths(first))], T1: [("query", 0, paths(other))]}
 
 
-def test_a_batch_before_that_of_the_manifest_is_done(brokers: Brokers) -> None:
+def test_a_batch_before_that_of_the_manifest_is_done_or_refused_in_a_stream(brokers: Brokers) -> None:
     brokers.hand_over([brokers.write(T0)], batch_id=5)
     assert brokers.hand_over([brokers.write(T1)], batch_id=4) == []
+    of_stream = SinkBatchId("query", 4, is_replayable=True, is_stream=True)
+    with pytest.raises(InvalidRequestError, match="batch 4 of query query is behind batch 5"):
+        HandOver(brokers.view(), SinkOptions(brokers.root), of_stream).run([brokers.write(T1)])
     assert brokers.stored[T1] == []
 
 
@@ -258,3 +265,36 @@ def test_manifests_are_read_back_and_garbage_is_refused(brokers: Brokers) -> Non
     assert manifest_path("a/b ../c") == "sinks/a%2Fb%20..%2Fc.json"
     with pytest.raises(CorruptMessageError, match="not a sink's manifest"):
         decode_manifest(b'{"batch_id": 1}')
+
+
+class Transaction:
+    """A transaction that records which partitions were added."""
+
+    producer = ProducerIdAndEpoch(7, 2)
+
+    def __init__(self) -> None:
+        self.added: list[list[TopicPartition]] = []
+
+    def add(self, partitions: Sequence[TopicPartition], timeout_ms: int) -> None:
+        assert timeout_ms > 0
+        self.added.append(list(partitions))
+
+
+def test_partitions_are_added_to_the_transaction_before_files_are_handed_over(brokers: Brokers) -> None:
+    transaction, asked = Transaction(), []
+
+    def answer(handed: HandOverRequest) -> StratalogError | None:
+        assert transaction.added
+        files = handed.handed
+        asked.append((handed.topic_partition, files.verified_offset))
+        assert (files.producer_id, files.producer_epoch, files.is_transactional) == (7, 2, True)
+        is_verified = handed.topic_partition == T1 or files.verified_offset == 40
+        return None if is_verified else UnverifiedTransactionError("not verified", 40)
+
+    brokers.answer = answer
+    batch = SinkBatchId("copy/7", 2, is_replayable=False)
+    files = [brokers.write(T0), brokers.write(T1)]
+    answers = HandOver(brokers.view(), SinkOptions(brokers.root), batch, transaction).run(files)
+    assert sorted(r.topic_partition for r in answers) == [T0, T1]
+    assert transaction.added == [[T0, T1], [T0]]
+    assert asked == [(T0, -1), (T1, -1), (T0, 40)]

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from stratalog.clients.coordinator_calls import InProcessCalls, ask
+from stratalog.clients.admin.groups import GroupAdmin, LiveGroups
+from stratalog.clients.consumer.consumer import Consumer
+from stratalog.clients.coordinator_calls import Answer, InProcessCalls, ask
+from stratalog.clients.records import OffsetAndMetadata
 from stratalog.clients.spark.batch_reader import RangesPartition
 from stratalog.clients.spark.group.coordinators import ReachedCoordinators
 from stratalog.clients.spark.group.shared_reader import SharedStreamReader
 from stratalog.clients.spark.offsets import OffsetFetcher
 from stratalog.clients.spark.options import stream_options
-from stratalog.clients.spark.stream_reader import StratalogStreamReader
+from stratalog.clients.spark.stream_reader import STOP_TIMEOUT_MS, StratalogStreamReader
 from stratalog.clients.view.cluster_view import ClusterView
-from stratalog.replication.requests.groups import LeaveGroupRequest, MemberIdentity
-from stratalog.storage.errors import InvalidConfigError, OffsetOutOfRangeError
+from stratalog.replication.requests.groups import LeaveGroupRequest, MemberIdentity, OffsetCommitRequest
+from stratalog.storage.errors import CoordinatorNotAvailableError, InvalidConfigError, OffsetOutOfRangeError
 from stratalog.storage.records import TopicPartition
 from tests.clients.memory_cluster import ROOT, MemoryCluster
 from tests.clients.memory_coordinator import MemoryCoordinator
@@ -170,16 +174,56 @@ def test_queries_come_and_go_and_each_record_is_read_once(cluster: MemoryCluster
     assert set(two.checkpoint) == {"t", "t@start", "@member"}
 
 
+@PROTOCOLS
 @pytest.mark.usefixtures("coordinator")
-def test_a_query_that_starts_anew_goes_on_at_the_groups_offsets(cluster: MemoryCluster) -> None:
+def test_a_query_that_starts_anew_does_not_read_its_last_batch_again(
+    cluster: MemoryCluster, protocol: dict[str, object]
+) -> None:
+    first = Query(reader(cluster, **protocol))
+    assert sorted(first.batch()) == whole(3)
+    first.stream.stop()  # before its next plan: its checkpoint has the batch, the group does not
+    add(cluster, b"3")
+    again = Query(reader(cluster, **protocol), first.checkpoint)
+    assert sorted(again.batch()) == [(tp.partition, 3) for tp in T]
+    again.stream.stop()
+    third = Query(reader(cluster, **protocol), again.checkpoint)
+    assert third.plan() == third.checkpoint  # commits
+    third.stream.stop()
+    anew = Query(reader(cluster, **protocol))
+    assert anew.plan() == {}, "the group's commit covers all for a new checkpoint, too"
+    anew.stream.stop()
+
+
+@pytest.mark.usefixtures("coordinator")
+def test_offsets_that_were_reset_decide_where_a_query_goes_on(cluster: MemoryCluster) -> None:
     first = Query(reader(cluster))
     assert sorted(first.batch()) == whole(3)
-    first.stream.stop()  # as killed before its next plan: its checkpoint has the batch, the group does not
+    first.stream.stop()
+    view = ClusterView(ROOT, stores=cluster.stores)
+    with Consumer(cluster, {"group.id": "g", "enable.auto.commit": False}, view=view) as tool:
+        assert tool.committed([T[1]])[T[1]] == OffsetAndMetadata(0, first.checkpoint["@member"]["id"])
+        tool.commit_sync({T[1]: OffsetAndMetadata(0)})
     again = Query(reader(cluster), first.checkpoint)
-    assert sorted(again.batch()) == whole(3)
-    assert again.plan() == again.checkpoint  # commits
+    assert sorted(again.batch()) == [(1, 0), (1, 1), (1, 2)]
     again.stream.stop()
-    assert Query(reader(cluster), again.checkpoint).plan() == again.checkpoint
+
+
+@PROTOCOLS
+@pytest.mark.usefixtures("coordinator")
+def test_what_a_replay_left_out_is_read_by_the_query_that_has_it_next(
+    cluster: MemoryCluster, protocol: dict[str, object]
+) -> None:
+    dying = Query(reader(cluster, **protocol))
+    end = dying.plan()
+    dying.stream.stop()
+    other = Query(reader(cluster, **protocol))
+    other.plan()  # takes over, and reads nothing before it dies, too
+    replaying = Query(reader(cluster, **protocol), dying.checkpoint)
+    assert replaying.run(end) == []
+    other.stream.stop()
+    again = Query(reader(cluster, **protocol), replaying.checkpoint)
+    assert sorted(again.batch()) == whole(3)
+    again.stream.stop()
 
 
 @PROTOCOLS
@@ -265,3 +309,32 @@ def test_a_checkpoint_of_shared_partitions_is_none_of_a_query_that_reads_all(clu
     alone = StratalogStreamReader(stream_options({"stratalog.root": ROOT, "subscribe": "t"}))
     with pytest.raises(InvalidConfigError, match=r"The checkpoint is of a query with stratalog\.group\.mode=share"):
         alone.latestOffset({"t": {"0": 1}, "t@start": {"0": 1}, "@member": {}}, LIMIT)
+
+
+class CommitsRefused(InProcessCalls):
+    """A coordinator that stores no offsets, as while its partition has too few in-sync replicas."""
+
+    def send(self, broker_id: int, key: str, request: object, answer: Answer) -> None:
+        if isinstance(request, OffsetCommitRequest):
+            answer(CoordinatorNotAvailableError("the offsets are not stored"))
+        else:
+            super().send(broker_id, key, request, answer)
+
+
+@PROTOCOLS
+@pytest.mark.usefixtures("coordinator")
+def test_a_query_whose_offsets_cannot_be_committed_leaves_in_time(
+    cluster: MemoryCluster, protocol: dict[str, object]
+) -> None:
+    query = Query(reader(cluster, **protocol))
+    assert sorted(query.batch()) == whole(3)
+    member = query.stream.member
+    member.positions[T[0]] = 3  # stored, and not committed yet
+    member._membership._calls = CommitsRefused(cluster, cluster.clock)
+    began = time.monotonic()
+    query.stream.stop()
+    took_s = time.monotonic() - began
+    view = ClusterView(ROOT, stores=cluster.stores)
+    described = GroupAdmin(LiveGroups(cluster, cluster.clock, 10_000), view).describe_group("g")
+    assert (described.group_state, described.members) == ("Empty", ())
+    assert took_s < 2 * STOP_TIMEOUT_MS / 1000

@@ -1,5 +1,7 @@
 """A process with a Spark session and one streaming query that is a member of a group, until standard input ends.
 
+The line `STOP_SESSION` on standard input stops the session, and nothing else.
+
     python -m tests.real.processes.group_query <metadata root> <topic> <group> <folder> [<option>=<value> ...]
 
 Each micro-batch becomes `<folder>/batch-<number>`: the partitions and offsets that it read, visible before Spark's
@@ -16,6 +18,7 @@ from pyspark.sql import DataFrame
 from stratalog import stratalog_session
 
 STARTED = "started"
+STOP_SESSION = "stop session"
 
 
 def main(root: str, topic: str, group: str, folder: str, *settings: str) -> None:
@@ -35,9 +38,12 @@ def main(root: str, topic: str, group: str, folder: str, *settings: str) -> None
     writer = stream.writeStream.foreachBatch(store).option("checkpointLocation", str(Path(folder) / "checkpoint"))
     query = writer.start()
     print(STARTED, flush=True)
-    sys.stdin.read()
-    query.stop()
-    spark.stop()
+    if sys.stdin.readline().strip() == STOP_SESSION:
+        spark.stop()
+        sys.stdin.read()
+    else:
+        query.stop()
+        spark.stop()
 
 
 if __name__ == "__main__":

@@ -40,6 +40,14 @@ def descendants(pid: int) -> list[int]:
     return sorted(each for each in parents if each != pid and _is_below(each, pid, parents))
 
 
+def running(module: str, below: int) -> list[int]:
+    """Process ids of the descendants of a process that run a module of Spark's workers; their daemon is left out."""
+    found = [pid for pid in descendants(below) if module.encode() in _command(pid)]
+    parents = _parents()
+    daemons = {parents.get(pid) for pid in found}
+    return [pid for pid in found if pid not in daemons]
+
+
 def _parents() -> dict[int, int]:
     found = {}
     for folder in PROC.iterdir():
@@ -63,10 +71,14 @@ def _ticks(pid: int) -> int:
 
 def _is_daemon(pid: int) -> bool:
     """True for a daemon and for its forks, the workers: both show the same command line."""
+    return DAEMON in _command(pid)
+
+
+def _command(pid: int) -> bytes:
     try:
-        return DAEMON in (PROC / str(pid) / "cmdline").read_bytes()
+        return (PROC / str(pid) / "cmdline").read_bytes()
     except OSError:
-        return False
+        return b""
 
 
 def _is_below(pid: int, ancestor: int, parents: dict[int, int]) -> bool:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import pickle
 import select
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -87,6 +90,26 @@ def test_a_planner_is_a_fork_with_its_launchers_folder_environment_and_streams(
     code, errors = started.end()
     assert code == 0
     assert b"EOFError" in errors, "the planner's environment led it to the socket, its errors to the launcher's stream"
+
+
+class ExitHook:
+    """Registers a hook where it is unpickled: this folder is made when that process exits."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = str(folder)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return atexit.register, (os.mkdir, self._folder)
+
+
+def test_a_planner_runs_the_hooks_of_its_exit(planners: ForkedPlanners, tmp_path: Path) -> None:
+    started = Started(planners.launcher, tmp_path)
+    source = pickle.dumps(ExitHook(tmp_path / "exited"))
+    texts = ["{}.{}".format(*sys.version_info).encode(), str(tmp_path).encode()]
+    frames = [*(struct.pack(">i", len(text)) + text for text in texts), struct.pack(">i", 0)]
+    started.spark.sendall(b"".join([*frames, struct.pack(">i", len(source)), source]))
+    started.end()
+    assert (tmp_path / "exited").is_dir()
 
 
 def test_two_planners_live_side_by_side_and_each_ends_with_its_launcher(

@@ -8,11 +8,17 @@ from dataclasses import replace
 
 import pytest
 
-from stratalog.storage.errors import InvalidProducerEpochError, InvalidTxnStateError, StratalogError
-from stratalog.storage.log.append import BatchAppended
+from stratalog.storage.errors import (
+    InvalidProducerEpochError,
+    InvalidRecordError,
+    InvalidTxnStateError,
+    StratalogError,
+    UnverifiedTransactionError,
+)
+from stratalog.storage.log.append import BatchAppended, HandedFiles
 from stratalog.storage.log.copy import Copied
 from stratalog.storage.log.partition_log import WHOLE_PRODUCERS_COMMITS, PartitionLog
-from stratalog.storage.records import CONTROL_ATTRIBUTE, TRANSACTIONAL_ATTRIBUTE, NewRecordBatch
+from stratalog.storage.records import CONTROL_ATTRIBUTE, TRANSACTIONAL_ATTRIBUTE, NewRecordBatch, data_table
 from stratalog.storage.transactions import AbortedTransaction, EndMarker, marker_batch, marker_of
 from tests.storage.logs import MIB, Replicas, append, batch, idempotent, started, write
 
@@ -68,6 +74,45 @@ def test_a_transaction_is_open_until_its_marker(replicas):
     append(log, transactional("c", 2))
     append(log, marker(False))
     assert (stable(log), aborted(log), committed(log)) == (7, [(7, 5, 6)], ["x", "a", "b", "y"])
+
+
+def handed(log: PartitionLog, *files: str, epoch: int = 0, verified: int = 1 << 40) -> HandedFiles:
+    """Files of a sink's tasks, whose rows have no sequences; each of its transactions is a batch."""
+    of_task = replace(transactional("", 0, epoch=epoch), base_sequence=-1)
+    tables = (data_table([replace(of_task, content=batch(words.split()).payload)]) for words in files)
+    written = tuple(log.table.write_file(table, 0) for table in tables)
+    return HandedFiles(written, "sink/7", epoch, 7, epoch, is_transactional=True, verified_offset=verified)
+
+
+def test_files_of_a_sink_are_part_of_a_transaction(replicas):
+    log = replicas.leader()
+    write(log, "x")
+    first = handed(log, "a b", "c", verified=-1)
+    (refused,) = log.append_files([first], 0, 1).results
+    assert isinstance(refused, UnverifiedTransactionError)
+    assert refused.log_end_offset == 1
+    first = replace(first, verified_offset=1)
+    assert log.append_files([first], 0, 1).results == (BatchAppended(1, 3),)
+    assert log.append_files([first], 0, 1).results == (BatchAppended(-1, 3, duplicate=True),)
+    assert (stable(log), log.log_end_offset) == (1, 4)
+    append(log, marker(False, epoch=1, version=2))
+    assert isinstance(log.append_files([first], 0, 1).results[0], InvalidProducerEpochError)
+    assert log.append_files([handed(log, "d", epoch=2)], 0, 1).results == (BatchAppended(5, 5),)
+    append(log, marker(True, epoch=3, version=2))
+    assert (stable(log), aborted(log), committed(log)) == (7, [(7, 1, 4)], ["x", "d"])
+    nobody = replace(handed(log, "e"), producer_id=-1, producer_epoch=-1)
+    assert isinstance(log.append_files([nobody], 0, 1).results[0], InvalidRecordError)
+
+
+def test_files_of_a_sink_whose_marker_was_cut_off_are_open_again(replicas):
+    log = replicas.leader()
+    log.append_files([handed(log, "a", "b")], 0, 1)
+    append(log, marker(True, epoch=1, version=2))
+    log.start_epoch(1, as_leader=True, truncate_to=2)
+    assert (stable(log), log.log_end_offset) == (0, 2)
+    assert log.append_files([handed(log, "a", "b")], 1, 1).results == (BatchAppended(-1, 1, duplicate=True),)
+    append(log, marker(False, epoch=1, version=2), epoch=1)
+    assert (stable(log), aborted(log), committed(log)) == (3, [(7, 0, 2)], [])
 
 
 def test_a_group_commit_holds_a_whole_transaction(replicas):

@@ -1,0 +1,77 @@
+"""Calls that never wait, in the thread that reads their connection, with metadata that another thread keeps new.
+
+I/O: one thread that folds the metadata log. A call runs at once, with the metadata at hand, while that is new enough
+and has all that the call names; the thread folds meanwhile. Otherwise the call runs in the thread, after a fold, and
+calls that come until then run behind it, so that those of a connection keep their order.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+from stratalog.clients.kafka.request.broker import ServedBroker
+from stratalog.storage.errors import StratalogError
+
+AHEAD_MS = 10
+"""Age of the metadata at hand from which it is folded beside the calls."""
+STALE_MS = 100
+"""Age of the metadata at hand from which calls wait for a fold, as after a pause without any call."""
+
+
+class QuickCalls:
+    """The quick calls of all connections to one broker."""
+
+    def __init__(self, broker: ServedBroker) -> None:
+        self._broker = broker
+        self._lock = threading.Lock()
+        self._waiting: deque[tuple[Callable[[], None], bool]] = deque()
+        self._is_folding = False
+        self._runs_waiting = False
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"kafka-{broker.broker_id}-metadata")
+
+    def run(self, call: Callable[[], None], *, is_known: bool) -> None:
+        """Run a call, here or later in the thread; `is_known`: the metadata at hand has all that it names.
+
+        Storage is not read here. RuntimeError when closed.
+        """
+        view = self._broker.view
+        with self._lock:
+            is_now = is_known and not self._runs_waiting and not view.is_older_than(STALE_MS)
+            if not is_now:
+                self._waiting.append((call, is_known))
+                self._runs_waiting = True
+            begins = not self._is_folding and (not is_now or view.is_older_than(AHEAD_MS))
+            if begins:
+                self._is_folding = True
+                self._thread.submit(self._fold)
+        if is_now:
+            with self._broker.metadata_at_hand():
+                call()
+
+    def close(self) -> None:
+        """Run the calls that wait, and end the thread."""
+        self._thread.shutdown(wait=True)
+
+    def _fold(self) -> None:
+        while True:
+            with self._lock:
+                due = list(self._waiting)
+                self._waiting.clear()
+            is_new = False
+            with suppress(StratalogError):  # then a call meets the error itself, and answers it
+                self._broker.view.refresh(0 if due else AHEAD_MS)
+                is_new = True
+            for call, is_known in due:
+                if is_new and is_known:
+                    with self._broker.metadata_at_hand():
+                        call()
+                else:
+                    call()
+            with self._lock:
+                if not self._waiting:
+                    self._is_folding = self._runs_waiting = False
+                    return

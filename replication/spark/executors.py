@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("stratalog.fetcher")
 
-PROBE_PREFIX = ".executor-probe/"
+PROBE_PREFIX = ".executor-probe-"
 """Objects below a root by which driver and executors find out whether they see the same storage."""
 OTHER_ROOT_WAIT_MS = 2_000
 """Longest wait for the roots of other brokers, one of which may answer nothing: such a root is not asked about."""
@@ -177,7 +177,7 @@ def _written(stores: Stores, roots: Sequence[str], name: str) -> list[str]:
 
 def driver_path(name: str) -> str:
     """Path of the driver's object of a look with this name."""
-    return f"{PROBE_PREFIX}{name}/driver"
+    return f"{PROBE_PREFIX}{name}-driver"
 
 
 def _answers(context: SparkContext, roots: Sequence[str], name: str) -> list[Answer] | str:
@@ -208,7 +208,7 @@ def look(roots: Sequence[str], name: str, task: int) -> Iterator[tuple[str, str,
     """In a task of Spark: read the driver's object in each root, and write one beside it. The fields of `Answer`."""
     stores, host = DeltaStores(RandomIds()), socket.gethostname()
     for root in roots:
-        path = f"{PROBE_PREFIX}{name}/task-{task}"
+        path = f"{PROBE_PREFIX}{name}-task-{task}"
         yield host, root, path, _look_at(stores, root, name, path)
 
 
@@ -238,7 +238,7 @@ def _clean(stores: Stores, roots: Sequence[str], name: str) -> None:
     for root in roots:
         try:
             objects = stores.objects(root)
-            for meta in objects.list(f"{PROBE_PREFIX}{name}/"):
+            for meta in objects.list(f"{PROBE_PREFIX}{name}-"):
                 objects.delete(meta.path)
         except StratalogError as reason:
             _LOG.info("objects below %s/%s%s are left: %s", root, PROBE_PREFIX, name, reason)

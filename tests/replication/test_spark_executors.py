@@ -66,13 +66,13 @@ def test_a_task_tells_a_shared_root_from_a_folder_of_the_same_name(tmp_path: Pat
     open_store(own, create=True)
     answers = list(look([shared, own], "x", 3))
     assert [(root, path) for _, root, path, _ in answers] == [
-        (shared, f"{PROBE_PREFIX}x/task-3"),
-        (own, f"{PROBE_PREFIX}x/task-3"),
+        (shared, f"{PROBE_PREFIX}x-task-3"),
+        (own, f"{PROBE_PREFIX}x-task-3"),
     ]
     assert answers[0][3] == ""
     assert "other storage of the same name" in answers[1][3]
-    assert open_store(shared).get(f"{PROBE_PREFIX}x/task-3") == b"x"
-    assert open_store(own).get_optional(f"{PROBE_PREFIX}x/task-3") is None
+    assert open_store(shared).get(f"{PROBE_PREFIX}x-task-3") == b"x"
+    assert open_store(own).get_optional(f"{PROBE_PREFIX}x-task-3") is None
 
 
 class Meanwhile(SystemClock):

@@ -61,15 +61,21 @@ def decode_damage_report(data: bytes) -> tuple[TopicPartition, str]:
         raise CorruptMessageError(f"not a damage report: {data[:200]!r} ({reason})") from reason
 
 
+NEWER = {"is_transactional": False, "verified_offset": -1}
+"""Values that mean the same as their absence."""
+
+
 def encode_request(handed: Sequence[HandOverRequest], broker_epoch: int) -> bytes:
     """`broker_epoch`: the leader's registration that the writer knows; a later one refuses the request."""
     return json.dumps({"broker_epoch": broker_epoch, "handed": [_as_json(each) for each in handed]}).encode()
 
 
 def _as_json(handed: HandOverRequest) -> dict[str, object]:
+    """What a broker of an earlier release does not know is left out unless the request needs it."""
+    values = {name: getattr(handed.handed, name) for name in HandedFiles.__slots__}
     return {
         "topic_partition": handed.topic_partition,
-        **{name: getattr(handed.handed, name) for name in HandedFiles.__slots__},
+        **{name: value for name, value in values.items() if value != NEWER.get(name, ...)},
         "files": [file.as_json() for file in handed.handed.files],
         "acks": handed.acks,
         "timeout_ms": handed.timeout_ms,

@@ -189,6 +189,7 @@ IN_BOTH_MODES = pytest.mark.parametrize("settings", [(), (*SHARE, *MEMBER)], ids
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_three_kills_leave_every_input_once(cluster: Cluster, tmp_path: Path) -> None:
     print(kills(cluster, tmp_path / "query", "micro_batches", [COMMITTER, DRIVER, COMMITTER], 1))

@@ -61,6 +61,7 @@ def test_a_chosen_home_is_not_changed(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_brokers_fetch_and_queries_read_without_fast_starts(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(PROJECT)}

@@ -23,8 +23,9 @@ SETTINGS = {
     "replica.lag.time.max.ms": 2_000,
 }
 ALL = ",".join(f"{TOPIC}-{p}" for p in range(PARTITIONS))
-SLOW, FAST = "20000", "1000000000"
-"""The throttle in bytes a second: slow enough that the controller dies during the move, fast enough that it ends."""
+SLOW, FAST = "500", "1000000000"
+"""The throttle in bytes a second: with the first no copy ends within minutes, so the controller dies during the move on
+slow machines, too; with the second the move ends."""
 ACKS_BEFORE = 3_000
 ACKS_AWAITED = 300
 

@@ -62,6 +62,10 @@ if TYPE_CHECKING:
     from stratalog.clients.spark.sql.cluster_views import cluster_frame, create_cluster_views
     from stratalog.clients.spark.sql.committed_view import create_committed_view
     from stratalog.clients.spark.sql.read_topic import TopicRead, read_topic
+    from stratalog.clients.typed_tables.checkpoint import QueryProgress
+    from stratalog.clients.typed_tables.erasure import TableErasure
+    from stratalog.clients.typed_tables.replay import ReplayOutcome
+    from stratalog.clients.typed_tables.typed_table import TypedTable, TypedTableState
     from stratalog.clients.view.cluster_view import ClusterView, Fetched, Watermarks
     from stratalog.replication.controller.preferred_leaders import ElectionType
     from stratalog.replication.controller.reassignment import PartitionReassignment
@@ -107,6 +111,8 @@ __all__ = [
     # views and Spark
     "ClusterView", "Fetched", "Watermarks", "ProgressListener", "TopicRead", "cluster_frame", "create_cluster_views",
     "create_committed_view", "read_topic", "register_data_source",
+    # typed tables
+    "TypedTable", "TypedTableState", "QueryProgress", "ReplayOutcome", "TableErasure",
     # histories
     "History", "RecordingConsumer", "RecordingProducer",
 ]
@@ -141,6 +147,10 @@ _MODULES = {
     "clients.spark.sql.read_topic": "TopicRead read_topic",
     "clients.spark.progress.listener": "ProgressListener",
     "clients.spark.registration": "register_data_source",
+    "clients.typed_tables.checkpoint": "QueryProgress",
+    "clients.typed_tables.erasure": "TableErasure",
+    "clients.typed_tables.replay": "ReplayOutcome",
+    "clients.typed_tables.typed_table": "TypedTable TypedTableState",
     "clients.view.cluster_view": "ClusterView Fetched Watermarks",
     "replication.controller.preferred_leaders": "ElectionType",
     "replication.controller.reassignment": "PartitionReassignment",

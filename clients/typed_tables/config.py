@@ -56,7 +56,8 @@ class TypedTableConfig:
 
     value_format: str = _string("", "avro, json or protobuf; required.", one_of(*ValueFormat))
     value_schema: str = _string(
-        "", "Columns of JSON values as in CREATE TABLE, 'id BIGINT, item STRING'. Without it and without a registry "
+        "",
+        "Columns of JSON values as in CREATE TABLE, 'id BIGINT, item STRING'. Without it and without a registry "
         "the whole value is one column of type VARIANT.",
     )
     protobuf_message: str = _string("", "Full name of the message; the first one of the file if empty.")
@@ -64,23 +65,26 @@ class TypedTableConfig:
         WriteMode.AUTO, "append, upsert, or auto: upsert if the topic's cleanup.policy has compact.", one_of(*WriteMode)
     )
     on_error: str = _string(
-        OnError.DLQ, "dlq: keep what does not fit in the dead letter table; suspend: end the query; skip: drop it.",
+        OnError.DLQ,
+        "dlq: keep what does not fit in the dead letter table; suspend: end the query; skip: drop it.",
         one_of(*OnError),
     )
     dlq_table: str = _string("", "Name or path of the dead letter table; that of the table with __dlq if empty.")
     checkpoint_location: str = _string("", "The query's checkpoint; a folder inside the table if empty.")
     group_id: str = _string("", "Consumer group in which the query commits its offsets; none if empty.")
-    auto_offset_reset: str = _string(
-        "earliest", "Where a new query begins.", one_of("earliest", "latest")
-    )
+    auto_offset_reset: str = _string("earliest", "Where a new query begins.", one_of("earliest", "latest"))
     isolation_level: str = _string(
-        "read_committed", "Whether records of aborted transactions are left out.",
+        "read_committed",
+        "Whether records of aborted transactions are left out.",
         one_of("read_committed", "read_uncommitted"),
     )
     max_offsets_per_trigger: int = _long(500_000, 1, "records", "The most records of a batch.")
     trigger_interval_ms: int = _long(10_000, 0, "ms", "From batch to batch of a query that goes on.")
     keep_columns: tuple[str, ...] = config_field(
-        "LIST", (KEY,), "", "What of a record is kept as it is: key, value, headers as _key, _value, _headers.",
+        "LIST",
+        (KEY,),
+        "",
+        "What of a record is kept as it is: key, value, headers as _key, _value, _headers.",
         each_of(KEY, VALUE, HEADERS, ""),
     )
     cluster_by: tuple[str, ...] = config_field(
@@ -89,8 +93,10 @@ class TypedTableConfig:
     optimize_interval_ms: int = _long(HOUR_MS, OFF, "ms", "From OPTIMIZE to OPTIMIZE; -1: never.")
     ttl_ms: int = _long(OFF, OFF, "ms", "Rows older than this by _timestamp are deleted; -1: never.")
     vacuum_retention_ms: int = _long(
-        WEEK_MS, OFF, "ms", "Files that left the table are deleted after this; -1: never. Readers of older versions "
-        "fail then.",
+        WEEK_MS,
+        OFF,
+        "ms",
+        "Files that left the table are deleted after this; -1: never. Readers of older versions fail then.",
     )
 
     @classmethod
@@ -117,6 +123,20 @@ class TypedTableConfig:
 
 
 TYPED_TABLE_CONFIGS = ConfigDef.of("typed table", TypedTableConfig)
+
+
+SOURCE_PREFIX = "source."
+
+
+def split_source_options(config: Mapping[str, object]) -> tuple[dict[str, object], dict[str, str]]:
+    """The settings of the table, and the options of its source.
+
+    >>> split_source_options({"value.format": "avro", "source.minPartitions": 4})
+    ({'value.format': 'avro'}, {'minPartitions': '4'})
+    """
+    own = {name: value for name, value in config.items() if not name.startswith(SOURCE_PREFIX)}
+    source = {name.removeprefix(SOURCE_PREFIX): spelled(config[name]) for name in config.keys() - own.keys()}
+    return own, source
 
 
 def check_registry(config: TypedTableConfig, *, has_registry: bool) -> None:

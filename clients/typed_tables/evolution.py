@@ -15,6 +15,11 @@ import pyarrow.compute as pc
 
 VALUE_COLUMN = "value"
 """The column of values that are no records."""
+PARTITION, OFFSET, TIMESTAMP, KEY, VALUE, HEADERS = (
+    "_partition", "_offset", "_timestamp", "_key", "_value", "_headers",
+)  # fmt: skip
+RECORD_COLUMNS = frozenset({PARTITION, OFFSET, TIMESTAMP, KEY, VALUE, HEADERS})
+"""The columns of a record's place and of its raw parts, before those of its value."""
 DECIMAL_DIGITS_MAX = 38
 _FORBIDDEN = re.compile(r"[ ,;{}()\n\t=]")
 """What Delta allows in no column name."""
@@ -87,7 +92,7 @@ def schema_change(table: pa.DataType, record: pa.DataType, reserved: frozenset[s
 
     table     a struct: the table's columns without those of offsets
     record    a struct, or another type, which is the column `value`
-    reserved  lower-case names that no column of a record may have
+    reserved  names that no column of a record may have
 
     >>> table, record = pa.struct([("id", pa.int32())]), pa.struct([("id", pa.int64()), ("item", pa.string())])
     >>> change = schema_change(table, record)
@@ -202,6 +207,17 @@ def _names(kind: pa.DataType) -> list[str]:
     if _is_list(kind):
         return _names(kind.value_type)
     return _names(kind.item_type) if pa.types.is_map(kind) else []
+
+
+def as_here(kind: pa.DataType) -> pa.DataType:
+    """A type of Spark's as this module writes it: without names of elements, times of the zone UTC."""
+    if pa.types.is_struct(kind):
+        return pa.struct([(each.name, as_here(each.type)) for each in kind])
+    if _is_list(kind):
+        return pa.list_(as_here(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(as_here(kind.key_type), as_here(kind.item_type))
+    return pa.timestamp("us", "UTC" if kind.tz else None) if pa.types.is_timestamp(kind) else kind
 
 
 def _is_list(kind: pa.DataType) -> bool:

@@ -27,7 +27,7 @@ class RecordColumns:
     headers: str | None = None
 
 
-class _Lacking(Exception):
+class _LackingError(Exception):
     """The table does not keep the part of a record that a predicate asks about."""
 
 
@@ -57,7 +57,7 @@ def erased_rows(predicate: str, end_offsets: Sequence[int], columns: RecordColum
         return Condition()
     try:
         matching = _sql(json.loads(predicate), columns)
-    except _Lacking as part:
+    except _LackingError as part:
         return Condition(lacking=str(part))
     return Condition(f"({' OR '.join(ranges)}) AND ({matching})")
 
@@ -77,7 +77,7 @@ def _sql(body: Any, columns: RecordColumns) -> str:
 
 def _kept(part: str, column: str | None) -> str:
     if column is None:
-        raise _Lacking(part)
+        raise _LackingError(part)
     return quoted(column)
 
 

@@ -26,10 +26,9 @@ from stratalog.clients.schemas.schema import Schema, SchemaType
 from stratalog.clients.schemas.wire_format import SchemaId
 from stratalog.clients.typed_tables.config import ValueFormat
 from stratalog.clients.typed_tables.evolution import (
+    RECORD_COLUMNS,
     VALUE_COLUMN,
-    NewColumn,
     SchemaChange,
-    WiderColumn,
     as_columns,
     conformed,
     schema_change,
@@ -39,6 +38,7 @@ from stratalog.storage.errors import SerializationError, StratalogError
 WriterKey = int | UUID
 """What names a writer's schema: its id, or its GUID."""
 NO_VALUE = "the record has no value: only upsert has a use for it, as a deletion"
+NO_KEY = "the record has no key, which upsert needs"
 SCHEMA_TYPES = {
     ValueFormat.AVRO: SchemaType.AVRO,
     ValueFormat.JSON: SchemaType.JSON,
@@ -78,30 +78,14 @@ def replanned(plan: ReadPlan, columns: pa.DataType, found: Mapping[WriterKey, Re
     """
     grown, refused = columns, {key: text for key, text in found.items() if isinstance(text, str)}
     writers: dict[WriterKey, ResolvedSchema] = {}
-    new: list[NewColumn] = []
-    wider: dict[tuple[str, ...], WiderColumn] = {}
     known = {key: each for key, each in found.items() if not isinstance(each, str)}
     for key, schema in [*_in_order(plan.writers), *_in_order(known)]:
         change = _change_for(plan, grown, schema)
         if isinstance(change, str):
             refused[key] = change
-            continue
-        writers[key], grown = schema, change.type
-        new += change.new
-        for each in change.wider:
-            before = wider[each.path].before if each.path in wider else each.before
-            wider[each.path] = replace(each, before=before)
-    return Planned(
-        replace(plan, type=grown, writers=writers, refused=refused),
-        SchemaChange(grown, *_once(new, wider)),
-    )
-
-
-def _once(
-    new: list[NewColumn], wider: Mapping[tuple[str, ...], WiderColumn]
-) -> tuple[tuple[NewColumn, ...], tuple[WiderColumn, ...]]:
-    """A column that is new in one schema and wider in the next one is added with its first type, and then widened."""
-    return tuple(new), tuple(wider.values())
+        else:
+            writers[key], grown = schema, change.type
+    return Planned(replace(plan, type=grown, writers=writers, refused=refused), schema_change(columns, grown))
 
 
 def _in_order(schemas: Mapping[WriterKey, ResolvedSchema]) -> list[tuple[WriterKey, ResolvedSchema]]:
@@ -114,10 +98,10 @@ def _change_for(plan: ReadPlan, columns: pa.DataType, schema: ResolvedSchema) ->
     if schema.schema.type != expected:
         return f"the schema is {schema.schema.type}, value.format is {plan.value_format}"
     try:
-        kind = columns_of(schema, plan.value_format, plan.message).type
+        kind = columns_of(schema, plan.value_format, plan.message).arrow_type
     except StratalogError as reason:
         return str(reason)
-    change = schema_change(columns, kind)
+    change = schema_change(columns, kind, RECORD_COLUMNS)
     return "; ".join(change.misfits) if change.misfits else change
 
 
@@ -161,7 +145,7 @@ class _TableColumns:
         self._plan = plan
 
     @property
-    def type(self) -> pa.DataType:
+    def arrow_type(self) -> pa.DataType:
         return self._plan.type
 
     @property

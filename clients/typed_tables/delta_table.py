@@ -1,0 +1,196 @@
+"""A Delta table by path or catalog name: its columns, idempotent writes, upkeep. I/O: Spark and Delta Lake.
+
+Every write has an application's id and a version, Delta's `txnAppId` and `txnVersion`: with a version that the table
+has already it changes nothing. `MERGE` and `DELETE` take the pair from the session's settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from stratalog.clients.typed_tables.config import HOUR_MS, is_path
+from stratalog.clients.typed_tables.evolution import RECORD_COLUMNS, SchemaChange, alterations, as_here, quoted
+
+_TXN_APP_ID = "spark.databricks.delta.write.txnAppId"
+_TXN_VERSION = "spark.databricks.delta.write.txnVersion"
+_RETENTION_CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
+
+
+class Txn(NamedTuple):
+    """The name of one write: an application and its number, which grows."""
+
+    app_id: str
+    version: int
+
+
+class StoredFile(NamedTuple):
+    """A data file in a table's folder."""
+
+    name: str
+    modified_ms: int
+
+
+class TypedDelta:
+    """One table. A session of a streaming query is passed to the calls that write for it."""
+
+    def __init__(self, spark: SparkSession, table: str) -> None:
+        self._spark, self.name = spark, table
+        self.sql = f"delta.{quoted(table)}" if is_path(table) else ".".join(map(quoted, table.split(".")))
+        """How SQL names it."""
+
+    def exists(self) -> bool:
+        """Whether there is a Delta table."""
+        if is_path(self.name):
+            from delta.tables import DeltaTable
+
+            return bool(DeltaTable.isDeltaTable(self._spark, self.name))
+        return bool(self._spark.catalog.tableExists(self.name))
+
+    def create(self, columns: str, properties: Mapping[str, str], cluster_by: Sequence[str] = ()) -> None:
+        """Make the table if it is not there; `columns` in SQL."""
+        clustering = f" CLUSTER BY ({', '.join(map(quoted, cluster_by))})" if cluster_by else ""
+        listed = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
+        self._spark.sql(
+            f"CREATE TABLE IF NOT EXISTS {self.sql} ({columns}) USING delta{clustering} TBLPROPERTIES ({listed})"
+        )
+
+    # -- what it is ----------------------------------------------------------------------------------------
+
+    def frame(self, version: int | None = None) -> DataFrame:
+        """Its rows, of the newest version if None."""
+        return self._spark.sql(f"SELECT * FROM {self.sql}{'' if version is None else f' VERSION AS OF {version}'}")
+
+    def columns(self) -> pa.DataType:
+        """Its columns but those of a record's place, a struct."""
+        schema = self.frame().schema
+        names = [each.name for each in schema.fields if each.name.lower() not in RECORD_COLUMNS]
+        kinds = to_arrow_schema(self.frame().select(*map(quoted, names)).schema) if names else pa.schema([])
+        return as_here(pa.struct(list(kinds)))
+
+    def column_names(self) -> list[str]:
+        """The names of all columns."""
+        return list(self.frame().columns)
+
+    def properties(self) -> dict[str, str]:
+        """Table properties."""
+        return {row["key"]: row["value"] for row in self._spark.sql(f"SHOW TBLPROPERTIES {self.sql}").collect()}
+
+    def set_properties(self, properties: Mapping[str, str]) -> None:
+        """Change table properties."""
+        listed = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
+        self._spark.sql(f"ALTER TABLE {self.sql} SET TBLPROPERTIES ({listed})")
+
+    def detail(self, column: str) -> object:
+        """A column of DESCRIBE DETAIL."""
+        value: object = self._spark.sql(f"DESCRIBE DETAIL {self.sql}").select(column).first()[0]  # type: ignore[index]
+        return value
+
+    @property
+    def location(self) -> str:
+        """The URL of its folder."""
+        return str(self.detail("location"))
+
+    def version(self) -> int:
+        """Its newest version."""
+        newest = self._spark.sql(f"DESCRIBE HISTORY {self.sql} LIMIT 1").first()
+        assert newest is not None
+        return int(newest["version"])
+
+    # -- writes --------------------------------------------------------------------------------------------
+
+    def alter(self, change: SchemaChange) -> None:
+        """Grow into a change: after a failure between two statements, the rest of it is a change again."""
+        for statement in alterations(self.sql, change):
+            self._spark.sql(statement)
+
+    def append(self, rows: DataFrame, txn: Txn) -> None:
+        """Add rows, by the names of their columns."""
+        writer = rows.write.format("delta").mode("append")
+        writer = writer.option("txnAppId", txn.app_id).option("txnVersion", txn.version)
+        if is_path(self.name):
+            writer.save(self.name)
+        else:
+            writer.saveAsTable(self.name)
+
+    def change(self, statement: str, txn: Txn, session: SparkSession | None = None) -> None:
+        """Run a MERGE, an UPDATE or a DELETE."""
+        with _settings(session or self._spark, {_TXN_APP_ID: txn.app_id, _TXN_VERSION: str(txn.version)}) as spark:
+            spark.sql(statement).collect()
+
+    def delete(self, condition: str) -> int:
+        """Delete the rows for which the condition is true, which may be done again; how many."""
+        deleted = self._spark.sql(f"DELETE FROM {self.sql} WHERE {condition}").first()
+        return int(deleted["num_affected_rows"]) if deleted is not None else 0
+
+    # -- upkeep --------------------------------------------------------------------------------------------
+
+    def cluster(self, columns: Sequence[str]) -> None:
+        """Cluster by those of the columns that exist, if it is not so already."""
+        there = {name.lower(): name for name in self.column_names()}
+        wanted = [there[name.lower()] for name in columns if name.lower() in there]
+        if wanted and wanted != self.detail("clusteringColumns"):
+            self._spark.sql(f"ALTER TABLE {self.sql} CLUSTER BY ({', '.join(map(quoted, wanted))})")
+
+    def optimize(self) -> None:
+        """Rewrite small files as larger ones, clustered if the table is."""
+        self._spark.sql(f"OPTIMIZE {self.sql}").collect()
+
+    def purge(self) -> None:
+        """Rewrite files with rows that are only marked as deleted, which a table of another maker may have."""
+        if self.properties().get("delta.enableDeletionVectors") == "true":
+            self._spark.sql(f"REORG TABLE {self.sql} APPLY (PURGE)").collect()
+
+    def vacuum(self, retention_ms: int) -> None:
+        """Delete files that left the table more than `retention_ms` ago."""
+        with _settings(self._spark, {_RETENTION_CHECK: "false"}) as spark:
+            spark.sql(f"VACUUM {self.sql} RETAIN {retention_ms / HOUR_MS:.6f} HOURS").collect()
+
+    def left_files(self, before_ms: int) -> int:
+        """How many data files on storage are not of the newest version and were written before a time."""
+        live = {_file_name(each) for each in self.frame().inputFiles()}
+        stored = _data_files(self._spark, self.location)
+        return sum(each.name not in live and each.modified_ms < before_ms for each in stored)
+
+
+@contextmanager
+def _settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[SparkSession]:
+    """A session with settings, which has those of before again afterwards."""
+    before = {name: spark.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield spark
+    finally:
+        for name, value in before.items():
+            if value is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, value)
+
+
+def _file_name(url: str) -> str:
+    return url.rsplit("/", 1)[-1]
+
+
+def _data_files(spark: SparkSession, location: str) -> Iterator[StoredFile]:
+    """The data files below a folder; Delta's log and hidden folders have none."""
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    folder = jvm.org.apache.hadoop.fs.Path(location)
+    files = folder.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())  # type: ignore[attr-defined]
+    open_folders = [folder]
+    while open_folders:
+        for status in files.listStatus(open_folders.pop()):
+            path = status.getPath()
+            if str(path.getName()).startswith(("_", ".")):
+                continue
+            if status.isDirectory():
+                open_folders.append(path)
+            elif str(path.getName()).endswith(".parquet"):
+                yield StoredFile(str(path.getName()), int(status.getModificationTime()))

@@ -1,0 +1,119 @@
+"""Upkeep of a typed table between its batches: erasures, old rows, OPTIMIZE, VACUUM. I/O: Spark and Delta Lake.
+
+It runs in the query's own thread, so that it meets no write of the query. Each part may be done again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+from stratalog.clients.typed_tables.batches import TableWriter
+from stratalog.clients.typed_tables.config import OFF, TypedTableConfig, is_due
+from stratalog.clients.typed_tables.delta_table import TypedDelta
+from stratalog.clients.typed_tables.erasure import (
+    DEAD_LETTERS,
+    ERASED_ID,
+    ERASED_MS,
+    TableErasure,
+    columns_of_table,
+    done_up_to,
+    erased_id,
+    erased_ms,
+    open_requests,
+    vacuum_is_due,
+)
+from stratalog.clients.typed_tables.evolution import TIMESTAMP, quoted
+from stratalog.clients.typed_tables.predicates import Condition, RecordColumns, erased_rows
+from stratalog.replication.metadata.records import EraseRecord
+
+_LOG = logging.getLogger("stratalog.typed_tables")
+Positions = Callable[[], Mapping[int, int]]
+"""How far the query is, asked only when an erasure waits for it."""
+
+
+class TableUpkeep:
+    """The upkeep of one table and its dead letters. `started_ms`: intervals count from there."""
+
+    def __init__(self, writer: TableWriter, config: TypedTableConfig, started_ms: int) -> None:
+        self._writer, self._config = writer, config
+        self._optimized_ms = self._vacuumed_ms = self._trimmed_ms = started_ms
+        self._seen: set[int] = set()
+
+    def run(self, now_ms: int, requests: Mapping[int, EraseRecord], positions: Positions) -> None:
+        """Do what is due. `requests`: all erasures of the topic."""
+        self.erase(now_ms, requests, positions)
+        config, target = self._config, self._writer.target
+        if config.ttl_ms != OFF and is_due(now_ms, self._trimmed_ms, max(config.optimize_interval_ms, 0)):
+            self._trimmed_ms = now_ms
+            target.delete(f"unix_millis({quoted(TIMESTAMP)}) < {now_ms - config.ttl_ms}")
+            if self._writer.dead_letters.exists():
+                self._writer.dead_letters.delete(f"unix_millis(timestamp) < {now_ms - config.ttl_ms}")
+        if is_due(now_ms, self._optimized_ms, config.optimize_interval_ms):
+            self._optimized_ms = now_ms
+            target.cluster(config.cluster_by)
+            target.optimize()
+        self._vacuum(now_ms)
+
+    def _vacuum(self, now_ms: int) -> None:
+        config = self._config
+        erased_at_ms = erased_ms(self._writer.target.properties()) if self._seen else 0
+        interval_ms = config.optimize_interval_ms
+        if vacuum_is_due(now_ms, self._vacuumed_ms, erased_at_ms, config.vacuum_retention_ms, interval_ms):
+            self._vacuumed_ms = now_ms
+            for table in self._tables():
+                table.vacuum(config.vacuum_retention_ms)
+
+    def _tables(self) -> list[TypedDelta]:
+        letters = self._writer.dead_letters
+        return [self._writer.target, *([letters] if letters.exists() else [])]
+
+    # -- erasures ------------------------------------------------------------------------------------------
+
+    def erase(self, now_ms: int, requests: Mapping[int, EraseRecord], positions: Positions) -> None:
+        """Delete the rows and dead letters of erasures that are not done: at once, and until no more can come."""
+        if not requests:
+            return
+        target = self._writer.target
+        done_id = erased_id(target.properties())
+        waiting = open_requests(requests, done_id)
+        self._seen |= requests.keys()
+        if not waiting:
+            return
+        for table in self._tables():
+            columns = self._columns(table)
+            for request in waiting:
+                self._erase_from(table, columns, request)
+        done = done_up_to(waiting, positions(), done_id)
+        if done > done_id:
+            target.set_properties({ERASED_ID: str(done), ERASED_MS: str(now_ms)})
+
+    def _erase_from(self, table: TypedDelta, columns: RecordColumns, request: EraseRecord) -> None:
+        condition = _condition(request, columns)
+        if condition.lacking is not None:
+            _LOG.warning(
+                "erasure %d of topic %s asks for the %s of records, which %s does not keep: keep.columns decides",
+                request.erase_id, request.topic, condition.lacking, table.name,
+            )  # fmt: skip
+            return
+        if table.delete(condition.sql):
+            table.purge()
+
+    def _columns(self, table: TypedDelta) -> RecordColumns:
+        return columns_of_table(table.column_names()) if table is self._writer.target else DEAD_LETTERS
+
+    def report(self, request: EraseRecord) -> list[TableErasure]:
+        """What the table and its dead letters hold of an erasure now."""
+        properties = self._writer.target.properties()
+        is_applied = erased_id(properties) >= request.erase_id
+        found = []
+        for table in self._tables():
+            condition = _condition(request, self._columns(table))
+            left = None if condition.lacking is not None else table.frame().where(condition.sql).count()
+            waiting = table.left_files(erased_ms(properties)) if is_applied else 0
+            found.append(TableErasure(table.name, is_applied, left, condition.lacking, waiting))
+        return found
+
+
+def _condition(request: EraseRecord, columns: RecordColumns) -> Condition:
+    return erased_rows(request.predicate, request.end_offsets, columns)

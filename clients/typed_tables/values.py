@@ -1,0 +1,197 @@
+"""Records as rows: values read as columns, and the table grown for them before. I/O: Spark, and the registry.
+
+Of a batch the driver first sees which schemas it names that are new. They are fetched, the table is altered, and the
+batch is read again. JSON without a registry is read by Spark itself, into the columns that the settings name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from stratalog.clients.schemas.compatibility import ResolvedSchema
+from stratalog.clients.schemas.errors import SchemaNotFoundError
+from stratalog.clients.schemas.schema import SchemaRegistry, referenced
+from stratalog.clients.typed_tables.config import TypedTableConfig, ValueFormat, WriteMode
+from stratalog.clients.typed_tables.delta_table import TypedDelta
+from stratalog.clients.typed_tables.evolution import VALUE_COLUMN, as_here, quoted, schema_change, sql_type
+from stratalog.clients.typed_tables.reading import (
+    ERROR_COLUMN,
+    NO_KEY,
+    NO_VALUE,
+    READ_COLUMN,
+    UNPLANNED_COLUMN,
+    ReadPlan,
+    WriterKey,
+    parse_keys,
+    read_batches,
+    read_type,
+    replanned,
+)
+from stratalog.storage.errors import InvalidConfigError
+
+RECORD = ("partition", "offset", "timestamp", "key", "value", "headers")
+"""The columns of records that are read, of the source's names."""
+TOMBSTONE_COLUMN = "is_tombstone"
+_CORRUPT = "_corrupt_record"
+_SHOWN_MAX = 80
+
+
+class ReadRows(NamedTuple):
+    """A batch that was read.
+
+    frame        `RECORD` (`value` only where it is needed), `read` (a struct), `error` (null for a row that fits) and
+                 `is_tombstone`; kept by Spark until `release`
+    columns      the names of the columns of values, in `read` and in the table
+    row_count    all rows
+    error_count  those that do not fit
+    offsets      the least and the largest offset
+    """
+
+    frame: DataFrame
+    columns: tuple[str, ...]
+    row_count: int
+    error_count: int
+    offsets: tuple[int, int]
+
+    def release(self) -> None:
+        """Forget the rows."""
+        self.frame.unpersist()
+
+
+class ValueReader:
+    """Reads the values of one table's records.
+
+    registry  needed unless values are JSON with `value.schema`, or one VARIANT.
+    """
+
+    def __init__(
+        self, spark: SparkSession, config: TypedTableConfig, mode: WriteMode, registry: SchemaRegistry | None
+    ) -> None:
+        self._spark, self._config, self._mode, self._registry = spark, config, mode, registry
+        self._plan = ReadPlan(ValueFormat(config.value_format), pa.struct([]), message=config.protobuf_message)
+
+    @property
+    def is_variant(self) -> bool:
+        """Whether the value is one column of type VARIANT."""
+        return self._registry is None and not self._config.value_schema
+
+    @property
+    def _columns(self) -> tuple[str, ...]:
+        return (VALUE_COLUMN,) if self.is_variant else tuple(each.name for each in self._plan.type)
+
+    def grow(self, table: TypedDelta) -> None:
+        """Give the table the columns that the settings name. InvalidConfigError if they contradict its own."""
+        if self._registry is not None:
+            return
+        if self.is_variant:
+            if VALUE_COLUMN not in table.column_names():
+                self._spark.sql(f"ALTER TABLE {table.sql} ADD COLUMNS ({VALUE_COLUMN} VARIANT)")
+            return
+        wanted = as_here(pa.struct(list(to_arrow_schema(StructType.fromDDL(self._config.value_schema)))))
+        change = schema_change(table.columns(), wanted)
+        if change.misfits:
+            raise InvalidConfigError(f"value.schema does not fit {table.name}: {'; '.join(change.misfits)}")
+        table.alter(change)
+        self._plan = replace(self._plan, type=change.type)
+
+    def read(self, records: DataFrame, table: TypedDelta) -> ReadRows:
+        """The rows of records. The table is altered where their schemas ask for it."""
+        missing: set[WriterKey] = set()
+        if self._registry is not None:
+            columns = table.columns()
+            if columns != self._plan.type:  # somebody else altered it: what did not fit may fit now
+                self._plan_anew(table, replace(self._plan, refused={}), columns, {})
+        while True:
+            frame = self._rows(records).persist()
+            rows, errors, first, last, unplanned = self._counted(frame)
+            named = {key for text in unplanned for key in parse_keys(text)}
+            if not named:
+                self._forget(missing)
+                return ReadRows(frame, self._columns, rows, errors, (first, last))
+            frame.unpersist()
+            found = {key: self._fetch(key) for key in named}
+            missing |= {key for key, each in found.items() if isinstance(each, str)}
+            self._plan_anew(table, self._plan, table.columns(), {**self._plan.refused, **found})
+
+    def _counted(self, frame: DataFrame) -> tuple[int, int, int, int, list[str]]:
+        counted = frame.agg(
+            sf.count(sf.lit(1)),
+            sf.count(ERROR_COLUMN),
+            sf.min("offset"),
+            sf.max("offset"),
+            sf.collect_set(UNPLANNED_COLUMN),
+        ).first()
+        assert counted is not None
+        rows, errors, first, last, unplanned = counted
+        return rows, errors, first or 0, last or 0, unplanned
+
+    def _plan_anew(
+        self, table: TypedDelta, plan: ReadPlan, columns: pa.DataType, found: dict[WriterKey, ResolvedSchema | str]
+    ) -> None:
+        planned = replanned(plan, columns, found)
+        if not planned.change.is_empty:
+            table.alter(planned.change)
+        self._plan = planned.plan
+
+    def _fetch(self, key: WriterKey) -> ResolvedSchema | str:
+        """The schema, or why the registry has none. RegistryUnavailableError and the like end the batch."""
+        assert self._registry is not None
+        try:
+            by_id = isinstance(key, int)
+            found = self._registry.schema_by_id(key) if by_id else self._registry.schema_by_guid(key)  # type: ignore[arg-type]
+            return ResolvedSchema(found.schema, referenced(self._registry, found.schema))
+        except SchemaNotFoundError as reason:
+            return str(reason)
+
+    def _forget(self, missing: set[WriterKey]) -> None:
+        """A schema that the registry does not have may be there when the next batch comes."""
+        refused = {key: text for key, text in self._plan.refused.items() if key not in missing}
+        self._plan = replace(self._plan, refused=refused)
+
+    # -- frames --------------------------------------------------------------------------------------------
+
+    def _rows(self, records: DataFrame) -> DataFrame:
+        rows = records.select(*RECORD)
+        read = self._by_spark(rows) if self._registry is None else self._by_plan(rows)
+        is_null = sf.col("value").isNull()
+        if self._mode == WriteMode.UPSERT:
+            error = sf.when(sf.col("key").isNull(), NO_KEY).when(~is_null, sf.col(ERROR_COLUMN))
+        else:
+            error = sf.when(is_null, NO_VALUE).otherwise(sf.col(ERROR_COLUMN))
+        judged = read.withColumns({ERROR_COLUMN: error, TOMBSTONE_COLUMN: is_null})
+        if "value" in self._config.keep_columns:
+            return judged
+        return judged.withColumn("value", sf.when(sf.col(ERROR_COLUMN).isNotNull(), sf.col("value")))
+
+    def _by_plan(self, rows: DataFrame) -> DataFrame:
+        kinds = pa.schema([(READ_COLUMN, read_type(self._plan.type)), (ERROR_COLUMN, pa.string())])
+        schema = StructType([*rows.schema.fields, *from_arrow_schema(kinds).fields]).add(UNPLANNED_COLUMN, "string")
+        return rows.mapInArrow(partial(read_batches, self._plan), schema)
+
+    def _by_spark(self, rows: DataFrame) -> DataFrame:
+        text = sf.col("value").cast("string")
+        bad_text = sf.when(~sf.is_valid_utf8(text), "the bytes are no UTF-8")
+        if self.is_variant:
+            parsed = rows.withColumn(READ_COLUMN, sf.struct(sf.try_parse_json(text).alias(VALUE_COLUMN)))
+            error = bad_text.when(sf.col(READ_COLUMN)[VALUE_COLUMN].isNull(), _shown("the bytes are no JSON: ", text))
+        else:
+            columns = [f"{quoted(each.name)} {sql_type(each.type)}" for each in self._plan.type]
+            options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+            read = sf.from_json(text, ", ".join([*columns, f"{_CORRUPT} STRING"]), options)
+            parsed = rows.withColumn(READ_COLUMN, read)
+            misfit = sf.col(READ_COLUMN).isNull() | sf.col(READ_COLUMN)[_CORRUPT].isNotNull()
+            error = bad_text.when(misfit, _shown("the value does not fit the columns: ", text))
+        unplanned = sf.lit(None).cast("string")
+        return parsed.withColumns({ERROR_COLUMN: error, UNPLANNED_COLUMN: unplanned})
+
+
+def _shown(reason: str, text: Column) -> Column:
+    return sf.concat(sf.lit(reason), sf.substring(text, 1, _SHOWN_MAX))

@@ -1,0 +1,148 @@
+"""Values read by plans: several schemas in one table, what does not fit, what the plan does not have."""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any
+from uuid import UUID
+
+import fastavro
+import pyarrow as pa
+import pytest
+
+from stratalog.clients.schemas.avro import encode_avro, parsed_avro
+from stratalog.clients.schemas.compatibility import ResolvedSchema
+from stratalog.clients.schemas.schema import Schema, SchemaType
+from stratalog.clients.schemas.wire_format import VALUE_SCHEMA_ID_HEADER, SchemaId
+from stratalog.clients.typed_tables.config import ValueFormat
+from stratalog.clients.typed_tables.reading import (
+    Planned,
+    ReadPlan,
+    WriterKey,
+    parse_keys,
+    read_batch,
+    read_batches,
+    replanned,
+)
+
+EMPTY = pa.struct([])
+GUID = UUID(int=7)
+
+
+def avro(**kinds: Any) -> ResolvedSchema:
+    fields = [{"name": name, "type": kind} for name, kind in kinds.items()]
+    return ResolvedSchema(Schema(json.dumps({"type": "record", "name": "Order", "fields": fields})))
+
+
+V1 = avro(id="int", item="string")
+V2 = avro(id="long", item="string", tags={"type": "array", "items": "string"})
+V3 = avro(id="int", item="bytes")
+
+
+def encoded(schema_id: int, schema: ResolvedSchema, value: dict[str, Any]) -> bytes:
+    return b"\0" + struct.pack(">I", schema_id) + encode_avro(parsed_avro(schema.schema), value)
+
+
+def planned(found: dict[WriterKey, ResolvedSchema | str], columns: pa.DataType = EMPTY) -> Planned:
+    return replanned(ReadPlan(ValueFormat.AVRO, EMPTY), columns, found)
+
+
+def test_a_table_has_the_columns_of_all_its_schemas() -> None:
+    plan, change = planned({1: V1, 2: V2})
+    assert [each.path for each in change.new] == [("id",), ("item",), ("tags",)]
+    assert change.wider == (), "a column that is new is added with its widest type"
+    assert plan.type == pa.struct([("id", pa.int64()), ("item", pa.string()), ("tags", pa.list_(pa.string()))])
+    grown = replanned(plan, pa.struct([("id", pa.int32()), ("item", pa.string())]), {})
+    assert [each.path for each in grown.change.wider] == [("id",)], "the table of somebody who altered it back"
+
+
+def test_the_first_of_two_schemas_that_contradict_each_other_counts() -> None:
+    plan, _ = planned({3: V3, 1: V1})
+    assert plan.writers.keys() == {1}
+    assert plan.refused == {3: "item is STRING in the table and BINARY in the record"}
+    later, _ = replanned(plan, plan.type, {2: V2})
+    assert later.writers.keys() == {1, 2}
+    assert later.refused == {}, "what was refused is asked for again when the table is another one"
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        (ResolvedSchema(Schema("{}", SchemaType.JSON)), "the schema is JSON, value.format is avro"),
+        (avro(tree={"type": "array", "items": "Order"}), "contains itself"),
+        ("Schema 9 not found", "Schema 9 not found"),
+    ],
+)
+def test_a_schema_without_columns_is_refused_with_the_reason(found: ResolvedSchema | str, reason: str) -> None:
+    plan, change = planned({9: found})
+    assert change.is_empty
+    assert reason in plan.refused[9]
+
+
+def test_rows_of_several_schemas_are_rows_of_one_table() -> None:
+    plan, _ = planned({1: V1, 2: V2, 3: "Schema 3 not found", GUID: V1})
+    header = [{"key": VALUE_SCHEMA_ID_HEADER, "value": SchemaId(guid=GUID).guid_prefix()}]
+    values: list[bytes | None] = [
+        encoded(1, V1, {"id": 1, "item": "a"}),
+        None,
+        encoded(2, V2, {"id": 2**40, "item": "b", "tags": ["x"]}),
+        encoded(3, V1, {"id": 1, "item": "a"}),
+        b"text",
+        encoded(1, V1, {"id": 1, "item": "a"})[:-1],
+        encode_avro(parsed_avro(V1.schema), {"id": 3, "item": "c"}),
+    ]
+    headers: list[Any] = [*[None] * 6, header]
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    read = read_batch(plan, pa.array(values, pa.binary()), pa.array(headers, kind))
+    assert read.values.type == plan.type
+    assert read.values.to_pylist() == [
+        {"id": 1, "item": "a", "tags": None}, None, {"id": 2**40, "item": "b", "tags": ["x"]},
+        None, None, None, {"id": 3, "item": "c", "tags": None},
+    ]  # fmt: skip
+    errors = read.errors.to_pylist()
+    assert [errors[place] for place in (0, 1, 2, 6)] == [None] * 4
+    assert errors[3] == "schema id 3: Schema 3 not found"
+    assert "not in Confluent's wire format" in errors[4]
+    assert errors[5].startswith("schema id 1: the bytes do not fit the Avro schema")
+    assert read.unplanned is None
+
+
+def test_rows_of_schemas_that_are_not_planned_are_reported() -> None:
+    plan, _ = planned({1: V1})
+    values = [encoded(2, V2, {"id": 1, "item": "a", "tags": []}), encoded(1, V1, {"id": 1, "item": "a"})]
+    read = read_batch(plan, pa.array(values), None)
+    assert read.unplanned is not None
+    assert parse_keys(read.unplanned) == {2}
+    assert read.values.to_pylist()[1] == {"id": 1, "item": "a"}
+
+
+def test_a_batch_gets_columns_behind_its_own() -> None:
+    plan, _ = planned({1: V1})
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    values = pa.array([encoded(1, V1, {"id": 1, "item": "a"}), b"", encoded(2, V1, {"id": 1, "item": "a"})])
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array([7, 8, 9]), values, pa.nulls(3, kind)], names=["offset", "value", "headers"]
+    )
+    [read] = read_batches(plan, [batch])
+    assert read.schema.names == ["offset", "value", "headers", "read", "error", "unplanned"]
+    assert read.column("unplanned").to_pylist() == ['["2"]', None, None]
+    assert [row is None for row in read.column("error").to_pylist()] == [True, False, False]
+    assert next(iter(read_batches(plan, [batch.slice(0, 0)]))).num_rows == 0
+
+
+def test_values_that_are_no_records_are_one_column() -> None:
+    text = ResolvedSchema(Schema('"string"'))
+    plan, change = planned({1: text})
+    assert [each.path for each in change.new] == [("value",)]
+    value = b"\0\0\0\0\1" + encode_avro(parsed_avro(text.schema), "hello")
+    assert read_batch(plan, pa.array([value]), None).values.to_pylist() == [{"value": "hello"}]
+
+
+def test_fastavro_reads_what_the_test_wrote() -> None:
+    """The helper of this file is not its own judge."""
+    written = encode_avro(parsed_avro(V1.schema), {"id": 1, "item": "a"})
+    parsed = fastavro.parse_schema(json.loads(V1.schema.text))
+    import io
+
+    assert fastavro.schemaless_reader(io.BytesIO(written), parsed, None) == {"id": 1, "item": "a"}

@@ -1,0 +1,151 @@
+"""Typed tables on Spark and Delta Lake: append, upsert, dead letters, what a killed run leaves. One broker."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chispa import assert_df_equality
+from pyspark.sql import DataFrame, SparkSession
+
+from stratalog import Admin, Cluster, Consumer, NewTopic, Producer, TypedTable
+from stratalog.clients.schemas.avro import encode_avro, parsed_avro
+from stratalog.clients.schemas.schema import Schema
+from stratalog.clients.schemas.wire_format import SchemaId
+from stratalog.clients.typed_tables.delta_table import Txn
+from stratalog.clients.typed_tables.replay import ReplayOutcome
+from tests.clients.schemas.memory_registry import MemoryRegistry
+
+ALONE = {"offsets.topic.replication.factor": 1}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with Cluster.start(tmp_path_factory.mktemp("typed"), brokers=1, fetcher="thread", config=ALONE) as running:
+        yield running
+
+
+@pytest.fixture
+def topic(cluster: Cluster, request: pytest.FixtureRequest) -> str:
+    """A topic of two partitions of this test alone."""
+    name = request.node.name[:60]
+    Admin(cluster).create_topic(name, 2, 1)
+    return name
+
+
+def schema(**kinds: Any) -> str:
+    fields = [{"name": name, "type": kind, "default": 0} for name, kind in kinds.items()]
+    return json.dumps({"type": "record", "name": "Order", "fields": fields})
+
+
+V1, V2 = schema(id="int"), schema(id="long", count="int")
+CONTRADICTS = json.dumps({"type": "record", "name": "Other", "fields": [{"name": "count", "type": "string"}]})
+
+
+def rows(spark: SparkSession, path: Path | str, columns: str) -> list[tuple[Any, ...]]:
+    frame: DataFrame = spark.read.format("delta").load(str(path))
+    return sorted(tuple(row) for row in frame.selectExpr(*columns.split(",")).collect())
+
+
+def test_records_that_do_not_fit_are_dead_letters_until_they_do(
+    ours: SparkSession, cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    """Schemas grow the table; an unknown schema, one that contradicts the table and broken bytes are dead letters."""
+    registry = MemoryRegistry()
+    registry.register("v1", Schema(V1))
+    path = tmp_path / "orders"
+    table = TypedTable(ours, cluster, topic, str(path), {"value.format": "avro"}, registry)
+    with Producer(cluster) as producer:
+        for number, text in enumerate([V1, V2, CONTRADICTS, V1]):
+            value = {"id": number, "count": 10 * number} if text != CONTRADICTS else {"count": "x"}
+            payload = encode_with([V1, V2, CONTRADICTS].index(text) + 1, text, value)
+            producer.send(topic, payload, f"k{number}", partition=number % 2)
+        producer.send(topic, b"no wire format", partition=0)
+
+    state = table.run_available()
+    assert state.row_count == 2, "the rows of the schema that is known"
+    assert state.dead_letter_count == 3
+    assert state.lag == {0: 0, 1: 0}
+    assert rows(ours, path, "_partition,_offset,id") == [(0, 0, 0), (1, 1, 3)]
+
+    registry.register("v2", Schema(V2))
+    assert table.replay() == ReplayOutcome(3, 1, 2)
+    assert rows(ours, path, "_partition,_offset,id,count") == [(0, 0, 0, None), (1, 0, 1, 10), (1, 1, 3, None)]
+    assert dict(ours.read.format("delta").load(str(path)).dtypes)["id"] == "bigint"
+    assert table.replay() == ReplayOutcome(2, 0, 2), "once"
+
+    registry.register("other", Schema(CONTRADICTS))
+    table.replay()
+    left = rows(ours, f"{path}__dlq", "partition,offset,string(key),error,length(value)")
+    assert [row[:3] for row in left] == [(0, 1, "k2"), (0, 2, None)]
+    assert "count is INT in the table and STRING in the record" in left[0][3]
+    assert "not in Confluent's wire format" in left[1][3]
+
+
+def encode_with(schema_id: int, text: str, value: dict[str, Any]) -> bytes:
+    return SchemaId(id=schema_id).id_prefix() + encode_avro(parsed_avro(Schema(text)), value)
+
+
+def test_upsert_has_what_compaction_leaves(ours: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+    """The newest value of each key, deletions applied, in one batch and over batches; JSON into columns."""
+    admin, topic = Admin(cluster), "latest"
+    admin.create_topics([NewTopic(topic, 2, 1, {"cleanup.policy": "compact"})])
+    path = tmp_path / "latest"
+    config = {"value.format": "json", "value.schema": "id BIGINT, name STRING", "max.offsets.per.trigger": 7}
+    table = TypedTable(ours, cluster, topic, str(path), config)
+    with Producer(cluster) as producer:
+        for number in range(40):
+            key, is_deleted = f"k{number * 7 % 9}", number % 5 == 3
+            producer.send(topic, None if is_deleted else json.dumps({"id": number, "name": key}), key)
+        producer.send(topic, "no json", "k0")
+    state = table.run_available()
+    with Consumer(cluster, auto_offset_reset="earliest") as consumer:
+        consumer.assign_all(topic)
+        log = consumer.poll_table(timeout_ms=5_000).to_pylist()
+    newest: dict[bytes, dict[str, Any]] = {}
+    for row in log:
+        if row["value"] != b"no json":
+            newest[row["key"]] = row
+    live = [row for row in newest.values() if row["value"] is not None]
+    oracle = ours.createDataFrame(
+        [(row["key"].decode(), json.loads(row["value"])["id"]) for row in live], "k STRING, id BIGINT"
+    )
+    found = ours.read.format("delta").load(str(path)).selectExpr("string(_key) AS k", "id")
+    assert_df_equality(found, oracle, ignore_row_order=True, ignore_nullable=True)
+    assert state.dead_letter_count == 1
+
+    with Producer(cluster) as producer:
+        producer.send(topic, None, "k0").result()
+    assert table.run_available().dead_letter_count == 0, "what is older than a deletion is outdone"
+    assert table.replay() == ReplayOutcome(0, 0, 0)
+
+
+def test_a_batch_that_was_cut_off_is_completed_once(
+    ours: SparkSession, cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    """Dead letters were written, the table was not, and a missing schema came meanwhile."""
+    registry = MemoryRegistry()
+    registry.register("v1", Schema(V1))
+    path = tmp_path / "cut"
+    table = TypedTable(ours, cluster, topic, str(path), {"value.format": "avro"}, registry)
+    with Producer(cluster) as producer:
+        for number in range(6):
+            text = V1 if number % 2 else V2
+            producer.send(topic, encode_with(1 if text == V1 else 2, text, {"id": number, "count": 1}), partition=0)
+    options = {"stratalog.root": cluster.root, "subscribe": topic, "includeHeaders": "true"}
+    records = ours.read.format("stratalog").options(**options).load()
+    writer, batch = table.writer, Txn("query", 4)
+    read = writer.reader.read(records, writer.target)
+    writer.write_errors(read, batch, may_have_begun=False)
+    read.release()
+
+    registry.register("v2", Schema(V2))
+    for _ in range(2):
+        writer.write(records, batch, may_have_begun=True)
+        assert rows(ours, path, "_offset,id") == [(1, 1), (3, 3), (5, 5)]
+        assert rows(ours, f"{path}__dlq", "offset") == [(0,), (2,), (4,)]
+    assert table.replay() == ReplayOutcome(3, 3, 0)
+    assert rows(ours, path, "_offset,id") == [(number, number) for number in range(6)]

@@ -41,7 +41,7 @@ FLOORS = {
         < connection_security request_connection < broker_connection inbox_connection inbox_channel < routes
         < remote_broker < remote_cluster""",
     "clients/kafka": "protocol batches < request < apis quotas < handler",
-    "jobs": "command < text demo < tools broker cluster",
+    "jobs": "command < text demo < tools broker cluster typed_table",
 }
 """A folder -> its files and packages, lowest floor first: one imports itself and lower floors, not its neighbours."""
 

@@ -70,7 +70,7 @@ class _Folder:
     def __init__(self, spark: SparkSession, url: str) -> None:
         self._jvm: Any = spark.sparkContext._jvm
         self._url = url.rstrip("/")
-        conf = spark.sparkContext._jsc.hadoopConfiguration()  # type: ignore[attr-defined]
+        conf = spark.sparkContext._jsc.hadoopConfiguration()
         self._files = self._path("").getFileSystem(conf)
 
     def text(self, name: str) -> str | None:

@@ -183,7 +183,7 @@ def _data_files(spark: SparkSession, location: str) -> Iterator[StoredFile]:
     jvm = spark.sparkContext._jvm
     assert jvm is not None
     folder = jvm.org.apache.hadoop.fs.Path(location)
-    files = folder.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())  # type: ignore[attr-defined]
+    files = folder.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
     open_folders = [folder]
     while open_folders:
         for status in files.listStatus(open_folders.pop()):

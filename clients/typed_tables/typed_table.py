@@ -129,19 +129,22 @@ class TypedTable:
 
     # -- the query -----------------------------------------------------------------------------------------
 
-    def start(self, *, clock: Clock | None = None) -> StreamingQuery:
-        """Start the query, which goes on until it is stopped."""
-        interval_ms, clock = self._config.trigger_interval_ms, clock or SystemClock()
+    def start(self, *, available_now: bool = False, clock: Clock | None = None) -> StreamingQuery:
+        """Start the query. It goes on until it is stopped; with `available_now`, up to what the topic has now."""
+        clock = clock or SystemClock()
         upkeep = TableUpkeep(self.writer, self._config, clock.wall_ms())
-        query = self._stream(upkeep, clock).trigger(processingTime=f"{interval_ms} milliseconds").start()
+        stream = self._stream(upkeep, clock)
+        if available_now:
+            return stream.trigger(availableNow=True).start()
+        query = stream.trigger(processingTime=f"{self._config.trigger_interval_ms} milliseconds").start()
         threading.Thread(target=self._keep_up, args=(query, upkeep, clock), daemon=True).start()
         return query
 
     def run_available(self, *, clock: Clock | None = None) -> TypedTableState:
         """Bring all records that are there now into the table, do what upkeep is due, and end."""
         clock = clock or SystemClock()
+        self.start(available_now=True, clock=clock).awaitTermination()
         upkeep = TableUpkeep(self.writer, self._config, clock.wall_ms())
-        self._stream(upkeep, clock).trigger(availableNow=True).start().awaitTermination()
         self._run_upkeep(upkeep, clock, lambda: self.progress().positions)
         return self.describe()
 

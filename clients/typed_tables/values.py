@@ -95,7 +95,9 @@ class ValueReader:
             if VALUE_COLUMN not in table.column_names():
                 self._spark.sql(f"ALTER TABLE {table.sql} ADD COLUMNS ({VALUE_COLUMN} VARIANT)")
             return
-        wanted = as_here(pa.struct(list(to_arrow_schema(StructType.fromDDL(self._config.value_schema)))))
+        wanted = as_here(
+            pa.struct(list(to_arrow_schema(self._spark.createDataFrame([], self._config.value_schema).schema)))
+        )
         change = schema_change(table.columns(), wanted)
         if change.misfits:
             raise InvalidConfigError(f"value.schema does not fit {table.name}: {'; '.join(change.misfits)}")

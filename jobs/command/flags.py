@@ -18,7 +18,7 @@ from stratalog import __version__
 from stratalog.jobs.command.terminal import UsageError, complain, run
 from stratalog.storage.config_def import ConfigKey, spelled
 
-STAYS_UP = ("broker", "cluster", "demo")
+STAYS_UP = ("broker", "cluster", "demo", "typed_table")
 """Programs that run until they are stopped, and the demo: `jobs/` itself holds them, `jobs/tools/` the others."""
 
 MISSING = 'Missing required argument "[{}]"'

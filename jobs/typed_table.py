@@ -23,7 +23,7 @@ from stratalog.jobs.command.properties import key_values, read_properties
 from stratalog.jobs.command.terminal import DONE, Stop, complain, stop_signals
 
 NOT_YET = 1
-WATCH_S = 0.2
+WATCH_S = 1
 PURPOSE = """This tool brings the records of a topic into a typed Delta table, exactly once. What does not fit is kept
 beside it, in <table>__dlq. Without an action it goes on until SIGTERM or Ctrl-C."""
 EPILOG = """examples (ROOT is the metadata root that strata-cluster printed):
@@ -32,7 +32,7 @@ EPILOG = """examples (ROOT is the metadata root that strata-cluster printed):
                 --config "value.schema=id BIGINT, page STRING"
   {prog} --root ROOT --topic orders --table lake/orders --schema-folder --config value.format=avro --describe
 
-spark-submit jobs/tools/typed_table.py … runs it on a cluster. Give the same --config to all actions.
+spark-submit jobs/typed_table.py … runs it on a cluster. Give the same --config to all actions.
 exit code: 0 when the action is done; of --erasure 1 while something is left; 1 when the query failed
 
 settings (name = default unit):
@@ -77,9 +77,9 @@ def state_lines(state: TypedTableState) -> list[str]:
     progress = state.progress
     unfinished = f", batch {progress.planned_batch} is not" if progress.planned_batch > progress.done_batch else ""
     batch = f"batch {progress.done_batch} is done{unfinished}" if progress.query_id else "the query never ran"
+    counts = f"Version: {state.version}\tRows: {state.row_count}\tDead letters: {state.dead_letter_count}"
     lines = [
-        f"Table: {state.table}\tTopic: {state.topic}\tMode: {state.mode}\tVersion: {state.version}\t"
-        f"Rows: {state.row_count}\tDead letters: {state.dead_letter_count}",
+        f"Table: {state.table}\tTopic: {state.topic}\tMode: {state.mode}\t{counts}",
         f"Query: {progress.query_id or '-'}\t{batch}",
         "partition\tposition\tlag",
     ]

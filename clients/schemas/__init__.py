@@ -6,6 +6,7 @@ schema              a schema, its identity, and the interface of registries
 rest_client         a client of registry servers
 avro_compatibility  whether one Avro schema reads what another wrote
 protobuf_compatibility   the same for Protobuf files
+json_compatibility, json_schema_nodes   the same for JSON schemas
 compatibility       levels: what a new schema is compared with
 registry_state      the fold of a schema topic, and the records of a change
 schema_folder       a registry without a server, in a topic of the cluster

@@ -1,6 +1,7 @@
-"""Orders of five schema versions into a typed table whose processes are killed.
+"""Orders of five schema versions into a typed table whose processes are killed: `python -m
+tests.real.typed_tables.run`.
 
-`python -m tests.real.typed_tables.run`. I/O: an embedded cluster, processes of a query, signals. Victims are the whole process (the driver), its JVM (where
+I/O: an embedded cluster, processes of a query, signals. Victims are the whole process (the driver), its JVM (where
 commits are made) and its Python workers (the executors' side). At the end table and dead letters are compared with what
 was sent, by chispa; then the late schema is registered, and a replay has to empty the dead letters.
 """

@@ -162,8 +162,8 @@ class TypedDelta:
 def _settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[SparkSession]:
     """A session with settings, which has those of before again afterwards."""
     before = {name: spark.conf.get(name, None) for name in settings}
-    for name, value in settings.items():
-        spark.conf.set(name, value)
+    for name in settings:
+        spark.conf.set(name, settings[name])
     try:
         yield spark
     finally:

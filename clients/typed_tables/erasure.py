@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from stratalog.clients.typed_tables.evolution import HEADERS, KEY, OFFSET, PARTITION, TIMESTAMP, VALUE
-from stratalog.clients.typed_tables.predicates import RecordColumns
+from stratalog.clients.typed_tables.predicates import RecordParts
 from stratalog.replication.metadata.records import EraseRecord
 
 ERASED_ID, ERASED_MS = "stratalog.erased.id", "stratalog.erased.ms"
 """Table properties: requests up to this one are done, and when the last one was."""
-DEAD_LETTERS = RecordColumns("partition", "offset", "timestamp", "key", "value", "headers")
+DEAD_LETTERS = RecordParts("partition", "offset", "timestamp", "key", "value", "headers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +41,11 @@ class TableErasure:
         return self.is_applied and self.rows_left == 0 and self.files_waiting == 0
 
 
-def columns_of_table(names: Iterable[str]) -> RecordColumns:
+def columns_of_table(names: Iterable[str]) -> RecordParts:
     """Where a typed table has the parts of records."""
     there = frozenset(names)
     key, value, headers = (name if name in there else None for name in (KEY, VALUE, HEADERS))
-    return RecordColumns(PARTITION, OFFSET, TIMESTAMP, key, value, headers)
+    return RecordParts(PARTITION, OFFSET, TIMESTAMP, key, value, headers)
 
 
 def erased_id(properties: Mapping[str, str]) -> int:

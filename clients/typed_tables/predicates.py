@@ -16,7 +16,7 @@ from stratalog.clients.typed_tables.evolution import quoted
 
 
 @dataclass(frozen=True, slots=True)
-class RecordColumns:
+class RecordParts:
     """Where a table has the parts of records; None for what it does not keep."""
 
     partition: str
@@ -39,10 +39,10 @@ class Condition:
     lacking: str | None = None
 
 
-def erased_rows(predicate: str, end_offsets: Sequence[int], columns: RecordColumns) -> Condition:
+def erased_rows(predicate: str, end_offsets: Sequence[int], columns: RecordParts) -> Condition:
     """The rows of records below `end_offsets[partition]` that match the predicate.
 
-    >>> place = RecordColumns("_partition", "_offset", "_timestamp", key="_key")
+    >>> place = RecordParts("_partition", "_offset", "_timestamp", key="_key")
     >>> erased_rows('{"key": {"equals": "bob"}}', [7], place).sql
     "((`_partition` = 0 AND `_offset` < 7)) AND (coalesce(`_key` = X'626F62', false))"
     >>> erased_rows('{"value": {"contains": "bob"}}', [7], place).lacking
@@ -62,7 +62,7 @@ def erased_rows(predicate: str, end_offsets: Sequence[int], columns: RecordColum
     return Condition(f"({' OR '.join(ranges)}) AND ({matching})")
 
 
-def _sql(body: Any, columns: RecordColumns) -> str:
+def _sql(body: Any, columns: RecordParts) -> str:
     ((name, operand),) = body.items()
     if name in ("all", "any"):
         return (" AND " if name == "all" else " OR ").join(f"({_sql(part, columns)})" for part in operand)

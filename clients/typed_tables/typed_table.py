@@ -96,14 +96,14 @@ class TypedTable:
         self._view.partitions(topic)
         mode = write_mode(self._config, self._view.topic_config(topic).cleanup_policy)
         self._target = TypedDelta(spark, table)
-        self._reader = ValueReader(spark, self._config, mode, registry)
+        reader = ValueReader(spark, self._config, mode, registry)
         letters = TypedDelta(spark, dead_letter_table(table, self._config))
-        self.writer = TableWriter(topic, self._target, letters, self._reader, self._config, mode)
-        self._make_table(letters)
-        location = self._target.location.rstrip("/")
-        self._checkpoint = self._config.checkpoint_location or f"{location}/{_CHECKPOINT_FOLDER}"
+        self.writer = TableWriter(topic, self._target, letters, reader, self._config, mode)
+        self.writer.letter_properties = self._identity()
         self._turn = threading.Lock()
         """Held by what writes the tables in this process: a batch, or upkeep between batches."""
+        if self._target.exists():
+            self._check_tables()
 
     def _view_of_cluster(self) -> ClusterView:
         parsed = stream_options({**self._source_options, ROOT: self._root, "subscribe": self._topic})
@@ -111,28 +111,48 @@ class TypedTable:
         view.refresh()
         return view
 
-    def _make_table(self, letters: TypedDelta) -> None:
-        mode, target = self.writer.mode, self._target
-        wanted = {TOPIC: self._topic, TOPIC_ID: self._view.image.topic_ids[self._topic], MODE: mode.value}
-        kept = self._config.kept(mode)
+    def _identity(self) -> dict[str, str]:
+        """Table properties that both tables have."""
+        topic_id = self._view.image.topic_ids[self._topic]
+        return {TOPIC: self._topic, TOPIC_ID: topic_id, MODE: self.writer.mode.value}
+
+    def _check_tables(self) -> None:
+        for table in (self._target, self.writer.dead_letters):
+            known = table.properties() if table.exists() else self._identity()
+            for name, value in self._identity().items():
+                if known.get(name) != value:
+                    raise InvalidRequestError(
+                        f"{table.name} has {name}={known.get(name)}, not {value}: give a table of its own, with a "
+                        "checkpoint of its own, to each topic and mode, and to a topic that was created again"
+                    )
+
+    def prepare(self) -> None:
+        """Make the table if it is not there, and the columns that the settings name. Queries and replays do it."""
+        kept = self._config.kept(self.writer.mode)
         columns = ["_partition INT", "_offset BIGINT", "_timestamp TIMESTAMP"]
         columns += [column for part, column in _RAW.items() if part in kept]
-        if not target.exists():
+        if not self._target.exists():
             there = {column.split()[0] for column in columns}
             first = [name for name in self._config.cluster_by if name in there]
-            target.create(", ".join(columns), {**wanted, **NO_DELETION_VECTORS}, first)
-        _check_properties(target, wanted)
-        if letters.exists():
-            _check_properties(letters, wanted)
-        self.writer.letter_properties = wanted
-        self._reader.grow(target)
+            self._target.create(", ".join(columns), {**self._identity(), **NO_DELETION_VECTORS}, first)
+            self._check_tables()
+        self.writer.reader.grow(self._target)
+
+    def _require_table(self) -> None:
+        if not self._target.exists():
+            raise InvalidRequestError(f"there is no table {self._target.name}: run the query first, which makes it")
+
+    @property
+    def _checkpoint(self) -> str:
+        return self._config.checkpoint_location or f"{self._target.location.rstrip('/')}/{_CHECKPOINT_FOLDER}"
 
     # -- the query -----------------------------------------------------------------------------------------
 
     def start(self, *, available_now: bool = False, clock: Clock | None = None) -> StreamingQuery:
         """Start the query. It goes on until it is stopped; with `available_now`, up to what the topic has now."""
         clock = clock or SystemClock()
-        upkeep = TableUpkeep(self.writer, self._config, clock.wall_ms())
+        self.prepare()
+        upkeep = TableUpkeep(self.writer, self._config)
         stream = self._stream(upkeep, clock)
         if available_now:
             return stream.trigger(availableNow=True).start()
@@ -144,12 +164,13 @@ class TypedTable:
         """Bring all records that are there now into the table, do what upkeep is due, and end."""
         clock = clock or SystemClock()
         self.start(available_now=True, clock=clock).awaitTermination()
-        upkeep = TableUpkeep(self.writer, self._config, clock.wall_ms())
+        upkeep = TableUpkeep(self.writer, self._config)
         self._run_upkeep(upkeep, clock, lambda: self.progress().positions)
         return self.describe()
 
     def _stream(self, upkeep: TableUpkeep, clock: Clock) -> DataStreamWriter:
         query_id: list[str] = []
+        checkpoint = self._checkpoint
 
         def write(records: DataFrame, batch_id: int) -> None:
             is_first = not query_id
@@ -162,7 +183,7 @@ class TypedTable:
             )
 
         stream = self._records().writeStream.foreachBatch(write)
-        return stream.option("checkpointLocation", self._checkpoint).queryName(f"typed table {self._target.name}")
+        return stream.option("checkpointLocation", checkpoint).queryName(f"typed table {self._target.name}")
 
     def _run_upkeep(self, upkeep: TableUpkeep, clock: Clock, positions: Positions) -> None:
         self._view.refresh()
@@ -197,11 +218,13 @@ class TypedTable:
 
     def replay(self) -> ReplayOutcome:
         """Read the dead letters again: those that fit now go to the table and leave the dead letters, exactly once."""
+        self.prepare()
         with self._turn:
             return replay(self.writer, self.progress())
 
     def progress(self) -> QueryProgress:
-        """How far the query is, by its checkpoint."""
+        """How far the query is, by its checkpoint. InvalidRequestError if there is no table yet."""
+        self._require_table()
         return query_progress(self._spark, self._checkpoint, self._topic)
 
     def describe(self) -> TypedTableState:
@@ -220,18 +243,9 @@ class TypedTable:
 
     def describe_erasure(self, erase_id: int) -> list[TableErasure]:
         """What the table and its dead letters hold of an erasure. InvalidRequestError if the topic has no such one."""
+        self._require_table()
         self._view.refresh()
         requests = self._view.image.erases.get(self._topic, {})
         if erase_id not in requests:
             raise InvalidRequestError(f"topic '{self._topic}' has no erasure {erase_id}, only {sorted(requests)}")
-        return TableUpkeep(self.writer, self._config, 0).report(requests[erase_id])
-
-
-def _check_properties(table: TypedDelta, wanted: Mapping[str, str]) -> None:
-    known = table.properties()
-    for name, value in wanted.items():
-        if known.get(name) != value:
-            raise InvalidRequestError(
-                f"{table.name} has {name}={known.get(name)}, not {value}: give a table of its own, with a "
-                "checkpoint of its own, to each topic and mode, and to a topic that was created again"
-            )
+        return TableUpkeep(self.writer, self._config).report(requests[erase_id])

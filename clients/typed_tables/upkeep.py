@@ -24,7 +24,7 @@ from stratalog.clients.typed_tables.erasure import (
     vacuum_is_due,
 )
 from stratalog.clients.typed_tables.evolution import TIMESTAMP, quoted
-from stratalog.clients.typed_tables.predicates import Condition, RecordColumns, erased_rows
+from stratalog.clients.typed_tables.predicates import Condition, RecordParts, erased_rows
 from stratalog.replication.metadata.records import EraseRecord
 
 _LOG = logging.getLogger("stratalog.typed_tables")
@@ -32,37 +32,55 @@ Positions = Callable[[], Mapping[int, int]]
 """How far the query is, asked only when an erasure waits for it."""
 
 
-class TableUpkeep:
-    """The upkeep of one table and its dead letters. `started_ms`: intervals count from there."""
+OPTIMIZED_MS, VACUUMED_MS = "stratalog.optimized.ms", "stratalog.vacuumed.ms"
+"""Table properties: when this was last done, or first due to be counted from."""
 
-    def __init__(self, writer: TableWriter, config: TypedTableConfig, started_ms: int) -> None:
+
+class TableUpkeep:
+    """The upkeep of one table and its dead letters. Intervals count over runs of the query, by table properties."""
+
+    def __init__(self, writer: TableWriter, config: TypedTableConfig) -> None:
         self._writer, self._config = writer, config
-        self._optimized_ms = self._vacuumed_ms = self._trimmed_ms = started_ms
-        self._seen: set[int] = set()
+        self._last_ms: dict[str, int] = {}
 
     def run(self, now_ms: int, requests: Mapping[int, EraseRecord], positions: Positions) -> None:
         """Do what is due. `requests`: all erasures of the topic."""
         self.erase(now_ms, requests, positions)
+        if not self._last_ms:
+            self._remember(now_ms)
         config, target = self._config, self._writer.target
-        if config.ttl_ms != OFF and is_due(now_ms, self._trimmed_ms, max(config.optimize_interval_ms, 0)):
-            self._trimmed_ms = now_ms
-            target.delete(f"unix_millis({quoted(TIMESTAMP)}) < {now_ms - config.ttl_ms}")
-            if self._writer.dead_letters.exists():
-                self._writer.dead_letters.delete(f"unix_millis(timestamp) < {now_ms - config.ttl_ms}")
-        if is_due(now_ms, self._optimized_ms, config.optimize_interval_ms):
-            self._optimized_ms = now_ms
-            target.cluster(config.cluster_by)
-            target.optimize()
-        self._vacuum(now_ms)
-
-    def _vacuum(self, now_ms: int) -> None:
-        config = self._config
-        erased_at_ms = erased_ms(self._writer.target.properties()) if self._seen else 0
         interval_ms = config.optimize_interval_ms
-        if vacuum_is_due(now_ms, self._vacuumed_ms, erased_at_ms, config.vacuum_retention_ms, interval_ms):
-            self._vacuumed_ms = now_ms
+        if is_due(now_ms, self._last_ms[OPTIMIZED_MS], max(interval_ms, 0)):
+            self._delete_old_rows(now_ms)
+            if interval_ms != OFF:
+                target.cluster(config.cluster_by)
+                target.optimize()
+                self._done(OPTIMIZED_MS, now_ms)
+        erased_at_ms = erased_ms(target.properties()) if requests else 0
+        if vacuum_is_due(now_ms, self._last_ms[VACUUMED_MS], erased_at_ms, config.vacuum_retention_ms, interval_ms):
             for table in self._tables():
                 table.vacuum(config.vacuum_retention_ms)
+            self._done(VACUUMED_MS, now_ms)
+
+    def _remember(self, now_ms: int) -> None:
+        """When things were last done; of a new table now."""
+        known = self._writer.target.properties()
+        self._last_ms = {name: int(known.get(name, now_ms)) for name in (OPTIMIZED_MS, VACUUMED_MS)}
+        new = {name: str(now_ms) for name in self._last_ms if name not in known}
+        if new:
+            self._writer.target.set_properties(new)
+
+    def _done(self, name: str, now_ms: int) -> None:
+        self._last_ms[name] = now_ms
+        self._writer.target.set_properties({name: str(now_ms)})
+
+    def _delete_old_rows(self, now_ms: int) -> None:
+        if self._config.ttl_ms == OFF:
+            return
+        before_ms = now_ms - self._config.ttl_ms
+        for table in self._tables():
+            time = TIMESTAMP if table is self._writer.target else DEAD_LETTERS.timestamp
+            table.delete(f"unix_millis({quoted(time)}) < {before_ms}")
 
     def _tables(self) -> list[TypedDelta]:
         letters = self._writer.dead_letters
@@ -77,7 +95,6 @@ class TableUpkeep:
         target = self._writer.target
         done_id = erased_id(target.properties())
         waiting = open_requests(requests, done_id)
-        self._seen |= requests.keys()
         if not waiting:
             return
         for table in self._tables():
@@ -88,7 +105,7 @@ class TableUpkeep:
         if done > done_id:
             target.set_properties({ERASED_ID: str(done), ERASED_MS: str(now_ms)})
 
-    def _erase_from(self, table: TypedDelta, columns: RecordColumns, request: EraseRecord) -> None:
+    def _erase_from(self, table: TypedDelta, columns: RecordParts, request: EraseRecord) -> None:
         condition = _condition(request, columns)
         if condition.lacking is not None:
             _LOG.warning(
@@ -99,7 +116,7 @@ class TableUpkeep:
         if table.delete(condition.sql):
             table.purge()
 
-    def _columns(self, table: TypedDelta) -> RecordColumns:
+    def _columns(self, table: TypedDelta) -> RecordParts:
         return columns_of_table(table.column_names()) if table is self._writer.target else DEAD_LETTERS
 
     def report(self, request: EraseRecord) -> list[TableErasure]:
@@ -115,5 +132,5 @@ class TableUpkeep:
         return found
 
 
-def _condition(request: EraseRecord, columns: RecordColumns) -> Condition:
+def _condition(request: EraseRecord, columns: RecordParts) -> Condition:
     return erased_rows(request.predicate, request.end_offsets, columns)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from stratalog import QueryProgress, TableErasure, TypedTableState
@@ -56,9 +58,12 @@ def test_a_command_line_at_odds_is_refused(arguments: list[str], reason: str) ->
         typed_table.main.checked(arguments)
 
 
-def test_settings_of_flags_count_before_those_of_a_file(tmp_path: pytest.TempPathFactory) -> None:
-    given = typed_table.main.checked(
-        [*PLACE, "--config", "value.format=json", "--config", "value.schema=id INT, a INT"]
-    )
-    assert typed_table.settings(given) == {"value.format": "json", "value.schema": "id INT, a INT"}
+def test_settings_of_flags_count_before_those_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "table.properties"
+    file.write_text("value.format=avro\non.error=skip\n")
+    given = typed_table.main.checked([*PLACE, "--config-file", str(file), "--config", "value.format=json"])
+    assert typed_table.settings(given) == {"value.format": "json", "on.error": "skip"}
+
+
+def test_the_topic_of_a_schema_folder_may_be_left_out() -> None:
     assert typed_table.main.checked([*PLACE, "--schema-folder"]).schema_folder == "_schemas"

@@ -25,7 +25,8 @@ from stratalog.clients.typed_tables.values import RECORD, TOMBSTONE_COLUMN, Read
 from stratalog.storage.errors import SerializationError
 
 _LOG = logging.getLogger("stratalog.typed_tables")
-_ROWS_VIEW = "stratalog_typed_rows"
+_ROWS_VIEW, _NEWER_VIEW, _LETTERS_VIEW = "stratalog_rows", "stratalog_newer_rows", "stratalog_letters"
+"""Temporary views in the session of a query, as SQL names frames."""
 _SHOWN = 3
 NO_DELETION_VECTORS = {"delta.enableDeletionVectors": "false"}
 """So that a deleted row is in no file of the newest version."""
@@ -121,7 +122,8 @@ class TableWriter:
         if self.mode == WriteMode.UPSERT:
             bad = self._not_outdone(bad, read, may_have_begun=may_have_begun)
         if self._config.on_error == OnError.SUSPEND:
-            raise SerializationError(self._why_suspended(bad, read.error_count))
+            self._suspend(bad, read.error_count)
+            return
         if self._config.on_error == OnError.SKIP:
             _LOG.warning("batch %d of %s: %d records do not fit and are dropped", batch.version, self._topic,
                          read.error_count)  # fmt: skip
@@ -156,28 +158,29 @@ class TableWriter:
         """Delete the dead letters `t` with a row `s` by a condition on `_PLACES`, which may be done again."""
         places = ", ".join(f"{name[1:]} {name}" for name in _PLACES)
         session = rows.sparkSession
-        rows.createOrReplaceTempView(_ROWS_VIEW)
+        rows.createOrReplaceTempView(_NEWER_VIEW)
         letters = session.sql(
             f"SELECT DISTINCT t._partition, t._offset FROM (SELECT {places} FROM {self.dead_letters.sql}) t "
-            f"JOIN {_ROWS_VIEW} s ON {condition}"
+            f"JOIN {_NEWER_VIEW} s ON {condition}"
         ).persist()
         try:
             if letters.count():
-                letters.createOrReplaceTempView(_ROWS_VIEW)
+                letters.createOrReplaceTempView(_LETTERS_VIEW)
                 session.sql(
-                    f"MERGE INTO {self.dead_letters.sql} t USING {_ROWS_VIEW} s "
+                    f"MERGE INTO {self.dead_letters.sql} t USING {_LETTERS_VIEW} s "
                     "ON t.partition = s._partition AND t.offset = s._offset WHEN MATCHED THEN DELETE"
                 ).collect()
         finally:
             letters.unpersist()
 
-    def _why_suspended(self, bad: DataFrame, count: int) -> str:
+    def _suspend(self, bad: DataFrame, count: int) -> None:
         rows = bad.select("partition", "offset", ERROR_COLUMN).orderBy("partition", "offset").limit(_SHOWN).collect()
         shown = "; ".join(f"{self._topic}-{row[0]} offset {row[1]}: {row[2]}" for row in rows)
-        return (
-            f"{count} records do not fit, and on.error=suspend: {shown}. Nothing of the batch was written: correct "
-            "schema or table and start again, or set on.error=dlq"
-        )
+        if rows:
+            raise SerializationError(
+                f"{count} records do not fit, and on.error=suspend: {shown}. Nothing of the batch was written: correct "
+                "schema or table and start again, or set on.error=dlq"
+            )
 
     def _letters_of(self, batch: Txn) -> DataFrame:
         letters = self.dead_letters.frame()

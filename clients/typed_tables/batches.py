@@ -14,6 +14,13 @@ import logging
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from delta.exceptions import (
+    ConcurrentAppendException,
+    ConcurrentDeleteDeleteException,
+    ConcurrentDeleteReadException,
+    MetadataChangedException,
+    ProtocolChangedException,
+)
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 
@@ -28,6 +35,13 @@ _LOG = logging.getLogger("stratalog.typed_tables")
 _ROWS_VIEW, _NEWER_VIEW, _LETTERS_VIEW = "stratalog_rows", "stratalog_newer_rows", "stratalog_letters"
 """Temporary views in the session of a query, as SQL names frames."""
 _SHOWN = 3
+CONFLICTS_MAX = 5
+CONFLICTS = (
+    MetadataChangedException, ProtocolChangedException, ConcurrentAppendException, ConcurrentDeleteReadException,
+    ConcurrentDeleteDeleteException,
+)  # fmt: skip
+"""Delta's errors of a commit that another writer came before. ConcurrentTransactionException, of the same txn, is not
+among them."""
 NO_DELETION_VECTORS = {"delta.enableDeletionVectors": "false"}
 """So that a deleted row is in no file of the newest version."""
 DEAD_LETTER_COLUMNS = (
@@ -67,7 +81,20 @@ class TableWriter:
         """Properties of the table of dead letters, when it is made."""
 
     def write(self, records: DataFrame, batch: Txn, *, may_have_begun: bool) -> BatchOutcome:
-        """Write a batch once. `may_have_begun`: an earlier run may have written a part of it."""
+        """Write a batch once. `may_have_begun`: an earlier run may have written a part of it.
+
+        Begins again after a conflict with another writer of the tables, such as a replay that altered them; another run
+        of the same query is none of these, and ends this one.
+        """
+        for _ in range(CONFLICTS_MAX):
+            try:
+                return self._write(records, batch, may_have_begun=may_have_begun)
+            except CONFLICTS as reason:
+                _LOG.warning("batch %d of %s begins again: %s", batch.version, self._topic, type(reason).__name__)
+                may_have_begun = True
+        return self._write(records, batch, may_have_begun=may_have_begun)
+
+    def _write(self, records: DataFrame, batch: Txn, *, may_have_begun: bool) -> BatchOutcome:
         read = self.reader.read(records, self.target)
         try:
             if may_have_begun:

@@ -148,7 +148,10 @@ def run(folder: Path, count: int, kills: int, seed: int = 1, limit_s: float = 3_
     """Fill a topic, bring it into a table under kills, and compare; AssertionError for what is wrong."""
     outcome, rng = Outcome(count), random.Random(seed)
     folder.mkdir(parents=True, exist_ok=True)
-    config = {"offsets.topic.replication.factor": 1, "transaction.state.log.replication.factor": 1}
+    config = {
+        "offsets.topic.replication.factor": 1, "transaction.state.log.replication.factor": 1,
+        "transaction.state.log.min.isr": 1, "transaction.state.log.num.partitions": 1,
+    }  # fmt: skip
     with Cluster.start(folder / "cluster", brokers=1, fetcher="thread", config=config) as cluster:
         Admin(cluster).create_topics([NewTopic(TOPIC, PARTITIONS, 1)])
         with SchemaFolder.create(cluster, replication_factor=1) as schemas:

@@ -175,7 +175,7 @@ class ValueReader:
 
     def _by_plan(self, rows: DataFrame) -> DataFrame:
         kinds = pa.schema([(READ_COLUMN, read_type(self._plan.type)), (ERROR_COLUMN, pa.string())])
-        schema = StructType([*rows.schema.fields, *from_arrow_schema(kinds).fields]).add(UNPLANNED_COLUMN, "string")
+        schema = StructType([*rows.schema.fields, *from_arrow_schema(kinds, prefer_timestamp_ntz=True).fields]).add(UNPLANNED_COLUMN, "string")
         return rows.mapInArrow(partial(read_batches, self._plan), schema)
 
     def _by_spark(self, rows: DataFrame) -> DataFrame:

@@ -11,7 +11,7 @@ import pytest
 from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
 
-from stratalog import Admin, Cluster, Consumer, NewTopic, Producer, TypedTable
+from stratalog import Admin, Cluster, NewTopic, Producer, TypedTable
 from stratalog.clients.schemas.avro import encode_avro, parsed_avro
 from stratalog.clients.schemas.schema import Schema
 from stratalog.clients.schemas.wire_format import SchemaId
@@ -102,9 +102,8 @@ def test_upsert_has_what_compaction_leaves(ours: SparkSession, cluster: Cluster,
             producer.send(topic, None if is_deleted else json.dumps({"id": number, "name": key}), key)
         producer.send(topic, "no json", "k0")
     state = table.run_available()
-    with Consumer(cluster, auto_offset_reset="earliest") as consumer:
-        consumer.assign_all(topic)
-        log = consumer.poll_table(timeout_ms=5_000).to_pylist()
+    options = {"stratalog.root": cluster.root, "subscribe": topic}
+    log = [row.asDict() for row in ours.read.format("stratalog").options(**options).load().orderBy("offset").collect()]
     newest: dict[bytes, dict[str, Any]] = {}
     for row in log:
         if row["value"] != b"no json":
@@ -137,6 +136,7 @@ def test_a_batch_that_was_cut_off_is_completed_once(
             producer.send(topic, encode_with(1 if text == V1 else 2, text, {"id": number, "count": 1}), partition=0)
     options = {"stratalog.root": cluster.root, "subscribe": topic, "includeHeaders": "true"}
     records = ours.read.format("stratalog").options(**options).load()
+    table.prepare()
     writer, batch = table.writer, Txn("query", 4)
     read = writer.reader.read(records, writer.target)
     writer.write_errors(read, batch, may_have_begun=False)

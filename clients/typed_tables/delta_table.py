@@ -13,6 +13,7 @@ from typing import NamedTuple
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from stratalog.clients.typed_tables.config import HOUR_MS, is_path
 from stratalog.clients.typed_tables.evolution import RECORD_COLUMNS, SchemaChange, alterations, as_here, quoted
@@ -68,10 +69,8 @@ class TypedDelta:
 
     def columns(self) -> pa.DataType:
         """Its columns but those of a record's place, a struct."""
-        schema = self.frame().schema
-        names = [each.name for each in schema.fields if each.name.lower() not in RECORD_COLUMNS]
-        kinds = to_arrow_schema(self.frame().select(*map(quoted, names)).schema) if names else pa.schema([])
-        return as_here(pa.struct(list(kinds)))
+        fields = self.frame().schema.fields
+        return arrow_columns(StructType([each for each in fields if each.name.lower() not in RECORD_COLUMNS]))
 
     def column_names(self) -> list[str]:
         """The names of all columns."""
@@ -156,6 +155,11 @@ class TypedDelta:
         live = {_file_name(each) for each in self.frame().inputFiles()}
         stored = _data_files(self._spark, self.location)
         return sum(each.name not in live and each.modified_ms < before_ms for each in stored)
+
+
+def arrow_columns(schema: StructType) -> pa.DataType:
+    """The columns of a schema of Spark's as a struct."""
+    return as_here(pa.struct(list(to_arrow_schema(schema, timezone="UTC"))))
 
 
 @contextmanager

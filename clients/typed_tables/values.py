@@ -13,15 +13,15 @@ from typing import NamedTuple
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from stratalog.clients.schemas.compatibility import ResolvedSchema
 from stratalog.clients.schemas.errors import SchemaNotFoundError
 from stratalog.clients.schemas.schema import SchemaRegistry, referenced
 from stratalog.clients.typed_tables.config import TypedTableConfig, ValueFormat, WriteMode
-from stratalog.clients.typed_tables.delta_table import TypedDelta
-from stratalog.clients.typed_tables.evolution import VALUE_COLUMN, as_here, quoted, schema_change, sql_type
+from stratalog.clients.typed_tables.delta_table import TypedDelta, arrow_columns
+from stratalog.clients.typed_tables.evolution import VALUE_COLUMN, quoted, schema_change, sql_type
 from stratalog.clients.typed_tables.reading import (
     ERROR_COLUMN,
     NO_KEY,
@@ -95,9 +95,7 @@ class ValueReader:
             if VALUE_COLUMN not in table.column_names():
                 self._spark.sql(f"ALTER TABLE {table.sql} ADD COLUMNS ({VALUE_COLUMN} VARIANT)")
             return
-        wanted = as_here(
-            pa.struct(list(to_arrow_schema(self._spark.createDataFrame([], self._config.value_schema).schema)))
-        )
+        wanted = arrow_columns(self._spark.createDataFrame([], self._config.value_schema).schema)
         change = schema_change(table.columns(), wanted)
         if change.misfits:
             raise InvalidConfigError(f"value.schema does not fit {table.name}: {'; '.join(change.misfits)}")
@@ -175,7 +173,8 @@ class ValueReader:
 
     def _by_plan(self, rows: DataFrame) -> DataFrame:
         kinds = pa.schema([(READ_COLUMN, read_type(self._plan.type)), (ERROR_COLUMN, pa.string())])
-        schema = StructType([*rows.schema.fields, *from_arrow_schema(kinds, prefer_timestamp_ntz=True).fields]).add(UNPLANNED_COLUMN, "string")
+        read = from_arrow_schema(kinds, prefer_timestamp_ntz=True).fields
+        schema = StructType([*rows.schema.fields, *read]).add(UNPLANNED_COLUMN, "string")
         return rows.mapInArrow(partial(read_batches, self._plan), schema)
 
     def _by_spark(self, rows: DataFrame) -> DataFrame:

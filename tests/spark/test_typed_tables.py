@@ -107,7 +107,7 @@ def test_upsert_has_what_compaction_leaves(ours: SparkSession, cluster: Cluster,
     newest: dict[bytes, dict[str, Any]] = {}
     for row in log:
         if row["value"] != b"no json":
-            newest[row["key"]] = row
+            newest[bytes(row["key"])] = row
     live = [row for row in newest.values() if row["value"] is not None]
     oracle = ours.createDataFrame(
         [(row["key"].decode(), json.loads(row["value"])["id"]) for row in live], "k STRING, id BIGINT"

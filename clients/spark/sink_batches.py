@@ -148,6 +148,6 @@ def _not_known(batch: SinkBatchId, begun_id: int) -> InvalidRequestError:
     return InvalidRequestError(
         f"batch {batch.batch_id} of {batch.sink_id} may be stored or not: a run ended while batch {begun_id} was being "
         f"committed, and the note in group {note_group(batch.sink_id)} has expired since (offsets.retention.minutes), "
-        "or was deleted. Nothing is written. See whether the batch's records are in the topic. If so go on behind them, "
-        "with a new checkpoint and startingOffsets, or with the next txnVersion; if not, where the batch begins."
+        "or was deleted. Nothing is written. See whether the batch's records are in the topic. If so go on behind "
+        "them, with a new checkpoint and startingOffsets, or with the next txnVersion; if not, where the batch begins."
     )

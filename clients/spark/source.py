@@ -91,6 +91,6 @@ def source_of_session(options: Mapping[str, str]) -> type[StratalogDataSource]:
         return StratalogDataSource
 
     class SessionDataSource(StratalogDataSource):
-        of_session = dict(options)
+        of_session: ClassVar[Mapping[str, str]] = dict(options)
 
     return SessionDataSource

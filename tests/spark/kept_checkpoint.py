@@ -1,10 +1,10 @@
-"""A cluster and the checkpoints of two queries as a release left them, in one archive. I/O: Spark, a cluster, the archive.
+"""A cluster and the checkpoints of two queries as a release left them. I/O: Spark, a cluster, an archive.
 
     python -m tests.spark.kept_checkpoint
 
-makes `kept_checkpoint.tar.gz` with the code of the tree that it runs in, below a folder that no machine has by itself.
-Both queries copy a topic; one does so in transactions. Of each, the newest batch is stored and missing in Spark's commit
-log, as if the driver had died in between.
+makes `kept_checkpoint.tar.gz` with the code of the tree that it runs in, below a folder of the same name everywhere.
+Both queries copy a topic; one does so in transactions. Of each, the newest batch is stored and missing in Spark's
+commit log, as if the driver had died in between.
 """
 
 from __future__ import annotations

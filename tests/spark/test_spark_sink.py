@@ -17,8 +17,8 @@ from stratalog.clients.admin.admin import Admin, NewTopic
 from stratalog.clients.cluster import Cluster
 from stratalog.clients.producer.partitioner import partition_for_key
 from stratalog.clients.spark.hand_over import decode_manifest, manifest_path
-from stratalog.clients.spark.sink_batches import Noted
 from stratalog.clients.spark.option_names import OF_SINK, STORAGE
+from stratalog.clients.spark.sink_batches import Noted
 from stratalog.clients.spark.sql.committed_view import committed, create_committed_view
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.storage.records import TopicPartition

@@ -101,7 +101,9 @@ def test_a_batch_that_may_be_stored_or_not_is_an_error_that_says_what_to_do(batc
     assert "See whether the batch's records are in the topic" in str(refusal.value)
 
 
-@pytest.mark.parametrize(("noted_id", "noted"), [(None, None), (7, None), (None, Noted(7)), (None, Noted(0, Stage.BEGUN))])
+@pytest.mark.parametrize(
+    ("noted_id", "noted"), [(None, None), (7, None), (None, Noted(7)), (None, Noted(0, Stage.BEGUN))]
+)
 def test_a_write_that_cannot_come_again_is_written(noted_id, noted):
     assert course_in_transaction(ONCE, noted_id, noted) is Course.WRITE
 

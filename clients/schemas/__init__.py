@@ -6,9 +6,12 @@ schema              a schema, its identity, and the interface of registries
 rest_client         a client of registry servers
 avro_compatibility  whether one Avro schema reads what another wrote
 protobuf_compatibility   the same for Protobuf files
+json_compatibility, json_schema_nodes   the same for JSON schemas
 compatibility       levels: what a new schema is compared with
 registry_state      the fold of a schema topic, and the records of a change
 schema_folder       a registry without a server, in a topic of the cluster
+avro_values, protobuf_messages   values and messages of a schema
 serde               what serializers share: configs, subjects, ids on records
 avro, json_schema, protobuf   serializers and deserializers
+columns/            whole columns of a DataFrame, by Arrow
 """

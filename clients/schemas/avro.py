@@ -5,46 +5,14 @@ Source: `io.confluent.kafka.serializers.{KafkaAvroSerializer,KafkaAvroDeserializ
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from typing import Any
 
-import fastavro
-from fastavro.schema import SchemaParseException, UnknownType
-
-from stratalog.clients.schemas import avro_compatibility
-from stratalog.clients.schemas.errors import InvalidSchemaError
-from stratalog.clients.schemas.schema import Schema, SchemaRegistry, compact, loads, referenced
+from stratalog.clients.schemas.avro_values import decode_avro, encode_avro, parsed_avro, record_name
+from stratalog.clients.schemas.schema import Schema, SchemaRegistry, compact, referenced
 from stratalog.clients.schemas.serde import SerializerConfig, SubjectSchemas, WriterSchemas, with_id
 from stratalog.clients.serialization import SerializationContext
 from stratalog.storage.errors import SerializationError
-
-WRAPPER = "stratalog_value"
-
-
-def parsed_avro(schema: Schema, references: Mapping[str, Schema] | None = None) -> Any:
-    """fastavro's form of a record with the schema as its only field, which has the same bytes as the value alone.
-
-    fastavro keeps named types with a parsed record only: another type with references could not be written.
-    references: what the schema refers to, in an order in which each follows its own. InvalidSchemaError.
-    """
-    used = {name: loads(each) for name, each in (references or {}).items()}
-    own = loads(schema)
-    avro_compatibility.parsed(own, used)
-    wrapper = {"type": "record", "name": WRAPPER, "fields": [{"name": "value", "type": own}]}
-    named: dict[str, Any] = {}
-    try:
-        for each in used.values():
-            fastavro.parse_schema(each, named_schemas=named)
-        return fastavro.parse_schema(wrapper, named_schemas=named)
-    except (SchemaParseException, UnknownType, KeyError, TypeError, ValueError) as reason:
-        raise InvalidSchemaError(f"not an Avro schema: {type(reason).__name__} {reason}") from reason
-
-
-def record_name(parsed: Any) -> str:
-    """The full name of a record, enum or fixed; empty for other types."""
-    kind = _value_type(parsed)
-    return str(kind.get("name", "")) if isinstance(kind, dict) else ""
 
 
 class AvroSerializer:
@@ -110,38 +78,3 @@ class AvroDeserializer:
 
     def _parse(self, schema: Schema) -> Any:
         return parsed_avro(schema, referenced(self._registry, schema))
-
-
-def encode_avro(parsed: Any, value: Any) -> bytes:
-    """A value in Avro's binary form; bytes stand for themselves, as in Confluent's serializers."""
-    if _is_bytes(parsed):
-        if not isinstance(value, bytes | bytearray | memoryview):
-            raise SerializationError(f"the Avro schema is bytes, the value is {type(value).__name__}")
-        return bytes(value)
-    written = io.BytesIO()
-    try:
-        fastavro.schemaless_writer(written, parsed, {"value": value})
-    except (ValueError, TypeError, KeyError, IndexError, OverflowError, AttributeError) as reason:
-        raise SerializationError(f"the value does not fit the Avro schema: {reason}") from reason
-    return written.getvalue()
-
-
-def decode_avro(writer: Any, payload: bytes, reader: Any = None) -> Any:
-    """The value of bytes that `encode_avro` made, resolved into the reader's schema if there is one."""
-    if _is_bytes(writer) and (reader is None or _is_bytes(reader)):
-        return payload
-    try:
-        wrapped: Any = fastavro.schemaless_reader(io.BytesIO(payload), writer, reader)
-    except Exception as reason:
-        # fastavro raises whatever its decoding ran into: EOFError, struct.error, IndexError ...
-        raise SerializationError(f"the bytes do not fit the Avro schema: {type(reason).__name__} {reason}") from reason
-    return wrapped["value"]
-
-
-def _value_type(parsed: Any) -> Any:
-    return parsed["fields"][0]["type"]
-
-
-def _is_bytes(parsed: Any) -> bool:
-    kind = _value_type(parsed)
-    return kind == "bytes" or (isinstance(kind, dict) and kind["type"] == "bytes" and "logicalType" not in kind)

@@ -15,8 +15,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from stratalog.clients.schemas import avro_compatibility, protobuf_compatibility
-from stratalog.clients.schemas.errors import InvalidCompatibilityLevelError, InvalidSchemaError
+from stratalog.clients.schemas import avro_compatibility, json_compatibility, protobuf_compatibility
+from stratalog.clients.schemas.errors import InvalidCompatibilityLevelError
+from stratalog.clients.schemas.json_schema_nodes import SchemaNodes
 from stratalog.clients.schemas.schema import Schema, SchemaType, loads
 
 
@@ -53,8 +54,8 @@ def check_schema(resolved: ResolvedSchema) -> None:
     """InvalidSchemaError for a text that is no schema of its type."""
     if resolved.schema.type == SchemaType.AVRO:
         _avro(resolved)
-    elif resolved.schema.type == SchemaType.JSON and not isinstance(loads(resolved.schema), dict | bool):
-        raise InvalidSchemaError("a JSON schema is an object or a truth value")
+    elif resolved.schema.type == SchemaType.JSON:
+        _json(resolved)
 
 
 def incompatibilities(level: CompatibilityLevel, new: ResolvedSchema, earlier: Sequence[ResolvedSchema]) -> list[str]:
@@ -72,10 +73,7 @@ def incompatibilities(level: CompatibilityLevel, new: ResolvedSchema, earlier: S
 
 
 def unreadable(reader: ResolvedSchema, writer: ResolvedSchema) -> list[str]:
-    """Why `reader` does not read what `writer` wrote; empty if it does.
-
-    InvalidSchemaError for JSON schemas that differ: they are not compared.
-    """
+    """Why `reader` does not read what `writer` wrote; empty if it does. InvalidSchemaError."""
     kind = reader.schema.type
     if kind != writer.schema.type:
         return [f"Incompatible because of different schema type: {kind} and {writer.schema.type}"]
@@ -84,14 +82,13 @@ def unreadable(reader: ResolvedSchema, writer: ResolvedSchema) -> list[str]:
     if kind == SchemaType.PROTOBUF:
         files = [protobuf_compatibility.parsed_file(each.schema.text) for each in (writer, reader)]
         return protobuf_compatibility.incompatibilities(*files)
-    if loads(reader.schema) == loads(writer.schema):
-        return []
-    raise InvalidSchemaError(
-        "changes of JSON schemas are not compared here: set the subject's compatibility to NONE, "
-        "or use a schema registry server"
-    )
+    return json_compatibility.incompatibilities(_json(writer), _json(reader))
 
 
 def _avro(resolved: ResolvedSchema) -> avro_compatibility.AvroType:
     named = {name: loads(schema) for name, schema in resolved.references.items()}
     return avro_compatibility.parsed(loads(resolved.schema), named)
+
+
+def _json(resolved: ResolvedSchema) -> SchemaNodes:
+    return SchemaNodes(loads(resolved.schema), {name: loads(each) for name, each in resolved.references.items()})

@@ -7,11 +7,10 @@ Source: `io.confluent.kafka.serializers.protobuf.{KafkaProtobufSerializer,KafkaP
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from stratalog.clients.schemas.protobuf_messages import BUILT_IN, descriptor_text, message_indexes, messages_of
 from stratalog.clients.schemas.schema import Schema, SchemaReference, SchemaRegistry, SchemaType, referenced
 from stratalog.clients.schemas.serde import SerializerConfig, SubjectSchemas, WriterSchemas, with_id
 from stratalog.clients.schemas.wire_format import decode_headers_or_prefix
@@ -19,27 +18,8 @@ from stratalog.clients.serialization import SerializationContext
 from stratalog.storage.errors import SerializationError
 
 if TYPE_CHECKING:
-    from google.protobuf.descriptor import Descriptor, FileDescriptor
+    from google.protobuf.descriptor import FileDescriptor
     from google.protobuf.message import Message
-
-BUILT_IN = ("google/protobuf/", "google/type/", "confluent/")
-"""Files that every side has; they are no references."""
-
-
-def message_indexes(descriptor: Descriptor) -> tuple[int, ...]:
-    """The way from the file to the message: (1, 0) is the first one nested in the second."""
-    indexes: list[int] = []
-    while descriptor.containing_type is not None:
-        outer = descriptor.containing_type
-        indexes.append([each.name for each in outer.nested_types].index(descriptor.name))
-        descriptor = outer
-    indexes.append(list(descriptor.file.message_types_by_name).index(descriptor.name))
-    return tuple(reversed(indexes))
-
-
-def descriptor_text(file: FileDescriptor) -> str:
-    """The text of a file's schema."""
-    return base64.standard_b64encode(file.serialized_pb).decode()
 
 
 class ProtobufSerializer:
@@ -97,7 +77,9 @@ class ProtobufDeserializer:
         if registry is None and message_type is None:
             raise SerializationError("a Protobuf deserializer needs a registry or a message type")
         self._type = message_type
-        self._writers = None if registry is None else WriterSchemas(registry, lambda s: _messages(registry, s))
+        self._writers = None
+        if registry is not None:
+            self._writers = WriterSchemas(registry, lambda schema: messages_of(schema, referenced(registry, schema)))
 
     def __call__(self, data: bytes | None, context: SerializationContext) -> Any:
         """SerializationError for bytes of another form, SchemaNotFoundError for an unknown schema."""
@@ -123,40 +105,3 @@ def _parsed(message_type: type[Message], payload: bytes) -> Message:
     except DecodeError as reason:
         raise SerializationError(f"the bytes do not fit {message_type.DESCRIPTOR.full_name}: {reason}") from reason
     return message
-
-
-def _messages(registry: SchemaRegistry, schema: Schema) -> dict[tuple[int, ...], type[Message]]:
-    """A class for each message of a file, by its indexes."""
-    from google.protobuf import descriptor_pb2, message_factory
-    from google.protobuf.descriptor_pool import Default, DescriptorPool
-
-    pool = DescriptorPool()
-
-    def add(name: str, text: str) -> str:
-        proto = descriptor_pb2.FileDescriptorProto()
-        try:
-            proto.ParseFromString(base64.standard_b64decode(text.encode()))
-        except (binascii.Error, ValueError) as reason:
-            raise SerializationError(f"the schema of {name} is no descriptor in base64: {reason}") from reason
-        proto.name = name
-        for each in proto.dependency:
-            if each.startswith(BUILT_IN):
-                known = descriptor_pb2.FileDescriptorProto()
-                Default().FindFileByName(each).CopyToProto(known)
-                pool.Add(known)
-        pool.Add(proto)
-        return name
-
-    for name, each in referenced(registry, schema).items():
-        add(name, each.text)
-    file = pool.FindFileByName(add("value.proto", schema.text))
-    found: dict[tuple[int, ...], type[Message]] = {}
-
-    def collect(descriptor: Descriptor) -> None:
-        found[message_indexes(descriptor)] = message_factory.GetMessageClass(descriptor)
-        for nested in descriptor.nested_types:
-            collect(nested)
-
-    for each in file.message_types_by_name.values():
-        collect(each)
-    return found

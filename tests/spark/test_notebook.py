@@ -17,6 +17,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.py"))
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_as_a_script(notebook: Path, tmp_path: Path) -> None:

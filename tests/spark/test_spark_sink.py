@@ -82,7 +82,6 @@ def test_batch_write_by_topic_column_and_with_given_times(spark: SparkSession, c
     assert first.ms == 1_500_000_000_000
 
 
-@pytest.mark.any_session
 def test_every_option_of_a_write(spark: SparkSession, cluster: Cluster, topic: str) -> None:
     options = {
         "topic": topic,
@@ -113,7 +112,6 @@ def test_many_tasks_write_every_record_once(spark: SparkSession, cluster: Cluste
     assert min(counts) > 3_000
 
 
-@pytest.mark.any_session
 @pytest.mark.parametrize(
     ("sql", "options", "text"),
     [
@@ -134,7 +132,6 @@ def test_refusals(spark: SparkSession, cluster: Cluster, sql: str, options: dict
     assert text in str(refusal.value)
 
 
-@pytest.mark.any_session
 def test_a_log_is_not_overwritten(spark: SparkSession, cluster: Cluster, topic: str) -> None:
     frame = spark.sql("select 'a' value").write.format("stratalog").option("stratalog.root", cluster.root)
     with pytest.raises(AnalysisException, match=r'Overwrite not allowed .* \.mode\("append"\)'):
@@ -168,7 +165,6 @@ def put_file(folder: Path, name: str, lines: list[str]) -> None:
     (folder / f".{name}").rename(folder / "in" / name)
 
 
-@pytest.mark.any_session
 def test_a_stream_whose_commits_are_lost_writes_nothing_twice(
     spark: SparkSession, cluster: Cluster, topic: str, tmp_path: Path
 ) -> None:

@@ -55,7 +55,6 @@ def executed_plans(spark: SparkSession) -> str:
     )
 
 
-@pytest.mark.any_session
 def test_a_batch_and_a_stream_are_read_by_the_settings_of_the_options(
     spark: SparkSession, double: S3Double, tmp_path: Path
 ) -> None:
@@ -75,7 +74,6 @@ def test_a_batch_and_a_stream_are_read_by_the_settings_of_the_options(
     assert SECRET not in executed_plans(spark)
 
 
-@pytest.mark.any_session
 def test_a_write_and_its_plan(spark: SparkSession, double: S3Double, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in double.environment().items():  # of the brokers, which run in this process
         monkeypatch.setenv(name, value)

@@ -1,0 +1,235 @@
+"""JSON payloads as typed columns. Pure.
+
+An object with properties is a struct, one with `additionalProperties` alone a map; integer is long, number double;
+an array has its items' type. Values without one type of these (several types, no type, a schema that contains itself)
+are a string with their JSON. Every column may be null, since `required` may be broken. The schema's other rules are not
+checked. Writers' schemas are not needed: a JSON value says what it is.
+
+Rows are read by Arrow in one piece; if it refuses the piece, row by row, so that a bad row is the only error.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+from stratalog.clients.schemas.columns.reader import ReadValues, values_column
+from stratalog.clients.schemas.compatibility import ResolvedSchema
+from stratalog.clients.schemas.schema import loads
+
+Fit = Callable[[Any], Any]
+_SCALARS = {"number": pa.float64(), "string": pa.string(), "boolean": pa.bool_()}
+_BLOCK_BYTES_MIN = 1 << 20
+
+
+class _MisfitError(ValueError):
+    """A value that its type does not hold; the text begins with the path to it."""
+
+
+class _Shape(NamedTuple):
+    """A column type, and what to do with a value of `json.loads` before Arrow takes it; None for nothing."""
+
+    type: pa.DataType
+    fit: Fit | None = None
+    is_plain: bool = True
+    """Whether Arrow's own JSON reader makes the same values."""
+
+
+class JsonColumns:
+    """Columns of a JSON schema. InvalidSchemaError for a text that is no JSON."""
+
+    def __init__(self, reader: ResolvedSchema) -> None:
+        contents = loads(reader.schema)
+        documents = {name: loads(each) for name, each in reader.references.items()}
+        self._shape = _Shapes(contents, documents).of(contents, contents, (id(contents),))
+        self._is_plain = self._shape.is_plain and pa.types.is_struct(self._shape.type)
+
+    @property
+    def arrow_type(self) -> pa.DataType:
+        """The Arrow type of the values."""
+        return self._shape.type
+
+    @property
+    def has_message_indexes(self) -> bool:
+        return False
+
+    def read(
+        self,
+        payloads: pa.Array,
+        writer: ResolvedSchema | None = None,
+        message_indexes: tuple[int, ...] | None = None,
+    ) -> ReadValues:
+        """The values of payloads, whoever wrote them."""
+        del writer, message_indexes
+        values = self._in_one_piece(payloads) if self._is_plain and len(payloads) else None
+        return ReadValues(values, {}) if values is not None else self._row_by_row(payloads)
+
+    def _in_one_piece(self, payloads: pa.Array) -> pa.Array | None:
+        """What Arrow's reader makes of one line for each row; None where it may differ from reading row by row.
+
+        Lines that begin with `{` and end with `}` cannot share an object, and each has at least one.
+        """
+        try:
+            lines = payloads.cast(pa.string())
+            if payloads.null_count or not pc.all(pc.match_substring_regex(lines, r"(?-s)^\{[^\n\r]*\}$")).as_py():
+                return None
+            text = pc.binary_join(pa.ListArray.from_arrays([0, len(lines)], lines), "\n")[0].as_py().encode()
+            read = pj.read_json(
+                io.BytesIO(text),
+                pj.ReadOptions(use_threads=False, block_size=max(len(text) + 1, _BLOCK_BYTES_MIN)),
+                pj.ParseOptions(explicit_schema=pa.schema(list(self.arrow_type)), unexpected_field_behavior="ignore"),
+            )
+        except pa.ArrowException:
+            return None
+        if read.num_rows != len(payloads):
+            return None
+        columns = [column.combine_chunks() for column in read.select(self.arrow_type.names).columns]
+        return pa.StructArray.from_arrays(columns, fields=list(self.arrow_type))
+
+    def _row_by_row(self, payloads: pa.Array) -> ReadValues:
+        values: list[Any] = [None] * len(payloads)
+        errors: dict[int, str] = {}
+        for place, payload in enumerate(payloads.to_pylist()):
+            if payload is None:
+                continue
+            try:
+                value = json.loads(payload, parse_constant=_refused)
+            except (ValueError, RecursionError) as reason:
+                errors[place] = f"the bytes are no JSON: {reason}"
+                continue
+            try:
+                values[place] = value if self._shape.fit is None else self._shape.fit(value)
+            except _MisfitError as misfit:
+                errors[place] = f"#{misfit}"
+        read, refused = values_column(values, self.arrow_type)
+        return ReadValues(read, {**errors, **refused})
+
+
+class _Shapes:
+    """Column types of JSON schemas that refer to each other."""
+
+    def __init__(self, contents: Any, documents: Mapping[str, Any]) -> None:
+        own = contents.get("$id", "") if isinstance(contents, dict) else ""
+        self._documents = {**documents, own: contents}
+
+    def of(self, node: Any, root: Any, open_references: tuple[int, ...]) -> _Shape:
+        """The shape of a schema in the document `root`; `open_references` are the schemas around it."""
+        if not isinstance(node, dict):
+            return _TEXT
+        if "$ref" in node:
+            target, document = self._target(str(node["$ref"]), root)
+            if target is None or id(target) in open_references:
+                return _TEXT
+            return self.of(target, document, (*open_references, id(target)))
+        branches = node.get("oneOf") or node.get("anyOf")
+        if branches and "properties" not in node:
+            real = [each for each in branches if not _is_null(each)]
+            return self.of(real[0], root, open_references) if len(real) == 1 else _TEXT
+        kind = _type_name(node)
+        if kind == "object":
+            return self._object(node, root, open_references)
+        if kind == "array":
+            items = node.get("items")
+            if not isinstance(items, dict):
+                return _TEXT
+            inner = self.of(items, root, open_references)
+            return _Shape(pa.list_(inner.type), _fit_list(inner.fit), inner.is_plain)
+        if kind == "integer":
+            return _Shape(pa.int64(), _whole)
+        return _Shape(_SCALARS[kind]) if kind in _SCALARS else _TEXT
+
+    def _object(self, node: Mapping[str, Any], root: Any, open_references: tuple[int, ...]) -> _Shape:
+        properties = node.get("properties")
+        if isinstance(properties, dict) and properties:
+            shapes = {name: self.of(each, root, open_references) for name, each in properties.items()}
+            fits = {name: each.fit for name, each in shapes.items() if each.fit is not None}
+            kind = pa.struct([(name, each.type) for name, each in shapes.items()])
+            return _Shape(kind, _fit_struct(fits), all(each.is_plain for each in shapes.values()))
+        values = node.get("additionalProperties")
+        if isinstance(values, dict):
+            inner = self.of(values, root, open_references)
+            return _Shape(pa.map_(pa.string(), inner.type), _fit_map(inner.fit), is_plain=False)
+        return _TEXT
+
+    def _target(self, reference: str, root: Any) -> tuple[Any, Any]:
+        """The schema of a `$ref`, and the document it is in; None if it is not there."""
+        name, _, pointer = reference.partition("#")
+        document = self._documents.get(name) if name else root
+        found = document
+        for step in pointer.split("/")[1:]:
+            name = step.replace("~1", "/").replace("~0", "~")
+            found = found.get(name) if isinstance(found, dict) else None
+        return found, document
+
+
+def _type_name(node: Mapping[str, Any]) -> str | None:
+    """The only type besides null; that of the values of `enum` and `const`; None for several."""
+    given = node.get("type")
+    names = [given] if isinstance(given, str) else [each for each in given or () if each != "null"]
+    if not names and "properties" in node:
+        return "object"
+    if not names:
+        values = node.get("enum") or ([node["const"]] if "const" in node else [])
+        names = ["string"] if values and all(isinstance(each, str | None) for each in values) else []
+    return str(names[0]) if len(names) == 1 else None
+
+
+def _is_null(node: Any) -> bool:
+    return isinstance(node, dict) and (node.get("type") == "null" or ("const" in node and node["const"] is None))
+
+
+def _as_text(value: Any) -> str | None:
+    return None if value is None else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+_TEXT = _Shape(pa.string(), _as_text, is_plain=False)
+
+
+def _fit_list(fit: Fit | None) -> Fit | None:
+    if fit is None:
+        return None
+    return lambda value: [fit(each) for each in value] if isinstance(value, list) else value
+
+
+def _fit_map(fit: Fit | None) -> Fit | None:
+    if fit is None:
+        return None
+    return lambda value: {key: fit(each) for key, each in value.items()} if isinstance(value, dict) else value
+
+
+def _fit_struct(fits: Mapping[str, Fit]) -> Fit | None:
+    if not fits:
+        return None
+
+    def fit_struct(value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        fitted = dict(value)
+        for name, fit in fits.items():
+            try:
+                if name in value:
+                    fitted[name] = fit(value[name])
+            except _MisfitError as misfit:
+                raise _MisfitError(f"/{name}{misfit}") from misfit
+        return fitted
+
+    return fit_struct
+
+
+def _whole(value: Any) -> Any:
+    """Arrow would cut a fraction off."""
+    if not isinstance(value, float):
+        return value
+    if not value.is_integer():
+        raise _MisfitError(f": {value} is no integer")
+    return int(value)
+
+
+def _refused(constant: str) -> Any:
+    raise ValueError(f"{constant} is no JSON")

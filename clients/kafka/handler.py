@@ -21,8 +21,8 @@ from stratalog.clients.kafka.apis.access.sasl import SaslApis
 from stratalog.clients.kafka.apis.api_versions import ApiVersions, unsupported_version
 from stratalog.clients.kafka.apis.configs import ConfigApis
 from stratalog.clients.kafka.apis.delete_records import RecordApis
-from stratalog.clients.kafka.apis.fetch import FetchApis
-from stratalog.clients.kafka.apis.fetch_memory import FetchMemory
+from stratalog.clients.kafka.apis.fetch.family import FetchApis
+from stratalog.clients.kafka.apis.fetch.memory import FetchMemory
 from stratalog.clients.kafka.apis.find_coordinator import CoordinatorApis
 from stratalog.clients.kafka.apis.group_offsets import GroupOffsetApis
 from stratalog.clients.kafka.apis.groups import GroupApis

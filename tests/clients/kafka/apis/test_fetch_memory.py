@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stratalog.clients.admin.admin import Admin
-from stratalog.clients.kafka.apis.fetch_read import PartitionFetch
+from stratalog.clients.kafka.apis.fetch.partition_read import PartitionFetch
 from stratalog.clients.kafka.handler import KafkaHandler
 from stratalog.clients.kafka.request.api import Connection
 from stratalog.clients.view.cluster_view import ClusterView

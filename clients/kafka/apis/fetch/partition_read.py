@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from stratalog.clients.kafka.apis.fetch_sessions import WantedPartition
+from stratalog.clients.kafka.apis.fetch.sessions import WantedPartition
 from stratalog.clients.kafka.batches.headers import EncodedBatch
 from stratalog.clients.kafka.batches.record_batches import empty_batch, encode_rows
 from stratalog.clients.kafka.protocol.entities import Values

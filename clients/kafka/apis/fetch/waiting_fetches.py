@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
-from stratalog.clients.kafka.apis.fetch_read import PartitionRead
-from stratalog.clients.kafka.apis.fetch_sessions import FetchContext, FetchKey, WantedPartition
+from stratalog.clients.kafka.apis.fetch.partition_read import PartitionRead
+from stratalog.clients.kafka.apis.fetch.sessions import FetchContext, FetchKey, WantedPartition
 from stratalog.clients.kafka.request.api import Call
 from stratalog.clients.view.cluster_view import Watermarks
 from stratalog.storage.records import TopicPartition

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import cache, partial
 
-from stratalog.clients.kafka.apis.fetch_sessions import WantedPartition
-from stratalog.clients.kafka.apis.waiting_fetches import (
+from stratalog.clients.kafka.apis.fetch.sessions import WantedPartition
+from stratalog.clients.kafka.apis.fetch.waiting_fetches import (
     NOT_DUE,
     FetchRun,
     Outlook,

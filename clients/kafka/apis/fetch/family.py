@@ -1,9 +1,9 @@
-"""Fetch: sessions, limits, and waiting for enough records. I/O: reads logs through `fetch_read`; a thread waits.
+"""Fetch: sessions, limits, and waiting for enough records. I/O: reads logs through `partition_read`; a thread waits.
 
 A request is answered at once when it has an error, a diverging epoch, or `min_bytes` of records; else when the high
-watermarks of its partitions have moved far enough, or after `max_wait` (`delayed_fetch`). One that finds all in memory,
-as at the end of its partitions, stays in the thread of its connection. For consumers only: followers of this cluster
-copy from storage.
+watermarks of its partitions have moved far enough, or after `max_wait` (`delayed_fetches`). One that finds all in
+memory, as at the end of its partitions, stays in the thread of its connection. For consumers only: followers of this
+cluster copy from storage.
 Source: `KafkaApis.handleFetchRequest`, `ReplicaManager.fetchMessages` (KIP-74, KIP-227, KIP-320, KIP-392, KIP-516).
 """
 
@@ -16,10 +16,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from stratalog.clients.kafka.apis.delayed_fetch import NEVER, DelayedFetches
-from stratalog.clients.kafka.apis.fetch_memory import EmptyRead, FetchMemory, RepeatedFetch
-from stratalog.clients.kafka.apis.fetch_read import PartitionFetch, PartitionRead
-from stratalog.clients.kafka.apis.fetch_sessions import (
+from stratalog.clients.kafka.apis.fetch.delayed_fetches import NEVER, DelayedFetches
+from stratalog.clients.kafka.apis.fetch.memory import EmptyRead, FetchMemory, RepeatedFetch
+from stratalog.clients.kafka.apis.fetch.partition_read import PartitionFetch, PartitionRead
+from stratalog.clients.kafka.apis.fetch.sessions import (
     FINAL_EPOCH,
     INVALID_SESSION_ID,
     FetchContext,
@@ -28,7 +28,7 @@ from stratalog.clients.kafka.apis.fetch_sessions import (
     FetchSessions,
     WantedPartition,
 )
-from stratalog.clients.kafka.apis.waiting_fetches import FetchRun, Lead, PartitionNews, deadline_ms
+from stratalog.clients.kafka.apis.fetch.waiting_fetches import FetchRun, Lead, PartitionNews, deadline_ms
 from stratalog.clients.kafka.protocol.entities import Values, build, id_text, milliseconds
 from stratalog.clients.kafka.protocol.frames import body_of, encoded
 from stratalog.clients.kafka.protocol.schema import response_type

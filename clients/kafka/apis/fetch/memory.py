@@ -1,4 +1,4 @@
-"""What a client's last fetch found nothing in, so that the next one need not look again. Pure.
+"""What a client's last fetch found nothing in, so that the next one need not look again. I/O: none of its own.
 
 A consumer at the end of its partitions sends the same Fetch over and over. A partition that had nothing to read is not
 read again while its leader has published nothing and the metadata stays. A client with a fetch session names no
@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from stratalog.clients.kafka.apis.fetch_read import PartitionRead
-from stratalog.clients.kafka.apis.fetch_sessions import FetchContext, FetchKey, WantedPartition
-from stratalog.clients.kafka.apis.waiting_fetches import FetchRun, Lead
+from stratalog.clients.kafka.apis.fetch.partition_read import PartitionRead
+from stratalog.clients.kafka.apis.fetch.sessions import FetchContext, FetchKey, WantedPartition
+from stratalog.clients.kafka.apis.fetch.waiting_fetches import FetchRun, Lead
 from stratalog.clients.kafka.protocol.frames import CORRELATION_BYTES, EncodedResponse, Frame, body_of
 from stratalog.clients.kafka.protocol.schema import Entity
 from stratalog.storage.records import TopicPartition

@@ -318,6 +318,10 @@ class ClusterView:
         """
         return self._progress.moved_since(sequence)
 
+    def moved_among(self, topic_partitions: Iterable[TopicPartition], sequence: int) -> list[TopicPartition]:
+        """Those whose progress may have moved after `sequence`. Does not read progress, as `moved_since`."""
+        return self._progress.moved_among(topic_partitions, sequence)
+
     def wait(self, timeout_ms: float, poll_ms: float) -> None:
         """Wait until leaders known so far or the metadata log may have news, at most `timeout_ms`.
 

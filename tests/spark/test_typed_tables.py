@@ -19,6 +19,7 @@ from stratalog.clients.typed_tables.delta_table import Txn
 from stratalog.clients.typed_tables.replay import ReplayOutcome
 from tests.clients.schemas.memory_registry import MemoryRegistry
 
+pytestmark = pytest.mark.long
 ALONE = {"offsets.topic.replication.factor": 1}
 
 

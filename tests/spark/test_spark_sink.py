@@ -18,6 +18,7 @@ from stratalog.clients.cluster import Cluster
 from stratalog.clients.producer.partitioner import partition_for_key
 from stratalog.clients.spark.hand_over import decode_manifest, manifest_path
 from stratalog.clients.spark.option_names import OF_SINK, STORAGE
+from stratalog.clients.spark.sink_batches import Noted
 from stratalog.clients.spark.sql.committed_view import committed, create_committed_view
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.storage.records import TopicPartition
@@ -186,8 +187,8 @@ def test_a_stream_keeps_a_manifest_of_its_newest_batch(
     view = ClusterView(cluster.root)
     note = view.stores.objects(cluster.root).get_register(manifest_path(str(query.id)))
     assert note is not None
-    batch_id, files = decode_manifest(note)
-    assert (batch_id, len(files)) == (0, 1)
+    noted, files = decode_manifest(note)
+    assert (noted, len(files)) == (Noted(0), 1)
 
 
 def test_a_stream_outlives_its_leaders(spark: SparkSession, cluster: Cluster, topic: str, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@
 #   make bench-long the benches that take minutes each: memory, 500 partitions; needs mvn and java
 #   make oracle     what Kafka's own classes answer, for tests/replication/oracle, and Avro's; needs mvn and java
 #   make differential  hundreds of requests to a real Kafka and to stratalog, compared; needs mvn and java
+#   make differential-spark  one Spark script against a real Kafka and stratalog: equal results; needs mvn and java
 #   make wheel      dist/stratalog-*.whl
 #   make clean      what the targets made, the environment too
 
@@ -40,7 +41,7 @@ FUZZ_FRAMES ?= 100000
 # One seed of the simulation is one history in every process.
 export PYTHONHASHSEED := 0
 
-.PHONY: help venv java demo test test-long test-sessions test-stores clients quick check simulate storm power client-storm many-connections fuzz exactly-once bench bench-long soak oracle differential wheel clean
+.PHONY: help venv java demo test test-long test-sessions test-stores clients quick check simulate storm power client-storm many-connections fuzz exactly-once bench bench-long soak oracle differential differential-spark wheel clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -158,6 +159,10 @@ oracle: $(STAMP) java
 # Writes what Kafka answers, for tests/differential, and prints what differs from it.
 differential: $(STAMP) java
 	@$(PYTHON) -m tests.differential
+
+# --write brings the table of options in docs/spark.md up to date.
+differential-spark: $(STAMP) java
+	@$(PYTHON) -m tests.differential.spark
 
 wheel: $(STAMP)
 	@rm -rf dist

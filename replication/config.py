@@ -301,7 +301,10 @@ class BrokerConfig:
     stratalog_fetch_sessions: int = _int(
         2, "queries", "overlapping fetch sessions of a follower; the second hides the gap between two micro-batches"
     )
-    stratalog_inbox_poll_ms: int = _ms(20, "without watchable storage: pause between two polls for handed over files")
+    stratalog_inbox_poll_max_ms: int = _ms(1_000, "without watchable storage: longest pause between polls of the inbox")
+    stratalog_inbox_poll_ms: int = _ms(
+        20, "without watchable storage: pause between polls of the inbox while it is used; it grows with the time since"
+    )
     stratalog_inbox_principal: str = _string(
         "User:ANONYMOUS", "the user from whom Kafka's requests in the inbox are, for ACLs; empty: they stay unanswered",
         _text,

@@ -21,7 +21,8 @@ from stratalog.clients.kafka.apis.access.sasl import SaslApis
 from stratalog.clients.kafka.apis.api_versions import ApiVersions, unsupported_version
 from stratalog.clients.kafka.apis.configs import ConfigApis
 from stratalog.clients.kafka.apis.delete_records import RecordApis
-from stratalog.clients.kafka.apis.fetch import FetchApis
+from stratalog.clients.kafka.apis.fetch.family import FetchApis
+from stratalog.clients.kafka.apis.fetch.memory import FetchMemory
 from stratalog.clients.kafka.apis.find_coordinator import CoordinatorApis
 from stratalog.clients.kafka.apis.group_offsets import GroupOffsetApis
 from stratalog.clients.kafka.apis.groups import GroupApis
@@ -34,12 +35,19 @@ from stratalog.clients.kafka.apis.topics import TopicApis
 from stratalog.clients.kafka.apis.transaction_admin import TransactionAdminApis
 from stratalog.clients.kafka.apis.transactions import TransactionApis
 from stratalog.clients.kafka.protocol.entities import Values
-from stratalog.clients.kafka.protocol.frames import Answer, Frame, decode_request, encode_answer, encode_response
+from stratalog.clients.kafka.protocol.frames import (
+    Answer,
+    Frame,
+    correlation_id_of,
+    decode_request,
+    encode_answer,
+    encode_response,
+)
 from stratalog.clients.kafka.protocol.schema import Entity
 from stratalog.clients.kafka.quotas.client_apis import QuotaApis
 from stratalog.clients.kafka.quotas.client_quotas import ClientQuotas
 from stratalog.clients.kafka.quotas.rates import QuotaWindow
-from stratalog.clients.kafka.request.api import Api, Call, Connection
+from stratalog.clients.kafka.request.api import Api, Call, Connection, Later
 from stratalog.clients.kafka.request.broker import ApiFamily, ServedBroker
 from stratalog.clients.kafka.request.endpoint import Endpoint
 from stratalog.clients.kafka.request.quick_calls import QuickCalls
@@ -124,6 +132,8 @@ class KafkaHandler:
         `answer` is called once, possibly from another thread; with None if nothing is to be sent (acks=0). Bytes that
         are no request, or one of a version that is not served, close the connection instead, as in Kafka.
         """
+        if self._is_repeated(frame, connection, answer):
+            return
         try:
             request = decode_request(frame, self._served)
         except UnsupportedVersionError as reason:
@@ -148,7 +158,20 @@ class KafkaHandler:
                         encoded = encode_answer(correlation_id, _told(response, throttle_ms))
             answer(encoded)
 
-        self._serve(Call(request.entity, connection, request.client_id, encode, use))
+        self._serve(Call(request.entity, connection, request.client_id, encode, use, frame))
+
+    def _is_repeated(self, frame: Frame, connection: Connection, answer: Callable[[Answer | None], None]) -> bool:
+        """Serve a Fetch with the bytes of the connection's last one, which is not decoded again; False for others."""
+        known: FetchMemory | None = connection.memory.fetch
+        if known is None or known.repeat is None or not known.repeat.is_same(frame) or not self._quotas.is_empty:
+            return False
+        correlation_id = correlation_id_of(frame)
+
+        def encode(response: Entity | None) -> None:
+            answer(None if response is None else encode_answer(correlation_id, response))
+
+        self._serve(Call(known.repeat.request, connection, known.repeat.client_id, encode, None, frame))
+        return True
 
     def refuse(
         self, frame: Frame, error: StratalogError, connection: Connection, answer: Callable[[Answer | None], None]
@@ -194,21 +217,35 @@ class KafkaHandler:
             executor.submit(self._run, api, call)
 
     def _run(self, api: Api, call: Call) -> None:
+        self._work(api, call, partial(api.handle, call))
+
+    def _work(self, api: Api, call: Call, work: Callable[[], Values | Later | None]) -> None:
         begun_ns = 0 if call.use is None else measured_ns()
         try:
-            values = self._answer_of(api, call)
+            values = self._answer_of(api, call, work)
         except Exception as defect:  # noqa: BLE001 - a request that cannot even be refused ends its connection
             _LOG.exception("broker %d: API %d version %d", self.broker.broker_id, call.api_key, call.version)
             call.connection.close(f"no answer could be made: {type(defect).__name__}: {defect}")
             return
         if call.use is not None:
             call.use.worked(measured_ns() - begun_ns)
-        if values is not None:
+        if isinstance(values, Later):
+            self._continue(api, call, values)
+        elif values is not None:
             call.respond(values)
 
-    def _answer_of(self, api: Api, call: Call) -> Values | None:
+    def _continue(self, api: Api, call: Call, later: Later) -> None:
+        if self._io is None:
+            self._work(api, call, later.work)
+            return
         try:
-            return api.handle(call)
+            self._io.submit(self._work, api, call, later.work)
+        except RuntimeError:  # its threads have ended
+            call.connection.close("the broker stops")
+
+    def _answer_of(self, api: Api, call: Call, work: Callable[[], Values | Later | None]) -> Values | Later | None:
+        try:
+            return work()
         except StratalogError as refusal:
             return api.refuse(call, refusal.as_value())
         except Exception as defect:  # noqa: BLE001 - the client gets an answer in any case

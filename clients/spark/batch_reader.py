@@ -66,8 +66,11 @@ def read_partition(options: SourceOptions, partition: InputPartition) -> Iterato
     if partition.positions is not None:
         _leave_for_sink(options, partition.positions)
     manner = ReadManner(options.columns, options.fail_on_data_loss, options.poll_timeout_ms, options.rack)
+    readers = _range_readers(options.root, options.storage)
+    if len(partition.wanted) > 1:
+        readers.fold_ahead(partition.wanted, manner)
     for wanted in partition.wanted:
-        yield from _range_readers(options.root, options.storage).record_batches(wanted, manner)
+        yield from readers.record_batches(wanted, manner)
 
 
 def _leave_for_sink(options: SourceOptions, positions: GroupPositions) -> None:

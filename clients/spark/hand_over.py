@@ -5,7 +5,7 @@ batch consists of, written before any of it is handed over. Spark runs a batch a
 may then send rows to other partitions. With the manifest the batch's first files are handed over again, and every
 partition's log recognizes those it has by (sink id, batch id) (promise 31).
 
-In a transaction a batch needs no manifest: what an earlier run handed over is aborted. The leaders do not ask the
+In a transaction a manifest has no files: what an earlier run handed over is aborted. The leaders do not ask the
 transaction's coordinator, so the partitions are added to the transaction here.
 """
 
@@ -20,7 +20,7 @@ from typing import Protocol
 from urllib.parse import quote
 
 from stratalog.clients.spark.options import SinkOptions
-from stratalog.clients.spark.sink_batches import Course, SinkBatchId, course_without_transaction
+from stratalog.clients.spark.sink_batches import Course, Noted, SinkBatchId, Stage, course_without_transaction
 from stratalog.clients.spark.sink_rows import NO_PRODUCER, ProducerIdAndEpoch
 from stratalog.clients.spark.sink_task import METADATA_MAX_AGE_MS, WrittenFile
 from stratalog.clients.view.cluster_view import ClusterView
@@ -143,8 +143,8 @@ class HandOver:
     def _follow_manifest(self, found: Mapping[TopicPartition, Files]) -> None:
         """Hand over the files of an earlier run of this batch; nothing when a later one is stored. Otherwise write a
         manifest."""
-        stored_id, stored_files = read_manifest(self.view, self.batch.sink_id)
-        course = course_without_transaction(self.batch, stored_id)
+        noted, stored_files = read_manifest(self.view, self.batch.sink_id)
+        course = course_without_transaction(self.batch, noted)
         if course is Course.STORED:
             _LOG.info("batch %d of sink %s was stored before", self.batch.batch_id, self.batch.sink_id)
             self._parts = {}
@@ -154,9 +154,7 @@ class HandOver:
             self._check_earlier_files()
         elif found:
             files = [file for part in found.values() for file in part]
-            objects, path = self.view.stores.objects(self.view.root), manifest_path(self.batch.sink_id)
-            objects.put_register(path, encode_manifest(self.batch.batch_id, files))
-            objects.sync([path])
+            write_manifest(self.view, self.batch.sink_id, Noted(self.batch.batch_id), files)
 
     def _check_earlier_files(self) -> None:
         """Files that no commit names may have been vacuumed since the earlier run, or torn by a power cut: then use
@@ -363,11 +361,18 @@ class HandOver:
         )
 
 
-def read_manifest(view: ClusterView, sink_id: str) -> tuple[int | None, Files]:
-    """`(batch_id, files)` of a sink's newest batch; `(None, ())` without a manifest."""
+def read_manifest(view: ClusterView, sink_id: str) -> tuple[Noted | None, Files]:
+    """A sink's newest batch and its files; `(None, ())` without a manifest."""
     manifest = view.stores.objects(view.root).get_register(manifest_path(sink_id))
     is_written = manifest is not None and manifest.strip(b"\0")  # not one that a power cut left before its sync
     return decode_manifest(manifest) if manifest and is_written else (None, ())
+
+
+def write_manifest(view: ClusterView, sink_id: str, noted: Noted, files: Iterable[WrittenFile] = ()) -> None:
+    """Replace a sink's manifest; it is durable afterwards."""
+    objects, path = view.stores.objects(view.root), manifest_path(sink_id)
+    objects.put_register(path, encode_manifest(noted, files))
+    objects.sync([path])
 
 
 def manifest_path(sink_id: str) -> str:
@@ -375,22 +380,23 @@ def manifest_path(sink_id: str) -> str:
     return f"sinks/{quote(sink_id, safe='')}.json"
 
 
-def encode_manifest(batch_id: int, files: Iterable[WrittenFile]) -> bytes:
+def encode_manifest(noted: Noted, files: Iterable[WrittenFile] = ()) -> bytes:
     entries = [
         {"topic_partition": each.topic_partition, "root": each.root, "file": each.file.as_json()} for each in files
     ]
-    return json.dumps({"batch_id": batch_id, "files": entries}).encode()
+    stage = {} if noted.stage is Stage.HANDED_OVER else {"stage": noted.stage}
+    return json.dumps({"batch_id": noted.batch_id, "files": entries, **stage}).encode()
 
 
-def decode_manifest(data: bytes) -> tuple[int, Files]:
-    """`(batch_id, files)`. Raises CorruptMessageError when it is not a manifest."""
+def decode_manifest(data: bytes) -> tuple[Noted, Files]:
+    """The batch and its files. Raises CorruptMessageError when it is not a manifest."""
     try:
         body = json.loads(data)
         files = tuple(
             WrittenFile(TopicPartition(*item["topic_partition"]), item["root"], DataFile(**item["file"]))
             for item in body["files"]
         )
-        return int(body["batch_id"]), files
+        return Noted(int(body["batch_id"]), Stage(body.get("stage", Stage.HANDED_OVER))), files
     except (ValueError, KeyError, TypeError) as reason:
         raise CorruptMessageError(f"not a sink's manifest: {data[:200]!r} ({reason})") from reason
 

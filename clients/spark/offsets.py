@@ -108,7 +108,8 @@ class OffsetFetcher:
             case GlobalTimestamp(timestamp_ms, latest_on_no_match):
                 times = dict.fromkeys(partitions, timestamp_ms)
         may_miss = latest_on_no_match or not starting
-        return {tp: self._at_time(tp, timestamp_ms, may_miss) for tp, timestamp_ms in times.items()}
+        found = self.view.at_once(lambda tp: self._at_time(tp, times[tp], may_miss), times)
+        return dict(zip(times, found, strict=True))
 
     def _at_time(self, topic_partition: TopicPartition, timestamp_ms: int, may_miss: bool) -> int:
         found = self.view.offset_for_timestamp(topic_partition, timestamp_ms)

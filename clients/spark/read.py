@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -42,8 +43,9 @@ from stratalog.storage.transactions import NO_TRANSACTIONS
 BATCH_ROWS_MAX = 10_000
 CHUNK_ROWS_MIN = 2_000
 """Average rows of a chunk, below which chunks are combined into batches."""
-READERS_KEPT = 64
-"""Number of cached logs, as the connector caches consumers (`spark.kafka.consumer.cache.capacity`)."""
+READERS_KEPT, READERS_OF_MANY_FILES, FILES_KEPT = 1_000, 64, 100_000
+"""Number of cached logs, as the connector caches consumers (`spark.kafka.consumer.cache.capacity`): one task may read
+many small partitions. From the second on logs are dropped while they name more files than that."""
 RETRY_MS = 50
 CONTROL_ATTRIBUTE = 0x20
 NO_TIMESTAMP_TYPE = -1
@@ -139,6 +141,23 @@ class RangeReaders:
                 yield from rows.to_batches(max_chunksize=BATCH_ROWS_MAX)
         except TopicRecreatedError as loss:
             _report(loss, manner)
+
+    def fold_ahead(self, wanted: Sequence[RangeToRead], manner: ReadManner) -> None:
+        """Where a fold makes requests: fold the logs of several ranges at once. What fails is tried again when read."""
+        if not self._view.requests_per_poll:
+            return
+        logs: dict[TopicPartition, tuple[LogReader, RangeToRead]] = {}
+        for each in wanted[:READERS_KEPT]:
+            with suppress(StratalogError):
+                root, _ = next(iter(self._replicas(each, manner.rack)), ("", False))
+                logs[each.topic_partition] = self._reader(each.topic_partition, root), each
+
+        def fold(topic_partition: TopicPartition) -> None:
+            log, its_range = logs[topic_partition]
+            with suppress(StratalogError):
+                _holds(log, its_range, any_epoch=False)
+
+        self._view.at_once(fold, logs)
 
     def _tables(self, wanted: RangeToRead, manner: ReadManner) -> Iterator[pa.Table]:
         start, columns = wanted.start, columns_read(manner.columns, wanted.read_committed)
@@ -256,10 +275,18 @@ class RangeReaders:
         key = (topic_partition, self._view.image.topic_ids.get(topic_partition.topic, ""), root)
         if key not in self._readers:
             self._readers[key] = LogReader(self._view.stores.table(root, topic_partition), self._view.clock)
+            self._drop_readers()
         self._readers.move_to_end(key)
+        return self._readers[key]
+
+    def _drop_readers(self) -> None:
         while len(self._readers) > READERS_KEPT:
             self._readers.popitem(last=False)
-        return self._readers[key]
+        if len(self._readers) % READERS_OF_MANY_FILES == 0:  # counting for each new one would take its time
+            files = sum(len(log.files) for log in self._readers.values() if log.is_folded)
+            while files > FILES_KEPT and len(self._readers) > 1:
+                _, dropped = self._readers.popitem(last=False)
+                files -= len(dropped.files) if dropped.is_folded else 0
 
 
 def nearest_first(state: PartitionRecord, racks: Mapping[int, str | None], rack: str) -> list[int]:

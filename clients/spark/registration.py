@@ -1,6 +1,6 @@
-"""The format `stratalog` in sessions whose Python workers do not find it by themselves.
+"""The format `stratalog` in sessions whose Python workers do not find it by themselves, and what sessions give it.
 
-I/O: starts the Python of Spark's workers to see what it can import.
+I/O: Spark's settings; starts the Python of Spark's workers to see what it can import.
 """
 
 from __future__ import annotations
@@ -9,12 +9,17 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from stratalog.clients.spark.source import StratalogDataSource
+from stratalog.clients.spark.option_names import STORAGE
+from stratalog.clients.spark.source import source_of_session
 from stratalog.storage.errors import InvalidConfigError
+from stratalog.storage.objects.store_settings import StoreSettings
+
+_OF_SESSION = f"spark.{STORAGE}"
 
 
 def register_data_source(spark: SparkSession) -> None:
@@ -22,8 +27,13 @@ def register_data_source(spark: SparkSession) -> None:
 
     They run PYSPARK_PYTHON, or else the `python3` of PATH, which in an environment that is not activated is another
     Python. Where nothing was set and Spark runs on this machine, the source's processes are started with this Python
-    instead. InvalidConfigError: the workers' Python was chosen, or runs elsewhere, and cannot import stratalog here.
+    instead. Settings `spark.stratalog.storage.*` of the session become options of all its readers and writers, as they
+    are at the time of the call: call it again when they have changed.
+
+    InvalidConfigError: the workers' Python was chosen, or runs elsewhere, and cannot import stratalog here; or one of
+    these settings is unknown or bad.
     """
+    options = session_options(spark)
     if isinstance(spark, SparkSession):  # a session of Spark Connect has its workers at the server
         context = spark.sparkContext
         was_chosen = "PYSPARK_PYTHON" in os.environ or context.getConf().get("spark.pyspark.python") is not None
@@ -34,7 +44,23 @@ def register_data_source(spark: SparkSession) -> None:
                 f"Spark's Python workers run {context.pythonExec}, which cannot import stratalog: set PYSPARK_PYTHON "
                 f"to a Python that can, such as {sys.executable}, before the session starts"
             )
-    spark.dataSource.register(StratalogDataSource)
+    spark.dataSource.register(source_of_session(options))
+
+
+def session_options(spark: SparkSession) -> dict[str, str]:
+    """The session's settings `spark.stratalog.storage.*` as options of source and sink. InvalidConfigError."""
+    found = {name: text for name, text in spark.conf.getAll.items() if name.startswith(_OF_SESSION)}
+    storage_settings(found)
+    return {name.removeprefix("spark."): text for name, text in found.items()}
+
+
+def storage_settings(settings: Mapping[str, str]) -> StoreSettings:
+    """The settings of stores among a session's. InvalidConfigError, with the session's name of a bad one."""
+    given = {name.removeprefix(_OF_SESSION): text for name, text in settings.items() if name.startswith(_OF_SESSION)}
+    try:
+        return StoreSettings.of(given)
+    except InvalidConfigError as reason:
+        raise InvalidConfigError(f"{_OF_SESSION}*: {reason}") from None
 
 
 def _imports_stratalog(python: str) -> bool:

@@ -7,7 +7,8 @@ only. Every streaming query starts such a process, so each loads only what it ne
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -23,7 +24,17 @@ if TYPE_CHECKING:
 
 
 class StratalogDataSource(DataSource):
-    """The format `stratalog`."""
+    """The format `stratalog`.
+
+    of_session  options of every reader and writer, by lower-case names; their own take precedence
+    """
+
+    of_session: ClassVar[Mapping[str, str]] = {}
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        given = dict(options)
+        names = {name.lower() for name in given}
+        super().__init__({name: text for name, text in self.of_session.items() if name not in names} | given)
 
     @classmethod
     def name(cls) -> str:
@@ -72,3 +83,14 @@ class StratalogDataSource(DataSource):
             raise InvalidConfigError(
                 "Kafka source has a fixed schema and cannot be set with a custom one. Leave the schema out."
             )
+
+
+def source_of_session(options: Mapping[str, str]) -> type[StratalogDataSource]:
+    """The format with options of a session's. Spark copies such a class into its processes, and shows none of them."""
+    if not options:
+        return StratalogDataSource
+
+    class SessionDataSource(StratalogDataSource):
+        of_session: ClassVar[Mapping[str, str]] = dict(options)
+
+    return SessionDataSource

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -59,6 +60,8 @@ _LOG = logging.getLogger("stratalog.clients")
 
 DEFAULT_TIMEOUT_MS = 30_000
 WAIT_MS_MIN, WAIT_MS_MAX = 2, 50
+LOOKS_AT_ONCE = 16
+"""The number of partitions that `at_once` looks at in an object store at a time: a look is a few requests in a row."""
 
 T = TypeVar("T")
 
@@ -274,6 +277,30 @@ class ClusterView:
             self.clock.sleep_ms(pause_ms)
             pause_ms = min(2 * pause_ms, WAIT_MS_MAX)
 
+    def all_watermarks(
+        self, topic_partitions: Iterable[TopicPartition], timeout_ms: int | None = None, *, needs_end: bool = True
+    ) -> dict[TopicPartition, Watermarks]:
+        """As `watermarks` of each; metadata and each leader's progress are read once for all that have started."""
+        wanted = list(topic_partitions)
+        if len(wanted) < 2:
+            return {tp: self.watermarks(tp, timeout_ms, needs_end=needs_end) for tp in wanted}
+        self.refresh()
+        for leader in {self.partition_state(tp).leader for tp in wanted} - {NO_LEADER}:
+            progress = self._leader_progress(leader)
+            if progress is not None:
+                progress.poll()
+        return {
+            tp: self.published(tp, poll=False) or self.watermarks(tp, timeout_ms, needs_end=needs_end) for tp in wanted
+        }
+
+    def at_once(self, look: Callable[[TopicPartition], T], topic_partitions: Iterable[TopicPartition]) -> list[T]:
+        """What `look` returns for each partition, in order; where looks make requests, several at a time."""
+        wanted = list(topic_partitions)
+        if len(wanted) < 2 or not self.requests_per_poll or not isinstance(self.clock, SystemClock):
+            return [look(tp) for tp in wanted]
+        with ThreadPoolExecutor(min(LOOKS_AT_ONCE, len(wanted)), thread_name_prefix="view-looks") as pool:
+            return list(pool.map(look, wanted))
+
     def poll_progress(self) -> None:
         """Read the progress of every leader known so far: one small object a broker."""
         self._progress.poll()
@@ -290,6 +317,10 @@ class ClusterView:
         None: any partition's may have, since metadata changed. Does not read progress: see `poll_progress`.
         """
         return self._progress.moved_since(sequence)
+
+    def moved_among(self, topic_partitions: Iterable[TopicPartition], sequence: int) -> list[TopicPartition]:
+        """Those whose progress may have moved after `sequence`. Does not read progress, as `moved_since`."""
+        return self._progress.moved_among(topic_partitions, sequence)
 
     def wait(self, timeout_ms: float, poll_ms: float) -> None:
         """Wait until leaders known so far or the metadata log may have news, at most `timeout_ms`.
@@ -326,14 +357,15 @@ class ClusterView:
         self, topic_partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
         """The first offset of each partition that is still readable."""
-        found = {tp: self.watermarks(tp, timeout_ms, needs_end=False) for tp in topic_partitions}
+        found = self.all_watermarks(topic_partitions, timeout_ms, needs_end=False)
         return {tp: marks.log_start_offset for tp, marks in found.items()}
 
     def end_offsets(
         self, topic_partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
         """The high watermark of each partition: the offset after its last committed record."""
-        return {tp: self.watermarks(tp, timeout_ms).high_watermark for tp in topic_partitions}
+        found = self.all_watermarks(topic_partitions, timeout_ms)
+        return {tp: marks.high_watermark for tp, marks in found.items()}
 
     def offset_for_timestamp(
         self, topic_partition: TopicPartition, timestamp_ms: int, timeout_ms: int | None = None

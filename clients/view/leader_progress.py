@@ -7,7 +7,7 @@ thread without waiting.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
 from stratalog.clients.view.news import Moves, Place
@@ -94,6 +94,11 @@ class PublishedProgress:
         """As `Moves.since`."""
         with self._moves_lock:
             return self._moves.since(sequence)
+
+    def moved_among(self, partitions: Iterable[TopicPartition], sequence: int) -> list[TopicPartition]:
+        """As `Moves.among`."""
+        with self._moves_lock:
+            return self._moves.among(partitions, sequence)
 
     def all_moved(self) -> None:
         """Any partition may have moved: metadata changed."""

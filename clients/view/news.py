@@ -57,6 +57,13 @@ class Moves:
             moved.append(topic_partition)
         return self._count, moved
 
+    def among(self, partitions: Iterable[TopicPartition], sequence: int) -> list[TopicPartition]:
+        """Those of the partitions that moved after `sequence`: it takes no longer when many others did."""
+        if sequence < self._all_moved_at or sequence < 0:
+            return list(partitions)
+        last_move = self._last_move
+        return [each for each in partitions if last_move.get(each, 0) > sequence]
+
 
 class NewsWait:
     """Waits for writes to some places. Any thread may wait; it sleeps plainly where watching is impossible."""

@@ -40,7 +40,8 @@ class ReadCommittedView(ClusterView):
         self, topic_partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
         """The last stable offset of each partition."""
-        return {tp: self.last_stable_offset(tp, timeout_ms) for tp in topic_partitions}
+        marks = self.all_watermarks(topic_partitions, timeout_ms)
+        return dict(zip(marks, self.at_once(lambda tp: self.readable_end(tp, marks[tp]), marks), strict=True))
 
     def list_offset(
         self, topic_partition: TopicPartition, spec: OffsetSpec, timeout_ms: int | None = None

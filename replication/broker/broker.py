@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from stratalog.replication.broker.calls import BrokerCalls
 from stratalog.replication.broker.hosted_replicas import STATE_CHANGE_LOG, BrokerSetup, HostedReplicas
-from stratalog.replication.broker.inbox import BrokerInbox
+from stratalog.replication.broker.inbox import BrokerInbox, pause_ms
 from stratalog.replication.broker.log_ends import LogEnds
 from stratalog.replication.broker.longest_log import unsure_of
 from stratalog.replication.broker.own_root import OwnRoot
@@ -128,6 +128,7 @@ class Broker:
         self._turn = Turn()
         self._due_ms: dict[str, int] = {}
         self._offline_due_ms = 0
+        self._inbox_used_ms = ports.clock.monotonic_ms()
         self._progress: LeaderProgress | None = None
         self._announced_epoch = self._stopped_epoch = NO_BROKER_EPOCH
         self._beat = 0
@@ -296,7 +297,11 @@ class Broker:
     def _poll_inbox(self, now_ms: int) -> bool:
         if self._is_due("answers", now_ms, ANSWER_CLEAN_INTERVAL_MS):
             self.inbox.clean(self._clock.wall_ms())
-        return self._poll("inbox", self._inbox_watch, self.config.stratalog_inbox_poll_ms, now_ms, self.inbox.poll)
+        if self.inbox.has_requests:
+            self._inbox_used_ms = now_ms
+        config, idle_ms = self.config, now_ms - self._inbox_used_ms
+        poll_ms = pause_ms(config.stratalog_inbox_poll_ms, config.stratalog_inbox_poll_max_ms, idle_ms)
+        return self._poll("inbox", self._inbox_watch, poll_ms, now_ms, self.inbox.poll)
 
     def _delete_records(self) -> bool:
         moved = set() if self._deletions.is_idle else self._deletions.step(self.metadata.image.live_brokers())

@@ -15,6 +15,7 @@ from stratalog.replication.leader.delete_records import RecordDeletions, delete_
 from stratalog.replication.leader.replica import WaitingAppend
 from stratalog.replication.metadata.records import NO_BROKER_EPOCH
 from stratalog.replication.requests.hand_over import (
+    ANSWER_SUFFIX,
     DAMAGE_REPORT_SUFFIX,
     INBOX_PREFIX,
     answer_path,
@@ -35,15 +36,27 @@ _LOG = logging.getLogger("stratalog.broker")
 ANSWER_KEEP_MS = 600_000
 """Age at which an answer that its writer did not fetch is removed."""
 
+IDLE_PAUSES = 20
+"""The share of the time since the inbox was last used for which nobody looks into it is one in so many."""
 
 FramesListed = Callable[[Sequence[ObjectMeta], int], None]
 """Receives the objects with request frames that the inbox has now, in order, and the broker epoch."""
+
+
+def pause_ms(shortest_ms: int, longest_ms: int, idle_ms: int) -> int:
+    """How long a broker waits between two looks into an inbox that cannot be watched and had no request for `idle_ms`.
+
+    >>> [pause_ms(20, 1_000, idle_ms) for idle_ms in (0, 1_000, 5_000, 3_600_000)], pause_ms(2_000, 1_000, 0)
+    ([20, 50, 250, 1000], 2000)
+    """
+    return max(shortest_ms, min(longest_ms, idle_ms // IDLE_PAUSES))
 
 
 class BrokerInbox:
     """Polled by the broker's loop. Answers are written by the loop too, when all parts of a request are done.
 
     frames_listed  called with each listing, by the broker's loop; it must not block. None: frames stay where they are
+    has_requests   whether the last listing had any; answers that nobody fetched do not count
     """
 
     def __init__(
@@ -57,6 +70,7 @@ class BrokerInbox:
         requests to delete records."""
         self.broker_epoch = NO_BROKER_EPOCH
         self.frames_listed: FramesListed | None = None
+        self.has_requests = False
         self._store = store
         self._enqueue = enqueue
         self._examine = examine
@@ -73,6 +87,7 @@ class BrokerInbox:
         """Write finished answers, accept new requests; True when something moved."""
         moved = self.write_answers()
         found = self._store.list(INBOX_PREFIX)
+        self.has_requests = not all(meta.path.endswith(ANSWER_SUFFIX) for meta in found)
         if self.frames_listed is not None:
             self.frames_listed([meta for meta in found if meta.path.endswith(FRAMES_SUFFIX)], self.broker_epoch)
         for request_id in filter(None, (request_id_of(m.path) for m in found)):

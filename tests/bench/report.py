@@ -45,7 +45,9 @@ two rounds of warm-up with half as many. `spark_read`: count and sum of lengths.
 beginning into `noop`. `spark_trigger`: the time of one micro-batch, topic to foreachBatch, while 100 rows/s come in;
 the writing query beside it. Rows `_tuned`: the Kafka connector with `kafka.fetch.max.wait.ms=10` instead of 500.
 `delta_append`: `spark_write` against a plain append of the same rows to one Delta table, neither partitioned nor
-replicated: the least that a write to Delta costs.""",
+replicated: the least that a write to Delta costs. `spark_view`: the same sum through a committed view, which is made
+for each query, against a read of the source. `spark_plain`: ours in a session without a single setting against ours in
+the session of `stratalog_session`.""",
     ),
     "standing": (
         "Standing",

@@ -67,7 +67,7 @@ TOOLS = (
 )
 
 
-@pytest.fixture(scope="module", params=[*Form])
+@pytest.fixture(scope="module", params=[Form.BROKERS, pytest.param(Form.CLUSTER, marks=pytest.mark.long)])
 def served(request: pytest.FixtureRequest) -> Iterator[Served]:
     with Served(request.param) as made:
         yield made
@@ -89,8 +89,15 @@ def run(folder: Path, *command: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("mode", ["python", pytest.param("spark", marks=pytest.mark.spark)])
-@pytest.mark.parametrize("transport", ["auto", "inbox"])
+@pytest.mark.parametrize(
+    ("mode", "transport"),
+    [
+        ("python", "auto"),
+        ("python", "inbox"),
+        pytest.param("spark", "auto", marks=pytest.mark.spark),
+        pytest.param("spark", "inbox", marks=[pytest.mark.spark, pytest.mark.long]),
+    ],
+)
 def test_clients_of_another_process(served: Served, mode: str, transport: str, tmp_path: Path) -> None:
     assert "all read" in run(tmp_path, "-c", CLIENTS, served.metadata_root, mode, transport)
 

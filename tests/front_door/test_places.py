@@ -194,6 +194,7 @@ def test_sparks_python_workers_import_it(spark: SparkSession, tmp_path: Path, mo
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.long
 def test_by_the_wheel_in_sparks_python_workers_beside_a_users_own_folders(installed: Path, project: Path) -> None:
     found = python(BY_SPARK, project, [installed, DEPENDENCIES], FIRST_COMPILER_ONLY)
     assert found == ["order", "1", str(installed / "stratalog" / "storage" / "records.py")]
@@ -211,6 +212,7 @@ def bare(tmp_path: Path) -> Path:
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_plain_session_whose_workers_would_run_another_python(installed: Path, project: Path, bare: Path) -> None:
     (project / "script.py").write_text(IN_A_PLAIN_SESSION, encoding="utf-8")
     environment = {"PATH": f"{bare}:{os.environ['PATH']}", "JDK_JAVA_OPTIONS": FIRST_COMPILER_ONLY}

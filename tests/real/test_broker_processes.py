@@ -235,6 +235,7 @@ def test_a_process_joins_the_brokers_of_an_embedded_cluster(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_spark_source_and_sink_work_with_brokers_in_other_processes(
     brokers: BrokerProcesses, spark: SparkSession, tmp_path: Path

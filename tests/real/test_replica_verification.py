@@ -48,14 +48,14 @@ def test_no_false_alarm_while_the_cluster_works_and_a_flipped_bit_is_found(tmp_p
             return all(each.offset >= at_least for each in seen)
 
         with Writer(cluster, "t", history, "w", pause_s=0.001):
-            wait_until(lambda: passed(300), "300 records of each partition")
+            wait_until(lambda: passed(150), "150 records of each partition")
             leader = view.leader(TP)
             cluster.kill(leader)
             wait_until(lambda: view.refresh() and view.leader(TP) not in (leader, -1), "another leader")
-            enough = history.counts[ACK] + 500
-            wait_until(lambda: history.counts[ACK] > enough, "500 more acknowledgements")
+            enough = history.counts[ACK] + 200
+            wait_until(lambda: history.counts[ACK] > enough, "200 more acknowledgements")
             cluster.restart(leader)
-            sent = max(each.offset for each in verification.run()) + 300
+            sent = max(each.offset for each in verification.run()) + 100
             wait_until(lambda: passed(sent), "all replicas to be verified again")
     assert_clean(history.events())
     flip_and_find(cluster)

@@ -162,6 +162,7 @@ def workers_without_the_package(spark: SparkSession, folder: Path) -> Iterator[P
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_follower_whose_workers_lack_the_package_fetches_in_threads_until_spark_works(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -67,6 +67,7 @@ PROPERTIES = {
     "transaction.state.log.num.partitions": 2,
     "stratalog.metadata.poll.ms": 40,
     "stratalog.inbox.poll.ms": 40,
+    "stratalog.inbox.poll.max.ms": 40,
     "stratalog.upkeep.interval.ms": 250,
     "stratalog.progress.poll.min.ms": 10,
     "stratalog.progress.poll.max.ms": 60,

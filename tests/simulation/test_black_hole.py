@@ -51,8 +51,11 @@ def longest_gap_ms(times_ms: list[int], begin_ms: int, end_ms: int) -> int:
     return max(late - early for early, late in pairwise(inside))
 
 
-@pytest.mark.parametrize("deadline_ms", [None, REQUEST_MS], ids=["mount", "object store"])
-@pytest.mark.parametrize(("dead", "notifies"), [(1, True), (2, False), (3, True)], ids=["1", "2 polled", "3"])
+@pytest.mark.parametrize(
+    ("dead", "notifies", "deadline_ms"),
+    [(1, True, None), (2, False, REQUEST_MS), (3, True, REQUEST_MS)],
+    ids=["1 mount", "2 polled object store", "3 object store"],
+)
 def test_acknowledgements_pause_for_a_session_and_then_flow(
     dead: int, notifies: bool, deadline_ms: int | None
 ) -> None:

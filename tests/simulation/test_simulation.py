@@ -12,7 +12,7 @@ from tests.simulation.cluster import Setting, SimCluster
 from tests.simulation.faults import Faults
 from tests.simulation.run import STEPS_MIN, run_seeds, simulate
 
-SEEDS = 200
+SEEDS = 100
 """`make simulate` runs 20,000."""
 
 

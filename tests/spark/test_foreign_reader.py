@@ -67,6 +67,7 @@ def test_delta_spark_refuses_to_write(spark: SparkSession, tmp_path: Path) -> No
     assert read_by_spark(spark, log, tmp_path) == contents(log)
 
 
+@pytest.mark.long
 def test_delta_spark_reads_on_over_the_upgrade_of_a_table(spark: SparkSession, tmp_path: Path) -> None:
     """By batch, by stream and by version, from commits and from a checkpoint."""
     path = str(tmp_path / "1" / "t-0")

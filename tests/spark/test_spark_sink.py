@@ -18,6 +18,7 @@ from stratalog.clients.cluster import Cluster
 from stratalog.clients.producer.partitioner import partition_for_key
 from stratalog.clients.spark.hand_over import decode_manifest, manifest_path
 from stratalog.clients.spark.option_names import OF_SINK, STORAGE
+from stratalog.clients.spark.sink_batches import Noted
 from stratalog.clients.spark.sql.committed_view import committed, create_committed_view
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.storage.records import TopicPartition
@@ -82,7 +83,6 @@ def test_batch_write_by_topic_column_and_with_given_times(spark: SparkSession, c
     assert first.ms == 1_500_000_000_000
 
 
-@pytest.mark.any_session
 def test_every_option_of_a_write(spark: SparkSession, cluster: Cluster, topic: str) -> None:
     options = {
         "topic": topic,
@@ -113,7 +113,6 @@ def test_many_tasks_write_every_record_once(spark: SparkSession, cluster: Cluste
     assert min(counts) > 3_000
 
 
-@pytest.mark.any_session
 @pytest.mark.parametrize(
     ("sql", "options", "text"),
     [
@@ -134,7 +133,6 @@ def test_refusals(spark: SparkSession, cluster: Cluster, sql: str, options: dict
     assert text in str(refusal.value)
 
 
-@pytest.mark.any_session
 def test_a_log_is_not_overwritten(spark: SparkSession, cluster: Cluster, topic: str) -> None:
     frame = spark.sql("select 'a' value").write.format("stratalog").option("stratalog.root", cluster.root)
     with pytest.raises(AnalysisException, match=r'Overwrite not allowed .* \.mode\("append"\)'):
@@ -168,7 +166,6 @@ def put_file(folder: Path, name: str, lines: list[str]) -> None:
     (folder / f".{name}").rename(folder / "in" / name)
 
 
-@pytest.mark.any_session
 def test_a_stream_whose_commits_are_lost_writes_nothing_twice(
     spark: SparkSession, cluster: Cluster, topic: str, tmp_path: Path
 ) -> None:
@@ -190,8 +187,8 @@ def test_a_stream_keeps_a_manifest_of_its_newest_batch(
     view = ClusterView(cluster.root)
     note = view.stores.objects(cluster.root).get_register(manifest_path(str(query.id)))
     assert note is not None
-    batch_id, files = decode_manifest(note)
-    assert (batch_id, len(files)) == (0, 1)
+    noted, files = decode_manifest(note)
+    assert (noted, len(files)) == (Noted(0), 1)
 
 
 def test_a_stream_outlives_its_leaders(spark: SparkSession, cluster: Cluster, topic: str, tmp_path: Path) -> None:

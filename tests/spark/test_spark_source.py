@@ -176,7 +176,6 @@ STREAM_OPTIONS = {
 }
 
 
-@pytest.mark.any_session
 def test_every_option_of_a_batch_read(cluster: StillCluster, read: Callable[..., DataFrame]) -> None:
     t0, t1 = cluster.create_topic("t", 2)
     cluster.commit(t0, ["a", "b", "c"])
@@ -191,7 +190,6 @@ def test_every_option_of_the_source_is_tried() -> None:
     assert tried | {"stratalog.root"} == OF_SOURCE.taken - of_stores
 
 
-@pytest.mark.any_session
 def test_columns_are_the_schema_of_batches_and_streams(
     cluster: StillCluster, read: Callable[..., DataFrame], stream: Stream
 ) -> None:
@@ -204,7 +202,6 @@ def test_columns_are_the_schema_of_batches_and_streams(
     assert stream.values() == ["a", "b"]
 
 
-@pytest.mark.any_session
 def test_a_topic_that_was_created_again_fails_the_query_unless_the_option_is_false(
     cluster: StillCluster, stream: Stream
 ) -> None:
@@ -219,7 +216,6 @@ def test_a_topic_that_was_created_again_fails_the_query_unless_the_option_is_fal
     assert stream.values() == ["a", "b", "c"]
 
 
-@pytest.mark.any_session
 @pytest.mark.parametrize(
     ("options", "text"),
     [

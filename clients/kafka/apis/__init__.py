@@ -3,8 +3,7 @@
 api_versions       ApiVersions
 metadata           Metadata, DescribeTopicPartitions, DescribeCluster, DescribeQuorum
 produce            Produce
-fetch              Fetch; with fetch_read (one partition), fetch_sessions (KIP-227);
-                   delayed_fetch and waiting_fetches (waiting)
+fetch/             Fetch: one partition, sessions (KIP-227), waiting
 list_offsets       ListOffsets, OffsetForLeaderEpoch
 topics             CreateTopics, DeleteTopics, CreatePartitions
 delete_records     DeleteRecords, DescribeLogDirs

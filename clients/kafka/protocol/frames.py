@@ -25,6 +25,8 @@ Answer: TypeAlias = bytes | Sequence[bytes | memoryview]
 """A response frame, in one piece or in several that follow each other."""
 JOINED_BYTES_MAX = 64 << 10
 """Pieces of an answer are joined while they are smaller than this together."""
+CORRELATION_BYTES = 4
+_INT32 = Packed(">i")
 _START = Packed(">hhi")
 """The beginning of every request's header: API key, version, correlation id."""
 _REQUEST_HEADER = Struct("RequestHeader", (Field("client_id", "string", is_nullable=True, is_compact=False),))
@@ -40,6 +42,13 @@ class RequestFrame(NamedTuple):
     correlation_id: int
     client_id: str | None
     entity: Entity | None
+
+
+class EncodedResponse(NamedTuple):
+    """A response that is written several times. `body`: its frame behind the correlation id."""
+
+    entity: Entity
+    body: bytes
 
 
 def decode_request(frame: Frame, served: Mapping[int, range]) -> RequestFrame:
@@ -61,6 +70,16 @@ def decode_request(frame: Frame, served: Mapping[int, range]) -> RequestFrame:
     data = memoryview(frame) if api_key == PRODUCE else bytes(frame)
     header, entity = _decode(data, _START.size, request_type(api_key, version), _REQUEST_HEADER)
     return RequestFrame(api_key, version, correlation_id, header["client_id"], entity)
+
+
+def correlation_id_of(frame: Frame) -> int:
+    """The correlation id of a request frame that has a header."""
+    return int(_START.unpack_from(frame)[2])
+
+
+def body_of(frame: Frame) -> bytes:
+    """All of a request frame but its correlation id: equal for the same request of the same client."""
+    return bytes(frame[:4]) + bytes(frame[_START.size :])
 
 
 def decode_response(frame: bytes, api_key: int, version: int) -> tuple[int, Entity]:
@@ -99,8 +118,15 @@ def encode_response(correlation_id: int, response: Entity) -> bytes:
     return _layout_for(response, _RESPONSE_HEADER).write(({"correlation_id": correlation_id}, response))
 
 
+def encoded(response: Entity) -> EncodedResponse:
+    """The response with its bytes."""
+    return EncodedResponse(response, encode_response(0, response)[_INT32.size :])
+
+
 def encode_answer(correlation_id: int, response: Entity) -> Answer:
     """As `encode_response`; record batches beyond `JOINED_BYTES_MAX` are not copied, but are pieces of the answer."""
+    if isinstance(response, EncodedResponse):
+        return _INT32.pack(correlation_id) + response.body
     return joined(_layout_for(response, _RESPONSE_HEADER).pieces(({"correlation_id": correlation_id}, response)))
 
 

@@ -1,7 +1,7 @@
 """One request on its way through a broker's face: the connection, the call, the API that answers it. Pure.
 
 An API is a row: its key, its handler, its refusal. A handler returns the response's values, or None and calls
-`Call.respond` later, from any thread.
+`Call.respond` later, from any thread; that of a quick API may also return what an io thread has to do.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from stratalog.clients.admin.configs import (
     STATIC_BROKER_CONFIG,
 )
 from stratalog.clients.kafka.protocol.entities import Values, build
-from stratalog.clients.kafka.protocol.frames import served_versions
+from stratalog.clients.kafka.protocol.frames import Frame, served_versions
 from stratalog.clients.kafka.protocol.schema import Entity, response_type
 from stratalog.replication.metadata.acls import Principal
 from stratalog.storage.errors import StratalogError
@@ -54,6 +54,13 @@ def _throttle_nothing(_duration_ms: int) -> None:
     """The same: it is told for how long to wait."""
 
 
+@dataclass(slots=True)
+class ConnectionMemory:
+    """What the broker's face remembers of a connection between its requests. `fetch`: a `FetchMemory`, or None."""
+
+    fetch: Any = None
+
+
 @dataclass(frozen=True, slots=True)
 class Connection:
     """Where a request comes from. `close` ends it, for a request that cannot be answered.
@@ -66,6 +73,7 @@ class Connection:
     close: Callable[[str], None] = _close_nothing
     listener: str = ""
     throttle: Callable[[int], None] = _throttle_nothing
+    memory: ConnectionMemory = field(default_factory=ConnectionMemory)
 
 
 class Use(Protocol):
@@ -83,7 +91,7 @@ class Use(Protocol):
 class Call:
     """A request under way. It is answered once; a later answer is dropped."""
 
-    __slots__ = ("_answer", "api_key", "client_id", "connection", "request", "use", "version")
+    __slots__ = ("_answer", "api_key", "client_id", "connection", "frame", "request", "use", "version")
 
     def __init__(
         self,
@@ -92,9 +100,12 @@ class Call:
         client_id: str | None,
         answer: Callable[[Entity | None], None],
         use: Use | None = None,
+        frame: Frame | None = None,
     ) -> None:
-        """`answer` gets the response; None where Kafka sends none (Produce with acks=0). `use`: None without quotas."""
+        """`answer` gets the response; None where Kafka sends none (Produce with acks=0). `use`: None without quotas.
+        `frame`: the request as it came; None if it came as a message."""
         self.request = request
+        self.frame = frame
         self.api_key = int(request.__api_key__)
         self.version = int(request.__version__)
         self.connection = connection
@@ -123,6 +134,10 @@ class Call:
         """As `respond`, for values whose making may fail, too, as in a broker's thread."""
         self._finish(lambda: build(response_type(self.api_key, self.version), make()))
 
+    def respond_built(self, response: Entity) -> None:
+        """As `respond`, for a response that is there."""
+        self._finish(lambda: response)
+
     def end(self) -> None:
         """Send no answer."""
         self._finish(lambda: None)
@@ -138,7 +153,14 @@ class Call:
             self.connection.close(f"no answer could be made: {type(defect).__name__}")
 
 
-Handle = Callable[[Call], Values | None]
+@dataclass(frozen=True, slots=True)
+class Later:
+    """What is left of a quick call that has to read storage: `work` returns as a handler does, in an io thread."""
+
+    work: Callable[[], Values | None]
+
+
+Handle = Callable[[Call], Values | Later | None]
 Refuse = Callable[[Call, StratalogError], Values]
 
 
@@ -168,7 +190,7 @@ class Api:
     handle           returns the response's values, or None and answers later; or raises what `refuse` then answers
     advertised_from  the lowest version that ApiVersions names, if it is not the lowest one served
     newest           the highest version that is served, if it is not the highest one known
-    is_quick         never waits: in the thread that reads the connection; others are in an io thread
+    is_quick         never waits: in the thread that reads the connection, up to a `Later`; others are in an io thread
     is_known         of a quick one: whether the metadata at hand has what the request names, else it is read first
     is_slow          waits long for storage or other brokers: in a thread of this API's own
     """

@@ -139,6 +139,19 @@ class ServedBroker:
         name = self._names_by_id().get(id_text(topic.topic_id) or "") if has_id else str(topic.name)
         return name is not None and TopicPartition(name, partition) in self.view.image.partitions
 
+    def name_at_hand(self, topic: str | None, topic_id: str | None, partition: int) -> TopicPartition | None:
+        """A partition by its topic's name or, without one, id; None when the metadata at hand does not have it."""
+        name = self._names_by_id().get(topic_id or "") if topic is None else topic
+        named = None if name is None else TopicPartition(name, partition)
+        return named if named in self.view.image.partitions else None
+
+    def state_at_hand(self, named: TopicPartition, leader_epoch: int, *, leader_only: bool) -> PartitionRecord | None:
+        """As `checked`, by the metadata at hand; None where that would be an error, or read storage."""
+        state = self.view.image.partitions.get(named)
+        if state is None or leader_epoch not in (NO_EPOCH, state.leader_epoch):
+            return None
+        return state if self._is_here(state, leader_only=leader_only) else None
+
     def name_of(self, topic: Any) -> str:
         """The name of a request's topic, which may have an id instead. UnknownTopicIdError."""
         return self.topic_name(id_text(topic.topic_id)) if hasattr(topic, "topic_id") else str(topic.name)

@@ -8,8 +8,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from stratalog.clients.bootstrap import Cluster
+from stratalog.clients.spark.registration import storage_settings
 from stratalog.clients.spark.sql.cluster_tables import CLUSTER_TABLES, cluster_table
 from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.replication.stores import DeltaStores
+from stratalog.storage.clock import RandomIds
 
 
 def cluster_frame(spark: SparkSession, cluster: Cluster, name: str) -> DataFrame:
@@ -19,7 +22,7 @@ def cluster_frame(spark: SparkSession, cluster: Cluster, name: str) -> DataFrame
 
     InvalidRequestError for another name.
     """
-    return _frame(spark, ClusterView(cluster), name)
+    return _frame(spark, _view(spark, cluster), name)
 
 
 def create_cluster_views(
@@ -29,11 +32,16 @@ def create_cluster_views(
 
     They hold what is true now: create them anew to see later states. `prefix` is put before each name.
     """
-    view = ClusterView(cluster)
+    view = _view(spark, cluster)
     frames = {f"{prefix}{name}": _frame(spark, view, name) for name in names}
     for name, frame in frames.items():
         frame.createOrReplaceTempView(name)
     return list(frames)
+
+
+def _view(spark: SparkSession, cluster: Cluster) -> ClusterView:
+    settings = storage_settings(spark.conf.getAll)
+    return ClusterView(cluster, stores=DeltaStores(RandomIds(), settings=settings))
 
 
 def _frame(spark: SparkSession, view: ClusterView, name: str) -> DataFrame:

@@ -16,6 +16,7 @@ from stratalog.clients.spark.offsets import OffsetFetcher
 from stratalog.clients.spark.option_names import ROOT
 from stratalog.clients.spark.options import batch_options
 from stratalog.clients.spark.plan import assignment_to_json, offsets_to_json
+from stratalog.clients.spark.registration import session_options
 from stratalog.clients.spark.worker import view_of
 
 
@@ -38,12 +39,12 @@ def read_topic(
     cluster  a running `Cluster`, or its metadata root
     topic    a topic, or several with commas, as the option `subscribe`
     options  of the source's batch reads: `isolation.level`, `includeHeaders`, `startingOffsets`, … A stream that goes
-             on needs the same isolation level.
+             on needs the same isolation level. They take precedence over `spark.stratalog.storage.*` of the session.
 
     Raises UnknownTopicOrPartitionError, LeaderNotAvailableError, InvalidConfigError for a wrong option. A query on the
     frame fails with KAFKA_DATA_LOSS once retention has removed some of its records (`failOnDataLoss`).
     """
-    given = {"subscribe": topic, **(options or {}), ROOT: root_of(cluster)}
+    given = {**session_options(spark), "subscribe": topic, **(options or {}), ROOT: root_of(cluster)}
     given_as_text = {name: _text(value) for name, value in given.items()}
     parsed = batch_options(given_as_text)
     view = view_of(parsed.root, parsed.storage, parsed.isolation_level)

@@ -20,9 +20,21 @@ from stratalog.clients.coordinator_calls import InProcessCalls
 from stratalog.clients.producer.transactions import TransactionSession
 from stratalog.clients.records import ConsumerGroupMetadata, OffsetAndMetadata
 from stratalog.clients.remote.remote_cluster import RemoteCluster
-from stratalog.clients.spark.hand_over import HandOver, read_manifest
+from stratalog.clients.spark.group.commits import GroupCommits
+from stratalog.clients.spark.group.options import GroupOptions
+from stratalog.clients.spark.hand_over import HandOver, read_manifest, write_manifest
 from stratalog.clients.spark.options import SinkOptions
-from stratalog.clients.spark.sink_batches import NOTE_PARTITION, Course, SinkBatchId, course_in_transaction, note_group
+from stratalog.clients.spark.sink_batches import (
+    NOTE_PARTITION,
+    Course,
+    Noted,
+    SinkBatchId,
+    Stage,
+    course_in_transaction,
+    first_note,
+    note_group,
+    note_id,
+)
 from stratalog.clients.spark.sink_rows import ProducerIdAndEpoch
 from stratalog.clients.spark.sink_task import WrittenFile
 from stratalog.clients.spark.transaction.options import TRANSACTIONAL_ID, TransactionOptions
@@ -38,6 +50,7 @@ from stratalog.storage.errors import (
     InvalidProducerIdMappingError,
     ProducerFencedError,
     RebalanceInProgressError,
+    RequestTimedOutError,
     StratalogError,
     UnknownMemberIdError,
 )
@@ -119,15 +132,18 @@ class BatchTransaction:
         """
         if not batch.is_replayable:
             return Course.WRITE
-        manifest_id, _ = read_manifest(self._view, batch.sink_id)
-        return course_in_transaction(batch, self._note_id(batch.sink_id), manifest_id)
-
-    def _note_id(self, sink_id: str) -> int | None:
-        config = ConsumerConfig(group_id=note_group(sink_id))
+        noted, _ = read_manifest(self._view, batch.sink_id)
+        config = ConsumerConfig(group_id=note_group(batch.sink_id))
         calls = InProcessCalls(self._cluster, self._view.clock, config.request_timeout_ms)
         reads = OffsetFetch(config, calls, self._view.clock, lambda: None)
         note = reads.committed([NOTE_PARTITION], self._timeout_ms)[NOTE_PARTITION]
-        return None if note is None else note.offset
+        course = course_in_transaction(batch, None if note is None else note_id(note.offset, note.metadata), noted)
+        if course is Course.WRITE and note is None:
+            commits = GroupCommits(GroupOptions(config), calls, self._view.clock)
+            commits.commit({NOTE_PARTITION: first_note(batch)})
+            if not commits.wait(self._timeout_ms):
+                raise RequestTimedOutError(f"group {config.group_id} has no first note after {self._timeout_ms} ms")
+        return course
 
     def commit(self, batch: SinkBatchId, files: Sequence[WrittenFile], positions: Iterable[GroupPositions]) -> None:
         """Make records, offsets and the note visible at once.
@@ -139,10 +155,16 @@ class BatchTransaction:
         self._session.transactions.begin()
         try:
             self._write(batch, files, positions)
+            self._note(batch, Stage.BEGUN)
             self._session.end(committed=True, timeout_ms=self._timeout_ms)
         except StratalogError as error:
             self._abort()
             raise self._explained(batch, error) from error
+        self._note(batch, Stage.STORED)
+
+    def _note(self, batch: SinkBatchId, stage: Stage) -> None:
+        if batch.is_replayable:
+            write_manifest(self._view, batch.sink_id, Noted(batch.batch_id, stage))
 
     def _write(self, batch: SinkBatchId, files: Sequence[WrittenFile], positions: Iterable[GroupPositions]) -> None:
         # of one producer epoch: the log knows a hand-over that is repeated, and no other batch has the same

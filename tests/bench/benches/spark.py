@@ -1,4 +1,5 @@
 """spark_write, spark_read, spark_stream, spark_trigger and delta_append: Spark's source and sink beside the connector.
+spark_view and spark_plain: the committed view, and a session without settings, beside the source in our session.
 
 I/O: both clusters, and one Spark application that uses them from outside (`spark_app`). The rows `…_tuned` are the
 connector with `kafka.fetch.max.wait.ms=10`, so that the comparison is not with its default of 500 alone.
@@ -17,7 +18,7 @@ from typing import Any, Self
 from deltalake import DeltaTable
 
 from stratalog import Cluster, Producer
-from tests.bench.benches.spark_app import VALUE_BYTES
+from tests.bench.benches.spark_app import PLAIN, VALUE_BYTES
 from tests.bench.lab import PARTITIONS, Lab, Outcome, show
 from tests.bench.measures import Row, Spread
 from tests.bench.payload import Payload
@@ -28,6 +29,7 @@ COMMITS = 1_000
 TUNED = {"kafka.fetch.max.wait.ms": "10"}
 BATCHES, BATCHES_UNTUNED, BATCHES_WARM = 12, 4, 6
 """The numbers of micro-batches. There is one a second, since the rate source makes rows once a second."""
+VIEW_PARTITIONS = 500
 READY_WAIT_S = 120
 
 Answer = dict[str, Any]
@@ -36,7 +38,7 @@ Answer = dict[str, Any]
 class SparkApp:
     """The application's process; one command at a time."""
 
-    def __init__(self, lab: Lab, cluster: Cluster) -> None:
+    def __init__(self, lab: Lab, cluster: Cluster, *kind: str) -> None:
         self._options = {
             "ours": {"stratalog.root": cluster.root},
             "peer": {"kafka.bootstrap.servers": lab.peer.bootstrap},
@@ -45,7 +47,7 @@ class SparkApp:
         folder.mkdir()
         self._errors = (folder / "stderr").open("wb")
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.bench.benches.spark_app", str(folder)],
+            [sys.executable, "-m", "tests.bench.benches.spark_app", str(folder), *kind],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True,
         )  # fmt: skip
         self._answer()
@@ -88,6 +90,9 @@ def spark(lab: Lab) -> Outcome:
         rows = _bulk(lab, cluster, app)
         rows += _many_commits(lab, cluster, app)
         rows += _triggers(lab, cluster, app)
+        rows += _views(lab, cluster, app)
+        with SparkApp(lab, cluster, PLAIN) as plain:
+            rows += _plain_session(lab, cluster, app, plain)
     lab.peer.delete_topics("spark-.*")
     return Outcome(rows)
 
@@ -126,9 +131,50 @@ def _check(taken: dict[str, Answer], rows: int) -> None:
             raise RuntimeError(f"{name} gave {answer}, not {rows} rows of {VALUE_BYTES} bytes")
 
 
-def _row(bench: str, ours_s: Sequence[float], peer_s: Sequence[float], peer_is: str = "Kafka") -> Row:
+def _row(bench: str, ours_s: Sequence[float], peer_s: Sequence[float], peer_is: str = "Kafka", of: str = "") -> Row:
     ours, peer = (Spread.of([ROWS / each for each in seconds]) for seconds in (ours_s, peer_s))
-    return Row(bench, "", "rows/s", False, ours, peer, peer_is)
+    return Row(bench, of, "rows/s", False, ours, peer, peer_is)
+
+
+def _views(lab: Lab, cluster: Cluster, app: SparkApp) -> list[Row]:
+    """The committed view beside a read of the same topic; and over a topic of many partitions, by itself."""
+    topic, many = lab.topic(cluster, "spark-view"), lab.topic(cluster, "spark-many", VIEW_PARTITIONS)
+    app.ask("write", "ours", topic=topic, rows=ROWS)
+    app.ask("write", "ours", topic=many, rows=ROWS // 10)
+    taken: dict[str, list[Answer]] = {"view": [], "read": [], "many view": [], "many read": []}
+    for number in range(WARM_ROUNDS + lab.rounds):
+        for name, answers in taken.items():
+            answer = app.ask(name.split()[-1], "ours", topic=many if name.startswith("many") else topic)
+            _check({name: answer}, ROWS // 10 if name.startswith("many") else ROWS)
+            if number >= WARM_ROUNDS:
+                answers.append(answer)
+    times = {name: Spread.of([answer["s"] for answer in answers]) for name, answers in taken.items()}
+    show(f"spark_view: {', '.join(f'{name} {spread.median:.2f} s' for name, spread in times.items())}")
+    of_many, beside = f"of {VIEW_PARTITIONS} partitions", "a read of the source"
+    return [
+        Row("spark_view", "", "s", True, times["view"], times["read"], beside),
+        Row("spark_view", of_many, "s", True, times["many view"], times["many read"], beside),
+    ]
+
+
+def _plain_session(lab: Lab, cluster: Cluster, app: SparkApp, plain: SparkApp) -> list[Row]:
+    """Ours in a session without a setting, beside the same in our session, in turns."""
+    seconds: dict[str, list[float]] = {}
+    for number in range(WARM_ROUNDS + lab.rounds):
+        rows = ROWS if number >= WARM_ROUNDS else WARM_ROWS
+        for side, asked in (("plain", plain), ("ours", app)):
+            topic = lab.topic(cluster, "spark-plain")
+            taken = {"write": asked.ask("write", "ours", topic=topic, rows=rows)}
+            taken |= {what: asked.ask(what, "ours", topic=topic) for what in ("read", "stream")}
+            _check(taken, rows)
+            show(f"spark_plain {side}: " + ", ".join(f"{name} {a['s']:.2f} s" for name, a in taken.items()))
+            if number >= WARM_ROUNDS:
+                for name, answer in taken.items():
+                    seconds.setdefault(f"{side} {name}", []).append(answer["s"])
+    return [
+        _row("spark_plain", seconds[f"plain {what}"], seconds[f"ours {what}"], "the same in our session", of=what)
+        for what in ("write", "read", "stream")
+    ]
 
 
 def _many_commits(lab: Lab, cluster: Cluster, app: SparkApp) -> list[Row]:

@@ -2,11 +2,13 @@
 
 I/O: Spark. `python -m tests.bench.benches.spark_app` reads one JSON command a line from standard input and answers each
 with one JSON line. Both sides get the same frames and the same sinks, and neither runs its brokers in this process.
+With the argument `plain` the session is one without a setting, in which only ours is measured.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import statistics
 import sys
@@ -20,9 +22,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.streaming.query import StreamingQuery
 
+from stratalog.clients.spark.sql.committed_view import create_committed_view
 from stratalog.replication.spark.session import stratalog_session
 from tests.bench.peer.kafka import spark_jars
 
+PLAIN = "plain"
 VALUE_BYTES = 100
 RATE_ROWS_PER_S = 100
 WAIT_S = 180
@@ -35,8 +39,14 @@ Command = dict[str, Any]
 class App:
     """Each command is a method; `side` is `ours` or `peer`, `options` where its cluster is and how to read it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, is_plain: bool) -> None:
         self._folder = folder
+        if is_plain:
+            # as in an activated environment into which the package is installed
+            os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+            os.environ["PYTHONPATH"] = str(Path(__file__).parents[3])
+            self._spark = SparkSession.builder.getOrCreate()
+            return
         settings = {"spark.master": "local[2]", "spark.jars": spark_jars(), "spark.sql.shuffle.partitions": "2"}
         self._spark = stratalog_session("stratalog bench application", extra=settings, log_dir=folder)
 
@@ -61,6 +71,13 @@ class App:
         sums = source.load().agg(F.count("*").alias("n"), F.sum(F.length("value")).alias("bytes"))
         began = time.perf_counter()
         found = sums.collect()[0]
+        return {"s": time.perf_counter() - began, "rows": found.n, "bytes": found.bytes}
+
+    def view(self, side: str, options: dict[str, str], topic: str) -> Command:
+        """The same through the committed view, which is made for it."""
+        began = time.perf_counter()
+        create_committed_view(self._spark, options["stratalog.root"], topic, "committed")
+        found = self._spark.sql("SELECT count(*) AS n, sum(length(value)) AS bytes FROM committed").collect()[0]
         return {"s": time.perf_counter() - began, "rows": found.n, "bytes": found.bytes}
 
     def stream(self, side: str, options: dict[str, str], topic: str) -> Command:
@@ -167,7 +184,7 @@ def stop_between_batches(query: StreamingQuery) -> None:
 
 def main() -> int:
     """Answer commands until standard input ends or `stop` came."""
-    app = App(Path(sys.argv[1]))
+    app = App(Path(sys.argv[1]), is_plain=sys.argv[2:] == [PLAIN])
     print(json.dumps({"is_ready": True}), flush=True)
     for line in sys.stdin:
         command: Command = json.loads(line)

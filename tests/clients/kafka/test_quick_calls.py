@@ -1,7 +1,8 @@
-"""Produce is answered without a read of storage in the thread that hands requests over, and keeps its order."""
+"""Produce, and Fetch from memory, read no storage in the thread that hands requests over, and keep their order."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,13 +14,16 @@ from stratalog.clients.kafka.request.quick_calls import STALE_MS
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.metadata.acls import Principal
 from stratalog.storage.errors import NotEnoughReplicasError, StoreUnavailableError
-from tests.clients.kafka_client import PRODUCE, Answer, batch_of, framed
+from stratalog.storage.records import TopicPartition
+from tests.clients.kafka_client import FETCH, PRODUCE, Answer, batch_of, framed
 from tests.clients.memory_cluster import ROOT, MemoryCluster
-from tests.clients.view.test_reads_at_once import ANSWER_S, Gate, stopped
+from tests.clients.view.test_reads_at_once import ANSWER_S, Gate, is_data_file_of, stopped
 from tests.storage.logs import FakeClock
+from tests.storage.memory_store import MemoryStore
 
 VERSION = 9
-UNKNOWN_TOPIC_OR_PARTITION, NOT_ENOUGH_REPLICAS, KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_ID = 3, 19, 56, 100
+OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, NOT_ENOUGH_REPLICAS = 1, 3, 19
+KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_ID = 56, 100
 
 
 @pytest.fixture
@@ -61,6 +65,34 @@ def offset_of(answer: Answer) -> int:
     (part,) = answer().responses[0].partition_responses
     assert part.error_code == 0
     return int(part.base_offset)
+
+
+def fetched(handler: KafkaHandler, offset: int, epoch: int = -1, wait_ms: int = 60_000, version: int = 12) -> Answer:
+    """A Fetch of t-0, handed over by this thread; `epoch` is the one of the client's last record."""
+    answer = Answer(FETCH, version)
+    wanted = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": 1 << 20, "last_fetched_epoch": epoch}
+    topic = {"topic": "t", "partitions": [wanted]}
+    frame = framed(FETCH, version, {"max_wait": wait_ms, "min_bytes": 1, "max_bytes": 1 << 20, "topics": [topic]})
+    handler.handle(frame, Connection(Principal(), answer.close), answer.receive)
+    return answer
+
+
+def read_by(monkeypatch: pytest.MonkeyPatch, cluster: MemoryCluster) -> set[str]:
+    """The names of the threads that read storage from now on."""
+    threads: set[str] = set()
+    read = MemoryStore.get_register
+
+    def reads(store: MemoryStore, path: str) -> bytes | None:
+        threads.add(threading.current_thread().name)
+        return read(store, path)
+
+    def access(_operation: str, _table: str, _detail: str) -> None:
+        threads.add(threading.current_thread().name)
+
+    monkeypatch.setattr(MemoryStore, "get_register", reads)
+    for disk in cluster.stores.disks.values():
+        disk.access = access
+    return threads
 
 
 def closed_metadata(cluster: MemoryCluster) -> Gate:
@@ -131,3 +163,42 @@ def test_a_metadata_log_that_cannot_be_read_is_an_answer(
     clock.sleep_ms(STALE_MS)
     cluster.stores.disks[ROOT].access = unavailable
     assert error_of(asked(handler, b"a")) == KAFKA_STORAGE_ERROR
+
+
+@pytest.mark.parametrize("epoch", [-1, 0])
+def test_a_fetch_of_what_is_in_memory_reads_no_storage_in_the_thread_of_its_connection(
+    cluster: MemoryCluster, handler: KafkaHandler, monkeypatch: pytest.MonkeyPatch, epoch: int
+) -> None:
+    assert offset_of(asked(handler, b"a")) == 0
+    cluster.publish(TopicPartition("t", 0))
+    assert fetched(handler, 0)().responses[0].partitions[0].records, "progress was read"
+    threads = read_by(monkeypatch, cluster)
+    from_memory = fetched(handler, 0, epoch)
+    assert from_memory.is_there.is_set(), "answered at once"
+    assert from_memory().responses[0].partitions[0].records
+    waiting = fetched(handler, 1, epoch)
+    assert threading.current_thread().name not in threads
+    assert offset_of(asked(handler, b"b")) == 1
+    cluster.publish(TopicPartition("t", 0))
+    assert waiting().responses[0].partitions[0].records
+
+
+def test_a_fetch_of_what_is_not_in_memory_is_read_by_another_thread(
+    cluster: MemoryCluster, handler: KafkaHandler
+) -> None:
+    cluster.append(TopicPartition("t", 0), b"a")  # not by a producer of the handler's
+    cluster.publish(TopicPartition("t", 0))
+    gate = stopped(cluster, cluster.root_of(1), is_data_file_of("t-0"))
+    cold = fetched(handler, 0)
+    assert gate.reached.wait(ANSWER_S)
+    other = fetched(handler, 1, wait_ms=20)
+    assert other().responses[0].partitions[0].high_watermark == 1
+    assert not cold.is_there.is_set()
+    gate.open()
+    assert cold().responses[0].partitions[0].records
+
+
+@pytest.mark.parametrize(("offset", "epoch"), [(7, -1), (0, 5)])
+def test_an_error_of_a_fetch_is_found_by_a_thread_that_may_read(handler: KafkaHandler, offset: int, epoch: int) -> None:
+    fetched(handler, 0, wait_ms=1)()
+    assert fetched(handler, offset, epoch)().responses[0].partitions[0].error_code == OFFSET_OUT_OF_RANGE

@@ -12,7 +12,7 @@ import pytest
 
 from stratalog.clients.spark.hand_over import HandOver, decode_manifest, encode_manifest, manifest_path
 from stratalog.clients.spark.options import SinkOptions
-from stratalog.clients.spark.sink_batches import SinkBatchId
+from stratalog.clients.spark.sink_batches import Noted, SinkBatchId, Stage
 from stratalog.clients.spark.sink_rows import ProducerIdAndEpoch
 from stratalog.clients.spark.sink_task import WrittenFile
 from stratalog.clients.view.cluster_view import ClusterView
@@ -194,7 +194,7 @@ def test_a_manifest_that_a_power_cut_left_empty_is_that_of_no_batch(brokers: Bro
 
 def test_files_of_the_manifest_that_are_gone_are_replaced_by_this_runs(brokers: Brokers) -> None:
     gone, again = brokers.write(T0), brokers.write(T0)
-    brokers.stores.objects(brokers.root).put(manifest_path("query"), encode_manifest(0, [gone]))
+    brokers.stores.objects(brokers.root).put(manifest_path("query"), encode_manifest(Noted(0), [gone]))
     (Path(brokers.roots[1]) / str(T0) / gone.file.path).unlink()
     brokers.hand_over([again])
     assert brokers.stored[T0] == [("query", 0, paths(again))]
@@ -202,7 +202,7 @@ def test_files_of_the_manifest_that_are_gone_are_replaced_by_this_runs(brokers: 
 
 def test_files_of_the_manifest_that_a_power_cut_tore_are_replaced_by_this_runs(brokers: Brokers) -> None:
     torn, again = brokers.write(T0), brokers.write(T0)
-    brokers.stores.objects(brokers.root).put(manifest_path("query"), encode_manifest(0, [torn]))
+    brokers.stores.objects(brokers.root).put(manifest_path("query"), encode_manifest(Noted(0), [torn]))
     (Path(brokers.roots[1]) / str(T0) / torn.file.path).write_bytes(bytes(torn.file.size_bytes))
     brokers.hand_over([again])
     assert brokers.stored[T0] == [("query", 0, paths(again))]
@@ -210,7 +210,7 @@ def test_files_of_the_manifest_that_a_power_cut_tore_are_replaced_by_this_runs(b
 
 def test_files_of_the_manifest_that_are_gone_without_a_replacement_are_named(brokers: Brokers) -> None:
     gone = brokers.write(T0)
-    brokers.stores.objects(brokers.root).put(manifest_path("query"), encode_manifest(0, [gone]))
+    brokers.stores.objects(brokers.root).put(manifest_path("query"), encode_manifest(Noted(0), [gone]))
     (Path(brokers.roots[1]) / str(T0) / gone.file.path).unlink()
     with pytest.raises(UnknownServerError, match=gone.file.path):
         brokers.hand_over([brokers.write(T1)])
@@ -261,7 +261,9 @@ def test_a_write_that_cannot_come_again_leaves_no_manifest(brokers: Brokers) -> 
 
 def test_manifests_are_read_back_and_garbage_is_refused(brokers: Brokers) -> None:
     file = brokers.write(T0)
-    assert decode_manifest(encode_manifest(3, [file])) == (3, (file,))
+    assert decode_manifest(encode_manifest(Noted(3), [file])) == (Noted(3), (file,))
+    begun = Noted(4, Stage.BEGUN)
+    assert decode_manifest(encode_manifest(begun)) == (begun, ())
     assert manifest_path("a/b ../c") == "sinks/a%2Fb%20..%2Fc.json"
     with pytest.raises(CorruptMessageError, match="not a sink's manifest"):
         decode_manifest(b'{"batch_id": 1}')

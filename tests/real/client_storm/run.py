@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -22,6 +23,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import confluent_kafka
 
@@ -59,6 +61,7 @@ class ClientStorm:
     doubled_copies: int
     unread: dict[str, int]
     stop_s_max: dict[str, float]
+    stops: list[str]
     counts: dict[str, dict[str, int]]
     stalled_s: float
     findings: list[Finding]
@@ -66,7 +69,7 @@ class ClientStorm:
     @property
     def is_clean(self) -> bool:
         is_right = not (self.findings or self.missing_copies or self.doubled_copies or any(self.unread.values()))
-        return is_right and not self.failed and self.stop_s_max["producers"] <= STOP_MAX_S
+        return is_right and not self.failed and max(self.stop_s_max.values()) <= STOP_MAX_S
 
 
 class ClientProcess:
@@ -107,15 +110,19 @@ class ClientProcess:
 def storm(served: Served, seconds: float, seed: int) -> int:
     """Kill a broker every 20 s, and start it again; the number of kills."""
     rng, kills, victim = random.Random(seed), 0, 0
-    end_s = time.monotonic() + seconds
+    begun_s = time.monotonic()
+    end_s = begun_s + seconds
     while time.monotonic() < end_s:
         due_s = time.monotonic() + EVERY_S
         victim = rng.choice([each for each in BROKERS if each != victim])
         served.kill(victim)
         kills += 1
-        print(f"SIGKILL broker {victim}", flush=True)
+        killed_s = time.monotonic()
         time.sleep(DOWN_S)
         served.process(victim).start()
+        served.process(victim).await_started()
+        passed_s = (killed_s - begun_s, time.monotonic() - killed_s - DOWN_S)
+        print(f"SIGKILL broker {victim} at {passed_s[0]:.1f} s, {passed_s[1]:.1f} s to start", flush=True)
         time.sleep(max(0.0, due_s - time.monotonic()))
     return kills
 
@@ -144,7 +151,8 @@ def run_storm(seconds: float, seed: int, keep: Path | None = None) -> ClientStor
         wait_until(lambda: replicas_are_equal(served.folder, SOURCE, BROKERS, PARTITIONS), "equal replicas", END_S)
         note_replicas(history, served.folder, SOURCE, BROKERS, PARTITIONS)
         events = history.events()
-        served.keep_logs()
+        keep_logs(served, keep)
+        stops = stops_of(events, begun_ms, ended_ms)
         return ClientStorm(
             seconds=seconds,
             kills=kills,
@@ -154,11 +162,23 @@ def run_storm(seconds: float, seed: int, keep: Path | None = None) -> ClientStor
             missing_copies=(wanted - copies).total(),
             doubled_copies=(copies - wanted).total(),
             unread=unread(events),
-            stop_s_max=longest_stops(events, begun_ms, ended_ms),
+            stop_s_max={who: max(each.seconds for each in stops if each.who == who) for who in ("producers", *GROUPS)},
+            stops=[
+                f"{each.who}, partition {each.partition}: {each.seconds} s from {each.begun_s} s on"
+                for each in stops[:20]
+            ],
             counts=counts,
             stalled_s=machine.stalled_s(begun_ms),
             findings=check(events),
         )
+
+
+def keep_logs(served: Served, keep: Path | None) -> None:
+    """Copy the logs of the brokers, and what the clients printed and did."""
+    if keep is not None:
+        served.keep_logs()
+        for each in (*served.folder.glob("*.err"), served.folder / "history.jsonl"):
+            shutil.copyfile(each, keep / each.name)
 
 
 def await_so(is_so: Callable[[], bool]) -> None:
@@ -187,19 +207,29 @@ def unread(events: Sequence[HistoryEvent]) -> dict[str, int]:
     return {group: len(acknowledged - polled[group]) for group in GROUPS}
 
 
-def longest_stops(events: Sequence[HistoryEvent], begun_ms: float, ended_ms: float) -> dict[str, float]:
-    """The longest time, in seconds, without an event of any one partition: acknowledgements, polls of each group."""
+class Stop(NamedTuple):
+    """A time without an acknowledgement (`producers`), or a poll of a group, of one partition."""
+
+    seconds: float
+    begun_s: float
+    who: str
+    partition: int
+
+
+def stops_of(events: Sequence[HistoryEvent], begun_ms: float, ended_ms: float) -> list[Stop]:
+    """All times between two events of one partition, the longest first; `begun_s` is that since the storm's begin."""
     times: dict[tuple[str, int], list[float]] = {
         (who, partition): [begun_ms] for who in ("producers", *GROUPS) for partition in range(PARTITIONS)
     }
     for each in sorted(events, key=lambda event: event.time_ms):
         if each.kind in (ACK, POLL) and begun_ms <= each.time_ms <= ended_ms:
             times["producers" if each.kind == ACK else group_of(each.client), each.partition].append(each.time_ms)
-    found: dict[str, float] = {}
-    for (who, _), at in times.items():
-        longest = max((after - before for before, after in pairwise([*at, ended_ms])), default=0.0) / 1_000
-        found[who] = round(max(found.get(who, 0.0), longest), 1)
-    return found
+    found = [
+        Stop(round((after - before) / 1_000, 1), round((before - begun_ms) / 1_000, 1), who, partition)
+        for (who, partition), at in times.items()
+        for before, after in pairwise([*at, ended_ms])
+    ]
+    return sorted(found, reverse=True)
 
 
 def read_all(bootstrap: str, topic: str) -> list[bytes]:

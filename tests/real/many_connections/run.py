@@ -15,7 +15,9 @@ import asyncio
 import json
 import os
 import resource
+import selectors
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -53,17 +55,19 @@ WARM_S, BASE_S, COLD_S_MAX = 10.0, 30.0, 300.0
 
 @dataclass(slots=True)
 class Latency:
-    """Of produce requests in one window, from when they were due."""
+    """Of produce requests in one window, from when they were due. `broker_cores`: CPU time of its process a second."""
 
     count: int
     p50_ms: float
     p99_ms: float
     errors: int
+    broker_cores: float
 
     @classmethod
-    def of(cls, latencies_ms: Sequence[float], errors: int) -> Latency:
-        ordered = sorted(latencies_ms)
-        return cls(len(ordered), round(quantile(ordered, 0.5), 1), round(quantile(ordered, 0.99), 1), errors)
+    def of(cls, producers: Producers, broker_cores: float) -> Latency:
+        ordered = sorted(producers.latencies_ms)
+        p50_ms, p99_ms = (round(quantile(ordered, share), 1) for share in (0.5, 0.99))
+        return cls(len(ordered), p50_ms, p99_ms, producers.errors, round(broker_cores, 2))
 
 
 @dataclass(slots=True)
@@ -128,33 +132,67 @@ class Producers:
             self.errors += answer.responses[0].partition_responses[0].error_code != 0
 
 
-async def hold(address: Address, connections: int) -> None:
-    """Connections with a Fetch each that waits, over and over, until a line comes; prints the number of fetches."""
-    fetched = 0
+class Holder:
+    """Connections with a Fetch each that waits, over and over. One epoll and no event loop: it has to cost little
+    beside the broker, whose machine it shares."""
 
-    async def one(which: int) -> None:
-        nonlocal fetched
-        reader, writer = await asyncio.open_connection(*address)
-        frame = framed(FETCH, 11, fetch_values(QUIET, which % QUIET_PARTITIONS, 0, min_bytes=1))
-        with suppress(asyncio.IncompleteReadError, ConnectionError):
-            while True:
-                writer.write(frame)
-                await read_frame(reader)
-                fetched += 1
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._selector = selectors.EpollSelector()
+        self.fetched = 0
+        self.broken = 0
 
-    tasks = []
-    for which in range(connections):
-        tasks.append(asyncio.create_task(one(which)))
-        if which % 50 == 0:
-            await asyncio.sleep(0.05)
-    await asyncio.sleep(1)
+    def connect(self, connections: int) -> None:
+        """Begin the fetches of so many connections, spread over one waiting time."""
+        for which in range(connections):
+            own = socket.create_connection(self._address)
+            own.setblocking(False)
+            frame = framed(FETCH, 11, fetch_values(QUIET, which % QUIET_PARTITIONS, 0, min_bytes=1))
+            self._selector.register(own, selectors.EVENT_READ, (own, frame, bytearray()))
+            own.send(frame)
+            self.serve(WAIT_MS / 1_000 / connections)
+
+    def serve(self, seconds: float) -> bool:
+        """Fetch again what is answered, for so long, or until there is a line on the standard input: then True."""
+        end_s = time.monotonic() + seconds
+        while (left_s := end_s - time.monotonic()) > 0:
+            for key, _ in self._selector.select(left_s):
+                if key.data is None:
+                    return True
+                self._fetch_again(*key.data)
+        return False
+
+    def _fetch_again(self, own: socket.socket, frame: bytes, read: bytearray) -> None:
+        try:
+            received = own.recv(1 << 16)
+        except ConnectionError:
+            received = b""
+        if not received:
+            self.broken += 1
+            self._selector.unregister(own)
+            return
+        read += received
+        if len(read) >= 4 and len(read) == 4 + int.from_bytes(read[:4], "big"):
+            read.clear()
+            self.fetched += 1
+            own.send(frame)
+
+    def until_line(self) -> None:
+        """Serve until a line comes on the standard input."""
+        self._selector.register(sys.stdin.fileno(), selectors.EVENT_READ, None)
+        while not self.serve(60):
+            pass
+
+
+def hold(address: Address, connections: int) -> None:
+    """Hold waiting fetches until a line comes; prints the number of fetches."""
+    holder = Holder(address)
+    holder.connect(connections)
+    holder.serve(1)
+    holder.fetched = 0
     print("ready", flush=True)
-    await asyncio.to_thread(sys.stdin.readline)
-    broken = sum(each.done() for each in tasks)
-    for each in tasks:
-        each.cancel()
-    print(json.dumps({"fetches": fetched, "broken": broken}), flush=True)
-    os._exit(0)
+    holder.until_line()
+    print(json.dumps({"fetches": holder.fetched, "broken": holder.broken}), flush=True)
 
 
 def read_cold(address: Address) -> None:
@@ -232,11 +270,28 @@ def part(role: str, address: Address, said: dict[str, Any]) -> Iterator[subproce
                 said.update(json.loads(written.splitlines()[-1]))
 
 
-def window(address: Address, seconds: float) -> Latency:
+class CpuWatch:
+    """The CPU time that a process takes, in cores."""
+
+    def __init__(self, pid: int) -> None:
+        self._stat = Path(f"/proc/{pid}/stat")
+        self._begun = time.monotonic(), self._cpu_s()
+
+    def _cpu_s(self) -> float:
+        fields = self._stat.read_text(encoding="utf-8").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    @property
+    def cores(self) -> float:
+        begun_s, begun_cpu_s = self._begun
+        return (self._cpu_s() - begun_cpu_s) / (time.monotonic() - begun_s)
+
+
+def window(cluster: ClusterProcess, address: Address, seconds: float) -> Latency:
     """Produce for so long."""
-    producers = Producers(address)
+    producers, cpu = Producers(address), CpuWatch(cluster.pid)
     asyncio.run(producers.run(seconds))
-    return Latency.of(producers.latencies_ms, producers.errors)
+    return Latency.of(producers, cpu.cores)
 
 
 def run(folder: Path, minutes: float, cold_mib: int) -> ManyConnections:
@@ -247,8 +302,8 @@ def run(folder: Path, minutes: float, cold_mib: int) -> ManyConnections:
         Admin(cluster.root).create_topics([NewTopic(topic, count, 1) for topic, count in counts.items()])
         address = cluster.addresses()[1]
         fill(address, cold_mib)
-        window(address, WARM_S)
-        alone = window(address, BASE_S)
+        window(cluster, address, WARM_S)
+        alone = window(cluster, address, BASE_S)
         said: dict[str, Any] = {}
         memory: list[int] = []
         with part("hold", address, said) as holding:
@@ -257,11 +312,11 @@ def run(folder: Path, minutes: float, cold_mib: int) -> ManyConnections:
             latencies = []
             for _ in range(max(1, round(minutes))):
                 memory.append(cluster.memory_kib)
-                latencies.append(window(address, 60.0 if minutes >= 1 else 60 * minutes))
+                latencies.append(window(cluster, address, 60.0 if minutes >= 1 else 60 * minutes))
             memory.append(cluster.memory_kib)
             beside_cold, speed = None, 0.0
             if cold_mib:
-                beside_cold, speed = _beside_cold(address)
+                beside_cold, speed = _beside_cold(cluster, address)
         assert said["broken"] == 0, f"{said['broken']} connections ended"
         worst = max(latencies, key=lambda each: each.p99_ms)
         median = sorted(latencies, key=lambda each: each.p99_ms)[len(latencies) // 2]
@@ -269,10 +324,10 @@ def run(folder: Path, minutes: float, cold_mib: int) -> ManyConnections:
         return ManyConnections(alone, median, beside_cold, speed, said["fetches"], memory)
 
 
-def _beside_cold(address: Address) -> tuple[Latency, float]:
+def _beside_cold(cluster: ClusterProcess, address: Address) -> tuple[Latency, float]:
     """Produce while a consumer reads everything, and for no longer."""
     said: dict[str, Any] = {}
-    producers = Producers(address)
+    producers, cpu = Producers(address), CpuWatch(cluster.pid)
     with part("cold", address, said) as reading:
 
         async def until_read() -> None:
@@ -283,7 +338,8 @@ def _beside_cold(address: Address) -> tuple[Latency, float]:
                 await working
 
         asyncio.run(until_read())
-    return Latency.of(producers.latencies_ms, producers.errors), round(said["mib_s"], 1)
+        cores = cpu.cores
+    return Latency.of(producers, cores), round(said["mib_s"], 1)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -298,7 +354,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     if given.part == "hold":
-        asyncio.run(hold((given.at[0], int(given.at[1])), CONNECTIONS))
+        hold((given.at[0], int(given.at[1])), CONNECTIONS)
+        return 0
     if given.part:
         read_cold((given.at[0], int(given.at[1])))
         return 0

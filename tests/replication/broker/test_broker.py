@@ -18,11 +18,12 @@ from stratalog.replication.progress.progress import (
     progress_rows,
 )
 from stratalog.replication.progress.progress_object import ProgressWriter
+from stratalog.replication.requests.hand_over import INBOX_PREFIX, answer_path, encode_request, request_path
 from stratalog.replication.requests.produce import ACKS_ALL, ProduceRequest, ProduceResponse
 from stratalog.replication.stores import DeltaStores, Ports, Stores
 from stratalog.storage.clock import Clock, RandomIds, SystemClock
 from stratalog.storage.errors import StoreUnavailableError
-from stratalog.storage.objects.port import ObjectStore
+from stratalog.storage.objects.port import ObjectMeta, ObjectStore
 from stratalog.storage.objects.remote import open_store
 from stratalog.storage.records import TopicPartition
 from tests.replication.memory_stores import METADATA_ROOT, MemoryStores, commit, create, led_by
@@ -218,3 +219,33 @@ def test_an_idle_turn_touches_no_storage(on_disk: Running, monkeypatch: pytest.M
     assert on_disk.broker.pause_ms() > RETRY_MS
     on_disk.broker.step()
     assert touched == []
+
+
+def test_an_idle_inbox_is_listed_less_and_less_until_a_request_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where storage cannot be watched; an answer that nobody fetched does not count."""
+    running, stores = in_memory(BrokerConfig.from_properties({"stratalog.inbox.poll.max.ms": 500}))
+    objects = stores.objects("broker-1")
+    list_objects, listings = objects.list, [0]
+
+    def counted(prefix: str) -> list[ObjectMeta]:
+        listings[0] += prefix == INBOX_PREFIX
+        return list(list_objects(prefix))
+
+    monkeypatch.setattr(objects, "list", counted)
+
+    def listings_in(seconds: int) -> int:
+        before = listings[0]
+        for _ in range(seconds * 100):
+            stores.clock.now_ms += 10
+            running.broker.step()
+        return listings[0] - before
+
+    objects.put(answer_path("old"), b"")
+    busy, idle = listings_in(1), [listings_in(10) for _ in range(4)]
+    assert busy > 20
+    assert idle == sorted(idle, reverse=True)
+    assert idle[-1] == 20  # one in 500 ms
+    objects.put(request_path("r"), encode_request([], 0))
+    listings_in(1)
+    assert objects.exists(answer_path("r"))
+    assert listings_in(1) > 20

@@ -8,7 +8,7 @@ from tests.simulation.coordinators.coordinated import simulate_coordinated
 from tests.simulation.coordinators.coordinator_mutations import CONSUMERS
 from tests.simulation.run import quiet
 
-SEEDS = 24
+SEEDS = 12
 
 
 @pytest.mark.parametrize("first_seed", range(0, SEEDS, 12))

@@ -7,7 +7,7 @@ import pytest
 from tests.simulation.coordinators.coordinator_mutations import run_lists
 from tests.simulation.run import quiet
 
-SEEDS = 60
+SEEDS = 40
 
 
 @pytest.mark.parametrize("first_seed", range(0, SEEDS, 20))

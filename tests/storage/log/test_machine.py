@@ -26,7 +26,7 @@ from stratalog.storage.upkeep.upkeep import Upkeep
 from tests.storage.keyed import Rows, keyed, shown
 from tests.storage.logs import Replicas, idempotent
 
-RUNS, STEPS = 300, 50
+RUNS, STEPS = 150, 50
 """More than 10,000 steps that act on the log."""
 LIMITS = UpkeepLimits(
     checkpoint_commits=4,

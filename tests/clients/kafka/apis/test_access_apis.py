@@ -155,9 +155,7 @@ def test_credentials_are_set_described_and_removed(client: KafkaClient) -> None:
         (upsertion(mechanism=3), (33, "Unknown SCRAM mechanism")),
     ],
 )
-def test_a_bad_credential_is_refused_alone(
-    client: KafkaClient, change: dict[str, Any], error: tuple[int, str]
-) -> None:
+def test_a_bad_credential_is_refused_alone(client: KafkaClient, change: dict[str, Any], error: tuple[int, str]) -> None:
     assert altered(client, change, upsertion("bob")) == {change["name"]: error, "bob": (0, None)}
 
 

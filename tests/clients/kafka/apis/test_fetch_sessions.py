@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from stratalog.clients.kafka.apis.fetch_sessions import (
+from stratalog.clients.kafka.apis.fetch.sessions import (
     EVICTION_MS,
     INT_MAX,
     FetchContext,

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from stratalog.clients.kafka.apis.delayed_fetch import NEVER, DelayedFetches
-from stratalog.clients.kafka.apis.fetch_read import PartitionRead
-from stratalog.clients.kafka.apis.fetch_sessions import FetchContext, FetchKey, WantedPartition
-from stratalog.clients.kafka.apis.waiting_fetches import (
+from stratalog.clients.kafka.apis.fetch.delayed_fetches import NEVER, DelayedFetches
+from stratalog.clients.kafka.apis.fetch.partition_read import PartitionRead
+from stratalog.clients.kafka.apis.fetch.sessions import FetchContext, FetchKey, WantedPartition
+from stratalog.clients.kafka.apis.fetch.waiting_fetches import (
     SPARE_ENTRIES,
     FetchRun,
     Lead,

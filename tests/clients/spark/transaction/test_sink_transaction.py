@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from stratalog.clients.admin.admin import Admin
+from stratalog.clients.admin.groups import GroupAdmin, LiveGroups
 from stratalog.clients.bootstrap import RunningCluster
 from stratalog.clients.cluster import Cluster
 from stratalog.clients.config import ConsumerConfig
@@ -18,9 +19,9 @@ from stratalog.clients.consumer.offsets import OffsetFetch
 from stratalog.clients.coordinator_calls import InProcessCalls
 from stratalog.clients.records import ConsumerGroupMetadata
 from stratalog.clients.remote.remote_cluster import RemoteCluster
-from stratalog.clients.spark.hand_over import HandOver, encode_manifest, manifest_path
+from stratalog.clients.spark.hand_over import HandOver, encode_manifest, manifest_path, write_manifest
 from stratalog.clients.spark.options import SinkOptions, sink_options
-from stratalog.clients.spark.sink_batches import Course, SinkBatchId
+from stratalog.clients.spark.sink_batches import NOTE_PARTITION, Course, Noted, SinkBatchId, Stage, note_group
 from stratalog.clients.spark.sink_rows import ProducerIdAndEpoch
 from stratalog.clients.spark.sink_task import SinkTask, WrittenFile
 from stratalog.clients.spark.transaction.commit import BatchTransaction, begin, positions_of
@@ -108,6 +109,12 @@ class Sink:
         wait_until(lambda: self.visible() == sorted(values), f"{values} are visible")
         return True
 
+    def lose_note(self) -> None:
+        """As `offsets.retention.minutes` after the last batch."""
+        group_id = note_group(self.batch(0).sink_id)
+        admin = GroupAdmin(LiveGroups(self.cluster, self.view.clock, 10_000), self.view)
+        wait_until(lambda: admin.delete_groups([group_id]) == {group_id: None}, "the group is deleted")
+
     def offset_of(self, group_id: str, topic_partition: TopicPartition) -> int | None:
         calls = InProcessCalls(self.cluster, self.view.clock)
         reads = OffsetFetch(ConsumerConfig(group_id=group_id), calls, self.view.clock, lambda: None)
@@ -187,12 +194,35 @@ def test_a_batch_that_was_begun_without_transactions_is_finished_without(sink: S
     plain = SinkTask(sink.view, sink.options, 0)
     plain.add(pa.record_batch({"value": pa.array(["a"])}))
     batch, objects = sink.batch(3), sink.view.stores.objects(sink.view.root)
-    objects.put_register(manifest_path(batch.sink_id), encode_manifest(3, plain.finish()))
+    objects.put_register(manifest_path(batch.sink_id), encode_manifest(Noted(3), plain.finish()))
     assert sink.commit(3, "never") is Course.FINISH
     HandOver(sink.view, sink.options, batch).run([])
     assert sink.shows("a")
     assert sink.commit(4, "b") is Course.WRITE
     assert sink.shows("a", "b")
+
+
+def test_a_batch_is_not_written_twice_when_its_note_has_expired(sink: Sink) -> None:
+    """Offsets expire: the manifest shows that the batch is stored, or that this is not known."""
+    batch = sink.batch(0)
+    assert sink.commit(0, "a") is Course.WRITE
+    sink.lose_note()
+    assert sink.commit(0, "a") is Course.STORED
+    write_manifest(sink.view, batch.sink_id, Noted(0, Stage.BEGUN))  # as a run does that dies when it has committed
+    with pytest.raises(InvalidRequestError, match=r"batch 0 of .* may be stored or not"):
+        sink.commit(0, "a")
+    assert sink.commit(1, "b") is Course.WRITE  # Spark's commit log has batch 0
+    assert sink.shows("a", "b")
+
+
+def test_a_first_batch_that_did_not_commit_is_written(sink: Sink) -> None:
+    batch, producer = sink.batch(0), sink.plan()
+    transaction = sink.transaction(producer)
+    assert transaction.course(batch) is Course.WRITE
+    assert sink.offset_of(note_group(batch.sink_id), NOTE_PARTITION) == 0  # of no batch yet
+    write_manifest(sink.view, batch.sink_id, Noted(0, Stage.BEGUN))  # ... and the run dies
+    assert sink.commit(0, "a") is Course.WRITE
+    assert sink.shows("a")
 
 
 def test_the_sink_reads_what_the_tasks_of_its_own_run_left_for_this_batch(sink: Sink) -> None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from stratalog.clients.kafka.apis.fetch_sessions import WantedPartition
+from stratalog.clients.kafka.apis.fetch.sessions import WantedPartition
 from stratalog.clients.kafka.batches.headers import EncodedBatch
 from stratalog.clients.kafka.batches.record_batches import empty_batch, encode_rows
 from stratalog.clients.kafka.protocol.entities import Values
@@ -108,7 +108,7 @@ class PartitionFetch:
         """
         view, offset = self._broker.view, wanted.fetch_offset
         marks = view.published(named, poll=False) or view.watermarks(named, 0, needs_end=False)
-        if wanted.last_fetched_epoch != NO_EPOCH:
+        if not _is_of_epoch(wanted, marks):
             end = self._broker.end_of_epoch(named, wanted.last_fetched_epoch)
             if end == UNDEFINED:
                 raise OffsetOutOfRangeError(
@@ -135,6 +135,22 @@ class PartitionFetch:
                 aborted = [{"producer_id": each.producer_id, "first_offset": each.first_offset} for each in found]
                 return PartitionRead(named, batches, *bounds, aborted)
         return PartitionRead(named, (), *bounds, ())
+
+    def at_hand(
+        self, named: TopicPartition, wanted: WantedPartition, max_bytes: int, *, must_return_one: bool, takes_zstd: bool
+    ) -> PartitionRead | None:
+        """As `read` of all records, from memory; None when that does not have it all, or for an error."""
+        marks, offset = self._broker.view.published(named, poll=False), wanted.fetch_offset
+        if marks is None or not _is_of_epoch(wanted, marks):
+            return None
+        if not marks.log_start_offset <= offset <= marks.high_watermark:
+            return None
+        bounds = marks.high_watermark, marks.high_watermark, marks.log_start_offset
+        if offset == marks.high_watermark or not (max_bytes > 0 or must_return_one):
+            return PartitionRead(named, (), *bounds)
+        end, wanted_bytes = marks.high_watermark, max(1, max_bytes)
+        batches = self._broker.tail.read(named, offset, end, wanted_bytes, takes_zstd=takes_zstd)
+        return PartitionRead(named, _fitting(batches, max_bytes, must_return_one), *bounds) if batches else None
 
     def _check_offset(self, named: TopicPartition, offset: int, marks: Watermarks) -> None:
         """OffsetOutOfRangeError outside the log; an offset between high watermark and log end is no error."""
@@ -192,6 +208,14 @@ class PartitionFetch:
         """
         leader_epoch = self._broker.view.look_at_log(named, lambda log: log.epochs.epoch_at(end_offset - 1), 0)
         return empty_batch(offset, end_offset, leader_epoch)
+
+
+def _is_of_epoch(wanted: WantedPartition, marks: Watermarks) -> bool:
+    """Whether the client's last record is one of this log for sure: it names none, or one of the leader's own epoch,
+    whose records end at the high watermark or behind it."""
+    if wanted.last_fetched_epoch == NO_EPOCH:
+        return True
+    return wanted.last_fetched_epoch == marks.leader_epoch and wanted.fetch_offset <= marks.high_watermark
 
 
 def _fitting(batches: Sequence[EncodedBatch], max_bytes: int, must_return_one: bool) -> list[EncodedBatch]:

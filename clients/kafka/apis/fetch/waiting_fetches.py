@@ -7,19 +7,23 @@ Source: Kafka's `DelayedOperationPurgatory`, `DelayedFetch.tryComplete`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
-from stratalog.clients.kafka.apis.fetch_read import PartitionRead
-from stratalog.clients.kafka.apis.fetch_sessions import FetchContext, FetchKey, WantedPartition
+from stratalog.clients.kafka.apis.fetch.partition_read import PartitionRead
+from stratalog.clients.kafka.apis.fetch.sessions import FetchContext, FetchKey, WantedPartition
 from stratalog.clients.kafka.request.api import Call
 from stratalog.clients.view.cluster_view import Watermarks
 from stratalog.storage.records import TopicPartition
 
 SPARE_ENTRIES = 64
 """Number of entries of fetches answered before their deadline that the heap may hold besides as many as wait."""
+
+
+WAITS_TOGETHER = 16
+"""A fetch waits at most one part of so many longer than it asks for."""
 
 
 class Lead(NamedTuple):
@@ -33,8 +37,9 @@ class Lead(NamedTuple):
 class FetchRun:
     """A Fetch under way: the request, and what was read so far.
 
-    sequence      of the view's newest change when the last read began: later ones are to be looked at
+    sequence      of the view's newest change before the reads: later ones are to be looked at
     is_committed  it reads committed records only, so each read folds the log
+    has_time      it may be answered later than at once
     leads         as of the beginning of each partition's read
     unread_bytes  of partitions with records that were not read, since `min_bytes` could not be met
     """
@@ -46,7 +51,8 @@ class FetchRun:
     deadline_ms: int
     sequence: int
     is_committed: bool = False
-    reads: dict[FetchKey, PartitionRead] = field(default_factory=dict)
+    has_time: bool = True
+    reads: Mapping[FetchKey, PartitionRead] = field(default_factory=dict)
     leads: dict[FetchKey, Lead] = field(default_factory=dict)
     unread_bytes: dict[FetchKey, int] = field(default_factory=dict)
 
@@ -55,22 +61,40 @@ class FetchRun:
         return sum(read.size_bytes for read in self.reads.values())
 
     @property
+    def may_wait(self) -> bool:
+        return self.has_time and self.min_bytes > 0
+
+    @property
     def is_enough(self) -> bool:
         """Whether the fetch is answered without more waiting."""
         return self.size_bytes >= self.min_bytes or any(read.is_urgent for read in self.reads.values())
 
-    def concerns(self, moved: Iterable[TopicPartition] | None) -> list[WantedPartition]:
-        """The fetch's partitions among those that moved (None: any may have)."""
-        wanted = self.context.wanted
-        if moved is None:
-            return list(wanted)
+    @property
+    def places(self) -> list[TopicPartition]:
+        """The partitions that were read."""
+        return [read.topic_partition for read in self.reads.values() if read.topic_partition is not None]
+
+    def concerns(self, moved: Iterable[TopicPartition]) -> list[WantedPartition]:
+        """The fetch's partitions among those that moved."""
         among = set(moved)
-        return [each for each in wanted if self.reads[each.key].topic_partition in among] if among else []
+        return [each for each in self.context.wanted if self.reads[each.key].topic_partition in among] if among else []
 
     @property
     def unread(self) -> list[WantedPartition]:
         """The partitions with records that were not read."""
         return [each for each in self.context.wanted if each.key in self.unread_bytes] if self.unread_bytes else []
+
+
+def deadline_ms(now_ms: int, wait_ms: int) -> int:
+    """When a fetch that waits so long is answered: up to a sixteenth later, so that many are answered together.
+
+    Each answer by itself wakes a thread, which costs more than the answer.
+
+    >>> deadline_ms(1_000_003, 500), deadline_ms(1_000_003, 10)
+    (1000512, 1000013)
+    """
+    step_ms = 1 << (max(WAITS_TOGETHER, wait_ms) // WAITS_TOGETHER).bit_length() - 1
+    return -(-(now_ms + max(0, wait_ms)) // step_ms) * step_ms
 
 
 class PartitionNews:
@@ -114,6 +138,9 @@ class Outlook(NamedTuple):
     from_memory: bool
 
 
+NOT_DUE = Outlook(False, True)
+
+
 def outlook(
     run: FetchRun, wanted: Sequence[WantedPartition], news_of: Callable[[TopicPartition], PartitionNews]
 ) -> Outlook:
@@ -134,7 +161,7 @@ def outlook(
         if readable > run.reads[each.key].size_bytes:
             run.unread_bytes[each.key] = min(readable, each.max_bytes)
     if not run.unread_bytes:
-        return Outlook(False, True)
+        return NOT_DUE
     size_bytes = sum(run.unread_bytes.get(key, read.size_bytes) for key, read in run.reads.items())
     return Outlook(size_bytes >= run.min_bytes, not run.is_committed)
 

@@ -13,8 +13,15 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import cache, partial
 
-from stratalog.clients.kafka.apis.fetch_sessions import WantedPartition
-from stratalog.clients.kafka.apis.waiting_fetches import FetchRun, PartitionNews, WaitingFetches, outlook
+from stratalog.clients.kafka.apis.fetch.sessions import WantedPartition
+from stratalog.clients.kafka.apis.fetch.waiting_fetches import (
+    NOT_DUE,
+    FetchRun,
+    Outlook,
+    PartitionNews,
+    WaitingFetches,
+    outlook,
+)
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import TopicPartition
@@ -72,9 +79,9 @@ class DelayedFetches:
 
         `run.sequence` was taken before its partitions were read: what came since is looked at here.
         """
-        due = self._wait(run)
-        if due:
-            self._read_again(run, due)
+        wanted, found = self._wait(run)
+        if wanted:
+            self._go_on(run, wanted, found)
 
     def close(self) -> None:
         """Answer all fetches with what was read, and end the thread."""
@@ -85,7 +92,7 @@ class DelayedFetches:
         if self._thread.ident is not None:
             self._thread.join()
 
-    def _wait(self, run: FetchRun) -> Sequence[WantedPartition]:
+    def _wait(self, run: FetchRun) -> tuple[Sequence[WantedPartition], Outlook]:
         """Let a fetch wait, unless it is due by now: then the partitions to be read. Answers it when closed."""
         with self._changed:
             is_closed = self._is_closed
@@ -96,34 +103,52 @@ class DelayedFetches:
                     self._thread.start()
         if is_closed:
             self._finish(run)
-            return ()
+            return (), NOT_DUE
         if is_next:
             self._view.wake()
         # The thread finds the fetch from here on; what it saw before, this call sees.
-        wanted = run.concerns(self._view.moved_since(run.sequence)[1])
-        if not wanted or not outlook(run, wanted, self._news_of).is_due or not self._claim(run):
-            return ()
-        return wanted
+        wanted = self._moved(run)
+        found = outlook(run, wanted, self._news_of) if wanted else NOT_DUE
+        if not found.is_due or not self._claim(run):
+            return (), NOT_DUE
+        return wanted, found
 
     def _claim(self, run: FetchRun) -> bool:
         """Whether the caller is the one that goes on with a waiting fetch."""
         with self._changed:
             return self._waiting.remove(run)
 
+    def _go_on(self, run: FetchRun, wanted: Sequence[WantedPartition], found: Outlook) -> None:
+        """Read partitions of a fetch that was claimed: here, if all of it is in memory."""
+        if self._io is None or found.from_memory:
+            self._read_again(run, wanted)
+            return
+        try:
+            self._io.submit(partial(self._read_again, run, wanted))
+        except RuntimeError:  # its threads have ended: the broker stops
+            self._finish(run)
+
     def _read_again(self, run: FetchRun, wanted: Sequence[WantedPartition]) -> None:
-        """Read partitions of a fetch that was claimed, and answer it or let it wait again."""
+        """Read partitions of a fetch, and answer it or let it wait again."""
         while wanted:
-            run.sequence = self._view.moved_since(NEVER)[0]
-            if self._has_enough(run, wanted):
+            sequence = self._view.moved_since(NEVER)[0]
+            also = {each.key for each in (*wanted, *self._moved(run), *run.unread)}
+            run.sequence = sequence
+            if self._has_enough(run, [each for each in run.context.wanted if each.key in also]):
                 self._finish(run)
                 return
-            wanted = self._wait(run)
+            wanted, found = self._wait(run)
+            if wanted and not found.from_memory:
+                self._go_on(run, wanted, found)
+                return
+
+    def _moved(self, run: FetchRun) -> list[WantedPartition]:
+        """The fetch's partitions that may have moved since they were read."""
+        return run.concerns(self._view.moved_among(run.places, run.sequence))
 
     def _has_enough(self, run: FetchRun, wanted: Sequence[WantedPartition]) -> bool:
-        named = {each.key for each in wanted}
-        also = [each for each in run.unread if each.key not in named]
         try:
-            return self._read(run, [*wanted, *also])
+            return self._read(run, wanted)
         except Exception:  # noqa: BLE001 - a defect of one fetch must not end the thread
             _LOG.exception("%s: a fetch could not be read", self._thread.name)
             run.call.connection.close("a fetch could not be read")
@@ -173,13 +198,7 @@ class DelayedFetches:
         found = outlook(run, wanted, news_of)
         if not found.is_due or not self._claim(run):
             return
-        if self._io is not None and not found.from_memory:
-            try:
-                self._io.submit(partial(self._read_again, run, wanted))
-            except RuntimeError:  # its threads have ended: the broker stops
-                self._finish(run)
-            return
-        self._read_again(run, wanted)
+        self._go_on(run, wanted, found)
 
     def _finish(self, run: FetchRun) -> None:
         try:

@@ -1,32 +1,38 @@
-"""Fetch: sessions, limits, and waiting for enough records. I/O: reads logs through `fetch_read`; a thread waits.
+"""Fetch: sessions, limits, and waiting for enough records. I/O: reads logs through `partition_read`; a thread waits.
 
 A request is answered at once when it has an error, a diverging epoch, or `min_bytes` of records; else when the high
-watermarks of its partitions have moved far enough, or after `max_wait` (`delayed_fetch`). For consumers only: followers
-of this cluster copy from storage.
+watermarks of its partitions have moved far enough, or after `max_wait` (`delayed_fetches`). One that finds all in
+memory, as at the end of its partitions, stays in the thread of its connection. For consumers only: followers of this
+cluster copy from storage.
 Source: `KafkaApis.handleFetchRequest`, `ReplicaManager.fetchMessages` (KIP-74, KIP-227, KIP-320, KIP-392, KIP-516).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from stratalog.clients.kafka.apis.delayed_fetch import NEVER, DelayedFetches
-from stratalog.clients.kafka.apis.fetch_read import PartitionFetch, PartitionRead
-from stratalog.clients.kafka.apis.fetch_sessions import (
+from stratalog.clients.kafka.apis.fetch.delayed_fetches import NEVER, DelayedFetches
+from stratalog.clients.kafka.apis.fetch.memory import EmptyRead, FetchMemory, RepeatedFetch
+from stratalog.clients.kafka.apis.fetch.partition_read import PartitionFetch, PartitionRead
+from stratalog.clients.kafka.apis.fetch.sessions import (
     FINAL_EPOCH,
     INVALID_SESSION_ID,
+    FetchContext,
     FetchKey,
     FetchSessionResult,
     FetchSessions,
     WantedPartition,
 )
-from stratalog.clients.kafka.apis.waiting_fetches import FetchRun, Lead, PartitionNews
-from stratalog.clients.kafka.protocol.entities import Values, id_text, milliseconds
-from stratalog.clients.kafka.request.api import Api, Call, each_partition, error_only
+from stratalog.clients.kafka.apis.fetch.waiting_fetches import FetchRun, Lead, PartitionNews, deadline_ms
+from stratalog.clients.kafka.protocol.entities import Values, build, id_text, milliseconds
+from stratalog.clients.kafka.protocol.frames import body_of, encoded
+from stratalog.clients.kafka.protocol.schema import response_type
+from stratalog.clients.kafka.request.api import Api, Call, Later, each_partition, error_only
 from stratalog.clients.kafka.request.broker import ApiFamily, ServedBroker
 from stratalog.replication.metadata.acls import Operation, ResourceType
 from stratalog.replication.metadata.records import PartitionRecord
@@ -61,15 +67,37 @@ class FetchApis(ApiFamily):
         self._delayed = DelayedFetches(broker.view, self._read, self._answer, self._news_of, name, io)
 
     def apis(self) -> Iterable[Api]:
-        return [Api(FETCH, self._fetch, _refused)]
+        return [Api(FETCH, self._fetch, _refused, is_quick=True)]
 
     def close(self) -> None:
         """Answer the fetches that wait with what they have, and end the thread."""
         self._delayed.close()
 
-    def _fetch(self, call: Call) -> None:
+    def _fetch(self, call: Call) -> Later | None:
+        run = self._begin(call)
+        if run.may_wait and self._read_at_hand(run):
+            self._go_on(run)
+            return None
+        return Later(partial(self._read_first, run))
+
+    def _begin(self, call: Call) -> FetchRun:
         request, now_ms = call.request, self._broker.view.clock.monotonic_ms()
-        context = self._sessions.begin(
+        repeat = _repeat_of(call)
+        context = self._context(call, now_ms) if repeat is None else repeat.context
+        limit, wait_ms = self._broker.config.fetch_max_bytes, milliseconds(request.max_wait)
+        return FetchRun(
+            call,
+            context,
+            min(request.min_bytes, limit),
+            min(call.given("max_bytes", INT_MAX), limit),
+            deadline_ms(now_ms, wait_ms),
+            self._broker.view.moved_since(NEVER)[0],
+            request.isolation_level == READ_COMMITTED,
+            wait_ms > 0,
+        )
+
+    def _context(self, call: Call, now_ms: int) -> FetchContext:
+        return self._sessions.begin(
             call.given("session_id", INVALID_SESSION_ID),
             call.given("session_epoch", FINAL_EPOCH),
             _wanted(call),
@@ -77,25 +105,60 @@ class FetchApis(ApiFamily):
             uses_topic_ids=call.version >= TOPIC_IDS_FROM,
             now_ms=now_ms,
         )
-        limit = self._broker.config.fetch_max_bytes
-        wait_ms = max(0, milliseconds(request.max_wait))
-        run = FetchRun(
-            call,
-            context,
-            min(request.min_bytes, limit),
-            min(call.given("max_bytes", INT_MAX), limit),
-            now_ms + wait_ms,
-            self._broker.view.moved_since(NEVER)[0],
-            request.isolation_level == READ_COMMITTED,
-        )
-        may_wait = wait_ms > 0 and run.min_bytes > 0
-        if not (may_wait and self._delayed.is_watching):  # else it is read anyway, and what it brings ends the waiting
+
+    def _read_first(self, run: FetchRun) -> None:
+        """The first read of a fetch, where it may wait for storage."""
+        if not (run.may_wait and self._delayed.is_watching):  # else it is read anyway, and what it brings ends the wait
             self._broker.view.poll_progress()
-        self._read(run, context.wanted)
-        if run.is_enough or wait_ms == 0 or not context.wanted:
+        self._read(run, run.context.wanted)
+        self._go_on(run)
+
+    def _go_on(self, run: FetchRun) -> None:
+        """Answer a fetch that was read, or let it wait."""
+        if run.is_enough or not run.has_time or not run.context.wanted:
             self._answer(run)
         else:
             self._delayed.add(run)
+
+    def _read_at_hand(self, run: FetchRun) -> bool:
+        """As `_read` of all partitions, if they can be read from memory; else nothing is read, and False."""
+        memory = _memory_of(run)
+        known = [] if memory is None else memory.still_empty(run, self._broker.view.moved_among)
+        if memory is not None and memory.is_all(known, run) and self._broker.authorizer is None:
+            run.reads, run.leads = memory.reads, {each.wanted.key: each.lead for each in known}
+            return True
+        again = {each.wanted.key: each for each in known}
+        reads: dict[FetchKey, PartitionRead] = {}
+        size_bytes = 0
+        for each in run.context.wanted:
+            left_bytes = max(0, run.max_bytes - size_bytes)
+            limits = min(each.max_bytes, left_bytes), size_bytes == 0
+            read = self._one_at_hand(run, each, again.get(each.key), *limits)
+            if read is None:
+                return False
+            reads[each.key] = read
+            size_bytes += read.size_bytes
+        run.reads = reads
+        return True
+
+    def _one_at_hand(
+        self, run: FetchRun, wanted: WantedPartition, known: EmptyRead | None, max_bytes: int, must_return_one: bool
+    ) -> PartitionRead | None:
+        call, named = run.call, self._broker.name_at_hand(wanted.key.topic, wanted.key.topic_id, wanted.key.partition)
+        if named is None or replica_id(call) >= 0:
+            return None
+        if self._broker.refusal(call, Operation.READ, ResourceType.TOPIC, named.topic) is not None:
+            return None
+        if known is not None:
+            run.leads[wanted.key] = known.lead
+            return known.read
+        only_leader = call.version < FOLLOWERS_FROM
+        state = self._broker.state_at_hand(named, wanted.current_leader_epoch, leader_only=only_leader)
+        if state is None or run.is_committed:
+            return None
+        run.leads[wanted.key] = self._lead(state)
+        takes_zstd = call.version >= ZSTD_FROM
+        return self._reader.at_hand(named, wanted, max_bytes, must_return_one=must_return_one, takes_zstd=takes_zstd)
 
     def _read(self, run: FetchRun, wanted: Sequence[WantedPartition]) -> bool:
         """Read these partitions, in turn; True when that is enough for an answer.
@@ -156,7 +219,13 @@ class FetchApis(ApiFamily):
     # -- the answer ------------------------------------------------------------------------------------------
 
     def _answer(self, run: FetchRun) -> None:
-        reads = {each.key: run.reads[each.key] for each in run.context.wanted}
+        memory, session = _memory_of(run), run.context.session
+        is_same = memory is not None and run.reads is memory.reads and not run.unread_bytes
+        if is_same and session is None and (repeat := _repeat_of(run.call)) is not None:
+            run.call.respond_built(repeat.response)
+            return
+        # of what was sent in the last answer of its session, nothing is sent again
+        reads = {} if is_same and session else {each.key: run.reads[each.key] for each in run.context.wanted}
         outcomes = {
             key: FetchSessionResult(read.high_watermark, read.log_start_offset, read.is_urgent, read.size_bytes > 0)
             for key, read in reads.items()
@@ -165,24 +234,44 @@ class FetchApis(ApiFamily):
         try:
             session_id, keys = self._sessions.end(run.context, outcomes, now_ms)
         except StratalogError as error:
-            session = run.context.session
             run.call.respond({"error_code": error.as_value(), "session_id": session.session_id if session else 0})
             return
+        if is_same and session:
+            run.call.respond({"error_code": None, "session_id": session_id})
+            return
+        self._remember(run, partial(self._response, run.call, session_id, keys, reads))
+
+    def _remember(self, run: FetchRun, values: Callable[[], Values]) -> None:
+        """Answer a fetch, and keep what the client's next one can use."""
+        call, memory = run.call, FetchMemory.of(run)
+        if run.context.session is not None:
+            run.context.session.memory = memory
+        elif isinstance(call.frame, bytes) and call.use is None and memory.is_all(memory.empty.values(), run):
+            response = encoded(build(response_type(FETCH, call.version), values()))
+            repeat = RepeatedFetch(body_of(call.frame), call.request, call.client_id, run.context, response)
+            call.connection.memory.fetch = memory if run.context.is_full else replace(memory, repeat=repeat)
+            call.respond_built(response)
+            return
+        else:
+            call.connection.memory.fetch = memory
+        call.respond_with(values)
+
+    def _response(
+        self, call: Call, session_id: int, keys: Sequence[FetchKey], reads: Mapping[FetchKey, PartitionRead]
+    ) -> Values:
         nodes: dict[int, Values] = {}
         topics: dict[tuple[str | None, str | None], list[Values]] = {}
         for key in keys:
-            topics.setdefault((key.topic, key.topic_id), []).append(self._values(run.call, key, reads[key], nodes))
-        run.call.respond(
-            {
-                "error_code": None,
-                "session_id": session_id,
-                "responses": [
-                    {**({"topic_id": topic_id} if topic is None else {"topic": topic}), "partitions": partitions}
-                    for (topic, topic_id), partitions in topics.items()
-                ],
-                "node_endpoints": list(nodes.values()),
-            }
-        )
+            topics.setdefault((key.topic, key.topic_id), []).append(self._values(call, key, reads[key], nodes))
+        return {
+            "error_code": None,
+            "session_id": session_id,
+            "responses": [
+                {**({"topic_id": topic_id} if topic is None else {"topic": topic}), "partitions": partitions}
+                for (topic, topic_id), partitions in topics.items()
+            ],
+            "node_endpoints": list(nodes.values()),
+        }
 
     def _values(self, call: Call, key: FetchKey, read: PartitionRead, nodes: dict[int, Values]) -> Values:
         values: dict[str, Any] = {
@@ -199,6 +288,20 @@ class FetchApis(ApiFamily):
         if read.topic_partition and isinstance(read.error, NotLeaderOrFollowerError | FencedLeaderEpochError):
             values["current_leader"] = self._broker.current_leader(call, read.topic_partition, nodes)
         return values
+
+
+def _memory_of(run: FetchRun) -> FetchMemory | None:
+    """What the client's last fetch found nothing in: that of its session, or of its connection without one."""
+    session = run.context.session
+    found: FetchMemory | None = run.call.connection.memory.fetch if session is None else session.memory
+    return found
+
+
+def _repeat_of(call: Call) -> RepeatedFetch | None:
+    """The connection's last fetch, if this one came with the same bytes."""
+    memory: FetchMemory | None = call.connection.memory.fetch
+    repeat = None if memory is None else memory.repeat
+    return repeat if repeat is not None and repeat.request is call.request else None
 
 
 def replica_id(call: Call) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from stratalog.storage.errors import (
     FetchSessionIdNotFoundError,
@@ -66,7 +66,7 @@ def next_epoch(epoch: int) -> int:
 
 @dataclass(slots=True)
 class FetchSession:
-    """One client's partitions, in the order in which they are served."""
+    """One client's partitions, in the order in which they are served. `memory`: a `FetchMemory`, or None."""
 
     session_id: int
     uses_topic_ids: bool
@@ -76,6 +76,7 @@ class FetchSession:
     wanted: dict[FetchKey, WantedPartition] = field(default_factory=dict)
     sent: dict[FetchKey, _Sent] = field(default_factory=dict)
     first_size: int = 0
+    memory: Any = None
 
     def update(self, wanted: Iterable[WantedPartition], forgotten: Iterable[FetchKey]) -> None:
         """Apply the changes of a request."""

@@ -1,0 +1,80 @@
+"""What a read of many partitions asks an object store: offsets and folds are fetched together, not one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from stratalog.clients.spark.offsets import OffsetFetcher
+from stratalog.clients.spark.options import OffsetLimit, batch_options
+from stratalog.clients.spark.read import RangeReaders, RangeToRead, ReadManner
+from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.clients.view.read_committed import view_of
+from stratalog.replication.stores import DeltaStores
+from stratalog.storage.clock import RandomIds
+from stratalog.storage.objects.store_settings import StoreSettings
+from stratalog.storage.records import TopicPartition
+from tests.clients.still_cluster import StillCluster
+from tests.stores.s3_double import BUCKET, S3Double, s3_double
+
+PARTITIONS = 20
+START, END = OffsetLimit(-2), OffsetLimit(-1)
+
+
+@pytest.fixture
+def double() -> Iterator[S3Double]:
+    with s3_double() as running:
+        yield running
+
+
+@pytest.fixture
+def settings(double: S3Double) -> StoreSettings:
+    given = {"aws.endpoint.url": double.endpoint, "aws.allow.http": "true"}
+    return StoreSettings.of({**given, "aws.access.key.id": "id", "aws.secret.access.key": "secret"})
+
+
+@pytest.fixture
+def cluster(settings: StoreSettings) -> StillCluster:
+    made = StillCluster(f"s3://{BUCKET}/c", settings)
+    for topic_partition in made.create_topic("t", PARTITIONS):
+        made.commit(topic_partition, ["a", "b"])
+    return made
+
+
+def new_view(cluster: StillCluster, settings: StoreSettings, isolation_level: str) -> ClusterView:
+    return view_of(isolation_level)(cluster.root, stores=DeltaStores(RandomIds(), settings=settings))
+
+
+@pytest.mark.parametrize("isolation_level", ["read_uncommitted", "read_committed"])
+def test_offsets_of_all_partitions_cost_one_look_at_metadata_and_progress(
+    cluster: StillCluster, settings: StoreSettings, double: S3Double, isolation_level: str
+) -> None:
+    view = new_view(cluster, settings, isolation_level)
+    options = batch_options(
+        {"stratalog.root": cluster.root, "subscribe": "t", "kafka.isolation.level": isolation_level}
+    )
+    fetcher = OffsetFetcher(view, options)
+    begun = len(double.requests)
+    starts, ends = fetcher.limits(START, starting=True), fetcher.limits(END, starting=False)
+    asked = [path for _, path in double.requests[begun:]]
+    assert (set(starts.values()), set(ends.values())) == ({0}, {2})
+    assert sum("/metadata/" in path for path in asked) <= 4
+    assert sum("/progress/" in path for path in asked) <= 4
+    tables = sum("/_delta_log/" in path and "/metadata/" not in path for path in asked)
+    print(f"{isolation_level}: {len(asked)} requests for {PARTITIONS} partitions, {tables} of them for tables")
+    assert tables == 0 or isolation_level == "read_committed"
+
+
+def test_a_task_of_many_partitions_folds_their_logs_at_once(
+    cluster: StillCluster, settings: StoreSettings, double: S3Double
+) -> None:
+    readers = RangeReaders(new_view(cluster, settings, "read_uncommitted"))
+    wanted = [RangeToRead(TopicPartition("t", number), 0, 2, 0) for number in range(PARTITIONS)]
+    readers.fold_ahead(wanted, ReadManner())
+    begun = len(double.requests)
+    rows = [batch.num_rows for each in wanted for batch in readers.record_batches(each, ReadManner())]
+    assert rows == [2] * PARTITIONS
+    asked = [path for _, path in double.requests[begun:]]
+    assert not [path for path in asked if "/_delta_log/" in path and "/metadata/" not in path]
+    assert len([path for path in asked if "/segment=" in path]) <= PARTITIONS

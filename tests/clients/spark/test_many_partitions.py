@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from stratalog.clients.spark.offsets import OffsetFetcher
 from stratalog.clients.spark.options import OffsetLimit, batch_options
+from stratalog.clients.spark.plan import PlannedRange
 from stratalog.clients.spark.read import RangeReaders, RangeToRead, ReadManner
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.clients.view.read_committed import view_of
@@ -64,6 +66,39 @@ def test_offsets_of_all_partitions_cost_one_look_at_metadata_and_progress(
     tables = sum("/_delta_log/" in path and "/metadata/" not in path for path in asked)
     print(f"{isolation_level}: {len(asked)} requests for {PARTITIONS} partitions, {tables} of them for tables")
     assert tables == 0 or isolation_level == "read_committed"
+
+
+def test_tasks_of_a_batch_read_ask_for_data_files_only(
+    cluster: StillCluster, settings: StoreSettings, double: S3Double
+) -> None:
+    """The planner has found the files; where they are gone a task folds the log."""
+    options = batch_options(
+        {"stratalog.root": cluster.root, "subscribe": "t", "kafka.isolation.level": "read_committed"}
+    )
+    fetcher = OffsetFetcher(new_view(cluster, settings, "read_committed"), options)
+    wanted = [PlannedRange(TopicPartition("t", number), 0, 2) for number in range(PARTITIONS)]
+    planned = fetcher.planned_files(wanted, read_committed=True)
+    assert len(planned) == PARTITIONS
+    view = new_view(cluster, settings, "read_uncommitted")
+    readers = RangeReaders(view)
+    ranges = [RangeToRead(each.topic_partition, 0, 2, 0, True, "", planned[each.topic_partition]) for each in wanted]
+
+    def rows_and_requests() -> tuple[int, list[str]]:
+        begun = len(double.requests)
+        rows = [batch for each in ranges for batch in readers.record_batches(each, ReadManner())]
+        return sum(batch.num_rows for batch in rows), [path for _, path in double.requests[begun:]]
+
+    rows, asked = rows_and_requests()
+    print(f"{len(asked)} requests of a task for {PARTITIONS} planned partitions")
+    assert rows == 2 * PARTITIONS
+    assert not [path for path in asked if "/_delta_log/" in path]
+    gone = [replace(entry.file, path=f"{entry.path}.gone") for entry in planned[wanted[0].topic_partition].entries]
+    entries = [replace(e, file=f) for e, f in zip(planned[wanted[0].topic_partition].entries, gone, strict=True)]
+    ranges[0] = replace(ranges[0], planned=replace(planned[wanted[0].topic_partition], entries=tuple(entries)))
+    rows, asked = rows_and_requests()
+    assert rows == 2 * PARTITIONS
+    assert [path for path in asked if "/t-0/_delta_log/" in path]
+    assert not [path for path in asked if "/t-1/_delta_log/" in path]
 
 
 def test_a_task_of_many_partitions_folds_their_logs_at_once(

@@ -118,7 +118,8 @@ class StratalogReader(DataSourceReader):
         if options.min_partitions is None and options.max_records_per_partition is None:
             spans = {topic_partition: files.spans for topic_partition, files in planned.items()}
             wanted = cut_by_bytes(wanted, spans, TASK_BYTES_MAX)
-        return read_tasks(wanted, options, fetcher, planned=planned)
+        # the planner's files are the leaders'; with a rack tasks look for a replica that is near
+        return read_tasks(wanted, options, fetcher, planned=None if options.rack else planned)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_partition(self._options, partition)

@@ -215,4 +215,4 @@ class OffsetFetcher:
             aborted = tuple(log.aborted_transactions(start, end)) if read_committed else ()
             return PlannedFiles(root, tuple(entries), explained, aborted)
 
-        return self.view.look_at_log(topic_partition, look, LOOK_MS, poll=False)
+        return self.view.look_at_log(topic_partition, look, 0, poll=False)

@@ -37,6 +37,8 @@ from stratalog.storage.records import TopicPartition
 
 LOOK_MS = 30_000
 """How long a look at a log waits for a replica."""
+PLANNED_ON_DISK_MAX = 50
+"""The number of partitions on a local disk above which a planner does not find their files."""
 
 _LOG = logging.getLogger("stratalog.source")
 
@@ -177,11 +179,16 @@ class OffsetFetcher:
     def planned_files(
         self, ranges: Iterable[PlannedRange], *, read_committed: bool
     ) -> dict[TopicPartition, PlannedFiles]:
-        """The files of ranges, by partition, as the leaders' logs are now; without what cannot be looked at now."""
+        """The files of ranges, by partition, as the leaders' logs are now; without what cannot be looked at now.
+
+        None of many partitions on a local disk: there a fold is work of the CPU, which tasks do in parallel.
+        """
         bounds: dict[TopicPartition, tuple[int, int]] = {}
         for each in ranges:
             first, last = bounds.get(each.topic_partition, (each.start, each.end))
             bounds[each.topic_partition] = min(first, each.start), max(last, each.end)
+        if len(bounds) > PLANNED_ON_DISK_MAX and not self.view.requests_per_poll:
+            return {}
 
         def look(topic_partition: TopicPartition) -> PlannedFiles | None:
             start, end = bounds[topic_partition]

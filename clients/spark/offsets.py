@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Container, Iterable
+from contextlib import suppress
 from typing import TypeVar
 
 from stratalog.clients.spark.conditions import no_offset_matched
@@ -189,6 +190,8 @@ class OffsetFetcher:
             bounds[each.topic_partition] = min(first, each.start), max(last, each.end)
         if len(bounds) > PLANNED_ON_DISK_MAX and not self.view.requests_per_poll:
             return {}
+        with suppress(StratalogError):  # what cannot be looked at is left out below
+            self.view.all_watermarks(bounds, 0, needs_end=False)
 
         def look(topic_partition: TopicPartition) -> PlannedFiles | None:
             start, end = bounds[topic_partition]

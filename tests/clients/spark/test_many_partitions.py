@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from stratalog.clients.spark import batch_reader, plan
+from stratalog.clients.spark.batch_reader import StratalogReader
 from stratalog.clients.spark.offsets import OffsetFetcher
 from stratalog.clients.spark.options import OffsetLimit, batch_options
 from stratalog.clients.spark.plan import PlannedRange
@@ -113,3 +117,25 @@ def test_a_task_of_many_partitions_folds_their_logs_at_once(
     asked = [path for _, path in double.requests[begun:]]
     assert not [path for path in asked if "/_delta_log/" in path and "/metadata/" not in path]
     assert len([path for path in asked if "/segment=" in path]) <= PARTITIONS
+
+
+@pytest.mark.parametrize("isolation_level", ["read_uncommitted", "read_committed"])
+def test_a_partition_is_read_in_parts_by_size_and_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolation_level: str
+) -> None:
+    """As Spark does it, which passes tasks on as bytes. No log is folded by a task."""
+    made = StillCluster(tmp_path / "cluster")
+    (t0,) = made.create_topic("t", 1)
+    for number in range(6):
+        made.commit(t0, [str(2 * number), str(2 * number + 1)])
+    reader = StratalogReader(
+        batch_options({"stratalog.root": made.root, "subscribe": "t", "kafka.isolation.level": isolation_level})
+    )
+    assert len(reader.partitions()) == 1
+    monkeypatch.setattr(batch_reader, "TASK_BYTES_MAX", 1)
+    monkeypatch.setattr(plan, "TASK_RECORDS_MIN", 1)
+    tasks = pickle.loads(pickle.dumps(list(reader.partitions())))
+    assert len(tasks) == 12
+    monkeypatch.setattr(RangeReaders, "_log_with", None)
+    values = [value for task in tasks for batch in reader.read(task) for value in batch["value"].to_pylist()]
+    assert values == [str(number).encode() for number in range(12)]

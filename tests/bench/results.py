@@ -52,8 +52,18 @@ def with_rows_of(run: Run, earlier: Run | None) -> Run:
     """A run, and behind it the rows of benches that it did not measure."""
     measured = {row.bench for row in run.rows}
     rest = [row for row in earlier.rows if row.bench not in measured] if earlier else []
-    notes = [note for note in earlier.notes if note not in run.notes] if earlier and rest else []
+    earlier_notes = earlier.notes if earlier and rest else []
+    notes = [note for note in earlier_notes if note not in run.notes and _bench_of(note) not in measured]
     return replace(run, rows=[*run.rows, *rest], notes=[*run.notes, *notes])
+
+
+def _bench_of(note: str) -> str:
+    """The bench that a note begins with, as in "`busy_log`: 30 min".
+
+    >>> _bench_of("`busy_log`: 30 min"), _bench_of("all on one disk")
+    ('busy_log', '')
+    """
+    return note.split("`")[1] if note.startswith("`") else ""
 
 
 def run_as_json(run: Run) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from stratalog.clients.schemas.schema import Schema
@@ -15,6 +16,7 @@ from stratalog.storage.errors import SerializationError
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, FileDescriptor
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
     from google.protobuf.message import Message
 
 BUILT_IN = ("google/protobuf/", "google/type/", "confluent/")
@@ -40,7 +42,7 @@ def descriptor_text(file: FileDescriptor) -> str:
 def messages_of(schema: Schema, references: Mapping[str, Schema]) -> dict[tuple[int, ...], type[Message]]:
     """A class for each message of a file, by its indexes. `references`: files by name, each after its own."""
     from google.protobuf import descriptor_pb2, message_factory
-    from google.protobuf.descriptor_pool import Default, DescriptorPool
+    from google.protobuf.descriptor_pool import DescriptorPool
 
     pool = DescriptorPool()
 
@@ -53,9 +55,7 @@ def messages_of(schema: Schema, references: Mapping[str, Schema]) -> dict[tuple[
         proto.name = name
         for each in proto.dependency:
             if each.startswith(BUILT_IN):
-                known = descriptor_pb2.FileDescriptorProto()
-                Default().FindFileByName(each).CopyToProto(known)
-                pool.Add(known)
+                pool.Add(_built_in(each))
         pool.Add(proto)
         return name
 
@@ -72,3 +72,20 @@ def messages_of(schema: Schema, references: Mapping[str, Schema]) -> dict[tuple[
     for each in file.message_types_by_name.values():
         collect(each)
     return found
+
+
+def _built_in(name: str) -> FileDescriptorProto:
+    """The descriptor of a file that comes with a Python package, whose module puts it into the default pool."""
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+    from google.protobuf.descriptor_pool import Default
+
+    module = f"{name.removesuffix('.proto').replace('/', '.')}_pb2"
+    try:
+        import_module(module)
+    except ImportError as lacking:
+        raise SerializationError(
+            f"a Protobuf schema imports {name}, but there is no module {module}: install the package that has it"
+        ) from lacking
+    known = FileDescriptorProto()
+    Default().FindFileByName(name).CopyToProto(known)
+    return known

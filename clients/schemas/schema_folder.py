@@ -91,6 +91,15 @@ class SchemaFolder:
             Admin(cluster).await_leaders(topic)
         return cls(cluster, topic)
 
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster, as it was given."""
+        return self._cluster
+
+    @property
+    def topic(self) -> str:
+        return self._topic
+
     def close(self) -> None:
         """End reading."""
         with self._lock:

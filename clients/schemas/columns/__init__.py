@@ -1,6 +1,7 @@
-"""Columns of record keys or values as typed Arrow columns.
+"""Columns of record keys or values as typed Arrow columns, and back.
 
 prefixes     the schema id of each row, and rows grouped by it
 reader       `read_column`: binary column to typed column, errors by row; the interface of formats
 avro, json_schema, protobuf   the types of a schema, and the values of its rows
+writer       `ColumnWriter`: typed column to binary column
 """

@@ -5,7 +5,7 @@ an array has its items' type. Values without one type of these (several types, n
 are a string with their JSON. Every column may be null, since `required` may be broken. The schema's other rules are not
 checked. Writers' schemas are not needed: a JSON value says what it is.
 
-Rows are read by Arrow in one piece; if it refuses the piece, row by row, so that a bad row is the only error.
+Arrow reads rows in pieces; a piece that it refuses is read row by row, so that a bad row is the only error.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from stratalog.clients.schemas.schema import loads
 
 Fit = Callable[[Any], Any]
 _SCALARS = {"number": pa.float64(), "string": pa.string(), "boolean": pa.bool_()}
-_BLOCK_BYTES_MIN = 1 << 20
+_PIECE_ROWS = 1_024
 
 
 class _MisfitError(ValueError):
@@ -67,11 +67,21 @@ class JsonColumns:
     ) -> ReadValues:
         """The values of payloads, whoever wrote them."""
         del writer, message_indexes
-        values = self._in_one_piece(payloads) if self._is_plain and len(payloads) else None
-        return ReadValues(values, {}) if values is not None else self._row_by_row(payloads)
+        if not self._is_plain or not len(payloads):
+            return self._row_by_row(payloads)
+        pieces: list[pa.Array] = []
+        errors: dict[int, str] = {}
+        for start in range(0, len(payloads), _PIECE_ROWS):
+            piece = payloads.slice(start, _PIECE_ROWS)
+            values = self._in_one_piece(piece)
+            if values is None:
+                values, failed = self._row_by_row(piece)
+                errors |= {start + place: reason for place, reason in failed.items()}
+            pieces.append(values)
+        return ReadValues(pa.concat_arrays(pieces), errors)
 
     def _in_one_piece(self, payloads: pa.Array) -> pa.Array | None:
-        """What Arrow's reader makes of one line for each row; None where it may differ from reading row by row.
+        """What Arrow's reader makes of a line for each row; None where it may differ from reading row by row.
 
         Lines that begin with `{` and end with `}` cannot share an object, and each has at least one.
         """
@@ -82,7 +92,7 @@ class JsonColumns:
             text = pc.binary_join(pa.ListArray.from_arrays([0, len(lines)], lines), "\n")[0].as_py().encode()
             read = pj.read_json(
                 io.BytesIO(text),
-                pj.ReadOptions(use_threads=False, block_size=max(len(text) + 1, _BLOCK_BYTES_MIN)),
+                pj.ReadOptions(use_threads=False, block_size=len(text) + 1),
                 pj.ParseOptions(explicit_schema=pa.schema(list(self.arrow_type)), unexpected_field_behavior="ignore"),
             )
         except pa.ArrowException:

@@ -127,15 +127,24 @@ def _in_order(read: Sequence[pa.Array], places: Any, kind: pa.DataType) -> pa.Ar
 
 def values_column(values: list[Any], kind: pa.DataType) -> ReadValues:
     """Python values as an Arrow column; those that the type does not hold become null and errors."""
+    errors: dict[int, str] = {}
+
+    def check(start: int, end: int) -> None:
+        try:
+            pa.array(values[start:end], kind)
+        except _REFUSALS:
+            if end - start > 1:
+                middle = (start + end) // 2
+                check(start, middle)
+                check(middle, end)
+            else:
+                errors[start] = misfit(values[start], kind) or "the value does not fit"
+                values[start] = None
+
     try:
         return ReadValues(pa.array(values, kind), {})
     except _REFUSALS:
-        pass
-    errors: dict[int, str] = {}
-    for place, value in enumerate(values):
-        reason = misfit(value, kind)
-        if reason is not None:
-            values[place], errors[place] = None, reason
+        check(0, len(values))
     return ReadValues(pa.array(values, kind), errors)
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
@@ -19,6 +22,7 @@ from stratalog.clients.schemas.columns.avro import AvroColumns
 from stratalog.clients.schemas.columns.json_schema import JsonColumns
 from stratalog.clients.schemas.columns.protobuf import ProtobufColumns
 from stratalog.clients.schemas.columns.reader import ColumnFormat, ReadColumn, read_column
+from stratalog.clients.schemas.columns.writer import ColumnWriter
 from stratalog.clients.schemas.compatibility import ResolvedSchema
 from stratalog.clients.schemas.errors import InvalidSchemaError, RegistryUnavailableError, SchemaNotFoundError
 from stratalog.clients.schemas.json_schema import JsonSerializer
@@ -27,6 +31,7 @@ from stratalog.clients.schemas.protobuf_messages import descriptor_text
 from stratalog.clients.schemas.schema import Schema, SchemaType, referenced
 from stratalog.clients.schemas.wire_format import SchemaId
 from stratalog.clients.serialization import VALUE, SerializationContext
+from stratalog.storage.errors import SerializationError
 from tests.clients.schemas.memory_registry import MemoryRegistry
 
 UTC = dt.UTC
@@ -336,6 +341,10 @@ def shop_file() -> Any:
     return pool.Add(file) or pool.FindFileByName("shop.proto")
 
 
+def shop_schema() -> Schema:
+    return Schema(descriptor_text(shop_file()), SchemaType.PROTOBUF)
+
+
 def test_protobuf_messages_are_columns() -> None:
     registry = MemoryRegistry()
     file = shop_file()
@@ -345,7 +354,7 @@ def test_protobuf_messages_are_columns() -> None:
     serialize = ProtobufSerializer(registry, order_type)
     written = [serialize(full, context()), serialize(order_type(), context())]
     written += [ProtobufSerializer(registry, other_type)(other_type(id=1), context()), None, written[0][:-1]]
-    columns = ProtobufColumns(ResolvedSchema(Schema(descriptor_text(file), SchemaType.PROTOBUF)))
+    columns = ProtobufColumns(ResolvedSchema(shop_schema()))
     got = read(registry, written, columns)
     assert got.values.to_pylist(maps_as_pydicts="strict") == [
         {
@@ -370,7 +379,7 @@ def test_protobuf_messages_are_columns() -> None:
 
 
 def test_a_message_is_chosen_by_its_name() -> None:
-    schema = ResolvedSchema(Schema(descriptor_text(shop_file()), SchemaType.PROTOBUF))
+    schema = ResolvedSchema(shop_schema())
     assert ProtobufColumns(schema, "shop.Other").arrow_type == pa.struct([("id", pa.int32())])
     with pytest.raises(InvalidSchemaError, match=r"no message shop[.]Nothing; it has shop[.]Order"):
         ProtobufColumns(schema, "shop.Nothing")
@@ -382,3 +391,83 @@ def test_an_unknown_guid_is_an_error_of_its_rows() -> None:
         writers_of(registry)(SchemaId(id=1))
     got = read(registry, [b"\x01" + bytes(16) + b"x"], avro(ORDER))
     assert got.errors.to_pylist()[0].startswith("schema GUID 00000000-0000-0000-0000-000000000000: Schema")
+
+
+def test_bad_rows_among_many_are_found_one_by_one() -> None:
+    """Rows are read in pieces of a few thousand. A row that is cut off may borrow from the next one."""
+    registry = MemoryRegistry()
+    serialize = AvroSerializer(registry, '{"type":"record","name":"R","fields":[{"name":"a","type":"long"}]}')
+    rows = [serialize({"a": n}, context()) or b"" for n in range(5000)]
+    bad = {0, 1, 7, 2047, 2048, 3000, 4999}
+    written = [row[:5] if n in bad else row for n, row in enumerate(rows)]
+    columns = avro('{"type":"record","name":"R","fields":[{"name":"a","type":"long"}]}')
+    got = read(registry, written, columns)
+    assert got.values.to_pylist() == [None if n in bad else {"a": n} for n in range(5000)]
+    assert {n for n, each in enumerate(got.errors.to_pylist()) if each is not None} == bad
+    json_rows = [b'{"id": "x"}' if n in bad else b'{"id": %d}' % n for n in range(5000)]
+    read_json = json_columns(ITEM).read(pa.array(json_rows))
+    assert set(read_json.errors) == bad
+    assert [each and each["id"] for each in read_json.values.to_pylist()] == [
+        None if n in bad else n for n in range(5000)
+    ]
+
+
+def test_a_payload_that_is_too_long_is_read_as_the_deserializer_reads_it() -> None:
+    registry = MemoryRegistry()
+    serialize = AvroSerializer(registry, ORDER)
+    written = [serialize({"id": n, "item": None}, context()) for n in range(3)]
+    longer = [written[0], (written[1] or b"") + b"\x02", written[2]]
+    got = read(registry, longer, avro(ORDER))
+    assert [each["id"] for each in got.values.to_pylist()] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("name", LOGICAL)
+def test_written_columns_are_read_back(name: str) -> None:
+    kind, value, arrow = LOGICAL[name]
+    schema = ResolvedSchema(
+        Schema(json.dumps({"type": "record", "name": "W", "fields": [{"name": "v", "type": kind}]}))
+    )
+    column = pa.array([{"v": value}, None], pa.struct([("v", arrow)]))
+    written = ColumnWriter(7, schema).write(column)
+    got = read_column(written, AvroColumns(schema), lambda _: schema)
+    assert got.values.equals(column)
+    assert got.schema_ids.to_pylist() == [7, None]
+
+
+def test_written_messages_are_read_back() -> None:
+    schema = ResolvedSchema(shop_schema())
+    columns = ProtobufColumns(schema)
+    at = dt.datetime(2026, 11, 25, 21, 5, 3, 7, UTC)
+    full = {"id": Decimal(2**64 - 1), "item": "a", "colour": "BLUE", "lines": [{"sku": "x"}], "counts": {"k": 3},
+            "at": at, "note": None}  # fmt: skip
+    column = pa.array([full], columns.arrow_type)
+    written = ColumnWriter(7, schema).write(column)
+    assert read_column(written, columns, lambda _: schema).values.equals(column)
+    with pytest.raises(SerializationError, match=r"does not fit shop\.Order"):
+        ColumnWriter(7, schema).write(pa.array([{"nothing": 1}]))
+
+
+def test_null_fields_are_not_in_json() -> None:
+    schema = ResolvedSchema(Schema(json.dumps(ITEM), SchemaType.JSON))
+    written = ColumnWriter(7, schema).write(pa.array([{"id": 1, "at": {"city": None}, "tags": None}]))
+    assert written.to_pylist() == [b'\x00\x00\x00\x00\x07{"id":1,"at":{}}']
+    with pytest.raises(SerializationError, match=r"has no JSON form: .* make a string of it"):
+        ColumnWriter(7, schema).write(pa.array([{"id": b"x"}]))
+
+
+def test_a_new_process_finds_the_files_that_every_side_has() -> None:
+    """No module of google.protobuf was loaded there before that declares Timestamp."""
+    code = (
+        "from stratalog.clients.schemas.protobuf_messages import messages_of\n"
+        "from stratalog.clients.schemas.schema import Schema, SchemaType\n"
+        f"print(len(messages_of(Schema({shop_schema().text!r}, SchemaType.PROTOBUF), {{}})))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stdout.strip(), done.stderr) == ("4", "")
+
+
+def test_a_file_that_no_package_has_is_named() -> None:
+    file = descriptor_pb2.FileDescriptorProto(name="a.proto", dependency=["google/type/nothing.proto"])
+    text = base64.b64encode(file.SerializeToString()).decode()
+    with pytest.raises(SerializationError, match=r"no module google\.type\.nothing_pb2: install the package"):
+        ProtobufColumns(ResolvedSchema(Schema(text, SchemaType.PROTOBUF)))

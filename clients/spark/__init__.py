@@ -4,7 +4,7 @@ source, sink    what Spark finds under the format's name: readers and writers
 registration    the format in sessions whose workers run another Python
 options         options as values, with the Kafka connector's names and errors; `conditions`: its error texts
 option_names    every option in one list: taken, refused or ignored
-offsets, plan   which partitions, from where to where; rate limits and input ranges
+offsets, plan   which partitions, from where to where; rate limits and input ranges; `planned_files`: their files
 filters         what of a WHERE narrows a batch read
 stream_reader   where each micro-batch ends; `batch_reader`: batch reads, and the tasks of both
 read            what a task reads; `gaps`: which offsets may be missing

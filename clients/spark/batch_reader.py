@@ -5,7 +5,7 @@ I/O: through `offsets` where Spark plans and `read` on executors.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +15,20 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from stratalog.clients.spark.filters import RangeFilters
 from stratalog.clients.spark.offsets import OffsetFetcher
 from stratalog.clients.spark.options import SourceOptions
-from stratalog.clients.spark.plan import PlannedRange, batch_ranges, check_limits, tasks_of
+from stratalog.clients.spark.plan import (
+    TASK_BYTES_MAX,
+    PlannedRange,
+    batch_ranges,
+    check_limits,
+    cut_by_bytes,
+    tasks_of,
+)
+from stratalog.clients.spark.planned_files import PlannedFiles
 from stratalog.clients.spark.read import RangeReaders, RangeToRead, ReadManner
 from stratalog.clients.spark.worker import freeze_modules, streaming_batch, view_of
 from stratalog.clients.view.read_committed import is_read_committed
 from stratalog.storage.objects.store_settings import StoreSettings
+from stratalog.storage.records import TopicPartition
 
 if TYPE_CHECKING:  # a query without a group loads none of it
     from stratalog.clients.spark.transaction.positions import GroupPositions
@@ -39,13 +48,17 @@ def read_tasks(
     options: SourceOptions,
     fetcher: OffsetFetcher,
     positions: GroupPositions | None = None,
+    planned: Mapping[TopicPartition, PlannedFiles] | None = None,
 ) -> list[InputPartition]:
+    """`planned`: the files of ranges that the planner knows."""
     reads_committed = is_read_committed(options.isolation_level)
+    files = planned or {}
 
     def to_read(part: PlannedRange) -> RangeToRead:
-        epoch = fetcher.leader_epoch(part.topic_partition)
-        topic_id = fetcher.topic_id(part.topic_partition.topic)
-        return RangeToRead(part.topic_partition, part.start, part.end, epoch, reads_committed, topic_id)
+        topic_partition, start, end = part
+        epoch, topic_id = fetcher.leader_epoch(topic_partition), fetcher.topic_id(topic_partition.topic)
+        its_files = files[topic_partition].between(start, end) if topic_partition in files else None
+        return RangeToRead(topic_partition, start, end, epoch, reads_committed, topic_id, its_files)
 
     tasks = tasks_of(ranges, options.min_partitions, options.max_records_per_partition)
     return [
@@ -100,7 +113,13 @@ class StratalogReader(DataSourceReader):
         start = fetcher.limits(options.starting, starting=True)
         end = fetcher.limits(options.ending, starting=False)
         ranges = batch_ranges(start, {tp: offset for tp, offset in end.items() if tp in start})
-        return read_tasks(self._filters.narrowed(ranges, fetcher.first_at), options, fetcher)
+        wanted = [each for each in self._filters.narrowed(ranges, fetcher.first_at) if each.size > 0]
+        planned = fetcher.planned_files(wanted, read_committed=is_read_committed(options.isolation_level))
+        if options.min_partitions is None and options.max_records_per_partition is None:
+            spans = {topic_partition: files.spans for topic_partition, files in planned.items()}
+            wanted = cut_by_bytes(wanted, spans, TASK_BYTES_MAX)
+        # the planner's files are the leaders'; with a rack tasks look for a replica that is near
+        return read_tasks(wanted, options, fetcher, planned=None if options.rack else planned)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_partition(self._options, partition)

@@ -9,9 +9,11 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Container, Iterable
+from contextlib import suppress
 from typing import TypeVar
 
 from stratalog.clients.spark.conditions import no_offset_matched
+from stratalog.clients.spark.gaps import explained_end
 from stratalog.clients.spark.options import (
     EARLIEST,
     LATEST,
@@ -26,6 +28,7 @@ from stratalog.clients.spark.options import (
     SubscribePattern,
 )
 from stratalog.clients.spark.plan import FileSpan, Offsets, PlannedRange, check_specified, resolve, span
+from stratalog.clients.spark.planned_files import FILES_PLANNED_MAX, PlannedFiles
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.internal_topics import is_internal
 from stratalog.storage.errors import StratalogError
@@ -35,6 +38,8 @@ from stratalog.storage.records import TopicPartition
 
 LOOK_MS = 30_000
 """How long a look at a log waits for a replica."""
+PLANNED_ON_DISK_MAX = 50
+"""The number of partitions on a local disk above which a planner does not find their files."""
 
 _LOG = logging.getLogger("stratalog.source")
 
@@ -171,3 +176,53 @@ class OffsetFetcher:
             return [span(entry, start, end) for entry in files_between(log.files, start, end)]
 
         return self.retried(lambda: self.view.look_at_log(topic_partition, look, LOOK_MS))
+
+    def planned_files(
+        self, ranges: Iterable[PlannedRange], *, read_committed: bool
+    ) -> dict[TopicPartition, PlannedFiles]:
+        """The files of ranges, by partition, as the leaders' logs are now; without what cannot be looked at now.
+
+        None of many partitions on a local disk: there a fold is work of the CPU, which tasks do in parallel.
+        """
+        bounds: dict[TopicPartition, tuple[int, int]] = {}
+        for each in ranges:
+            first, last = bounds.get(each.topic_partition, (each.start, each.end))
+            bounds[each.topic_partition] = min(first, each.start), max(last, each.end)
+        if len(bounds) > PLANNED_ON_DISK_MAX and not self.view.requests_per_poll:
+            return {}
+        with suppress(StratalogError):  # what cannot be looked at is left out below
+            self.view.all_watermarks(bounds, 0, needs_end=False)
+
+        def look(topic_partition: TopicPartition) -> PlannedFiles | None:
+            start, end = bounds[topic_partition]
+            try:
+                return self._planned_files(topic_partition, start, end, read_committed)
+            except StratalogError as reason:
+                _LOG.info("%s: its tasks will find its files: %s", topic_partition, reason)
+                return None
+
+        found = zip(bounds, self.view.at_once(look, bounds), strict=True)
+        return {topic_partition: planned for topic_partition, planned in found if planned is not None}
+
+    def _planned_files(
+        self, topic_partition: TopicPartition, start: int, end: int, read_committed: bool
+    ) -> PlannedFiles | None:
+        image, topic = self.view.image, topic_partition.topic
+        leader = image.brokers.get(self.view.leader(topic_partition))
+        if leader is None:
+            return None
+        root = leader.registration.root
+
+        def look(log: LogReader) -> PlannedFiles | None:
+            if log.log_end_offset < end:
+                log.refresh()
+            entries = files_between(log.files, start, end)
+            if log.log_end_offset < end or log.log_start_offset > start or len(entries) > FILES_PLANNED_MAX:
+                return None
+            explained = explained_end(
+                topic_partition, image.topic_config(topic), log.state.cleaner, image.erases.get(topic, {})
+            )
+            aborted = tuple(log.aborted_transactions(start, end)) if read_committed else ()
+            return PlannedFiles(root, tuple(entries), explained, aborted)
+
+        return self.view.look_at_log(topic_partition, look, 0, poll=False)

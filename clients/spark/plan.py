@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from stratalog.clients.spark.conditions import (
@@ -46,6 +47,9 @@ Report = Callable[[StratalogError], None]
 LONG_MAX = 2**63 - 1
 TASK_RECORDS_MIN = 5_000
 """Records after which a task gets no further partition."""
+TASK_BYTES_MAX = 128 << 20
+"""Size on storage of which a task reads about as much at most: Spark's own for files
+(`spark.sql.files.maxPartitionBytes`)."""
 
 
 class FileSpan(NamedTuple):
@@ -272,6 +276,35 @@ def split_ranges(
     if min_partitions is None or len(parts) >= min_partitions or not parts:
         return parts
     return _divided_to(parts, min_partitions)
+
+
+def cut_by_bytes(
+    ranges: Sequence[PlannedRange], spans: Mapping[TopicPartition, Sequence[FileSpan]], limit_bytes: int
+) -> list[PlannedRange]:
+    """The ranges in parts of about `limit_bytes` on storage each; what has no spans stays whole.
+
+    >>> tp = TopicPartition("t", 0)
+    >>> [(r.start, r.end) for r in cut_by_bytes([PlannedRange(tp, 0, 100)], {tp: [FileSpan(0, 100, 1_000)]}, 400)]
+    [(0, 33), (33, 66), (66, 100)]
+    """
+    parts: list[PlannedRange] = []
+    for each in ranges:
+        files = [_cut(span, each) for span in spans.get(each.topic_partition, ())]
+        files = [span for span in files if span.start < span.end]
+        size_bytes = sum(span.size_bytes for span in files)
+        count = min(math.ceil(size_bytes / limit_bytes), each.size)
+        if count < 2:
+            parts.append(each)
+            continue
+        ends = [_end_of_share(files, size_bytes * number // count) for number in range(1, count)]
+        bounds = sorted({each.start, *(end for end in ends if each.start < end < each.end), each.end})
+        parts += [PlannedRange(each.topic_partition, *pair) for pair in pairwise(bounds)]
+    return parts
+
+
+def _cut(file: FileSpan, wanted: PlannedRange) -> FileSpan:
+    first, last = max(file.start, wanted.start), min(file.end, wanted.end)
+    return FileSpan(first, last, file.size_bytes * max(0, last - first) // max(1, file.end - file.start))
 
 
 def tasks_of(

@@ -23,6 +23,7 @@ from stratalog.clients.spark.conditions import (
 )
 from stratalog.clients.spark.gaps import Gap, explained_end, first_gap
 from stratalog.clients.spark.option_names import SOURCE_COLUMNS
+from stratalog.clients.spark.planned_files import PlannedFiles
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.clients.view.read_committed import without_aborted
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
@@ -36,7 +37,8 @@ from stratalog.storage.errors import (
     StratalogError,
     UnknownTopicOrPartitionError,
 )
-from stratalog.storage.log.reader import LogReader
+from stratalog.storage.log.reader import LogReader, PlannedRead
+from stratalog.storage.log.segments import files_between
 from stratalog.storage.records import HEADERS_TYPE, TopicPartition
 from stratalog.storage.transactions import NO_TRANSACTIONS
 
@@ -46,6 +48,8 @@ CHUNK_ROWS_MIN = 2_000
 READERS_KEPT, READERS_OF_MANY_FILES, FILES_KEPT = 1_000, 64, 100_000
 """Number of cached logs, as the connector caches consumers (`spark.kafka.consumer.cache.capacity`): one task may read
 many small partitions. From the second on logs are dropped while they name more files than that."""
+READ_BYTES = 1 << 24
+"""Size on storage of the files that are read at once."""
 RETRY_MS = 50
 CONTROL_ATTRIBUTE = 0x20
 NO_TIMESTAMP_TYPE = -1
@@ -93,6 +97,7 @@ class RangeToRead:
     """Records `[start, end)`; `leader_epoch` is the newest that the planner saw, of the topic with this id.
 
     `read_committed`: the outcome of every transaction below `end` is certain, and what was aborted is left out.
+    `planned`: its files, if the planner found them; where they are gone the task folds the log.
     """
 
     topic_partition: TopicPartition
@@ -101,6 +106,7 @@ class RangeToRead:
     leader_epoch: int
     read_committed: bool = False
     topic_id: str = ""
+    planned: PlannedFiles | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +153,7 @@ class RangeReaders:
         if not self._view.requests_per_poll:
             return
         logs: dict[TopicPartition, tuple[LogReader, RangeToRead]] = {}
-        for each in wanted[:READERS_KEPT]:
+        for each in [each for each in wanted if each.planned is None][:READERS_KEPT]:
             with suppress(StratalogError):
                 root, _ = next(iter(self._replicas(each, manner.rack)), ("", False))
                 logs[each.topic_partition] = self._reader(each.topic_partition, root), each
@@ -161,6 +167,14 @@ class RangeReaders:
 
     def _tables(self, wanted: RangeToRead, manner: ReadManner) -> Iterator[pa.Table]:
         start, columns = wanted.start, columns_read(manner.columns, wanted.read_committed)
+        if wanted.planned is not None:
+            try:
+                for table in self._planned_tables(wanted, wanted.planned, columns):
+                    start = table["offset"][-1].as_py() + 1
+                    yield without_aborted(table, wanted.planned.aborted)
+                return
+            except (StoreError, CorruptMessageError, LogDirNotFoundError) as reason:
+                _LOG.info("%s: folding the log from offset %d on: %s", wanted.topic_partition, start, reason)
         broken: set[str] = set()
         while start < wanted.end:
             root, log = self._log_with(wanted, broken, manner)
@@ -187,6 +201,22 @@ class RangeReaders:
                 broken.add(root)
                 continue
             return
+
+    def _planned_tables(self, wanted: RangeToRead, planned: PlannedFiles, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """The records of the planner's files. CorruptMessageError at a gap that nothing explains, as in `_tables`."""
+        log = self._view.stores.table(planned.root, wanted.topic_partition)
+        start, end = wanted.start, wanted.end
+        while start < end:
+            entries = tuple(files_between(planned.entries, start, end))
+            table = PlannedRead(log, entries, start, end, READ_BYTES, columns).read()
+            if table.num_rows == 0:
+                break
+            if (gap := first_gap(table, start, planned.explained_end)) is not None:
+                raise CorruptMessageError(f"the planned files lack offsets [{gap.start}, {gap.end})")
+            yield table
+            start = table["offset"][-1].as_py() + 1
+        if max(start, planned.explained_end) < end:
+            raise CorruptMessageError(f"the planned files lack offsets [{start}, {end})")
 
     def _explained_end(self, log: LogReader, topic_partition: TopicPartition) -> int:
         image, topic = self._view.image, topic_partition.topic

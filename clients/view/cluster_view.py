@@ -402,12 +402,16 @@ class ClusterView:
                 return ListedOffset(UNKNOWN_OFFSET)
             return ListedOffset(*found, log.epochs.epoch_at(found[0]))
 
-    def look_at_log(self, topic_partition: TopicPartition, look: Callable[[LogReader], T], timeout_ms: int) -> T:
+    def look_at_log(
+        self, topic_partition: TopicPartition, look: Callable[[LogReader], T], timeout_ms: int, *, poll: bool = True
+    ) -> T:
         """What `look` returns for the leader's log or an equal one. LeaderNotAvailableError after `timeout_ms`.
 
-        Others who look at the same partition wait meanwhile.
+        Others who look at the same partition wait meanwhile. Without `poll` the log may be older than what was
+        published since progress was read.
         """
-        marks = self.watermarks(topic_partition, timeout_ms, needs_end=False)
+        marks = None if poll else self.published(topic_partition, poll=False)
+        marks = marks or self.watermarks(topic_partition, timeout_ms, needs_end=False)
         with self._logs.of(topic_partition).lock:
             return look(self._readable_log(topic_partition, marks)[0])
 

@@ -4,6 +4,7 @@
                           `--only codec` measures Kafka's record batches beside aiokafka,
                           `--only handler` Produce and Fetch through Kafka's handler,
                           `--only clients` Kafka's Java tools against both,
+                          `--only clients_tls` what TLS costs them,
                           `--only group` rebalances of 100 members over 1,000 partitions
 --rounds 1                how often each side is measured (3)
 --long                    the benches that take minutes, instead of the others
@@ -37,6 +38,7 @@ from tests.bench.benches.soak import soak_commits, soak_disk
 from tests.bench.benches.spark import spark
 from tests.bench.benches.standing import disk_bytes, idle_cpu, memory
 from tests.bench.benches.time_to_table import time_to_table
+from tests.bench.benches.tls import clients_tls
 from tests.bench.lab import Lab, Outcome, show
 from tests.bench.measures import json_line
 from tests.bench.peer.kafka import PeerError, fetch_jars
@@ -63,6 +65,7 @@ ASKED: dict[str, Bench] = {
     "handler": handler,
     "group": group,
     "clients": clients,
+    "clients_tls": clients_tls,
 }
 """The benches that run only when they are named."""
 

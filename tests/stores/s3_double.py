@@ -16,7 +16,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import takewhile
 from xml.sax.saxutils import escape, unescape
+
+from sortedcontainers import SortedDict
 
 BUCKET = "bucket"
 XML = {"Content-Type": "application/xml"}
@@ -59,12 +62,13 @@ class Fault:
 class S3Double:
     """The server's state. `requests` are (method, path) in the order of their arrival, at the times `arrived_s`.
 
+    objects          bodies by path, in order, so that a listing does not look at what it does not list
     signers          the ids of the access keys that signed a request
     conditional_put  what the server makes of `If-None-Match: *`
     """
 
     endpoint: str = ""
-    objects: dict[str, bytes] = field(default_factory=dict)
+    objects: SortedDict = field(default_factory=SortedDict)
     requests: list[tuple[str, str]] = field(default_factory=list)
     arrived_s: list[float] = field(default_factory=list)
     signers: set[str] = field(default_factory=set)
@@ -153,9 +157,11 @@ def _etag(data: bytes) -> str:
     return f'"{hashlib.md5(data, usedforsecurity=False).hexdigest()}"'
 
 
-def _listing(objects: dict[str, bytes], query: dict[str, list[str]]) -> _Answer:
+def _listing(objects: SortedDict, query: dict[str, list[str]]) -> _Answer:
     prefix, delimiter = query.get("prefix", [""])[0], query.get("delimiter", [""])[0]
-    keys = sorted(key for key in objects if key.startswith(prefix))
+    after = max(prefix, query.get("start-after", [""])[0])
+    found = takewhile(lambda key: key.startswith(prefix), objects.irange(minimum=after))
+    keys = [key for key in found if key != query.get("start-after", [""])[0]]
     folded = {
         prefix + key.removeprefix(prefix).split(delimiter)[0] + delimiter
         for key in keys

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tests.bench.benches.produce import WARM_AGAIN_S_MAX
 from tests.bench.lab import BROKERS, PARTITIONS, Lab, Outcome, show
@@ -31,11 +31,12 @@ LATENCY_LINE = re.compile(r"Percentiles: 50th = (\d+), 99th = (\d+), 99\.9th = (
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A cluster as its clients see it: `bootstrap.servers`, and Kafka's tools."""
+    """A cluster as its clients see it: `bootstrap.servers`, Kafka's tools, and producers' configs by name."""
 
     name: str
     bootstrap: str
     tool: Callable[..., str]
+    configs: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, main: str, *arguments: object) -> str:
         """The printed text of a tool; PeerError when it failed."""
@@ -54,6 +55,7 @@ class Side:
         text = self.run(
             "ProducerPerformance", "--topic", topic, "--num-records", count, "--payload-file", payload.lines,
             "--throughput", -1, "--command-property", "acks=all", f"batch.size={batch_bytes}",
+            *(f"{name}={value}" for name, value in self.configs.items()),
         )  # fmt: skip
         sent, rate, _ = PERF_LINE.findall(text)[-1]
         if int(sent) != count:
@@ -94,7 +96,7 @@ def clients(lab: Lab) -> Outcome:
 def _throughput(lab: Lab, sides: tuple[Side, Side], size_bytes: int, batch_bytes: int) -> list[Row]:
     payload = lab.payload(size_bytes)
     of = f"{'100 B' if size_bytes == 100 else '1 KiB'}, batch.size={batch_bytes}"
-    counts = [round(ROUND_S * _warm(lab, side, payload, size_bytes, batch_bytes)) for side in sides]
+    counts = [round(ROUND_S * warm(lab, side, payload, size_bytes, batch_bytes)) for side in sides]
     produced: list[list[float]] = [[], []]
     consumed: list[list[float]] = [[], []]
     for number in range(lab.rounds):
@@ -110,11 +112,14 @@ def _throughput(lab: Lab, sides: tuple[Side, Side], size_bytes: int, batch_bytes
     ]
 
 
-def _warm(lab: Lab, side: Side, payload: Payload, size_bytes: int, batch_bytes: int) -> float:
-    """Run until three runs in a row differ by at most 5 %, or the time is up; the last rate, records a second."""
+def warm(lab: Lab, side: Side, payload: Payload, size_bytes: int, batch_bytes: int, admin: Side | None = None) -> float:
+    """Run until three runs in a row differ by at most 5 %, or the time is up; the last rate, records a second.
+
+    `admin` makes the topic; None: the side itself.
+    """
     runs: list[float] = []
     until = time.monotonic() + WARM_AGAIN_S_MAX
-    topic = side.new_topic(lab, "clients-warm")
+    topic = (admin or side).new_topic(lab, "clients-warm")
     while not is_warm(runs) and time.monotonic() < until:
         runs.append(side.produced(topic, payload, WARM_RECORDS[size_bytes], batch_bytes))
     show(f"{side.name}, warm-up: {', '.join(f'{run:,.0f}' for run in runs)} records/s")

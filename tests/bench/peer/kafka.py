@@ -58,6 +58,30 @@ def spark_jars() -> str:
     return ",".join(sorted(str(jar) for jar in SPARK_LIBS.glob("*.jar")))
 
 
+def run_tool(main: str, *arguments: object) -> str:
+    """Run a main class of Kafka's, or a single-file Java program; the printed text. PeerError when it failed."""
+    process = _spawn_tool(main, *arguments)
+    try:
+        output, _ = process.communicate(timeout=TOOL_WAIT_S)
+    finally:
+        if process.poll() is None:
+            process.kill()
+    if process.returncode:
+        raise PeerError(f"{main} ended with {process.returncode}:\n{output[-3000:]}")
+    return output
+
+
+def _spawn_tool(main: str, *arguments: object, options: Sequence[str] = ()) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [
+            "java", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-Djava.awt.headless=true",
+            f"-Dlog4j2.configurationFile={HERE / 'log4j2-tools.xml'}", *options,
+            "-cp", f"{LIBS}/*", main, *map(str, arguments),
+        ],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+
+
 @dataclass(slots=True)
 class Kafka:
     """A running peer; use `Kafka.start`, then `stop` (or a `with` block)."""
@@ -69,9 +93,7 @@ class Kafka:
     nodes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @classmethod
-    def start(
-        cls, folder: Path, *, heap: Sequence[str] = HEAP, settings: Mapping[str, object] | None = None
-    ) -> Self:
+    def start(cls, folder: Path, *, heap: Sequence[str] = HEAP, settings: Mapping[str, object] | None = None) -> Self:
         """Format and start three nodes below `folder`. PeerError when they do not come up.
 
         settings  over those of `node_settings`
@@ -105,7 +127,7 @@ class Kafka:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()), encoding="utf-8")
         main = "kafka.tools.StorageTool"
-        formats = [self._spawn_tool(main, "format", "-t", cluster_id, "-c", self._file(node)) for node in NODES]
+        formats = [_spawn_tool(main, "format", "-t", cluster_id, "-c", self._file(node)) for node in NODES]
         for each in formats:
             output, _ = each.communicate(timeout=TOOL_WAIT_S)
             if each.returncode:
@@ -142,33 +164,15 @@ class Kafka:
                     end = (self.folder / f"logs-{node}" / "out.log").read_text(errors="replace")[-2000:]
                     raise PeerError(f"Kafka's node {node} ended with {process.returncode}:\n{end}")
             main = "org.apache.kafka.tools.BrokerApiVersionsCommand"
-            answer = self._spawn_tool(main, "--bootstrap-server", self.bootstrap)
+            answer = _spawn_tool(main, "--bootstrap-server", self.bootstrap)
             text, _ = answer.communicate(timeout=TOOL_WAIT_S)
             if text.count("isFenced: false) -> (") == len(NODES):
                 return
         raise PeerError(f"Kafka was not ready after {READY_TRIES} checks")
 
-    def _spawn_tool(self, main: str, *arguments: object, options: Sequence[str] = ()) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [
-                "java", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-Djava.awt.headless=true",
-                f"-Dlog4j2.configurationFile={HERE / 'log4j2-tools.xml'}", *options,
-                "-cp", f"{LIBS}/*", main, *map(str, arguments),
-            ],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )  # fmt: skip
-
     def tool(self, main: str, *arguments: object) -> str:
-        """Run a main class of Kafka's, or a single-file Java program; the printed text. PeerError when it failed."""
-        process = self._spawn_tool(main, *arguments)
-        try:
-            output, _ = process.communicate(timeout=TOOL_WAIT_S)
-        finally:
-            if process.poll() is None:
-                process.kill()
-        if process.returncode:
-            raise PeerError(f"{main} ended with {process.returncode}:\n{output[-3000:]}")
-        return output
+        """As `run_tool`."""
+        return run_tool(main, *arguments)
 
     def program(self, name: str, *arguments: object) -> str:
         """Run one of the Java programs beside this file; the printed text."""

@@ -19,6 +19,7 @@ from stratalog.clients.spark.plan import (
     check_available_now,
     check_limits,
     check_specified,
+    cut_by_bytes,
     must_wait,
     offsets_from_json,
     offsets_to_json,
@@ -239,3 +240,21 @@ def refused(condition: str | None, call: Callable[[], object]) -> None:
 
 def test_named_offsets_resolve_per_partition() -> None:
     assert resolve({A: -2, B: -1, C: 7}, {A: 3, B: 4}, {A: 10, B: 11}) == {A: 3, B: 11, C: 7}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "limit_bytes", "expected"),
+    [
+        ([], 10, [(0, 100)]),
+        ([(0, 100, 10)], 10, [(0, 100)]),
+        ([(0, 50, 10), (50, 100, 10)], 10, [(0, 50), (50, 100)]),
+        ([(0, 10, 90), (10, 100, 10)], 50, [(0, 5), (5, 100)]),
+        ([(0, 1, 1_000), (1, 100, 1)], 100, [(0, 1), (1, 100)]),  # a record is not cut
+        ([(0, 400, 40)], 5, [(0, 50), (50, 100)]),  # only a part of the file belongs to the range
+    ],
+)
+def test_ranges_are_cut_by_bytes(
+    sizes: list[tuple[int, int, int]], limit_bytes: int, expected: list[tuple[int, int]]
+) -> None:
+    parts = cut_by_bytes([PlannedRange(A, 0, 100)], {A: [FileSpan(*each) for each in sizes]}, limit_bytes)
+    assert [(part.start, part.end) for part in parts] == expected

@@ -17,6 +17,7 @@
 #   make bench      side by side with a real Kafka, about 20 minutes: docs/BENCHMARKS.md; needs mvn and java
 #   make soak       100,000 commits, ten minutes under retention, half an hour of 400 commits/s: docs/BENCHMARKS.md
 #   make bench-long the benches that take minutes each: memory, 500 partitions; needs mvn and java
+#   make notebooks  runs every notebook and writes docs/notebooks, with outputs and pictures
 #   make oracle     what Kafka's own classes answer, for tests/replication/oracle, and Avro's; needs mvn and java
 #   make differential  hundreds of requests to a real Kafka and to stratalog, compared; needs mvn and java
 #   make differential-spark  one Spark script against a real Kafka and stratalog: equal results; needs mvn and java
@@ -41,7 +42,7 @@ FUZZ_FRAMES ?= 100000
 # One seed of the simulation is one history in every process.
 export PYTHONHASHSEED := 0
 
-.PHONY: help venv java demo test test-long test-sessions test-stores clients quick check simulate storm power client-storm many-connections fuzz exactly-once bench bench-long soak oracle differential differential-spark wheel clean
+.PHONY: help venv java demo test test-long test-sessions test-stores clients quick check simulate storm power client-storm many-connections fuzz exactly-once bench bench-long soak notebooks oracle differential differential-spark wheel clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -150,6 +151,9 @@ bench-long: $(STAMP) java
 
 soak: $(STAMP) java
 	@$(PYTHON) -m tests.bench --soak --report docs
+
+notebooks: $(STAMP)
+	@$(PYTHON) notebooks/render.py
 
 # Records anew what tests compare with; unchanged files mean that Kafka still answers the same.
 oracle: $(STAMP) java

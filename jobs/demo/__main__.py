@@ -12,6 +12,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 from pyspark.logger import PySparkLogger
@@ -46,6 +47,8 @@ FLAGS = {"": (
 
 def demo(path: Path) -> int:
     """Run the demo below `path`; the exit code. Raises UsageError, StratalogError, Spark's errors."""
+    if find_spec("matplotlib") is None:
+        raise UsageError("the demo draws with matplotlib, which is not installed: pip install 'stratalog[notebooks]'")
     path = path.absolute()  # Delta's SQL needs an absolute path
     with fresh_folder(path):
         try:

@@ -10,12 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-
-import matplotlib as mpl
-from matplotlib.axes import Axes
+from typing import TYPE_CHECKING
 
 from stratalog.jobs.demo.log import Hit
 from stratalog.jobs.demo.verdict import Ack, percentile
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 STATUS_COLOURS = {"2xx": "#4c8bb8", "3xx": "#9cc3dc", "4xx": "#e0933a", "5xx": "#b8352c"}
 BAR_WIDTH_DAYS = 45 / (24 * 60)
@@ -38,6 +39,8 @@ class Timeline:
 
 def draw_chart(path: Path, hits: Mapping[Hit, int], acks: Sequence[Ack], timeline: Timeline) -> None:
     """Write the PNG to `path`."""
+    import matplotlib as mpl
+
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 

@@ -282,7 +282,7 @@ OF_THE_CONNECTOR = [
 
 def test_the_page_lists_every_option_as_tried_refused_or_ignored() -> None:
     page = (Path(__file__).parents[3] / "docs" / "spark.md").read_text(encoding="utf-8")
-    section = page[page.index("## Options") : page.index("## Committed view")]
+    section = page[page.index("## Options") : page.index("### Beside Kafka")]
     tried, refused, ignored = (
         set(re.findall(r"`([\w.]+)`", "".join(row.split("|")[1] for row in part.splitlines() if row.startswith("| `"))))
         for part in re.split("These are refused|These are accepted", section)

@@ -20,6 +20,7 @@ from tests.clients.memory_cluster import ROOT, MemoryCluster
 from tests.clients.view.test_reads_at_once import ANSWER_S, Gate, is_data_file_of, stopped
 from tests.storage.logs import FakeClock
 from tests.storage.memory_store import MemoryStore
+from tests.waiting import wait_until
 
 VERSION = 9
 OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, NOT_ENOUGH_REPLICAS = 1, 3, 19
@@ -172,11 +173,12 @@ def test_a_fetch_of_what_is_in_memory_reads_no_storage_in_the_thread_of_its_conn
     assert offset_of(asked(handler, b"a")) == 0
     cluster.publish(TopicPartition("t", 0))
     assert fetched(handler, 0)().responses[0].partitions[0].records, "progress was read"
+    waiting = fetched(handler, 1, epoch)
+    wait_until(lambda: fetched(handler, 0, epoch).is_there.is_set(), "leaders are watched: answered at once")
     threads = read_by(monkeypatch, cluster)
     from_memory = fetched(handler, 0, epoch)
     assert from_memory.is_there.is_set(), "answered at once"
     assert from_memory().responses[0].partitions[0].records
-    waiting = fetched(handler, 1, epoch)
     assert threading.current_thread().name not in threads
     assert offset_of(asked(handler, b"b")) == 1
     cluster.publish(TopicPartition("t", 0))

@@ -75,7 +75,8 @@ class FetchApis(ApiFamily):
 
     def _fetch(self, call: Call) -> Later | None:
         run = self._begin(call)
-        if run.may_wait and self._read_at_hand(run):
+        # without the thread that watches leaders the marks at hand may be old: deleted records would be returned
+        if run.may_wait and self._delayed.is_watching and self._read_at_hand(run):
             self._go_on(run)
             return None
         return Later(partial(self._read_first, run))
@@ -110,7 +111,8 @@ class FetchApis(ApiFamily):
         """The first read of a fetch, where it may wait for storage."""
         if not (run.may_wait and self._delayed.is_watching):  # else it is read anyway, and what it brings ends the wait
             self._broker.view.poll_progress()
-        self._read(run, run.context.wanted)
+        if not self._read_at_hand(run):
+            self._read(run, run.context.wanted)
         self._go_on(run)
 
     def _go_on(self, run: FetchRun) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 import pytest
 
 from stratalog.clients.admin.admin import Admin
+from stratalog.clients.kafka.apis.fetch.delayed_fetches import DelayedFetches
 from stratalog.clients.kafka.apis.fetch.partition_read import PartitionFetch
+from stratalog.clients.kafka.apis.fetch.waiting_fetches import FetchRun
 from stratalog.clients.kafka.handler import KafkaHandler
 from stratalog.clients.kafka.request.api import Connection
 from stratalog.clients.view.cluster_view import ClusterView
@@ -28,6 +31,7 @@ SETTINGS = {
     "allow.everyone.if.no.acl.found": "true",
 }
 LONG_MS, SHORT_MS = 60_000, 5
+ANSWER_S = 10
 
 
 class Consumer:
@@ -118,12 +122,24 @@ def test_what_had_nothing_is_not_read_again(
 
 @pytest.mark.parametrize("version", [SESSIONLESS, IN_SESSION])
 def test_only_what_moved_is_read_again(
-    cluster: MemoryCluster, handler: KafkaHandler, reads: list[TopicPartition], version: int
+    cluster: MemoryCluster,
+    handler: KafkaHandler,
+    reads: list[TopicPartition],
+    monkeypatch: pytest.MonkeyPatch,
+    version: int,
 ) -> None:
     consumer = Consumer(handler, version)
     for _ in range(3):
         consumer.fetched()
+    waits, add = threading.Event(), DelayedFetches.add
+
+    def added(delayed: DelayedFetches, run: FetchRun) -> None:
+        add(delayed, run)
+        waits.set()
+
+    monkeypatch.setattr(DelayedFetches, "add", added)
     waiting = consumer.fetch(LONG_MS)
+    assert waits.wait(ANSWER_S)
     reads.clear()
     cluster.append(T1, b"b")
     cluster.publish(T1)

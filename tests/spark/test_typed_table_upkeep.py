@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from stratalog import Admin, Cluster, Header, Producer, TypedTable
 from stratalog.jobs import typed_table
 from stratalog.storage.errors import InvalidRequestError
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 ALONE = {"offsets.topic.replication.factor": 1}
 COLUMNS = {"value.format": "json", "value.schema": "id BIGINT"}
 
@@ -28,7 +29,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def topic(cluster: Cluster, request: pytest.FixtureRequest) -> str:
-    name = request.node.name.split("[")[0][:60]
+    name = re.sub(r"[^\w.-]", "-", request.node.name)
     Admin(cluster).create_topic(name, 2, 1)
     return name
 

@@ -19,9 +19,9 @@ BROKERS = (1, 2, 3)
 PARTITIONS = 4
 TOPIC = "survivors"
 SESSIONS = {
-    "broker.session.timeout.ms": 900,
-    "broker.heartbeat.interval.ms": 200,
-    "replica.lag.time.max.ms": 2_000,
+    "broker.session.timeout.ms": 3_000,
+    "broker.heartbeat.interval.ms": 500,
+    "replica.lag.time.max.ms": 5_000,
 }
 ACKS_AWAITED = 150
 

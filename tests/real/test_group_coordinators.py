@@ -31,7 +31,7 @@ from tests.waiting import wait_until
 GROUP = CoordinatorType.GROUP
 GROUPS = tuple(f"group-{number}" for number in range(6))
 SETTINGS = {
-    "broker.session.timeout.ms": 900,
+    "broker.session.timeout.ms": 3_000,
     "broker.heartbeat.interval.ms": 200,
     "replica.lag.time.max.ms": 2_000,
     "offsets.topic.num.partitions": 10,

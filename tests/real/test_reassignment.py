@@ -18,7 +18,7 @@ from tests.waiting import wait_until
 
 OLD, NEW = (1, 2, 3), (4, 5, 6)
 SETTINGS = {
-    "broker.session.timeout.ms": 900,
+    "broker.session.timeout.ms": 3_000,
     "broker.heartbeat.interval.ms": 200,
     "replica.lag.time.max.ms": 2_000,
 }

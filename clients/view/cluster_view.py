@@ -296,7 +296,7 @@ class ClusterView:
     def at_once(self, look: Callable[[TopicPartition], T], topic_partitions: Iterable[TopicPartition]) -> list[T]:
         """What `look` returns for each partition, in order; where looks make requests, several at a time."""
         wanted = list(topic_partitions)
-        if len(wanted) < 2 or not self.requests_per_poll or not isinstance(self.clock, SystemClock):
+        if len(wanted) < 2 or not self.requests_per_poll:
             return [look(tp) for tp in wanted]
         with ThreadPoolExecutor(min(LOOKS_AT_ONCE, len(wanted)), thread_name_prefix="view-looks") as pool:
             return list(pool.map(look, wanted))

@@ -33,6 +33,7 @@ BEHIND_S_MAX = 1.0
 """Requests that are due longer ago than this are left out: a rate that was not reached must not be made up for."""
 VALUES = 1_000
 SIDES = ("leader", "follower")
+LOG = "_delta_log"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +47,14 @@ class Held:
 
     @staticmethod
     def of(table: Path) -> Held:
-        """Of a replica's directory, while it changes."""
-        inodes = data_files = commits = 0
-        for top, _, names in os.walk(table):
-            inodes += 1 + len(names)
-            data_files += len(names) if "segment=" in top else 0
-            commits += sum(name.endswith(".json") for name in names) if top.endswith("_delta_log") else 0
-        return Held(inodes, data_files, commits, _tombstones(table / "_delta_log" / "_last_checkpoint"))
+        """Of a replica's directory, while it changes: a listing may return a name twice, which counts once."""
+        found = {top: set(names) for top, _, names in os.walk(table)}
+        return Held(
+            inodes=sum(1 + len(names) for names in found.values()),
+            data_files=sum(len(names) for top, names in found.items() if "segment=" in top),
+            commits=sum(name.endswith(".json") for top, names in found.items() for name in names if top.endswith(LOG)),
+            tombstones=_tombstones(table / LOG / "_last_checkpoint"),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +149,7 @@ def _tombstones(pointer: Path) -> int:
 
 
 def _version(table: Path) -> int:
-    names = [name for name in os.listdir(table / "_delta_log") if name.endswith(".json") and name[:1].isdigit()]
+    names = [name for name in os.listdir(table / LOG) if name.endswith(".json") and name[:1].isdigit()]
     return int(max(names).removesuffix(".json"))
 
 

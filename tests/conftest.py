@@ -25,6 +25,7 @@ FIRST_COMPILER_ONLY = "-XX:TieredStopAtLevel=1"
 
 
 FAST = {
+    "stratalog.clients.schemas.columns.avro": ("read_fast",),
     "stratalog.storage.files.batch_file": ("encode_fast",),
 }
 """Functions of a `_fast` twin, by importing module. They return None where the other implementation is used, with
@@ -99,7 +100,7 @@ def _without_fast() -> Iterator[None]:
         if os.environ.get("STRATALOG_TESTS_WITHOUT_FAST") == "1":
             for module, names in FAST.items():
                 for name in names:
-                    patch.setattr(f"{module}.{name}", lambda _: None)
+                    patch.setattr(f"{module}.{name}", lambda *_: None)
         yield
 
 

@@ -3,7 +3,7 @@
 Types are those of Spark's `from_avro`: a union with null is nullable, int or long is long, float or double is double,
 any other union a struct `member0`, `member1`, …; an enum is a string, a fixed binary. Timestamps have microseconds;
 times of day and durations stay the numbers and bytes that they are. fastavro reads them as plain numbers, and Arrow
-makes the column's type of them.
+makes the column's type of them. Rows that the reader's schema itself wrote are read by `avro_fast` where it can.
 
 Source: `org.apache.spark.sql.avro.SchemaConverters`.
 """
@@ -17,9 +17,11 @@ from functools import partial
 from typing import Any
 
 import fastavro
+import numpy as np
 import pyarrow as pa
 
 from stratalog.clients.schemas.avro_values import is_bytes, parsed_avro, value_type
+from stratalog.clients.schemas.columns.avro_fast import FastSchema, read_fast
 from stratalog.clients.schemas.columns.reader import ReadValues, values_column
 from stratalog.clients.schemas.compatibility import ResolvedSchema
 from stratalog.clients.schemas.errors import InvalidSchemaError
@@ -78,6 +80,7 @@ class AvroColumns:
         self._type = in_microseconds(shape.type)
         self._parsed: dict[ResolvedKey, Any] = {}
         self._reader = self._form(reader)
+        self._fast = FastSchema.of(self._reader, self._built)
 
     @property
     def arrow_type(self) -> pa.DataType:
@@ -96,9 +99,26 @@ class AvroColumns:
         form = self._form(writer or self._own)
         if is_bytes(form) and is_bytes(self._reader):
             return ReadValues(payloads.cast(self._type), {})
+        read, errors = self._read(payloads, form)
+        return ReadValues(read.cast(self._type, safe=False), errors)
+
+    def _read(self, payloads: pa.Array, form: Any) -> ReadValues:
+        """The values as they are built, before timestamps have Spark's unit."""
+        fast = read_fast(self._fast if form is self._reader else None, payloads)
+        if fast is None:
+            return self._read_by_row(payloads, form)
+        if not len(fast.left):
+            return ReadValues(fast.values, {})
+        rest = self._read_by_row(payloads.take(pa.array(fast.left)), form)
+        order = np.arange(len(payloads))
+        order[fast.left] = len(payloads) + np.arange(len(fast.left))
+        merged = pa.concat_arrays([fast.values, rest.values]).take(pa.array(order))
+        return ReadValues(merged, {int(fast.left[place]): text for place, text in rest.errors.items()})
+
+    def _read_by_row(self, payloads: pa.Array, form: Any) -> ReadValues:
         values, errors = self._values(payloads.to_pylist(), form)
         read, refused = values_column(values, self._built)
-        return ReadValues(read.cast(self._type, safe=False), {**errors, **refused})
+        return ReadValues(read, {**errors, **refused})
 
     def _values(self, payloads: Sequence[bytes | None], form: Any) -> tuple[list[Any], dict[int, str]]:
         reader = None if form is self._reader else self._reader

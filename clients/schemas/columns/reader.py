@@ -112,7 +112,9 @@ def errors_column(errors: Mapping[int, str], size: int) -> pa.Array:
     """The errors as n strings, null where there is none."""
     if not errors:
         return pa.nulls(size, pa.string())
-    return pa.array([errors.get(row) for row in range(size)], pa.string())
+    order = np.full(size, -1, np.int64)
+    order[np.fromiter(errors, np.int64, len(errors))] = np.arange(len(errors))
+    return pa.array(list(errors.values()), pa.string()).take(pa.array(order, mask=order < 0))
 
 
 def _in_order(read: Sequence[pa.Array], places: Any, kind: pa.DataType) -> pa.Array:

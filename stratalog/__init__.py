@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from stratalog.clients.spark.sql.cluster_views import cluster_frame, create_cluster_views
     from stratalog.clients.spark.sql.committed_view import create_committed_view
     from stratalog.clients.spark.sql.read_topic import TopicRead, read_topic
-    from stratalog.clients.spark.sql.registry_columns import from_registry, to_registry
+    from stratalog.clients.spark.sql.registry_columns import from_registry, registry_header, to_registry
     from stratalog.clients.typed_tables.checkpoint import QueryProgress
     from stratalog.clients.typed_tables.erasure import TableErasure
     from stratalog.clients.typed_tables.replay import ReplayOutcome
@@ -111,7 +111,7 @@ __all__ = [
     "TopicDescription",
     # views and Spark
     "ClusterView", "Fetched", "Watermarks", "ProgressListener", "TopicRead", "cluster_frame", "create_cluster_views",
-    "create_committed_view", "from_registry", "read_topic", "register_data_source", "to_registry",
+    "create_committed_view", "from_registry", "read_topic", "register_data_source", "registry_header", "to_registry",
     # typed tables
     "TypedTable", "TypedTableState", "QueryProgress", "ReplayOutcome", "TableErasure",
     # histories
@@ -146,7 +146,7 @@ _MODULES = {
     "clients.spark.sql.cluster_views": "cluster_frame create_cluster_views",
     "clients.spark.sql.committed_view": "create_committed_view",
     "clients.spark.sql.read_topic": "TopicRead read_topic",
-    "clients.spark.sql.registry_columns": "from_registry to_registry",
+    "clients.spark.sql.registry_columns": "from_registry registry_header to_registry",
     "clients.spark.progress.listener": "ProgressListener",
     "clients.spark.registration": "register_data_source",
     "clients.typed_tables.checkpoint": "QueryProgress",

@@ -11,7 +11,7 @@ from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from stratalog import Schema, SchemaRegistryClient, SchemaType, from_registry, to_registry
+from stratalog import Schema, SchemaRegistryClient, SchemaType, from_registry, registry_header, to_registry
 from stratalog.clients.schemas.errors import SubjectNotFoundError
 from stratalog.storage.errors import InvalidConfigError
 from tests.clients.schemas.registry_server import StateServer
@@ -81,8 +81,22 @@ def test_json_and_protobuf_come_back_as_they_were(spark: SparkSession, registry:
     assert sorted(map(tuple, read.collect())) == [(n, f"i{n}" if n % 2 else None, n, None, None) for n in range(4)]
 
 
+def test_ids_may_be_in_headers(spark: SparkSession, registry: SchemaRegistryClient) -> None:
+    values = to_registry("order", registry, "orders-value", ORDER, id_in="header")
+    header = registry_header(registry, "orders-value", ORDER)
+    written = orders(spark).select("offset", values.alias("value"), sf.array(header).alias("headers"))
+    first = written.orderBy("offset").first()
+    assert first is not None
+    assert bytes(first.value[:1]) == b"\0", "the payload alone: id 0"
+    assert first.headers[0].key == "__value_schema_id"
+    read = written.select(from_registry("value", registry, "orders-value", headers="headers").alias("read"))
+    assert sorted(row.id for row in read.select("read.value.id").collect()) == [0, 1, 2, 3]
+
+
 def test_what_is_wrong_is_said_before_the_query_runs(spark: SparkSession, registry: SchemaRegistryClient) -> None:
     with pytest.raises(SubjectNotFoundError):
         from_registry("value", registry, "nothing-value")
     with pytest.raises(InvalidConfigError, match="mode LENIENT is not one of PERMISSIVE, FAILFAST"):
         from_registry("value", registry, Schema(ORDER), mode="LENIENT")
+    with pytest.raises(InvalidConfigError, match="id_in suffix is not one of prefix, header"):
+        to_registry("value", registry, "orders-value", ORDER, id_in="suffix")

@@ -21,9 +21,9 @@ from stratalog.clients.schemas.columns.reader import ColumnFormat, ReadColumn, r
 from stratalog.clients.schemas.columns.writer import ColumnWriter
 from stratalog.clients.schemas.compatibility import ResolvedSchema
 from stratalog.clients.schemas.rest_client import REGISTRY_CONFIGS, SchemaRegistryClient
-from stratalog.clients.schemas.schema import Schema, SchemaRegistry, SchemaType, referenced
+from stratalog.clients.schemas.schema import RegisteredSchema, Schema, SchemaRegistry, SchemaType, referenced
 from stratalog.clients.schemas.schema_folder import SCHEMAS_TOPIC, SchemaFolder
-from stratalog.clients.schemas.wire_format import SchemaId
+from stratalog.clients.schemas.wire_format import SchemaId, schema_id_header
 from stratalog.storage.errors import InvalidConfigError, SerializationError
 
 if TYPE_CHECKING:
@@ -49,6 +49,20 @@ class ReadMode(StrEnum):
         if name.upper() not in cls.__members__:
             raise InvalidConfigError(f"mode {name} is not one of {', '.join(cls)}")
         return cls(name.upper())
+
+
+class IdPlace(StrEnum):
+    """Where the id of a value's schema is, as of Confluent's `schema.id.serializer`."""
+
+    PREFIX = "prefix"
+    HEADER = "header"
+
+    @classmethod
+    def of(cls, name: str) -> IdPlace:
+        """The place of a name. InvalidConfigError."""
+        if name not in [each.value for each in cls]:
+            raise InvalidConfigError(f"id_in {name} is not one of {', '.join(cls)}")
+        return cls(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,25 +153,25 @@ def to_registry(
     schema: Schema | str | None = None,
     *,
     message: str | None = None,
+    id_in: str = "prefix",
 ) -> Column:
-    """A binary column: values with the id of their schema before them, in Confluent's wire format.
+    """A binary column: values in Confluent's wire format.
 
-    column   a struct with the fields of the schema; any other type if the schema is of it.
+    column   a struct with the fields of the schema; any other type if the schema is of it. Of a union of several types
+             a struct `member0`, `member1`, … as `from_registry` makes it: the one that is not null counts.
     schema   registered under the subject now, if it is not yet; an Avro schema may be text. The subject's latest
              version if None.
     message  as of `from_registry`.
+    id_in    prefix: the schema's id stands before each value. header: values are payloads alone, and `registry_header`
+             makes the header.
 
     A value that does not fit fails the query with SerializationError. Raises what the registry raises.
     """
     from pyspark.sql.types import BinaryType
 
-    found = _opened(registry, RegistryPlace.of(registry))
-    if schema is None:
-        registered = found.version(subject)
-    else:
-        registered = found.register(subject, Schema(schema) if isinstance(schema, str) else schema)
-    assert registered.id is not None
-    schema_id, named = registered.id, _column_schema(found, registered.schema, message)
+    has_prefix = IdPlace.of(id_in) == IdPlace.PREFIX
+    registered, named = _registered(registry, subject, schema, message)
+    schema_id = registered.id if has_prefix else None
 
     def write(values: pa.Array) -> pa.Array:
         return _column_writer(schema_id, named).write(values)
@@ -165,6 +179,41 @@ def to_registry(
     _column_writer(schema_id, named)
     written: Column = _arrow_udf(write, BinaryType())(column)
     return written
+
+
+def registry_header(
+    registry: RegistryGiven,
+    subject: str,
+    schema: Schema | str | None = None,
+    *,
+    message: str | None = None,
+    is_key: bool = False,
+) -> Column:
+    """A schema's GUID as an element of the sink's column `headers`, for `to_registry` with `id_in="header"`.
+
+    subject, schema, message  those of `to_registry`.
+    is_key                    of the key's schema.
+
+    SerializationError for a registry that knows no GUIDs. Raises what the registry raises.
+    """
+    from pyspark.sql import functions as sf
+
+    registered, named = _registered(registry, subject, schema, message)
+    indexes = _column_writer(None, named).message_indexes
+    value = SchemaId(registered.id, registered.guid, indexes).guid_prefix()
+    return sf.struct(sf.lit(schema_id_header(is_key)).alias("key"), sf.lit(value).alias("value"))
+
+
+def _registered(
+    registry: RegistryGiven, subject: str, schema: Schema | str | None, message: str | None
+) -> tuple[RegisteredSchema, ColumnSchema]:
+    """The schema with which values are written: a subject's latest version, or one that is registered now."""
+    found = _opened(registry, RegistryPlace.of(registry))
+    if schema is None:
+        registered = found.version(subject)
+    else:
+        registered = found.register(subject, Schema(schema) if isinstance(schema, str) else schema)
+    return registered, _column_schema(found, registered.schema, message)
 
 
 def _arrow_udf(function: Callable[..., pa.Array], kind: DataType) -> Any:
@@ -239,5 +288,5 @@ def _format(named: ColumnSchema) -> ColumnFormat:
 
 
 @lru_cache(maxsize=64)
-def _column_writer(schema_id: int, named: ColumnSchema) -> ColumnWriter:
+def _column_writer(schema_id: int | None, named: ColumnSchema) -> ColumnWriter:
     return ColumnWriter(schema_id, named.resolved, named.message)

@@ -434,6 +434,32 @@ def test_written_columns_are_read_back(name: str) -> None:
     assert got.schema_ids.to_pylist() == [7, None]
 
 
+def test_written_unions_are_read_back() -> None:
+    """Of several types, also within records, lists and maps, and by name where two are records."""
+    one, two = ({"type": "record", "name": name, "fields": [{"name": "n", "type": "int"}]} for name in ("One", "Two"))
+    wide = ["null", "string", one, two, {"type": "array", "items": ["int", "string"]}, "n.E"]
+    fields = [
+        {"name": "e", "type": {"type": "enum", "name": "n.E", "symbols": ["A", "B"]}},
+        {"name": "u", "type": wide},
+        {"name": "many", "type": {"type": "map", "values": ["long", "One"]}},
+        {"name": "number", "type": ["int", "long"]},
+        {"name": "maybe", "type": ["null", "Two"]},
+    ]
+    schema = ResolvedSchema(Schema(json.dumps({"type": "record", "name": "W", "fields": fields})))
+    columns = AvroColumns(schema)
+    unions: list[dict[str, Any] | None] = [
+        {"member0": "x"}, {"member1": {"n": 1}}, {"member2": {"n": 2}}, {"member4": "B"}, None,
+        {"member3": [{"member0": 1, "member1": None}, {"member0": None, "member1": "y"}]},
+    ]  # fmt: skip
+    many = {"a": {"member0": 2**40, "member1": None}, "b": {"member0": None, "member1": {"n": 3}}}
+    rows = [{"e": "A", "u": union, "many": many, "number": 7, "maybe": {"n": 4}} for union in unions]
+    column = pa.array(rows, columns.arrow_type)
+    written = ColumnWriter(7, schema).write(column)
+    assert read_column(written, columns, lambda _: schema).values.equals(column)
+    payloads = ColumnWriter(None, schema).write(column)
+    assert [value[5:] for value in written.to_pylist()] == payloads.to_pylist()
+
+
 def test_written_messages_are_read_back() -> None:
     schema = ResolvedSchema(shop_schema())
     columns = ProtobufColumns(schema)

@@ -34,6 +34,7 @@ DIFFERS: Mapping[str, str] = {
     "kafka.acks": "`all` and `1` alike; `0` is refused here",
     "kafka.group.id": "in a stream here the query is in the group; there it only names the consumers",
     "kafka.compression.type": "codec of the topic's files here",
+    "maxRecordsPerPartition": "splits batch reads here, too",
 }
 IN_STREAMS = dict.fromkeys(("kafka.group.id", "group.id"), "tried in a stream; ignored in a batch, with a warning")
 TRIED_BY_TESTS: Mapping[str, str] = {

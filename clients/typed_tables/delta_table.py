@@ -1,16 +1,18 @@
 """A Delta table by path or catalog name: its columns, idempotent writes, upkeep. I/O: Spark and Delta Lake.
 
 Every write has an application's id and a version, Delta's `txnAppId` and `txnVersion`: with a version that the table
-has already it changes nothing. `MERGE` and `DELETE` take the pair from the session's settings.
+has already it changes nothing. `MERGE` takes the pair from its session's settings, and `VACUUM` its retention check:
+they change in sessions of typed tables alone, `own_session` and the one that Spark makes for each streaming query.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
@@ -21,6 +23,9 @@ from stratalog.clients.typed_tables.evolution import RECORD_COLUMNS, SchemaChang
 _TXN_APP_ID = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION = "spark.databricks.delta.write.txnVersion"
 _RETENTION_CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
+_LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
+"""Into so many tasks VACUUM shares the names of files, however few there are; Spark's default is 10000."""
+_TASKS_OF_SLOT = 4
 
 
 class Txn(NamedTuple):
@@ -37,8 +42,26 @@ class StoredFile(NamedTuple):
     modified_ms: int
 
 
+def own_session(spark: SparkSession) -> SparkSession:
+    """A session beside another one, with the settings, the catalog and the database that the other one has now.
+
+    Its own settings may change. Temporary views and functions of the other one are not in it.
+    """
+    own = spark.newSession()
+    made_with, wanted = own.conf.getAll, spark.conf.getAll
+    for name in made_with.keys() - wanted.keys():
+        own.conf.unset(name)
+    for name, value in wanted.items():
+        if made_with.get(name) != value:
+            with suppress(AnalysisException):  # a static setting, which sessions share
+                own.conf.set(name, value)
+    own.catalog.setCurrentCatalog(spark.catalog.currentCatalog())
+    own.catalog.setCurrentDatabase(spark.catalog.currentDatabase())
+    return own
+
+
 class TypedDelta:
-    """One table. A session of a streaming query is passed to the calls that write for it."""
+    """One table, in a session whose settings may change. A query's session is passed to the calls that write for it."""
 
     def __init__(self, spark: SparkSession, table: str) -> None:
         self._spark, self.name = spark, table
@@ -147,7 +170,8 @@ class TypedDelta:
 
     def vacuum(self, retention_ms: int) -> None:
         """Delete files that left the table more than `retention_ms` ago."""
-        with _settings(self._spark, {_RETENTION_CHECK: "false"}) as spark:
+        tasks = _TASKS_OF_SLOT * self._spark.sparkContext.defaultParallelism
+        with _settings(self._spark, {_RETENTION_CHECK: "false", _LISTING_TASKS: str(tasks)}) as spark:
             spark.sql(f"VACUUM {self.sql} RETAIN {retention_ms / HOUR_MS:.6f} HOURS").collect()
 
     def left_files(self, before_ms: int) -> int:

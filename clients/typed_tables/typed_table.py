@@ -33,7 +33,7 @@ from stratalog.clients.typed_tables.config import (
     split_source_options,
     write_mode,
 )
-from stratalog.clients.typed_tables.delta_table import Txn, TypedDelta
+from stratalog.clients.typed_tables.delta_table import Txn, TypedDelta, own_session
 from stratalog.clients.typed_tables.erasure import TableErasure
 from stratalog.clients.typed_tables.replay import ReplayOutcome, replay
 from stratalog.clients.typed_tables.upkeep import Positions, TableUpkeep
@@ -91,13 +91,15 @@ class TypedTable:
         own, self._source_options = split_source_options(config)
         self._config = TypedTableConfig.from_settings(own)
         check_registry(self._config, has_registry=registry is not None)
-        self._spark, self._root, self._topic = spark, root_of(cluster), topic
+        self._streams, self._spark = spark, own_session(spark)
+        """The user's session, in which queries are started and listened to, and the one for everything else."""
+        self._root, self._topic = root_of(cluster), topic
         self._view = self._view_of_cluster()
         self._view.partitions(topic)
         mode = write_mode(self._config, self._view.topic_config(topic).cleanup_policy)
-        self._target = TypedDelta(spark, table)
-        reader = ValueReader(spark, self._config, mode, registry)
-        letters = TypedDelta(spark, dead_letter_table(table, self._config))
+        self._target = TypedDelta(self._spark, table)
+        reader = ValueReader(self._spark, self._config, mode, registry)
+        letters = TypedDelta(self._spark, dead_letter_table(table, self._config))
         self.writer = TableWriter(topic, self._target, letters, reader, self._config, mode)
         self.writer.letter_properties = self._identity()
         self._turn = threading.Lock()
@@ -212,7 +214,7 @@ class TypedTable:
                 "startingOffsets": "group",
                 "stratalog.auto.offset.reset": config.auto_offset_reset,
             }
-        return self._spark.readStream.format("stratalog").options(**(options | self._source_options)).load()
+        return self._streams.readStream.format("stratalog").options(**(options | self._source_options)).load()
 
     # -- beside it -----------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from stratalog import Admin, Cluster, Header, Producer, TypedTable
+from stratalog.clients.typed_tables.delta_table import own_session
 from stratalog.jobs import typed_table
 from stratalog.storage.errors import InvalidRequestError
 
@@ -49,7 +50,7 @@ def test_an_erasure_reaches_table_dead_letters_and_their_files(
 ) -> None:
     """A request also meets records that the query reads only after it; files go by VACUUM after the delay."""
     path = tmp_path / "orders"
-    config = {**COLUMNS, "vacuum.retention.ms": 0, "max.offsets.per.trigger": 2}
+    config = {**COLUMNS, "vacuum.retention.ms": 0}
     table = TypedTable(ours, cluster, topic, str(path), config)
     send(cluster, topic, '{"id": 1}', "bad of ann")
     send(cluster, topic, '{"id": 2}', "bad of bob", key="bob")
@@ -114,6 +115,26 @@ def test_columns_that_the_settings_add_let_dead_letters_fit(
     wide = TypedTable(ours, cluster, topic, str(path), {**narrow, "value.schema": "id BIGINT, item STRING"})
     assert wide.replay().left_count == 0
     assert rows(ours, path, "id", "item") == [(1, None), (2**40, "x")]
+
+
+def test_a_tables_session_has_the_users_settings_and_its_own_changes(ours: SparkSession) -> None:
+    name, unknown = "spark.sql.shuffle.partitions", "stratalog.tests.unknown"
+    ours.sql("CREATE DATABASE IF NOT EXISTS sessions")
+    ours.catalog.setCurrentDatabase("sessions")
+    before = ours.conf.get(name)
+    try:
+        ours.conf.set(name, "3")
+        ours.conf.set(unknown, "x")
+        own = own_session(ours)
+        assert (own.conf.get(name), own.conf.get(unknown)) == ("3", "x")
+        assert own.catalog.currentDatabase() == "sessions"
+        own.conf.set(name, "5")
+        assert ours.conf.get(name) == "3"
+    finally:
+        ours.conf.set(name, before)
+        ours.conf.unset(unknown)
+        ours.catalog.setCurrentDatabase("default")
+        ours.sql("DROP DATABASE sessions CASCADE")
 
 
 def test_a_table_is_of_one_topic_and_one_mode(ours: SparkSession, cluster: Cluster, topic: str, tmp_path: Path) -> None:

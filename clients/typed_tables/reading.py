@@ -8,13 +8,14 @@ reported as such, and the driver plans anew before it reads again.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple
 from uuid import UUID
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from stratalog.clients.schemas.columns.avro import AvroColumns
 from stratalog.clients.schemas.columns.json_schema import JsonColumns
@@ -203,14 +204,24 @@ def parse_keys(text: str) -> set[WriterKey]:
 READ_COLUMN, ERROR_COLUMN, UNPLANNED_COLUMN = "read", "error", "unplanned"
 
 
-def read_batches(plan: ReadPlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Batches with the columns `value` and `headers`, with `read`, `error` and `unplanned` behind their own."""
+def read_batches(
+    plan: ReadPlan, dropped: Collection[str], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Batches with the columns `key`, `value` and `headers`, with `read`, `error` and `unplanned` behind their own.
+
+    dropped  columns of which rows that fit have no further use, and which are null in these
+    """
     for batch in batches:
         read = read_batch(plan, batch.column("value"), batch.column("headers"))
         rows = batch.num_rows
         unplanned = pa.array([read.unplanned, *[None] * (rows - 1)], pa.string()) if rows else pa.nulls(0, pa.string())
+        may_not_fit = pc.or_(read.errors.is_valid(), batch.column("key").is_null())
+        columns = [
+            pc.if_else(may_not_fit, column, pa.scalar(None, column.type)) if name in dropped else column
+            for name, column in zip(batch.schema.names, batch.columns, strict=True)
+        ]
         yield pa.RecordBatch.from_arrays(
-            [*batch.columns, read.values, read.errors, unplanned],
+            [*columns, read.values, read.errors, unplanned],
             names=[*batch.schema.names, READ_COLUMN, ERROR_COLUMN, UNPLANNED_COLUMN],
         )
 

@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 from stratalog.clients.schemas.compatibility import ResolvedSchema
 from stratalog.clients.schemas.errors import SchemaNotFoundError
 from stratalog.clients.schemas.schema import SchemaRegistry, referenced
-from stratalog.clients.typed_tables.config import TypedTableConfig, ValueFormat, WriteMode
+from stratalog.clients.typed_tables.config import HEADERS, VALUE, TypedTableConfig, ValueFormat, WriteMode
 from stratalog.clients.typed_tables.delta_table import TypedDelta, arrow_columns
 from stratalog.clients.typed_tables.evolution import VALUE_COLUMN, quoted, schema_change, sql_type
 from stratalog.clients.typed_tables.reading import (
@@ -47,8 +47,8 @@ _SHOWN_MAX = 80
 class ReadRows(NamedTuple):
     """A batch that was read.
 
-    frame        `RECORD` (`value` only where it is needed), `read` (a struct), `error` (null for a row that fits) and
-                 `is_tombstone`; kept by Spark until `release`
+    frame        `RECORD` (`value` and `headers` only where they are needed), `read` (a struct), `error` (null for a row
+                 that fits) and `is_tombstone`; kept by Spark until `release`
     columns      the names of the columns of values, in `read` and in the table
     row_count    all rows
     error_count  those that do not fit
@@ -159,23 +159,26 @@ class ValueReader:
     # -- frames --------------------------------------------------------------------------------------------
 
     def _rows(self, records: DataFrame) -> DataFrame:
-        rows = records.select(*RECORD)
+        rows = records.select(*RECORD).withColumn(TOMBSTONE_COLUMN, sf.col("value").isNull())
         read = self._by_spark(rows) if self._registry is None else self._by_plan(rows)
-        is_null = sf.col("value").isNull()
         if self._mode == WriteMode.UPSERT:
-            error = sf.when(sf.col("key").isNull(), NO_KEY).when(~is_null, sf.col(ERROR_COLUMN))
+            error = sf.when(sf.col("key").isNull(), NO_KEY).when(~sf.col(TOMBSTONE_COLUMN), sf.col(ERROR_COLUMN))
         else:
-            error = sf.when(is_null, NO_VALUE).otherwise(sf.col(ERROR_COLUMN))
-        judged = read.withColumns({ERROR_COLUMN: error, TOMBSTONE_COLUMN: is_null})
-        if "value" in self._config.keep_columns:
-            return judged
-        return judged.withColumn("value", sf.when(sf.col(ERROR_COLUMN).isNotNull(), sf.col("value")))
+            error = sf.when(sf.col(TOMBSTONE_COLUMN), NO_VALUE).otherwise(sf.col(ERROR_COLUMN))
+        judged = read.withColumn(ERROR_COLUMN, error)
+        needed = {name: sf.when(sf.col(ERROR_COLUMN).isNotNull(), sf.col(name)) for name in self._dropped}
+        return judged.withColumns(needed) if needed else judged
+
+    @property
+    def _dropped(self) -> frozenset[str]:
+        """What of records is needed only where they do not fit."""
+        return frozenset({VALUE, HEADERS}) - self._config.kept(self._mode)
 
     def _by_plan(self, rows: DataFrame) -> DataFrame:
         kinds = pa.schema([(READ_COLUMN, read_type(self._plan.type)), (ERROR_COLUMN, pa.string())])
         read = from_arrow_schema(kinds, prefer_timestamp_ntz=True).fields
         schema = StructType([*rows.schema.fields, *read]).add(UNPLANNED_COLUMN, "string")
-        return rows.mapInArrow(partial(read_batches, self._plan), schema)
+        return rows.mapInArrow(partial(read_batches, self._plan, self._dropped), schema)
 
     def _by_spark(self, rows: DataFrame) -> DataFrame:
         text = sf.col("value").cast("string")

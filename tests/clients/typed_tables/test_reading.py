@@ -121,14 +121,18 @@ def test_a_batch_gets_columns_behind_its_own() -> None:
     plan, _ = planned({1: V1})
     kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     values = pa.array([encoded(1, V1, {"id": 1, "item": "a"}), b"", encoded(2, V1, {"id": 1, "item": "a"})])
+    keys, headers = pa.array([b"a", b"b", b"c"]), pa.array([[], [{"key": "h", "value": b"1"}], []], kind)
     batch = pa.RecordBatch.from_arrays(
-        [pa.array([7, 8, 9]), values, pa.nulls(3, kind)], names=["offset", "value", "headers"]
+        [pa.array([7, 8, 9]), keys, values, headers], names=["offset", "key", "value", "headers"]
     )
-    [read] = read_batches(plan, [batch])
-    assert read.schema.names == ["offset", "value", "headers", "read", "error", "unplanned"]
+    [read] = read_batches(plan, {"value", "headers"}, [batch])
+    assert read.schema.names == ["offset", "key", "value", "headers", "read", "error", "unplanned"]
+    assert [row is None for row in read.column("value").to_pylist()] == [True, False, False], "where it does not fit"
+    assert read.column("headers").to_pylist()[:2] == [None, [{"key": "h", "value": b"1"}]]
+    assert next(iter(read_batches(plan, set(), [batch]))).column("value").equals(values)
     assert read.column("unplanned").to_pylist() == ['["2"]', None, None]
     assert [row is None for row in read.column("error").to_pylist()] == [True, False, False]
-    assert next(iter(read_batches(plan, [batch.slice(0, 0)]))).num_rows == 0
+    assert next(iter(read_batches(plan, {"value"}, [batch.slice(0, 0)]))).num_rows == 0
 
 
 def test_values_that_are_no_records_are_one_column() -> None:

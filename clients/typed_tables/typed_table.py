@@ -137,7 +137,7 @@ class TypedTable:
             there = {column.split()[0] for column in columns}
             first = [name for name in self._config.cluster_by if name in there]
             self._target.create(", ".join(columns), {**self._identity(), **NO_DELETION_VECTORS}, first)
-            self._check_tables()
+        self._check_tables()
         self.writer.reader.grow(self._target)
 
     def _require_table(self) -> None:

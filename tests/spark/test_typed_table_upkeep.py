@@ -139,7 +139,10 @@ def test_a_tables_session_has_the_users_settings_and_its_own_changes(ours: Spark
 
 def test_a_table_is_of_one_topic_and_one_mode(ours: SparkSession, cluster: Cluster, topic: str, tmp_path: Path) -> None:
     path = str(tmp_path / "one")
-    TypedTable(ours, cluster, topic, path, COLUMNS)
+    early = TypedTable(ours, cluster, topic, path, {**COLUMNS, "write.mode": "upsert"})
+    TypedTable(ours, cluster, topic, path, COLUMNS).prepare()
+    with pytest.raises(InvalidRequestError, match="a table of its own"):
+        early.prepare()
     with pytest.raises(InvalidRequestError, match="a table of its own"):
         TypedTable(ours, cluster, topic, path, {**COLUMNS, "write.mode": "upsert"})
     Admin(cluster).create_topic(f"{topic}-2", 1, 1)

@@ -2,8 +2,8 @@
 # MAGIC %md
 # MAGIC # stratalog: a replicated log on Delta tables
 # MAGIC Three brokers run in this notebook, each on a directory of its own. A topic's partition is a Delta table on
-# MAGIC each of them. It runs as a plain script as well: `python notebooks/01_quickstart.py`. Here threads copy from
-# MAGIC leaders, so that it starts in seconds; without `fetcher="thread"` Structured Streaming does.
+# MAGIC each of them, which Structured Streaming copies from its leader. It runs as a plain script as well:
+# MAGIC `python notebooks/01_quickstart.py`. With `fetcher="thread"` threads copy, and no Spark session is needed.
 
 # COMMAND ----------
 import json
@@ -14,7 +14,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 from deltalake import DeltaTable
 
-from stratalog import Admin, Cluster, Consumer, Producer
+from stratalog import Admin, Cluster, Consumer, Producer, stratalog_session
 
 
 def widget(name: str, default: str) -> str:
@@ -27,7 +27,8 @@ def widget(name: str, default: str) -> str:
 
 records = int(widget("records", "200"))
 folder = Path(tempfile.mkdtemp(prefix="stratalog-quickstart-"))
-cluster = Cluster.start(folder, brokers=3, fetcher="thread")
+spark = stratalog_session("quickstart", fetch_slots=6)  # the session of the notebook, if there is one
+cluster = Cluster.start(folder, brokers=3, spark=spark)
 print(cluster.describe())
 
 # COMMAND ----------
@@ -53,6 +54,11 @@ print(len(read), "records;", [record.value.decode() for record in read if record
 assert sorted(int(record.value.split()[1]) for record in read) == list(range(records))
 
 # COMMAND ----------
+# Spark reads the topic as `format("stratalog")`, with the columns and options of its Kafka source.
+topic = spark.read.format("stratalog").option("stratalog.root", cluster.root).option("subscribe", "orders").load()
+topic.groupBy("partition").count().orderBy("partition")
+
+# COMMAND ----------
 # A key's records are in one partition, in the order in which they were sent.
 figure, axes = plt.subplots(figsize=(9, 3), layout="constrained")
 for partition in range(3):
@@ -67,8 +73,8 @@ display(figure) if "display" in globals() else None
 # COMMAND ----------
 # MAGIC %md
 # MAGIC ## The tables below
-# MAGIC A replica is a Delta table, and the cluster's metadata is a log in a table, too. Any engine that reads Delta
-# MAGIC reads both; Spark has the topic as `format("stratalog")`, with the columns and options of its Kafka source.
+# MAGIC A replica is a Delta table, and the cluster's metadata is a log in a table, too: any engine that reads Delta
+# MAGIC reads both.
 
 # COMMAND ----------
 for broker in (1, 2, 3):

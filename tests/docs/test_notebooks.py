@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import FIRST_COMPILER_ONLY
+from tests.docs.commands import faults
 
 ROOT = Path(__file__).resolve().parents[2]
 CELLS_MAX = 12
@@ -47,8 +48,8 @@ def rendered() -> list[Path]:
     return [path for path in NOTEBOOKS if f"](../docs/notebooks/{path.stem}.md)" in text]
 
 
-def test_there_are_eight_with_a_page_each() -> None:
-    assert len(NOTEBOOKS) == 8
+def test_there_are_nine_with_a_page_each() -> None:
+    assert len(NOTEBOOKS) == 9
     assert rendered() == NOTEBOOKS
 
 
@@ -126,10 +127,14 @@ def test_a_cells_last_expression_and_its_figures_are_shown(tmp_path: Path, monke
 def test_the_bundles_paths_and_entry_points_are_there() -> None:
     text = (ROOT / "databricks.yml").read_text(encoding="utf-8")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert re.findall(r"package_name: (\S+)", text) == [project["name"]]
+    assert set(re.findall(r"package_name: (\S+)", text)) == {project["name"]}
     entries = re.findall(r"entry_point: (\S+)", text)
     assert entries
     assert [each for each in entries if each not in project["scripts"]] == []
+    assert {"strata-broker", "strata-typed-table"} <= set(entries)
+    for entry, block in re.findall(r"entry_point: (\S+)\n +parameters:\n((?: {14}- .*\n)+)", text):
+        arguments = [line.strip().removeprefix("- ") for line in block.splitlines()]
+        assert faults([entry, *arguments]) == []
     paths = re.findall(r"notebook_path: (\S+)", text)
     assert paths
     assert [each for each in paths if not (ROOT / each).exists()] == []

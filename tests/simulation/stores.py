@@ -134,14 +134,18 @@ def first_of_another_table(files: MemoryFiles) -> StoredCommit:
 
 def is_orphaned(files: MemoryFiles, version: int, commit_id: str) -> bool:
     """Whether a commit is no part of the log: it stands alone below the newest checkpoint, or the commits before it do
-    not lead to that checkpoint or to version 0, each naming the one before it."""
+    not lead to that checkpoint or to version 0, each naming the one before it.
+
+    What stands below that checkpoint does not matter: a fold begins with the checkpoint, and clean-up deletes the rest.
+    There a request that arrives again, late, may put the commit of a lost race where clean-up has just deleted another.
+    """
     commits, newest_checkpoint = files.commits, max(files.checkpoints, default=-1)
     stored = commits.get(version)
     if stored is None or stored.commit.commit_id != commit_id:
         return False
     if newest_checkpoint > version:
         return version - 1 not in commits and version + 1 not in commits
-    while (before := commits.get(version - 1)) is not None:
+    while version > newest_checkpoint and (before := commits.get(version - 1)) is not None:
         if stored is not None and stored.previous_id not in (None, before.commit.commit_id):
             return True
         version, stored = version - 1, before

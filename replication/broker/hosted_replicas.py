@@ -24,7 +24,7 @@ from stratalog.replication.broker.leader_and_isr import (
 )
 from stratalog.replication.broker_root import clean_shutdown_epoch, directory_id
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.controller.brokers import FoundRoot
+from stratalog.replication.controller.brokers import AbsentLog, FoundRoot
 from stratalog.replication.leader.purgatory import ProducePurgatory
 from stratalog.replication.leader.replica import LeaderPorts, LeaderReplica
 from stratalog.replication.metadata.configs import TopicConfigs
@@ -502,9 +502,12 @@ class HostedReplicas:
             elif isinstance(self.offline.get(each), StoreFullError):
                 del self.offline[each]
 
-    def lost(self) -> set[TopicPartition]:
-        """Those of `offline` whose table is gone."""
-        return {tp for tp, reason in self.offline.items() if isinstance(reason, LogLostError)}
+    def absent(self) -> dict[TopicPartition, AbsentLog]:
+        """Those of `offline` that have no table."""
+        replicas = [self.leaders[tp] for tp, reason in self.offline.items() if isinstance(reason, LogLostError)]
+        return {
+            each.state.topic_partition: AbsentLog(each.leader_epoch, each.may_have_had_records) for each in replicas
+        }
 
     def record_damage(self) -> list[TopicPartition]:
         """The replicas that are offline, in order. Their damage is recorded beside their tables before it is reported:

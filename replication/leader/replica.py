@@ -128,6 +128,8 @@ class LeaderReplica:
         self._in_flight: _Group | None = None
         self._retry_at_ms = 0
         self._appended_ms, self._appended_files = 0, 0
+        self.may_have_had_records = True
+        """Whether a table that is absent may have had records; False once it was found that nothing was lost."""
         self.has_no_space = False
         """True after an append of this replica or another one found the root full, until something is appended."""
 
@@ -194,6 +196,7 @@ class LeaderReplica:
             return
         may_have_more = len(self.state.isr) > 1 or bool(self.state.elr)
         had_records = self._known_committed > 0 or self._ports.had_records(self.state, self.topic_id)
+        self.may_have_had_records = had_records or self.state.unclean > 0  # then what was published proves nothing
         if may_have_more or had_records:
             raise LogLostError(
                 f"{self.log.name}: there is no log here, but leader epoch {self.leader_epoch} is to begin, ISR "

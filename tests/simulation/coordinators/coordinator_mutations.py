@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from random import Random
 from unittest.mock import patch
 
+from stratalog.replication.controller.brokers import AbsentLog, report_offline
 from stratalog.replication.coordinator.groups.classic_group import ClassicGroup
 from stratalog.replication.coordinator.groups.committed_offsets import CommittedOffsets
 from stratalog.replication.coordinator.groups.modern_group import ModernGroup
@@ -16,13 +17,14 @@ from stratalog.replication.coordinator.groups.modern_requests import ModernGroup
 from stratalog.replication.coordinator.runtime.hosted_shard import HostedShard
 from stratalog.replication.coordinator.runtime.runtime import CoordinatorRuntime
 from stratalog.replication.leader.replica import LeaderReplica
+from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.requests.produce import ACKS_LEADER, HandOverRequest, ProduceRequest
 from stratalog.replication.requests.transactions import TRANSACTION_VERSION_0
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import NO_PRODUCER_ID, TopicPartition
 from tests.simulation.coordinators.coordinated import Clients, simulate_coordinated
 from tests.simulation.coordinators.coordinators import LISTS, start_askers
-from tests.simulation.faults import Faults
+from tests.simulation.faults import Faults, Focus
 from tests.simulation.mutations import Patches
 from tests.simulation.run import Outcome, setting_of, simulate
 
@@ -51,6 +53,26 @@ def appended_under_any_epoch() -> Iterator[None]:
 def kept_after_a_failed_append() -> AbstractContextManager[object]:
     """A shard continues with state that its log does not have."""
     return patch.object(HostedShard, "_fail", lambda _self, _reason, _token=-1: None)
+
+
+# -- the tables of coordinators --------------------------------------------------------------------------
+
+
+def absent_tables_are_lost_ones() -> AbstractContextManager[object]:
+    """What a leader found without its table counts in later epochs, and when the others have left the ISR."""
+
+    def report(
+        image: ClusterImage,
+        broker_id: int,
+        broker_epoch: int,
+        offline: Iterable[TopicPartition],
+        absent: Mapping[TopicPartition, AbsentLog],
+    ) -> Result[tuple[TopicPartition, ...]]:
+        known = [each for each in absent if each in image.partitions]
+        lost = {each: AbsentLog(image.partitions[each].leader_epoch, may_have_had_records=True) for each in known}
+        return report_offline(image, broker_id, broker_epoch, offline, lost)
+
+    return patch("stratalog.replication.broker.broker.report_offline", report)
 
 
 # -- classic groups and transactions ---------------------------------------------------------------------
@@ -136,6 +158,18 @@ def _cut_off(rng: Random) -> Faults:
     )
 
 
+def _started_late(rng: Random) -> Faults:
+    """The first leader of a new topic is slow to begin, so nobody has a table when it is started anew; others too."""
+    return Faults(
+        switch=rng.choice([0.1, 0.3]),
+        focus=Focus("create", rng.choice([0.2, 0.5]), "b", "/__"),
+        lost_request=0,
+        lost_answer=0,
+        trouble_ms=300,
+        weights={"second process": 4, "pause broker": 3, "pause controller": 2, "restart all": 2},
+    )
+
+
 def _with(clients: Clients, faults: Callable[[Random], Faults] | None = None) -> Callable[[int], Outcome]:
     """Runs with these clients, under the usual faults or this mix."""
 
@@ -164,6 +198,9 @@ COORDINATOR_MUTATIONS: dict[str, CoordinatorMutation] = {
     "lists: acks one": CoordinatorMutation(answered_by_the_leader_alone, run_lists),
     "lists: any epoch": CoordinatorMutation(appended_under_any_epoch, run_lists),
     "lists: failed append": CoordinatorMutation(kept_after_a_failed_append, run_lists),
+    "absent coordinators": CoordinatorMutation(
+        absent_tables_are_lost_ones, _with(Clients(members=0), _started_late), ("Liveness",)
+    ),
     "one epoch for transactions": CoordinatorMutation(nullcontext, _with(LATE), run_off=_with(BEFORE_KIP_890)),
     "reads from memory": CoordinatorMutation(reads_are_answered_from_memory, _with(LATE, _cut_off)),
     "coordinators: acks one": CoordinatorMutation(answered_by_the_leader_alone, _with(LATE)),

@@ -1,0 +1,49 @@
+"""A leader without a table reports under which leader epoch it looked, and whether it may have had records."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from stratalog.replication.controller.brokers import AbsentLog
+from stratalog.replication.progress.progress import ReplicaProgress, leader_progress_path
+from stratalog.replication.progress.progress_object import ProgressWriter
+from stratalog.storage.errors import LogLostError
+from tests.replication.leader.test_damaged_leader import TP, Leading
+
+
+def publish(leading: Leading, log_end: int) -> None:
+    writer = ProgressWriter(leading.stores.objects(str(leading.root)), leader_progress_path(1))
+    writer.update([ReplicaProgress(TP, 0, log_end, 0, topic_id="id")])
+    writer.publish()
+
+
+@pytest.mark.parametrize(
+    ("published_end", "unclean", "may_have_had_records"),
+    [
+        pytest.param(0, 0, False, id="it published an empty log only"),
+        pytest.param(3, 0, True, id="it published records"),
+        pytest.param(0, 1, True, id="after an unclean election that proves nothing"),
+    ],
+)
+def test_a_leader_without_a_table_reports_whether_it_may_have_had_records(
+    tmp_path: Path, published_end: int, unclean: int, may_have_had_records: bool
+) -> None:
+    leading = Leading(tmp_path)
+    publish(leading, published_end)
+    shutil.rmtree(tmp_path / "t-0")
+    replica = leading.lead(replace(leading.state, leader_epoch=1, partition_epoch=1, unclean=unclean))
+    assert isinstance(replica.failure, LogLostError)
+    assert leading.hosted.absent() == {TP: AbsentLog(1, may_have_had_records)}
+
+
+def test_alone_in_a_later_epoch_it_leads_what_never_had_records(tmp_path: Path) -> None:
+    leading = Leading(tmp_path)
+    shutil.rmtree(tmp_path / "t-0")
+    leading.lead(replace(leading.state, leader_epoch=1, partition_epoch=1))
+    replica = leading.lead(replace(leading.state, isr=(1,), leader_epoch=2, partition_epoch=2))
+    assert replica.partition is not None
+    assert leading.hosted.absent() == {}

@@ -417,7 +417,7 @@ def test_where_no_listener_is_reachable_brokers_are_called_through_their_inboxes
         server.serve(1, [bound], served.handlers[1])
         memory.commit(replace(registration, endpoint=bound.listener.connection_string))
         remote._view.refresh()
-        assert asked_for_the_coordinator(remote) == (1, None)
+        wait_until(lambda: asked_for_the_coordinator(remote) == (1, None))
         server.stop()
         assert asked_for_the_coordinator(remote)[0] == -1
         assert asked_for_the_coordinator(remote)[0] == -1

@@ -131,6 +131,7 @@ class Running:
             self.query.stream.stop()
 
     def __enter__(self) -> Query:
+        assert self.query.stream.member  # made before two threads ask for it: one plans, one looks at its positions
         self._thread.start()
         return self.query
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
@@ -65,7 +66,8 @@ class TypedDelta:
 
     def __init__(self, spark: SparkSession, table: str) -> None:
         self._spark, self.name = spark, table
-        self.sql = f"delta.{quoted(table)}" if is_path(table) else ".".join(map(quoted, table.split(".")))
+        names = ["delta", _absolute(spark, table)] if is_path(table) else table.split(".")
+        self.sql = ".".join(map(quoted, names))
         """How SQL names it."""
 
     def exists(self) -> bool:
@@ -186,6 +188,21 @@ def arrow_columns(schema: StructType) -> pa.DataType:
     return as_here(pa.struct(list(to_arrow_schema(schema, timezone="UTC"))))
 
 
+def _absolute(spark: SparkSession, path: str) -> str:
+    """The path as SQL needs it: below the working directory of Spark's file system if it is relative."""
+    if path.startswith("/") or urlsplit(path).scheme:
+        return path
+    found, files = _hadoop_path(spark, path)
+    return str(files.makeQualified(found).toString())
+
+
+def _hadoop_path(spark: SparkSession, location: str) -> tuple[Any, Any]:
+    """A path, and its file system."""
+    jvm: Any = spark.sparkContext._jvm
+    path = jvm.org.apache.hadoop.fs.Path(location)
+    return path, path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+
+
 @contextmanager
 def _settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[SparkSession]:
     """A session with settings, which has those of before again afterwards."""
@@ -208,10 +225,7 @@ def _file_name(url: str) -> str:
 
 def _data_files(spark: SparkSession, location: str) -> Iterator[StoredFile]:
     """The data files below a folder; Delta's log and hidden folders have none."""
-    jvm = spark.sparkContext._jvm
-    assert jvm is not None
-    folder = jvm.org.apache.hadoop.fs.Path(location)
-    files = folder.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+    folder, files = _hadoop_path(spark, location)
     open_folders = [folder]
     while open_folders:
         for status in files.listStatus(open_folders.pop()):

@@ -20,6 +20,8 @@ PAGES = list(pages())
 USER_PAGES = [page for page in PAGES if page.path == Path("README.md") or page.path.parent == Path("docs")]
 RUN_PAGES = [page for page in USER_PAGES if page.is_run]
 """Pages for contributors, at the root and below docs/design, are only checked."""
+LONG_PAGES = {Path("docs/pipelines.md"), Path("docs/typed-tables.md")}
+"""Pages that start many queries and a second JVM: `make test-long` runs them."""
 
 
 def uses_spark(page: Page) -> bool:
@@ -28,11 +30,14 @@ def uses_spark(page: Page) -> bool:
 
 
 def as_parameter(page: Page) -> object:
-    return pytest.param(page, id=str(page.path), marks=[pytest.mark.spark] if uses_spark(page) else [])
+    marks = [pytest.mark.spark] if uses_spark(page) else []
+    if page.path in LONG_PAGES:
+        marks.append(pytest.mark.long)
+    return pytest.param(page, id=str(page.path), marks=marks)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", [as_parameter(page) for page in RUN_PAGES])
 def test_the_blocks_of_a_page_run_in_order(page: Page, tmp_path: Path) -> None:
     (tmp_path / "tmp").mkdir()
@@ -42,7 +47,7 @@ def test_the_blocks_of_a_page_run_in_order(page: Page, tmp_path: Path) -> None:
     }  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-m", "tests.docs.run_page", str(page.path)],
-        env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=280,
+        env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=800,
         check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-6000:]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,12 +14,13 @@ from stratalog.clients.producer.producer import Producer
 from stratalog.clients.view.cluster_view import ClusterView
 from tests.real.processes.broker_processes import PROJECT, BrokerProcess, BrokerProcesses, ClusterWatch
 from tests.real.processes.python_workers import children
+from tests.real.processes.standalone_spark import BIN, ENVIRONMENT
 from tests.real.storm.parties import replicas_are_equal
 from tests.waiting import wait_until
 
 SETTINGS = {"broker.session.timeout.ms": 6_000, "broker.heartbeat.interval.ms": 1_000}
 TOPIC, SUBMITTED = "orders", 3
-SPARK_SUBMIT = ("env", f"SPARK_CONF_DIR={PROJECT / 'conf'}", str(Path(sys.executable).parent / "spark-submit"))
+SPARK_SUBMIT = (*ENVIRONMENT, f"SPARK_CONF_DIR={PROJECT / 'conf'}", str(BIN / "spark-submit"))
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.spark, pytest.mark.timeout(300)]
 

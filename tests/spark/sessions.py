@@ -21,7 +21,6 @@ from tests.conftest import FIRST_COMPILER_ONLY
 from tests.waiting import wait_until
 
 VARIABLE = "STRATALOG_TESTS_SESSION"
-OTHERS = ("plain", "connect")
 FETCH_SLOTS = 8
 """The slots for three brokers with two overlapping fetch sessions each, and two more."""
 CONNECT_SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"

@@ -24,7 +24,7 @@ FILES = tuple(f"tests/spark/test_{name}.py" for name in ("spark_source", "spark_
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("kind", sessions.OTHERS)
+@pytest.mark.parametrize("kind", ["plain", pytest.param("connect", marks=pytest.mark.long)])
 def test_source_and_sink_behave_alike_in_a_session_that_is(kind: str, tmp_path: Path) -> None:
     ours = ("PYTHON", "SPARK", "PYSPARK", "PYTEST")
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(ours)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from stratalog.clients.schemas.schema import Schema, loads
 from stratalog.storage.errors import SerializationError
 
 WRAPPER = "stratalog_value"
+_STREAM = re.compile(r" from <_io\.BytesIO object at 0x[0-9a-f]+>")
 
 
 def parsed_avro(schema: Schema, references: Mapping[str, Schema] | None = None) -> Any:
@@ -64,8 +66,13 @@ def decode_avro(writer: Any, payload: bytes, reader: Any = None) -> Any:
         wrapped: Any = fastavro.schemaless_reader(io.BytesIO(payload), writer, reader)
     except Exception as reason:
         # fastavro raises whatever its decoding ran into: EOFError, struct.error, IndexError ...
-        raise SerializationError(f"the bytes do not fit the Avro schema: {type(reason).__name__} {reason}") from reason
+        raise SerializationError(misfit(reason)) from reason
     return wrapped["value"]
+
+
+def misfit(reason: Exception) -> str:
+    """The text for bytes that fastavro could not decode, the same for the same bytes: fastavro names its stream."""
+    return f"the bytes do not fit the Avro schema: {type(reason).__name__} {_STREAM.sub('', str(reason))}"
 
 
 def value_type(parsed: Any) -> Any:

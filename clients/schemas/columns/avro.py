@@ -20,7 +20,7 @@ import fastavro
 import numpy as np
 import pyarrow as pa
 
-from stratalog.clients.schemas.avro_values import is_bytes, parsed_avro, value_type
+from stratalog.clients.schemas.avro_values import is_bytes, misfit, parsed_avro, value_type
 from stratalog.clients.schemas.columns.avro_fast import FastSchema, read_fast
 from stratalog.clients.schemas.columns.reader import ReadValues, values_column
 from stratalog.clients.schemas.compatibility import ResolvedSchema
@@ -133,7 +133,7 @@ class AvroColumns:
                 value = decode(stream(payload), form, reader, return_named_type=named)["value"]
                 values[place] = value if fit is None else fit(value)
             except Exception as reason:  # noqa: BLE001 - fastavro raises whatever its decoding ran into
-                errors[place] = f"the bytes do not fit the Avro schema: {type(reason).__name__} {reason}"
+                errors[place] = misfit(reason)
         return values, errors
 
     def _form(self, schema: ResolvedSchema) -> Any:

@@ -130,3 +130,9 @@ def test_long_strings_and_lists_of_all_rows_are_read_at_once() -> None:
 def test_what_fastavro_alone_reads(schema: Any) -> None:
     kind = AvroColumns(ResolvedSchema(Schema(json.dumps(schema)))).arrow_type
     assert FastSchema.of(parsed_avro(Schema(json.dumps(schema))), kind) is None
+
+
+def test_the_error_of_bytes_is_always_the_same() -> None:
+    columns = AvroColumns(ResolvedSchema(Schema('"boolean"')))
+    (one,), (two,) = (read(columns, [b""], is_fast=False).errors.values() for _ in range(2))
+    assert one == two == "the bytes do not fit the Avro schema: EOFError cannot read boolean"

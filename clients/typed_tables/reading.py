@@ -8,14 +8,14 @@ reported as such, and the driver plans anew before it reads again.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple
 from uuid import UUID
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from stratalog.clients.schemas.columns.avro import AvroColumns
 from stratalog.clients.schemas.columns.json_schema import JsonColumns
@@ -24,7 +24,7 @@ from stratalog.clients.schemas.columns.reader import ColumnFormat, ReadValues, r
 from stratalog.clients.schemas.compatibility import ResolvedSchema
 from stratalog.clients.schemas.errors import SchemaNotFoundError
 from stratalog.clients.schemas.schema import Schema, SchemaType
-from stratalog.clients.schemas.wire_format import SchemaId
+from stratalog.clients.schemas.wire_format import SchemaId, schema_id_header
 from stratalog.clients.typed_tables.config import ValueFormat
 from stratalog.clients.typed_tables.evolution import (
     RECORD_COLUMNS,
@@ -204,26 +204,34 @@ def parse_keys(text: str) -> set[WriterKey]:
 READ_COLUMN, ERROR_COLUMN, UNPLANNED_COLUMN = "read", "error", "unplanned"
 
 
-def read_batches(
-    plan: ReadPlan, dropped: Collection[str], batches: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """Batches with the columns `key`, `value` and `headers`, with `read`, `error` and `unplanned` behind their own.
+def read_rows(plan: ReadPlan, values: pa.Array, ids: pa.Array) -> pa.StructArray:
+    """The structs `read`, `error`, `unplanned` of n values; `unplanned` of the first row is that of all.
 
-    dropped  columns of which rows that fit have no further use, and which are null in these
+    ids  binary: the values of the headers with schema ids; null for rows without one
     """
-    for batch in batches:
-        read = read_batch(plan, batch.column("value"), batch.column("headers"))
-        rows = batch.num_rows
-        unplanned = pa.array([read.unplanned, *[None] * (rows - 1)], pa.string()) if rows else pa.nulls(0, pa.string())
-        may_not_fit = pc.or_(read.errors.is_valid(), batch.column("key").is_null())
-        columns = [
-            pc.if_else(may_not_fit, column, pa.scalar(None, column.type)) if name in dropped else column
-            for name, column in zip(batch.schema.names, batch.columns, strict=True)
-        ]
-        yield pa.RecordBatch.from_arrays(
-            [*columns, read.values, read.errors, unplanned],
-            names=[*batch.schema.names, READ_COLUMN, ERROR_COLUMN, UNPLANNED_COLUMN],
-        )
+    read = read_batch(plan, values, header_column(ids))
+    rows = len(values)
+    columns = read.values if len(plan.type) else pa.nulls(rows, read_type(plan.type))
+    unplanned = pa.array([read.unplanned, *[None] * (rows - 1)], pa.string()) if rows else pa.nulls(0, pa.string())
+    return pa.StructArray.from_arrays(
+        [columns, read.errors, unplanned], names=[READ_COLUMN, ERROR_COLUMN, UNPLANNED_COLUMN]
+    )
+
+
+def header_column(ids: pa.Array) -> pa.Array | None:
+    """Headers with nothing but schema ids; None if there are none.
+
+    >>> header_column(pa.array([None, b"x"])).to_pylist()
+    [[], [{'key': '__value_schema_id', 'value': b'x'}]]
+    """
+    found = ids.drop_null()
+    if not len(found):
+        return None
+    offsets = np.concatenate([[0], np.cumsum(ids.is_valid().to_numpy(zero_copy_only=False))]).astype(np.int32)
+    keys = pa.array([schema_id_header(is_key=False)] * len(found), pa.string())
+    return pa.ListArray.from_arrays(
+        pa.array(offsets), pa.StructArray.from_arrays([keys, found], names=["key", "value"])
+    )
 
 
 def read_type(columns: pa.DataType) -> pa.DataType:

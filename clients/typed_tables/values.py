@@ -6,19 +6,22 @@ batch is read again. JSON without a registry is read by Spark itself, into the c
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
+from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from stratalog.clients.schemas.compatibility import ResolvedSchema
 from stratalog.clients.schemas.errors import SchemaNotFoundError
 from stratalog.clients.schemas.schema import SchemaRegistry, referenced
+from stratalog.clients.schemas.wire_format import schema_id_header
 from stratalog.clients.typed_tables.config import HEADERS, VALUE, TypedTableConfig, ValueFormat, WriteMode
 from stratalog.clients.typed_tables.delta_table import TypedDelta, arrow_columns
 from stratalog.clients.typed_tables.evolution import VALUE_COLUMN, quoted, schema_change, sql_type
@@ -31,7 +34,7 @@ from stratalog.clients.typed_tables.reading import (
     ReadPlan,
     WriterKey,
     parse_keys,
-    read_batches,
+    read_rows,
     read_type,
     replanned,
 )
@@ -40,7 +43,8 @@ from stratalog.storage.errors import InvalidConfigError
 RECORD = ("partition", "offset", "timestamp", "key", "value", "headers")
 """The columns of records that are read, of the source's names."""
 TOMBSTONE_COLUMN = "is_tombstone"
-_CORRUPT = "_corrupt_record"
+_CORRUPT, _FOUND = "_corrupt_record", "found"
+_ID_HEADER = schema_id_header(is_key=False)
 _SHOWN_MAX = 80
 
 
@@ -77,6 +81,8 @@ class ValueReader:
     ) -> None:
         self._spark, self._config, self._mode, self._registry = spark, config, mode, registry
         self._plan = ReadPlan(ValueFormat(config.value_format), pa.struct([]), message=config.protobuf_message)
+        self._missing: set[WriterKey] = set()
+        """Schemas that the registry did not have when it was asked last."""
 
     @property
     def is_variant(self) -> bool:
@@ -104,21 +110,20 @@ class ValueReader:
 
     def read(self, records: DataFrame, table: TypedDelta) -> ReadRows:
         """The rows of records. The table is altered where their schemas ask for it."""
-        missing: set[WriterKey] = set()
         if self._registry is not None:
             columns = table.columns()
             if columns != self._plan.type:  # somebody else altered it: what did not fit may fit now
                 self._plan_anew(table, replace(self._plan, refused={}), columns, {})
+            self._ask_again(table)
         while True:
             frame = self._rows(records).persist()
             rows, errors, first, last, unplanned = self._counted(frame)
             named = {key for text in unplanned for key in parse_keys(text)}
             if not named:
-                self._forget(missing)
                 return ReadRows(frame, self._columns, rows, errors, (first, last))
             frame.unpersist()
             found = {key: self._fetch(key) for key in named}
-            missing |= {key for key, each in found.items() if isinstance(each, str)}
+            self._missing |= {key for key, each in found.items() if isinstance(each, str)}
             self._plan_anew(table, self._plan, table.columns(), {**self._plan.refused, **found})
 
     def _counted(self, frame: DataFrame) -> tuple[int, int, int, int, list[str]]:
@@ -151,10 +156,14 @@ class ValueReader:
         except SchemaNotFoundError as reason:
             return str(reason)
 
-    def _forget(self, missing: set[WriterKey]) -> None:
-        """A schema that the registry does not have may be there when the next batch comes."""
-        refused = {key: text for key, text in self._plan.refused.items() if key not in missing}
-        self._plan = replace(self._plan, refused=refused)
+    def _ask_again(self, table: TypedDelta) -> None:
+        """A schema that the registry did not have may be there now: each batch asks for it once, before it is read."""
+        found = {key: self._fetch(key) for key in self._missing}
+        there = {key: each for key, each in found.items() if not isinstance(each, str)}
+        self._missing -= there.keys()
+        if there:
+            refused = {key: text for key, text in self._plan.refused.items() if key not in there}
+            self._plan_anew(table, replace(self._plan, refused=refused), table.columns(), {**refused, **there})
 
     # -- frames --------------------------------------------------------------------------------------------
 
@@ -175,10 +184,18 @@ class ValueReader:
         return frozenset({VALUE, HEADERS}) - self._config.kept(self._mode)
 
     def _by_plan(self, rows: DataFrame) -> DataFrame:
+        """Python gets the value and the header with its schema's id, and gives columns; the rest stays in the JVM."""
         kinds = pa.schema([(READ_COLUMN, read_type(self._plan.type)), (ERROR_COLUMN, pa.string())])
         read = from_arrow_schema(kinds, prefer_timestamp_ntz=True).fields
-        schema = StructType([*rows.schema.fields, *read]).add(UNPLANNED_COLUMN, "string")
-        return rows.mapInArrow(partial(read_batches, self._plan, self._dropped), schema)
+        kind = StructType(list(read)).add(UNPLANNED_COLUMN, "string")
+        named = sf.filter("headers", lambda each: (each["key"] == _ID_HEADER) & each["value"].isNotNull())
+        plan = self._plan
+
+        def read_by_plan(values: pa.Array, ids: pa.Array) -> pa.Array:
+            return read_rows(plan, values, ids)
+
+        found = _arrow_function(read_by_plan, kind)(sf.col("value"), sf.get(named["value"], sf.lit(0)))
+        return rows.withColumn(_FOUND, found).select(*rows.columns, f"{_FOUND}.*")
 
     def _by_spark(self, rows: DataFrame) -> DataFrame:
         text = sf.col("value").cast("string")
@@ -195,6 +212,14 @@ class ValueReader:
             error = bad_text.when(misfit, _shown("the value does not fit the columns: ", text))
         unplanned = sf.lit(None).cast("string")
         return parsed.withColumns({ERROR_COLUMN: error, UNPLANNED_COLUMN: unplanned})
+
+
+def _arrow_function(function: Callable[..., pa.Array], kind: StructType) -> Callable[..., Column]:
+    """Spark warns of a function type that is given, but the annotations that it prefers name one array each."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        made: Callable[..., Column] = arrow_udf(function, returnType=kind, functionType=ArrowUDFType.SCALAR)
+    return made
 
 
 def _shown(reason: str, text: Column) -> Column:

@@ -22,7 +22,8 @@ from stratalog.clients.typed_tables.reading import (
     WriterKey,
     parse_keys,
     read_batch,
-    read_batches,
+    read_rows,
+    read_type,
     replanned,
 )
 
@@ -117,22 +118,19 @@ def test_rows_of_schemas_that_are_not_planned_are_reported() -> None:
     assert read.values.to_pylist()[1] == {"id": 1, "item": "a"}
 
 
-def test_a_batch_gets_columns_behind_its_own() -> None:
+def test_rows_are_columns_errors_and_what_is_not_planned() -> None:
     plan, _ = planned({1: V1})
-    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-    values = pa.array([encoded(1, V1, {"id": 1, "item": "a"}), b"", encoded(2, V1, {"id": 1, "item": "a"})])
-    keys, headers = pa.array([b"a", b"b", b"c"]), pa.array([[], [{"key": "h", "value": b"1"}], []], kind)
-    batch = pa.RecordBatch.from_arrays(
-        [pa.array([7, 8, 9]), keys, values, headers], names=["offset", "key", "value", "headers"]
-    )
-    [read] = read_batches(plan, {"value", "headers"}, [batch])
-    assert read.schema.names == ["offset", "key", "value", "headers", "read", "error", "unplanned"]
-    assert [row is None for row in read.column("value").to_pylist()] == [True, False, False], "where it does not fit"
-    assert read.column("headers").to_pylist()[:2] == [None, [{"key": "h", "value": b"1"}]]
-    assert next(iter(read_batches(plan, set(), [batch]))).column("value").equals(values)
-    assert read.column("unplanned").to_pylist() == ['["2"]', None, None]
-    assert [row is None for row in read.column("error").to_pylist()] == [True, False, False]
-    assert next(iter(read_batches(plan, {"value"}, [batch.slice(0, 0)]))).num_rows == 0
+    good = encoded(1, V1, {"id": 1, "item": "a"})
+    values = pa.array([good, b"", encoded(2, V1, {"id": 1, "item": "a"}), good[5:]])
+    ids = pa.array([None, None, None, good[:5]], pa.binary())
+    read = read_rows(plan, values, ids)
+    assert [each.name for each in read.type] == ["read", "error", "unplanned"]
+    assert read.field("read").to_pylist()[::3] == [{"id": 1, "item": "a"}] * 2
+    assert read.field("unplanned").to_pylist() == ['["2"]', None, None, None]
+    assert [row is None for row in read.field("error").to_pylist()] == [True, False, False, True]
+    assert len(read_rows(plan, values.slice(0, 0), ids.slice(0, 0))) == 0
+    nothing = read_rows(ReadPlan(ValueFormat.AVRO, pa.struct([])), values, ids)
+    assert nothing.type.field("read").type == read_type(pa.struct([])), "Spark has no struct without fields"
 
 
 def test_values_that_are_no_records_are_one_column() -> None:

@@ -80,9 +80,9 @@ def expected(number: int, version: int) -> dict[str, Any]:
     return row | {"_partition": number % PARTITIONS, "_offset": number // PARTITIONS}
 
 
-def values(first: int, end: int, count: int) -> Iterator[bytes]:
-    """The bytes of orders `[first, end)` of `count`. Ids of schemas are their versions."""
+def values(first: int, end: int, count: int, late: int = LATE) -> Iterator[bytes]:
+    """The bytes of orders `[first, end)` of `count`. Ids of schemas are their versions, `late` at most."""
     parsed = [parsed_avro(schema) for schema in SCHEMAS]
     for number in range(first, end):
-        version = version_of(number, count)
+        version = min(late, version_of(number, count))
         yield struct.pack(">bI", 0, version) + encode_avro(parsed[version - 1], order(number, version))

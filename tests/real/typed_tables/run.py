@@ -2,8 +2,11 @@
 tests.real.typed_tables.run`.
 
 I/O: an embedded cluster, processes of a query, signals. Victims are the whole process (the driver), its JVM (where
-commits are made) and its Python workers (the executors' side). At the end table and dead letters are compared with what
-was sent, by chispa; then the late schema is registered, and a replay has to empty the dead letters.
+commits are made) and its Python workers (the executors' side), some seconds after the start or just after a commit to
+table or dead letters. Half of the orders are sent in parts, one before each
+process that is to be killed, so that it has something to read; the rest before the last process, whose rate counts. At
+the end table and dead letters are compared with what was sent, by chispa; then the late schema is registered, and a
+replay has to empty the dead letters.
 """
 
 from __future__ import annotations
@@ -19,8 +22,9 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
 from chispa import assert_df_equality
@@ -33,12 +37,14 @@ from tests.real.typed_tables.table_process import TOPIC
 
 FILL_ROWS = 20_000
 KILLS = ("driver", "jvm", "worker")
+BATCHES_OF_PART, COMMITS_MAX = 3, 5
+"""Batches of a process that is to be killed, and after how many of its commits it is, at most."""
 END_WAIT_S = 30
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What a run showed; `rate` in records/s over the batches of the last process but its first one."""
+    """What a run showed; `rate` in records/s over the batches of the last process but its first one, 0 without."""
 
     records: int
     kills: dict[str, int] = field(default_factory=dict)
@@ -47,12 +53,12 @@ class Outcome:
     replayed: int = 0
 
 
-def fill(cluster: Cluster, count: int) -> None:
-    """Send all orders: number n to partition n % 4, in order."""
+def fill(cluster: Cluster, numbers_sent: range, count: int) -> None:
+    """Send some of all `count` orders: number n to partition n % 4, in order."""
     with Producer(cluster) as producer:
         sent = []
-        for first in range(0, count, FILL_ROWS):
-            end = min(count, first + FILL_ROWS)
+        for first in range(numbers_sent.start, numbers_sent.stop, FILL_ROWS):
+            end = min(numbers_sent.stop, first + FILL_ROWS)
             numbers = range(first, end)
             rows = {
                 "key": pa.array([b"order-%d" % number for number in numbers]),
@@ -67,16 +73,17 @@ def fill(cluster: Cluster, count: int) -> None:
 class QueryProcess:
     """Processes of one query, one at a time; each in a session of its own (setsid), with its JVM and its workers."""
 
-    def __init__(self, root: str, table: Path, settings: dict[str, object], output: Path) -> None:
-        self._arguments = [root, str(table), json.dumps(settings)]
-        self._output = output
+    def __init__(self, root: str, table: Path, output: Path) -> None:
+        self._arguments = [root, str(table)]
+        self.output = output
         self._begin = 0
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
-        with self._output.open("ab") as output:
+    def start(self, settings: dict[str, object]) -> None:
+        with self.output.open("ab") as output:
             self._begin = output.tell()
-            command = [sys.executable, "-m", "tests.real.typed_tables.table_process", *self._arguments]
+            given = [*self._arguments, json.dumps(settings)]
+            command = [sys.executable, "-m", "tests.real.typed_tables.table_process", *given]
             self._process = subprocess.Popen(
                 command, stdout=output, stderr=output, cwd=PROJECT, env=ENVIRONMENT, start_new_session=True
             )
@@ -88,10 +95,15 @@ class QueryProcess:
 
     def notes(self) -> list[dict[str, Any]]:
         """What the current process has noted."""
-        with self._output.open("rb") as output:
+        with self.output.open("rb") as output:
             output.seek(self._begin)
             lines = output.read().decode(errors="replace").splitlines()
         return [json.loads(line) for line in lines if line.startswith('{"kind"')]
+
+    def commits(self) -> int:
+        """How many commits the table and its dead letters have."""
+        table = Path(self._arguments[1])
+        return sum(1 for each in (table, Path(f"{table}__dlq")) for _ in (each / "_delta_log").glob("*.json"))
 
     def kill(self, victim: str) -> bool:
         """Kill a part of the process; False if there is no such part now."""
@@ -144,7 +156,7 @@ def _kill(pid: int) -> None:
         return
 
 
-def run(folder: Path, count: int, kills: int, seed: int = 1, limit_s: float = 3_600, batches: int = 40) -> Outcome:
+def run(folder: Path, count: int, kills: int, seed: int = 1, limit_s: float = 3_600) -> Outcome:
     """Fill a topic, bring it into a table under kills, and compare; AssertionError for what is wrong."""
     outcome, rng = Outcome(count), random.Random(seed)
     folder.mkdir(parents=True, exist_ok=True)
@@ -157,13 +169,11 @@ def run(folder: Path, count: int, kills: int, seed: int = 1, limit_s: float = 3_
         with SchemaFolder.create(cluster, replication_factor=1) as schemas:
             for version, schema in enumerate(SCHEMAS[: LATE - 1], start=1):
                 assert schemas.register(f"order-{version}", schema).id == version
-            fill(cluster, count)
-            settings: dict[str, object] = {
-                "value.format": "avro", "max.offsets.per.trigger": max(1, count // batches),
-            }  # fmt: skip
             table = folder / "table"
-            process = QueryProcess(cluster.root, table, settings, folder / "query.out")
-            bring_in(process, kills, rng, outcome, time.monotonic() + limit_s)
+            process = QueryProcess(cluster.root, table, folder / "query.out")
+            plan = Plan(parts(count, kills), max(1, count // 10), time.monotonic() + limit_s)
+            bring_in(process, plan, cluster, rng, outcome)
+            settings: dict[str, object] = {"value.format": "avro"}
             spark = stratalog_session("typed-tables-judge", extra={"spark.master": "local[2]"})
             judge(spark, table, count, is_replayed=False)
             assert schemas.register(f"order-{LATE}", SCHEMAS[LATE - 1]).id == LATE
@@ -175,32 +185,73 @@ def run(folder: Path, count: int, kills: int, seed: int = 1, limit_s: float = 3_
     return outcome
 
 
-def bring_in(process: QueryProcess, kills: int, rng: random.Random, outcome: Outcome, deadline: float) -> None:
-    """Run the query to its end, killing parts of it so often on the way."""
-    left = kills
+def parts(count: int, kills: int) -> list[range]:
+    """The orders that are sent before each process: one part for each kill, the last one for what is measured.
+
+    >>> parts(100, 5)
+    [range(0, 10), range(10, 20), range(20, 30), range(30, 40), range(40, 50), range(50, 100)]
+    """
+    ends = [count // 2 * each // kills for each in range(1, kills + 1)] if kills else []
+    return [range(first, end) for first, end in pairwise([0, *ends, count])]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a run goes: what is sent before each process, the records of a batch of the last one, and the end of the time
+    for it."""
+
+    sent: list[range]
+    measured_batch: int
+    deadline: float
+
+
+class Moment(NamedTuple):
+    """When a part of a process is killed: so many commits after its start, and then so many seconds."""
+
+    commits: int
+    seconds: float
+
+    @classmethod
+    def of(cls, rng: random.Random, *, has_records: bool) -> Self:
+        """A random one; without records to read there are no commits."""
+        commits = rng.randint(0, COMMITS_MAX) if has_records else 0
+        return cls(commits, rng.uniform(0, 0.5) if commits else rng.uniform(1, 8))
+
+
+def bring_in(process: QueryProcess, plan: Plan, cluster: Cluster, rng: random.Random, outcome: Outcome) -> None:
+    """Run the query to its end, killing a part of it in each process but the last one."""
+    waiting = list(plan.sent)
     while True:
+        left = len(plan.sent) - 1 - sum(outcome.kills.values())
+        sent = range(waiting[0].start, waiting[-1].stop)
+        if left:
+            sent = waiting.pop(0) if len(waiting) > 1 else range(0)
+        fill(cluster, sent, outcome.records)
         victim = KILLS[left % len(KILLS)] if left else None
-        if live(process, victim, rng.uniform(1.0, 8.0), deadline) and victim is not None:
+        batch = max(1, len(sent) // BATCHES_OF_PART) if left else plan.measured_batch
+        process.start({"value.format": "avro", "max.offsets.per.trigger": batch})
+        if live(process, victim, Moment.of(rng, has_records=bool(sent)), plan.deadline) and victim is not None:
             outcome.kills[victim] = outcome.kills.get(victim, 0) + 1
-            left -= 1
         outcome.processes += 1
-        done = [each for each in process.notes() if each["kind"] == "done"]
-        if done and process.code == 0:
+        if victim is None:
+            done = [each for each in process.notes() if each["kind"] == "done"]
+            assert done, f"a query that nothing killed ended with {process.code}: see {process.output}"
             steady = done[0]["batches"][1:]
             outcome.rate = 1_000 * sum(b["rows"] for b in steady) / max(1, sum(b["ms"] for b in steady))
             return
 
 
-def live(process: QueryProcess, victim: str | None, after_s: float, deadline: float) -> bool:
-    """One process from start to end; whether its part `victim` was killed, so long after its session was up.
+def live(process: QueryProcess, victim: str | None, moment: Moment, deadline: float) -> bool:
+    """A process that was started, to its end; whether its part `victim` was killed.
 
     Without its JVM it ends or hangs; workers are made again by Spark, or their query fails.
     """
-    process.start()
     wait_for(lambda: process.code is not None or bool(process.notes()), deadline)
     is_killed = False
     if victim is not None:
-        kill_at = time.monotonic() + after_s
+        commits = process.commits() + moment.commits
+        wait_for(lambda: process.code is not None or process.commits() >= commits, deadline)
+        kill_at = time.monotonic() + moment.seconds
         wait_for(lambda: process.code is not None or time.monotonic() >= kill_at, deadline)
         is_killed = process.code is None and process.kill(victim)
     if not (is_killed and victim == "jvm"):
@@ -244,12 +295,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--batches", type=int, default=40)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", type=Path, help="keep the files here (a temporary folder)")
     given = parser.parse_args(arguments)
     folder = given.folder or Path(tempfile.mkdtemp(prefix="stratalog-typed-tables-"))
-    outcome = run(folder, given.records, given.kills, given.seed, batches=given.batches)
+    outcome = run(folder, given.records, given.kills, given.seed)
     print(outcome)
     return 0
 

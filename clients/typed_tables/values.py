@@ -6,15 +6,12 @@ batch is read again. JSON without a registry is read by Spark itself, into the c
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
-from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -22,6 +19,7 @@ from stratalog.clients.schemas.compatibility import ResolvedSchema
 from stratalog.clients.schemas.errors import SchemaNotFoundError
 from stratalog.clients.schemas.schema import SchemaRegistry, referenced
 from stratalog.clients.schemas.wire_format import schema_id_header
+from stratalog.clients.spark.sql.registry_columns import arrow_function
 from stratalog.clients.typed_tables.config import HEADERS, VALUE, TypedTableConfig, ValueFormat, WriteMode
 from stratalog.clients.typed_tables.delta_table import TypedDelta, arrow_columns
 from stratalog.clients.typed_tables.evolution import VALUE_COLUMN, quoted, schema_change, sql_type
@@ -194,7 +192,7 @@ class ValueReader:
         def read_by_plan(values: pa.Array, ids: pa.Array) -> pa.Array:
             return read_rows(plan, values, ids)
 
-        found = _arrow_function(read_by_plan, kind)(sf.col("value"), sf.get(named["value"], sf.lit(0)))
+        found = arrow_function(read_by_plan, kind)(sf.col("value"), sf.get(named["value"], sf.lit(0)))
         return rows.withColumn(_FOUND, found).select(*rows.columns, f"{_FOUND}.*")
 
     def _by_spark(self, rows: DataFrame) -> DataFrame:
@@ -212,14 +210,6 @@ class ValueReader:
             error = bad_text.when(misfit, _shown("the value does not fit the columns: ", text))
         unplanned = sf.lit(None).cast("string")
         return parsed.withColumns({ERROR_COLUMN: error, UNPLANNED_COLUMN: unplanned})
-
-
-def _arrow_function(function: Callable[..., pa.Array], kind: StructType) -> Callable[..., Column]:
-    """Spark warns of a function type that is given, but the annotations that it prefers name one array each."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        made: Callable[..., Column] = arrow_udf(function, returnType=kind, functionType=ArrowUDFType.SCALAR)
-    return made
 
 
 def _shown(reason: str, text: Column) -> Column:

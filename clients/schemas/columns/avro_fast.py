@@ -291,7 +291,7 @@ class _List:
             some.longs()  # the block's size in bytes, for readers that skip it
             rows.join(sized, some)
             counts[sized] = -counts[sized]
-        rows.leave(counts > rows.limit - rows.at)  # items without bytes, too
+        rows.leave((counts < 0) | (counts > rows.limit - rows.at))  # items without bytes, too
         counts[rows.is_left] = 0
         return counts
 

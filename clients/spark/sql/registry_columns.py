@@ -142,7 +142,7 @@ def from_registry(
             StructField("error", StringType()),
         ]
     )
-    found: Column = _arrow_udf(read, kind)(column, *([headers] if headers is not None else []), *position)
+    found: Column = arrow_function(read, kind)(column, *([headers] if headers is not None else []), *position)
     return found
 
 
@@ -177,7 +177,7 @@ def to_registry(
         return _column_writer(schema_id, named).write(values)
 
     _column_writer(schema_id, named)
-    written: Column = _arrow_udf(write, BinaryType())(column)
+    written: Column = arrow_function(write, BinaryType())(column)
     return written
 
 
@@ -216,8 +216,11 @@ def _registered(
     return registered, _column_schema(found, registered.schema, message)
 
 
-def _arrow_udf(function: Callable[..., pa.Array], kind: DataType) -> Any:
-    """Spark warns of a function type that is given, but the annotations that it prefers name one array each."""
+def arrow_function(function: Callable[..., pa.Array], kind: DataType) -> Any:
+    """A function of Arrow arrays as one of columns, which returns columns of type `kind`.
+
+    Spark warns of a function type that is given, but the annotations that it prefers name one array each.
+    """
     from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 
     with warnings.catch_warnings():

@@ -84,6 +84,7 @@ ZERO = b"\x00"
         (INTS, b"\x02\x02\x02\x04\x00"),  # two blocks
         (INTS, b"\xc8\x01" + b"\x02" * 100 + b"\x00"),  # many more items than others
         (INTS, b"\xfe\xff\xff\xff\x0f\x02"),  # more items than bytes
+        (INTS, b"\xff" * 9 + b"\x01\x00"),  # the least number as a count, whose negative is no number
         ({"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}}, b"\x06\x00"),  # items without bytes
         ({"type": "enum", "name": "E", "symbols": ["A", "B"]}, b"\x04"),
         ({"type": "enum", "name": "E", "symbols": ["A", "B"]}, b"\x01"),

@@ -370,8 +370,8 @@ class Broker:
         if not self._is_current(now_ms):
             return
         if changed or turn.to_apply:
-            for restarted in self._followers.update_brokers(image.brokers):
-                self._hosted.forget_follower(restarted, now_ms)
+            for forgotten in self._followers.update_brokers(image.brokers):
+                self._hosted.forget_follower(forgotten, now_ms)
         for topic_partition in sorted(turn.to_apply):
             if self._hosted.apply(topic_partition, image, now_ms):
                 turn.start(topic_partition)

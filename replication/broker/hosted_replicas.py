@@ -434,7 +434,7 @@ class HostedReplicas:
                 self._replicas[topic_partition] = StoppedReplica(held)
 
     def forget_follower(self, broker_id: int, now_ms: int) -> None:
-        """A broker came up anew: what its earlier process had copied may be gone (promise 13, KIP-966)."""
+        """A broker was fenced or came up anew: what it had copied before may be gone (promise 13, KIP-966)."""
         for replica in self.leaders.values():
             if replica.partition is not None:
                 replica.partition.forget_follower(broker_id, now_ms)

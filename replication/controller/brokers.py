@@ -4,8 +4,11 @@ Each function reads a `ClusterImage` and returns a `Result`: the records of one 
 the answer. No records: nothing to do. A refusal is raised and commits nothing. A decision made again, on a newer image
 after a lost race, or after a lost answer, leads to the same end.
 
-An ISR change for a broker that comes or goes bumps the leader epoch, so that no leader continues with an outdated ISR.
-A leader's own change (`alter_partition`) bumps the partition epoch only, unless a reassignment ends with it.
+An ISR change under a leader that stays bumps the partition epoch only, whoever proposes it. Within a leader epoch only
+the leader adds members to its ISR; decisions for brokers that come and go only remove some. So the ISR that a leader
+knows contains the committed one, and its high watermark waits for enough (decision 0142). The leader epoch is bumped
+when the leader changes or registers anew, after an unclean election, when a reassignment changes the replicas, and when
+what a follower has published does not hold any more (`leave_isr`).
 Each ISR change also updates the eligible leaders: see `eligible_leaders`.
 """
 
@@ -236,7 +239,8 @@ def _without_log(
         offline = partition.changed(controller_epoch=controller_epoch, leader=NO_LEADER, bump_leader_epoch=True)
         return replace(offline, lost=(broker_id,))
     if partition.leader != broker_id:
-        return partition.changed(controller_epoch=controller_epoch, isr=others, bump_leader_epoch=True)
+        is_led = partition.leader != NO_LEADER  # else the ELR may take the place of the ISR: not under the same epoch
+        return partition.changed(controller_epoch=controller_epoch, isr=others, bump_leader_epoch=not is_led)
     staying = tuple(r for r in partition.isr if r != broker_id)
     election = elect_offline(replace(partition, isr=staying), [r for r in live if r != broker_id], unclean=False)
     leader, isr = (election.leader, election.isr) if election else (NO_LEADER, others)
@@ -375,7 +379,8 @@ def leave_isr(
 ) -> Result[int | None]:
     """A follower with a damaged table leaves ISR and ELR, and a new leader epoch begins.
 
-    `ends_epoch`: also when it is outside both already, since the progress that it has published no longer holds.
+    Its registration goes on, so that only a new epoch ends what it has published as its progress: the leader would add
+    it again by that. `ends_epoch`: also when it is outside both already.
     The answer is the leader epoch then; None where it does not follow: the partition is gone, has no leader, or the
     broker leads it. The leader stays, so the ISR is never empty.
     StaleBrokerEpochError when `broker_epoch` is not the broker's live registration.
@@ -445,7 +450,8 @@ def alter_partition(
 def _altered(image: ClusterImage, current: PartitionRecord, broker_id: int, change: IsrChange) -> PartitionRecord:
     _check_leader(current, broker_id, change)
     if set(change.isr) == set(current.isr):
-        # Within a leader epoch only the leader changes the ISR: this is its own change, decided before.
+        # Within a leader epoch only the leader adds members: this is its own change, decided before, or others removed
+        # the same members meanwhile.
         return current
     if change.partition_epoch != current.partition_epoch:
         raise InvalidUpdateVersionError(

@@ -37,12 +37,15 @@ class Election:
         return self.leader != partition.leader or self.isr != partition.isr
 
     def applied_to(self, partition: PartitionRecord, controller_epoch: int) -> PartitionRecord:
-        """The partition as elected, in a new leader epoch."""
+        """The partition as elected. A leader epoch begins with another leader, or after an unclean election.
+
+        A leader that stays keeps its epoch with a smaller ISR, as in Kafka since KAFKA-15021: see decision 0142.
+        """
         return partition.changed(
             controller_epoch=controller_epoch,
             leader=self.leader,
             isr=self.isr,
-            bump_leader_epoch=True,
+            bump_leader_epoch=self.unclean or self.leader != partition.leader,
             unclean=self.unclean,
         )
 

@@ -526,7 +526,7 @@ class FollowedPartitions:
         published = [leader.high_watermark(topic_partition, epoch) for leader in list(fetcher.leaders.values())]
         if self.job.broker_id in newest.isr and max(published, default=-1) > 0:
             return True
-        return epoch > 0 and self.job.broker_id in (*newest.isr, *newest.elr)
+        return self.job.broker_id in newest.elr or (epoch > 0 and self.job.broker_id in newest.isr)
 
     def _newest(self, state: PartitionRecord) -> PartitionRecord:
         """The partition's state as it is committed now, under the same epoch. Raises FencedLeaderEpochError."""

@@ -120,7 +120,8 @@ class Partition:
         return min([log_start_offset, *(f.log_start_offset for r, f in self.followers.items() if r in live)])
 
     def forget_follower(self, replica: int, now_ms: int) -> None:
-        """The follower came up anew: it has to publish again what it holds."""
+        """The follower was fenced or came up anew: it has to publish again what it holds. Until then it does not join,
+        and outside the ISR it is not waited for."""
         if self.followers.pop(replica, None):
             self._update_members(now_ms)
 
@@ -152,8 +153,10 @@ class Partition:
         return len(self.isr) < effective_min_isr(self.state.replicas, self.min_insync_replicas)
 
     def _is_about_to_join(self, replica: int, now_ms: int, lag_ms_max: int) -> bool:
-        caught_up_ms = self.followers[replica].last_caught_up_ms
-        return caught_up_ms is not None and now_ms - caught_up_ms <= lag_ms_max
+        follower = self.followers[replica]
+        if follower.last_caught_up_ms is None or follower.log_end_offset == UNKNOWN:
+            return False
+        return now_ms - follower.last_caught_up_ms <= lag_ms_max
 
     def out_of_sync(self, now_ms: int, lag_ms_max: int) -> set[int]:
         """ISR followers that have not been caught up for longer than `replica.lag.time.max.ms` (Kafka:

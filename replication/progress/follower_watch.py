@@ -41,20 +41,26 @@ class FollowerWatch:
         self._followers: dict[int, _Follower] = {}
 
     def update_brokers(self, brokers: Mapping[int, BrokerState]) -> list[int]:
-        """Set the registered brokers; returns those with a new registration since the last call.
+        """Set the registered brokers; returns those that were fenced or registered anew since the last call. What they
+        published before does not count any more: the leader may go on in the same leader epoch.
 
-        Of a new registration only its own progress objects are read.
+        Of a fenced broker nothing is read, of a new registration only its own progress objects: a broker that was
+        fenced registers anew before it counts again.
         """
-        restarted = []
+        forgotten = []
         for broker_id, broker in brokers.items():
             known = self._followers.get(broker_id)
-            if broker_id != self._broker_id and (known is None or known.broker_epoch != broker.broker_epoch):
-                self._forget(broker_id)
-                self._followers[broker_id] = _Follower(broker.broker_epoch, self._reader_of(broker_id, broker))
-                restarted.append(broker_id)
+            read_epoch = None if known is None else known.broker_epoch
+            epoch_to_read = None if broker.fenced else broker.broker_epoch
+            if broker_id == self._broker_id or epoch_to_read == read_epoch:
+                continue
+            self._forget(broker_id)
+            if epoch_to_read is not None:
+                self._followers[broker_id] = _Follower(epoch_to_read, self._reader_of(broker_id, broker))
+            forgotten.append(broker_id)
         for broker_id in set(self._followers) - set(brokers):
             self._forget(broker_id)
-        return restarted
+        return forgotten
 
     def _reader_of(self, broker_id: int, broker: BrokerState) -> FollowerReader:
         reading = FollowerRoot(self._broker_id, broker_id, broker.broker_epoch, broker.registration.root, self._poll_ms)

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from unittest.mock import patch
 
 from stratalog.replication.broker.broker import Broker, register_broker
+from stratalog.replication.broker.hosted_replicas import HostedReplicas
 from stratalog.replication.broker.longest_log import OWN_LEADS
 from stratalog.replication.broker.own_root import OwnRoot
 from stratalog.replication.broker_root import was_shut_down
@@ -301,6 +302,11 @@ def high_watermark_read_as_a_follower() -> Iterator[None]:
         yield
 
 
+def former_progress_counts() -> AbstractContextManager[object]:
+    """Promise 8: a leader goes on in its epoch and counts what a follower published before it registered anew."""
+    return patch.object(HostedReplicas, "forget_follower", lambda self, broker_id, now_ms: None)
+
+
 def joins_one_offset_early() -> AbstractContextManager[object]:
     """A follower that lacks the last committed record joins the ISR."""
 
@@ -576,7 +582,7 @@ MUTATIONS: dict[str, Mutation] = {
     "c": Mutation(
         progress_of_any_epoch_counts,
         _COMPLETE,
-        _mix(cut_broker=4, pause_broker=2, crash=1, restart_all=1),
+        _mix(removed_table=4, cut_broker=2, crash=1, restart_all=1),
     ),
     "orphaned commits": Mutation(
         orphaned_commits_count,
@@ -700,6 +706,9 @@ MUTATIONS: dict[str, Mutation] = {
         _COMPLETE,
         _mix(Focus("create", 0.3, "f", "/t-0/"), 400, crash=2, restart_all=3),
         Setting(pause_ms_max=30),
+    ),
+    "former progress": Mutation(
+        former_progress_counts, _COMPLETE, _mix(power_cut=3, another_disk=3, crash=1, restart_all=2)
     ),
     "no maximal ISR": Mutation(
         high_watermark_of_the_known_isr, _COMPLETE, _unanswered, Setting(pause_ms_max=30), 6_000

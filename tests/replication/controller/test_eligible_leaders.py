@@ -94,16 +94,16 @@ def test_a_change_that_knows_nothing_of_eligibility_ends_it() -> None:
 def test_the_last_replica_standing_dies_and_an_eligible_one_leads() -> None:
     image = image_of(REPLICAS, partition(REPLICAS, 1, REPLICAS), min_isr=2)
     commit(image, fence_brokers(image, {3: 13}))
-    assert (brief(state(image)), eligible(image)) == ((1, (1, 2), 6), ((), ()))
+    assert (brief(state(image)), eligible(image)) == ((1, (1, 2), 5), ((), ()))
     commit(image, fence_brokers(image, {2: 12}))
-    assert (brief(state(image)), eligible(image)) == ((1, (1,), 7), ((2,), ()))
+    assert (brief(state(image)), eligible(image)) == ((1, (1,), 5), ((2,), ()))
     commit(image, fence_brokers(image, {1: 11}))
-    assert (brief(state(image)), eligible(image)) == ((-1, (1,), 8), ((2,), ()))
+    assert (brief(state(image)), eligible(image)) == ((-1, (1,), 6), ((2,), ()))
     commit(image, register_broker(image, 3, "run-3", "/data/3"))
     assert online_partitions(image).records == (), "broker 3 left while the others committed on"
     commit(image, register_broker(image, 2, "run-2", "/data/2"))
     assert commit(image, online_partitions(image)) == (P0,)
-    assert (brief(state(image)), eligible(image)) == ((2, (2,), 9), ((1,), ()))
+    assert (brief(state(image)), eligible(image)) == ((2, (2,), 7), ((1,), ()))
     assert state(image).unclean == 0
 
 
@@ -161,10 +161,10 @@ def test_a_leaders_own_isr_changes_say_who_is_eligible() -> None:
 def test_a_controlled_shutdown_leaves_eligible_replicas_behind_and_the_leadership_to_one() -> None:
     image = image_of(REPLICAS, partition(REPLICAS, 1, (1, 2)), min_isr=2)
     assert commit(image, shut_down_broker(image, 2, 12)) == ()
-    assert (brief(state(image)), eligible(image)) == ((1, (1,), 6), ((2,), ()))
+    assert (brief(state(image)), eligible(image)) == ((1, (1,), 5), ((2,), ()))
     commit(image, register_broker(image, 2, "again", "/data/2", found=FoundRoot(12)))
     assert commit(image, shut_down_broker(image, 1, 11)) == ()
-    assert (brief(state(image)), eligible(image)) == ((2, (2,), 7), ((1,), ()))
+    assert (brief(state(image)), eligible(image)) == ((2, (2,), 6), ((1,), ()))
 
 
 def test_a_damaged_table_ends_eligibility() -> None:

@@ -36,6 +36,21 @@ def test_offline(isr: tuple[int, ...], live: set[int], unclean: bool, expected: 
 
 
 @pytest.mark.parametrize(
+    ("election", "epochs"),
+    [
+        pytest.param(Election(2, (2, 3)), (6, 10), id="another leader"),
+        pytest.param(Election(1, (1,)), (5, 10), id="the leader stays, the ISR shrinks"),
+        pytest.param(Election(1, (1,), unclean=True), (6, 10), id="an unclean election"),
+    ],
+)
+def test_a_leader_epoch_begins_with_another_leader(election: Election, epochs: tuple[int, int]) -> None:
+    """`epochs`: leader epoch and partition epoch, from 5 and 9."""
+    before = partition((1, 2, 3), 1, (1, 2, 3), leader_epoch=5, partition_epoch=9)
+    after = election.applied_to(before, 1)
+    assert (after.leader_epoch, after.partition_epoch, after.isr) == (*epochs, election.isr)
+
+
+@pytest.mark.parametrize(
     ("isr", "elr", "last_known", "live", "unclean", "expected"),
     [
         pytest.param((1,), (3, 2), (), {2, 3}, False, Election(2, (2,)), id="an eligible one leads alone"),

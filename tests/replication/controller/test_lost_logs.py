@@ -92,7 +92,7 @@ def test_the_last_member_with_another_disk_does_not_lead(
 def test_where_others_are_in_sync_the_broker_with_another_disk_is_only_out_of_sync() -> None:
     image = stopped(partition(REPLICAS, 2, (1, 2)), 1, clean=False)
     commit(image, register_broker(image, 1, "again", "/data/1", found=found(-1, NEW, frozenset())))
-    assert (brief(state(image)), state(image).lost) == ((2, (2,), 6), ())
+    assert (brief(state(image)), state(image).lost) == ((2, (2,), 5), ())
 
 
 def lost_image() -> ClusterImage:

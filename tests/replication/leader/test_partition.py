@@ -131,6 +131,20 @@ def test_a_restarted_follower_has_to_show_again_what_it_holds() -> None:
     assert raised(partition, 5_000) == 3
 
 
+def test_a_fenced_follower_is_neither_waited_for_nor_proposed_by_its_former_progress() -> None:
+    """The leader goes on in the same epoch (decision 0142); a moment ago the follower was caught up."""
+    partition = led((1, 2), end=6)
+    published(partition, 2, 6)
+    partition.appended(9, 100)
+    partition.forget_follower(2, 100)
+    assert raised(partition, 100) == UNKNOWN, "until the smaller ISR is known"
+    partition.update_state(state_of((1,), partition_epoch=10), 100)
+    assert raised(partition, 100) == 9
+    assert isr_expansions([partition], {1, 2}) == []
+    published(partition, 2, 9, now_ms=200)
+    assert isr_expansions([partition], {1, 2}) == [(partition, (1, 2))]
+
+
 # -- KIP-966: under min.insync.replicas it does not rise ------------------------------------------------------
 
 

@@ -173,7 +173,7 @@ def test_a_topics_life_from_creation_to_removal_in_the_state_change_log() -> Non
         '{"controller_epoch":3,"leader":1,"version":1,"leader_epoch":0,"isr":[1,2]}',
         '{"controller_epoch":3,"leader":3,"version":1,"leader_epoch":0,"isr":[3,1]}',
         '{"controller_epoch":3,"leader":2,"version":1,"leader_epoch":1,"isr":[2]}',
-        '{"controller_epoch":3,"leader":3,"version":1,"leader_epoch":1,"isr":[3]}',
+        '{"controller_epoch":3,"leader":3,"version":1,"leader_epoch":0,"isr":[3]}',
     ]
     assert story == [
         "Changed partition t-0 state from NonExistentPartition to NewPartition with assigned replicas 1,2",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from stratalog.replication.metadata.image import BrokerState
@@ -159,6 +161,26 @@ def test_who_came_up_anew_is_told_once_and_never_oneself() -> None:
     assert watch.update_brokers(brokers) == []
     assert watch.update_brokers({**brokers, 1: broker(1, 30)}) == []
     assert watch.broker_epochs() == {2: 12}
+
+
+def test_of_a_fenced_broker_nothing_counts_until_it_registers_anew() -> None:
+    """Its leaders may go on in the same leader epoch (decision 0142)."""
+    watched = Watched()
+    session = watched.session(2, "a")
+    publish(session, 9)
+    watched.heard(0)
+    fenced = {**watched.brokers, 2: replace(broker(2, 12), fenced=True)}
+    assert watched.watch.update_brokers(fenced) == [2]
+    assert watched.watch.update_brokers(fenced) == []
+    publish(session, 10)
+    assert watched.heard(LIST_INTERVAL_MS + 1) == []
+    assert list(watched.watch.known(T0)) == []
+    assert watched.watch.broker_epochs() == {3: 13}
+    recovering = {**watched.brokers, 2: replace(broker(2, 21), fenced=True)}
+    assert watched.watch.update_brokers(recovering) == []
+    assert watched.watch.update_brokers({**watched.brokers, 2: broker(2, 22)}) == [2]
+    publish(watched.session(2, "a", broker_epoch=22), 3)
+    assert watched.heard(2 * LIST_INTERVAL_MS + 2) == [(2, 3)]
 
 
 def test_a_broker_that_is_gone_is_forgotten() -> None:

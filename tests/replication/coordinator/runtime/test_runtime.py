@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from stratalog.replication.controller.brokers import fence_brokers
 from stratalog.replication.coordinator.runtime.hosted_shard import APPEND_TIMEOUT_MS
 from stratalog.replication.coordinator.runtime.runtime import CLOCK_STEP_MS_MAX, FAILED_RETRY_MS, REQUESTS_MS_MAX
 from stratalog.replication.coordinator.shard.shard import ShardPlace
 from stratalog.replication.internal_topics import partition_of_key
 from stratalog.replication.leader.replica import WaitingAppend
-from stratalog.replication.metadata.records import RegisterBrokerRecord, RemoveTopicRecord, TopicDeletionRecord
+from stratalog.replication.metadata.records import (
+    ControllerRecord,
+    RegisterBrokerRecord,
+    RemoveTopicRecord,
+    TopicDeletionRecord,
+)
+from stratalog.replication.progress.follower_reader import LIST_INTERVAL_MS
+from stratalog.replication.progress.progress import follower_progress_path
+from stratalog.replication.progress.progress_object import ProgressWriter
 from stratalog.replication.requests.coordinators import CoordinatorType, FindCoordinatorRequest, FindCoordinatorResponse
 from stratalog.replication.requests.produce import ProduceRequest, ProduceResponse
 from stratalog.storage.errors import BrokerNotAvailableError
 from stratalog.storage.records import TopicPartition
-from tests.replication.coordinated import CONFIG, GROUP, P0, Coordinated, added, coordinated
+from tests.replication.coordinated import CONFIG, FOLLOWER, GROUP, P0, Coordinated, added, coordinated
 from tests.replication.list_shard import Add, AwaitNext, Explode, Read
 from tests.replication.memory_stores import commit, create, led_by
 from tests.storage.logs import batch
@@ -122,6 +131,35 @@ def test_a_new_leader_folds_what_the_old_one_wrote() -> None:
     running.follow(3)
     assert running.taken() == [("a", "b"), added(2, "c", epoch=1)]
     assert running.shard.replayed == ["a", "b", "c"]
+
+
+def test_a_coordinator_stays_as_it_is_while_its_followers_come_and_go() -> None:
+    """The ISR changes within the leader epoch: what waits is answered, and nothing is folded anew (decision 0142)."""
+    running = coordinated()
+    commit(running.metadata, ControllerRecord(controller_id=1, controller_epoch=1))
+    running.ask(AwaitNext())
+    running.ask(Add("a"))
+    running.settle()
+    assert running.taken() == []
+    running.metadata.propose(lambda image: fence_brokers(image, {FOLLOWER: 20}))
+    running.settle()
+    assert running.taken() == [added(0, "a"), "a"]
+
+    commit(running.metadata, RegisterBrokerRecord(FOLLOWER, 21, "again", "broker-2"))
+    running.writer = ProgressWriter(running.stores.objects("broker-2"), follower_progress_path(21, 1, "a"))
+    running.follow(1)
+    running.clock.now_ms += LIST_INTERVAL_MS
+    running.settle()
+    running.ask(Add("b"))
+    running.settle()
+    assert running.taken() == [], "it is in the ISR again"
+    running.follow(2)
+    assert running.taken() == [added(1, "b")]
+
+    assert len(running.shards) == 1
+    assert running.metadata.refresh()
+    state = running.metadata.image.partition(P0)
+    assert (state.isr, state.leader_epoch, state.partition_epoch) == ((1, 2), 0, 2)
 
 
 def test_who_waits_when_leadership_is_lost_is_told_to_look_elsewhere() -> None:

@@ -67,7 +67,7 @@ class IsrChange(NamedTuple):
     """A leader proposes `isr` for a partition whose `leader_epoch` and `partition_epoch` it knows.
 
     `broker_epochs` maps new members to the broker epochs under which they caught up: one that has restarted since may
-    have lost its log and is refused (KIP-903).
+    have lost its log and is refused, as is one without (KIP-903).
     """
 
     topic_partition: TopicPartition
@@ -490,7 +490,7 @@ def _check_addition(image: ClusterImage, where: str, member: int, broker_epoch: 
     broker = image.live_brokers().get(member)
     if broker is None:
         raise InvalidRequestError(f"{where}: broker {member} is fenced or not registered")
-    if broker_epoch is not None and broker_epoch != broker.broker_epoch:
+    if broker_epoch != broker.broker_epoch:
         raise InvalidRequestError(
             f"{where}: broker {member} caught up under broker epoch {broker_epoch}, it is {broker.broker_epoch} now"
         )

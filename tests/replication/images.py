@@ -67,6 +67,11 @@ def image_of(
     return image
 
 
+def broker_epochs_of(image: ClusterImage) -> dict[int, int]:
+    """The present registrations, as a leader knows those whose progress it reads."""
+    return {broker_id: broker.broker_epoch for broker_id, broker in image.brokers.items()}
+
+
 def commit(image: ClusterImage, result: Result[T]) -> T:
     """Fold a decision in as the metadata log would, through its JSON, and check promises 9 to 11 on what changed."""
     before = dict(image.partitions)

@@ -45,6 +45,7 @@ from stratalog.storage.log.reader import LogReader
 from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.records import NewRecordBatch, TopicPartition, payload_table
 from stratalog.storage.topic_config import LogConfig
+from tests.replication.images import broker_epochs_of
 from tests.scenarios.disk_verbs import DiskVerbs
 from tests.scenarios.election_verbs import ElectionVerbs, eligible_lines, partition_assignment, settings
 from tests.scenarios.high_watermark_truncation import truncation_by_high_watermark
@@ -344,7 +345,8 @@ class Stage(ElectionVerbs, DiskVerbs):
         broker, topic_partition = self.sim.process(process), partition_of(partition)
         assert broker is not None
         known = broker.leaders[topic_partition].state
-        change = IsrChange(topic_partition, known.leader_epoch, known.partition_epoch, numbers(isr))
+        epochs = broker_epochs_of(broker.metadata.image)
+        change = IsrChange(topic_partition, known.leader_epoch, known.partition_epoch, numbers(isr), epochs)
         answers = broker.metadata.propose(
             lambda image: alter_partition(image, broker.broker_id, broker.broker_epoch, [change])
         )

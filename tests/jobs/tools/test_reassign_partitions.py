@@ -27,6 +27,7 @@ from stratalog.replication.metadata.records import CLUSTER_WIDE, FenceBrokerReco
 from stratalog.storage.errors import UnknownTopicOrPartitionError
 from stratalog.storage.records import TopicPartition
 from tests.clients.memory_cluster import ROOT, MemoryCluster
+from tests.replication.images import broker_epochs_of
 
 FOO, BAR = TopicPartition("foo", 0), TopicPartition("bar", 1)
 
@@ -180,9 +181,10 @@ class Tool:
     def join(self, named: TopicPartition, *isr: int) -> None:
         """The leader lets replicas into the ISR."""
         state = self.cluster.state(named)
-        change = IsrChange(named, state.leader_epoch, state.partition_epoch, isr)
-        epoch = self.cluster.metadata.image.brokers[state.leader].broker_epoch
-        self.cluster.metadata.propose(lambda image: alter_partition(image, state.leader, epoch, [change]))
+        epochs = broker_epochs_of(self.cluster.metadata.image)
+        change = IsrChange(named, state.leader_epoch, state.partition_epoch, isr, epochs)
+        broker_epoch = epochs[state.leader]
+        self.cluster.metadata.propose(lambda image: alter_partition(image, state.leader, broker_epoch, [change]))
 
     def config(self, topic: str) -> dict[str, str]:
         self.view.refresh()

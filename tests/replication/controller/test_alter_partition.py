@@ -23,7 +23,7 @@ from tests.replication.images import TOPIC, brief, commit, image_of, partition, 
 
 TP = TopicPartition(TOPIC, 0)
 LED_BY_1 = partition((1, 2, 3), 1, (1, 2), leader_epoch=5, partition_epoch=9)
-GROW = IsrChange(TP, 5, 9, (1, 2, 3))
+GROW = IsrChange(TP, 5, 9, (1, 2, 3), {3: 13})
 
 
 @pytest.mark.parametrize("isr", [(1, 2, 3), (1,), (1, 3), (3, 1)])
@@ -48,6 +48,7 @@ def test_the_leader_changes_its_isr_without_a_new_leader_epoch(isr: tuple[int, .
         (GROW._replace(isr=(1, 2, 5)), InvalidRequestError),  # assigned, fenced
         (GROW._replace(isr=(1, 2, 6)), InvalidRequestError),  # assigned, never registered
         (GROW._replace(broker_epochs={3: 12}), InvalidRequestError),  # caught up before its restart (KIP-903)
+        (GROW._replace(broker_epochs={}), InvalidRequestError),  # caught up under no registration that the leader knows
     ],
 )
 def test_refused(change: IsrChange, error: type[StratalogError]) -> None:

@@ -20,7 +20,7 @@ from stratalog.replication.controller.brokers import (
 )
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.records import NO_LEADER
-from tests.replication.images import commit, image_of, partition, state
+from tests.replication.images import broker_epochs_of, commit, image_of, partition, state
 
 BROKERS = (1, 2, 3)
 EVENTS = st.tuples(
@@ -52,8 +52,9 @@ def change_isr(image: ClusterImage, brokers: set[int]) -> None:
     now = state(image)
     if now.leader == NO_LEADER:
         return
-    change = IsrChange(now.topic_partition, now.leader_epoch, now.partition_epoch, tuple(brokers | {now.leader}))
-    commit(image, alter_partition(image, now.leader, image.brokers[now.leader].broker_epoch, [change]))
+    isr, epochs = tuple(brokers | {now.leader}), broker_epochs_of(image)
+    change = IsrChange(now.topic_partition, now.leader_epoch, now.partition_epoch, isr, epochs)
+    commit(image, alter_partition(image, now.leader, epochs[now.leader], [change]))
 
 
 @given(events=st.lists(EVENTS, max_size=25), unclean=st.booleans())

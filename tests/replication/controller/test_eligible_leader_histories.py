@@ -23,7 +23,7 @@ from stratalog.replication.controller.brokers import (
 from stratalog.replication.leader.partition import Partition
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 from stratalog.replication.progress.progress import ReplicaProgress
-from tests.replication.images import commit, image_of, partition, state
+from tests.replication.images import broker_epochs_of, commit, image_of, partition, state
 
 BROKERS = (1, 2, 3)
 FRAIL = 1
@@ -115,9 +115,9 @@ class History:
     def _change(self, isr: tuple[int, ...]) -> None:
         assert self.led is not None
         now = state(self.image)
-        change = IsrChange(now.topic_partition, now.leader_epoch, now.partition_epoch, isr)
-        broker_epoch = self.image.brokers[now.leader].broker_epoch
-        commit(self.image, alter_partition(self.image, now.leader, broker_epoch, [change]))
+        epochs = broker_epochs_of(self.image)
+        change = IsrChange(now.topic_partition, now.leader_epoch, now.partition_epoch, isr, epochs)
+        commit(self.image, alter_partition(self.image, now.leader, epochs[now.leader], [change]))
 
     def fence(self) -> None:
         broker_id = self.random.choice(BROKERS)

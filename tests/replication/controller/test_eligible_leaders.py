@@ -24,7 +24,7 @@ from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.records import PartitionRecord, record_from_json, record_to_json
 from stratalog.storage.files.damage import Damage
 from stratalog.storage.records import TopicPartition
-from tests.replication.images import TOPIC, brief, commit, image_of, partition, state
+from tests.replication.images import TOPIC, brief, broker_epochs_of, commit, image_of, partition, state
 
 REPLICAS = (1, 2, 3)
 P0 = TopicPartition(TOPIC, 0)
@@ -149,7 +149,7 @@ def test_a_leaders_own_isr_changes_say_who_is_eligible() -> None:
 
     def change(*isr: int) -> PartitionRecord:
         now = state(image)
-        asked = IsrChange(P0, now.leader_epoch, now.partition_epoch, isr)
+        asked = IsrChange(P0, now.leader_epoch, now.partition_epoch, isr, broker_epochs_of(image))
         (answer,) = commit(image, alter_partition(image, 1, 11, [asked]))
         assert answer == state(image), "the leader goes on with what is committed"
         return state(image)

@@ -22,7 +22,7 @@ from stratalog.storage.errors import (
     UnknownTopicOrPartitionError,
 )
 from stratalog.storage.records import TopicPartition
-from tests.replication.images import TOPIC, brief, commit, image_of, partition, state
+from tests.replication.images import TOPIC, brief, broker_epochs_of, commit, image_of, partition, state
 
 PREFERRED, UNCLEAN = ElectionType.PREFERRED, ElectionType.UNCLEAN
 P0 = TopicPartition(TOPIC, 0)
@@ -117,9 +117,9 @@ def in_sync(image: ClusterImage, broker_id: int) -> None:
     for now in list(image.partitions.values()):
         if broker_id in now.replicas and broker_id not in now.isr:
             isr = (*now.isr, broker_id)
-            change = IsrChange(now.topic_partition, now.leader_epoch, now.partition_epoch, isr)
-            epoch = image.brokers[now.leader].broker_epoch
-            commit(image, alter_partition(image, now.leader, epoch, [change]))
+            epochs = broker_epochs_of(image)
+            change = IsrChange(now.topic_partition, now.leader_epoch, now.partition_epoch, isr, epochs)
+            commit(image, alter_partition(image, now.leader, epochs[now.leader], [change]))
 
 
 ARTICLE = [(1, 3, 4), (2, 4, 5), (3, 5, 6), (4, 6, 7), (5, 7, 0), (6, 0, 1), (7, 1, 2), (0, 2, 3)]

@@ -37,7 +37,7 @@ from stratalog.storage.errors import (
     UnknownTopicOrPartitionError,
 )
 from stratalog.storage.records import TopicPartition
-from tests.replication.images import TOPIC, commit, image_of, partition, state
+from tests.replication.images import TOPIC, broker_epochs_of, commit, image_of, partition, state
 
 TP = TopicPartition(TOPIC, 0)
 SIX = range(1, 7)
@@ -63,7 +63,7 @@ def ask(image: ClusterImage, target: Sequence[int] | None, *, unclean: bool = Fa
 def want_isr(image: ClusterImage, isr: Sequence[int]) -> PartitionRecord:
     """The leader asks for this ISR."""
     known = state(image)
-    change = IsrChange(TP, known.leader_epoch, known.partition_epoch, tuple(isr))
+    change = IsrChange(TP, known.leader_epoch, known.partition_epoch, tuple(isr), broker_epochs_of(image))
     (answer,) = commit(image, alter_partition(image, known.leader, 10 + known.leader, [change]))
     assert isinstance(answer, PartitionRecord), answer
     return answer

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, TypeVar
 from unittest.mock import patch
+from weakref import WeakKeyDictionary
 
 from stratalog.replication.broker.broker import Broker, register_broker
 from stratalog.replication.broker.hosted_replicas import HostedReplicas
@@ -122,17 +123,21 @@ def metadata_is_acted_on_at_once() -> AbstractContextManager[object]:
 
 
 def metadata_folds_never_go_back() -> AbstractContextManager[object]:
-    """A fold of the metadata log stands where it stood, though the log has lost commits that it had."""
+    """A fold of the metadata log stands where it stood, though the log has lost commits that it had.
+
+    Not one of `MUTATIONS`: those who act sync what they fold, so only a client's fold is affected, and only if it reads
+    at the moment of the power cut. `tests/replication/metadata/test_log.py` has that history.
+    """
     fold_next, fold_anew = MetadataLog._fold_next, MetadataLog._fold_anew
-    ends: dict[int, int] = {}
+    ends: WeakKeyDictionary[MetadataLog, int] = WeakKeyDictionary()
 
     def next_up_to(self: MetadataLog, end_offset: int) -> bool:
-        ends[id(self)] = end_offset
+        ends[self] = end_offset
         return fold_next(self, end_offset)
 
     def anew(self: MetadataLog) -> None:
         fold_anew(self)
-        self._next_offset = max(self._next_offset, ends.pop(id(self), 0))
+        self._next_offset = max(self._next_offset, ends.pop(self, 0))
 
     return patch.multiple(MetadataLog, _fold_next=next_up_to, _fold_anew=anew)
 
@@ -686,11 +691,6 @@ MUTATIONS: dict[str, Mutation] = {
     "metadata sync": Mutation(
         metadata_is_acted_on_at_once,
         ("ActedOnStays",),
-        _mix(Focus("create:done", 0.5, "bc", "metadata"), 1_500, metadata_power_cut=4, crash=2),
-    ),
-    "lost metadata": Mutation(
-        metadata_folds_never_go_back,
-        ("SameImage",),
         _mix(Focus("create:done", 0.5, "bc", "metadata"), 1_500, metadata_power_cut=4, crash=2),
     ),
     "lagging sessions": Mutation(

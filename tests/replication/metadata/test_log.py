@@ -27,6 +27,7 @@ from stratalog.storage.errors import (
 from stratalog.storage.log.state import SEALED_EPOCH
 from stratalog.storage.topic_config import LogConfig
 from tests.replication.memory_stores import METADATA_ROOT, MemoryStores, register
+from tests.simulation.mutations import metadata_folds_never_go_back
 
 
 def config(value: str) -> ConfigRecord:
@@ -251,7 +252,19 @@ def test_an_answer_without_a_commit_is_durable_too() -> None:
 
 
 def test_a_fold_that_had_commits_which_a_power_cut_took_has_those_in_their_place_afterwards() -> None:
-    """A client folds a commit before its writer has synced it; it looks again before the next commit at that offset."""
+    folded, fresh = _folded_beyond_a_power_cut()
+    assert folded == fresh
+
+
+def test_a_fold_that_stands_where_it_stood_lacks_what_is_in_the_place_of_lost_commits() -> None:
+    with metadata_folds_never_go_back():
+        folded, fresh = _folded_beyond_a_power_cut()
+    assert folded.topic_ids != fresh.topic_ids
+
+
+def _folded_beyond_a_power_cut() -> tuple[ClusterImage, ClusterImage]:
+    """The image of a client, and that of a new fold. The client folds a commit before its writer has synced it; it
+    looks again before the next commit at that offset."""
     writer, client, stores = two_folds()
     writer.propose(creating("1" * 32, "kept"))
     lost = open_metadata(stores, METADATA_ROOT, stores.clock, stores.ids)
@@ -269,7 +282,7 @@ def test_a_fold_that_had_commits_which_a_power_cut_took_has_those_in_their_place
     lost.propose(set_to("lost"))
     stores.metadata().propose(creating("2" * 32, "later"))
     client.refresh_image()
-    assert client.image == _fresh_image(stores)
+    return client.image, _fresh_image(stores)
 
 
 # -- controllers (promise 12) --------------------------------------------------------------------------------

@@ -10,7 +10,8 @@
 #   make storm      three broker processes, killed and paused for minutes: docs/STORM.md
 #   make power      300 power cuts under three broker processes: docs/POWER_CUTS.md; needs root, /dev/fuse and losetup
 #   make fuzz       100,000 broken frames over eight connections beside a neighbour that must not notice
-#   make client-storm  three broker processes, one killed every 20 s, under librdkafka's producers, groups, transactions
+#   make client-storm  three broker processes, one killed every 20 s, under producers, groups and transactions of Kafka's
+#                   Java clients, or STORM_CLIENTS=librdkafka; needs mvn and java
 #   make many-connections  a thousand waiting fetches beside fifty producers: memory and latency
 #   make exactly-once  a million records read, processed, written while processes are killed: docs/EXACTLY_ONCE.md
 #   make simulate   the seeded simulation, SEEDS=20000 FIRST_SEED=0
@@ -37,6 +38,7 @@ TEST_PROCESSES ?= 2
 SEEDS ?= 20000
 FIRST_SEED ?= 0
 STORM_MINUTES ?= 5
+STORM_CLIENTS ?= java
 POWER_CUTS ?= 300
 FUZZ_FRAMES ?= 100000
 # One seed of the simulation is one history in every process.
@@ -129,9 +131,9 @@ storm: $(STAMP)
 power: $(STAMP) java
 	@$(PYTHON) -m tests.real.power.run --cuts $(POWER_CUTS) --report docs
 
-# Needs confluent-kafka, as make clients does.
-client-storm: $(CLIENTS_STAMP)
-	@$(PYTHON) -m tests.real.client_storm.run --minutes $(STORM_MINUTES)
+# Needs confluent-kafka, as make clients does: it reads what was stored at the end.
+client-storm: $(CLIENTS_STAMP) java
+	@$(PYTHON) -m tests.real.client_storm.run --minutes $(STORM_MINUTES) --clients $(STORM_CLIENTS)
 
 many-connections: $(STAMP)
 	@$(PYTHON) -m tests.real.many_connections.run --minutes 10

@@ -9,6 +9,7 @@ import json
 import subprocess
 import tempfile
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,8 +21,9 @@ from tests.foreign.served import Served
 SOURCES = Path(__file__).parent
 TOOLS = "org.apache.kafka.tools"
 TOOL_S_MAX = 150
-OPTIONS = ("-Xmx384m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Djava.awt.headless=true")
-LOGGING = f"-Dlog4j2.configurationFile={PEER / 'log4j2-tools.xml'}"
+SMALL = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Djava.awt.headless=true")
+"""Options of a JVM that starts fast, beside others."""
+OPTIONS = ("-Xmx384m", *SMALL, f"-Dlog4j2.configurationFile={PEER / 'log4j2-tools.xml'}")
 
 
 def java_version() -> str:
@@ -44,18 +46,23 @@ class Ended:
 
 
 class Jvm:
-    """`ToolServer` in a process, started with the first tool, and again after one that took too long."""
+    """`ToolServer` in a process, started with the first tool, and again after one that took too long.
 
-    def __init__(self) -> None:
+    sources  the folder of the Java programs
+    options  of every JVM
+    """
+
+    def __init__(self, sources: Path = SOURCES, options: Sequence[str] = OPTIONS) -> None:
+        self._options = options
         self._folder = tempfile.TemporaryDirectory(prefix="foreign-java-")
         self._process: subprocess.Popen[str] | None = None
-        sources = [str(file) for file in sorted(SOURCES.glob("*.java"))]
-        command = ["javac", "-proc:none", "-d", self._folder.name, "-cp", f"{LIBS}/*", *sources]
+        files = [str(file) for file in sorted(sources.glob("*.java"))]
+        command = ["javac", "-proc:none", "-d", self._folder.name, "-cp", f"{LIBS}/*", *files]
         subprocess.run(command, check=True)
 
     def command(self, main: str, *arguments: str) -> list[str]:
         """What starts a JVM of its own with one of the programs."""
-        return ["java", *OPTIONS, LOGGING, "-cp", f"{self._folder.name}:{LIBS}/*", main, *arguments]
+        return ["java", *self._options, "-cp", f"{self._folder.name}:{LIBS}/*", main, *arguments]
 
     def run_alone(self, main: str, *arguments: str, given: str = "") -> Ended:
         """As `run`, in a JVM of its own, for a tool that does its last work while its JVM ends."""

@@ -1,4 +1,4 @@
-"""A Kafka client in a process of its own, until a line comes on its standard input. I/O: sockets, a history's file.
+"""A client of the storm with librdkafka, until a line comes on its standard input. I/O: sockets, a history's file.
 
     python -m tests.real.client_storm.client producer|reader|copier <name> <bootstrap.servers> <history file>
 

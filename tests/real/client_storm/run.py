@@ -1,11 +1,11 @@
 """Three broker processes under clients that others wrote, while one broker after the other is killed.
 
-    python -m tests.real.client_storm.run --minutes 5
+    python -m tests.real.client_storm.run --minutes 5 --clients java
 
 Two idempotent producers, two members of a classic group and two of a KIP-848 group, and two transactional copiers, each
-a process with librdkafka. Every 20 s the next broker gets SIGKILL and is started again a moment later. At the end: the
-history checker finds nothing, each input is in the copy once, no partition was without an acknowledgement for longer
-than 15 s, and no client needed help.
+a process with Kafka's Java library, or with librdkafka. Every 20 s another broker gets SIGKILL and is started again a
+moment later. At the end: the history checker finds nothing, each input is in the copy once, no partition was without an
+acknowledgement, a poll of each group or a committed copy for longer than 15 s, and no client needed help.
 """
 
 from __future__ import annotations
@@ -14,14 +14,12 @@ import argparse
 import json
 import random
 import shutil
-import subprocess
 import sys
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,9 +28,11 @@ import confluent_kafka
 from stratalog.clients.admin.admin import Admin, NewTopic
 from tests.foreign.served import Form, Served
 from tests.real.client_storm.client import COPY, PARTITIONS, SOURCE
-from tests.real.processes.broker_processes import BROKERS, ENVIRONMENT, PROJECT, ClusterWatch
+from tests.real.client_storm.processes import ClientProcess, Library
+from tests.real.client_storm.stops import COPIERS, GROUPS, PRODUCERS, group_of, moments_of, stops_of, unread
+from tests.real.processes.broker_processes import BROKERS, ClusterWatch
 from tests.real.processes.machine_watch import MachineWatch
-from tests.real.storm.history import ACK, POLL, SHOWN_FINDINGS, Finding, History, HistoryEvent, check
+from tests.real.storm.history import POLL, SHOWN_FINDINGS, Finding, History, HistoryEvent, check
 from tests.real.storm.parties import note_replicas, replicas_are_equal
 from tests.waiting import wait_until
 
@@ -42,16 +42,18 @@ CLIENTS = (
     *(("reader", f"group-consumer-{number}") for number in (1, 2)),
     *(("copier", f"copier-{number}") for number in (1, 2)),
 )
-GROUPS = ("group-classic", "group-consumer")
+KINDS = (PRODUCERS, *GROUPS, COPIERS)
 EVERY_S, DOWN_S = 20.0, 3.0
 STOP_MAX_S = 15.0
 END_S = 90
+SHOWN_STOPS = 20
 
 
 @dataclass(slots=True)
 class ClientStorm:
-    """What a run found. `stop_s_max`: the longest time without an acknowledgement, or a poll, of any partition."""
+    """What a run found. `stop_s_max`: the longest time without an acknowledgement, a poll, a copy of any partition."""
 
+    clients: str
     seconds: float
     kills: int
     acknowledged: int
@@ -70,41 +72,6 @@ class ClientStorm:
     def is_clean(self) -> bool:
         is_right = not (self.findings or self.missing_copies or self.doubled_copies or any(self.unread.values()))
         return is_right and not self.failed and max(self.stop_s_max.values()) <= STOP_MAX_S
-
-
-class ClientProcess:
-    """A client in a process of its own. In a `with` block; `finish` ends it in order."""
-
-    def __init__(self, served: Served, role: str, name: str) -> None:
-        self.name = name
-        command = [sys.executable, "-m", "tests.real.client_storm.client", role, name, served.bootstrap]
-        self._errors = (served.folder / f"{name}.err").open("wb")
-        self._process = subprocess.Popen(
-            [*command, str(served.folder / "history.jsonl")],
-            cwd=PROJECT,
-            env=ENVIRONMENT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-        )
-
-    def await_ready(self) -> None:
-        assert self._process.stdout is not None
-        assert self._process.stdout.readline().strip() == b"ready", self.name
-
-    def finish(self) -> dict[str, int]:
-        """End the process; its counters by name."""
-        written, _ = self._process.communicate(b"end\n", END_S)
-        return dict(json.loads(written.splitlines()[-1]))
-
-    def __enter__(self) -> ClientProcess:
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
-        self._errors.close()
 
 
 def storm(served: Served, seconds: float, seed: int) -> int:
@@ -128,33 +95,41 @@ def storm(served: Served, seconds: float, seed: int) -> int:
     return kills
 
 
-def run_storm(seconds: float, seed: int, keep: Path | None = None) -> ClientStorm:
+def run_storm(library: Library, seconds: float, seed: int, keep: Path | None = None) -> ClientStorm:
     """A whole run."""
-    with Served(Form.BROKERS, keep=keep) as served, MachineWatch() as machine, ExitStack() as ends:
+    with (
+        Served(Form.BROKERS, keep=keep) as served,
+        library.program as program,
+        MachineWatch() as machine,
+        ExitStack() as ends,
+    ):
         config = {"min.insync.replicas": 2}
         Admin(served.metadata_root).create_topics([NewTopic(each, PARTITIONS, 3, config) for each in (SOURCE, COPY)])
         history = History(served.folder / "history.jsonl")
-        clients = [ends.enter_context(ClientProcess(served, *each)) for each in CLIENTS]
+        clients = [ends.enter_context(ClientProcess(program, served, *each)) for each in CLIENTS]
         for client in clients:
             client.await_ready()
         wait_until(lambda: _is_read(history.events()), "records of all partitions by all groups")
+        wait_until(lambda: len({each.partition for each in read_all(served.bootstrap, COPY)}) == PARTITIONS, "copies")
         begun_ms = time.monotonic() * 1_000
         kills = storm(served, seconds, seed)
-        watch = ClusterWatch(served.metadata_root, SOURCE)
-        watch.await_in_sync()
+        ClusterWatch(served.metadata_root, SOURCE).await_in_sync()
         ended_ms = time.monotonic() * 1_000
         counts = {client.name: client.finish() for client in clients[:2]}
-        wanted = Counter(read_all(served.bootstrap, SOURCE))
+        wanted = Counter(each.value for each in read_all(served.bootstrap, SOURCE))
         await_so(lambda: len(read_all(served.bootstrap, COPY)) >= wanted.total())
         await_so(lambda: not any(unread(history.events()).values()))
         counts |= {client.name: client.finish() for client in clients[2:]}
-        copies = Counter(read_all(served.bootstrap, COPY))
+        copied = read_all(served.bootstrap, COPY)
+        copies = Counter(each.value for each in copied)
         wait_until(lambda: replicas_are_equal(served.folder, SOURCE, BROKERS, PARTITIONS), "equal replicas", END_S)
         note_replicas(history, served.folder, SOURCE, BROKERS, PARTITIONS)
         events = history.events()
         keep_logs(served, keep)
-        stops = stops_of(events, begun_ms, ended_ms)
+        moments = moments_of(events, ((each.partition, each.time_ms) for each in copied))
+        stops = stops_of(moments, begun_ms, ended_ms)
         return ClientStorm(
+            clients=library,
             seconds=seconds,
             kills=kills,
             acknowledged=sum(each.get("acknowledged", 0) for each in counts.values()),
@@ -163,11 +138,8 @@ def run_storm(seconds: float, seed: int, keep: Path | None = None) -> ClientStor
             missing_copies=(wanted - copies).total(),
             doubled_copies=(copies - wanted).total(),
             unread=unread(events),
-            stop_s_max={who: max(each.seconds for each in stops if each.who == who) for who in ("producers", *GROUPS)},
-            stops=[
-                f"{each.who}, partition {each.partition}: {each.seconds} s from {each.begun_s} s on"
-                for each in stops[:20]
-            ],
+            stop_s_max={who: max(each.seconds for each in stops if each.who == who) for who in KINDS},
+            stops=[str(each) for each in stops[:SHOWN_STOPS]],
             counts=counts,
             stalled_s=machine.stalled_s(begun_ms),
             findings=check(events),
@@ -194,47 +166,16 @@ def _is_read(events: Sequence[HistoryEvent]) -> bool:
     return len(places) == len(GROUPS) * PARTITIONS
 
 
-def group_of(client: str) -> str:
-    return client.rpartition("-")[0]
+class Stored(NamedTuple):
+    """A committed record, and its timestamp on the monotonic clock."""
 
-
-def unread(events: Sequence[HistoryEvent]) -> dict[str, int]:
-    """Acknowledged records that no member of a group read, by group."""
-    acknowledged = {each.value for each in events if each.kind == ACK}
-    polled: dict[str, set[str]] = defaultdict(set)
-    for each in events:
-        if each.kind == POLL:
-            polled[group_of(each.client)].add(each.value)
-    return {group: len(acknowledged - polled[group]) for group in GROUPS}
-
-
-class Stop(NamedTuple):
-    """A time without an acknowledgement (`producers`), or a poll of a group, of one partition."""
-
-    seconds: float
-    begun_s: float
-    who: str
+    value: bytes
     partition: int
+    time_ms: float
 
 
-def stops_of(events: Sequence[HistoryEvent], begun_ms: float, ended_ms: float) -> list[Stop]:
-    """All times between two events of one partition, the longest first; `begun_s` is that since the storm's begin."""
-    times: dict[tuple[str, int], list[float]] = {
-        (who, partition): [begun_ms] for who in ("producers", *GROUPS) for partition in range(PARTITIONS)
-    }
-    for each in sorted(events, key=lambda event: event.time_ms):
-        if each.kind in (ACK, POLL) and begun_ms <= each.time_ms <= ended_ms:
-            times["producers" if each.kind == ACK else group_of(each.client), each.partition].append(each.time_ms)
-    found = [
-        Stop(round((after - before) / 1_000, 1), round((before - begun_ms) / 1_000, 1), who, partition)
-        for (who, partition), at in times.items()
-        for before, after in pairwise([*at, ended_ms])
-    ]
-    return sorted(found, reverse=True)
-
-
-def read_all(bootstrap: str, topic: str) -> list[bytes]:
-    """All committed values of a topic."""
+def read_all(bootstrap: str, topic: str) -> list[Stored]:
+    """All committed records of a topic."""
     reader = confluent_kafka.Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -247,12 +188,14 @@ def read_all(bootstrap: str, topic: str) -> list[bytes]:
         places = [confluent_kafka.TopicPartition(topic, each, 0) for each in range(PARTITIONS)]
         ends = {each.partition: reader.get_watermark_offsets(each, 30)[1] for each in places}
         reader.assign(places)
-        values: list[bytes] = []
+        shift_ms = (time.monotonic() - time.time()) * 1_000
+        found: list[Stored] = []
         deadline_s = time.monotonic() + END_S
         while any(place.offset < ends[place.partition] for place in reader.position(places)):
             assert time.monotonic() < deadline_s, f"{topic} is not read to its ends {ends}"
-            values += [each.value() for each in reader.consume(1_000, 0.2) if not each.error()]
-        return values
+            records = (each for each in reader.consume(1_000, 0.2) if not each.error())
+            found += [Stored(each.value(), each.partition(), each.timestamp()[1] + shift_ms) for each in records]
+        return found
     finally:
         reader.close()
 
@@ -261,10 +204,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0 when nothing was found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=5.0)
+    parser.add_argument("--clients", type=Library, choices=Library, default=Library.JAVA)
     parser.add_argument("--seed", type=int, default=30)
-    parser.add_argument("--keep", type=Path, help="copy the logs of the brokers here")
+    parser.add_argument("--keep", type=Path, help="copy the logs of brokers and clients, and the history, here")
     given = parser.parse_args(arguments)
-    result = run_storm(given.minutes * 60, given.seed, given.keep)
+    result = run_storm(given.clients, given.minutes * 60, given.seed, given.keep)
     for finding in result.findings[:SHOWN_FINDINGS]:
         print(f"{finding.rule}: {finding.text}", flush=True)
     print(json.dumps({**asdict(result), "findings": len(result.findings), "is_clean": result.is_clean}, indent=1))

@@ -50,6 +50,10 @@ class Side:
         )  # fmt: skip
         return name
 
+    def delete(self, topic: str) -> None:
+        """Free the room of a topic: data on tmpfs is memory."""
+        self.run("TopicCommand", "--delete", "--topic", topic)
+
     def produced(self, topic: str, payload: Payload, count: int, batch_bytes: int) -> float:
         """Records a second until all are acknowledged. RuntimeError when one was refused."""
         text = self.run(
@@ -104,6 +108,7 @@ def _throughput(lab: Lab, sides: tuple[Side, Side], size_bytes: int, batch_bytes
             topic = side.new_topic(lab, "clients")
             produced[which].append(side.produced(topic, payload, count, batch_bytes))
             consumed[which].append(side.consumed(topic, count))
+            side.delete(topic)
         rates = [f"{rates[-1]:,.0f}" for rates in (*produced, *consumed)]
         show(f"clients {of}, {number + 1}: produced {rates[0]} against {rates[1]}, read {rates[2]} against {rates[3]}")
     return [
@@ -119,9 +124,11 @@ def warm(lab: Lab, side: Side, payload: Payload, size_bytes: int, batch_bytes: i
     """
     runs: list[float] = []
     until = time.monotonic() + WARM_AGAIN_S_MAX
-    topic = (admin or side).new_topic(lab, "clients-warm")
+    maker = admin or side
+    topic = maker.new_topic(lab, "clients-warm")
     while not is_warm(runs) and time.monotonic() < until:
         runs.append(side.produced(topic, payload, WARM_RECORDS[size_bytes], batch_bytes))
+    maker.delete(topic)
     show(f"{side.name}, warm-up: {', '.join(f'{run:,.0f}' for run in runs)} records/s")
     return runs[-1]
 

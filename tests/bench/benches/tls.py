@@ -41,7 +41,9 @@ def _cost(lab: Lab, plain: Side, secured: Side, size_bytes: int) -> Row:
     rates: list[list[float]] = [[], []]
     for number in range(lab.rounds):
         for side, count, found in zip(sides, counts, rates, strict=True):
-            found.append(side.produced(plain.new_topic(lab, "tls"), payload, count, BATCH_BYTES))
+            topic = plain.new_topic(lab, "tls")
+            found.append(side.produced(topic, payload, count, BATCH_BYTES))
+            plain.delete(topic)
         show(f"clients_tls {size_bytes} B, {number + 1}: {rates[0][-1]:,.0f} against {rates[1][-1]:,.0f} without")
     of = "100 B" if size_bytes == 100 else "1 KiB"
     return Row("clients_tls", of, "records/s", False, Spread.of(rates[0]), Spread.of(rates[1]), plain.name)

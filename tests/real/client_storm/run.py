@@ -103,6 +103,7 @@ def run_storm(library: Library, seconds: float, seed: int, keep: Path | None = N
         MachineWatch() as machine,
         ExitStack() as ends,
     ):
+        ends.callback(keep_logs, served, keep)
         config = {"min.insync.replicas": 2}
         Admin(served.metadata_root).create_topics([NewTopic(each, PARTITIONS, 3, config) for each in (SOURCE, COPY)])
         history = History(served.folder / "history.jsonl")
@@ -125,7 +126,6 @@ def run_storm(library: Library, seconds: float, seed: int, keep: Path | None = N
         wait_until(lambda: replicas_are_equal(served.folder, SOURCE, BROKERS, PARTITIONS), "equal replicas", END_S)
         note_replicas(history, served.folder, SOURCE, BROKERS, PARTITIONS)
         events = history.events()
-        keep_logs(served, keep)
         moments = moments_of(events, ((each.partition, each.time_ms) for each in copied))
         stops = stops_of(moments, begun_ms, ended_ms)
         return ClientStorm(
@@ -147,10 +147,10 @@ def run_storm(library: Library, seconds: float, seed: int, keep: Path | None = N
 
 
 def keep_logs(served: Served, keep: Path | None) -> None:
-    """Copy the logs of the brokers, and what the clients printed and did."""
+    """Copy the logs of the brokers, and what the clients printed and did, also of a run that failed."""
     if keep is not None:
         served.keep_logs()
-        for each in (*served.folder.glob("*.err"), served.folder / "history.jsonl"):
+        for each in (*served.folder.glob("*.err"), *served.folder.glob("history.jsonl")):
             shutil.copyfile(each, keep / each.name)
 
 

@@ -224,9 +224,7 @@ def run(
         )
 
 
-def inject_faults(
-    trouble: Trouble, progress: Progress, records: int, every_s: float, limit_s: float
-) -> None:
+def inject_faults(trouble: Trouble, progress: Progress, records: int, every_s: float, limit_s: float) -> None:
     """Inject a fault every `every_s` seconds until every input is committed."""
     begun = time.monotonic()
     injected = shown = begun

@@ -1,4 +1,4 @@
-"""A streaming query copies a topic in transactions, and is killed at random moments: its driver, or what commits.
+"""A streaming query copies a topic in transactions, and is killed at random moments: driver, executor, or what commits.
 
 For readers under read_committed each input is in the output exactly once, and of a batch all or nothing is there:
 what is visible ends, in every partition of the input, where a batch of Spark's offset log ends, and exactly there the
@@ -27,13 +27,15 @@ from stratalog.clients.producer.producer import Producer
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.clients.view.read_committed import view_of
 from stratalog.storage.records import CONTROL_ATTRIBUTE, TopicPartition
+from tests.real.processes.copying_query import MASTER
 from tests.real.processes.python_workers import running
 from tests.real.processes.query_process import QueryProcess
+from tests.real.processes.standalone_spark import StandaloneSpark
 from tests.waiting import wait_until
 
 SOURCE, TARGET, NAME = "orders", "copies", "copy"
 SOURCE_PARTITIONS, TARGET_PARTITIONS = 4, 3
-COMMITTER, DRIVER = "committer", "driver"
+COMMITTER, DRIVER, EXECUTOR = "committer", "driver", "executor"
 MODULES = {"copying_query": "python_streaming_sink_runner", "micro_batches": "multiprocessing.spawn"}
 """Modules of processes with a query: Spark's, and one that calls the format as Spark does; for each, the module that
 runs where batches are committed."""
@@ -140,20 +142,33 @@ def kill_committer(query: QueryProcess, module: str) -> bool:
     return bool(found)
 
 
+def kill_executor(spark: StandaloneSpark, chance: random.Random) -> bool:
+    """Kill one executor's JVM; False if there is none now."""
+    found = spark.executor_processes()
+    if found:
+        os.kill(chance.choice(found), signal.SIGKILL)
+    return bool(found)
+
+
 def check_between_runs(copies: Copies) -> None:
     """With nobody running: the markers of a transaction that was committed may still be on their way."""
     wait_until(lambda: copies.visible() == copies.of_group(), "the group stands where the output ends", timeout_s=30)
     assert copies.visible() in copies.of_batches(), "a part of a batch is visible"
 
 
-def kills(cluster: Cluster, folder: Path, module: str, victims: list[str], seed: int, *settings: str) -> Counter[str]:
+def kills(
+    cluster: Cluster,
+    query: QueryProcess,
+    victims: list[str],
+    seed: int,
+    spark: StandaloneSpark | None = None,
+) -> Counter[str]:
     """Kill the query as often as there are victims; check what is visible whenever nobody runs, and in the end.
 
     What happened, by kind: kills, failures that the driver saw, records.
     """
     chance, done = random.Random(seed), Counter[str]()
-    query = QueryProcess(module, folder, cluster.root, SOURCE, TARGET, NAME, str(folder), *settings)
-    copies = Copies(cluster, folder)
+    copies = Copies(cluster, query.folder)
     starts = 0
     try:
         query.start()
@@ -166,23 +181,29 @@ def kills(cluster: Cluster, folder: Path, module: str, victims: list[str], seed:
                 time.sleep(chance.uniform(0, UP_S_MAX))
                 starts = query.started_count()
                 if victim == COMMITTER:
-                    wait_until(lambda: kill_committer(query, MODULES[module]), "a process that commits")
+                    wait_until(lambda: kill_committer(query, MODULES[query.module]), "a process that commits")
+                elif spark is not None and victim == EXECUTOR:
+                    wait_until(lambda: kill_executor(spark, chance), "an executor")
                 else:
                     query.kill()
                     check_between_runs(copies)
                     query.start()
                 done[victim] += 1
-                if victim == COMMITTER:
-                    starts = max(0, starts - 1)  # a committer that was idle is replaced without a failure
+                if victim != DRIVER:
+                    starts = max(0, starts - 1)  # what was idle is replaced without a failure, an executor always
         # markers reach the partitions one after the other, so that records are only counted while the query runs
         wait_until(lambda: len(copies.names()) >= traffic.sent * SOURCE_PARTITIONS, "all is copied", timeout_s=180)
         wait_until(lambda: copies.visible() == copies.of_group(), "the group stands at the end", timeout_s=30)
     finally:
         query.stop()
     assert copies.visible() in copies.of_batches()
-    done["failed"] = (folder / "output").read_text().count("failed: ")
+    done["failed"] = (query.folder / "output").read_text().count("failed: ")
     done["records"] = len(copies.names())
     return done
+
+
+def copying(module: str, cluster: Cluster, folder: Path, *settings: str) -> QueryProcess:
+    return QueryProcess(module, folder, cluster.root, SOURCE, TARGET, NAME, str(folder), *settings)
 
 
 IN_BOTH_MODES = pytest.mark.parametrize("settings", [(), (*SHARE, *MEMBER)], ids=["commit", "share"])
@@ -192,7 +213,8 @@ IN_BOTH_MODES = pytest.mark.parametrize("settings", [(), (*SHARE, *MEMBER)], ids
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_three_kills_leave_every_input_once(cluster: Cluster, tmp_path: Path) -> None:
-    print(kills(cluster, tmp_path / "query", "micro_batches", [COMMITTER, DRIVER, COMMITTER], 1))
+    query = copying("micro_batches", cluster, tmp_path / "query")
+    print(kills(cluster, query, [COMMITTER, DRIVER, COMMITTER], 1))
 
 
 @pytest.mark.slow
@@ -201,7 +223,7 @@ def test_three_kills_leave_every_input_once(cluster: Cluster, tmp_path: Path) ->
 @IN_BOTH_MODES
 def test_thirty_kills_leave_every_input_once(cluster: Cluster, tmp_path: Path, settings: tuple[str, ...]) -> None:
     victims = random.Random(2).choices([COMMITTER, DRIVER], k=30)
-    print(kills(cluster, tmp_path / "query", "micro_batches", victims, 2, *settings))
+    print(kills(cluster, copying("micro_batches", cluster, tmp_path / "query", *settings), victims, 2))
 
 
 @pytest.mark.spark
@@ -210,7 +232,11 @@ def test_thirty_kills_leave_every_input_once(cluster: Cluster, tmp_path: Path, s
 @pytest.mark.timeout(3_000)
 @IN_BOTH_MODES
 def test_thirty_kills_of_sparks_processes_leave_every_input_once(
-    cluster: Cluster, tmp_path: Path, settings: tuple[str, ...]
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: tuple[str, ...]
 ) -> None:
-    victims = random.Random(3).choices([COMMITTER, DRIVER], weights=[2, 1], k=30)
-    print(kills(cluster, tmp_path / "query", "copying_query", victims, 3, *settings))
+    """On a standalone cluster, whose executors are processes of their own."""
+    victims = random.Random(3).choices([COMMITTER, DRIVER, EXECUTOR], k=30)
+    with StandaloneSpark(tmp_path / "spark") as spark:
+        monkeypatch.setenv(MASTER, spark.url)
+        query = copying("copying_query", cluster, tmp_path / "query", *settings)
+        print(kills(cluster, query, victims, 3, spark))

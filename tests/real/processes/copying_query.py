@@ -3,11 +3,12 @@
     python -m tests.real.processes.copying_query <metadata root> <from> <to> <id> <folder> [<source option>=<value> ...]
 
 `id` names the group and the transactions. A query that fails is started again from its checkpoint, as a supervisor
-would do it.
+would do it. The environment variable STRATALOG_TESTS_MASTER names a Spark cluster; without it the session is local.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from pathlib import Path
@@ -16,12 +17,16 @@ from pyspark.errors import StreamingQueryException
 
 from stratalog import stratalog_session
 from tests.real.processes.query_process import STARTED
+from tests.real.processes.standalone_spark import SUBMITTED_SETTINGS
+
+MASTER = "STRATALOG_TESTS_MASTER"
 
 
 def main(root: str, source: str, target: str, name: str, folder: str, *settings: str) -> None:
     is_over = threading.Event()
     threading.Thread(target=lambda: (sys.stdin.read(), is_over.set()), daemon=True).start()
-    spark = stratalog_session(name)
+    master = os.environ.get(MASTER)
+    spark = stratalog_session(name, extra=SUBMITTED_SETTINGS | {"spark.master": master} if master else None)
     options = {
         "stratalog.root": root,
         "subscribe": source,

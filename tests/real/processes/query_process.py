@@ -19,6 +19,7 @@ class QueryProcess:
     """A process of a module of `tests.real.processes`, which ends with its standard input; `folder` is its own."""
 
     def __init__(self, module: str, folder: Path, *arguments: str) -> None:
+        self.module = module
         self.folder = folder
         self._command = [sys.executable, "-m", f"tests.real.processes.{module}", *arguments]
         self._process: subprocess.Popen[bytes] | None = None

@@ -15,12 +15,21 @@ from urllib.request import urlopen
 import pyspark
 
 from tests.real.processes.broker_processes import PROJECT, ServerProcess
+from tests.real.processes.python_workers import running
 from tests.waiting import wait_until
 
 BIN = Path(sys.executable).parent
 ENVIRONMENT = ("env", f"SPARK_HOME={Path(pyspark.__file__).parent}", f"PATH={BIN}:{os.environ['PATH']}")
 MASTER = "org.apache.spark.deploy.master.Master"
 WORKER = "org.apache.spark.deploy.worker.Worker"
+EXECUTOR = "CoarseGrainedExecutorBackend"
+SUBMITTED_SETTINGS = {
+    "spark.pyspark.python": sys.executable,
+    "spark.executor.memory": "512m",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.showConsoleProgress": "false",
+}
+"""The settings of an application on this cluster."""
 
 
 def free_port() -> int:
@@ -66,17 +75,14 @@ class StandaloneSpark:
     @property
     def launcher(self) -> tuple[str, ...]:
         """A command before the flags of `jobs/broker.py`: spark-submit to this cluster."""
-        settings = {
-            "spark.pyspark.python": sys.executable,
-            "spark.executor.memory": "512m",
-            "spark.driver.host": "127.0.0.1",
-            "spark.ui.enabled": "true",
-            "spark.ui.port": str(self.ui_port),
-            "spark.ui.showConsoleProgress": "false",
-        }
+        settings = SUBMITTED_SETTINGS | {"spark.ui.enabled": "true", "spark.ui.port": str(self.ui_port)}
         flags = [each for name, value in settings.items() for each in ("--conf", f"{name}={value}")]
         submit = ("env", f"SPARK_CONF_DIR={PROJECT / 'conf'}", str(BIN / "spark-submit"), "--master", self.url)
         return (*ENVIRONMENT, *submit, *flags, "jobs/broker.py")
+
+    def executor_processes(self) -> list[int]:
+        """The process ids of the executors of all applications."""
+        return [pid for worker in self.workers if worker.is_running for pid in running(EXECUTOR, worker.pid)]
 
     def executors(self) -> list[dict[str, Any]]:
         """The executors of the submitted application, as its web interface describes them, without the driver."""

@@ -39,6 +39,7 @@ from tests.bench.benches.spark import spark
 from tests.bench.benches.standing import disk_bytes, idle_cpu, memory
 from tests.bench.benches.time_to_table import time_to_table
 from tests.bench.benches.tls import clients_tls
+from tests.bench.benches.typed_table import typed_table
 from tests.bench.lab import Lab, Outcome, show
 from tests.bench.measures import json_line
 from tests.bench.peer.kafka import PeerError, fetch_jars
@@ -54,6 +55,7 @@ SHORT: dict[str, Bench] = {
     "time_to_table": time_to_table,
     "producers_8": producers_8,
     "spark": spark,
+    "typed_table": typed_table,
     "disk_bytes": disk_bytes,
     "idle_cpu": idle_cpu,
 }

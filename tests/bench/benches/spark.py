@@ -31,6 +31,7 @@ BATCHES, BATCHES_UNTUNED, BATCHES_WARM = 12, 4, 6
 """The numbers of micro-batches. There is one a second, since the rate source makes rows once a second."""
 VIEW_PARTITIONS = 500
 READY_WAIT_S = 120
+APPLICATION = "tests.bench.benches.spark_app"
 
 Answer = dict[str, Any]
 
@@ -38,7 +39,7 @@ Answer = dict[str, Any]
 class SparkApp:
     """The application's process; one command at a time."""
 
-    def __init__(self, lab: Lab, cluster: Cluster, *kind: str) -> None:
+    def __init__(self, lab: Lab, cluster: Cluster, *kind: str, application: str = APPLICATION) -> None:
         self._options = {
             "ours": {"stratalog.root": cluster.root},
             "peer": {"kafka.bootstrap.servers": lab.peer.bootstrap},
@@ -47,7 +48,7 @@ class SparkApp:
         folder.mkdir()
         self._errors = (folder / "stderr").open("wb")
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.bench.benches.spark_app", str(folder), *kind],
+            [sys.executable, "-m", application, str(folder), *kind],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True,
         )  # fmt: skip
         self._answer()

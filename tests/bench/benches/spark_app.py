@@ -182,9 +182,8 @@ def stop_between_batches(query: StreamingQuery) -> None:
     query.stop()
 
 
-def main() -> int:
-    """Answer commands until standard input ends or `stop` came."""
-    app = App(Path(sys.argv[1]), is_plain=sys.argv[2:] == [PLAIN])
+def answer_commands(app: App) -> int:
+    """Answer commands with the methods of an application until standard input ends or `stop` came."""
     print(json.dumps({"is_ready": True}), flush=True)
     for line in sys.stdin:
         command: Command = json.loads(line)
@@ -193,6 +192,11 @@ def main() -> int:
         if name == "stop":
             break
     return 0
+
+
+def main() -> int:
+    """Answer commands until standard input ends or `stop` came."""
+    return answer_commands(App(Path(sys.argv[1]), is_plain=sys.argv[2:] == [PLAIN]))
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from typing import Self
 HERE = Path(__file__).parent
 LIBS, SPARK_LIBS = HERE / "libs", HERE / "spark-libs"
 LAST_JARS = ("kafka_2.13", "kafka-streams", "connect-file")
+LAST_SPARK_JARS = ("spark-sql-kafka", "spark-avro")
 NODES = (1, 2, 3)
 HEAP = ("-Xms1g", "-Xmx1g")
 JAVA_OPTIONS = ("-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35")
@@ -40,7 +41,8 @@ def fetch_jars() -> None:
     for program, package in (("java", "a JDK, 17 or newer"), ("mvn", "Apache Maven")):
         if shutil.which(program) is None:
             raise PeerError(f"the peer needs {package}: `{program}` was not found (on Debian: default-jdk, maven)")
-    if all(any(LIBS.glob(f"{name}-*.jar")) for name in LAST_JARS) and any(SPARK_LIBS.glob("spark-sql-kafka*.jar")):
+    wanted = [(LIBS, name) for name in LAST_JARS] + [(SPARK_LIBS, name) for name in LAST_SPARK_JARS]
+    if all(any(folder.glob(f"{name}[-_]*.jar")) for folder, name in wanted):
         return
     done = subprocess.run(
         ["mvn", "-B", "-ntp", "-q", "-f", str(HERE / "pom.xml"), "package"], capture_output=True, text=True, check=False

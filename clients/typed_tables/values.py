@@ -35,12 +35,16 @@ from stratalog.clients.typed_tables.reading import (
     read_rows,
     read_type,
     replanned,
+    shown_keys,
 )
 from stratalog.storage.errors import InvalidConfigError
 
 RECORD = ("partition", "offset", "timestamp", "key", "value", "headers")
 """The columns of records that are read, of the source's names."""
 TOMBSTONE_COLUMN = "is_tombstone"
+KNOWN, KNOWN_MAX = "stratalog.schemas", 100
+"""Table property with the schemas that the table has grown into, and how many of them: a new run, or a replay, plans
+with them before it reads."""
 _CORRUPT, _FOUND = "_corrupt_record", "found"
 _ID_HEADER = schema_id_header(is_key=False)
 _SHOWN_MAX = 80
@@ -81,6 +85,8 @@ class ValueReader:
         self._plan = ReadPlan(ValueFormat(config.value_format), pa.struct([]), message=config.protobuf_message)
         self._missing: set[WriterKey] = set()
         """Schemas that the registry did not have when it was asked last."""
+        self._known: set[WriterKey] | None = None
+        """What the table's property has; None before it was read."""
 
     @property
     def is_variant(self) -> bool:
@@ -109,6 +115,7 @@ class ValueReader:
     def read(self, records: DataFrame, table: TypedDelta) -> ReadRows:
         """The rows of records. The table is altered where their schemas ask for it."""
         if self._registry is not None:
+            self._recall(table)
             columns = table.columns()
             if columns != self._plan.type:  # somebody else altered it: what did not fit may fit now
                 self._plan_anew(table, replace(self._plan, refused={}), columns, {})
@@ -123,6 +130,22 @@ class ValueReader:
             found = {key: self._fetch(key) for key in named}
             self._missing |= {key for key, each in found.items() if isinstance(each, str)}
             self._plan_anew(table, self._plan, table.columns(), {**self._plan.refused, **found})
+            self._remember(table)
+
+    def _recall(self, table: TypedDelta) -> None:
+        """Plan with the schemas that the table has grown into, once: a batch that names one is read twice otherwise."""
+        if self._known is None:
+            self._known = parse_keys(table.properties().get(KNOWN, "[]"))
+            found = {key: self._fetch(key) for key in self._known}
+            there = {key: each for key, each in found.items() if not isinstance(each, str)}
+            if there:
+                self._plan_anew(table, self._plan, table.columns(), dict(there))
+
+    def _remember(self, table: TypedDelta) -> None:
+        newest = set(list(self._plan.writers)[-KNOWN_MAX:])
+        if newest != self._known:
+            table.set_properties({KNOWN: shown_keys(newest)})
+            self._known = newest
 
     def _counted(self, frame: DataFrame) -> tuple[int, int, int, int, list[str]]:
         counted = frame.agg(

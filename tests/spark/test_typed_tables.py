@@ -86,6 +86,25 @@ def test_records_that_do_not_fit_are_dead_letters_until_they_do(
     assert "not in Confluent's wire format" in left[1][3]
 
 
+def test_a_new_run_reads_a_batch_of_known_schemas_once(
+    ours: SparkSession, cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    """A schema that is new to the table makes its batch be read twice, in the run that meets it only."""
+    registry = MemoryRegistry()
+    registry.register("v1", Schema(V1))
+    read = []
+    for number in range(2):
+        with Producer(cluster) as producer:
+            for partition in range(2):
+                producer.send(topic, encode_with(1, V1, {"id": number}), "k", partition=partition)
+        table = TypedTable(ours, cluster, topic, str(tmp_path / "orders"), {"value.format": "avro"}, registry)
+        query = table.start(available_now=True)
+        query.awaitTermination()
+        read.append(sum(progress.numInputRows for progress in query.recentProgress))
+    assert read == [4, 2]
+    assert rows(ours, tmp_path / "orders", "_partition,_offset,id") == [(0, 0, 0), (0, 1, 1), (1, 0, 0), (1, 1, 1)]
+
+
 def encode_with(schema_id: int, text: str, value: dict[str, Any]) -> bytes:
     return SchemaId(id=schema_id).id_prefix() + encode_avro(parsed_avro(Schema(text)), value)
 

@@ -59,6 +59,8 @@ OLDER = (
     "ELSE s._timestamp < t._timestamp END, false)"
 )
 _PLACES = ("_partition", "_offset", "_timestamp", "_key")
+LETTERS_OF_FILE = 100_000
+"""Dead letters of a batch up to which they are one file, however many tasks have read them."""
 
 
 class BatchOutcome(NamedTuple):
@@ -141,7 +143,8 @@ class TableWriter:
 
     def make_dead_letters(self) -> None:
         """Make the table of dead letters if it is not there."""
-        self.dead_letters.create(DEAD_LETTER_COLUMNS, {**self.letter_properties, **NO_DELETION_VECTORS})
+        if not self.dead_letters.exists():
+            self.dead_letters.create(DEAD_LETTER_COLUMNS, {**self.letter_properties, **NO_DELETION_VECTORS})
 
     def write_errors(self, read: ReadRows, batch: Txn, *, may_have_begun: bool) -> None:
         """The rows that do not fit, as `on.error` has it. SerializationError with `suspend`."""
@@ -164,7 +167,7 @@ class TableWriter:
         if may_have_begun:
             written = self._letters_of(batch).count()
             txn = Txn(f"{txn.app_id}.{batch.version}", written) if written else txn
-        self.dead_letters.append(letters, txn)
+        self.dead_letters.append(letters.repartition(1 + read.error_count // LETTERS_OF_FILE), txn)
 
     def _not_outdone(self, bad: DataFrame, read: ReadRows, *, may_have_begun: bool) -> DataFrame:
         """What does not fit and is newer than all of its key that does."""

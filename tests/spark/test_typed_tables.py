@@ -71,6 +71,7 @@ def test_records_that_do_not_fit_are_dead_letters_until_they_do(
     assert state.dead_letter_count == 3
     assert state.lag == {0: 0, 1: 0}
     assert rows(ours, path, "_partition,_offset,id") == [(0, 0, 0), (1, 1, 3)]
+    assert len(list(Path(f"{path}__dlq").glob("*.parquet"))) == 1, "dead letters of both partitions, in one file"
 
     registry.register("v2", Schema(V2))
     assert table.replay() == ReplayOutcome(3, 1, 2)

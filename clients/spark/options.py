@@ -397,8 +397,7 @@ def _subscription(params: Mapping[str, str]) -> Subscription:
         topics = tuple(t.strip() for t in value.split(",") if t.strip())
         if not topics:
             raise InvalidConfigError(
-                f"No topics to subscribe to as specified value for option 'subscribe' is '{value}'. "
-                "Name a topic."
+                f"No topics to subscribe to as specified value for option 'subscribe' is '{value}'. Name a topic."
             )
         return Subscribe(topics)
     return SubscribePattern(_pattern(value))

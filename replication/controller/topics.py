@@ -25,6 +25,7 @@ from stratalog.storage.errors import (
     InvalidReplicaAssignmentError,
     InvalidRequestError,
     InvalidTopicError,
+    PolicyViolationError,
     TopicAlreadyExistsError,
     TopicDeletionDisabledError,
     UnknownTopicOrPartitionError,
@@ -33,6 +34,8 @@ from stratalog.storage.errors import (
 MAX_NAME_LENGTH = 249
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 NOT_GIVEN = -1
+NEW_PARTITIONS_MAX = 10_000
+"""Of one request. Kafka: `ReplicationControlManager.MAX_PARTITIONS_PER_BATCH` (KAFKA-17870)."""
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 ConfigCheck = Callable[[Mapping[str, str]], object]
@@ -57,6 +60,14 @@ def check_topic_name(name: str) -> None:
     raise InvalidTopicError(f"Topic name is invalid: {reason}")
 
 
+def check_new_partitions(count: int) -> None:
+    """Refuse to make too many partitions at once, before anything is made for them. Raises PolicyViolationError."""
+    if count > NEW_PARTITIONS_MAX:
+        raise PolicyViolationError(
+            f"Excessively large number of partitions per request: {count} new ones, at most {NEW_PARTITIONS_MAX}."
+        )
+
+
 def create_topic(
     image: ClusterImage,
     name: str,
@@ -75,7 +86,7 @@ def create_topic(
     The defaults of the numbers are the cluster's `num.partitions` and `default.replication.factor`.
     `start_index` and `shift` are the caller's random numbers for `assign_replicas`, which uses live brokers only.
     The leader is the first live replica, the ISR the live ones, all epochs start at 0. A topic with the same `topic_id`
-    is the caller's own earlier success. Raises InvalidTopicError, TopicAlreadyExistsError, InvalidPartitionsError,
+    is the caller's own earlier success. Raises PolicyViolationError (more than 10,000 partitions), InvalidTopicError, TopicAlreadyExistsError, InvalidPartitionsError,
     InvalidReplicationFactorError, InvalidReplicaAssignmentError, InvalidRequestError (an `assignment` and numbers), and
     the errors of `check_configs`.
     """
@@ -87,6 +98,7 @@ def create_topic(
     check_configs(overrides)
     if assignment is None:
         partitions, replication_factor = _or_defaults(image, partitions, replication_factor)
+        check_new_partitions(partitions)
         assignment = _placed(image, 0, partitions, replication_factor, start_index, shift)
     else:
         _check_not_given(partitions, replication_factor)
@@ -121,6 +133,7 @@ def create_partitions(
             f"The topic {name} currently has {len(existing)} partition(s); {count} would not be an increase."
         )
     new = count - len(existing)
+    check_new_partitions(new)
     replication_factor = len(original_replicas(existing[0]))
     if assignment is None:
         assignment = _placed(image, len(existing), new, replication_factor, start_index, shift)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("stratalog.cluster")
 
+
 class ClientEndpoint(Protocol):
     """What answers Kafka's requests, at sockets and in inboxes, as `clients.endpoint` does; in the calls of a process
     that hosts brokers."""

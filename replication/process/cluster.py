@@ -188,6 +188,7 @@ class EmbeddedCluster:
         ]
         table = html_table(f"cluster at {self._place.root}", ("broker", "state", "root", "listeners"), rows)
         return table + html_fields({"metadata root": self.root, "follower fetch": self.fetcher})
+
     def add_metrics(self, source: Callable[[], Iterable[Metric]]) -> None:
         """Serve what `source` returns at the metrics port (`stratalog.metrics.port`), too."""
         self._host.add_metrics(source)

@@ -174,4 +174,3 @@ def follower_progress_path(broker_epoch: int, leader_id: int, session: str) -> s
 def full_state_path(path: str) -> str:
     """The object with the full state beside a progress object."""
     return path.replace("/fetch-", "/image-fetch-") if "/fetch-" in path else path + "-image"
-

@@ -205,7 +205,7 @@ def bare(tmp_path: Path) -> Path:
     """A folder for PATH in which `python3` is a Python without packages, as outside an activated environment."""
     (tmp_path / "bin").mkdir()
     python3 = tmp_path / "bin" / "python3"
-    python3.write_text(f"#!/bin/sh\nunset PYTHONPATH\nexec {sys.executable} -S \"$@\"\n", encoding="utf-8")
+    python3.write_text(f'#!/bin/sh\nunset PYTHONPATH\nexec {sys.executable} -S "$@"\n', encoding="utf-8")
     python3.chmod(0o755)
     return python3.parent
 

@@ -646,9 +646,7 @@ MUTATIONS: dict[str, Mutation] = {
         _mix(Focus("create", 0.2, "b", "/t-0/"), 2_000, second_process=4, restart_all=1),
     ),
     "empty logs": Mutation(empty_logs_lead, _COMPLETE, _mix(another_disk=4, crash=3, restart_all=2)),
-    "absent tables": Mutation(
-        absent_tables_are_made_at_once, _COMPLETE, _mix(removed_table=4, crash=2, restart_all=2)
-    ),
+    "absent tables": Mutation(absent_tables_are_made_at_once, _COMPLETE, _mix(removed_table=4, crash=2, restart_all=2)),
     "old progress": Mutation(
         old_progress_goes, _COMPLETE, _mix(removed_table=3, metadata_power_cut=4, crash=1, restart_all=3)
     ),

@@ -56,9 +56,7 @@ def longest_gap_ms(times_ms: list[int], begin_ms: int, end_ms: int) -> int:
     [(1, True, None), (2, False, REQUEST_MS), (3, True, REQUEST_MS)],
     ids=["1 mount", "2 polled object store", "3 object store"],
 )
-def test_acknowledgements_pause_for_a_session_and_then_flow(
-    dead: int, notifies: bool, deadline_ms: int | None
-) -> None:
+def test_acknowledgements_pause_for_a_session_and_then_flow(dead: int, notifies: bool, deadline_ms: int | None) -> None:
     faults = Faults(switch=0.2, park=0.0, lost_request=0.0, lost_answer=0.0)
     setting = Setting(
         partitions=PARTITIONS, configs=(("min.insync.replicas", "2"),), notifies=notifies, pause_ms_max=40

@@ -16,6 +16,7 @@ from stratalog.clients.admin.configs import topic_configs
 from stratalog.clients.kafka.protocol.entities import Values, id_text
 from stratalog.clients.kafka.request.api import SOURCE_CODES, Api, Call, failed, refused_each, repeated
 from stratalog.clients.kafka.request.broker import ApiFamily, attempted
+from stratalog.replication.controller.topics import check_new_partitions
 from stratalog.replication.metadata.acls import Operation, ResourceType
 from stratalog.storage.errors import (
     InvalidConfigError,
@@ -45,6 +46,7 @@ class TopicApis(ApiFamily):
     # -- CreateTopics ----------------------------------------------------------------------------------------
 
     def _create_topics(self, call: Call) -> Values:
+        check_new_partitions(sum(self._partition_count(each) for each in call.request.topics))
         return {"topics": _each_topic(call, partial(self._create, call))}
 
     def _create(self, call: Call, topic: Any) -> Values:
@@ -55,17 +57,17 @@ class TopicApis(ApiFamily):
             raise InvalidConfigError(f"Null value not supported for topic configs: {','.join(nulls)}")
         configs = {each.name: each.value for each in topic.configs}
         new = NewTopic(name, topic.num_partitions, topic.replication_factor, configs, _assignment(topic))
-        call.mutates(self._partition_count(new), strict_from=STRICT_QUOTA_FROM[CREATE_TOPICS])
+        call.mutates(self._partition_count(topic), strict_from=STRICT_QUOTA_FROM[CREATE_TOPICS])
         topic_ids = self._broker.admin.create_topics([new], wait=False, validate_only=call.request.validate_only)
         if call.request.validate_only:
             return {"name": name, **failed(None)}
         return {"name": name, **failed(None), "topic_id": topic_ids[name], **self._created(call, name)}
 
-    def _partition_count(self, new: NewTopic) -> int:
-        if new.replica_assignment is not None:
-            return len(new.replica_assignment)
-        is_given = new.partitions > 0
-        return new.partitions if is_given else int(self._broker.image().cluster_config("num.partitions", "1"))
+    def _partition_count(self, topic: Any) -> int:
+        if topic.assignments:
+            return len(topic.assignments)
+        is_given = topic.num_partitions > 0
+        return topic.num_partitions if is_given else int(self._broker.image().cluster_config("num.partitions", "1"))
 
     def _created(self, call: Call, name: str) -> Values:
         """A new topic's partitions and configs (KIP-525), unless the caller may not describe configs."""
@@ -127,16 +129,19 @@ class TopicApis(ApiFamily):
     # -- CreatePartitions --------------------------------------------------------------------------------------
 
     def _create_partitions(self, call: Call) -> Values:
+        check_new_partitions(sum(self._added(each) for each in call.request.topics))
         return {"results": _each_topic(call, partial(self._grow, call))}
 
     def _grow(self, call: Call, topic: Any) -> Values:
         self._broker.check(call, Operation.ALTER, ResourceType.TOPIC, topic.name)
         assignments = None if topic.assignments is None else [each.broker_ids for each in topic.assignments]
         only = call.request.validate_only
-        added = topic.count - len(self._broker.image().partitions_of(topic.name))
-        call.mutates(max(0, added), strict_from=STRICT_QUOTA_FROM[CREATE_PARTITIONS])
+        call.mutates(self._added(topic), strict_from=STRICT_QUOTA_FROM[CREATE_PARTITIONS])
         self._broker.admin.create_partitions(topic.name, topic.count, assignments, wait=False, validate_only=only)
         return {"name": topic.name, **failed(None)}
+
+    def _added(self, topic: Any) -> int:
+        return max(0, topic.count - len(self._broker.image().partitions_of(topic.name)))
 
 
 def _each_topic(call: Call, answer: Callable[[Any], Values]) -> list[Values]:

@@ -120,9 +120,7 @@ class TransactionAdminApis(ApiFamily):
 
         gather(_marker_keys(call), write, done)
 
-    def _write_marker(
-        self, marker: Any, named: TopicPartition, put: Callable[[StratalogError | None], None]
-    ) -> None:
+    def _write_marker(self, marker: Any, named: TopicPartition, put: Callable[[StratalogError | None], None]) -> None:
         self._broker.led_partition(named)
         batch = marker_batch(
             marker.producer_id,

@@ -114,9 +114,7 @@ def decode_group(group: Sequence[Buffer]) -> list[NewRecordBatch | StratalogErro
     least, most = np.minimum.reduceat(times, starts), np.maximum.reduceat(times, starts)
     bytes_per_sent = payload.nbytes / sum(map(len, buffers))
     decoded: list[NewRecordBatch | StratalogError] = []
-    for header, buffer, start, first, last in zip(
-        headers, buffers, starts, least.tolist(), most.tolist(), strict=True
-    ):
+    for header, buffer, start, first, last in zip(headers, buffers, starts, least.tolist(), most.tolist(), strict=True):
         batch = _new_batch(header, payload.slice(start, header.record_count))
         size_bytes = round(bytes_per_sent * len(buffer))
         if NO_TIMESTAMP not in (first, last):

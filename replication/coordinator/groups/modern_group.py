@@ -153,7 +153,6 @@ class ModernGroup:
         asked = Counter(member.server_assignor for member in members if member.server_assignor)
         return min(asked, key=lambda name: (-asked[name], name)) if asked else None
 
-
     def validate_offset_commit(
         self, member_id: str, _group_instance_id: str | None, member_epoch: int, is_transactional: bool
     ) -> None:

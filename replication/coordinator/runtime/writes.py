@@ -107,8 +107,7 @@ class CoordinatorWrites:
         return not self._waiting
 
     def add(self, write: Write) -> None:
-        """Add a write. RecordTooLargeError when its records do not fit into one batch: they would not be one piece.
-        """
+        """Add a write. RecordTooLargeError when its records do not fit into one batch: they would not be one piece."""
         if write.size_bytes > self._batch_bytes_max and write.is_appended:
             raise RecordTooLargeError(
                 f"{len(write.records)} records of about {write.size_bytes} bytes > "

@@ -52,6 +52,7 @@ Answer = Callable[[object], None]
 Ask = Callable[[Question, Answer], None]
 """Sends a request to the coordinator of its transactional id."""
 
+
 class Retries(NamedTuple):
     """How long a question is asked again while the transaction before it is being ended, and how it waits.
 

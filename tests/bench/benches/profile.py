@@ -39,9 +39,7 @@ class Step:
 STEPS = (
     Step("produce", "record into a batch", "stratalog.clients.producer.producer:Producer.send"),
     Step("produce", "sender's turn", "stratalog.clients.producer.sender:Sender._turn"),
-    Step(
-        "append", "broker's turn: the rest of it", "stratalog.replication.broker.broker:Broker.step"
-    ),
+    Step("append", "broker's turn: the rest of it", "stratalog.replication.broker.broker:Broker.step"),
     Step("append", "group, answers, acks", "stratalog.replication.leader.replica:LeaderReplica.append_waiting"),
     Step("append", "checks of the batch", "stratalog.storage.log.append:admit"),
     Step("append", "commit prepared and folded", "stratalog.storage.log.partition_log:PartitionLog.append"),

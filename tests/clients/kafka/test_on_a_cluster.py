@@ -113,6 +113,18 @@ def test_topics_are_created_grown_and_deleted(client: KafkaClient) -> None:
     assert code(client.ask(DELETE_TOPICS, 5, {"topic_names": ["made"], "timeout": 1_000}).responses[0]) == 3
 
 
+def test_too_many_new_partitions_are_refused_for_the_whole_request(client: KafkaClient) -> None:
+    """A count at random of 31 bits is a valid request: nothing is made for it."""
+    create(client, "grows-too-much")
+    small, large = {"num_partitions": 1, "replication_factor": 1}, {"num_partitions": 10_000, "replication_factor": 1}
+    topics = [{"name": "small", **small}, {"name": "large", **large}]
+    made = client.ask(CREATE_TOPICS, 7, {"topics": topics, "timeout": 1_000}).topics
+    assert [code(each) for each in made] == [44, 44]
+    assert made[0].error_message.startswith("Excessively large number of partitions per request: 10001 new ones")
+    growth = {"topics": [{"name": "grows-too-much", "count": 2**31 - 1, "assignments": None}], "timeout": 1_000}
+    assert code(client.ask(CREATE_PARTITIONS, 3, growth).results[0]) == 44
+
+
 def test_configs_are_described_and_altered(client: KafkaClient) -> None:
     create(client, "configured")
     topic = {"resource_type": 2, "resource_name": "configured"}

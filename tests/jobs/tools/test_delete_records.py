@@ -69,6 +69,4 @@ def test_what_is_missing_is_named(
 
 
 def test_the_help_shows_the_files_format() -> None:
-    assert (
-        '{"partitions": [{"topic": "events", "partition": 1, "offset": 1000}], "version": 1}' in main.help()
-    )
+    assert '{"partitions": [{"topic": "events", "partition": 1, "offset": 1000}], "version": 1}' in main.help()

@@ -113,7 +113,4 @@ def test_what_is_missing_is_named(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_help_shows_the_files_format() -> None:
-    assert (
-        '{"partitions": [{"topic": "events", "partition": 0}, {"topic": "events", "partition": 1}]}'
-        in main.help()
-    )
+    assert '{"partitions": [{"topic": "events", "partition": 0}, {"topic": "events", "partition": 1}]}' in main.help()

@@ -46,9 +46,7 @@ class Tool:
         self.cluster.append_batch(partition, NewRecordBatch(payload_table([(1, record.key, record.value, None)])))
         self.cluster.publish(partition)
 
-    def __call__(
-        self, arguments: str, cluster: RunningCluster | None = None
-    ) -> tuple[int, list[list[str]], str]:
+    def __call__(self, arguments: str, cluster: RunningCluster | None = None) -> tuple[int, list[list[str]], str]:
         """Exit code, the cells of each line on standard output, standard error."""
         view = ClusterView(ROOT, stores=self.cluster.stores, timeout_ms=0)
         self._capsys.readouterr()

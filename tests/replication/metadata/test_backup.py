@@ -70,8 +70,9 @@ def replica(
     return ReplicaInventory(broker_id, place, topic_id, epoch, end, erased)
 
 
-def restored(*roots: RootInventory, records: Sequence[MetadataRecord] = RECORDS) -> tuple[ClusterImage, tuple[str,
-...]]:
+def restored(
+    *roots: RootInventory, records: Sequence[MetadataRecord] = RECORDS
+) -> tuple[ClusterImage, tuple[str, ...]]:
     """The image after the backup and what makes it fit, and what is told."""
     backup = backup_of(*records)
     restoration = restored_records(backup, roots)

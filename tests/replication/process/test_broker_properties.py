@@ -70,7 +70,5 @@ def test_broker_toml_is_a_broker() -> None:
         (StoreUnavailableError("away"), 100_000, False),
     ],
 )
-def test_a_registration_is_retried_while_that_can_help(
-    refusal: StratalogError, waited_ms: int, final: bool
-) -> None:
+def test_a_registration_is_retried_while_that_can_help(refusal: StratalogError, waited_ms: int, final: bool) -> None:
     assert is_final(refusal, waited_ms, session_timeout_ms=9_000) is final

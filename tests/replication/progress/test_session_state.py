@@ -37,9 +37,7 @@ class States:
     ],
     ids=str,
 )
-def test_a_session_is_superseded_once_by_one_that_became_active_later(
-    others: list[str], is_superseded: bool
-) -> None:
+def test_a_session_is_superseded_once_by_one_that_became_active_later(others: list[str], is_superseded: bool) -> None:
     states = States()
     own = states.published("0-own", "standby", "active")
     for other in others:

@@ -86,9 +86,9 @@ def create_topic(
     The defaults of the numbers are the cluster's `num.partitions` and `default.replication.factor`.
     `start_index` and `shift` are the caller's random numbers for `assign_replicas`, which uses live brokers only.
     The leader is the first live replica, the ISR the live ones, all epochs start at 0. A topic with the same `topic_id`
-    is the caller's own earlier success. Raises PolicyViolationError (more than 10,000 partitions), InvalidTopicError, TopicAlreadyExistsError, InvalidPartitionsError,
-    InvalidReplicationFactorError, InvalidReplicaAssignmentError, InvalidRequestError (an `assignment` and numbers), and
-    the errors of `check_configs`.
+    is the caller's own earlier success. Raises PolicyViolationError (more than 10,000 partitions), InvalidTopicError,
+    TopicAlreadyExistsError, InvalidPartitionsError, InvalidReplicationFactorError, InvalidReplicaAssignmentError,
+    InvalidRequestError (an `assignment` and numbers), and the errors of `check_configs`.
     """
     check_topic_name(name)
     if image.topic_ids.get(name) == topic_id:

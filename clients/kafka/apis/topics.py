@@ -141,7 +141,8 @@ class TopicApis(ApiFamily):
         return {"name": topic.name, **failed(None)}
 
     def _added(self, topic: Any) -> int:
-        return max(0, topic.count - len(self._broker.image().partitions_of(topic.name)))
+        known = len(self._broker.image().partitions_of(topic.name))
+        return max(0, int(topic.count) - known)
 
 
 def _each_topic(call: Call, answer: Callable[[Any], Values]) -> list[Values]:

@@ -24,6 +24,8 @@ from tests.bench.payload import Payload
 from tests.bench.peer.kafka import Kafka
 
 BROKERS = 3
+PEER_SETTINGS = {"log.segment.delete.delay.ms": 1_000}
+"""Beside Kafka's defaults: the files of a deleted topic are gone soon, since data on tmpfs is memory."""
 PARTITIONS = 6
 FETCH_SLOTS = 2 * BROKERS
 """Two overlapping fetch sessions for each broker (`stratalog.fetch.sessions`)."""
@@ -95,7 +97,7 @@ class Lab:
         """The Kafka of this run, started at the first use."""
         if self._peer is None:
             show("starting Kafka")
-            self._peer = Kafka.start(self.folder / self.fresh("kafka"))
+            self._peer = Kafka.start(self.folder / self.fresh("kafka"), settings=PEER_SETTINGS)
         return self._peer
 
     def stop_peer(self) -> None:

@@ -1,8 +1,7 @@
 """Three combined KRaft nodes of Apache Kafka on loopback, and Kafka's own tools.
 
 I/O: Maven, Java, free ports, one folder. Signals go only to processes that this object started. Settings are
-Kafka's defaults except for the ports, three replicas, `min.insync.replicas=2`, 1 GiB of heap each, and the delay before
-a deleted topic's files go: on tmpfs they are memory.
+Kafka's defaults except for the ports, three replicas, `min.insync.replicas=2`, and 1 GiB of heap each.
 """
 
 from __future__ import annotations
@@ -234,7 +233,6 @@ def node_settings(node: int, port: int, controller_port: int, voters: str, data:
         "inter.broker.listener.name": "PLAINTEXT",
         "controller.listener.names": "CONTROLLER",
         "log.dirs": data,
-        "log.segment.delete.delay.ms": 1_000,
         "min.insync.replicas": 2,
         "transaction.state.log.min.isr": 2,
         "share.coordinator.state.topic.min.isr": 2,

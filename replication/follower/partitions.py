@@ -17,7 +17,7 @@ from zlib import crc32
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.follower.leader_fetcher import LeaderFetcher
 from stratalog.replication.follower.quota import ReplicationQuota
-from stratalog.replication.follower.repair import ReplicaRepair
+from stratalog.replication.follower.repair import ReplicaRepair, has_had_a_table
 from stratalog.replication.follower.replica import FollowedReplica
 from stratalog.replication.metadata.configs import TopicConfigs
 from stratalog.replication.metadata.erasures import erases_of
@@ -526,7 +526,7 @@ class FollowedPartitions:
         published = [leader.high_watermark(topic_partition, epoch) for leader in list(fetcher.leaders.values())]
         if self.job.broker_id in newest.isr and max(published, default=-1) > 0:
             return True
-        return self.job.broker_id in newest.elr or (epoch > 0 and self.job.broker_id in newest.isr)
+        return has_had_a_table(newest, self.job.broker_id)
 
     def _newest(self, state: PartitionRecord) -> PartitionRecord:
         """The partition's state as it is committed now, under the same epoch. Raises FencedLeaderEpochError."""

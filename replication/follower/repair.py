@@ -80,13 +80,18 @@ def is_lost(state: PartitionRecord, broker_id: int, leader_end: int, *, is_relie
     leader_end    the log end of the leader, which has begun this epoch: at 0 nothing can be lost
     is_relied_on  whether the follower published under this epoch that it holds records
 
+    """
+    return leader_end > 0 and (is_relied_on or has_had_a_table(state, broker_id))
+
+
+def has_had_a_table(state: PartitionRecord, broker_id: int) -> bool:
+    """Whether a partition's state shows that this replica has had a table, on which others rely.
+
     A topic's first ISR makes its tables under leader epoch 0, and a newly assigned replica is not in the ISR. Nobody is
     eligible from the beginning, so in the ELR a replica is relied on under epoch 0, too: the ISR shrinks without a new
     epoch.
     """
-    if leader_end == 0:
-        return False
-    return is_relied_on or broker_id in state.elr or (state.leader_epoch > 0 and broker_id in state.isr)
+    return broker_id in state.elr or (state.leader_epoch > 0 and broker_id in state.isr)
 
 
 def sound_end(files: Sequence[FileEntry], damage: Damage) -> int | None:

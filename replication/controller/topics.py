@@ -102,6 +102,7 @@ def create_topic(
         assignment = _placed(image, 0, partitions, replication_factor, start_index, shift)
     else:
         _check_not_given(partitions, replication_factor)
+        check_new_partitions(len(assignment))
         check_assignment(assignment, image.brokers)
     config_records = (ConfigRecord(name, key, value) for key, value in sorted(overrides.items()))
     return Result((TopicRecord(name, topic_id), *config_records, *_new_partitions(image, name, assignment)), topic_id)

@@ -8,7 +8,6 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
-import java.util.Properties;
 import java.util.Set;
 import java.util.TreeSet;
 import java.util.concurrent.Future;
@@ -27,8 +26,6 @@ import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.InvalidProducerEpochException;
 import org.apache.kafka.common.errors.ProducerFencedException;
-import org.apache.kafka.common.serialization.StringDeserializer;
-import org.apache.kafka.common.serialization.StringSerializer;
 
 /**
  * Kafka's Java clients: `Clients what bootstrap topic ...`. Ends with an exception when something is wrong.
@@ -48,11 +45,11 @@ public final class Clients {
     private static final int COUNT = 200;
     private static final Set<String> EAGER = Set.of("org.apache.kafka.clients.consumer.RangeAssignor");
 
-    private final String bootstrap;
+    private final StringClients kafka;
     private final String topic;
 
     private Clients(String bootstrap, String topic) {
-        this.bootstrap = bootstrap;
+        this.kafka = new StringClients(bootstrap);
         this.topic = topic;
     }
 
@@ -77,7 +74,7 @@ public final class Clients {
         Map<Integer, List<String>> written = new HashMap<>();
         for (String acks : List.of("all", "1", "0")) {
             var configs = Map.of("compression.type", codec, "acks", acks, "enable.idempotence", "false");
-            try (var producer = producer(configs)) {
+            try (var producer = kafka.producer(configs)) {
                 List<Future<RecordMetadata>> sent = new ArrayList<>();
                 for (int number = 0; number < COUNT; number++) {
                     List<String> values = written.computeIfAbsent(number % 3, each -> new ArrayList<>());
@@ -129,7 +126,7 @@ public final class Clients {
 
     private void idempotence() throws Exception {
         int count = 10 * COUNT;
-        try (var producer = producer(Map.of("enable.idempotence", "true", "batch.size", "300", "linger.ms", "0"))) {
+        try (var producer = kafka.producer(Map.of("enable.idempotence", "true", "batch.size", "300", "linger.ms", "0"))) {
             for (int number = 0; number < count; number++) {
                 producer.send(new ProducerRecord<>(topic, number % 3, null, String.valueOf(number)));
             }
@@ -264,7 +261,7 @@ public final class Clients {
         String group = "group-" + target;
         List<String> output = new ArrayList<>();
         var reading = Map.of("group.id", group, "isolation.level", "read_committed", "max.poll.records", "17");
-        try (var producer = producer(Map.of("transactional.id", "txn-" + target)); var consumer = consumer(reading)) {
+        try (var producer = kafka.producer(Map.of("transactional.id", "txn-" + target)); var consumer = consumer(reading)) {
             producer.initTransactions();
             consumer.subscribe(List.of(topic));
             long end = System.currentTimeMillis() + WAIT_MS;
@@ -323,7 +320,7 @@ public final class Clients {
 
     private void fence() throws Exception {
         var configs = Map.of("transactional.id", "txn-" + topic);
-        try (var old = producer(configs); var successor = producer(configs)) {
+        try (var old = kafka.producer(configs); var successor = kafka.producer(configs)) {
             old.initTransactions();
             old.beginTransaction();
             old.send(new ProducerRecord<>(topic, 0, null, "old")).get();
@@ -351,22 +348,11 @@ public final class Clients {
 
     // -- tools -----------------------------------------------------------------------------------------------
 
-    private KafkaProducer<String, String> producer(Map<String, String> configs) {
-        return new KafkaProducer<>(properties(configs), new StringSerializer(), new StringSerializer());
-    }
-
+    /** Commits nothing by itself, unless the configs say so. */
     private KafkaConsumer<String, String> consumer(Map<String, String> configs) {
-        Properties all = new Properties();
-        all.putAll(Map.of("auto.offset.reset", "earliest", "enable.auto.commit", "false"));
-        all.putAll(properties(configs));
-        return new KafkaConsumer<>(all, new StringDeserializer(), new StringDeserializer());
-    }
-
-    private Properties properties(Map<String, String> configs) {
-        Properties all = new Properties();
-        all.put("bootstrap.servers", bootstrap);
+        Map<String, String> all = new HashMap<>(Map.of("enable.auto.commit", "false"));
         all.putAll(configs);
-        return all;
+        return kafka.consumer(all);
     }
 
     private static Map<String, String> configs(String[] arguments) {
@@ -387,7 +373,7 @@ public final class Clients {
     /** Write so many records to all partitions; their values. */
     private Set<String> write(String prefix, int partitions) throws Exception {
         Set<String> values = new TreeSet<>();
-        try (var producer = producer(Map.of("linger.ms", "5"))) {
+        try (var producer = kafka.producer(Map.of("linger.ms", "5"))) {
             for (int number = 0; number < COUNT; number++) {
                 producer.send(new ProducerRecord<>(topic, number % partitions, "key", prefix + "-" + number));
                 values.add(prefix + "-" + number);

@@ -48,15 +48,16 @@ class Ended:
 class Jvm:
     """`ToolServer` in a process, started with the first tool, and again after one that took too long.
 
-    sources  the folder of the Java programs
+    more     a folder with further Java programs than those of this package
     options  of every JVM
     """
 
-    def __init__(self, sources: Path = SOURCES, options: Sequence[str] = OPTIONS) -> None:
+    def __init__(self, more: Path | None = None, options: Sequence[str] = OPTIONS) -> None:
         self._options = options
         self._folder = tempfile.TemporaryDirectory(prefix="foreign-java-")
         self._process: subprocess.Popen[str] | None = None
-        files = [str(file) for file in sorted(sources.glob("*.java"))]
+        folders = [SOURCES] if more is None else [SOURCES, more]
+        files = [str(file) for folder in folders for file in sorted(folder.glob("*.java"))]
         command = ["javac", "-proc:none", "-d", self._folder.name, "-cp", f"{LIBS}/*", *files]
         subprocess.run(command, check=True)
 

@@ -10,7 +10,6 @@ import java.util.Collection;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.Properties;
 import java.util.Scanner;
 import java.util.Set;
 import java.util.concurrent.ConcurrentSkipListMap;
@@ -25,8 +24,6 @@ import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.TimeoutException;
-import org.apache.kafka.common.serialization.StringDeserializer;
-import org.apache.kafka.common.serialization.StringSerializer;
 
 /**
  * A Java client of the storm, until a line comes on its standard input: `client.py` with Kafka's own library.
@@ -47,14 +44,14 @@ public final class StormClient {
     private static final int UNKNOWN = -1;
 
     private final String name;
-    private final String bootstrap;
+    private final StringClients kafka;
     private final History history;
     private final Map<String, Integer> counts = new ConcurrentSkipListMap<>();
     private volatile boolean isOver;
 
     private StormClient(String name, String bootstrap, History history) {
         this.name = name;
-        this.bootstrap = bootstrap;
+        this.kafka = new StringClients(bootstrap);
         this.history = history;
         Thread end = new Thread(this::awaitEnd, "end");
         end.setDaemon(true);
@@ -84,7 +81,7 @@ public final class StormClient {
     /** Idempotent, acks=all: a record to each partition every 50 ms, `name-partition:number`. */
     private void produce() throws InterruptedException {
         AtomicInteger outstanding = new AtomicInteger();
-        try (var producer = producer(Map.of())) {
+        try (var producer = kafka.producer(Map.of())) {
             System.out.println("ready");
             for (int number = 1; !isOver; number++) {
                 for (int partition = 0; partition < PARTITIONS; partition++) {
@@ -121,7 +118,7 @@ public final class StormClient {
     private void read() {
         String group = name.substring(0, name.lastIndexOf('-'));
         String protocol = group.substring(group.lastIndexOf('-') + 1);
-        try (var consumer = consumer(Map.of("group.id", group, "group.protocol", protocol))) {
+        try (var consumer = kafka.consumer(Map.of("group.id", group, "group.protocol", protocol))) {
             consumer.subscribe(List.of(SOURCE), new Seeks());
             System.out.println("ready");
             while (!isOver) {
@@ -152,7 +149,7 @@ public final class StormClient {
     private void copy() throws InterruptedException {
         var reading = Map.of("group.id", "copiers", "isolation.level", "read_committed", "enable.auto.commit", "false");
         KafkaProducer<String, String> producer = null;
-        try (var consumer = consumer(reading)) {
+        try (var consumer = kafka.consumer(reading)) {
             consumer.subscribe(List.of(SOURCE));
             producer = transactional(null);
             System.out.println("ready");
@@ -211,7 +208,7 @@ public final class StormClient {
         if (earlier != null) {
             earlier.close(Duration.ZERO);
         }
-        var made = producer(Map.of("transactional.id", name));
+        var made = kafka.producer(Map.of("transactional.id", name));
         retried("init", made::initTransactions);
         return made;
     }
@@ -245,23 +242,6 @@ public final class StormClient {
     }
 
     // -- tools -----------------------------------------------------------------------------------------------
-
-    private KafkaProducer<String, String> producer(Map<String, String> configs) {
-        return new KafkaProducer<>(properties(configs), new StringSerializer(), new StringSerializer());
-    }
-
-    private KafkaConsumer<String, String> consumer(Map<String, String> configs) {
-        Properties all = properties(configs);
-        all.put("auto.offset.reset", "earliest");
-        return new KafkaConsumer<>(all, new StringDeserializer(), new StringDeserializer());
-    }
-
-    private Properties properties(Map<String, String> configs) {
-        Properties all = new Properties();
-        all.put("bootstrap.servers", bootstrap);
-        all.putAll(configs);
-        return all;
-    }
 
     private void count(String what, int more) {
         counts.merge(what, more, Integer::sum);

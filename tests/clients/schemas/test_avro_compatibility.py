@@ -1,4 +1,4 @@
-"""Verdicts on pairs of Avro schemas are those of Avro's Java class."""
+"""Verdicts on pairs of Avro schemas, and on new versions under each level, are those of Avro's Java classes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from stratalog.clients.schemas import compatibility
 from stratalog.clients.schemas.avro_compatibility import incompatibilities, parsed
+from stratalog.clients.schemas.compatibility import CompatibilityLevel, ResolvedSchema
 from stratalog.clients.schemas.errors import InvalidSchemaError
-from tests.clients.schemas.oracle.avro_families import FAMILIES, Json, field, pairs, record
+from stratalog.clients.schemas.schema import Schema
+from tests.clients.schemas.oracle.avro_families import FAMILIES, Json, chains, field, pairs, record
 
-VERDICTS = json.loads((Path(__file__).parent / "oracle" / "avro_verdicts.json").read_text(encoding="utf-8"))
+ORACLE = Path(__file__).parent / "oracle"
+VERDICTS = json.loads((ORACLE / "avro_verdicts.json").read_text(encoding="utf-8"))
+LEVELS = json.loads((ORACLE / "avro_levels.json").read_text(encoding="utf-8"))
 
 
 def verdict(reader: Json, writer: Json) -> list[str]:
@@ -33,6 +38,34 @@ def test_verdicts_are_those_of_avros_java_class(family: str) -> None:
             if verdict(reader, writer) != theirs:
                 differing[name] = (verdict(reader, writer), theirs)
     assert differing == {}
+
+
+def accepted(new: Json, earlier: list[Json]) -> str:
+    """A digit for each level but NONE, in the order of the oracle."""
+    candidate, *versions = (ResolvedSchema(Schema(json.dumps(each))) for each in (new, *earlier))
+    levels = [level for level in CompatibilityLevel if level != CompatibilityLevel.NONE]
+    assert compatibility.incompatibilities(CompatibilityLevel.NONE, candidate, versions) == []
+    try:
+        found = [compatibility.incompatibilities(level, candidate, versions[::-1]) for level in levels]
+    except InvalidSchemaError:
+        return "refused"
+    return "".join("0" if each else "1" for each in found)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_each_levels_verdict_is_that_of_avros_validators(family: str) -> None:
+    found = {name: accepted(new, earlier) for name, new, earlier in chains() if name.startswith(family)}
+    judged = {name: each for name, each in found.items() if LEVELS[name] != "differ"}
+    assert {name: (each, LEVELS[name]) for name, each in judged.items() if each != LEVELS[name]} == {}
+
+
+def test_the_table_of_levels_tells_them_apart() -> None:
+    assert LEVELS.keys() == {name for name, _, _ in chains()}
+    verdicts = [each for each in LEVELS.values() if each[0] in "01"]
+    assert len(verdicts) > 1_000
+    for place in range(6):
+        assert min(Counter(each[place] for each in verdicts).values()) > 20
+        assert all(any(each[place] != each[other] for each in verdicts) for other in range(place))
 
 
 def test_the_table_has_verdicts_of_both_kinds() -> None:

@@ -1,36 +1,51 @@
-"""Records the verdicts of Avro's Java class on `avro_families`: part of `make oracle`. I/O: Java, with pyspark's jars.
+"""Records what Avro's Java classes say of `avro_families`: a part of `make oracle`. I/O: Java, with pyspark's jars.
 
 `avro_verdicts.json`: name of a pair -> the incompatibilities, in order, as `location: kind`; or an error.
+`avro_levels.json`: name of a new version -> a digit for each level, 1 where `SchemaValidator` accepts it; "refused" for
+what is no schema, "differ" where that class and `SchemaCompatibility`, which Confluent's servers ask, do not agree.
 """
 
 from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pyspark
 
-from tests.clients.schemas.oracle.avro_families import pairs
+from tests.clients.schemas.oracle.avro_families import Json, chains, pairs
 
 HERE = Path(__file__).resolve().parent
 
 
 def main() -> None:
-    asked = pairs()
-    lines = "".join(json.dumps({"reader": reader, "writer": writer}) + "\n" for _, reader, writer in asked)
+    asked, chained = pairs(), chains()
+    answers = answered([{"reader": reader, "writer": writer} for _, reader, writer in asked])
+    write("avro_verdicts", {
+        name: answer.get("error", answer["incompatibilities"])
+        for (name, _, _), answer in zip(asked, answers, strict=True)
+    })  # fmt: skip
+    answers = answered([{"new": new, "earlier": earlier} for _, new, earlier in chained])
+    write("avro_levels", {
+        name: answer.get("accepted", "refused") for (name, _, _), answer in zip(chained, answers, strict=True)
+    })  # fmt: skip
+
+
+def answered(questions: Sequence[Json]) -> list[Json]:
+    """What Avro's classes answer, a line for each question."""
+    lines = "".join(json.dumps(question) + "\n" for question in questions)
     jars = Path(pyspark.__file__).parent / "jars"
     command = ["java", "-cp", f"{jars}/*", str(HERE / "AvroVerdicts.java")]
     done = subprocess.run(command, input=lines, capture_output=True, text=True, encoding="utf-8", check=False)
     if done.returncode != 0:
         raise SystemExit(f"the oracle failed:\n{done.stderr[-4000:]}")
-    answers = [json.loads(line) for line in done.stdout.splitlines()]
-    verdicts = {
-        name: answer.get("error", answer["incompatibilities"])
-        for (name, _, _), answer in zip(asked, answers, strict=True)
-    }
-    text = ",\n".join(f"{json.dumps(name)}: {json.dumps(found)}" for name, found in verdicts.items())
-    (HERE / "avro_verdicts.json").write_text(f"{{\n{text}\n}}\n", encoding="utf-8")
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def write(name: str, verdicts: Mapping[str, object]) -> None:
+    text = ",\n".join(f"{json.dumps(key)}: {json.dumps(found)}" for key, found in verdicts.items())
+    (HERE / f"{name}.json").write_text(f"{{\n{text}\n}}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""Families of Avro schemas; each schema is compared with each of its family, in both directions and with itself."""
+"""Families of Avro schemas; each schema is compared with each of its family, in both directions and with itself.
+
+For the levels of compatibility each follows each, with one more version before.
+"""
 
 from __future__ import annotations
 
@@ -99,4 +102,14 @@ def pairs() -> list[tuple[str, Json, Json]]:
         for family, schemas in FAMILIES.items()
         for i, reader in enumerate(schemas)
         for j, writer in enumerate(schemas)
+    ]
+
+
+def chains() -> list[tuple[str, Json, list[Json]]]:
+    """(name, a new schema, the versions before it, newest first): two of its family, or twice the same one."""
+    return [
+        (f"{family} {i} {j}", new, [latest, schemas[(i + 3 * j) % len(schemas)] if (i + j) % 3 else latest])
+        for family, schemas in FAMILIES.items()
+        for i, new in enumerate(schemas)
+        for j, latest in enumerate(schemas)
     ]

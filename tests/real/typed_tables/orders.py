@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
 
-from stratalog.clients.schemas.avro import encode_avro, parsed_avro
+from stratalog.clients.schemas.avro_values import encode_avro, parsed_avro
 from stratalog.clients.schemas.schema import Schema
 
 PARTITIONS = 4
@@ -48,12 +49,68 @@ ARROW = pa.schema(
 """The table's columns once all versions are known."""
 
 
-def version_of(number: int, count: int) -> int:
-    """Versions follow one another over the topic, and older producers go on for a while."""
-    if number % 100 == 37:
-        return LATE
-    newest = 1 + number * VERSIONS // count
-    return max(1, newest - 1) if number % 5 == 0 else newest
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """All orders of a run, by their numbers: order n is in partition n % 4, at offset n // 4.
+
+    is_upsert  a tenth as many keys as orders, and one order in twenty deletes its key; else each has a key of its own
+    """
+
+    count: int
+    is_upsert: bool = False
+
+    def version(self, number: int) -> int:
+        """Versions follow one another over the topic, and older producers go on for a while."""
+        if is_turn(number, 100):
+            return LATE
+        newest = 1 + number * VERSIONS // self.count
+        return max(1, newest - 1) if number % 5 == 0 else newest
+
+    def key(self, number: int) -> int:
+        """A key is in one partition, and each has orders of every kind."""
+        return number % (PARTITIONS * (self.count // (10 * PARTITIONS) | 1)) if self.is_upsert else number
+
+    def is_deletion(self, number: int) -> bool:
+        """Whether the record has a null value."""
+        return self.is_upsert and is_turn(number, 20)
+
+    def values(self, first: int, end: int, late: int = LATE) -> Iterator[bytes | None]:
+        """The bytes of orders `[first, end)`. Ids of schemas are their versions, `late` at most."""
+        parsed = [parsed_avro(schema) for schema in SCHEMAS]
+        for number in range(first, end):
+            version = min(late, self.version(number))
+            prefix = struct.pack(">bI", 0, version)
+            is_null = self.is_deletion(number)
+            yield None if is_null else prefix + encode_avro(parsed[version - 1], order(number, version))
+
+    def outcome(self, *, has_late: bool) -> tuple[list[int], list[int]]:
+        """The numbers whose rows the table has at the end, and those of dead letters; with the late schema or not."""
+        numbers = range(self.count)
+        unfit = [n for n in numbers if not (has_late or self.is_deletion(n)) and self.version(n) == LATE]
+        unfit_ones = set(unfit)
+        fitting = [number for number in numbers if number not in unfit_ones]
+        if not self.is_upsert:
+            return fitting, unfit
+        newest = {self.key(number): number for number in fitting}
+        rows = sorted(number for number in newest.values() if not self.is_deletion(number))
+        return rows, [number for number in unfit if number > newest.get(self.key(number), -1)]
+
+    def row(self, number: int) -> dict[str, Any]:
+        """The row of an order; what its version does not have is null."""
+        row: dict[str, Any] = dict.fromkeys(ARROW.names)
+        row |= order(number, self.version(number))
+        if row["at"] is not None:
+            row["at"] = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=row["at"])
+        return row | {"_partition": number % PARTITIONS, "_offset": number // PARTITIONS}
+
+
+def is_turn(number: int, span: int) -> bool:
+    """Whether it is the one of its span: each place of a span has its turn, so that each partition has them.
+
+    >>> [number for number in range(16) if is_turn(number, 4)]
+    [0, 5, 10, 15]
+    """
+    return number % span == number // span % span
 
 
 def order(number: int, version: int) -> dict[str, Any]:
@@ -69,20 +126,3 @@ def order(number: int, version: int) -> dict[str, Any]:
         "note": "late",
     }
     return {name: whole[name] for name in _FIELDS[version - 1]}
-
-
-def expected(number: int, version: int) -> dict[str, Any]:
-    """The row of an order; what its version does not have is null."""
-    row: dict[str, Any] = dict.fromkeys(ARROW.names)
-    row |= order(number, version)
-    if row["at"] is not None:
-        row["at"] = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=row["at"])
-    return row | {"_partition": number % PARTITIONS, "_offset": number // PARTITIONS}
-
-
-def values(first: int, end: int, count: int, late: int = LATE) -> Iterator[bytes]:
-    """The bytes of orders `[first, end)` of `count`. Ids of schemas are their versions, `late` at most."""
-    parsed = [parsed_avro(schema) for schema in SCHEMAS]
-    for number in range(first, end):
-        version = min(late, version_of(number, count))
-        yield struct.pack(">bI", 0, version) + encode_avro(parsed[version - 1], order(number, version))

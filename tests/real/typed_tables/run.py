@@ -3,10 +3,12 @@ tests.real.typed_tables.run`.
 
 I/O: an embedded cluster, processes of a query, signals. Victims are the whole process (the driver), its JVM (where
 commits are made) and its Python workers (the executors' side), some seconds after the start or just after a commit to
-table or dead letters. Half of the orders are sent in parts, one before each
-process that is to be killed, so that it has something to read; the rest before the last process, whose rate counts. At
-the end table and dead letters are compared with what was sent, by chispa; then the late schema is registered, and a
-replay has to empty the dead letters.
+table or dead letters. Half of the orders are sent in parts, one before each process that is to be killed, so that it
+has something to read; the rest before the last process, whose rate counts. At the end table and dead letters are
+compared with what was sent, by chispa; then the late schema is registered, and a replay has to empty the dead letters.
+
+With `--upsert` the topic is compacted: keys come again, some records delete theirs. At the very end the cleaner runs,
+and the table has to equal the compacted log, too.
 """
 
 from __future__ import annotations
@@ -21,8 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -30,39 +31,58 @@ import pyarrow as pa
 from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
 
-from stratalog import Admin, Cluster, NewTopic, Producer, SchemaFolder, TypedTable, stratalog_session
+from stratalog import (
+    Admin,
+    Cluster,
+    NewTopic,
+    Producer,
+    SchemaFolder,
+    TypedTable,
+    stratalog_session,
+)
 from tests.real.processes.broker_processes import ENVIRONMENT, PROJECT
-from tests.real.typed_tables.orders import ARROW, COLUMNS, LATE, PARTITIONS, SCHEMAS, expected, values, version_of
+from tests.real.typed_tables.orders import ARROW, COLUMNS, LATE, PARTITIONS, SCHEMAS, Orders
 from tests.real.typed_tables.table_process import TOPIC
 
 FILL_ROWS = 20_000
 KILLS = ("driver", "jvm", "worker")
 BATCHES_OF_PART, COMMITS_MAX = 3, 5
 """Batches of a process that is to be killed, and after how many of its commits it is, at most."""
-END_WAIT_S = 30
+END_WAIT_S, CLEANER_WAIT_S = 30, 120
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What a run showed; `rate` in records/s over the batches of the last process but its first one, 0 without."""
+    """What a run showed.
+
+    rate      records/s over the batches of the last process but its first one, 0 without
+    rows      rows of the table before the replay and after it, each time equal to those expected
+    letters   dead letters before the replay, equal to those expected; the replay has left none
+    compacted records of the log once the cleaner has run; 0 for a topic that is not compacted
+    """
 
     records: int
+    is_upsert: bool = False
     kills: dict[str, int] = field(default_factory=dict)
     processes: int = 0
     rate: float = 0.0
+    rows: tuple[int, int] = (0, 0)
+    letters: int = 0
     replayed: int = 0
+    compacted: int = 0
+    seconds: float = 0.0
 
 
-def fill(cluster: Cluster, numbers_sent: range, count: int) -> None:
-    """Send some of all `count` orders: number n to partition n % 4, in order."""
+def fill(cluster: Cluster, numbers_sent: range, orders: Orders) -> None:
+    """Send some of all orders, in order."""
     with Producer(cluster) as producer:
         sent = []
         for first in range(numbers_sent.start, numbers_sent.stop, FILL_ROWS):
             end = min(numbers_sent.stop, first + FILL_ROWS)
             numbers = range(first, end)
             rows = {
-                "key": pa.array([b"order-%d" % number for number in numbers]),
-                "value": pa.array(list(values(first, end, count)), pa.binary()),
+                "key": pa.array([b"order-%d" % orders.key(number) for number in numbers]),
+                "value": pa.array(list(orders.values(first, end)), pa.binary()),
                 "partition": pa.array([number % PARTITIONS for number in numbers], pa.int32()),
             }
             sent.append(producer.send_table(TOPIC, pa.table(rows)))
@@ -156,53 +176,58 @@ def _kill(pid: int) -> None:
         return
 
 
-def run(folder: Path, count: int, kills: int, seed: int = 1, limit_s: float = 3_600) -> Outcome:
+CLUSTER = {
+    "offsets.topic.replication.factor": 1, "transaction.state.log.replication.factor": 1,
+    "transaction.state.log.min.isr": 1, "transaction.state.log.num.partitions": 1,
+    "stratalog.upkeep.interval.ms": 1_000,
+}  # fmt: skip
+COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 1, "delete.retention.ms": 0}
+"""Nothing is compacted before the cleaner is let run, so that it is known which dead letters there are."""
+
+
+def run(folder: Path, orders: Orders, kills: int, seed: int = 1, limit_s: float = 3_600) -> Outcome:
     """Fill a topic, bring it into a table under kills, and compare; AssertionError for what is wrong."""
-    outcome, rng = Outcome(count), random.Random(seed)
+    outcome, rng, began = Outcome(orders.count, orders.is_upsert), random.Random(seed), time.monotonic()
     folder.mkdir(parents=True, exist_ok=True)
-    config = {
-        "offsets.topic.replication.factor": 1, "transaction.state.log.replication.factor": 1,
-        "transaction.state.log.min.isr": 1, "transaction.state.log.num.partitions": 1,
-    }  # fmt: skip
-    with Cluster.start(folder / "cluster", brokers=1, fetcher="thread", config=config) as cluster:
-        Admin(cluster).create_topics([NewTopic(TOPIC, PARTITIONS, 1)])
+    table = folder / "table"
+    with Cluster.start(folder / "cluster", brokers=1, fetcher="thread", config=CLUSTER) as cluster:
+        Admin(cluster).create_topics([NewTopic(TOPIC, PARTITIONS, 1, COMPACTED if orders.is_upsert else {})])
         with SchemaFolder.create(cluster, replication_factor=1) as schemas:
             for version, schema in enumerate(SCHEMAS[: LATE - 1], start=1):
                 assert schemas.register(f"order-{version}", schema).id == version
-            table = folder / "table"
             process = QueryProcess(cluster.root, table, folder / "query.out")
-            plan = Plan(parts(count, kills), max(1, count // 10), time.monotonic() + limit_s)
-            bring_in(process, plan, cluster, rng, outcome)
-            settings: dict[str, object] = {"value.format": "avro"}
+            plan = Plan.of(orders.count, kills, began + limit_s)
+            bring_in(process, plan, cluster, orders, rng, outcome)
+            note("the query is at the end: the table is compared with what was sent")
             spark = stratalog_session("typed-tables-judge", extra={"spark.master": "local[2]"})
-            judge(spark, table, count, is_replayed=False)
+            before, outcome.letters = judge(spark, table, orders, has_late=False)
             assert schemas.register(f"order-{LATE}", SCHEMAS[LATE - 1]).id == LATE
-            replayed = TypedTable(spark, cluster, TOPIC, str(table), settings, schemas).replay()
-            assert replayed.left_count == 0, replayed
+            replayed = TypedTable(spark, cluster, TOPIC, str(table), {"value.format": "avro"}, schemas).replay()
+            assert (replayed.replayed_count, replayed.left_count) == (outcome.letters, 0), replayed
             outcome.replayed = replayed.replayed_count
-            judge(spark, table, count, is_replayed=True)
+            after, _ = judge(spark, table, orders, has_late=True)
+            outcome.rows = before, after
+            if orders.is_upsert:
+                outcome.compacted = judge_by_log(spark, table, cluster)
             spark.stop()
+    outcome.seconds = round(time.monotonic() - began, 1)
     return outcome
-
-
-def parts(count: int, kills: int) -> list[range]:
-    """The orders that are sent before each process: one part for each kill, the last one for what is measured.
-
-    >>> parts(100, 5)
-    [range(0, 10), range(10, 20), range(20, 30), range(30, 40), range(40, 50), range(50, 100)]
-    """
-    ends = [count // 2 * each // kills for each in range(1, kills + 1)] if kills else []
-    return [range(first, end) for first, end in pairwise([0, *ends, count])]
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a run goes: what is sent before each process, the records of a batch of the last one, and the end of the time
-    for it."""
+    """How a run goes: how many of its processes are to be killed, the orders that are sent before each of those, the
+    orders of a batch of the last one, and the end of the time for all."""
 
-    sent: list[range]
+    kills: int
+    part: int
     measured_batch: int
     deadline: float
+
+    @classmethod
+    def of(cls, count: int, kills: int, deadline: float) -> Self:
+        """Half of the orders are in parts; a process that ended before it could be killed costs the other half one."""
+        return cls(kills, max(1, count // 2 // max(1, kills)), max(1, count // 10), deadline)
 
 
 class Moment(NamedTuple):
@@ -212,27 +237,31 @@ class Moment(NamedTuple):
     seconds: float
 
     @classmethod
-    def of(cls, rng: random.Random, *, has_records: bool) -> Self:
-        """A random one; without records to read there are no commits."""
-        commits = rng.randint(0, COMMITS_MAX) if has_records else 0
+    def of(cls, rng: random.Random) -> Self:
+        """A random one."""
+        commits = rng.randint(0, COMMITS_MAX)
         return cls(commits, rng.uniform(0, 0.5) if commits else rng.uniform(1, 8))
 
 
-def bring_in(process: QueryProcess, plan: Plan, cluster: Cluster, rng: random.Random, outcome: Outcome) -> None:
+def bring_in(
+    process: QueryProcess, plan: Plan, cluster: Cluster, orders: Orders, rng: random.Random, outcome: Outcome
+) -> None:
     """Run the query to its end, killing a part of it in each process but the last one."""
-    waiting = list(plan.sent)
+    first = 0
     while True:
-        left = len(plan.sent) - 1 - sum(outcome.kills.values())
-        sent = range(waiting[0].start, waiting[-1].stop)
-        if left:
-            sent = waiting.pop(0) if len(waiting) > 1 else range(0)
-        fill(cluster, sent, outcome.records)
+        left = plan.kills - sum(outcome.kills.values())
+        sent = range(first, first + plan.part if left else orders.count)
+        assert sent.stop <= orders.count, f"too many processes ended before they could be killed: {outcome}"
+        first = sent.stop
+        fill(cluster, sent, orders)
         victim = KILLS[left % len(KILLS)] if left else None
         batch = max(1, len(sent) // BATCHES_OF_PART) if left else plan.measured_batch
+        began = time.monotonic()
         process.start({"value.format": "avro", "max.offsets.per.trigger": batch})
-        if live(process, victim, Moment.of(rng, has_records=bool(sent)), plan.deadline) and victim is not None:
+        if live(process, victim, Moment.of(rng), plan.deadline) and victim is not None:
             outcome.kills[victim] = outcome.kills.get(victim, 0) + 1
         outcome.processes += 1
+        note(f"{len(sent)} orders, victim {victim}, {time.monotonic() - began:.0f} s; kills so far {outcome.kills}")
         if victim is None:
             done = [each for each in process.notes() if each["kind"] == "done"]
             assert done, f"a query that nothing killed ended with {process.code}: see {process.output}"
@@ -253,7 +282,9 @@ def live(process: QueryProcess, victim: str | None, moment: Moment, deadline: fl
         wait_for(lambda: process.code is not None or process.commits() >= commits, deadline)
         kill_at = time.monotonic() + moment.seconds
         wait_for(lambda: process.code is not None or time.monotonic() >= kill_at, deadline)
-        is_killed = process.code is None and process.kill(victim)
+        while not is_killed and process.code is None:  # workers come and go
+            is_killed = process.kill(victim)
+            time.sleep(0.05)
     if not (is_killed and victim == "jvm"):
         wait_for(lambda: process.code is not None, deadline)
     process.end()
@@ -268,18 +299,42 @@ def wait_for(is_so: Callable[[], bool], deadline: float) -> bool:
     return True
 
 
-def judge(spark: SparkSession, table: Path, count: int, *, is_replayed: bool) -> None:
-    """Table and dead letters are what was sent: each record in one of them, once."""
-    numbers = [n for n in range(count) if is_replayed or version_of(n, count) != LATE]
-    rows = [expected(number, version_of(number, count)) for number in numbers]
-    oracle = spark.createDataFrame(pa.Table.from_pylist(rows, ARROW))
-    names = [column.split()[0] for column in COLUMNS.split(", ")] if is_replayed else ARROW.names[:-1]
+def judge(spark: SparkSession, table: Path, orders: Orders, *, has_late: bool) -> tuple[int, int]:
+    """Table and dead letters are what was sent, each record once; how many rows and dead letters there are."""
+    numbers, unfit = orders.outcome(has_late=has_late)
+    oracle = spark.createDataFrame(pa.Table.from_pylist([orders.row(number) for number in numbers], ARROW))
+    names = [column.split()[0] for column in COLUMNS.split(", ")] if has_late else ARROW.names[:-1]
     found = spark.read.format("delta").load(str(table)).select(*names)
     same(found, oracle.select(*names))
     letters = spark.read.format("delta").load(f"{table}__dlq").select("partition", "offset")
-    late = [] if is_replayed else [n for n in range(count) if version_of(n, count) == LATE]
-    places = [(n % PARTITIONS, n // PARTITIONS) for n in late]
+    places = [(number % PARTITIONS, number // PARTITIONS) for number in unfit]
     same(letters, spark.createDataFrame(places, "partition INT, offset BIGINT"))
+    return len(numbers), len(unfit)
+
+
+def judge_by_log(spark: SparkSession, table: Path, cluster: Cluster) -> int:
+    """The table has the keys of the compacted log, each at its offset; how many records the log is left with.
+
+    The newest segment is never compacted: one more record, which deletes a key that there never was, begins another.
+    """
+    admin = Admin(cluster)
+    admin.alter_configs(TOPIC, {"segment.ms": 1, "min.cleanable.dirty.ratio": 0})
+    with Producer(cluster) as producer:
+        for partition in range(PARTITIONS):
+            producer.send(TOPIC, None, b"last", partition=partition)
+    options = {"stratalog.root": cluster.root, "subscribe": TOPIC}
+    deadline = time.monotonic() + CLEANER_WAIT_S
+    while True:
+        log = spark.read.format("stratalog").options(**options).load().where("key <> X'6C617374'").persist()
+        records, keys = log.count(), log.select("key").distinct().count()
+        if records == keys:
+            break
+        log.unpersist()
+        assert time.monotonic() < deadline, f"after {CLEANER_WAIT_S} s there are {records} records of {keys} keys"
+    kept = log.where("value IS NOT NULL").selectExpr("partition", "offset", "string(key) AS key")
+    rows = spark.read.format("delta").load(str(table))
+    same(rows.selectExpr("_partition AS partition", "_offset AS offset", "string(_key) AS key"), kept)
+    return int(records)
 
 
 def same(found: DataFrame, oracle: DataFrame) -> None:
@@ -290,17 +345,23 @@ def same(found: DataFrame, oracle: DataFrame) -> None:
     assert left.isEmpty()
 
 
+def note(text: str) -> None:
+    """A line for who watches."""
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Exit code 0 when every record is where it belongs, once."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--upsert", action="store_true", help="a compacted topic, whose table has a row for each key")
     parser.add_argument("--folder", type=Path, help="keep the files here (a temporary folder)")
     given = parser.parse_args(arguments)
     folder = given.folder or Path(tempfile.mkdtemp(prefix="stratalog-typed-tables-"))
-    outcome = run(folder, given.records, given.kills, given.seed)
-    print(outcome)
+    outcome = run(folder, Orders(given.records, given.upsert), given.kills, given.seed)
+    print(json.dumps(asdict(outcome)))
     return 0
 
 

@@ -112,6 +112,11 @@ class DeltaStores:
         self._cache = cache
         self._objects: dict[str, ObjectStore] = {}
 
+    @property
+    def settings(self) -> StoreSettings:
+        """Of the object stores, as given."""
+        return self._settings
+
     def objects(self, root: str) -> ObjectStore:
         if root not in self._objects:
             self._objects[root] = self._open(root)

@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -32,7 +33,7 @@ from stratalog.clients.offset_spec import (
 from stratalog.clients.records import OffsetAndTimestamp
 from stratalog.clients.view.leader_progress import LeaderEntries, PublishedProgress
 from stratalog.clients.view.news import NewsWait, Place
-from stratalog.clients.view.partition_logs import PartitionLogs
+from stratalog.clients.view.partition_logs import PartitionLogs, PartitionReplicas
 from stratalog.clients.view.shared_read import SharedRead
 from stratalog.replication.controller.eligible_leaders import effective_min_isr, topic_min_isr
 from stratalog.replication.metadata.image import ClusterImage, Result
@@ -49,7 +50,7 @@ from stratalog.storage.errors import (
     TableReplacedError,
     UnknownTopicOrPartitionError,
 )
-from stratalog.storage.log.reader import LogReader
+from stratalog.storage.log.reader import LogReader, PlannedRead
 from stratalog.storage.log.rows import no_rows
 from stratalog.storage.producers import ProducerStates
 from stratalog.storage.records import TopicPartition
@@ -85,6 +86,16 @@ class Fetched:
 
     rows: pa.Table
     next_offset: int
+
+
+class _Readable(NamedTuple):
+    """A replica's log for a read up to `end_offset`, and the transactions of the same fold."""
+
+    replicas: PartitionReplicas
+    log: LogReader
+    root: str
+    end_offset: int
+    transactions: Transactions
 
 
 class ClusterView:
@@ -441,10 +452,19 @@ class ClusterView:
         timeout_ms: int | None = None,
     ) -> Fetched:
         """As `read`, with the next offset to read: compaction may have removed every record of a long range."""
+        marks = self._marks_up_to(topic_partition, offset, timeout_ms)
+        readable = self._readable(topic_partition, marks, offset, end_offset)
+        if readable is None:
+            return Fetched(no_rows(), offset)
+        rows = readable.replicas.read(readable.log, offset, max_bytes, readable.end_offset, PlannedRead.read)
+        next_offset = rows["offset"][-1].as_py() + 1 if rows.num_rows else readable.end_offset
+        return Fetched(self._kept(rows, readable.transactions.aborted_between(offset, next_offset)), next_offset)
+
+    def _marks_up_to(self, topic_partition: TopicPartition, offset: int, timeout_ms: int | None) -> Watermarks:
         marks = self._marks_for_reading(topic_partition)
         if marks is None or offset > marks.high_watermark:
             marks = self.watermarks(topic_partition, timeout_ms)
-        return self._fetch(topic_partition, marks, offset, max_bytes, end_offset)
+        return marks
 
     def committed_rows(self, topic_partition: TopicPartition, max_bytes: int) -> Iterator[pa.Table]:
         """All committed records of a partition as of now, in tables of about `max_bytes`. Raises as `fetch`."""
@@ -455,9 +475,31 @@ class ClusterView:
             yield fetched.rows
             offset = fetched.next_offset
 
-    def _fetch(
-        self, topic_partition: TopicPartition, marks: Watermarks, offset: int, max_bytes: int, end_offset: int | None
-    ) -> Fetched:
+    def read_planned(
+        self,
+        topic_partition: TopicPartition,
+        offset: int,
+        max_bytes: int,
+        end_offset: int,
+        read: Callable[[str, PlannedRead], T],
+        timeout_ms: int | None = None,
+    ) -> tuple[T | None, int]:
+        """As `fetch`, but `read` reads the records, those of aborted transactions among them: what it returns, and the
+        end of what it was given to read. (None, offset) when there is nothing.
+
+        read  gets a replica's root and what to read there; ObjectNotFoundError when a file was deleted since
+        """
+        marks = self._marks_up_to(topic_partition, offset, timeout_ms)
+        readable = self._readable(topic_partition, marks, offset, end_offset)
+        if readable is None:
+            return None, offset
+        bounds = offset, max_bytes, readable.end_offset
+        return readable.replicas.read(readable.log, *bounds, partial(read, readable.root)), readable.end_offset
+
+    def _readable(
+        self, topic_partition: TopicPartition, marks: Watermarks, offset: int, end_offset: int | None
+    ) -> _Readable | None:
+        """Where records from `offset` on are read; None when there are none. OffsetOutOfRangeError."""
         if not marks.log_start_offset <= offset <= marks.high_watermark:
             raise OffsetOutOfRangeError(
                 f"{topic_partition}: offset {offset} is outside "
@@ -465,21 +507,20 @@ class ClusterView:
             )
         wanted_end = marks.high_watermark if end_offset is None else min(end_offset, marks.high_watermark)
         if offset >= wanted_end:
-            return Fetched(no_rows(), offset)
+            return None
         replicas = self._logs.of(topic_partition)
         with replicas.lock:
             log, readable_end = self._readable_log(topic_partition, marks)
-            log_start_offset, transactions = log.log_start_offset, self._transactions_of(log)
+            root, log_start_offset = replicas.root_of(log), log.log_start_offset
+            transactions = self._transactions_of(log)
         end = min(wanted_end, readable_end)
         if offset >= end:
-            return Fetched(no_rows(), offset)
+            return None
         if offset < log_start_offset:  # retention is local: `beginning_offsets` has to return this one from now on
             log_id = self._log_id(self.partition_state(topic_partition))
             with self._marks_lock:
                 self._marks[log_id] = replace(self._marks.get(log_id, marks), log_start_offset=log_start_offset)
-        rows = replicas.read(log, offset, max_bytes, end)
-        next_offset = rows["offset"][-1].as_py() + 1 if rows.num_rows else end
-        return Fetched(self._kept(rows, transactions.aborted_between(offset, next_offset)), next_offset)
+        return _Readable(replicas, log, root, end, transactions)
 
     def _transactions_of(self, _: LogReader) -> Transactions:
         """Those whose records may not be returned, of the very fold whose files are read then."""

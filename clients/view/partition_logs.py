@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-
-import pyarrow as pa
+from typing import TypeVar
 
 from stratalog.replication.stores import Stores
 from stratalog.storage.clock import Clock
 from stratalog.storage.errors import ObjectNotFoundError
-from stratalog.storage.log.reader import RESOLVE_TRIES, LogReader
+from stratalog.storage.log.reader import RESOLVE_TRIES, LogReader, PlannedRead
 from stratalog.storage.records import TopicPartition
+
+T = TypeVar("T")
 
 
 class PartitionReplicas:
@@ -40,13 +41,22 @@ class PartitionReplicas:
             self._logs[root] = LogReader(self._stores.table(root, self._topic_partition), self._clock)
         return self._logs[root]
 
-    def read(self, log: LogReader, start_offset: int, max_bytes: int, end_offset: int) -> pa.Table:
-        """As `LogReader.read`, with the lock held for folds only: call it without the lock."""
+    def root_of(self, log: LogReader) -> str:
+        """Where a log that `log` returned lies; to be asked under the same hold of the lock."""
+        return next(root for root, known in self._logs.items() if known is log)
+
+    def read(
+        self, log: LogReader, start_offset: int, max_bytes: int, end_offset: int, read: Callable[[PlannedRead], T]
+    ) -> T:
+        """What `read` makes of a `LogReader.read`, with the lock held for folds only: call it without the lock.
+
+        read  reads what was planned; ObjectNotFoundError when a file was deleted since
+        """
         for attempt in range(RESOLVE_TRIES + 1):
             with self.lock:
                 planned = log.plan_read(start_offset, max_bytes, end_offset)
             try:
-                return planned.read()
+                return read(planned)
             except ObjectNotFoundError:  # a merge or clean-up deleted a file
                 with self.lock:
                     if attempt == RESOLVE_TRIES or not log.refresh_for_sure():

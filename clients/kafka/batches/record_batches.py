@@ -271,6 +271,19 @@ def encode_rows(
     return _RowBatches.of(rows, split_bytes if size_bytes > split_bytes else None).encoded(rows, compression_type)
 
 
+def part_of(rows: pa.Table, max_bytes: int) -> pa.Table:
+    """The first rows, of about `max_bytes` and up to the end of a batch: a read returns whole files.
+
+    1,000 rows of 100,000 bytes in batches of 100, of which 25,000 bytes are wanted: the first 300 rows.
+    """
+    size_bytes = rows.nbytes
+    if size_bytes <= 2 * max_bytes:
+        return rows
+    last = min(rows.num_rows - 1, max(0, rows.num_rows * max_bytes // size_bytes))
+    bases = rows["batch_base_offset"].to_numpy()
+    return rows.slice(0, int(np.searchsorted(bases, bases[last], side="right")))
+
+
 def empty_batch(base_offset: int, end_offset: int, leader_epoch: int) -> EncodedBatch:
     """A batch without records that stands for the offsets `[base_offset, end_offset)`, at most 2^31 - 1 of them."""
     end_offset = min(end_offset, base_offset + INT_MAX)

@@ -11,7 +11,7 @@ import threading
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeAlias
 
 from stratalog.clients.kafka.batches.headers import Buffer, EncodedBatch, header_of, placed
 from stratalog.replication.metadata.image import ClusterImage
@@ -155,7 +155,7 @@ def uses_zstd(batch: Buffer) -> bool:
     return header_of(batch).compression_type == "zstd"
 
 
-_LogVersion = tuple[str, int, int]
+LogVersion: TypeAlias = tuple[str, int, int]
 """A topic's id, the partition's leader epoch, its newest erasure: while all stay, a batch stays as it was appended."""
 
 
@@ -169,11 +169,11 @@ class KafkaTail:
         """`image`: the metadata as it is here, without a refresh."""
         self._tail = EncodedTail(capacity_bytes)
         self._image = image
-        self._versions: dict[TopicPartition, _LogVersion] = {}
+        self._versions: dict[TopicPartition, LogVersion] = {}
 
     def put(self, named: TopicPartition, base_offset: int, leader_epoch: int, records: Buffer) -> None:
         """A produced batch was appended at `base_offset`."""
-        version = self._version(named)
+        version = self.version(named)
         if version is None or version[1] != leader_epoch:
             return  # the metadata here differs from that of the appending leader
         if self._versions.get(named) != version:
@@ -185,7 +185,7 @@ class KafkaTail:
         self, named: TopicPartition, start_offset: int, end_offset: int, max_bytes: int, *, takes_zstd: bool
     ) -> list[EncodedBatch]:
         """As `EncodedTail.read`; also [] when one is compressed with zstd and the client does not know that."""
-        version = self._version(named)
+        version = self.version(named)
         if version is None or self._versions.get(named) != version:
             return []
         found = self._tail.read(named, version[1], start_offset, end_offset, max_bytes)
@@ -195,12 +195,13 @@ class KafkaTail:
 
     def readable_bytes(self, named: TopicPartition, start_offset: int, end_offset: int) -> int | None:
         """As `EncodedTail.readable_bytes`."""
-        version = self._version(named)
+        version = self.version(named)
         if version is None or self._versions.get(named) != version:
             return None
         return self._tail.readable_bytes(named, version[1], start_offset, end_offset)
 
-    def _version(self, named: TopicPartition) -> _LogVersion | None:
+    def version(self, named: TopicPartition) -> LogVersion | None:
+        """By the metadata as it is here; None for a partition that it does not have."""
         image = self._image()
         state, topic_id = image.partitions.get(named), image.topic_ids.get(named.topic)
         if state is None or topic_id is None:

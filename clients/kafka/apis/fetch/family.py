@@ -72,6 +72,7 @@ class FetchApis(ApiFamily):
     def close(self) -> None:
         """Answer the fetches that wait with what they have, and end the thread."""
         self._delayed.close()
+        self._reader.close()
 
     def _fetch(self, call: Call) -> Later | None:
         run = self._begin(call)

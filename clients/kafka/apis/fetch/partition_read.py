@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
-import pyarrow as pa
-
+from stratalog.clients.kafka.apis.fetch.read_ahead import ReadAhead
 from stratalog.clients.kafka.apis.fetch.sessions import WantedPartition
+from stratalog.clients.kafka.apis.fetch.stored_batches import StoredBatches
 from stratalog.clients.kafka.batches.headers import EncodedBatch
-from stratalog.clients.kafka.batches.record_batches import empty_batch, encode_rows
+from stratalog.clients.kafka.batches.record_batches import empty_batch
 from stratalog.clients.kafka.protocol.entities import Values
 from stratalog.clients.kafka.request.broker import NO_EPOCH, ServedBroker
 from stratalog.clients.view.cluster_view import Watermarks
@@ -89,6 +88,12 @@ class PartitionFetch:
 
     def __init__(self, broker: ServedBroker) -> None:
         self._broker = broker
+        self._stored = StoredBatches(broker.view, broker.config.stratalog_reading_process_bytes)
+        self._ahead = ReadAhead()
+
+    def close(self) -> None:
+        """End the process that reads old records."""
+        self._stored.close()
 
     def read(
         self,
@@ -177,6 +182,7 @@ class PartitionFetch:
         """From the encoded tail or from the log, in turn: a marker may stand between batches."""
         found: list[EncodedBatch] = []
         left_bytes = max_bytes
+        version = self._broker.tail.version(named)
         for _ in range(READS_MAX):
             if offset >= end or (found and left_bytes <= 0):
                 break
@@ -184,17 +190,22 @@ class PartitionFetch:
             batches: list[EncodedBatch] = []
             if offset >= cleaned_end:
                 batches = self._broker.tail.read(named, offset, end, wanted_bytes, takes_zstd=takes_zstd)
+            is_stored = not batches
+            if is_stored and offset >= cleaned_end:
+                batches = self._ahead.take(named, offset, end, version)
             next_offset = batches[-1].last_offset + 1 if batches else offset
             if not batches:
-                fetched = self._broker.view.fetch(named, offset, wanted_bytes, end, timeout_ms=0)
-                if fetched.rows.num_rows:
-                    batches = encode_rows(part_of(fetched.rows, left_bytes))
-                elif fetched.next_offset > offset:
-                    batches = [self._gap(named, offset, fetched.next_offset)]
-                next_offset = batches[-1].last_offset + 1 if batches else fetched.next_offset
+                batches, next_offset = self._stored.read(named, offset, wanted_bytes, end)
+                if not batches and next_offset > offset:
+                    batches = [self._gap(named, offset, next_offset)]
             fitting = _fitting(batches, left_bytes, must_return_one and not found)
             found += fitting
-            left_bytes -= sum(len(batch.data) for batch in fitting)
+            fitting_bytes = sum(len(batch.data) for batch in fitting)
+            left_bytes -= fitting_bytes
+            if is_stored and fitting:
+                behind = fitting[-1].last_offset + 1
+                self._stored.streaks.went_on(named, offset, behind, fitting_bytes)
+                self._ahead.put(named, behind, version, batches[len(fitting) :])
             if len(fitting) < len(batches) or next_offset <= offset:
                 break
             offset = next_offset
@@ -228,16 +239,3 @@ def _fitting(batches: Sequence[EncodedBatch], max_bytes: int, must_return_one: b
             break
         fitting.append(batch)
     return fitting
-
-
-def part_of(rows: pa.Table, max_bytes: int) -> pa.Table:
-    """The first rows, of about `max_bytes` and up to the end of a batch: a read returns whole files.
-
-    1,000 rows of 100,000 bytes in batches of 100, of which 25,000 bytes are wanted: the first 300 rows.
-    """
-    size_bytes = rows.nbytes
-    if size_bytes <= 2 * max_bytes:
-        return rows
-    last = min(rows.num_rows - 1, max(0, rows.num_rows * max_bytes // size_bytes))
-    bases = rows["batch_base_offset"].to_numpy()
-    return rows.slice(0, int(np.searchsorted(bases, bases[last], side="right")))

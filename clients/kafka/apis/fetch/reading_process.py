@@ -1,0 +1,218 @@
+"""A process that reads record batches from storage for a broker, so that old records do not hold up new ones.
+
+I/O: a process, a socket pair; in the process, the tables. Decompressing, decoding and encoding a consumer's MiB takes
+milliseconds, in which the broker's threads would compete with it for the interpreter at each of their system calls. The
+process keeps no state but connections to storage: a request names the files, so it folds no log. It ends with its
+broker, and by itself when it was idle for long.
+
+A message is the length of its head, the length of its content, the head (pickled), the content. The head of a request
+is a `ReadRequest`; of an answer the batches as (base offset, last offset, bytes), None when the read failed: then the
+broker reads itself, and finds out why.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import accumulate, pairwise
+from typing import Any, Final, NamedTuple
+
+from stratalog.clients.kafka.batches.headers import EncodedBatch
+from stratalog.clients.kafka.batches.record_batches import encode_rows, part_of
+from stratalog.replication.stores import DeltaStores
+from stratalog.storage.clock import Clock, RandomIds
+from stratalog.storage.files.cache import FileCache
+from stratalog.storage.files.data_file import FileEntry
+from stratalog.storage.log.reader import PlannedRead
+from stratalog.storage.objects.store_settings import StoreSettings
+from stratalog.storage.records import TopicPartition
+
+_LOG = logging.getLogger("stratalog.clients")
+
+READ_S_MAX: Final = 10
+"""After this time the process is taken for stuck: a root may answer nothing."""
+IDLE_MS: Final = 60_000
+END_WAIT_S: Final = 5
+READY: Final = b"+"
+RETRY_MS: Final = 60_000
+"""Pause after a process that ended or was stuck, before the next one is started."""
+_LENGTHS = struct.Struct(">QQ")
+
+
+class ReadRequest(NamedTuple):
+    """A `PlannedRead` of a replica; of what it brings, about `encoded_bytes_max` are encoded."""
+
+    root: str
+    topic_partition: TopicPartition
+    settings: StoreSettings
+    entries: tuple[FileEntry, ...]
+    start_offset: int
+    end_offset: int
+    max_bytes: int
+    encoded_bytes_max: int
+
+
+class ReadingProcess:
+    """The broker's end: at most one process, started when it is first wanted. Any thread may use it.
+
+    is_ready  whether a process waits for requests
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self.is_ready = False
+        self._clock = clock
+        self._not_before_ms = clock.monotonic_ms()
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+        self._is_closed = False
+
+    def read(self, request: ReadRequest) -> list[EncodedBatch] | None:
+        """The batches; None when the process is not ready yet, is busy for long, or could not read them."""
+        if not self._lock.acquire(timeout=READ_S_MAX):
+            return None
+        try:
+            stream = self._ready_socket()
+            if stream is None:
+                return None
+            send(stream, request)
+            head, content = receive(stream)
+        except OSError as reason:
+            _LOG.info("the process that reads old records has ended: %s", reason)
+            self._end()
+            return None
+        finally:
+            self._lock.release()
+        return None if head is None else _batches(head, content)
+
+    def _ready_socket(self) -> socket.socket | None:
+        """That of the process once it has loaded what it needs; starts one if there is none."""
+        if self._socket is None and not self._is_closed and self._clock.monotonic_ms() >= self._not_before_ms:
+            self._start()
+        if self._socket is None:
+            return None
+        if not self.is_ready:
+            with suppress(BlockingIOError):
+                if self._socket.recv(len(READY), socket.MSG_DONTWAIT) != READY:
+                    raise ConnectionResetError("it could not load")
+                self.is_ready = True
+        return self._socket if self.is_ready else None
+
+    def _start(self) -> None:
+        own, its = socket.socketpair()
+        with its:
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", READ_S_MAX, 0))
+            path = os.pathsep.join([entry for entry in sys.path if entry])
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "stratalog.clients.kafka.apis.fetch.reading_process", str(its.fileno())],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                pass_fds=[its.fileno()], env={**os.environ, "PYTHONPATH": path},
+            )  # fmt: skip
+        self._socket = own
+
+    def _end(self) -> None:
+        self.is_ready = False
+        self._not_before_ms = self._clock.monotonic_ms() + RETRY_MS
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(END_WAIT_S)
+            self._process = None
+
+    def close(self) -> None:
+        """End the process. Reads after that return None."""
+        self._is_closed = True
+        with self._lock:
+            self._end()
+
+
+def send(stream: socket.socket, head: object, contents: Sequence[bytes | memoryview | bytearray] = ()) -> None:
+    """Send one message."""
+    pickled = pickle.dumps(head, pickle.HIGHEST_PROTOCOL)
+    lengths = _LENGTHS.pack(len(pickled), sum(map(len, contents)))
+    stream.sendall(b"".join((lengths, pickled, *contents)))
+
+
+def receive(stream: socket.socket) -> tuple[Any, bytearray]:
+    """One message's head and content. ConnectionResetError at the end of the stream, TimeoutError."""
+    head_bytes, content_bytes = _LENGTHS.unpack(_received(stream, _LENGTHS.size))
+    return pickle.loads(_received(stream, head_bytes)), _received(stream, content_bytes)
+
+
+def _received(stream: socket.socket, size_bytes: int) -> bytearray:
+    """In as few calls as possible: each gives up the interpreter, which other threads want."""
+    data = bytearray(size_bytes)
+    rest = memoryview(data)
+    while rest:
+        try:
+            count = stream.recv_into(rest, len(rest), socket.MSG_WAITALL)
+        except BlockingIOError:
+            raise TimeoutError(f"no answer in {READ_S_MAX} s") from None
+        if not count:
+            raise ConnectionResetError("it closed its socket")
+        rest = rest[count:]
+    return data
+
+
+def _batches(places: Sequence[tuple[int, int, int]], content: bytearray) -> list[EncodedBatch]:
+    whole = memoryview(content)
+    ends = accumulate((size_bytes for _, _, size_bytes in places), initial=0)
+    return [
+        EncodedBatch(base_offset, last_offset, whole[start:end])
+        for (base_offset, last_offset, _), (start, end) in zip(places, pairwise(ends), strict=True)
+    ]
+
+
+class _Reader:
+    """What the process keeps: the stores of a cluster's roots by their settings."""
+
+    def __init__(self) -> None:
+        self._stores: dict[StoreSettings, DeltaStores] = {}
+
+    def read(self, request: ReadRequest) -> list[EncodedBatch]:
+        stores = self._stores.get(request.settings)
+        if stores is None:
+            stores = DeltaStores(RandomIds(), FileCache(0), settings=request.settings)
+            self._stores[request.settings] = stores
+        table = stores.table(request.root, request.topic_partition)
+        bounds = request.start_offset, request.end_offset, request.max_bytes
+        rows = PlannedRead(table, request.entries, *bounds).read()
+        return encode_rows(part_of(rows, request.encoded_bytes_max))
+
+
+def main(number: int) -> None:
+    """Answer requests until the broker's end is closed, or there was none for a while."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group: the broker ends this process
+    reader = _Reader()
+    with socket.socket(fileno=number) as stream:
+        stream.sendall(READY)
+        waiting = select.poll()
+        waiting.register(stream, select.POLLIN)
+        while waiting.poll(IDLE_MS):
+            try:
+                request, _ = receive(stream)
+            except ConnectionResetError:
+                return
+            try:
+                batches = reader.read(request)
+            except Exception:  # noqa: BLE001 - the broker reads it again, and raises what it meets
+                send(stream, None)
+                continue
+            send(stream, [(b.base_offset, b.last_offset, len(b.data)) for b in batches], [b.data for b in batches])
+
+
+if __name__ == "__main__":
+    with suppress(BrokenPipeError, ConnectionResetError):
+        main(int(sys.argv[1]))

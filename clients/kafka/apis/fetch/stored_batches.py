@@ -1,0 +1,92 @@
+"""Record batches of a partition's log as they lie on storage, for fetches. I/O: reads the log's files.
+
+For a client that reads on and on, as one that begins with old records does, a process beside the broker's reads
+(`reading_process`). What a client reads first is read here: mostly it is all that it wants.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from functools import partial
+from typing import Final
+
+from stratalog.clients.kafka.apis.fetch.reading_process import ReadingProcess, ReadRequest
+from stratalog.clients.kafka.batches.headers import EncodedBatch
+from stratalog.clients.kafka.batches.record_batches import encode_rows, part_of
+from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.replication.stores import DeltaStores
+from stratalog.storage.log.reader import PlannedRead
+from stratalog.storage.records import TopicPartition
+
+ENCODED_TIMES: Final = 4
+ENCODED_BYTES_MAX: Final = 8 << 20
+"""Of a read that brought more than is wanted, so many times of that is encoded, and not more than this."""
+READERS_MAX: Final = 1_000
+
+
+class Streaks:
+    """How many bytes readers have read from storage in a row, by partition and the offset at which they go on. Pure.
+
+    >>> streaks, named = Streaks(), TopicPartition("t", 0)
+    >>> streaks.went_on(named, 0, 100, 5_000), streaks.went_on(named, 100, 180, 4_000), streaks.bytes_before(named, 180)
+    (None, None, 9000)
+    >>> streaks.bytes_before(named, 100)  # that reader has left
+    0
+    """
+
+    def __init__(self, readers_max: int = READERS_MAX) -> None:
+        self._lock = threading.Lock()
+        self._readers_max = readers_max
+        self._bytes: OrderedDict[tuple[TopicPartition, int], int] = OrderedDict()
+
+    def bytes_before(self, named: TopicPartition, offset: int) -> int:
+        """What the reader that comes to `offset` has read; 0 for one that begins there."""
+        return self._bytes.get((named, offset), 0)
+
+    def went_on(self, named: TopicPartition, offset: int, next_offset: int, size_bytes: int) -> None:
+        """A reader at `offset` read so many bytes and comes to `next_offset` then."""
+        with self._lock:
+            before_bytes = self._bytes.pop((named, offset), 0)
+            self._bytes[named, next_offset] = before_bytes + size_bytes
+            if len(self._bytes) > self._readers_max:
+                self._bytes.popitem(last=False)
+
+
+class StoredBatches:
+    """Reads for one broker. Any thread may use it.
+
+    process_from_bytes  what a client reads in a row before the process is started; 0: never
+    """
+
+    def __init__(self, view: ClusterView, process_from_bytes: int) -> None:
+        self._view = view
+        self._process_from_bytes = process_from_bytes
+        self._process = ReadingProcess(view.clock)
+        self.streaks = Streaks()
+
+    def read(
+        self, named: TopicPartition, offset: int, wanted_bytes: int, end_offset: int
+    ) -> tuple[list[EncodedBatch], int]:
+        """Batches from `offset` on, of records below `end_offset`, often more than `wanted_bytes`; and the offset
+        behind them. No batches: there are no records below that offset. Raises as `ClusterView.fetch`."""
+        encoded_bytes = max(wanted_bytes, min(ENCODED_TIMES * wanted_bytes, ENCODED_BYTES_MAX))
+        read = partial(self._read, named, encoded_bytes)
+        found, next_offset = self._view.read_planned(named, offset, wanted_bytes, end_offset, read, timeout_ms=0)
+        batches = found or []
+        return batches, batches[-1].last_offset + 1 if batches else next_offset
+
+    def _read(self, named: TopicPartition, encoded_bytes: int, root: str, planned: PlannedRead) -> list[EncodedBatch]:
+        stores, before_bytes = self._view.stores, self.streaks.bytes_before(named, planned.start_offset)
+        from_bytes = 1 if self._process.is_ready else self._process_from_bytes
+        if 0 < from_bytes <= before_bytes and isinstance(stores, DeltaStores):
+            bounds = planned.start_offset, planned.end_offset, planned.max_bytes
+            request = ReadRequest(root, named, stores.settings, planned.entries, *bounds, encoded_bytes)
+            if (batches := self._process.read(request)) is not None:
+                return batches
+        rows = planned.read()
+        return encode_rows(part_of(rows, encoded_bytes)) if rows.num_rows else []
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.close()

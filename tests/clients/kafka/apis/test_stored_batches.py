@@ -1,0 +1,209 @@
+"""Batches from storage: what one fetch leaves for the next, and the process that reads for clients which read on."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stratalog import Admin, Cluster, NewTopic, Producer
+from stratalog.clients.kafka.apis.fetch.read_ahead import ReadAhead
+from stratalog.clients.kafka.apis.fetch.reading_process import RETRY_MS, ReadingProcess, ReadRequest
+from stratalog.clients.kafka.apis.fetch.stored_batches import Streaks
+from stratalog.clients.kafka.batches.headers import EncodedBatch
+from stratalog.clients.kafka.batches.record_batches import decode_rows, encode_rows
+from stratalog.storage.objects.store_settings import FROM_ENVIRONMENT
+from stratalog.storage.records import TopicPartition
+from tests.bench.machine import descendants
+from tests.clients.kafka_client import FETCH, KafkaClient
+from tests.storage.logs import Replicas, append, batch
+from tests.waiting import wait_until
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+NOW, ERASED = ("id", 3, 0), ("id", 3, 17)
+SETTINGS = {"offsets.topic.num.partitions": 1, "offsets.topic.replication.factor": 1}
+
+
+def encoded(*bounds: tuple[int, int], size_bytes: int = 10) -> list[EncodedBatch]:
+    return [EncodedBatch(base, last, bytes(size_bytes)) for base, last in bounds]
+
+
+def offsets(batches: list[EncodedBatch]) -> list[int]:
+    return [each.base_offset for each in batches]
+
+
+# -- what one fetch leaves -----------------------------------------------------------------------------------
+
+
+def test_what_a_fetch_left_is_taken_once_by_the_one_behind_it() -> None:
+    ahead = ReadAhead(100)
+    ahead.put(T0, 5, NOW, encoded((5, 7), (8, 8)))
+    assert (offsets(ahead.take(T0, 4, 99, NOW)), offsets(ahead.take(T1, 5, 99, NOW))) == ([], [])
+    assert (offsets(ahead.take(T0, 5, 99, NOW)), ahead.size_bytes) == ([5, 8], 0)
+    assert ahead.take(T0, 5, 99, NOW) == []
+
+
+@pytest.mark.parametrize(("end_offset", "found"), [(5, []), (7, []), (8, [5]), (9, [5, 8])])
+def test_only_batches_below_the_readers_end_are_given(end_offset: int, found: list[int]) -> None:
+    ahead = ReadAhead(100)
+    ahead.put(T0, 5, NOW, encoded((5, 7), (8, 8)))
+    assert offsets(ahead.take(T0, 5, end_offset, NOW)) == found
+
+
+@pytest.mark.parametrize("version", [ERASED, ("id", 4, 0), ("new", 3, 0), None])
+def test_batches_of_another_log_are_not_given(version: tuple[str, int, int] | None) -> None:
+    ahead = ReadAhead(100)
+    ahead.put(T0, 5, NOW, encoded((5, 7)))
+    assert (ahead.take(T0, 5, 99, version), ahead.size_bytes) == ([], 0)
+
+
+def test_the_oldest_goes_first_and_what_is_too_large_is_not_kept() -> None:
+    ahead = ReadAhead(25)
+    for offset in (1, 2, 3):
+        ahead.put(T0, offset, NOW, encoded((offset, offset)))
+    assert [offsets(ahead.take(T0, offset, 99, NOW)) for offset in (1, 2, 3)] == [[], [2], [3]]
+    ahead.put(T0, 9, NOW, encoded((9, 9), size_bytes=26))
+    ahead.put(T0, 9, None, encoded((9, 9)))
+    assert (ahead.take(T0, 9, 99, NOW), ahead.size_bytes) == ([], 0)
+    ahead.put(T0, 9, NOW, encoded((9, 9)))
+    ahead.put(T0, 9, NOW, encoded((9, 9), (10, 10)))
+    assert (ahead.size_bytes, offsets(ahead.take(T0, 9, 99, NOW))) == (20, [9, 10])
+
+
+def test_the_bytes_of_a_reader_are_counted_from_read_to_read() -> None:
+    streaks = Streaks(readers_max=2)
+    streaks.went_on(T0, 0, 10, 100)
+    streaks.went_on(T0, 10, 20, 50)
+    assert [streaks.bytes_before(T0, offset) for offset in (0, 10, 20)] == [0, 0, 150]
+    streaks.went_on(T1, 20, 30, 1)
+    streaks.went_on(T1, 0, 5, 2)
+    assert [streaks.bytes_before(*place) for place in ((T0, 20), (T1, 30), (T1, 5))] == [0, 1, 2]
+
+
+# -- the process ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def replicas(tmp_path: Path) -> Replicas:
+    """Twenty batches of ten records in broker 1's t-0."""
+    replicas = Replicas.new(tmp_path)
+    log = replicas.leader()
+    for number in range(20):
+        append(log, batch([f"{number}-{each}" for each in range(10)]))
+    return replicas
+
+
+@pytest.fixture
+def process(replicas: Replicas) -> Iterator[ReadingProcess]:
+    process = ReadingProcess(replicas.clock)
+    yield process
+    process.close()
+
+
+def request_for(replicas: Replicas, start_offset: int, end_offset: int = 200, max_bytes: int = 1 << 20) -> ReadRequest:
+    planned = replicas.log().plan_read(start_offset, max_bytes, end_offset)
+    assert replicas.root is not None
+    root, bounds = str(replicas.root / "1"), (planned.start_offset, planned.end_offset, planned.max_bytes)
+    return ReadRequest(root, T0, FROM_ENVIRONMENT, planned.entries, *bounds, 1 << 20)
+
+
+def reads(process: ReadingProcess, request: ReadRequest) -> list[EncodedBatch]:
+    """What the process reads, once it is ready."""
+    wait_until(lambda: process.read(request) is not None, "the process is ready")
+    found = process.read(request)
+    assert found is not None
+    return found
+
+
+def alive() -> list[int]:
+    def command(pid: int) -> str:
+        try:
+            return Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8")
+        except OSError:
+            return ""
+
+    return [pid for pid in descendants([os.getpid()]) if "reading_process" in command(pid)]
+
+
+def test_the_process_reads_what_the_broker_would(replicas: Replicas, process: ReadingProcess) -> None:
+    for start, end in ((0, 200), (55, 130), (190, 200)):
+        own = encode_rows(replicas.log().read(start, 1 << 20, end))
+        found = reads(process, request_for(replicas, start, end))
+        assert [(each.base_offset, each.last_offset, bytes(each.data)) for each in found] == own_values(own)
+
+
+def own_values(batches: list[EncodedBatch]) -> list[tuple[int, int, bytes]]:
+    return [(each.base_offset, each.last_offset, bytes(each.data)) for each in batches]
+
+
+def test_a_read_that_fails_is_left_to_the_broker(replicas: Replicas, process: ReadingProcess) -> None:
+    good = request_for(replicas, 0)
+    reads(process, good)
+    entry = good.entries[0]
+    gone = good._replace(entries=(type(entry)(replace_path(entry.file), *rest_of(entry)),))
+    assert process.read(gone) is None
+    assert process.read(good) is not None, "it ended"
+
+
+def replace_path(file: Any) -> Any:
+    return type(file)(**{**file.as_json(), "path": "gone.parquet"})
+
+
+def rest_of(entry: Any) -> tuple[int, int, int]:
+    return entry.segment, entry.leader_epoch, entry.base_offset
+
+
+def test_after_a_kill_the_broker_reads_itself_and_tries_again_later(
+    replicas: Replicas, process: ReadingProcess
+) -> None:
+    request = request_for(replicas, 0)
+    reads(process, request)
+    (pid,) = alive()
+    os.kill(pid, signal.SIGKILL)
+    assert process.read(request) is None
+    replicas.clock.now_ms += RETRY_MS - 1
+    assert (process.read(request), alive()) == (None, [])
+    replicas.clock.now_ms += 1
+    assert len(reads(process, request)) == 20
+    process.close()
+    assert (process.read(request), alive()) == (None, [])
+
+
+@pytest.mark.parametrize("from_bytes", [0, 1])
+def test_a_consumer_that_begins_with_old_records_gets_them_all(tmp_path: Path, from_bytes: int) -> None:
+    """Of a running cluster, without the encoded tail; each answer has room for one batch of four."""
+    with Cluster.start(tmp_path, brokers=1, fetcher="thread", config=SETTINGS) as cluster:
+        Admin(cluster).create_topics([NewTopic("t", 1, 1)])
+        with Producer(cluster, acks="all") as producer:
+            for number in range(40):
+                for each in range(25):
+                    producer.send("t", f"{number}-{each}".encode() * 40)
+                producer.flush()
+        settings = {**SETTINGS, "stratalog.reading.process.bytes": from_bytes, "stratalog.encoded.tail.cache.bytes": 0}
+        with KafkaClient(cluster, settings=settings, advertised=[1]) as client:
+            found, rounds, was_used = 0, 0, False
+            while not (found and (was_used or not from_bytes)):
+                found = len(all_values(client))
+                rounds, was_used = rounds + 1, bool(alive())
+                assert (found, rounds < 1_000) == (1_000, True)
+            assert len(all_values(client)) == 1_000
+        assert alive() == [], "the process outlives its broker"
+
+
+def all_values(client: KafkaClient) -> list[bytes]:
+    values: list[bytes] = []
+    while True:
+        wanted = {"partition": 0, "fetch_offset": len(values), "partition_max_bytes": 6_000}
+        asked = {"max_wait": 0, "min_bytes": 0, "topics": [{"topic": "t", "partitions": [wanted]}]}
+        (partition,) = client.ask(FETCH, 11, asked).responses[0].partitions
+        assert partition.error_code == 0
+        rows = decode_rows(partition.records or b"")
+        found = zip(rows["offset"].to_pylist(), rows["value"].to_pylist(), strict=True)
+        fresh = [value for offset, value in found if offset >= len(values)]
+        if not fresh and len(values) >= partition.high_watermark:
+            return values
+        values += fresh

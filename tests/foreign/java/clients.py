@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import NewTopic
 
+from tests.foreign.admin import admin_client
 from tests.foreign.checks import fresh
 from tests.foreign.java.jvm import ToolError, jvm
 from tests.foreign.python.records import CODECS, topic_of
@@ -39,7 +40,7 @@ def group(what: str, configs: Mapping[str, str], served: Served) -> None:
     """A check of a group, whose members have these configs."""
     topic = topic_of(served, 4)
     if what == "pattern":
-        admin = AdminClient({"bootstrap.servers": served.bootstrap})
+        admin = admin_client({"bootstrap.servers": served.bootstrap})
         admin.create_topics([NewTopic(f"{topic}-2", 1, 3)])[f"{topic}-2"].result(WAIT_S)
     own = {"group.id": fresh("group"), **configs}
     client(served, what, topic, *(f"{name}={value}" for name, value in own.items()))

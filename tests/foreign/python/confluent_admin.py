@@ -26,6 +26,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from tests.foreign.admin import admin_client
 from tests.foreign.checks import fresh
 from tests.foreign.python import groups
 from tests.foreign.python.clients import Confluent
@@ -38,7 +39,7 @@ COUNT = 200
 
 
 def admin_of(served: Served) -> AdminClient:
-    return AdminClient({"bootstrap.servers": served.bootstrap})
+    return admin_client({"bootstrap.servers": served.bootstrap})
 
 
 def result(futures: dict) -> object:

@@ -6,8 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import NewTopic
 
+from tests.foreign.admin import admin_client
 from tests.foreign.checks import fresh
 from tests.foreign.python.clients import HEADERS, PythonClient, Reader, Seen, TopicPartition
 from tests.foreign.served import Served
@@ -23,7 +24,7 @@ WAIT_S = 60
 def topic_of(served: Served, partitions: int = PARTITIONS, **configs: str) -> str:
     """A new topic with three replicas, whose leaders have started."""
     topic = fresh("topic")
-    admin = AdminClient({"bootstrap.servers": served.bootstrap})
+    admin = admin_client({"bootstrap.servers": served.bootstrap})
     made = admin.create_topics([NewTopic(topic, partitions, 3, config=configs)])
     made[topic].result(WAIT_S)
     with Starter(served) as starter:

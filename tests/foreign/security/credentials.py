@@ -27,6 +27,7 @@ PASSWORDS = {ADMIN: "roots secret", ALICE: "alices secret", "broker": "brokers s
 LOGIN, CERTIFICATE = "LOGIN", "CERTIFICATE"
 LISTENERS = {LOGIN: "SASL_SSL", CERTIFICATE: "SSL"}
 SESSION_MS, FAILURE_DELAY_MS = 3_000, 400
+RENEWAL_WINDOWS = 5
 AUDIENCE, ISSUER, KEY_ID = "kafka", "https://issuer.test", "key-1"
 
 

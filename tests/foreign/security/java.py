@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.bench.peer.kafka import HERE, LIBS, fetch_jars, version
 from tests.foreign.checks import fresh
-from tests.foreign.security.credentials import ALICE, PASSWORDS, SESSION_MS, Way, make_users, secrets
+from tests.foreign.security.credentials import ALICE, PASSWORDS, RENEWAL_WINDOWS, SESSION_MS, Way, make_users, secrets
 from tests.foreign.security.librdkafka import allowed
 from tests.foreign.served import Served
 
@@ -106,14 +106,20 @@ def be_refused(way: Way, served: Served) -> None:
 
 
 def renew(way: Way, served: Served) -> None:
-    """A producer over several sessions: its metrics count renewals, and none that failed (KIP-368)."""
+    """A producer over several sessions: its metrics count renewals, and none that failed (KIP-368).
+
+    One that is late to log in again, as on a busy machine, connects anew instead: then the next one has to renew.
+    """
     name = allowed(served, way)
     count = 10 * 4 * SESSION_MS // 1_000
     place = ("--bootstrap-server", served.bootstrap_of(way.listener), "--topic", name, "--print-metrics")
     amount = ("--num-records", str(count), "--record-size", "100", "--throughput", "10")
-    code, text = run(way, properties_of(way, ALICE), "ProducerPerformance", *place, *amount)
-    assert code == 0, text
-    assert f"{count} records sent" in text, text
-    found = {what: float(number) for what, number in RENEWALS.findall(text)}
-    assert found["failed"] == 0, found
-    assert found["successful"] > 1, found
+    for _ in range(RENEWAL_WINDOWS):
+        code, text = run(way, properties_of(way, ALICE), "ProducerPerformance", *place, *amount)
+        assert code == 0, text
+        assert f"{count} records sent" in text, text
+        found = {what: float(number) for what, number in RENEWALS.findall(text)}
+        assert found["failed"] == 0, found
+        if found["successful"] > 1:
+            return
+    raise AssertionError(f"no session was renewed: {found}")

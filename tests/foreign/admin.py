@@ -1,0 +1,16 @@
+"""confluent-kafka's admin clients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from confluent_kafka.admin import AdminClient
+
+_KEPT: list[AdminClient] = []
+
+
+def admin_client(settings: dict[str, Any]) -> AdminClient:
+    """A client that lives as long as the process: the thread that sets a future's result holds its client meanwhile,
+    and librdkafka aborts the process when that thread is the last one to do so."""
+    _KEPT.append(AdminClient(settings))
+    return _KEPT[-1]

@@ -93,10 +93,11 @@ def state_lines(state: TypedTableState) -> list[str]:
 
 def erasure_lines(tables: Sequence[TableErasure]) -> list[str]:
     """What each table holds of an erasure, and a summary."""
-    lines = ["table\tapplied\trows left\tfiles waiting"]
+    lines = ["table\tapplied\trows left\tfiles waiting\tlog files waiting"]
     for each in tables:
         left = f"not known: the table does not keep the {each.lacking}" if each.lacking else each.rows_left
-        lines.append(f"{each.table}\t{'yes' if each.is_applied else 'not yet'}\t{left}\t{each.files_waiting}")
+        waiting = f"{each.files_waiting}\t{each.log_files_waiting}"
+        lines.append(f"{each.table}\t{'yes' if each.is_applied else 'not yet'}\t{left}\t{waiting}")
     is_gone = all(each.is_gone for each in tables)
     lines.append("Gone from table and dead letters." if is_gone else "Not gone yet.")
     return lines

@@ -7,7 +7,8 @@ they change in sessions of typed tables alone, `own_session` and the one that Sp
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -27,6 +28,10 @@ _RETENTION_CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
 _LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 """Into so many tasks VACUUM shares the names of files, however few there are; Spark's default is 10000."""
 _TASKS_OF_SLOT = 4
+_CHECKPOINT_INTERVAL = "delta.checkpointInterval"
+_LOG_FOLDER = "_delta_log"
+_LOG_FILE = re.compile(r"(?:\d{20}\.)?(\d{20})\.(json|crc|compacted\.json|checkpoint\..*(?:parquet|json))")
+_WHOLE_CHECKPOINT = "checkpoint.parquet"
 
 
 class Txn(NamedTuple):
@@ -37,10 +42,40 @@ class Txn(NamedTuple):
 
 
 class StoredFile(NamedTuple):
-    """A data file in a table's folder."""
+    """A file in a table's folder."""
 
     name: str
     modified_ms: int
+
+
+class LogFile(NamedTuple):
+    """A file of Delta's log: a commit, its checksum or a checkpoint, of a version."""
+
+    name: str
+    version: int
+    modified_ms: int
+
+    @classmethod
+    def of(cls, file: StoredFile) -> LogFile | None:
+        """None for a file without a version.
+
+        >>> LogFile.of(StoredFile("00000000000000000007.json", 1))
+        LogFile(name='00000000000000000007.json', version=7, modified_ms=1)
+        """
+        named = _LOG_FILE.fullmatch(file.name)
+        return None if named is None else cls(file.name, int(named[1]), file.modified_ms)
+
+
+def outdated(files: Iterable[LogFile], before_ms: int) -> list[LogFile]:
+    """The files of a log that a table does without: older than its newest checkpoint, and than a time.
+
+    >>> files = [LogFile("0.json", 0, 10), LogFile("1.json", 1, 20), LogFile("1.checkpoint.parquet", 1, 30)]
+    >>> [file.name for file in outdated(files, 100)], outdated(files, 10)
+    (['0.json'], [])
+    """
+    there = list(files)
+    newest = max((each.version for each in there if each.name.endswith(_WHOLE_CHECKPOINT)), default=0)
+    return [each for each in there if each.version < newest and each.modified_ms < before_ms]
 
 
 def own_session(spark: SparkSession) -> SparkSession:
@@ -182,6 +217,37 @@ class TypedDelta:
         stored = _data_files(self._spark, self.location)
         return sum(each.name not in live and each.modified_ms < before_ms for each in stored)
 
+    # -- its log -------------------------------------------------------------------------------------------
+
+    def log_files(self, before_ms: int | None = None) -> list[LogFile]:
+        """The files of Delta's log with a version; with a time those that were written before it."""
+        folder, files = _hadoop_path(self._spark, f"{self.location.rstrip('/')}/{_LOG_FOLDER}")
+        stored = (_stored(status) for status in files.listStatus(folder) if not status.isDirectory())
+        found = [each for each in map(LogFile.of, stored) if each is not None]
+        return [each for each in found if before_ms is None or each.modified_ms < before_ms]
+
+    def forget_log(self, before_ms: int) -> None:
+        """Delete what Delta's log has from before a time: its statistics have the least and the largest value of
+        columns in files that are gone, and its history the conditions of deletions.
+
+        Delta itself would do it after `delta.logRetentionDuration`, in whole days.
+        """
+        if not self.log_files(before_ms):
+            return
+        self._checkpoint()
+        folder, files = _hadoop_path(self._spark, f"{self.location.rstrip('/')}/{_LOG_FOLDER}")
+        for each in outdated(self.log_files(), before_ms):
+            files.delete(folder.suffix(f"/{each.name}"), False)
+
+    def _checkpoint(self) -> None:
+        """Have Delta write a checkpoint: it does at each commit while its interval is 1."""
+        given = self.properties().get(_CHECKPOINT_INTERVAL)
+        self.set_properties({_CHECKPOINT_INTERVAL: "1"})
+        if given is None:
+            self._spark.sql(f"ALTER TABLE {self.sql} UNSET TBLPROPERTIES ('{_CHECKPOINT_INTERVAL}')")
+        else:
+            self.set_properties({_CHECKPOINT_INTERVAL: given})
+
 
 def arrow_columns(schema: StructType) -> pa.DataType:
     """The columns of a schema of Spark's as a struct."""
@@ -235,4 +301,8 @@ def _data_files(spark: SparkSession, location: str) -> Iterator[StoredFile]:
             if status.isDirectory():
                 open_folders.append(path)
             elif str(path.getName()).endswith(".parquet"):
-                yield StoredFile(str(path.getName()), int(status.getModificationTime()))
+                yield _stored(status)
+
+
+def _stored(status: Any) -> StoredFile:
+    return StoredFile(str(status.getPath().getName()), int(status.getModificationTime()))

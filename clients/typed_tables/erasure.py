@@ -15,7 +15,8 @@ from stratalog.clients.typed_tables.predicates import RecordParts
 from stratalog.replication.metadata.records import EraseRecord
 
 ERASED_ID, ERASED_MS = "stratalog.erased.id", "stratalog.erased.ms"
-"""Table properties: requests up to this one are done, and when the last one was."""
+"""Table properties: requests up to this one are done, and when the last one was, by the storage's clock if that is
+ahead: what the deletion wrote into Delta's log is older."""
 DEAD_LETTERS = RecordParts("partition", "offset", "timestamp", "key", "value", "headers")
 
 
@@ -27,6 +28,8 @@ class TableErasure:
     rows_left      rows that match, counted now; None if the table cannot decide
     lacking        the part of records that the table would need to keep to decide: key, value or headers
     files_waiting  data files that may hold an erased row and are still on storage, until they are vacuumed
+    log_files_waiting  files of Delta's log from before the erasure, whose statistics may name an erased value; they go
+                   with the data files
     """
 
     table: str
@@ -34,11 +37,12 @@ class TableErasure:
     rows_left: int | None = 0
     lacking: str | None = None
     files_waiting: int = 0
+    log_files_waiting: int = 0
 
     @property
     def is_gone(self) -> bool:
-        """True when no version of the table on storage holds a matching row."""
-        return self.is_applied and self.rows_left == 0 and self.files_waiting == 0
+        """True when no version of the table on storage holds a matching row, nor Delta's log a value of one."""
+        return self.is_applied and self.rows_left == 0 and self.files_waiting + self.log_files_waiting == 0
 
 
 def columns_of_table(names: Iterable[str]) -> RecordParts:

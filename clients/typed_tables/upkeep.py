@@ -60,6 +60,8 @@ class TableUpkeep:
         if vacuum_is_due(now_ms, self._last_ms[VACUUMED_MS], erased_at_ms, config.vacuum_retention_ms, interval_ms):
             for table in self._tables():
                 table.vacuum(config.vacuum_retention_ms)
+                if erased_at_ms:
+                    table.forget_log(min(erased_at_ms, now_ms - config.vacuum_retention_ms))
             self._done(VACUUMED_MS, now_ms)
 
     def _remember(self, now_ms: int) -> None:
@@ -103,7 +105,8 @@ class TableUpkeep:
                 self._erase_from(table, columns, request)
         done = done_up_to(waiting, positions(), done_id)
         if done > done_id:
-            target.set_properties({ERASED_ID: str(done), ERASED_MS: str(now_ms)})
+            written = [each.modified_ms + 1 for table in self._tables() for each in table.log_files()]
+            target.set_properties({ERASED_ID: str(done), ERASED_MS: str(max(now_ms, *written))})
 
     def _erase_from(self, table: TypedDelta, columns: RecordParts, request: EraseRecord) -> None:
         condition = _condition(request, columns)
@@ -127,8 +130,9 @@ class TableUpkeep:
         for table in self._tables():
             condition = _condition(request, self._columns(table))
             left = None if condition.lacking is not None else table.frame().where(condition.sql).count()
-            waiting = table.left_files(erased_ms(properties)) if is_applied else 0
-            found.append(TableErasure(table.name, is_applied, left, condition.lacking, waiting))
+            done_ms = erased_ms(properties) if is_applied else 0
+            waiting, in_log = table.left_files(done_ms), len(table.log_files(done_ms))
+            found.append(TableErasure(table.name, is_applied, left, condition.lacking, waiting, in_log))
         return found
 
 

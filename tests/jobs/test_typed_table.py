@@ -36,10 +36,12 @@ def test_a_state_has_a_line_for_each_partition_and_each_error() -> None:
 def test_an_erasure_is_gone_when_both_tables_say_so() -> None:
     done, waiting = TableErasure("t", is_applied=True), TableErasure("d", is_applied=True, files_waiting=2)
     unknown = TableErasure("t", is_applied=True, rows_left=None, lacking="value")
-    assert typed_table.erasure_lines([done])[1:] == ["t\tyes\t0\t0", "Gone from table and dead letters."]
-    assert typed_table.erasure_lines([done, waiting])[-1] == "Not gone yet."
+    assert typed_table.erasure_lines([done])[1:] == ["t\tyes\t0\t0\t0", "Gone from table and dead letters."]
+    in_log = TableErasure("d", is_applied=True, log_files_waiting=1)
+    for left in (waiting, in_log):
+        assert typed_table.erasure_lines([done, left])[-1] == "Not gone yet."
     assert typed_table.erasure_lines([unknown])[1:] == [
-        "t\tyes\tnot known: the table does not keep the value\t0",
+        "t\tyes\tnot known: the table does not keep the value\t0\t0",
         "Not gone yet.",
     ]
 

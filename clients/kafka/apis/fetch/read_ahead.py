@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from stratalog.clients.kafka.batches.headers import EncodedBatch
+from stratalog.clients.kafka.batches.headers import Buffer, EncodedBatch
 from stratalog.clients.kafka.batches.tail import LogVersion
 from stratalog.storage.records import TopicPartition
 
@@ -28,7 +28,9 @@ class _Rest(NamedTuple):
 class ReadAhead:
     """Batches by partition and the offset at which a reader goes on: at most `capacity_bytes`, oldest first out.
 
-    What one reader left is taken by the first that comes to its offset. Any thread may use it.
+    What one reader left is taken by the first that comes to its offset. Slices of an answer's bytes are kept as they
+    are where they are at least half of these, which stay in memory with them and are counted whole; fewer are copied.
+    Any thread may use it.
     """
 
     def __init__(self, capacity_bytes: int = CAPACITY_BYTES) -> None:
@@ -39,19 +41,19 @@ class ReadAhead:
 
     @property
     def size_bytes(self) -> int:
-        """The size of the batches."""
+        """The memory that the batches take."""
         return self._size_bytes
 
     def put(
         self, named: TopicPartition, offset: int, version: LogVersion | None, batches: Sequence[EncodedBatch]
     ) -> None:
         """Keep what is left for a reader that goes on at `offset`, read from the log of `version`."""
-        size_bytes = sum(len(batch.data) for batch in batches)
+        kept, size_bytes = _kept(batches)
         if version is None or not batches or size_bytes > self._capacity_bytes:
             return
         with self._lock:
             self._drop(named, offset)
-            self._rests[named, offset] = _Rest(version, tuple(batches), size_bytes)
+            self._rests[named, offset] = _Rest(version, kept, size_bytes)
             self._size_bytes += size_bytes
             while self._size_bytes > self._capacity_bytes:
                 self._drop(*next(iter(self._rests)))
@@ -73,3 +75,19 @@ class ReadAhead:
     def _drop(self, named: TopicPartition, offset: int) -> None:
         dropped = self._rests.pop((named, offset), None)
         self._size_bytes -= dropped.size_bytes if dropped else 0
+
+
+def _kept(batches: Sequence[EncodedBatch]) -> tuple[tuple[EncodedBatch, ...], int]:
+    """The batches as they are kept, and the memory that they take."""
+    owners = dict(_owner(batch.data) for batch in batches)
+    owned_bytes, size_bytes = sum(owners.values()), sum(len(batch.data) for batch in batches)
+    if 2 * size_bytes >= owned_bytes:
+        return tuple(batches), owned_bytes
+    return tuple([batch._replace(data=bytes(batch.data)) for batch in batches]), size_bytes
+
+
+def _owner(data: Buffer) -> tuple[int, int]:
+    """The object that stays in memory with a batch, by its `id`, and its size."""
+    if isinstance(data, memoryview):
+        return id(data.obj), memoryview(data.obj).nbytes
+    return id(data), len(data)

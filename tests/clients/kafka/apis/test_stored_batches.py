@@ -74,6 +74,20 @@ def test_the_oldest_goes_first_and_what_is_too_large_is_not_kept() -> None:
     assert (ahead.size_bytes, offsets(ahead.take(T0, 9, 99, NOW))) == (20, [9, 10])
 
 
+@pytest.mark.parametrize(("first", "size_bytes"), [(4, 60), (6, 40), (9, 10)])
+def test_what_is_kept_of_an_answer_takes_no_more_memory_than_is_counted(first: int, size_bytes: int) -> None:
+    """Of ten batches of ten bytes in one buffer, those from `first` on; at least half of it is kept as it is."""
+    whole = memoryview(bytes(100))
+    batches = [EncodedBatch(number, number, whole[10 * number : 10 * number + 10]) for number in range(10)]
+    ahead = ReadAhead(1_000)
+    ahead.put(T0, first, NOW, batches[first:])
+    counted = ahead.size_bytes
+    found = ahead.take(T0, first, 99, NOW)
+    assert offsets(found) == list(range(first, 10))
+    is_slice = any(isinstance(each.data, memoryview) for each in found)
+    assert (is_slice, counted) == ((True, 100) if first <= 5 else (False, size_bytes))
+
+
 def test_the_bytes_of_a_reader_are_counted_from_read_to_read() -> None:
     streaks = Streaks(readers_max=2)
     streaks.went_on(T0, 0, 10, 100)

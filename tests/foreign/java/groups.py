@@ -13,7 +13,7 @@ from tests.foreign.java.jvm import tool
 from tests.foreign.java.topics import WAIT_S
 from tests.foreign.python.clients import Confluent, Reader
 from tests.foreign.python.groups import poll_until
-from tests.foreign.python.records import topic_of
+from tests.foreign.python.records import KEPT, topic_of
 from tests.foreign.served import Served
 from tests.waiting import wait_until
 
@@ -25,7 +25,7 @@ PROTOCOLS = {"classic": {}, "consumer": {"group.protocol": "consumer"}}
 
 def filled(served: Served) -> str:
     """A topic of two partitions, each with 100 records, one a second from `FIRST_MS`."""
-    topic = topic_of(served, PARTITIONS)
+    topic = topic_of(served, PARTITIONS, **KEPT)
     with Confluent().writer(served.bootstrap, {"acks": "all"}) as writer:
         for second in range(COUNT):
             for partition in range(PARTITIONS):

@@ -18,6 +18,8 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 ACKS = ("all", "1", "0")
 PARTITIONS, COUNT = 3, 300
 FIRST_MS = 1_700_000_000_000
+KEPT = {"retention.ms": "-1"}
+"""Of topics with records of `FIRST_MS`: retention would delete them after five minutes."""
 WAIT_S = 60
 
 
@@ -81,7 +83,7 @@ def value(number: int) -> bytes:
 
 def produce_and_read(client: PythonClient, served: Served, **settings: Any) -> None:
     """Produce to each partition with each of `acks`, read all by assignment, compare all that a record has."""
-    topic = topic_of(served)
+    topic = topic_of(served, **KEPT)
     wanted: dict[int, list[bytes]] = {}
     given = settings.pop("acks", ACKS)
     with client.reader(served.bootstrap, {}) as reader:
@@ -118,7 +120,7 @@ def produce_idempotently(client: PythonClient, served: Served) -> None:
 
 def read_by_assignment(client: PythonClient, served: Served) -> None:
     """From an offset, from a time, from a position that was sought; the ends of a partition."""
-    topic = topic_of(served, 1)
+    topic = topic_of(served, 1, **KEPT)
     partition = (topic, 0)
     with client.writer(served.bootstrap, {}) as writer, client.reader(served.bootstrap, {}) as reader:
         for number in range(100):

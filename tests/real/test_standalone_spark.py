@@ -13,7 +13,7 @@ import pytest
 from stratalog.clients.admin.admin import Admin, NewTopic
 from stratalog.clients.producer.producer import Producer
 from tests.real.processes.broker_processes import BrokerProcess, BrokerProcesses, ClusterWatch
-from tests.real.processes.standalone_spark import StandaloneSpark
+from tests.real.processes.standalone_spark import Application, Machine, StandaloneSpark
 from tests.real.storm.parties import replicas_are_equal
 from tests.waiting import wait_until
 
@@ -29,20 +29,21 @@ def standalone(tmp_path: Path) -> Iterator[StandaloneSpark]:
         yield spark
 
 
-def brokers_with(tmp_path: Path, spark: StandaloneSpark) -> BrokerProcesses:
+def brokers_with(tmp_path: Path, application: Application) -> BrokerProcesses:
     """Brokers 1 and 2 in threads, broker 3 by spark-submit to the cluster."""
     running = BrokerProcesses(tmp_path, SETTINGS)
-    running.by_id[SUBMITTED] = BrokerProcess(tmp_path, SUBMITTED, SETTINGS, "auto", spark.launcher)
+    running.by_id[SUBMITTED] = BrokerProcess(tmp_path, SUBMITTED, SETTINGS, "auto", application.launcher)
     return running
 
 
 def test_sessions_run_on_two_executors_and_one_machine_is_lost(tmp_path: Path, standalone: StandaloneSpark) -> None:
-    with brokers_with(tmp_path, standalone) as brokers:
+    application = standalone.application()
+    with brokers_with(tmp_path, application) as brokers:
         assert "follower fetch by spark" in brokers[SUBMITTED].output()
         Admin(brokers.metadata_root).create_topics([NewTopic(TOPIC, 3, 3, {"min.insync.replicas": 2})])
         watch = ClusterWatch(brokers.metadata_root, TOPIC)
         watch.await_in_sync()
-        standalone.await_tasks_on(2)
+        application.await_tasks_on(2)
         pauses_s: list[float] = []
         with Producer(brokers.metadata_root, acks="all") as producer:
 
@@ -70,7 +71,11 @@ def test_executors_that_see_other_storage_leave_fetching_to_threads(tmp_path: Pa
     prefix = ("unshare", "--mount", "sh", "-c", hidden)
     if shutil.which("unshare") is None or subprocess.run([*prefix, "true"], check=False).returncode:
         pytest.skip("no mount namespaces here: they need root and unshare")
-    with StandaloneSpark(tmp_path / "spark", prefix=prefix) as spark, brokers_with(tmp_path / "data", spark) as brokers:
+    machine = Machine(prefix=prefix)
+    with (
+        StandaloneSpark(tmp_path / "spark", (machine, machine)) as spark,
+        brokers_with(tmp_path / "data", spark.application()) as brokers,
+    ):
         submitted = brokers[SUBMITTED]
         assert "follower fetch by thread" in submitted.output()
         log = (submitted.root / "logs" / "server.log").read_text() + submitted.output()

@@ -58,19 +58,19 @@ def lacking() -> dict[str, str]:
 
 
 @contextmanager
-def s3_server() -> Iterator[StoreServer]:
-    """moto's server with one bucket."""
+def s3_server(host: str = "127.0.0.1") -> Iterator[StoreServer]:
+    """moto's server with one bucket, at an address of this machine."""
     port = _free_port()
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    command = [sys.executable, "-m", "moto.server", "-H", host, "-p", str(port)]
     environment = {
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
         "AWS_ALLOW_HTTP": "true",
         "AWS_REGION": "us-east-1",
         "AWS_ACCESS_KEY_ID": "any",
         "AWS_SECRET_ACCESS_KEY": "any",
     }
-    with _running(command, {}, port):
-        _put(f"http://127.0.0.1:{port}/{CONTAINER}", {})
+    with _running(command, {}, port, host):
+        _put(f"http://{host}:{port}/{CONTAINER}", {})
         yield StoreServer(f"s3://{CONTAINER}", environment)
 
 
@@ -109,23 +109,25 @@ def _put(url: str, headers: Mapping[str, str]) -> None:
 
 
 @contextmanager
-def _running(command: Sequence[str], environment: Mapping[str, str], port: int) -> Iterator[None]:
+def _running(
+    command: Sequence[str], environment: Mapping[str, str], port: int, host: str = "127.0.0.1"
+) -> Iterator[None]:
     process = subprocess.Popen(
         command, env={**os.environ, **environment}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
-        _wait_until_it_listens(process, port)
+        _wait_until_it_listens(process, (host, port))
         yield
     finally:
         process.terminate()
         process.wait(30)
 
 
-def _wait_until_it_listens(process: subprocess.Popen[bytes], port: int) -> None:
+def _wait_until_it_listens(process: subprocess.Popen[bytes], address: tuple[str, int]) -> None:
     deadline_s = time.monotonic() + START_S
     while True:
         try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            socket.create_connection(address, timeout=1).close()
             return
         except OSError as reason:
             if process.poll() is not None or time.monotonic() > deadline_s:

@@ -62,8 +62,8 @@ class ServerProcess:
     def has_started(self) -> bool:
         return self._started in self.output()
 
-    def await_started(self) -> None:
-        wait_until(lambda: self.has_started or not self.is_running, self.name, START_WAIT_S)
+    def await_started(self, timeout_s: float = START_WAIT_S) -> None:
+        wait_until(lambda: self.has_started or not self.is_running, self.name, timeout_s)
         assert self.has_started, self.output()
 
     def output(self) -> str:

@@ -66,19 +66,16 @@ class App:
         return {"s": took_s}
 
     def read(self, side: str, options: dict[str, str], topic: str) -> Command:
-        """A batch read of everything: count and sum of the values' lengths."""
-        source = self._spark.read.format(format_of(side)).options(**options).option("subscribe", topic)
-        sums = source.load().agg(F.count("*").alias("n"), F.sum(F.length("value")).alias("bytes"))
+        """A batch read of everything: count and sum of the values' lengths. `load_s`: until Spark has the frame."""
         began = time.perf_counter()
-        found = sums.collect()[0]
-        return {"s": time.perf_counter() - began, "rows": found.n, "bytes": found.bytes}
+        source = self._spark.read.format(format_of(side)).options(**options).option("subscribe", topic).load()
+        return sums_of(source, time.perf_counter() - began)
 
     def view(self, side: str, options: dict[str, str], topic: str) -> Command:
-        """The same through the committed view, which is made for it."""
+        """The same through the committed view, which is made for it within `load_s`."""
         began = time.perf_counter()
         create_committed_view(self._spark, options["stratalog.root"], topic, "committed")
-        found = self._spark.sql("SELECT count(*) AS n, sum(length(value)) AS bytes FROM committed").collect()[0]
-        return {"s": time.perf_counter() - began, "rows": found.n, "bytes": found.bytes}
+        return sums_of(self._spark.table("committed"), time.perf_counter() - began)
 
     def stream(self, side: str, options: dict[str, str], topic: str) -> Command:
         """AvailableNow from the beginning into noop."""
@@ -135,6 +132,14 @@ def rows_of(spark: SparkSession, count: int) -> DataFrame:
         F.concat(F.lit("v"), F.col("id").cast("string"), F.lit("-")), VALUE_BYTES, "abcdefghijklmnopqrstuvwxyz"
     )
     return spark.range(0, count, 1, 2).select(F.col("id").cast("string").alias("key"), value.alias("value"))
+
+
+def sums_of(frame: DataFrame, load_s: float) -> Command:
+    """The number of rows and the sum of the values' lengths, and how long Spark took for them."""
+    sums = frame.agg(F.count("*").alias("n"), F.sum(F.length("value")).alias("bytes"))
+    began = time.perf_counter()
+    found = sums.collect()[0]
+    return {"s": time.perf_counter() - began, "load_s": load_s, "rows": found.n, "bytes": found.bytes}
 
 
 def to_noop(frame: DataFrame, _: int) -> None:

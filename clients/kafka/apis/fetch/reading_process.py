@@ -42,7 +42,7 @@ _LOG = logging.getLogger("stratalog.clients")
 READ_S_MAX: Final = 10
 """After this time the process is taken for stuck: a root may answer nothing."""
 IDLE_MS: Final = 60_000
-END_WAIT_S: Final = 5
+END_WAIT_S: Final = 1
 READY: Final = b"+"
 RETRY_MS: Final = 60_000
 """Pause after a process that ended or was stuck, before the next one is started."""
@@ -128,7 +128,8 @@ class ReadingProcess:
             self._socket = None
         if self._process is not None:
             self._process.kill()
-            self._process.wait(END_WAIT_S)
+            with suppress(subprocess.TimeoutExpired):  # in a call to a disk that answers nothing
+                self._process.wait(END_WAIT_S)
             self._process = None
 
     def close(self) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from stratalog import Admin, Cluster, NewTopic, Producer
+from stratalog.clients.kafka.apis.fetch import reading_process
 from stratalog.clients.kafka.apis.fetch.read_ahead import ReadAhead
 from stratalog.clients.kafka.apis.fetch.reading_process import RETRY_MS, ReadingProcess, ReadRequest
 from stratalog.clients.kafka.apis.fetch.stored_batches import Streaks
@@ -185,6 +186,17 @@ def test_after_a_kill_the_broker_reads_itself_and_tries_again_later(
     assert len(reads(process, request)) == 20
     process.close()
     assert (process.read(request), alive()) == (None, [])
+
+
+def test_a_process_that_does_not_answer_is_given_up(
+    replicas: Replicas, process: ReadingProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading_process, "READ_S_MAX", 1)
+    request = request_for(replicas, 0)
+    reads(process, request)
+    (pid,) = alive()
+    os.kill(pid, signal.SIGSTOP)
+    assert (process.read(request), process.is_ready, alive()) == (None, False, [])
 
 
 @pytest.mark.parametrize("from_bytes", [0, 1])

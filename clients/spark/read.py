@@ -56,8 +56,10 @@ NO_TIMESTAMP_TYPE = -1
 
 _ARROW_HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
 
-_LOG = logging.getLogger("stratalog.source")
+_OFFSET_BYTES = 4
+"""Size of an offset of a list in Arrow's format."""
 
+_LOG = logging.getLogger("stratalog.source")
 
 _TYPES = {
     "key": pa.binary(),
@@ -86,10 +88,13 @@ def arrow_schema(columns: Sequence[str]) -> pa.Schema:
     return pa.schema([(name, _TYPES[name]) for name in columns])
 
 
-def columns_read(columns: Sequence[str], read_committed: bool) -> list[str]:
-    """Which of a log's columns the source needs: decoding all of them costs CPU."""
+def columns_read(columns: Sequence[str], has_aborted: bool) -> list[str]:
+    """Which of a log's columns the source needs: decoding all of them costs CPU.
+
+    has_aborted  whether records of aborted transactions are left out, which are found by their producer's id
+    """
     needed = [each for name in columns for each in _NEEDS.get(name, ())]
-    return list(dict.fromkeys(["offset", "attributes", *needed, *(["producer_id"] * read_committed)]))
+    return list(dict.fromkeys(["offset", "attributes", *needed, *(["producer_id"] * has_aborted)]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +171,9 @@ class RangeReaders:
         self._view.at_once(fold, logs)
 
     def _tables(self, wanted: RangeToRead, manner: ReadManner) -> Iterator[pa.Table]:
-        start, columns = wanted.start, columns_read(manner.columns, wanted.read_committed)
+        start = wanted.start
         if wanted.planned is not None:
+            columns = columns_read(manner.columns, bool(wanted.planned.aborted))
             try:
                 for table in self._planned_tables(wanted, wanted.planned, columns):
                     start = table["offset"][-1].as_py() + 1
@@ -182,6 +188,7 @@ class RangeReaders:
             try:
                 # before the records: once compaction has removed them, the log does not know what was aborted
                 transactions = log.producers.transactions if wanted.read_committed else NO_TRANSACTIONS
+                columns = columns_read(manner.columns, bool(transactions.aborted_between(start, wanted.end)))
                 explained = self._explained_end(log, wanted.topic_partition)
                 for table in log.read_range(start, wanted.end, columns=columns):
                     self._check_gap(first_gap(table, start, explained), log, wanted, manner, is_last=root in broken)
@@ -377,10 +384,18 @@ def _timestamp_types(table: pa.Table) -> pa.ChunkedArray:
     return pc.if_else(times.is_null(), pa.scalar(NO_TIMESTAMP_TYPE, pa.int32()), types) if times.null_count else types
 
 
+def no_headers(count: int) -> pa.ListArray:
+    """So many nulls. Those of `pa.nulls` have keys and values as long as the array, although no list has an element, and
+    Arrow's streams write them with each slice of the array."""
+    zeros = pa.py_buffer(bytes(_OFFSET_BYTES * (count + 1)))
+    no_elements = pa.array([], _ARROW_HEADERS.value_type)
+    return pa.Array.from_buffers(_ARROW_HEADERS, count, [zeros, zeros], count, children=[no_elements])
+
+
 def _headers(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Headers as Spark has them: null, not empty, when a record has none."""
     if column.null_count == len(column):
-        return pa.chunked_array([pa.nulls(len(column), _ARROW_HEADERS)])
+        return pa.chunked_array([no_headers(len(column))])
     assert column.type == HEADERS_TYPE
     is_empty = pc.equal(pc.list_value_length(column), 0)
     return pc.if_else(is_empty, pa.scalar(None, HEADERS_TYPE), column).cast(_ARROW_HEADERS)

@@ -11,17 +11,20 @@ import pytest
 
 from stratalog.clients.spark.conditions import DataLossError, TopicRecreatedError
 from stratalog.clients.spark.option_names import SOURCE_COLUMNS
+from stratalog.clients.spark.planned_files import PlannedFiles
 from stratalog.clients.spark.read import (
     BATCH_ROWS_MAX,
     RangeReaders,
     RangeToRead,
     ReadManner,
     arrow_schema,
+    columns_read,
     nearest_first,
 )
 from stratalog.replication.metadata.records import ConfigRecord, EraseRecord, PartitionRecord, RegisterBrokerRecord
 from stratalog.storage.errors import ForeignCommitError, LeaderNotAvailableError
 from stratalog.storage.log.partition_log import PartitionLog
+from stratalog.storage.log.segments import files_between
 from stratalog.storage.records import Header, NewRecordBatch, TopicPartition, payload_table
 from stratalog.storage.transactions import EndMarker, marker_batch
 from tests.clients.still_cluster import StillCluster
@@ -81,6 +84,48 @@ def test_headers_are_null_when_there_are_none_and_times_may_be_absent(
     assert table["headers"].to_pylist() == [[{"key": "k", "value": b"v"}, {"key": "k", "value": None}], None]
     assert table["timestampType"].to_pylist() == [-1, 0]
     assert table["timestamp"].cast(pa.int64()).to_pylist() == [None, 5_000]
+
+
+@pytest.mark.parametrize("lists", [0, 2_000])
+def test_headers_that_records_lack_take_no_room_for_their_elements(
+    cluster: StillCluster, t0: TopicPartition, lists: int
+) -> None:
+    count = 4_000
+    header = [Header("k", b"v")]
+    cluster.append(t0, [(1, None, b"v", header if number < lists else None) for number in range(count)])
+
+    def sent_bytes(columns: tuple[str, ...]) -> int:
+        batches = list(RangeReaders(cluster.view()).record_batches(RangeToRead(t0, 0, count, 0), ReadManner(columns)))
+        sent = pa.MockOutputStream()
+        with pa.ipc.new_stream(sent, batches[0].schema) as stream:
+            for batch in batches:
+                batch.validate(full=True)
+                stream.write_batch(batch)
+        return int(sent.size())
+
+    room = sent_bytes(("offset", "headers")) - sent_bytes(("offset",))
+    assert room < 5 * count + 11 * lists + 2_000
+
+
+@pytest.mark.parametrize("is_planned", [False, True])
+def test_records_of_aborted_transactions_are_left_out_and_producers_read_for_that_only(
+    cluster: StillCluster, t0: TopicPartition, is_planned: bool
+) -> None:
+    assert "producer_id" not in columns_read(("value",), has_aborted=False)
+    for producer_id, value, is_committed in ((7, "a", True), (8, "b", False), (7, "c", True)):
+        payload = payload_table([(1, None, value.encode(), None)])
+        first = 0 if value != "c" else 1
+        cluster.append_batch(
+            t0, NewRecordBatch(payload, producer_id, 0, first, attributes=0x10, verified_offset=1 << 40)
+        )
+        cluster.append_batch(t0, marker_batch(producer_id, 0, EndMarker(is_committed, 0), 1))
+    log = cluster.log(t0, 1)
+    for start, found in ((0, ["a", "c"]), (4, ["c"])):
+        entries, aborted = tuple(files_between(log.files, start, 6)), log.aborted_transactions(start, 6)
+        assert len(aborted) == (start == 0)
+        planned = PlannedFiles(cluster.roots[1], entries, 0, aborted) if is_planned else None
+        wanted = RangeToRead(t0, start, 6, 0, read_committed=True, planned=planned)
+        assert values(read(cluster, wanted)) == found
 
 
 def test_control_records_are_left_out(cluster: StillCluster, t0: TopicPartition) -> None:

@@ -385,7 +385,7 @@ def _timestamp_types(table: pa.Table) -> pa.ChunkedArray:
 
 
 def no_headers(count: int) -> pa.ListArray:
-    """So many nulls. Those of `pa.nulls` have keys and values as long as the array, although no list has an element, and
+    """So many nulls. Those of `pa.nulls` have keys and values as long as the array, although no list has one, and
     Arrow's streams write them with each slice of the array."""
     zeros = pa.py_buffer(bytes(_OFFSET_BYTES * (count + 1)))
     no_elements = pa.array([], _ARROW_HEADERS.value_type)

@@ -47,8 +47,8 @@ def _gzip_level(level: int) -> int:
     return level
 
 
-def _level(default: int, validator: Validator) -> Any:
-    doc = "Accepted and without effect: data files are compressed at their codec's default level."
+def _level(codec: str, default: int, validator: Validator) -> Any:
+    doc = f"The level of {codec} in files that replace others, by a merge or by compaction."
     return config_field("INT", default, "", doc, validator)
 
 
@@ -73,13 +73,13 @@ class LogConfig:
         "'delete' drops old segments by retention time and size, 'compact' keeps the latest record of each key.",
         each_of(COMPACT, DELETE),
     )
-    compression_gzip_level: int = _level(-1, _gzip_level)
-    compression_lz4_level: int = _level(9, between(1, 17))
+    compression_gzip_level: int = _level("gzip", -1, _gzip_level)
+    compression_lz4_level: int = _level("lz4", 9, between(1, 17))
     compression_type: str = config_field(
         "STRING", "producer", "",
         "Codec of data files. 'producer': that of the producer; small files plain, merged ones zstd.", one_of(*_CODECS),
     )
-    compression_zstd_level: int = _level(3, between(-131_072, 22))
+    compression_zstd_level: int = _level("zstd", 3, between(-131_072, 22))
     delete_retention_ms: int = _long(86_400_000, "ms", 0, "How long compaction keeps a tombstone.")
     file_delete_delay_ms: int = _long(60_000, "ms", 0, "How long a file stays on storage after it left the log.")
     flush_messages: int = _long(LONG_MAX, "records", 1, "Sync to local disk after so many records; 1 = every append.")

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from stratalog.storage.topic_config import LogConfig
+
 UNCOMPRESSED = "uncompressed"
 ZSTD = "zstd"
-ZSTD_FOR_GOOD = "zstd:9"
-"""The codec of files that stay, with its level: the smaller file is worth its CPU."""
+GZIP_DEFAULT_LEVEL = -1
 PRODUCER = "producer"
 NO_COMPRESSION = "none"
 """A producer's `compression.type` when it compresses nothing; a topic calls the same `uncompressed`."""
 SMALL_FILE_BYTES = 64 * 1024
 """Size below which a codec's set-up for each column costs more than it saves: the file will be merged soon."""
-TINY_FILE_BYTES = 8 * 1024
-"""Mean size of merged files below which they were appended one by one, and their merge uses level 1."""
 
 
 def codec_of_append(topic_codec: str, producer_codecs: Iterable[str], size_bytes: int) -> str:
@@ -31,9 +30,20 @@ def codec_of_append(topic_codec: str, producer_codecs: Iterable[str], size_bytes
     return next((codec for codec in producer_codecs if codec != NO_COMPRESSION), UNCOMPRESSED)
 
 
-def codec_of_merge(topic_codec: str, mean_bytes: int = TINY_FILE_BYTES) -> str:
-    """The codec of a file that replaces others of `mean_bytes` on average. A file made of tiny ones is merged again
-    soon, and not worth the time of the best level."""
-    if topic_codec not in (PRODUCER, ZSTD):
-        return topic_codec
-    return ZSTD if mean_bytes < TINY_FILE_BYTES else ZSTD_FOR_GOOD
+def codec_of_merge(config: LogConfig) -> str:
+    """The codec of a file that replaces others, by a merge or by compaction, with its level `compression.*.level`.
+
+    It stays, so a topic with `compression.type=producer` has zstd there.
+
+    >>> codec_of_merge(LogConfig()), codec_of_merge(LogConfig(compression_type="snappy"))
+    ('zstd:3', 'snappy')
+    """
+    codec = ZSTD if config.compression_type == PRODUCER else config.compression_type
+    gzip_level = config.compression_gzip_level
+    levels = {
+        "gzip": None if gzip_level == GZIP_DEFAULT_LEVEL else gzip_level,
+        "lz4": config.compression_lz4_level,
+        ZSTD: config.compression_zstd_level,
+    }
+    level = levels.get(codec)
+    return codec if level is None else f"{codec}:{level}"

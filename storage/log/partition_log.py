@@ -162,7 +162,7 @@ class PartitionLog(LogReader):
         """A part of a file as a new file with the same labels."""
         if rows.num_rows == 0:
             return ()
-        file = self.table.write_file(rows, entry.segment, codec_of_merge(self.config.compression_type))
+        file = self.table.write_file(rows, entry.segment, codec_of_merge(self.config))
         return (FileEntry(file, entry.segment, entry.leader_epoch, entry.base_offset),)
 
     def _producers_after(self, state: LogState, cut: Cut, sliced: Sequence[FileEntry]) -> ProducerStates | None:

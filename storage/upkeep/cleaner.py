@@ -401,7 +401,7 @@ class Cleaner(Chore):
             log.table.reopened(),
             under_way.rules,
             group[0].base_offset if group else 0,
-            codec_of_merge(log.config.compression_type),
+            codec_of_merge(log.config),
             min(OUTPUT_BYTES, log.config.merged_bytes_max),
         )
         group_end = files[-1].end_offset if files else end_offset

@@ -57,7 +57,7 @@ class Erasure(Chore):
         if self._request != (erase.erase_id, view.leader_epoch):  # an epoch may begin with a truncation
             self._request, self._position = (erase.erase_id, view.leader_epoch), 0
         due = _next_files(log.files, self._position, erase.end_offset)
-        codec = codec_of_merge(log.config.compression_type)
+        codec = codec_of_merge(log.config)
         run = partial(_rewrite, log.table.reopened(), due, erase, codec)
         return Work(run, partial(self._swap, view, erase, due))
 

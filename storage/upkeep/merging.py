@@ -79,8 +79,7 @@ class Merging(Chore):
         if plan.copied is not None and self._leader is not None:
             source = self._leader.table.reopened()
             return Work(partial(_copied_file, log.table.reopened(), source, plan.copied), finish)
-        codec = codec_of_merge(log.config.compression_type, plan.size_bytes // len(plan.files))
-        return Work(partial(_merged_file, log.table.reopened(), plan, codec), finish)
+        return Work(partial(_merged_file, log.table.reopened(), plan, codec_of_merge(log.config)), finish)
 
     def _leaders_merge(self, high_watermark: int) -> MergePlan | None:
         """A merged file of the leader to copy, planned anew when the leader has merged since."""

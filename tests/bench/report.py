@@ -60,7 +60,7 @@ tables, each once by `txnAppId`.""",
 the fetch sessions' Python workers included, over 10 s. `disk_bytes`: 10,000 lines of a web log, zstd on both sides;
 disk blocks of everything below the partitions' folders on three replicas, commit logs and indexes included, after
 our merges were done; `one sealed replica`: all lines in one partition whose segment was rolled, our replica with
-its commit log against the peer's `.log` file alone; our merged files are zstd at level 9. `memory`:
+its commit log against the peer's `.log` file alone; our merged files are zstd at level 3. `memory`:
 resident memory at 20,000 records/s over ten minutes, least squares from the second minute on; a page that forked
 processes share is counted once (`Pss`), in the last line in each of them.""",
     ),

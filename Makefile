@@ -5,6 +5,7 @@
 #   make test-long  storms over broker processes, spark-submit, every rule of the simulation under every mix of faults
 #   make test-sessions  every test of source and sink in our Spark session, in one without a setting, over Spark Connect
 #   make test-stores  the tests of stores against an S3 server and Azure's emulator, which it installs; needs npm
+#   make test-s3    those of them that know S3, with the server versitygw, which it builds; needs go
 #   make clients    clients that others wrote, unchanged, against the Kafka listeners: docs/CLIENTS.md; needs mvn and java
 #   make check      ruff, mypy --strict, the house rules (tests/test_tidy.py)
 #   make storm      three broker processes, killed and paused for minutes: docs/STORM.md
@@ -31,8 +32,10 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 STORES_STAMP := $(VENV)/.stores-installed
+VERSITYGW_STAMP := $(VENV)/.versitygw-installed
 CLIENTS_STAMP := $(VENV)/.clients-installed
 AZURITE := azurite@3.37.0
+VERSITYGW := github.com/versity/versitygw/cmd/versitygw@v1.8.0
 # How many processes share the tests; two, and all that they start, were never seen to take more than 5.2 GiB.
 TEST_PROCESSES ?= 2
 SEEDS ?= 20000
@@ -44,7 +47,7 @@ FUZZ_FRAMES ?= 100000
 # One seed of the simulation is one history in every process.
 export PYTHONHASHSEED := 0
 
-.PHONY: help venv java demo test test-long test-sessions test-stores clients quick check simulate storm power client-storm many-connections fuzz exactly-once bench bench-long soak notebooks oracle differential differential-spark wheel clean
+.PHONY: help venv java demo test test-long test-sessions test-stores test-s3 clients quick check simulate storm power client-storm many-connections fuzz exactly-once bench bench-long soak notebooks oracle differential differential-spark wheel clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -101,6 +104,17 @@ $(STORES_STAMP): $(STAMP)
 
 test-stores: $(STORES_STAMP)
 	@$(PYTHON) -m pytest -m stores
+
+# A server of S3 over a folder, licensed under Apache-2.0, and faster than moto; other tests of stores use it, too, when it is there.
+$(VERSITYGW_STAMP): $(STAMP)
+	@set -euo pipefail; \
+	command -v go >/dev/null || { echo "make test-s3 needs Go 1.25 or newer, which builds versitygw: go was not found (on Debian: golang-go)" >&2; exit 1; }; \
+	echo "building versitygw into $(VENV)"; \
+	GOBIN="$$PWD/$(VENV)/versitygw" go install $(VERSITYGW)
+	@touch $@
+
+test-s3: $(VERSITYGW_STAMP)
+	@$(PYTHON) -m pytest -m "stores and not long" -k versity_server
 
 # Python's Kafka clients come by pip, those in Java by Maven.
 $(CLIENTS_STAMP): $(STAMP)

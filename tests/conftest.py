@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -127,19 +126,43 @@ def ours(spark: SparkSession) -> SparkSession:
 
 
 @pytest.fixture(scope="session")
-def s3_server() -> Iterator[StoreServer]:
-    """An S3 server that `open_store` finds."""
-    yield from _served(servers.s3_server())
+def moto() -> Iterator[StoreServer]:
+    with servers.s3_server() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
-def azure_server() -> Iterator[StoreServer]:
-    """An Azure Blob emulator that `open_store` finds."""
-    yield from _served(servers.azure_server())
+def versitygw() -> Iterator[StoreServer]:
+    with servers.versity_server() as server:
+        yield server
 
 
-def _served(running: AbstractContextManager[StoreServer]) -> Iterator[StoreServer]:
-    with running as server, pytest.MonkeyPatch.context() as environment:
+@pytest.fixture(scope="session")
+def azurite() -> Iterator[StoreServer]:
+    with servers.azure_server() as server:
+        yield server
+
+
+@pytest.fixture
+def s3_server(moto: StoreServer) -> Iterator[StoreServer]:
+    """moto's S3 server, which `open_store` finds during the test."""
+    yield from _found(moto)
+
+
+@pytest.fixture
+def versity_server(versitygw: StoreServer) -> Iterator[StoreServer]:
+    """The S3 server versitygw, which `open_store` finds during the test."""
+    yield from _found(versitygw)
+
+
+@pytest.fixture
+def azure_server(azurite: StoreServer) -> Iterator[StoreServer]:
+    """An Azure Blob emulator, which `open_store` finds during the test."""
+    yield from _found(azurite)
+
+
+def _found(server: StoreServer) -> Iterator[StoreServer]:
+    with pytest.MonkeyPatch.context() as environment:
         for name, value in server.environment.items():
             environment.setenv(name, value)
         yield server

@@ -1,4 +1,4 @@
-"""Real object store servers as processes of their own: S3 by moto, Azure Blob by Azurite.
+"""Real object store servers as processes of their own: S3 by moto and by versitygw, Azure Blob by Azurite.
 
 I/O: starts processes on free ports of the loopback and ends them.
 """
@@ -15,10 +15,11 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from email.utils import formatdate
 from pathlib import Path
@@ -27,10 +28,15 @@ import pytest
 
 AZURITE = Path(sys.prefix) / "azurite" / "node_modules" / ".bin" / "azurite-blob"
 """The path at which `make test-stores` installs Azurite."""
+VERSITYGW = Path(sys.prefix) / "versitygw" / "versitygw"
+"""The path at which `make test-s3` builds versitygw."""
 ACCOUNT, ACCOUNT_KEY = "stratalog", base64.b64encode(b"of the emulator in these tests only").decode()
+S3_KEY = "any"
 CONTAINER = "tests"
 START_S = 60
-SERVERS = tuple(pytest.param(name, marks=pytest.mark.stores) for name in ("s3_server", "azure_server"))
+SERVERS = tuple(
+    pytest.param(name, marks=pytest.mark.stores) for name in ("s3_server", "versity_server", "azure_server")
+)
 """The fixtures that start the servers, for `parametrize`."""
 _roots = itertools.count(1)
 
@@ -53,6 +59,7 @@ def lacking() -> dict[str, str]:
     no_azurite = "Azurite is not installed: make test-stores" if has_node else "Azurite needs Node.js"
     return {
         "s3_server": "" if importlib.util.find_spec("moto") else "moto is not installed: make test-stores",
+        "versity_server": "" if VERSITYGW.exists() else "versitygw is not built: make test-s3",
         "azure_server": "" if has_node and has_azurite else no_azurite,
     }
 
@@ -62,16 +69,37 @@ def s3_server(host: str = "127.0.0.1") -> Iterator[StoreServer]:
     """moto's server with one bucket, at an address of this machine."""
     port = _free_port()
     command = [sys.executable, "-m", "moto.server", "-H", host, "-p", str(port)]
-    environment = {
+    with _running(command, {}, port, host):
+        _put(f"http://{host}:{port}/{CONTAINER}", {})
+        yield StoreServer(f"s3://{CONTAINER}", _s3_environment(host, port))
+
+
+@contextmanager
+def versity_server(host: str = "127.0.0.1") -> Iterator[StoreServer]:
+    """versitygw with one bucket, a folder of the temporary directory, at an address of this machine."""
+    port, key = _free_port(), {"ROOT_ACCESS_KEY": S3_KEY, "ROOT_SECRET_KEY": S3_KEY}
+    with tempfile.TemporaryDirectory(prefix="versitygw-") as folder:
+        (Path(folder) / CONTAINER).mkdir()
+        command = [str(VERSITYGW), "--port", f"{host}:{port}", "--keep-alive", "--quiet", "posix", folder]
+        with _running(command, key, port, host):
+            yield StoreServer(f"s3://{CONTAINER}", _s3_environment(host, port))
+
+
+S3_SERVERS: dict[str, Callable[[str], AbstractContextManager[StoreServer]]] = {
+    "s3_server": s3_server,
+    "versity_server": versity_server,
+}
+"""What starts a server of S3 at an address, by fixture."""
+
+
+def _s3_environment(host: str, port: int) -> dict[str, str]:
+    return {
         "AWS_ENDPOINT_URL": f"http://{host}:{port}",
         "AWS_ALLOW_HTTP": "true",
         "AWS_REGION": "us-east-1",
-        "AWS_ACCESS_KEY_ID": "any",
-        "AWS_SECRET_ACCESS_KEY": "any",
+        "AWS_ACCESS_KEY_ID": S3_KEY,
+        "AWS_SECRET_ACCESS_KEY": S3_KEY,
     }
-    with _running(command, {}, port, host):
-        _put(f"http://{host}:{port}/{CONTAINER}", {})
-        yield StoreServer(f"s3://{CONTAINER}", environment)
 
 
 @contextmanager

@@ -73,9 +73,17 @@ class Application:
             return [each for each in json.load(answer) if each["id"] != "driver"]
 
     def await_tasks_on(self, executors: int, timeout_s: float = 120) -> None:
-        """Wait until tasks run on so many executors at once."""
+        """Wait until tasks run on so many executors at once. An interface that does not answer in time is asked
+        again."""
+
+        def have_tasks() -> int:
+            try:
+                return sum(each["activeTasks"] > 0 for each in self.executors())
+            except TimeoutError:
+                return 0
+
         wait_until(
-            lambda: sum(each["activeTasks"] > 0 for each in self.executors()) >= executors,
+            lambda: have_tasks() >= executors,
             f"tasks on {executors} executors",
             timeout_s,
             pause_s=0.2,

@@ -43,6 +43,7 @@ class SubmittedBrokers(RemoteCluster):
         of_executors = {f"spark.executorEnv.{name}": value for name, value in environment.items()}
         self.folder = folder
         self.url = url
+        self.environment = environment
         self.applications = {i: spark.application(RESOURCES | of_executors) for i in BROKERS}
         variables = ("env", *(f"{name}={value}" for name, value in environment.items()))
         self.processes = {

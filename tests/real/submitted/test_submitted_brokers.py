@@ -6,16 +6,17 @@ A worker is lost while records flow, and the demo runs on disks as on one machin
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from stratalog.clients.admin.admin import Admin, NewTopic
+from stratalog.clients.spark.registration import register_data_source
+from stratalog.jobs.demo import run as demo
 from stratalog.jobs.demo.clients import ClosedLoop, now_ms
-from stratalog.jobs.demo.run import DemoRun
 from stratalog.jobs.demo.screen import Screen, print_verdict
 from tests.real.processes.broker_processes import ClusterWatch
 from tests.real.processes.standalone_spark import StandaloneSpark
@@ -24,10 +25,10 @@ from tests.real.submitted.submitted_brokers import WORKER_CORES, WORKER_MEMORY, 
 from tests.stores import servers
 from tests.waiting import wait_until
 
-LOCAL, S3 = "local", "s3"
+LOCAL, MOTO, VERSITY = "local", "s3_server", "versity_server"
 SETTINGS = {"broker.session.timeout.ms": 6_000, "broker.heartbeat.interval.ms": 1_000}
-OF_S3 = SETTINGS | {
-    # the server of these tests runs in one thread
+OF_MOTO = SETTINGS | {
+    # this server runs in one thread
     "stratalog.inbox.poll.ms": 200,
     "stratalog.metadata.poll.ms": 200,
     "stratalog.progress.poll.min.ms": 20,
@@ -38,10 +39,9 @@ BEFORE, WATCHED_S = 100, 40
 PAUSE_S_MAX, IN_SYNC_S_MAX = 4.0, 30.0
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.spark, pytest.mark.timeout(900)]
-STORES = [
-    pytest.param(LOCAL, id=LOCAL),
-    pytest.param(S3, id=S3, marks=pytest.mark.stores),
-]
+STORES = [pytest.param(LOCAL), *(pytest.param(name, marks=pytest.mark.stores) for name in (MOTO, VERSITY))]
+OF_THE_DEMO = [each for each in STORES if each.values != (MOTO,)]
+"""The demo asks more of a server than moto gives."""
 
 
 @pytest.fixture(params=STORES)
@@ -49,11 +49,10 @@ def parties(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[St
     with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
         host, workers = stack.enter_context(machines(2))
         environment, url, settings = {}, str(tmp_path), SETTINGS
-        if request.param == S3:
-            if reason := servers.lacking()["s3_server"]:
-                pytest.skip(reason)
-            server = stack.enter_context(servers.s3_server(host))
-            environment, url, settings = dict(server.environment), server.new_root(), OF_S3
+        if request.param != LOCAL:
+            server = stack.enter_context(servers.S3_SERVERS[request.param](host))
+            environment, url = dict(server.environment), server.new_root()
+            settings = OF_MOTO if request.param == MOTO else SETTINGS
         for name, value in environment.items():
             patch.setenv(name, value)
         made = StandaloneSpark(tmp_path / "spark", workers, WORKER_CORES, WORKER_MEMORY, host)
@@ -91,15 +90,30 @@ def test_a_lost_worker_pauses_acknowledgements_briefly(parties: tuple[Standalone
     assert out_of_sync_s <= IN_SYNC_S_MAX
 
 
-@pytest.mark.parametrize("parties", [LOCAL], indirect=True)  # the demo asks more of an S3 server than that one gives
+@contextmanager
+def finding_the_store(spark: SparkSession, environment: Mapping[str, str]) -> Iterator[None]:
+    """Let the session's queries find the store, whose server started after the session's JVM."""
+    names = {f"spark.stratalog.storage.{name.lower().replace('_', '.')}": text for name, text in environment.items()}
+    for name, text in names.items():
+        spark.conf.set(name, text)
+    register_data_source(spark)
+    try:
+        yield
+    finally:
+        for name in names:
+            spark.conf.unset(name)
+        register_data_source(spark)
+
+
+@pytest.mark.parametrize("parties", OF_THE_DEMO, indirect=True)
 def test_the_demo_holds(spark: SparkSession, parties: tuple[StandaloneSpark, SubmittedBrokers], tmp_path: Path) -> None:
     _, brokers = parties
     brokers.await_sessions_on_both()
-    with Screen() as screen:
-        run = DemoRun(tmp_path, brokers, spark, screen)  # type: ignore[arg-type]  # it has the calls of a Cluster
+    with finding_the_store(spark, brokers.environment), Screen() as screen:
+        run = demo.DemoRun(tmp_path, brokers, spark, screen)  # type: ignore[arg-type]  # it has the calls of a Cluster
         try:
             judged = run.run()
         finally:
             run.stop_queries()
-    print_verdict(judged.checks, judged.before, judged.after, TOPIC)
+    print_verdict(judged.checks, judged.before, judged.after, demo.TOPIC)
     assert judged.holds

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -28,7 +28,6 @@ _RETENTION_CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
 _LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 """Into so many tasks VACUUM shares the names of files, however few there are; Spark's default is 10000."""
 _TASKS_OF_SLOT = 4
-_CHECKPOINT_INTERVAL = "delta.checkpointInterval"
 _LOG_FOLDER = "_delta_log"
 _LOG_FILE = re.compile(r"(?:\d{20}\.)?(\d{20})\.(json|crc|compacted\.json|checkpoint\..*(?:parquet|json))")
 _WHOLE_CHECKPOINT = "checkpoint.parquet"
@@ -240,13 +239,9 @@ class TypedDelta:
             files.delete(folder.suffix(f"/{each.name}"), False)
 
     def _checkpoint(self) -> None:
-        """Have Delta write a checkpoint: it does at each commit while its interval is 1."""
-        given = self.properties().get(_CHECKPOINT_INTERVAL)
-        self.set_properties({_CHECKPOINT_INTERVAL: "1"})
-        if given is None:
-            self._spark.sql(f"ALTER TABLE {self.sql} UNSET TBLPROPERTIES ('{_CHECKPOINT_INTERVAL}')")
-        else:
-            self.set_properties({_CHECKPOINT_INTERVAL: given})
+        """Have Delta write a checkpoint of the newest version."""
+        session, jvm = self._spark._jsparkSession, cast(Any, self._spark.sparkContext._jvm)
+        jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session, self.location).checkpoint()
 
 
 def arrow_columns(schema: StructType) -> pa.DataType:

@@ -49,9 +49,20 @@ def register_data_source(spark: SparkSession) -> None:
 
 def session_options(spark: SparkSession) -> dict[str, str]:
     """The session's settings `spark.stratalog.storage.*` as options of source and sink. InvalidConfigError."""
-    found = {name: text for name, text in spark.conf.getAll.items() if name.startswith(_OF_SESSION)}
+    found = {name: spark.conf.get(name) or "" for name in _setting_names(spark) if name.startswith(_OF_SESSION)}
     storage_settings(found)
     return {name.removeprefix("spark."): text for name, text in found.items()}
+
+
+def _setting_names(spark: SparkSession) -> list[str]:
+    """The names of all settings. A Java map that is read in Python costs calls to the JVM for each of its entries, so
+    the JVM of this process makes one text of the names."""
+    if not isinstance(spark, SparkSession):
+        return list(spark.conf.getAll)
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    names: str = jvm.java.lang.String.join("\n", spark.conf._jconf.getAllAsJava().keySet())
+    return names.split("\n")
 
 
 def storage_settings(settings: Mapping[str, str]) -> StoreSettings:

@@ -25,6 +25,8 @@ CONF_DIR = Path(__file__).resolve().parent.parent / "conf"
 CLUSTER_TOML = CONF_DIR / "cluster.toml"
 TOPICS_TOML = CONF_DIR / "topics.toml"
 
+ASYNCIO, UVLOOP = "asyncio", "uvloop"
+"""Values of `stratalog.event.loop`."""
 AUTHORIZER_CLASSES = ("org.apache.kafka.metadata.authorizer.StandardAuthorizer", "StandardAuthorizer")
 """Values of `authorizer.class.name`, besides empty: there is nothing to load other classes with."""
 
@@ -294,6 +296,10 @@ class BrokerConfig:
         600_000, "a checkpoint is written when files wait this long for one, so that they can be deleted"
     )
     stratalog_encoded_tail_cache_bytes: int = _int(33_554_432, "bytes", "memory for newest batches in Kafka's bytes", 0)
+    stratalog_event_loop: str = _string(
+        ASYNCIO, "of network threads; uvloop: that of the package of this name, which has to be installed",
+        one_of(ASYNCIO, UVLOOP),
+    )  # fmt: skip
     stratalog_fetch_retry_ms: int = _ms(
         30_000, "first pause before a follower in threads tries Spark again; it doubles up to 64 times this", 100
     )

@@ -16,6 +16,7 @@ import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import cast
 
 from stratalog.clients.endpoint.admission import ConnectionQuotas, RequestBound
 from stratalog.clients.endpoint.frames import FrameHandler, FrameReader
@@ -92,8 +93,7 @@ class EndpointConnection(asyncio.BufferedProtocol):
     # -- the transport's calls ---------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are not of its classes
         self._active_s = self._thread.loop.time()
         own = transport.get_extra_info("socket")
         if own is not None:

@@ -1,7 +1,7 @@
 """Network threads: each runs an event loop with its share of the connections. I/O: sockets, threads.
 
-uvloop's loop is used where uvloop is installed. Answers come from other threads: they are collected, and the loop is
-woken once for all that came since its last turn.
+The loop is asyncio's, or uvloop's where `stratalog.event.loop` says so. Answers come from other threads: they are
+collected, and the loop is woken once for all that came since its last turn.
 Source: Kafka's `SocketServer.Processor`.
 """
 
@@ -17,6 +17,9 @@ from contextlib import suppress
 from importlib import import_module
 from socket import socket
 from typing import Protocol
+
+from stratalog.replication.config import ASYNCIO
+from stratalog.storage.errors import InvalidConfigError
 
 _LOG = logging.getLogger("stratalog.network")
 HANDSHAKE_S = 10.0
@@ -53,12 +56,17 @@ class Closable(Protocol):
         ...
 
 
-def new_event_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's if it is installed, else asyncio's own."""
-    try:
-        library = import_module("uvloop")
-    except ImportError:
+def new_event_loop(library_name: str = ASYNCIO) -> asyncio.AbstractEventLoop:
+    """A loop of `stratalog.event.loop`. InvalidConfigError when uvloop is wanted and not installed."""
+    if library_name == ASYNCIO:
         return asyncio.new_event_loop()
+    try:
+        library = import_module(library_name)
+    except ImportError as reason:
+        raise InvalidConfigError(
+            f"stratalog.event.loop is {library_name}, which is not installed here ({reason}): "
+            f"pip install 'stratalog[uvloop]', or set it to {ASYNCIO}"
+        ) from reason
     loop: asyncio.AbstractEventLoop = library.new_event_loop()
     return loop
 
@@ -66,8 +74,9 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 class NetworkThread:
     """One event loop in a thread of its own. `start`, then `stop`; other methods may be called from any thread."""
 
-    def __init__(self, name: str) -> None:
-        self.loop = new_event_loop()
+    def __init__(self, name: str, event_loop: str = ASYNCIO) -> None:
+        """`event_loop`: as `new_event_loop`."""
+        self.loop = new_event_loop(event_loop)
         self.connections: set[Closable] = set()
         """Changed by the loop alone."""
         self._calls: deque[Callable[[], None]] = deque()

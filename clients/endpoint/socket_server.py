@@ -117,7 +117,9 @@ class SocketServer:
                 parse_overrides(config.max_connections_per_ip_overrides),
             ),
         )
-        self._threads = [NetworkThread(f"network-{n}") for n in range(config.num_network_threads)]
+        self._threads = [
+            NetworkThread(f"network-{n}", config.stratalog_event_loop) for n in range(config.num_network_threads)
+        ]
         self._next_thread = cycle(self._threads)
         self._selector = selectors.DefaultSelector()
         self._woken, self._wake = socket.socketpair()

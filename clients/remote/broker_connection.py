@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
+from typing import cast
 
 from stratalog.clients.config import ConnectionConfig
 from stratalog.clients.endpoint.frames import FrameReader
@@ -72,11 +73,11 @@ class BrokerConnection(RequestConnection, asyncio.BufferedProtocol):
             self._end(f"{host}:{port} cannot be reached: {str(reason) or type(reason).__name__}", is_failure=True)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        made = cast(asyncio.Transport, transport)  # uvloop's are not of its classes
         if self._has_ended:
-            transport.abort()
+            made.abort()
             return
-        self._transport, self.was_made = transport, True
+        self._transport, self.was_made = made, True
         own = transport.get_extra_info("socket")
         if own is not None:
             own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -23,7 +23,7 @@ from stratalog.clients.endpoint.listeners import Listener, SecurityProtocol
 from stratalog.clients.endpoint.socket_server import SocketServer, bind
 from stratalog.clients.kafka.protocol.frames import Answer, Frame
 from stratalog.clients.kafka.request.api import Connection
-from stratalog.replication.config import BrokerConfig
+from stratalog.replication.config import ASYNCIO, UVLOOP, BrokerConfig
 from stratalog.storage.errors import InvalidConfigError
 from tests.waiting import wait_until
 
@@ -114,10 +114,15 @@ class Server:
         return Client(self.port)
 
 
+@pytest.fixture(params=[ASYNCIO, UVLOOP])
+def event_loop(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture
-def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+def server(request: pytest.FixtureRequest, event_loop: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setattr(loops, "IDLE_CHECK_S", 0.05)
-    made = Server(getattr(request, "param", {}))
+    made = Server({"stratalog.event.loop": event_loop, **getattr(request, "param", {})})
     yield made
     made.requests.answer_the_rest()
     made.server.stop()
@@ -437,3 +442,8 @@ def test_a_port_in_use_is_refused_in_kafkas_words() -> None:
             bind([bound.listener])
     finally:
         bound.close()
+
+
+def test_a_loop_that_is_not_installed_is_refused_with_what_to_do() -> None:
+    with pytest.raises(InvalidConfigError, match=r"is no_such_loop, which is not installed .* pip install"):
+        loops.new_event_loop("no_such_loop")

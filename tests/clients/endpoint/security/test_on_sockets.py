@@ -32,6 +32,7 @@ from kafka.admin import (
 from kafka.errors import KafkaError
 
 from stratalog.clients.kafka.protocol.entities import milliseconds
+from stratalog.replication.config import ASYNCIO, UVLOOP
 from tests.clients.endpoint.security.certificate_authority import CertificateAuthority
 from tests.clients.endpoint.security.secured_broker import JAAS, WAIT_S, FrameClient, SecuredBroker
 
@@ -169,9 +170,10 @@ def tls(tmp_path: Path) -> Tls:
     return Tls(tmp_path)
 
 
-def test_a_certificate_names_the_user(tls: Tls, tmp_path: Path) -> None:
+@pytest.mark.parametrize("event_loop", [ASYNCIO, UVLOOP])
+def test_a_certificate_names_the_user(tls: Tls, tmp_path: Path, event_loop: str) -> None:
     rules = {"ssl.client.auth": "requested", "ssl.principal.mapping.rules": "RULE:^CN=(.*?),OU=sales,O=Acme$/$1/L"}
-    with SecuredBroker("SSL", {**tls.settings, **rules}) as broker:
+    with SecuredBroker("SSL", {**tls.settings, **rules, "stratalog.event.loop": event_loop}) as broker:
         alice = FrameClient(broker.port, tls.context(tls.authority.issue("Alice", "sales")))
         nobody = FrameClient(broker.port, tls.context())
         assert (topics_of(alice), topics_of(nobody)) == (["t"], [])
@@ -189,8 +191,10 @@ def test_a_certificate_is_required_and_must_be_signed_by_a_trusted_authority(tls
         assert topics_of(alice) == []  # the whole name is the user's
 
 
-def test_plaintext_on_a_tls_port_ends_that_connection_alone(tls: Tls) -> None:
-    with SecuredBroker("SASL_SSL", {**tls.settings, **PLAIN, "ssl.client.auth": "required"}) as broker:
+@pytest.mark.parametrize("event_loop", [ASYNCIO, UVLOOP])
+def test_plaintext_on_a_tls_port_ends_that_connection_alone(tls: Tls, event_loop: str) -> None:
+    settings = {**tls.settings, **PLAIN, "ssl.client.auth": "required", "stratalog.event.loop": event_loop}
+    with SecuredBroker("SASL_SSL", settings) as broker:
         neighbour = FrameClient(broker.port, tls.context())  # ssl.client.auth is for listeners without SASL
         login(neighbour)
         plain = FrameClient(broker.port)
@@ -284,8 +288,9 @@ async def topics_seen(broker: SecuredBroker, protocol: str, **settings: Any) -> 
         await consumer.stop()
 
 
-def test_aiokafka_logs_in_over_tls(tls: Tls) -> None:
-    with SecuredBroker("SASL_SSL", {**tls.settings, **SCRAM}) as broker:
+@pytest.mark.parametrize("event_loop", [ASYNCIO, UVLOOP])
+def test_aiokafka_logs_in_over_tls(tls: Tls, event_loop: str) -> None:
+    with SecuredBroker("SASL_SSL", {**tls.settings, **SCRAM, "stratalog.event.loop": event_loop}) as broker:
         broker.add_user("alice", "secret")
         settings = {
             "sasl_mechanism": "SCRAM-SHA-512",

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from tests.real.processes.python_workers import descendants
@@ -50,7 +51,8 @@ class QueryProcess:
         every = [self._process.pid, *descendants(self._process.pid)]
         for number in (signal.SIGSTOP, signal.SIGKILL):  # none of them sees another one end
             for pid in every:
-                os.kill(pid, number)
+                with suppress(ProcessLookupError):  # it ended by itself meanwhile
+                    os.kill(pid, number)
         self._process.wait()
 
     def stop(self) -> None:

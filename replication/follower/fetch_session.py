@@ -29,7 +29,13 @@ from stratalog.replication.progress.of_session import (
     remove_session_progress,
     session_states_prefix,
 )
-from stratalog.replication.progress.progress import ENDED, fetch_progress_path, progress_prefix, writer_state
+from stratalog.replication.progress.progress import (
+    ENDED,
+    fetch_progress_path,
+    polling_pause_ms,
+    progress_prefix,
+    writer_state,
+)
 from stratalog.replication.replica.upkeep_rounds import most_live_files
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.objects.port import ObjectMeta
@@ -232,7 +238,7 @@ class FollowerSession:
         return blind_ms > self._job.config.broker_session_timeout_ms
 
     def _pause_ms(self, now_ms: int, idle_since_ms: int) -> int:
-        """Longest wait; where writes are not watched, short right after work and longer when long idle."""
+        """Longest wait; where writes are not watched, short right after work and longer the longer nothing came."""
         fetchers = [] if self._threads else list(self.followed.fetchers.values())
         if self.state == STANDBY and any(fetcher.has_more_to_fold for fetcher in fetchers):
             return FOLD_AHEAD_REST_MS
@@ -247,10 +253,7 @@ class FollowerSession:
     def _polling_pause_ms(self, now_ms: int, idle_since_ms: int) -> int:
         config = self._job.config
         shortest, longest = config.stratalog_progress_poll_min_ms, config.stratalog_progress_poll_max_ms
-        if self.state == STANDBY:
-            return longest
-        idle_ms = now_ms - idle_since_ms
-        return shortest if idle_ms < 2_000 else min(longest, shortest + idle_ms // 1_000)
+        return longest if self.state == STANDBY else polling_pause_ms(shortest, longest, now_ms - idle_since_ms)
 
     def end(self) -> None:
         """Publish that this session is over, so that the next becomes active at once."""

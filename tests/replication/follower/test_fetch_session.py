@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -21,12 +22,14 @@ from stratalog.replication.metadata.records import (
     RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
 )
-from stratalog.replication.progress.progress import ENDED
+from stratalog.replication.progress.progress import ENDED, leader_ends_path
+from stratalog.storage.clock import Clock
 from stratalog.storage.records import TopicPartition
 from stratalog.storage.upkeep.upkeep import Upkeep
 from tests.replication.following import CONFIG, FOLLOWER, FOLLOWER_EPOCH, Following
 from tests.replication.memory_stores import METADATA_ROOT, commit, create, led_by, register
 from tests.storage.logs import started, values, write
+from tests.storage.memory_store import MemoryStore
 
 
 def test_it_follows_and_its_progress_is_the_acknowledgement() -> None:
@@ -211,6 +214,34 @@ def test_run_outlives_a_store_that_is_away() -> None:
         following.stores.disk(root).fault = lambda *_: following.stores.clock.monotonic_ms() < until_ms
     session.run(3_000)
     assert values(following.log(2)) == "a"
+
+
+class _Timed(MemoryStore):
+    """Notes when the log ends of broker 1 are asked for."""
+
+    def __init__(self, clock: Clock, objects: dict[str, bytes]) -> None:
+        super().__init__(objects)
+        self.clock = clock
+        self.looks_ms: list[int] = []
+
+    def get_register(self, path: str) -> bytes | None:
+        if path == leader_ends_path(11):
+            self.looks_ms.append(self.clock.monotonic_ms())
+        return super().get_register(path)
+
+
+@pytest.mark.parametrize(("idle_ms", "pause_ms"), [(0, 1), (50, 5), (150, 15), (1_000, 20)])
+def test_a_leader_that_writes_nothing_is_asked_less_and_less(idle_ms: int, pause_ms: int) -> None:
+    """Where storage cannot be watched, each look is a request."""
+    following = Following()
+    following.leader_writes("a")
+    clock, stores = following.stores.clock, following.stores.stores
+    timed = stores["broker-1"] = _Timed(clock, following.stores.objects("broker-1").objects)
+    began_ms = clock.monotonic_ms()
+    following.session("s").run(2_000)
+    assert values(following.log(2)) == "a"
+    pauses_ms = [late - early for early, late in pairwise(timed.looks_ms) if early - began_ms >= idle_ms]
+    assert pause_ms - 2 <= pauses_ms[0] <= pause_ms + 2
 
 
 # -- topics come and go --------------------------------------------------------------------------------------

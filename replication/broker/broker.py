@@ -89,6 +89,7 @@ class Broker:
         on_registered: Callable[[int], None] = lambda _broker_epoch: None,
         coordinators: Mapping[CoordinatorType, CoordinatorKind] = COORDINATOR_KINDS,
         peers: Mapping[int, Appends] | None = None,
+        turn_interval: TurnInterval | None = None,
     ) -> None:
         """`peers`: the brokers of this process by id, as far as coordinators may reach them; None is this one alone."""
         self.config = setup.config
@@ -103,7 +104,7 @@ class Broker:
         self.stopped_by: StratalogError | None = None
         self.metadata = open_metadata(ports.stores, setup.metadata_root, ports.clock, ports.ids, acts=True)
         self.wakeup = Wakeup(ports.clock)
-        self.turn_interval = TurnInterval()
+        self.turn_interval = turn_interval or TurnInterval()
         self._clock = ports.clock
         self._objects = ports.stores.objects(self.root)
         self._metadata_objects = ports.stores.objects(setup.metadata_root)

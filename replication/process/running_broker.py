@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import IO
 
@@ -22,6 +23,7 @@ from stratalog.replication.follower.runner import FetchRunner
 from stratalog.replication.progress.progress import fetch_progress_path, progress_prefix
 from stratalog.replication.stores import DeltaStores, Ports, request_ms_max
 from stratalog.replication.threads.daemon_threads import DaemonThreads, is_done_within
+from stratalog.replication.threads.turn_interval import TurnInterval
 from stratalog.replication.threads.upkeep_thread import UpkeepThreads
 from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.errors import (
@@ -54,10 +56,11 @@ def lock_root(root: str) -> IO[str]:
 class SharedParts:
     """What the brokers of one process share.
 
-    peers      the brokers that coordinators can call, by id
-    turn_lock  held during a turn while many partitions move a little each: such appends are short pieces of Python
-               between short system calls, and threads that compete for the interpreter at each of them need more CPU
-               and are not faster; large appends run side by side
+    peers           the brokers that coordinators can call, by id
+    turn_intervals  of their loops
+    turn_lock       held during a turn while many partitions move a little each: such appends are short pieces of Python
+                    between short system calls, and threads that compete for the interpreter at each of them need more
+                    CPU and are not faster; large appends run side by side
     """
 
     metadata_root: str
@@ -66,6 +69,7 @@ class SharedParts:
     runner: FetchRunner
     upkeep: UpkeepThreads
     peers: Mapping[int, Appends]
+    turn_intervals: list[TurnInterval] = field(default_factory=list)
     turn_lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -94,7 +98,9 @@ class RunningBroker:
                 ports,
                 on_registered=self._start_fetching,
                 peers=shared.peers,
+                turn_interval=TurnInterval(shared.turn_intervals),
             )
+            shared.turn_intervals.append(self.broker.turn_interval)
             self.controller = Controller(
                 identity.broker_id,
                 self.broker.incarnation_id,
@@ -222,6 +228,8 @@ class RunningBroker:
                 thread.join(timeout=JOIN_WAIT_S)
         if not self._threads[0].is_alive():
             self.broker.wakeup.close()
+        with suppress(ValueError):  # this is the second call
+            self._shared.turn_intervals.remove(self.broker.turn_interval)
 
     def _is_done(self, part: Callable[[], None]) -> bool:
         """One part of the end; the others follow even if it fails, or takes too long."""

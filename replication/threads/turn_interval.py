@@ -2,20 +2,24 @@
 
 Each turn costs a publication and a read by each watcher, for one partition as for fifty. While few partitions move, a
 turn begins as soon as something happens: the shortest way for a record. From `PARTITIONS_MIN` on, a turn waits a few
-milliseconds so that more partitions share it, and longer if turns take longer: a loop then works for a third of the
-time at most, so that three of them fit into one interpreter. Each turn then also works longer. One busy partition is
-never delayed; its records share commits anyway.
+milliseconds so that more partitions share it, and longer where other loops of the interpreter are as busy, and if turns
+take longer: a loop then works for a third of the time at most, so that three of them fit into one interpreter. Each
+turn then also works longer. One busy partition is never delayed; its records share commits anyway.
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 from stratalog.storage.records import TopicPartition
 
 WINDOW_MS = 100
 PARTITIONS_MIN = 8
-APART_MS, APART_MS_MAX = 15, 25
+APART_MS, APART_MS_MAX = 5, 25
+"""The least distance of turns for each busy loop of the interpreter, and the bound of all of them."""
 APART_TIMES = 3
-"""Factor by which turns begin further apart than they take, within these bounds."""
+"""Factor by which turns begin further apart than they take, within these bounds; and the busy loops
+that an interpreter is taken to have at most, or where they are not known."""
 WORK_MS_MANY = 8
 """Working time of a turn while many partitions move: a turn that is cut off publishes what it did, so short turns would
 publish for every second record."""
@@ -24,16 +28,23 @@ publish for every second record."""
 class TurnInterval:
     """The turn interval of one loop.
 
-    >>> turns = TurnInterval()
+    >>> turns, loops = TurnInterval(), []
+    >>> alone = TurnInterval(loops)
+    >>> loops.append(alone)
     >>> for number in range(8):
     ...     turns.moved(TopicPartition("t", number), now_ms=100 + number)
-    >>> turns.rest_ms(begun_ms=107, now_ms=108), turns.rest_ms(begun_ms=107, now_ms=111)
-    (14, 11)
+    ...     alone.moved(TopicPartition("t", number), now_ms=100 + number)
+    >>> turns.rest_ms(begun_ms=107, now_ms=108), turns.rest_ms(begun_ms=107, now_ms=113)
+    (14, 12)
+    >>> alone.rest_ms(begun_ms=107, now_ms=108), alone.rest_ms(begun_ms=107, now_ms=113)
+    (4, 12)
     >>> turns.rest_ms(begun_ms=399, now_ms=400)  # nothing has moved for a while
     0
     """
 
-    def __init__(self) -> None:
+    def __init__(self, loops: Collection[TurnInterval] | None = None) -> None:
+        """`loops`: those of this interpreter, this one among them; it may change. None: they are not known."""
+        self._loops = loops
         self._began_ms = 0
         self._moved: set[TopicPartition] = set()
         self._had_many = False
@@ -48,12 +59,23 @@ class TurnInterval:
         self._turn_window(now_ms)
         return self._had_many or len(self._moved) >= PARTITIONS_MIN
 
+    def moved_many(self, now_ms: int) -> bool:
+        """As `moves_many`, for other loops: any thread may ask."""
+        is_recent = now_ms - self._began_ms < 2 * WINDOW_MS
+        return is_recent and (self._had_many or len(self._moved) >= PARTITIONS_MIN)
+
     def rest_ms(self, begun_ms: int, now_ms: int) -> int:
         """How long to rest before the next turn, after one that began at `begun_ms`."""
         if not self.moves_many(now_ms):
             return 0
         took_ms = now_ms - begun_ms
-        return max(0, min(max(APART_MS, APART_TIMES * took_ms), APART_MS_MAX) - took_ms)
+        apart_ms = max(APART_MS * self._busy_loops(now_ms), APART_TIMES * took_ms)
+        return max(0, min(apart_ms, APART_MS_MAX) - took_ms)
+
+    def _busy_loops(self, now_ms: int) -> int:
+        if self._loops is None:
+            return APART_TIMES
+        return min(max(1, sum(each.moved_many(now_ms) for each in self._loops)), APART_TIMES)
 
     def work_ms(self, few_ms: int, now_ms: int) -> int:
         """How long a turn works, `few_ms` while few partitions move."""

@@ -25,8 +25,8 @@ def moved(turns: TurnInterval, count: int, now_ms: int) -> None:
     ("count", "after_ms", "rest_ms"),
     [
         (PARTITIONS_MIN - 1, 0, 0),
-        (PARTITIONS_MIN, 0, APART_MS - 1),
-        (PARTITIONS_MIN, WINDOW_MS, APART_MS - 1),
+        (PARTITIONS_MIN, 0, APART_MS * APART_TIMES - 1),
+        (PARTITIONS_MIN, WINDOW_MS, APART_MS * APART_TIMES - 1),
         (PARTITIONS_MIN, 2 * WINDOW_MS, 0),
     ],
 )
@@ -46,7 +46,7 @@ def test_one_busy_partition_is_never_made_to_wait() -> None:
 @pytest.mark.parametrize(
     ("took_ms", "rest_ms"),
     [
-        (0, APART_MS),
+        (0, APART_MS * APART_TIMES),
         (APART_MS_MAX // APART_TIMES, APART_MS_MAX // APART_TIMES * (APART_TIMES - 1)),
         (APART_MS_MAX - 3, 3),
         (APART_MS_MAX, 0),
@@ -57,6 +57,28 @@ def test_the_longer_a_turn_took_the_further_apart_is_the_next_up_to_a_bound(took
     turns = TurnInterval()
     moved(turns, PARTITIONS_MIN, 1_000)
     assert turns.rest_ms(begun_ms=1_000, now_ms=1_000 + took_ms) == rest_ms
+
+
+@pytest.mark.parametrize(
+    ("busy", "rest_ms"), [(0, APART_MS), (1, 2 * APART_MS), (2, 3 * APART_MS), (4, APART_TIMES * APART_MS)]
+)
+def test_the_busy_loops_of_an_interpreter_share_it(busy: int, rest_ms: int) -> None:
+    loops: list[TurnInterval] = []
+    own, *others = [TurnInterval(loops) for _ in range(6)]
+    loops += [own, *others]
+    for each in [own, *others[:busy]]:
+        moved(each, PARTITIONS_MIN, 1_000)
+    moved(others[-1], PARTITIONS_MIN - 1, 1_000)
+    assert own.rest_ms(1_000, 1_000) == rest_ms
+
+
+def test_a_loop_that_was_busy_does_not_count_any_more() -> None:
+    loops: list[TurnInterval] = []
+    own, other = TurnInterval(loops), TurnInterval(loops)
+    loops += [own, other]
+    moved(other, PARTITIONS_MIN, 1_000)
+    moved(own, PARTITIONS_MIN, 1_000 + 2 * WINDOW_MS)
+    assert own.rest_ms(1_000 + 2 * WINDOW_MS, 1_000 + 2 * WINDOW_MS) == APART_MS
 
 
 @pytest.mark.parametrize(

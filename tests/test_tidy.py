@@ -63,6 +63,8 @@ FROM_ARGUMENTS = {"random.Random", "uuid.UUID", "uuid.uuid5", "uuid.NAMESPACE_UR
 MACHINE_PATH = re.compile(r"(?<![\w.}~-])/(?:home|root|work|farm|tmp|Users)/\w")
 UNFINISHED = re.compile(r"\b(?:TOD[O]|FIXM[E]|XX[X]|NotImplemente[d]Error)\b|mark\.(?:ski[p]|xfai[l])")
 TEXT_SUFFIXES = {".py", ".md", ".toml", ".conf", ".properties", ".txt", ".yml", ".sh"}
+ROOM_SUFFIXES = TEXT_SUFFIXES | {".gz"}
+"""Of sources, and of the log that the demo sends."""
 MADE = {".git", ".venv", "data", "logs", "build", "dist", "spark-warehouse", "__pycache__"}
 
 
@@ -333,6 +335,12 @@ def code_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 def test_no_path_of_one_machine_stands_in_the_project() -> None:
     assert lines_matching(MACHINE_PATH, project_files()) == []
+
+
+def test_the_rooms_hold_no_made_files() -> None:
+    found = [path for room in (*ROOMS, "conf") for path in (ROOT / room).rglob("*") if path.is_file()]
+    kept = [path.relative_to(ROOT) for path in found if not MADE & set(path.parts)]
+    assert [str(path) for path in kept if path.suffix not in ROOM_SUFFIXES] == []
 
 
 def test_nothing_is_unfinished_or_switched_off() -> None:

@@ -57,7 +57,7 @@ class Closable(Protocol):
 
 
 def new_event_loop(library_name: str = ASYNCIO) -> asyncio.AbstractEventLoop:
-    """A loop of `stratalog.event.loop`. InvalidConfigError when uvloop is wanted and not installed."""
+    """A new loop of the library that `stratalog.event.loop` names. InvalidConfigError when it is not installed."""
     if library_name == ASYNCIO:
         return asyncio.new_event_loop()
     try:
@@ -75,7 +75,7 @@ class NetworkThread:
     """One event loop in a thread of its own. `start`, then `stop`; other methods may be called from any thread."""
 
     def __init__(self, name: str, event_loop: str = ASYNCIO) -> None:
-        """`event_loop`: as `new_event_loop`."""
+        """`event_loop`: the library of the loop, as `stratalog.event.loop` names it."""
         self.loop = new_event_loop(event_loop)
         self.connections: set[Closable] = set()
         """Changed by the loop alone."""

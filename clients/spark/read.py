@@ -89,9 +89,9 @@ def arrow_schema(columns: Sequence[str]) -> pa.Schema:
 
 
 def columns_read(columns: Sequence[str], has_aborted: bool) -> list[str]:
-    """Which of a log's columns the source needs: decoding all of them costs CPU.
+    """The columns of a log that the source needs: decoding all of them costs CPU.
 
-    has_aborted  whether records of aborted transactions are left out, which are found by their producer's id
+    has_aborted  whether the range has an aborted transaction: its records are found by producer id, and left out
     """
     needed = [each for name in columns for each in _NEEDS.get(name, ())]
     return list(dict.fromkeys(["offset", "attributes", *needed, *(["producer_id"] * has_aborted)]))
@@ -188,12 +188,13 @@ class RangeReaders:
             try:
                 # before the records: once compaction has removed them, the log does not know what was aborted
                 transactions = log.producers.transactions if wanted.read_committed else NO_TRANSACTIONS
-                columns = columns_read(manner.columns, bool(transactions.aborted_between(start, wanted.end)))
+                aborted = transactions.aborted_between(start, wanted.end)
+                columns = columns_read(manner.columns, bool(aborted))
                 explained = self._explained_end(log, wanted.topic_partition)
                 for table in log.read_range(start, wanted.end, columns=columns):
                     self._check_gap(first_gap(table, start, explained), log, wanted, manner, is_last=root in broken)
                     next_offset = table["offset"][-1].as_py() + 1
-                    yield without_aborted(table, transactions.aborted_between(start, next_offset))
+                    yield without_aborted(table, aborted)
                     start = next_offset
                 rest = Gap(max(start, explained), wanted.end) if max(start, explained) < wanted.end else None
                 self._check_gap(rest, log, wanted, manner, is_last=root in broken)
@@ -385,8 +386,11 @@ def _timestamp_types(table: pa.Table) -> pa.ChunkedArray:
 
 
 def no_headers(count: int) -> pa.ListArray:
-    """So many nulls. Those of `pa.nulls` have keys and values as long as the array, although no list has one, and
-    Arrow's streams write them with each slice of the array."""
+    """A headers column of `count` nulls.
+
+    `pa.nulls` also makes `count` keys and `count` values below the lists, which nothing refers to. Arrow writes all of
+    them again for each slice of the column that is sent to Spark. This column has no keys and no values.
+    """
     zeros = pa.py_buffer(bytes(_OFFSET_BYTES * (count + 1)))
     no_elements = pa.array([], _ARROW_HEADERS.value_type)
     return pa.Array.from_buffers(_ARROW_HEADERS, count, [zeros, zeros], count, children=[no_elements])

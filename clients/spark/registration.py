@@ -55,8 +55,11 @@ def session_options(spark: SparkSession) -> dict[str, str]:
 
 
 def _setting_names(spark: SparkSession) -> list[str]:
-    """The names of all settings. A Java map that is read in Python costs calls to the JVM for each of its entries, so
-    the JVM of this process makes one text of the names."""
+    """The names of all settings.
+
+    Reading a Java map in Python takes several calls to the JVM for each entry. Here the JVM joins the names, and one
+    call brings them.
+    """
     if not isinstance(spark, SparkSession):
         return list(spark.conf.getAll)
     jvm = spark.sparkContext._jvm

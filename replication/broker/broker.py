@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from stratalog.replication.broker.calls import BrokerCalls
 from stratalog.replication.broker.hosted_replicas import STATE_CHANGE_LOG, BrokerSetup, HostedReplicas
-from stratalog.replication.broker.inbox import BrokerInbox, pause_ms
+from stratalog.replication.broker.inbox import IDLE_SHARE, BrokerInbox
 from stratalog.replication.broker.log_ends import LogEnds
 from stratalog.replication.broker.longest_log import unsure_of
 from stratalog.replication.broker.own_root import OwnRoot
@@ -49,6 +49,7 @@ from stratalog.replication.replica.removal import ReplicaDeletions
 from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.replication.requests.hand_over import INBOX_PREFIX
 from stratalog.replication.stores import Ports
+from stratalog.replication.threads.back_off import idle_pause_ms
 from stratalog.replication.threads.turn_interval import TurnInterval
 from stratalog.storage.errors import (
     BrokerNotAvailableError,
@@ -91,7 +92,8 @@ class Broker:
         peers: Mapping[int, Appends] | None = None,
         turn_interval: TurnInterval | None = None,
     ) -> None:
-        """`peers`: the brokers of this process by id, as far as coordinators may reach them; None is this one alone."""
+        """`peers`: the brokers of this process by id, as far as coordinators may reach them; None is this one alone.
+        `turn_interval`: of this broker's loop; None is one that does not know the other loops of the process."""
         self.config = setup.config
         self.identity = setup.identity
         self.broker_id = setup.identity.broker_id
@@ -301,7 +303,8 @@ class Broker:
         if self.inbox.has_requests:
             self._inbox_used_ms = now_ms
         config, idle_ms = self.config, now_ms - self._inbox_used_ms
-        poll_ms = pause_ms(config.stratalog_inbox_poll_ms, config.stratalog_inbox_poll_max_ms, idle_ms)
+        bounds_ms = config.stratalog_inbox_poll_ms, config.stratalog_inbox_poll_max_ms
+        poll_ms = idle_pause_ms(*bounds_ms, idle_ms, IDLE_SHARE)
         return self._poll("inbox", self._inbox_watch, poll_ms, now_ms, self.inbox.poll)
 
     def _delete_records(self) -> bool:

@@ -36,20 +36,11 @@ _LOG = logging.getLogger("stratalog.broker")
 ANSWER_KEEP_MS = 600_000
 """Age at which an answer that its writer did not fetch is removed."""
 
-IDLE_PAUSES = 20
-"""The share of the time since the inbox was last used for which nobody looks into it is one in so many."""
+IDLE_SHARE = 20
+"""The inbox is read again after a twentieth of the time since it was last used."""
 
 FramesListed = Callable[[Sequence[ObjectMeta], int], None]
 """Receives the objects with request frames that the inbox has now, in order, and the broker epoch."""
-
-
-def pause_ms(shortest_ms: int, longest_ms: int, idle_ms: int) -> int:
-    """How long a broker waits between two looks into an inbox that cannot be watched and had no request for `idle_ms`.
-
-    >>> [pause_ms(20, 1_000, idle_ms) for idle_ms in (0, 1_000, 5_000, 3_600_000)], pause_ms(2_000, 1_000, 0)
-    ([20, 50, 250, 1000], 2000)
-    """
-    return max(shortest_ms, min(longest_ms, idle_ms // IDLE_PAUSES))
 
 
 class BrokerInbox:

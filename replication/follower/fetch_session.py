@@ -29,14 +29,9 @@ from stratalog.replication.progress.of_session import (
     remove_session_progress,
     session_states_prefix,
 )
-from stratalog.replication.progress.progress import (
-    ENDED,
-    fetch_progress_path,
-    polling_pause_ms,
-    progress_prefix,
-    writer_state,
-)
+from stratalog.replication.progress.progress import ENDED, fetch_progress_path, progress_prefix, writer_state
 from stratalog.replication.replica.upkeep_rounds import most_live_files
+from stratalog.replication.threads.back_off import idle_pause_ms
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.objects.port import ObjectMeta
 from stratalog.storage.objects.wakeup import Wakeup
@@ -61,6 +56,8 @@ CLOSE_UP_INTERVAL_MS = 100
 FOLD_AHEAD_REST_MS = 20
 IDLE_WAIT_MS = 100
 """Longest wait of an active session, for its heartbeats, where all that matters is watched."""
+IDLE_SHARE = 10
+"""Where writes are not watched, progress is read again after a tenth of the time since the last work."""
 FETCHERS_END_PART = 9
 """Part of a broker's session that a fetcher's turn may have taken at a session's end, 1 s of 9 s: one that took longer
 is left behind, since its leader's root answers nothing, and nothing is copied from other leaders meanwhile."""
@@ -238,7 +235,7 @@ class FollowerSession:
         return blind_ms > self._job.config.broker_session_timeout_ms
 
     def _pause_ms(self, now_ms: int, idle_since_ms: int) -> int:
-        """Longest wait; where writes are not watched, short right after work and longer the longer nothing came."""
+        """The longest wait. Where writes are not watched, it grows with the time since the last work."""
         fetchers = [] if self._threads else list(self.followed.fetchers.values())
         if self.state == STANDBY and any(fetcher.has_more_to_fold for fetcher in fetchers):
             return FOLD_AHEAD_REST_MS
@@ -253,7 +250,9 @@ class FollowerSession:
     def _polling_pause_ms(self, now_ms: int, idle_since_ms: int) -> int:
         config = self._job.config
         shortest, longest = config.stratalog_progress_poll_min_ms, config.stratalog_progress_poll_max_ms
-        return longest if self.state == STANDBY else polling_pause_ms(shortest, longest, now_ms - idle_since_ms)
+        if self.state == STANDBY:
+            return longest
+        return idle_pause_ms(shortest, longest, now_ms - idle_since_ms, IDLE_SHARE)
 
     def end(self) -> None:
         """Publish that this session is over, so that the next becomes active at once."""

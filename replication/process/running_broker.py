@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import IO
 
@@ -57,7 +56,7 @@ class SharedParts:
     """What the brokers of one process share.
 
     peers           the brokers that coordinators can call, by id
-    turn_intervals  of their loops
+    turn_intervals  of the brokers' loops that run
     turn_lock       held during a turn while many partitions move a little each: such appends are short pieces of Python
                     between short system calls, and threads that compete for the interpreter at each of them need more
                     CPU and are not faster; large appends run side by side
@@ -100,7 +99,6 @@ class RunningBroker:
                 peers=shared.peers,
                 turn_interval=TurnInterval(shared.turn_intervals),
             )
-            shared.turn_intervals.append(self.broker.turn_interval)
             self.controller = Controller(
                 identity.broker_id,
                 self.broker.incarnation_id,
@@ -128,8 +126,10 @@ class RunningBroker:
         broker, begun_ms = self.broker, SystemClock().monotonic_ms()
         while not self._is_over() and not self.registered.is_set():
             self._try(lambda: self._register(SystemClock().monotonic_ms() - begun_ms))
+        self._shared.turn_intervals.append(broker.turn_interval)
         while not self._is_ending.is_set() and broker.stopped_by is None:
             self._try(self._turn)
+        self._shared.turn_intervals.remove(broker.turn_interval)
 
     def _is_over(self) -> bool:
         return self._is_ending.is_set() or self.broker.stopped_by is not None
@@ -228,8 +228,6 @@ class RunningBroker:
                 thread.join(timeout=JOIN_WAIT_S)
         if not self._threads[0].is_alive():
             self.broker.wakeup.close()
-        with suppress(ValueError):  # this is the second call
-            self._shared.turn_intervals.remove(self.broker.turn_interval)
 
     def _is_done(self, part: Callable[[], None]) -> bool:
         """One part of the end; the others follow even if it fails, or takes too long."""

@@ -17,8 +17,6 @@ UNKNOWN = -1
 ENDED = "ended"
 """The state of a writer that will publish nothing more."""
 PROGRESS_PREFIX = "progress/"
-IDLE_PAUSES = 10
-"""Pauses between polls that add up to the time since the last change: a change is found at most a tenth of it late."""
 
 _parsed_at = json.JSONDecoder().raw_decode
 _quoted = json.encoder.encode_basestring_ascii
@@ -139,16 +137,6 @@ def _followed(progress: ReplicaProgress) -> tuple[object, ...]:
 def _read(progress: ReplicaProgress) -> tuple[object, ...]:
     start = (progress.leader_epoch, progress.log_start_offset, progress.start_offset, progress.topic_id)
     return (*start, progress.high_watermark, progress.known_committed)
-
-
-def polling_pause_ms(shortest_ms: int, longest_ms: int, idle_ms: int) -> int:
-    """How long a follower waits between two looks at a leader's progress that cannot be watched and brought nothing
-    for `idle_ms`.
-
-    >>> [polling_pause_ms(1, 20, idle_ms) for idle_ms in (0, 30, 150, 3_600_000)]
-    [1, 3, 15, 20]
-    """
-    return min(longest_ms, max(shortest_ms, idle_ms // IDLE_PAUSES))
 
 
 def progress_prefix(broker_epoch: int) -> str:

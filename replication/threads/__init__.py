@@ -1,6 +1,6 @@
 """How the threads of one process share the interpreter and its memory, and how often their loops turn.
 
-back_off        when something that fails is tried again
+back_off        when something that fails is tried again, or what has no news read again
 daemon_threads  threads that end with the process, whatever they wait for
 scheduler       calls after a delay
 interpreter     settings of Python's interpreter and garbage collector

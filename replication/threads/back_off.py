@@ -1,4 +1,4 @@
-"""When something that fails is tried again: after a pause that doubles with each failure in a row. Pure."""
+"""When something is tried or read again: the pause grows with failures, or with the time without news. Pure."""
 
 from __future__ import annotations
 
@@ -39,3 +39,16 @@ class BackOff:
     def answered(self) -> BackOff:
         """The value after a success."""
         return self if not self.failures else BackOff(self.first_ms, self.most_ms)
+
+
+def idle_pause_ms(shortest_ms: int, longest_ms: int, idle_ms: int, share: int) -> int:
+    """The pause before a place that cannot be watched is read again: one `share`-th of the time without news.
+
+    idle_ms  the time since the place last had something new
+
+    >>> [idle_pause_ms(20, 1_000, idle_ms, share=20) for idle_ms in (0, 1_000, 5_000, 3_600_000)]
+    [20, 50, 250, 1000]
+    >>> idle_pause_ms(2_000, 1_000, 0, share=20)
+    2000
+    """
+    return max(shortest_ms, min(longest_ms, idle_ms // share))

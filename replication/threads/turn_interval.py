@@ -2,8 +2,8 @@
 
 Each turn costs a publication and a read by each watcher, for one partition as for fifty. While few partitions move, a
 turn begins as soon as something happens: the shortest way for a record. From `PARTITIONS_MIN` on, a turn waits a few
-milliseconds so that more partitions share it, and longer where other loops of the interpreter are as busy, and if turns
-take longer: a loop then works for a third of the time at most, so that three of them fit into one interpreter. Each
+milliseconds so that more partitions share it. It waits longer where more loops of the interpreter are busy, and where
+turns take longer: a loop works for a third of the time at most, so that three of them fit into one interpreter. Each
 turn then also works longer. One busy partition is never delayed; its records share commits anyway.
 """
 
@@ -16,10 +16,11 @@ from stratalog.storage.records import TopicPartition
 WINDOW_MS = 100
 PARTITIONS_MIN = 8
 APART_MS, APART_MS_MAX = 5, 25
-"""The least distance of turns for each busy loop of the interpreter, and the bound of all of them."""
+"""Turns begin at least so far apart for each busy loop of the interpreter, and at most so far."""
 APART_TIMES = 3
-"""Factor by which turns begin further apart than they take, within these bounds; and the busy loops
-that an interpreter is taken to have at most, or where they are not known."""
+"""Factor by which turns begin further apart than they take, within these bounds."""
+LOOPS_MAX = 3
+"""The busy loops that count at most. So many count where a loop does not know the others."""
 WORK_MS_MANY = 8
 """Working time of a turn while many partitions move: a turn that is cut off publishes what it did, so short turns would
 publish for every second record."""
@@ -43,7 +44,7 @@ class TurnInterval:
     """
 
     def __init__(self, loops: Collection[TurnInterval] | None = None) -> None:
-        """`loops`: those of this interpreter, this one among them; it may change. None: they are not known."""
+        """`loops`: all loops of this interpreter, this one too; others may change it. None: they are not known."""
         self._loops = loops
         self._began_ms = 0
         self._moved: set[TopicPartition] = set()
@@ -57,10 +58,10 @@ class TurnInterval:
     def moves_many(self, now_ms: int) -> bool:
         """Whether many partitions moved lately."""
         self._turn_window(now_ms)
-        return self._had_many or len(self._moved) >= PARTITIONS_MIN
+        return self.is_busy(now_ms)
 
-    def moved_many(self, now_ms: int) -> bool:
-        """As `moves_many`, for other loops: any thread may ask."""
+    def is_busy(self, now_ms: int) -> bool:
+        """As `moves_many`, without a change of state: the other loops' threads ask."""
         is_recent = now_ms - self._began_ms < 2 * WINDOW_MS
         return is_recent and (self._had_many or len(self._moved) >= PARTITIONS_MIN)
 
@@ -74,8 +75,8 @@ class TurnInterval:
 
     def _busy_loops(self, now_ms: int) -> int:
         if self._loops is None:
-            return APART_TIMES
-        return min(max(1, sum(each.moved_many(now_ms) for each in self._loops)), APART_TIMES)
+            return LOOPS_MAX
+        return min(max(1, sum(each.is_busy(now_ms) for each in self._loops)), LOOPS_MAX)
 
     def work_ms(self, few_ms: int, now_ms: int) -> int:
         """How long a turn works, `few_ms` while few partitions move."""

@@ -31,9 +31,10 @@ def codec_of_append(topic_codec: str, producer_codecs: Iterable[str], size_bytes
 
 
 def codec_of_merge(config: LogConfig) -> str:
-    """The codec of a file that replaces others, by a merge or by compaction, with its level `compression.*.level`.
+    """The codec, with its level, of a file that a merge or compaction writes in place of others.
 
-    It stays, so a topic with `compression.type=producer` has zstd there.
+    The codec is `compression.type`, and zstd for `producer`, since these files stay. The level is that of
+    `compression.gzip.level`, `compression.lz4.level` or `compression.zstd.level`.
 
     >>> codec_of_merge(LogConfig()), codec_of_merge(LogConfig(compression_type="snappy"))
     ('zstd:3', 'snappy')

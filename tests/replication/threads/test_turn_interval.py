@@ -8,6 +8,7 @@ from stratalog.replication.threads.turn_interval import (
     APART_MS,
     APART_MS_MAX,
     APART_TIMES,
+    LOOPS_MAX,
     PARTITIONS_MIN,
     WINDOW_MS,
     WORK_MS_MANY,
@@ -25,8 +26,8 @@ def moved(turns: TurnInterval, count: int, now_ms: int) -> None:
     ("count", "after_ms", "rest_ms"),
     [
         (PARTITIONS_MIN - 1, 0, 0),
-        (PARTITIONS_MIN, 0, APART_MS * APART_TIMES - 1),
-        (PARTITIONS_MIN, WINDOW_MS, APART_MS * APART_TIMES - 1),
+        (PARTITIONS_MIN, 0, APART_MS * LOOPS_MAX - 1),
+        (PARTITIONS_MIN, WINDOW_MS, APART_MS * LOOPS_MAX - 1),
         (PARTITIONS_MIN, 2 * WINDOW_MS, 0),
     ],
 )
@@ -46,7 +47,7 @@ def test_one_busy_partition_is_never_made_to_wait() -> None:
 @pytest.mark.parametrize(
     ("took_ms", "rest_ms"),
     [
-        (0, APART_MS * APART_TIMES),
+        (0, APART_MS * LOOPS_MAX),
         (APART_MS_MAX // APART_TIMES, APART_MS_MAX // APART_TIMES * (APART_TIMES - 1)),
         (APART_MS_MAX - 3, 3),
         (APART_MS_MAX, 0),
@@ -60,7 +61,7 @@ def test_the_longer_a_turn_took_the_further_apart_is_the_next_up_to_a_bound(took
 
 
 @pytest.mark.parametrize(
-    ("busy", "rest_ms"), [(0, APART_MS), (1, 2 * APART_MS), (2, 3 * APART_MS), (4, APART_TIMES * APART_MS)]
+    ("busy", "rest_ms"), [(0, APART_MS), (1, 2 * APART_MS), (2, 3 * APART_MS), (4, LOOPS_MAX * APART_MS)]
 )
 def test_the_busy_loops_of_an_interpreter_share_it(busy: int, rest_ms: int) -> None:
     loops: list[TurnInterval] = []

@@ -179,7 +179,7 @@ class DeltaLogTable(LogTable):
         cached = self._cache.get(self.name, file.path) if self._cache is not None else None
         if cached is not None:
             return cached if columns is None else cached.select(list(columns))
-        if wanted is not None and file.size_bytes >= batch_file.RANGED_BYTES:
+        if wanted is not None and batch_file.is_read_in_parts(file, wanted):
             read_range = partial(self._store.get_range, f"{self._directory}/{file.path}")
             return read_part(read_range, self.name, file, wanted, columns, self._footers)
         return read_whole(self.read_object(file.path), self.name, file, columns)

@@ -160,6 +160,12 @@ def decode(data: bytes | memoryview, path: str, columns: Sequence[str] | None = 
     return table
 
 
+def is_read_in_parts(file: DataFile, wanted: RowsWanted) -> bool:
+    """Whether a part of a file is read or decoded: of a small file all is, which takes less than to find the part."""
+    has_groups = file.record_count > ROWS_MIN
+    return file.size_bytes >= RANGED_BYTES or (has_groups and wanted.decoded_bytes_max is not None)
+
+
 def decode_part(
     read_range: ReadRange,
     file: DataFile,
@@ -180,6 +186,8 @@ def decode_part(
     footer = footers.get(file.path) if footers is not None else None
     try:
         if footer is None:
+            if wanted.bytes_max is not None and file.size_bytes <= wanted.bytes_max:
+                ranged.fetch(0, file.size_bytes)  # one request instead of two
             footer = _read_footer(ranged, file, name)
             if footers is not None:
                 footers.put(file.path, footer)
@@ -188,7 +196,10 @@ def decode_part(
         if span is not None:
             ranged.fetch(*span)
         parts = pq.ParquetFile(
-            pa.PythonFile(ranged, mode="r"), metadata=footer.metadata, page_checksum_verification=True
+            pa.PythonFile(ranged, mode="r"),
+            metadata=footer.metadata,
+            pre_buffer=span is None,  # by threads, which have nothing to do where all is here
+            page_checksum_verification=True,
         )
         named = list(columns) if columns is not None else None
         table = parts.read_row_groups(groups, columns=named, use_threads=False)

@@ -55,6 +55,7 @@ class RowsWanted:
     first_delta, end_delta  rows with `offset_delta` in `[first_delta, end_delta)`; None = to the file's end
     from_timestamp_ms       they begin with the first of these that has this timestamp or a later one
     bytes_max               at most `bytes_max` bytes on storage, but one row group in any case; None = all
+    decoded_bytes_max       no further row group once so many bytes are decoded, about; None = all
 
     A read returns neighbouring rows that begin at or before the first one wanted. Row groups are returned whole, so
     there may be other rows before and behind.
@@ -64,3 +65,4 @@ class RowsWanted:
     end_delta: int | None = None
     from_timestamp_ms: int | None = None
     bytes_max: int | None = None
+    decoded_bytes_max: int | None = None

@@ -142,6 +142,12 @@ class Footer:
         """Bytes on storage, of all columns."""
         return sum(end - start for start, end in self._chunks(group))
 
+    def decoded_bytes(self, group: int) -> int:
+        """Of a group's rows, about. A column that repeats its values states only what its dictionary takes, but all
+        groups except the last were cut where their rows had `BYTES_MAX`."""
+        cut_bytes = BYTES_MAX if group < self.metadata.num_row_groups - 1 else 0
+        return max(cut_bytes, int(self.metadata.row_group(group).total_byte_size))
+
     def span(self, groups: Sequence[int], names: Collection[str] | None) -> tuple[int, int] | None:
         """The bytes `[start, end)` of the columns of these groups; None when too much else lies between."""
         chunks = [chunk for group in groups for chunk in self._chunks(group, names)]
@@ -201,7 +207,7 @@ def wanted_groups(footer: Footer, wanted: RowsWanted) -> list[int]:
         from_ms = wanted.from_timestamp_ms
         first = next((group for group in range(first, count) if footer.largest(group, 1) >= from_ms), count)
     groups: list[int] = []
-    size_bytes = 0
+    size_bytes = decoded_bytes = 0
     for group in range(first, count):
         if wanted.end_delta is not None and footer.smallest_delta(group) >= wanted.end_delta:
             break
@@ -209,5 +215,9 @@ def wanted_groups(footer: Footer, wanted: RowsWanted) -> list[int]:
             size_bytes += footer.size_bytes(group)
             if groups and size_bytes > wanted.bytes_max:
                 break
+        if wanted.decoded_bytes_max is not None:
+            if groups and decoded_bytes >= wanted.decoded_bytes_max:
+                break
+            decoded_bytes += footer.decoded_bytes(group)
         groups.append(group)
     return groups

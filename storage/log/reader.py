@@ -56,7 +56,8 @@ T = TypeVar("T")
 class PlannedRead:
     """A read of records in `[start_offset, end_offset)`; the fold that it was planned with may move on meanwhile.
 
-    entries  the files to read, in order; the last ones are left out when `max_bytes` are reached before them
+    entries            the files to read, in order; the last ones are left out when `max_bytes` are reached before them
+    decoded_bytes_max  about where it ends, however little the records take on storage; None: `max_bytes` alone counts
     """
 
     table: LogTable
@@ -65,26 +66,30 @@ class PlannedRead:
     end_offset: int
     max_bytes: int
     columns: Sequence[str] | None = None
+    decoded_bytes_max: int | None = None
 
     def read(self) -> pa.Table:
         """As `LogReader.read`. ObjectNotFoundError when a file was deleted since the fold: plan again after a fold."""
         parts: list[tuple[pa.Table, FileEntry]] = []
         start_offset, bound, columns = self.start_offset, self.end_offset, self.columns
-        size_bytes, names = 0, file_columns(columns)
+        size_bytes, decoded_bytes, names = 0, 0, file_columns(columns)
         for entry in self.entries:
             if parts and size_bytes + entry.file.size_bytes > self.max_bytes:
                 break
             base, left_bytes = entry.base_offset, max(0, self.max_bytes - size_bytes)
-            wanted: RowsWanted | None = RowsWanted(start_offset - base, bound - base, bytes_max=left_bytes)
+            left_decoded = None if self.decoded_bytes_max is None else self.decoded_bytes_max - decoded_bytes
+            wanted: RowsWanted | None = RowsWanted(start_offset - base, bound - base, None, left_bytes, left_decoded)
             is_inside = start_offset <= entry.start_offset and entry.end_offset <= bound
-            if is_inside and entry.file.size_bytes <= left_bytes:
+            if is_inside and entry.file.size_bytes <= left_bytes and left_decoded is None:
                 wanted = None  # one read of the whole file is the cheapest
             found = self.table.read_file(entry.file, names, wanted)
             rows = rows_between(found, entry, start_offset, bound)
             if rows.num_rows:
                 parts.append((rows, entry))
                 size_bytes += entry.file.size_bytes * found.num_rows // entry.file.record_count
-            if not is_read_to(found, entry, bound):
+                decoded_bytes += found.nbytes
+            is_enough = self.decoded_bytes_max is not None and 0 < self.decoded_bytes_max <= decoded_bytes
+            if is_enough or not is_read_to(found, entry, bound):
                 break
         return as_read(parts, columns) if parts else read_schema(columns).empty_table()
 

@@ -106,6 +106,33 @@ def test_as_many_row_groups_as_the_bytes_allow() -> None:
     assert wanted_groups(Footer(file.metadata), RowsWanted(300, bytes_max=1)) == [3]
 
 
+@pytest.mark.parametrize(
+    ("decoded_bytes_max", "found"),
+    [(1, [6]), (BYTES_MAX, [6]), (BYTES_MAX + 1, [6, 7]), (3 * BYTES_MAX, [6, 7, 8]), (None, [6, 7, 8, 9])],
+)
+def test_as_many_row_groups_as_are_wanted_decoded(decoded_bytes_max: int | None, found: list[int]) -> None:
+    """Values of one byte a thousand times take little on storage, and few bytes in the column's dictionary."""
+    wanted = RowsWanted(600, decoded_bytes_max=decoded_bytes_max)
+    assert wanted_groups(Footer(stored(value_bytes=1_000).metadata), wanted) == found
+
+
+def test_the_last_row_group_counts_its_own_bytes() -> None:
+    footer = Footer(stored(value_bytes=20_000, codec="uncompressed").metadata)
+    assert footer.decoded_bytes(0) > BYTES_MAX
+    assert footer.decoded_bytes(9) == footer.metadata.row_group(9).total_byte_size > BYTES_MAX
+    assert Footer(stored().metadata).decoded_bytes(8) == BYTES_MAX
+    assert Footer(stored().metadata).decoded_bytes(9) < BYTES_MAX
+
+
+@pytest.mark.parametrize(("more_bytes", "requests"), [(0, 1), (-1, 3)])
+def test_a_file_that_is_wanted_whole_takes_one_request(more_bytes: int, requests: int) -> None:
+    file = stored()
+    wanted = RowsWanted(bytes_max=len(file.data) + more_bytes, decoded_bytes_max=1)
+    assert deltas(file.read(wanted)) == (0, 99)
+    assert len(file.ranges) == requests
+    assert (file.ranges[0] == (0, len(file.data))) == (requests == 1)
+
+
 def test_times_that_go_back_and_groups_without_any() -> None:
     times: list[int | None] = [*([5] * 100), *([None] * 100), *([9] * 100), *([2] * 100)]
     file = stored(times)

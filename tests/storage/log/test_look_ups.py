@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,24 @@ def test_reading_on_after_a_part_of_a_file_misses_nothing(tmp_path: Path) -> Non
         assert read == list(range(100))
     assert len(list(log.read_range(0, 100, 1))) == 13
     assert len(list(log.read_range(0, 100, MIB))) == 1
+
+
+@pytest.mark.usefixtures("small_groups")
+@pytest.mark.parametrize("decoded_bytes_max", [1, 2 * row_groups.BYTES_MAX, 1 << 40])
+def test_records_that_take_little_on_storage_are_decoded_piece_by_piece(tmp_path: Path, decoded_bytes_max: int) -> None:
+    log, _ = delta_log(tmp_path)
+    write(log, "a b")
+    one_large_file(log, 95)
+    write(log, "c", "d e")
+    offsets: list[int] = []
+    pieces = 0
+    while len(offsets) < 100:
+        found = replace(log.plan_read(len(offsets), MIB), decoded_bytes_max=decoded_bytes_max).read()
+        offsets += found["offset"].to_pylist()
+        pieces += 1
+    assert offsets == list(range(100))
+    # Three small files and ten groups one by one; two groups at a time, with what lies beside them; all at once.
+    assert pieces == {1: 13, 2 * row_groups.BYTES_MAX: 5, 1 << 40: 1}[decoded_bytes_max]
 
 
 @pytest.mark.usefixtures("small_groups")

@@ -181,7 +181,7 @@ class PartitionFetch:
     ) -> list[EncodedBatch]:
         """From the encoded tail or from the log, in turn: a marker may stand between batches."""
         found: list[EncodedBatch] = []
-        left_bytes = max_bytes
+        left_bytes, clock = max_bytes, self._broker.view.clock
         version = self._broker.tail.version(named)
         for _ in range(READS_MAX):
             if offset >= end or (found and left_bytes <= 0):
@@ -195,7 +195,10 @@ class PartitionFetch:
                 batches = self._ahead.take(named, offset, end, version)
             next_offset = batches[-1].last_offset + 1 if batches else offset
             if not batches:
-                batches, next_offset = self._stored.read(named, offset, wanted_bytes, end)
+                if found and 2 * left_bytes < max_bytes:  # enough for one answer: a small read costs as a larger one
+                    break
+                room_bytes = self._ahead.room_bytes(clock.monotonic_ms())
+                batches, next_offset = self._stored.read(named, offset, wanted_bytes, end, room_bytes)
                 if not batches and next_offset > offset:
                     batches = [self._gap(named, offset, next_offset)]
             fitting = _fitting(batches, left_bytes, must_return_one and not found)
@@ -205,7 +208,7 @@ class PartitionFetch:
             if is_stored and fitting:
                 behind = fitting[-1].last_offset + 1
                 self._stored.streaks.went_on(named, offset, behind, fitting_bytes)
-                self._ahead.put(named, behind, version, batches[len(fitting) :])
+                self._ahead.put(named, behind, version, batches[len(fitting) :], clock.monotonic_ms())
             if len(fitting) < len(batches) or next_offset <= offset:
                 break
             offset = next_offset

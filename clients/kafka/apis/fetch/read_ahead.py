@@ -17,12 +17,15 @@ from stratalog.clients.kafka.batches.tail import LogVersion
 from stratalog.storage.records import TopicPartition
 
 CAPACITY_BYTES: Final = 32 << 20
+LEFT_MS: Final = 10_000
+"""A reader that has not come back by then has left: what was kept for it goes when others need the room."""
 
 
 class _Rest(NamedTuple):
     version: LogVersion
     batches: tuple[EncodedBatch, ...]
     size_bytes: int
+    put_ms: int
 
 
 class ReadAhead:
@@ -44,8 +47,21 @@ class ReadAhead:
         """The memory that the batches take."""
         return self._size_bytes
 
+    def room_bytes(self, now_ms: int) -> int:
+        """What may be read ahead: with more readers than there is room for, what one left would push out what
+        another will want."""
+        with self._lock:
+            while self._rests and next(iter(self._rests.values())).put_ms <= now_ms - LEFT_MS:
+                self._drop(*next(iter(self._rests)))
+            return self._capacity_bytes - self._size_bytes
+
     def put(
-        self, named: TopicPartition, offset: int, version: LogVersion | None, batches: Sequence[EncodedBatch]
+        self,
+        named: TopicPartition,
+        offset: int,
+        version: LogVersion | None,
+        batches: Sequence[EncodedBatch],
+        now_ms: int,
     ) -> None:
         """Keep what is left for a reader that goes on at `offset`, read from the log of `version`."""
         kept, size_bytes = _kept(batches)
@@ -53,7 +69,7 @@ class ReadAhead:
             return
         with self._lock:
             self._drop(named, offset)
-            self._rests[named, offset] = _Rest(version, kept, size_bytes)
+            self._rests[named, offset] = _Rest(version, kept, size_bytes, now_ms)
             self._size_bytes += size_bytes
             while self._size_bytes > self._capacity_bytes:
                 self._drop(*next(iter(self._rests)))

@@ -27,6 +27,8 @@ from contextlib import suppress
 from itertools import accumulate, pairwise
 from typing import Any, Final, NamedTuple
 
+import numpy as np
+
 from stratalog.clients.kafka.batches.headers import EncodedBatch
 from stratalog.clients.kafka.batches.record_batches import encode_rows, part_of
 from stratalog.replication.stores import DeltaStores
@@ -146,16 +148,17 @@ def send(stream: socket.socket, head: object, contents: Sequence[bytes | memoryv
     stream.sendall(b"".join((lengths, pickled, *contents)))
 
 
-def receive(stream: socket.socket) -> tuple[Any, bytearray]:
+def receive(stream: socket.socket) -> tuple[Any, memoryview]:
     """One message's head and content. ConnectionResetError at the end of the stream, TimeoutError."""
     head_bytes, content_bytes = _LENGTHS.unpack(_received(stream, _LENGTHS.size))
     return pickle.loads(_received(stream, head_bytes)), _received(stream, content_bytes)
 
 
-def _received(stream: socket.socket, size_bytes: int) -> bytearray:
-    """In as few calls as possible: each gives up the interpreter, which other threads want."""
-    data = bytearray(size_bytes)
-    rest = memoryview(data)
+def _received(stream: socket.socket, size_bytes: int) -> memoryview:
+    """In as few calls as possible: each gives up the interpreter, which other threads want. They would wait, too, while
+    a `bytearray` is filled with zeros."""
+    data = np.empty(size_bytes, np.uint8).data
+    rest = data
     while rest:
         try:
             count = stream.recv_into(rest, len(rest), socket.MSG_WAITALL)
@@ -167,11 +170,10 @@ def _received(stream: socket.socket, size_bytes: int) -> bytearray:
     return data
 
 
-def _batches(places: Sequence[tuple[int, int, int]], content: bytearray) -> list[EncodedBatch]:
-    whole = memoryview(content)
+def _batches(places: Sequence[tuple[int, int, int]], content: memoryview) -> list[EncodedBatch]:
     ends = accumulate((size_bytes for _, _, size_bytes in places), initial=0)
     return [
-        EncodedBatch(base_offset, last_offset, whole[start:end])
+        EncodedBatch(base_offset, last_offset, content[start:end])
         for (base_offset, last_offset, _), (start, end) in zip(places, pairwise(ends), strict=True)
     ]
 
@@ -189,7 +191,7 @@ class _Reader:
             self._stores[request.settings] = stores
         table = stores.table(request.root, request.topic_partition)
         bounds = request.start_offset, request.end_offset, request.max_bytes
-        rows = PlannedRead(table, request.entries, *bounds).read()
+        rows = PlannedRead(table, request.entries, *bounds, decoded_bytes_max=request.encoded_bytes_max).read()
         return encode_rows(part_of(rows, request.encoded_bytes_max))
 
 

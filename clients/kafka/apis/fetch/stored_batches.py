@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -19,9 +20,10 @@ from stratalog.replication.stores import DeltaStores
 from stratalog.storage.log.reader import PlannedRead
 from stratalog.storage.records import TopicPartition
 
-ENCODED_TIMES: Final = 4
-ENCODED_BYTES_MAX: Final = 8 << 20
-"""Of a read that brought more than is wanted, so many times of that is encoded, and not more than this."""
+READ_BYTES_MAX: Final = 2 << 20
+"""What is read at once here: an answer of many MiB is put together from several reads, between which others get on."""
+AHEAD_BYTES: Final = 4 << 20
+"""What the process reads at once, if there is room for what its client does not want yet."""
 READERS_MAX: Final = 1_000
 
 
@@ -66,26 +68,30 @@ class StoredBatches:
         self.streaks = Streaks()
 
     def read(
-        self, named: TopicPartition, offset: int, wanted_bytes: int, end_offset: int
+        self, named: TopicPartition, offset: int, wanted_bytes: int, end_offset: int, room_bytes: int
     ) -> tuple[list[EncodedBatch], int]:
         """Batches from `offset` on, of records below `end_offset`, often more than `wanted_bytes`; and the offset
-        behind them. No batches: there are no records below that offset. Raises as `ClusterView.fetch`."""
-        encoded_bytes = max(wanted_bytes, min(ENCODED_TIMES * wanted_bytes, ENCODED_BYTES_MAX))
-        read = partial(self._read, named, encoded_bytes)
-        found, next_offset = self._view.read_planned(named, offset, wanted_bytes, end_offset, read, timeout_ms=0)
+        behind them. No batches: there are no records below that offset. Raises as `ClusterView.fetch`.
+
+        room_bytes  how much more than is wanted may be read for the client's next fetches
+        """
+        size_bytes = min(wanted_bytes, READ_BYTES_MAX)
+        ahead_bytes = max(size_bytes, min(AHEAD_BYTES, wanted_bytes + room_bytes))
+        read = partial(self._read, named, size_bytes)
+        found, next_offset = self._view.read_planned(named, offset, ahead_bytes, end_offset, read, timeout_ms=0)
         batches = found or []
         return batches, batches[-1].last_offset + 1 if batches else next_offset
 
-    def _read(self, named: TopicPartition, encoded_bytes: int, root: str, planned: PlannedRead) -> list[EncodedBatch]:
+    def _read(self, named: TopicPartition, size_bytes: int, root: str, planned: PlannedRead) -> list[EncodedBatch]:
         stores, before_bytes = self._view.stores, self.streaks.bytes_before(named, planned.start_offset)
         from_bytes = 1 if self._process.is_ready else self._process_from_bytes
         if 0 < from_bytes <= before_bytes and isinstance(stores, DeltaStores):
             bounds = planned.start_offset, planned.end_offset, planned.max_bytes
-            request = ReadRequest(root, named, stores.settings, planned.entries, *bounds, encoded_bytes)
+            request = ReadRequest(root, named, stores.settings, planned.entries, *bounds, planned.max_bytes)
             if (batches := self._process.read(request)) is not None:
                 return batches
-        rows = planned.read()
-        return encode_rows(part_of(rows, encoded_bytes)) if rows.num_rows else []
+        rows = replace(planned, max_bytes=size_bytes, decoded_bytes_max=size_bytes).read()
+        return encode_rows(part_of(rows, size_bytes)) if rows.num_rows else []
 
     def close(self) -> None:
         """End the process."""

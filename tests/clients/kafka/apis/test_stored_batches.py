@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from stratalog import Admin, Cluster, NewTopic, Producer
-from stratalog.clients.kafka.apis.fetch import reading_process
-from stratalog.clients.kafka.apis.fetch.read_ahead import ReadAhead
+from stratalog.clients.kafka.apis.fetch import reading_process, stored_batches
+from stratalog.clients.kafka.apis.fetch.read_ahead import LEFT_MS, ReadAhead
 from stratalog.clients.kafka.apis.fetch.reading_process import RETRY_MS, ReadingProcess, ReadRequest
 from stratalog.clients.kafka.apis.fetch.stored_batches import Streaks
 from stratalog.clients.kafka.batches.headers import EncodedBatch
@@ -42,7 +42,7 @@ def offsets(batches: list[EncodedBatch]) -> list[int]:
 
 def test_what_a_fetch_left_is_taken_once_by_the_one_behind_it() -> None:
     ahead = ReadAhead(100)
-    ahead.put(T0, 5, NOW, encoded((5, 7), (8, 8)))
+    ahead.put(T0, 5, NOW, encoded((5, 7), (8, 8)), 0)
     assert (offsets(ahead.take(T0, 4, 99, NOW)), offsets(ahead.take(T1, 5, 99, NOW))) == ([], [])
     assert (offsets(ahead.take(T0, 5, 99, NOW)), ahead.size_bytes) == ([5, 8], 0)
     assert ahead.take(T0, 5, 99, NOW) == []
@@ -51,27 +51,27 @@ def test_what_a_fetch_left_is_taken_once_by_the_one_behind_it() -> None:
 @pytest.mark.parametrize(("end_offset", "found"), [(5, []), (7, []), (8, [5]), (9, [5, 8])])
 def test_only_batches_below_the_readers_end_are_given(end_offset: int, found: list[int]) -> None:
     ahead = ReadAhead(100)
-    ahead.put(T0, 5, NOW, encoded((5, 7), (8, 8)))
+    ahead.put(T0, 5, NOW, encoded((5, 7), (8, 8)), 0)
     assert offsets(ahead.take(T0, 5, end_offset, NOW)) == found
 
 
 @pytest.mark.parametrize("version", [ERASED, ("id", 4, 0), ("new", 3, 0), None])
 def test_batches_of_another_log_are_not_given(version: tuple[str, int, int] | None) -> None:
     ahead = ReadAhead(100)
-    ahead.put(T0, 5, NOW, encoded((5, 7)))
+    ahead.put(T0, 5, NOW, encoded((5, 7)), 0)
     assert (ahead.take(T0, 5, 99, version), ahead.size_bytes) == ([], 0)
 
 
 def test_the_oldest_goes_first_and_what_is_too_large_is_not_kept() -> None:
     ahead = ReadAhead(25)
     for offset in (1, 2, 3):
-        ahead.put(T0, offset, NOW, encoded((offset, offset)))
+        ahead.put(T0, offset, NOW, encoded((offset, offset)), 0)
     assert [offsets(ahead.take(T0, offset, 99, NOW)) for offset in (1, 2, 3)] == [[], [2], [3]]
-    ahead.put(T0, 9, NOW, encoded((9, 9), size_bytes=26))
-    ahead.put(T0, 9, None, encoded((9, 9)))
+    ahead.put(T0, 9, NOW, encoded((9, 9), size_bytes=26), 0)
+    ahead.put(T0, 9, None, encoded((9, 9)), 0)
     assert (ahead.take(T0, 9, 99, NOW), ahead.size_bytes) == ([], 0)
-    ahead.put(T0, 9, NOW, encoded((9, 9)))
-    ahead.put(T0, 9, NOW, encoded((9, 9), (10, 10)))
+    ahead.put(T0, 9, NOW, encoded((9, 9)), 0)
+    ahead.put(T0, 9, NOW, encoded((9, 9), (10, 10)), 0)
     assert (ahead.size_bytes, offsets(ahead.take(T0, 9, 99, NOW))) == (20, [9, 10])
 
 
@@ -81,12 +81,22 @@ def test_what_is_kept_of_an_answer_takes_no_more_memory_than_is_counted(first: i
     whole = memoryview(bytes(100))
     batches = [EncodedBatch(number, number, whole[10 * number : 10 * number + 10]) for number in range(10)]
     ahead = ReadAhead(1_000)
-    ahead.put(T0, first, NOW, batches[first:])
+    ahead.put(T0, first, NOW, batches[first:], 0)
     counted = ahead.size_bytes
     found = ahead.take(T0, first, 99, NOW)
     assert offsets(found) == list(range(first, 10))
     is_slice = any(isinstance(each.data, memoryview) for each in found)
     assert (is_slice, counted) == ((True, 100) if first <= 5 else (False, size_bytes))
+
+
+def test_there_is_room_again_when_a_reader_has_left() -> None:
+    ahead = ReadAhead(100)
+    for at_ms, partition in ((0, T0), (5_000, T1)):
+        ahead.put(partition, 5, NOW, encoded((5, 7), size_bytes=30), at_ms)
+    room = [ahead.room_bytes(now_ms) for now_ms in (5_000, LEFT_MS - 1, LEFT_MS, LEFT_MS + 4_999)]
+    assert room == [40, 40, 70, 70]
+    assert (offsets(ahead.take(T0, 5, 99, NOW)), offsets(ahead.take(T1, 5, 99, NOW))) == ([], [5])
+    assert ahead.room_bytes(LEFT_MS) == 100
 
 
 def test_the_bytes_of_a_reader_are_counted_from_read_to_read() -> None:
@@ -199,9 +209,23 @@ def test_a_process_that_does_not_answer_is_given_up(
     assert (process.read(request), process.is_ready, alive()) == (None, False, [])
 
 
-@pytest.mark.parametrize("from_bytes", [0, 1])
-def test_a_consumer_that_begins_with_old_records_gets_them_all(tmp_path: Path, from_bytes: int) -> None:
-    """Of a running cluster, without the encoded tail; each answer has room for one batch of four."""
+@pytest.mark.parametrize(
+    ("from_bytes", "max_bytes", "pieces_bytes"),
+    [(0, 6_000, None), (1, 6_000, None), (0, 60_000, (9_000, 20_000)), (1, 60_000, (9_000, 20_000))],
+    ids=["broker", "process", "broker in pieces", "process in pieces"],
+)
+def test_a_consumer_that_begins_with_old_records_gets_them_all(
+    tmp_path: Path,
+    from_bytes: int,
+    max_bytes: int,
+    pieces_bytes: tuple[int, int] | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a running cluster, without the encoded tail; each answer has room for one batch of four, or for several that
+    are read in pieces."""
+    if pieces_bytes is not None:
+        monkeypatch.setattr(stored_batches, "READ_BYTES_MAX", pieces_bytes[0])
+        monkeypatch.setattr(stored_batches, "AHEAD_BYTES", pieces_bytes[1])
     with Cluster.start(tmp_path, brokers=1, fetcher="thread", config=SETTINGS) as cluster:
         Admin(cluster).create_topics([NewTopic("t", 1, 1)])
         with Producer(cluster, acks="all") as producer:
@@ -213,17 +237,18 @@ def test_a_consumer_that_begins_with_old_records_gets_them_all(tmp_path: Path, f
         with KafkaClient(cluster, settings=settings, advertised=[1]) as client:
             found, rounds, was_used = 0, 0, False
             while not (found and (was_used or not from_bytes)):
-                found = len(all_values(client))
+                found = len(all_values(client, max_bytes))
                 rounds, was_used = rounds + 1, bool(alive())
                 assert (found, rounds < 1_000) == (1_000, True)
-            assert len(all_values(client)) == 1_000
+            assert len(all_values(client, max_bytes)) == 1_000
         assert alive() == [], "the process outlives its broker"
 
 
-def all_values(client: KafkaClient) -> list[bytes]:
+def all_values(client: KafkaClient, max_bytes: int) -> list[bytes]:
+    """The topic's records. Each answer is at least half full, as long as there are records."""
     values: list[bytes] = []
     while True:
-        wanted = {"partition": 0, "fetch_offset": len(values), "partition_max_bytes": 6_000}
+        wanted = {"partition": 0, "fetch_offset": len(values), "partition_max_bytes": max_bytes}
         asked = {"max_wait": 0, "min_bytes": 0, "topics": [{"topic": "t", "partitions": [wanted]}]}
         (partition,) = client.ask(FETCH, 11, asked).responses[0].partitions
         assert partition.error_code == 0
@@ -233,3 +258,4 @@ def all_values(client: KafkaClient) -> list[bytes]:
         if not fresh and len(values) >= partition.high_watermark:
             return values
         values += fresh
+        assert 2 * len(partition.records) >= max_bytes or len(values) == partition.high_watermark

@@ -320,7 +320,7 @@ class BrokerConfig:
     stratalog_progress_poll_max_ms: int = _ms(20, "without watchable storage: longest pause between polls of progress")
     stratalog_progress_poll_min_ms: int = _ms(1, "without watchable storage: shortest pause between polls", 0)
     stratalog_reading_process_bytes: int = _int(
-        8_388_608, "bytes", "what a client reads of old records in a row before a process of its own reads for it; "
+        8_388_608, "bytes", "what clients that read on read of old records in 10 s before a process reads for them; "
         "0 = never", 0,
     )  # fmt: skip
     stratalog_scrub_interval_ms: int = _ms(86_400_000, "on a local disk every data file is read once in this time")

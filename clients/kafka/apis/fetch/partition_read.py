@@ -207,7 +207,7 @@ class PartitionFetch:
             left_bytes -= fitting_bytes
             if is_stored and fitting:
                 behind = fitting[-1].last_offset + 1
-                self._stored.streaks.went_on(named, offset, behind, fitting_bytes)
+                self._stored.streaks.went_on(named, offset, behind, fitting_bytes, clock.monotonic_ms())
                 self._ahead.put(named, behind, version, batches[len(fitting) :], clock.monotonic_ms())
             if len(fitting) < len(batches) or next_offset <= offset:
                 break

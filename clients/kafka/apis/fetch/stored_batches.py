@@ -25,40 +25,54 @@ READ_BYTES_MAX: Final = 2 << 20
 AHEAD_BYTES: Final = 4 << 20
 """What the process reads at once, if there is room for what its client does not want yet."""
 READERS_MAX: Final = 1_000
+RECENT_MS: Final = 10_000
 
 
 class Streaks:
-    """How many bytes readers have read from storage in a row, by partition and the offset at which they go on. Pure.
+    """Which readers go on where they were, by partition and offset, and how much these read from storage. Pure.
 
     >>> streaks, named = Streaks(), TopicPartition("t", 0)
-    >>> streaks.went_on(named, 0, 100, 5_000), streaks.went_on(named, 100, 180, 4_000), streaks.bytes_before(named, 180)
-    (None, None, 9000)
-    >>> streaks.bytes_before(named, 100)  # that reader has left
-    0
+    >>> streaks.goes_on(named, 0), streaks.went_on(named, 0, 100, 5_000, now_ms=1), streaks.goes_on(named, 100)
+    (False, None, True)
+    >>> streaks.recent_bytes(2), streaks.went_on(named, 100, 180, 4_000, now_ms=3), streaks.recent_bytes(4)
+    (0, None, 4000)
+    >>> streaks.goes_on(named, 100), streaks.recent_bytes(3 + RECENT_MS)  # that reader is at 180 now
+    (False, 0)
     """
 
     def __init__(self, readers_max: int = READERS_MAX) -> None:
         self._lock = threading.Lock()
         self._readers_max = readers_max
-        self._bytes: OrderedDict[tuple[TopicPartition, int], int] = OrderedDict()
+        self._next: OrderedDict[tuple[TopicPartition, int], None] = OrderedDict()
+        self._since_ms = -RECENT_MS
+        self._recent_bytes = 0
 
-    def bytes_before(self, named: TopicPartition, offset: int) -> int:
-        """What the reader that comes to `offset` has read; 0 for one that begins there."""
-        return self._bytes.get((named, offset), 0)
+    def goes_on(self, named: TopicPartition, offset: int) -> bool:
+        """Whether a reader has read up to `offset`; False for one that begins there."""
+        return (named, offset) in self._next
 
-    def went_on(self, named: TopicPartition, offset: int, next_offset: int, size_bytes: int) -> None:
+    def went_on(self, named: TopicPartition, offset: int, next_offset: int, size_bytes: int, now_ms: int) -> None:
         """A reader at `offset` read so many bytes and comes to `next_offset` then."""
         with self._lock:
-            before_bytes = self._bytes.pop((named, offset), 0)
-            self._bytes[named, next_offset] = before_bytes + size_bytes
-            if len(self._bytes) > self._readers_max:
-                self._bytes.popitem(last=False)
+            has_gone_on = self._next.pop((named, offset), False) is None
+            self._next[named, next_offset] = None
+            if len(self._next) > self._readers_max:
+                self._next.popitem(last=False)
+            if not has_gone_on:
+                return
+            if now_ms - self._since_ms >= RECENT_MS:
+                self._since_ms, self._recent_bytes = now_ms, 0
+            self._recent_bytes += size_bytes
+
+    def recent_bytes(self, now_ms: int) -> int:
+        """What readers that went on have read within `RECENT_MS`."""
+        return self._recent_bytes if now_ms - self._since_ms < RECENT_MS else 0
 
 
 class StoredBatches:
     """Reads for one broker. Any thread may use it.
 
-    process_from_bytes  what a client reads in a row before the process is started; 0: never
+    process_from_bytes  what clients that go on read within `RECENT_MS` before the process is started; 0: never
     """
 
     def __init__(self, view: ClusterView, process_from_bytes: int) -> None:
@@ -83,15 +97,20 @@ class StoredBatches:
         return batches, batches[-1].last_offset + 1 if batches else next_offset
 
     def _read(self, named: TopicPartition, size_bytes: int, root: str, planned: PlannedRead) -> list[EncodedBatch]:
-        stores, before_bytes = self._view.stores, self.streaks.bytes_before(named, planned.start_offset)
-        from_bytes = 1 if self._process.is_ready else self._process_from_bytes
-        if 0 < from_bytes <= before_bytes and isinstance(stores, DeltaStores):
+        stores = self._view.stores
+        if isinstance(stores, DeltaStores) and self._is_for_the_process(named, planned.start_offset):
             bounds = planned.start_offset, planned.end_offset, planned.max_bytes
             request = ReadRequest(root, named, stores.settings, planned.entries, *bounds, planned.max_bytes)
             if (batches := self._process.read(request)) is not None:
                 return batches
         rows = replace(planned, max_bytes=size_bytes, decoded_bytes_max=size_bytes).read()
         return encode_rows(part_of(rows, size_bytes)) if rows.num_rows else []
+
+    def _is_for_the_process(self, named: TopicPartition, offset: int) -> bool:
+        if not self._process_from_bytes or not self.streaks.goes_on(named, offset):
+            return False
+        recent_bytes = self.streaks.recent_bytes(self._view.clock.monotonic_ms())
+        return self._process.is_ready or recent_bytes >= self._process_from_bytes
 
     def close(self) -> None:
         """End the process."""

@@ -14,7 +14,7 @@ from stratalog import Admin, Cluster, NewTopic, Producer
 from stratalog.clients.kafka.apis.fetch import reading_process, stored_batches
 from stratalog.clients.kafka.apis.fetch.read_ahead import LEFT_MS, ReadAhead
 from stratalog.clients.kafka.apis.fetch.reading_process import RETRY_MS, ReadingProcess, ReadRequest
-from stratalog.clients.kafka.apis.fetch.stored_batches import Streaks
+from stratalog.clients.kafka.apis.fetch.stored_batches import RECENT_MS, Streaks
 from stratalog.clients.kafka.batches.headers import EncodedBatch
 from stratalog.clients.kafka.batches.record_batches import decode_rows, encode_rows
 from stratalog.storage.objects.store_settings import FROM_ENVIRONMENT
@@ -99,14 +99,24 @@ def test_there_is_room_again_when_a_reader_has_left() -> None:
     assert ahead.room_bytes(LEFT_MS) == 100
 
 
-def test_the_bytes_of_a_reader_are_counted_from_read_to_read() -> None:
+def test_a_reader_is_known_where_it_goes_on_and_forgotten_after_many_others() -> None:
     streaks = Streaks(readers_max=2)
-    streaks.went_on(T0, 0, 10, 100)
-    streaks.went_on(T0, 10, 20, 50)
-    assert [streaks.bytes_before(T0, offset) for offset in (0, 10, 20)] == [0, 0, 150]
-    streaks.went_on(T1, 20, 30, 1)
-    streaks.went_on(T1, 0, 5, 2)
-    assert [streaks.bytes_before(*place) for place in ((T0, 20), (T1, 30), (T1, 5))] == [0, 1, 2]
+    streaks.went_on(T0, 0, 10, 100, now_ms=0)
+    streaks.went_on(T0, 10, 20, 50, now_ms=0)
+    assert [streaks.goes_on(T0, offset) for offset in (0, 10, 20)] == [False, False, True]
+    streaks.went_on(T1, 20, 30, 1, now_ms=0)
+    streaks.went_on(T1, 0, 5, 2, now_ms=0)
+    assert [streaks.goes_on(*place) for place in ((T0, 20), (T1, 30), (T1, 5))] == [False, True, True]
+
+
+def test_what_readers_of_several_partitions_read_is_counted_once_they_go_on() -> None:
+    streaks = Streaks()
+    reads = [(T0, 0, 10, 1_000), (T1, 0, 9, 1_000), (T0, 10, 20, 70), (T1, 9, 12, 30)]
+    for now_ms, (named, offset, next_offset, size_bytes) in enumerate(reads):
+        streaks.went_on(named, offset, next_offset, size_bytes, now_ms)
+    assert [streaks.recent_bytes(now_ms) for now_ms in (4, 1 + RECENT_MS, 2 + RECENT_MS)] == [100, 100, 0]
+    streaks.went_on(T0, 20, 21, 5, now_ms=2 + RECENT_MS)
+    assert streaks.recent_bytes(2 + RECENT_MS) == 5
 
 
 # -- the process ---------------------------------------------------------------------------------------------

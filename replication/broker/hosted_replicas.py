@@ -78,6 +78,8 @@ SEALED_INTERVAL_MS = 5_000
 """Interval of the search for sealed tables among replicas that are not in sync."""
 SEALED_CHECKED = 20
 """Tables that one such search opens at most."""
+REMOVES_RECORDS = {UpkeepWork.RETENTION, UpkeepWork.COMPACTION, UpkeepWork.ERASE}
+"""Upkeep after which readers must not return what they could read before. A merge leaves the records as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +168,7 @@ class HostedReplicas:
         self._strays_due_ms = 0
         self._sealed_due_ms = 0
         self._last_checked: TopicPartition | None = None
-        self._log_start_moved: set[TopicPartition] = set()
+        self._records_removed: set[TopicPartition] = set()
 
     @property
     def known(self) -> set[TopicPartition]:
@@ -440,16 +442,17 @@ class HostedReplicas:
                 replica.partition.forget_follower(broker_id, now_ms)
 
     def keep_up(self) -> set[TopicPartition]:
-        """Upkeep of the led replicas and the removal of others, for a bounded time. Returns the partitions whose log
-        start moved."""
+        """Upkeep of the led replicas and the removal of others, for a bounded time. Returns the partitions of which
+        it removed records: a reader refreshes its fold of an idle log only once the leader publishes a newer version.
+        """
         now_ms = self._clock.monotonic_ms()
         self._find_strays(now_ms)
         self._find_sealed(now_ms)
         self._seal_some(now_ms)
         self._delete_some(now_ms)
         self.upkeep.run(self._keep_one_up, self._broken)
-        moved, self._log_start_moved = self._log_start_moved, set()
-        return moved
+        removed, self._records_removed = self._records_removed, set()
+        return removed
 
     def _keep_one_up(self, topic_partition: TopicPartition, upkeep: Upkeep, is_busy: bool) -> UpkeepDone | None:
         replica = self.leaders[topic_partition]
@@ -457,8 +460,8 @@ class HostedReplicas:
             return None
         high_watermark = replica.partition.high_watermark
         done = upkeep.step(self._clock.wall_ms(), high_watermark, replica.leader_epoch, is_busy=is_busy)
-        if done is not None and done.work is UpkeepWork.RETENTION:
-            self._log_start_moved.add(topic_partition)
+        if done is not None and done.work in REMOVES_RECORDS:
+            self._records_removed.add(topic_partition)
         return done
 
     # -- damage ------------------------------------------------------------------------------------------

@@ -205,6 +205,19 @@ def test_a_replica_whose_retention_went_further_tells_where_it_begins(cluster: M
     assert values(view, 2) == [b"c"]
 
 
+def test_what_a_leader_removed_from_an_idle_log_is_not_read_once_it_has_published_that(cluster: MemoryCluster) -> None:
+    view = view_of(cluster)
+    for value in (b"a", b"b", b"c"):
+        cluster.append(T0, value)
+    cluster.publish(T0)
+    assert values(view, 0) == [b"a", b"b", b"c"]
+    log = cluster.log(1, T0)
+    log.replace_files([log.files[1]], [], leader_epoch=0, operation="COMPACT", now_ms=1)
+    cluster.publish(T0)
+    view.poll_progress()
+    assert values(view, 0) == [b"a", b"c"]
+
+
 def test_no_replica_of_the_current_epoch_means_nothing_to_read(cluster: MemoryCluster) -> None:
     view = view_of(cluster)
     cluster.append(T0, b"a", b"b")

@@ -10,7 +10,13 @@ from stratalog.replication.broker.broker import RETRY_MS, WATCHED_POLL_MS, Broke
 from stratalog.replication.broker.hosted_replicas import BrokerIdentity, BrokerSetup
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.metadata.log import MetadataLog, open_metadata
-from stratalog.replication.metadata.records import FenceBrokerRecord, RegisterBrokerRecord
+from stratalog.replication.metadata.records import (
+    ConfigRecord,
+    EraseRecord,
+    FenceBrokerRecord,
+    MetadataRecord,
+    RegisterBrokerRecord,
+)
 from stratalog.replication.progress.progress import (
     ReplicaProgress,
     follower_progress_path,
@@ -95,6 +101,37 @@ def on_disk(tmp_path: Path) -> Running:
     stores, clock = DeltaStores(RandomIds()), SystemClock()
     open_metadata(stores, roots[0], clock, RandomIds()).create()
     return Running(stores, clock, roots)
+
+
+COMPACTION = (ConfigRecord("t", "cleanup.policy", "compact"), ConfigRecord("t", "min.cleanable.dirty.ratio", "0"))
+RETENTION = (ConfigRecord("t", "retention.bytes", "1"),)
+ERASURE = (EraseRecord("t", 1, '{"key": {"equals": "a"}}', (4,), "request"),)
+
+
+@pytest.mark.parametrize("reason", [COMPACTION, RETENTION, ERASURE])
+def test_a_leader_that_removed_records_publishes_the_version_in_which_they_are_gone(
+    reason: tuple[MetadataRecord, ...],
+) -> None:
+    """Where nothing is appended, readers learn from nothing else that their fold of the log is old."""
+    running, stores = in_memory(BrokerConfig.from_properties({"stratalog.upkeep.interval.ms": 100}))
+    commit(running.metadata, ConfigRecord("t", "segment.files.max", "1"))
+    for end in range(1, 5):
+        tick(stores)
+        running.produce("a")
+        running.settle()
+        running.follow(end)
+    tick(stores)
+    running.settle()
+    log = running.broker.leaders[T0].log
+    before, count = running.published(stores.objects("broker-1")), len(log.files)
+    commit(running.metadata, *reason)
+    while len(log.files) == count:
+        stores.clock.now_ms += 1_000
+        running.settle()
+    running.broker.step()
+    after = running.published(stores.objects("broker-1"))
+    assert before.version < after.version == log.version
+    assert (before.high_watermark, after.high_watermark) == (4, 4)
 
 
 def test_acks_all_is_answered_once_the_followers_have_it() -> None:

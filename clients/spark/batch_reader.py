@@ -80,8 +80,7 @@ def read_partition(options: SourceOptions, partition: InputPartition) -> Iterato
         _leave_for_sink(options, partition.positions)
     manner = ReadManner(options.columns, options.fail_on_data_loss, options.poll_timeout_ms, options.rack)
     readers = _range_readers(options.root, options.storage)
-    if len(partition.wanted) > 1:
-        readers.fold_ahead(partition.wanted, manner)
+    readers.begin(partition.wanted, manner)
     for wanted in partition.wanted:
         yield from readers.record_batches(wanted, manner)
 

@@ -182,7 +182,9 @@ class OffsetFetcher:
     ) -> dict[TopicPartition, PlannedFiles]:
         """The files of ranges, by partition, as the leaders' logs are now; without what cannot be looked at now.
 
-        None of many partitions on a local disk: there a fold is work of the CPU, which tasks do in parallel.
+        The view keeps folds between reads. They are refreshed here: what compaction or an erasure has removed from an
+        idle log is in none of the files. None of many partitions on a local disk: there a fold is work of the CPU,
+        which tasks do in parallel.
         """
         bounds: dict[TopicPartition, tuple[int, int]] = {}
         for each in ranges:
@@ -214,8 +216,7 @@ class OffsetFetcher:
         root = leader.registration.root
 
         def look(log: LogReader) -> PlannedFiles | None:
-            if log.log_end_offset < end:
-                log.refresh()
+            log.refresh()
             entries = files_between(log.files, start, end)
             if log.log_end_offset < end or log.log_start_offset > start or len(entries) > FILES_PLANNED_MAX:
                 return None

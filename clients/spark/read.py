@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from weakref import WeakSet
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -130,11 +131,22 @@ class ReadManner:
 
 
 class RangeReaders:
-    """Reads ranges for one Python worker; keeps the folded logs of the partitions it read last."""
+    """Reads ranges for one Python worker; keeps the folded logs of the partitions it read last.
+
+    A kept fold may name files whose records compaction or an erasure has removed since: each task calls `begin`, and
+    refreshes a log before it reads it for the first time.
+    """
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view
         self._readers: OrderedDict[tuple[TopicPartition, str, str], LogReader] = OrderedDict()
+        self._refreshed: WeakSet[LogReader] = WeakSet()
+
+    def begin(self, wanted: Sequence[RangeToRead], manner: ReadManner) -> None:
+        """Begin a task that reads these ranges: it reads the tables as they are now, or later."""
+        self._refreshed.clear()
+        if len(wanted) > 1:
+            self._fold_ahead(wanted, manner)
 
     def record_batches(self, wanted: RangeToRead, manner: ReadManner) -> Iterator[pa.RecordBatch]:
         """The range's records as `arrow_schema`, at most `BATCH_ROWS_MAX` rows each.
@@ -153,7 +165,7 @@ class RangeReaders:
         except TopicRecreatedError as loss:
             _report(loss, manner)
 
-    def fold_ahead(self, wanted: Sequence[RangeToRead], manner: ReadManner) -> None:
+    def _fold_ahead(self, wanted: Sequence[RangeToRead], manner: ReadManner) -> None:
         """Where a fold makes requests: fold the logs of several ranges at once. What fails is tried again when read."""
         if not self._view.requests_per_poll:
             return
@@ -166,7 +178,7 @@ class RangeReaders:
         def fold(topic_partition: TopicPartition) -> None:
             log, its_range = logs[topic_partition]
             with suppress(StratalogError):
-                _holds(log, its_range, any_epoch=False)
+                self._holds(log, its_range, any_epoch=False)
 
         self._view.at_once(fold, logs)
 
@@ -207,6 +219,7 @@ class RangeReaders:
                     raise
                 _LOG.warning("%s: trying another replica: %s", wanted.topic_partition, reason)
                 broken.add(root)
+                self._view.refresh()  # the log may be newer than the metadata that explains its gaps
                 continue
             return
 
@@ -276,7 +289,7 @@ class RangeReaders:
             for root, has_it_all in sorted(replicas, key=lambda replica: replica[0] in broken):
                 try:
                     log = self._reader(wanted.topic_partition, root)
-                    if _holds(log, wanted, any_epoch=has_it_all):
+                    if self._holds(log, wanted, any_epoch=has_it_all):
                         return (root, log), None
                 except (LogDirNotFoundError, StoreError, UnknownTopicOrPartitionError) as failure:
                     reason = reason or failure
@@ -308,6 +321,20 @@ class RangeReaders:
             if refresh is not None:
                 refresh()
         raise TopicRecreatedError(wanted.topic_partition.topic, wanted.topic_id, topic_id)
+
+    def _holds(self, log: LogReader, wanted: RangeToRead, *, any_epoch: bool) -> bool:
+        """True when the log has the range, refreshed once in this task. ForeignCommitError with the table's name."""
+        try:
+            if log in self._refreshed and _has_range(log, wanted, any_epoch):
+                return True
+            log.refresh()
+            self._refreshed.add(log)
+        except ForeignCommitError as reason:
+            raise ForeignCommitError(
+                f"{log.name} cannot be read as a log: {reason}. Let its broker repair it: only stratalog writes "
+                "to this table."
+            ) from reason
+        return _has_range(log, wanted, any_epoch)
 
     def _reader(self, topic_partition: TopicPartition, root: str) -> LogReader:
         key = (topic_partition, self._view.image.topic_ids.get(topic_partition.topic, ""), root)
@@ -348,28 +375,15 @@ def _chunk_count(rows: pa.Table) -> int:
     return max((column.num_chunks for column in rows.columns), default=1)
 
 
-def _holds(log: LogReader, wanted: RangeToRead, *, any_epoch: bool) -> bool:
-    """True when the log, folded as far as needed, has the range. Raises ForeignCommitError with the table's name."""
-
-    def has_range() -> bool:
-        end = log.log_end_offset
-        if wanted.topic_id and log.topic_id != wanted.topic_id:
-            return False  # of a topic of this name before or after
-        if not (any_epoch or log.has_started(wanted.leader_epoch)) or end < wanted.end:
-            return False
-        # a replica that lags a little may not know yet how a transaction ended
-        return not wanted.read_committed or log.last_stable_offset(end) >= wanted.end
-
-    try:
-        if has_range():
-            return True
-        log.refresh()
-    except ForeignCommitError as reason:
-        raise ForeignCommitError(
-            f"{log.name} cannot be read as a log: {reason}. Let its broker repair it: only stratalog writes "
-            "to this table."
-        ) from reason
-    return has_range()
+def _has_range(log: LogReader, wanted: RangeToRead, any_epoch: bool) -> bool:
+    """Whether the log has the range as of its fold."""
+    end = log.log_end_offset
+    if wanted.topic_id and log.topic_id != wanted.topic_id:
+        return False  # of a topic of this name before or after
+    if not (any_epoch or log.has_started(wanted.leader_epoch)) or end < wanted.end:
+        return False
+    # a replica that lags a little may not know yet how a transaction ended
+    return not wanted.read_committed or log.last_stable_offset(end) >= wanted.end
 
 
 def as_source_rows(table: pa.Table, topic_partition: TopicPartition, schema: pa.Schema) -> pa.Table:

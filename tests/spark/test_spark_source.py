@@ -20,6 +20,7 @@ from stratalog.clients.spark.option_names import OF_SOURCE, STORAGE
 from stratalog.clients.spark.sql.committed_view import committed
 from stratalog.storage.errors import ForeignCommitError
 from stratalog.storage.records import Header, TopicPartition
+from tests.clients.spark.test_later_reads import compact, keyed_topic
 from tests.clients.still_cluster import StillCluster
 from tests.real.test_bad_storage import append_foreign_commit
 
@@ -79,6 +80,28 @@ def test_batch_of_nothing_and_split_ranges(cluster: StillCluster, read: Callable
     assert task_count(split) == 4
     assert split.count() == 10
     assert task_count(read(maxRecordsPerPartition=4)) == 3
+
+
+@pytest.mark.any_session
+@pytest.mark.parametrize("options", [{}, {"client.rack": "a"}])  # with a rack tasks find the files, not the planner
+def test_a_session_reads_again_without_what_compaction_removed_meanwhile(
+    cluster: StillCluster, read: Callable[..., DataFrame], options: dict[str, str]
+) -> None:
+    t0 = keyed_topic(cluster)
+    assert [value for _, _, value in rows(read(**options))] == list("1234567")
+    compact(cluster, t0)
+    assert [value for _, _, value in rows(read(**options))] == list("4567")
+
+
+@pytest.mark.any_session
+def test_a_session_reads_a_topic_that_was_created_again(cluster: StillCluster, read: Callable[..., DataFrame]) -> None:
+    (t0,) = cluster.create_topic("t", 1)
+    cluster.commit(t0, ["a", "b"])
+    assert rows(read()) == [(0, 0, "a"), (0, 1, "b")]
+    cluster.create_again("t", 1, "another-id")
+    assert rows(read()) == []
+    cluster.commit(t0, ["c"])
+    assert rows(read()) == [(0, 0, "c")]
 
 
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])

@@ -110,7 +110,7 @@ def test_a_task_of_many_partitions_folds_their_logs_at_once(
 ) -> None:
     readers = RangeReaders(new_view(cluster, settings, "read_uncommitted"))
     wanted = [RangeToRead(TopicPartition("t", number), 0, 2, 0) for number in range(PARTITIONS)]
-    readers.fold_ahead(wanted, ReadManner())
+    readers.begin(wanted, ReadManner())
     begun = len(double.requests)
     rows = [batch.num_rows for each in wanted for batch in readers.record_batches(each, ReadManner())]
     assert rows == [2] * PARTITIONS

@@ -7,5 +7,6 @@ run       `python -m tests.foreign.run`: every check against both forms
 python/   clients in Python
 security/ clients that log in
 java/     Kafka's clients and tools in Java, Kafka Streams, Kafka Connect
+go/       clients in Go
 spark/    Spark's own Kafka source and sink
 """

@@ -38,6 +38,7 @@ class Suite:
     settings   of the brokers, before `Served`'s own
     listeners  protocols by name, besides the plaintext one
     close      called when all checks have run
+    left_out   why checks are missing, which another machine has
     """
 
     versions: Mapping[str, str]
@@ -45,6 +46,7 @@ class Suite:
     settings: Mapping[str, object] = field(default_factory=dict)
     listeners: Mapping[str, str] = field(default_factory=dict)
     close: Callable[[], None] = lambda: None
+    left_out: str = ""
 
 
 @dataclass(frozen=True, slots=True)

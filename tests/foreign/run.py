@@ -27,6 +27,7 @@ SUITES = {
     "python": "tests.foreign.python.suite",
     "security": "tests.foreign.security.suite",
     "java": "tests.foreign.java.suite",
+    "go": "tests.foreign.go.suite",
     "spark": "tests.foreign.spark.suite",
 }
 """Modules with a function `suite() -> Suite`, by the name that --only takes."""
@@ -83,9 +84,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     shutil.rmtree(given.keep, ignore_errors=True)
     outcomes: list[Outcome] = []
     versions: dict[str, str] = {}
+    is_whole = not (given.only or given.form or given.match)
     for name in [given.only] if given.only else SUITES:
         suite = chosen(importlib.import_module(SUITES[name]).suite(), given.match)
         versions |= suite.versions
+        if suite.left_out:
+            is_whole = False
+            print(f"{name}: {suite.left_out}", flush=True)
+        if not suite.checks:
+            continue
         try:
             for form in [Form(given.form)] if given.form else Form:
                 for outcome in run_against(form, suite, given.times, given.keep / name):
@@ -94,7 +101,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         finally:
             suite.close()
     if given.report:
-        is_whole = not (given.only or given.form or given.match)
         write_report(given.report, outcomes, versions, is_whole=is_whole)
     failed = failures(outcomes)
     print(f"{len(outcomes) - len(failed)} of {len(outcomes)} passed", flush=True)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -49,23 +50,37 @@ def register_data_source(spark: SparkSession) -> None:
 
 def session_options(spark: SparkSession) -> dict[str, str]:
     """The session's settings `spark.stratalog.storage.*` as options of source and sink. InvalidConfigError."""
-    found = {name: spark.conf.get(name) or "" for name in _setting_names(spark) if name.startswith(_OF_SESSION)}
+    found = _of_stores(spark)
     storage_settings(found)
     return {name.removeprefix("spark."): text for name, text in found.items()}
 
 
-def _setting_names(spark: SparkSession) -> list[str]:
-    """The names of all settings.
+def session_stores(spark: SparkSession) -> StoreSettings:
+    """The same settings as those of stores. InvalidConfigError."""
+    return storage_settings(_of_stores(spark))
 
-    Reading a Java map in Python takes several calls to the JVM for each entry. Here the JVM joins the names, and one
-    call brings them.
-    """
+
+def _of_stores(spark: SparkSession) -> dict[str, str]:
+    return {name: spark.conf.get(name) or "" for name in _setting_names(spark) if name.startswith(_OF_SESSION)}
+
+
+def _setting_names(spark: SparkSession) -> list[str]:
+    """The names of all settings."""
     if not isinstance(spark, SparkSession):
         return list(spark.conf.getAll)
+    return java_texts(spark, spark.conf._jconf.getAllAsJava().keySet())
+
+
+def java_texts(spark: SparkSession, collection: Any) -> list[str]:
+    """The texts of a Java collection, none of which is empty or has a line break, of a classic session's JVM.
+
+    Reading it in Python takes several calls to the JVM for each text, and an exception at the end. Here the JVM joins
+    the texts, and one call brings them.
+    """
     jvm = spark.sparkContext._jvm
     assert jvm is not None
-    names: str = jvm.java.lang.String.join("\n", spark.conf._jconf.getAllAsJava().keySet())
-    return names.split("\n")
+    joined: str = jvm.java.lang.String.join("\n", collection)
+    return joined.split("\n") if joined else []
 
 
 def storage_settings(settings: Mapping[str, str]) -> StoreSettings:

@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from stratalog.clients.spark.registration import java_texts
 from stratalog.clients.typed_tables.config import HOUR_MS, is_path
 from stratalog.clients.typed_tables.evolution import RECORD_COLUMNS, SchemaChange, alterations, as_here, quoted
 
@@ -83,16 +84,30 @@ def own_session(spark: SparkSession) -> SparkSession:
     Its own settings may change. Temporary views and functions of the other one are not in it.
     """
     own = spark.newSession()
-    made_with, wanted = own.conf.getAll, spark.conf.getAll
-    for name in made_with.keys() - wanted.keys():
+    surplus, others = _differences(own, spark)
+    for name in surplus:
         own.conf.unset(name)
-    for name, value in wanted.items():
-        if made_with.get(name) != value:
-            with suppress(AnalysisException):  # a static setting, which sessions share
-                own.conf.set(name, value)
+    for name, value in others.items():
+        with suppress(AnalysisException):  # a static setting, which sessions share
+            own.conf.set(name, value)
     own.catalog.setCurrentCatalog(spark.catalog.currentCatalog())
     own.catalog.setCurrentDatabase(spark.catalog.currentDatabase())
     return own
+
+
+def _differences(own: SparkSession, wanted: SparkSession) -> tuple[list[str], dict[str, str]]:
+    """The names of settings that `wanted` lacks, and its settings that `own` lacks or has otherwise.
+
+    The JVM compares, so that the settings which are the same are not read.
+    """
+    jvm = own.sparkContext._jvm
+    assert jvm is not None
+    new_map = jvm.java.util.HashMap
+    made_with, others = (new_map(each.conf._jconf.getAllAsJava()) for each in (own, wanted))
+    others.entrySet().removeAll(made_with.entrySet())
+    made_with.keySet().removeAll(wanted.conf._jconf.getAllAsJava().keySet())
+    changed = {name: wanted.conf.get(name) or "" for name in java_texts(wanted, others.keySet())}
+    return java_texts(own, made_with.keySet()), changed
 
 
 class TypedDelta:

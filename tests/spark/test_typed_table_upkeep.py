@@ -120,20 +120,23 @@ def test_columns_that_the_settings_add_let_dead_letters_fit(
 
 
 def test_a_tables_session_has_the_users_settings_and_its_own_changes(ours: SparkSession) -> None:
-    name, unknown = "spark.sql.shuffle.partitions", "stratalog.tests.unknown"
+    name, unknown, unset = "spark.sql.shuffle.partitions", "stratalog.tests.unknown", "spark.sql.session.timeZone"
     ours.sql("CREATE DATABASE IF NOT EXISTS sessions")
     ours.catalog.setCurrentDatabase("sessions")
-    before = ours.conf.get(name)
+    before = {each: ours.conf.get(each) or "" for each in (name, unset)}
     try:
         ours.conf.set(name, "3")
         ours.conf.set(unknown, "x")
+        ours.conf.unset(unset)
         own = own_session(ours)
         assert (own.conf.get(name), own.conf.get(unknown)) == ("3", "x")
+        assert own.conf.getAll == ours.conf.getAll
         assert own.catalog.currentDatabase() == "sessions"
         own.conf.set(name, "5")
         assert ours.conf.get(name) == "3"
     finally:
-        ours.conf.set(name, before)
+        for each, value in before.items():
+            ours.conf.set(each, value)
         ours.conf.unset(unknown)
         ours.catalog.setCurrentDatabase("default")
         ours.sql("DROP DATABASE sessions CASCADE")

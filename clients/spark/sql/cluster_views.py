@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from stratalog.clients.bootstrap import Cluster
-from stratalog.clients.spark.registration import storage_settings
+from stratalog.clients.spark.registration import session_stores
 from stratalog.clients.spark.sql.cluster_tables import CLUSTER_TABLES, cluster_table
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.stores import DeltaStores
@@ -40,8 +40,7 @@ def create_cluster_views(
 
 
 def _view(spark: SparkSession, cluster: Cluster) -> ClusterView:
-    settings = storage_settings(spark.conf.getAll)
-    return ClusterView(cluster, stores=DeltaStores(RandomIds(), settings=settings))
+    return ClusterView(cluster, stores=DeltaStores(RandomIds(), settings=session_stores(spark)))
 
 
 def _frame(spark: SparkSession, view: ClusterView, name: str) -> DataFrame:

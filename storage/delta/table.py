@@ -191,6 +191,11 @@ class LogTable(Protocol):
         where they decay, has a wrong bit. Cached rows are not used."""
         ...
 
+    def check_bits(self, file: DataFile) -> None:
+        """Raise DamagedFileError for a file with a wrong bit, ObjectNotFoundError for one that is gone. Cached rows are
+        not used."""
+        ...
+
     def damage(self) -> Damage | None:
         """The recorded damage of this table that is not repaired yet."""
         ...

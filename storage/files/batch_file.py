@@ -1,7 +1,8 @@
 """One record batch file: an immutable Parquet file whose bits are checked when read. Pure (bytes in, bytes out).
 
 Pages carry checksums; the footer does not, so its CRC32C stands in the file name:
-`segment=<20 digits>/<uuid>.<8 hex digits>.parquet`.
+`segment=<20 digits>/<uuid>.<8 hex digits>.parquet`. The footer of a file that was written as it grew states the CRC32C
+of all bytes before it, by which the file is checked without being decoded.
 """
 
 from __future__ import annotations
@@ -41,6 +42,10 @@ DICTIONARY_COLUMNS = ["timestamp_type", "producer_id", "producer_epoch", "sequen
 STATISTICS_COLUMNS = ["offset_delta", "timestamp"]
 DICTIONARY_ROWS_MIN = 32
 """Rows from which a dictionary's page saves more than it takes."""
+DATA_CRC_KEY = b"stratalog.data.crc32c"
+"""The footer's metadata with the CRC32C, in 8 hex digits, of the bytes before the footer."""
+SUMMED_BYTES = 1 << 20
+"""Bytes that are read at once for a checksum."""
 _PARQUET_CODECS = {UNCOMPRESSED: "none"}
 _LEVELS = {"zstd": 1}
 """The level of codecs that have levels, for files whose writer an append waits for."""
@@ -60,20 +65,26 @@ def encode(rows: pa.Table | FewRows, codec: str = "zstd") -> tuple[memoryview, s
     return data, footer_crc(data, "a new file")
 
 
-def write(table: pa.Table, sink: pa.NativeFile, codec: str) -> None:
-    """Rows of `DATA_SCHEMA` into `sink`, as `encode` without what it does for few rows."""
+def write(table: pa.Table, sink: pa.NativeFile, codec: str, written: ReadRange | None = None) -> None:
+    """Rows of `DATA_SCHEMA` into `sink`, as `encode` without what it does for few rows.
+
+    written  reads what `sink` has written: the footer states the CRC32C of what is before it
+    """
     name, _, level = codec.partition(":")
-    pq.write_table(
-        table,
+    with pq.ParquetWriter(
         sink,
+        table.schema,
         compression=_PARQUET_CODECS.get(name, name),
         compression_level=int(level) if level else _LEVELS.get(name),
         use_dictionary=DICTIONARY_COLUMNS if table.num_rows >= DICTIONARY_ROWS_MIN else False,
         write_statistics=STATISTICS_COLUMNS,
         write_page_checksum=True,
         store_schema=False,
-        row_group_size=rows_per_group(table),
-    )
+    ) as writer:
+        writer.write_table(table, rows_per_group(table))
+        if written is not None:
+            sink.flush()
+            writer.add_key_value_metadata({DATA_CRC_KEY: data_crc(written, sink.tell())})
 
 
 def is_large(rows: pa.Table | FewRows) -> bool:
@@ -92,6 +103,30 @@ def written_crc(read_range: ReadRange, size_bytes: int) -> str:
     (footer_bytes,) = struct.unpack("<I", read_range(size_bytes - TRAILER_BYTES, 4))
     length = footer_bytes + TRAILER_BYTES
     return f"{crc32c.crc32c(read_range(size_bytes - length, length)):08x}"
+
+
+def data_crc(read_range: ReadRange, end: int) -> str:
+    """CRC32C (8 hex digits) of a file's bytes `[0, end)`. Raises what `read_range` raises."""
+    crc = 0
+    for start in range(0, end, SUMMED_BYTES):
+        crc = crc32c.crc32c(read_range(start, min(SUMMED_BYTES, end - start)), crc)
+    return f"{crc:08x}"
+
+
+def is_checked(read_range: ReadRange, file: DataFile, name: str) -> bool:
+    """Whether all bits of a file are right, by the checksum in its footer; False where that states none.
+
+    CorruptMessageError naming file and both values. Raises what `read_range` raises.
+    """
+    data = RangedFile(read_range, file.size_bytes, name).footer()
+    metadata = _checked_footer(data, file, name).metadata
+    stated = (metadata.metadata or {}).get(DATA_CRC_KEY)
+    if stated is None:
+        return False
+    found, expected = data_crc(read_range, file.size_bytes - len(data)), stated.decode()
+    if found != expected:
+        raise CorruptMessageError(f"{name}: CRC32C of its data is {found}, expected {expected}")
+    return True
 
 
 def footer_crc(data: bytes | memoryview, name: str) -> str:
@@ -188,7 +223,7 @@ def decode_part(
         if footer is None:
             if wanted.bytes_max is not None and file.size_bytes <= wanted.bytes_max:
                 ranged.fetch(0, file.size_bytes)  # one request instead of two
-            footer = _read_footer(ranged, file, name)
+            footer = _checked_footer(ranged.footer(), file, name)
             if footers is not None:
                 footers.put(file.path, footer)
         groups = wanted_groups(footer, wanted)
@@ -209,8 +244,7 @@ def decode_part(
     return table
 
 
-def _read_footer(ranged: RangedFile, file: DataFile, name: str) -> Footer:
-    data = ranged.footer()
+def _checked_footer(data: bytes, file: DataFile, name: str) -> Footer:
     if not check_tail(data, name):
         raise CorruptMessageError(f"{name}: its footer is incomplete")
     metadata = pq.read_metadata(pa.BufferReader(data))

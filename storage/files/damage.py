@@ -105,6 +105,15 @@ def read_whole(data: bytes, table_name: str, file: DataFile, columns: Sequence[s
     return rows
 
 
+def check_bits(read_range: ReadRange, table_name: str, file: DataFile) -> bool:
+    """DamagedFileError for a wrong bit; False where the file has to be decoded to find one. Raises what `read_range`
+    raises."""
+    try:
+        return batch_file.is_checked(read_range, file, f"{table_name}/{file.path}")
+    except CorruptMessageError as reason:
+        raise DamagedFileError(str(reason), file.path) from reason
+
+
 def read_part(
     read_range: ReadRange,
     table_name: str,

@@ -184,11 +184,11 @@ def _merged_file(table: LogTable, plan: MergePlan, codec: str) -> DataFile | Non
 
 
 def _copied_file(table: LogTable, leader: LogTable, copied: FileEntry) -> DataFile | None:
-    """The leader's merged file on own storage, with each page checked, since it replaces sound files; None when it is
-    gone there."""
+    """The leader's merged file on own storage, with all of its bits checked, since it replaces sound files; None when
+    it is gone there."""
     try:
         table.copy_file(leader, copied.file)
-        table.read_file(copied.file)
+        table.check_bits(copied.file)
     except ObjectNotFoundError:
         return None
     return copied.file

@@ -704,9 +704,11 @@ def test_several_files_are_read_as_one_table_in_the_order_asked_for(lab: Lab, ta
 
 def test_missing_files_and_objects_are_named(table: Table) -> None:
     file = table.write_file(rows(b"a"), 0)
+    table.check_bits(file)
     table.delete_objects([file.path, "never/there"])
-    with pytest.raises(ObjectNotFoundError, match=file.path):
-        table.read_file(file)
+    for use in (table.read_file, table.check_bits):
+        with pytest.raises(ObjectNotFoundError, match=file.path):
+            use(file)
     with pytest.raises(ObjectNotFoundError, match=r"_producers/1\.json"):
         table.read_object("_producers/1.json")
 

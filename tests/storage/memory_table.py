@@ -353,6 +353,10 @@ class MemoryLogTable(LogTable):
         for file in files:
             check_whole(file.size_bytes if file.path in self._log.files.data_files else None, self.name, file)
 
+    def check_bits(self, file: DataFile) -> None:
+        """Memory has no wrong bits: a file is there or not."""
+        self.read_file(file)
+
     def damage(self) -> Damage | None:
         data = self._log.files.objects.get(DAMAGE_PATH)
         return None if data is None else Damage.from_json(data)

@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from stratalog.storage.errors import CorruptMessageError
-from stratalog.storage.files.batch_file import check, decode, describe, encode, file_path, is_large, write, written_crc
+from stratalog.storage.files.batch_file import (
+    DATA_CRC_KEY,
+    check,
+    data_crc,
+    decode,
+    describe,
+    encode,
+    file_path,
+    is_checked,
+    is_large,
+    write,
+    written_crc,
+)
+from stratalog.storage.files.data_file import DataFile
 from stratalog.storage.records import (
     DATA_SCHEMA,
     TIMESTAMP_MS_LIMIT,
@@ -145,3 +160,46 @@ def test_rows_written_in_pieces_are_the_same_file(count: int, codec: str) -> Non
     written = bytes(sink.getvalue())
     assert written == bytes(data)
     assert written_crc(lambda start, length: written[start : start + length], len(written)) == crc
+
+
+def with_checksum(path: Path, table: pa.Table, codec: str = "zstd") -> tuple[bytes, DataFile]:
+    """A file that states the checksum of its data, written as one that grows on a disk."""
+    with pa.OSFile(str(path), "wb") as opened, pa.BufferedOutputStream(opened, 1_000) as sink:
+        write(table, sink, codec, lambda start, length: path.read_bytes()[start : start + length])
+    data = path.read_bytes()
+    crc = written_crc(lambda start, length: data[start : start + length], len(data))
+    return data, describe(table, file_path(0, "f", crc), len(data))
+
+
+def is_sound(data: bytes, file: DataFile) -> bool:
+    return is_checked(lambda start, length: data[start : start + length], file, file.path)
+
+
+@pytest.mark.parametrize("codec", ["uncompressed", "zstd", "gzip"])
+@pytest.mark.parametrize("count", [1, 9_000])
+def test_a_file_with_a_checksum_of_its_data_is_the_same_table(tmp_path: Path, count: int, codec: str) -> None:
+    data, file = with_checksum(tmp_path / "f", rows(count), codec)
+    assert decode(data, file.path).equals(rows(count))
+    assert is_sound(data, file)
+    footer_bytes = pq.read_metadata(pa.BufferReader(data)).serialized_size
+    assert data[-8:-4] == footer_bytes.to_bytes(4, "little")
+    stated = pq.read_metadata(pa.BufferReader(data)).metadata[DATA_CRC_KEY].decode()
+    assert stated == data_crc(lambda start, length: data[start : start + length], len(data) - footer_bytes - 8)
+
+
+def test_every_flipped_bit_is_found_by_the_checksums(tmp_path: Path) -> None:
+    data, file = with_checksum(tmp_path / "f", rows(300))
+    flips = random.Random(7)
+    for at in [*range(4, 200), *(flips.randrange(len(data)) for _ in range(400)), *range(len(data) - 20, len(data))]:
+        harmed = bytearray(data)
+        harmed[at] ^= 1 << flips.randrange(8)
+        with pytest.raises(CorruptMessageError, match=file.path):
+            is_sound(bytes(harmed), file)
+
+
+def test_a_file_without_a_checksum_has_to_be_decoded() -> None:
+    data, crc = encode(rows(300))
+    file = describe(rows(300), file_path(0, "f", crc), len(data))
+    assert not is_sound(bytes(data), file)
+    with pytest.raises(CorruptMessageError, match="footer CRC32C is"):
+        is_sound(bytes(data[:-30]) + b"x" + bytes(data[-29:]), file)

@@ -14,12 +14,14 @@ from stratalog.storage.errors import (
     ObjectNotFoundError,
     StratalogError,
 )
+from stratalog.storage.files import batch_file
 from stratalog.storage.files.damage import DAMAGE_PATH, UNSETTLED, Damage, damage_in, is_about
 from stratalog.storage.files.data_file import DataFile
 from stratalog.storage.log.partition_log import PartitionLog
+from stratalog.storage.records import data_table
 from stratalog.storage.upkeep.chore import DAY_MS, UpkeepLimits, UpkeepView, Work
 from stratalog.storage.upkeep.chores import SLOTS, Scrub, files_of_slot
-from tests.storage.logs import Replicas, write
+from tests.storage.logs import Replicas, batch, write
 
 NAME = "file:///b-1/t-0"
 
@@ -74,6 +76,20 @@ def test_a_damaged_file_is_named_with_both_values(tmp_path: Path, harm: Callable
     assert caught.value.path == files[1].path
     assert is_about(caught.value, log.name)
     log.table.check_files([files[0], files[2]], bits=True)
+
+
+@pytest.mark.parametrize("at", [5, 40_000, -40_000])
+def test_a_wrong_bit_of_a_large_file_is_found_without_decoding_it(
+    tmp_path: Path, at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Replicas.new(tmp_path).leader().table
+    file = table.write_file(data_table([batch([f"{number}" * 50 for number in range(40_000)])]), 0)
+    monkeypatch.setattr(batch_file, "decode", None)
+    table.check_files([file], bits=True)
+    flip(tmp_path / "1" / "t-0" / file.path, at)
+    with pytest.raises(DamagedFileError, match=r"CRC32C of its data is [0-9a-f]{8}, expected [0-9a-f]{8}") as caught:
+        table.check_files([file], bits=True)
+    assert caught.value.path == file.path
 
 
 @pytest.mark.parametrize(("harm", "is_seen"), [(in_a_page, False), (cut_short, True), (Path.unlink, True)])

@@ -10,6 +10,8 @@ import (
 
 	"stratalog/clients/checks"
 	"stratalog/clients/franzgo"
+	"stratalog/clients/saramago"
+	"stratalog/clients/segmentio"
 )
 
 const longest = 150 * time.Second
@@ -21,6 +23,8 @@ type library struct {
 
 var libraries = map[string]library{
 	"franz-go": {func(given checks.Given) checks.Client { return franzgo.New(given) }, franzgo.Programs},
+	"sarama":   {func(given checks.Given) checks.Client { return saramago.New(given) }, saramago.Programs},
+	"kafka-go": {func(given checks.Given) checks.Client { return segmentio.New(given) }, segmentio.Programs},
 }
 
 var ofAll = map[string]func(checks.Client, checks.Given){
@@ -31,6 +35,7 @@ var ofAll = map[string]func(checks.Client, checks.Given){
 	"come-back":  checks.ComeBack,
 	"go-on":      checks.GoOn,
 	"secured":    checks.Secured,
+	"refused":    checks.Refused,
 }
 
 func main() {

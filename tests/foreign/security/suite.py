@@ -5,13 +5,19 @@ from __future__ import annotations
 from functools import partial
 
 from tests.foreign.checks import Check, Suite
-from tests.foreign.security import java, librdkafka
+from tests.foreign.go.program import LEFT_OUT, executable, has_go
+from tests.foreign.security import go, java, librdkafka
 from tests.foreign.security.credentials import LISTENERS, Way, broker_settings, remove_secrets
 
 
 def suite() -> Suite:
     versions = {librdkafka.NAME: librdkafka.VERSION, java.NAME: java.java_version()}
-    return Suite(versions, (*checks(), *java_checks()), broker_settings(), LISTENERS, remove_secrets)
+    found = (*checks(), *java_checks())
+    if not has_go():
+        return Suite(versions, found, broker_settings(), LISTENERS, remove_secrets, LEFT_OUT)
+    executable()
+    versions[go.NAME] = go.VERSION
+    return Suite(versions, (*found, *go_checks()), broker_settings(), LISTENERS, remove_secrets)
 
 
 def checks() -> list[Check]:
@@ -44,4 +50,16 @@ def java_checks() -> list[Check]:
             found.append(Check(name, does, partial(java.renew, way)))
     denied = (Way.SCRAM_SHA_512, Way.OAUTHBEARER, Way.CERTIFICATE)
     found += [Check(name, f"{way}: what ACLs do not allow is refused", partial(java.be_denied, way)) for way in denied]
+    return found
+
+
+def go_checks() -> list[Check]:
+    name, way = go.NAME, Way.SCRAM_SHA_512
+    found: list[Check] = []
+    for client in go.CLIENTS:
+        does = f"{client}: {way}: produce, and read in a group"
+        found.append(Check(name, does, partial(go.work, client, way)))
+        found.append(Check(name, f"{client}: {way}: a wrong password is refused", partial(go.be_refused, client, way)))
+        does = f"{client}: {Way.CERTIFICATE}: produce, and read in a group"
+        found.append(Check(name, does, partial(go.work, client, Way.CERTIFICATE)))
     return found

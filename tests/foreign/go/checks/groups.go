@@ -16,7 +16,8 @@ func grouping(given Given) Grouping {
 	return Grouping{given.Values["group"], given.Values["topic"], given.Values["balancer"], given.Values["instance"]}
 }
 
-func values(records []Record) []string {
+// Values are keys and values of records, in order.
+func Values(records []Record) []string {
 	found := make([]string, 0, len(records))
 	for _, each := range records {
 		found = append(found, string(each.Key)+string(each.Value))
@@ -31,7 +32,7 @@ func write(client Client, topic string, begin int) []string {
 		sent[number].Value = value(begin + number)
 	}
 	client.Write(Plain, topic, sent)
-	return values(sent)
+	return Values(sent)
 }
 
 // poll the members until something holds of what all of them have read since.
@@ -67,7 +68,7 @@ func Share(client Client, given Given) {
 	as := grouping(given)
 	first := client.Join(as)
 	wanted := write(client, as.Topic, 0)
-	Equal("what one member reads", values(poll("records of one member", []Member{first}, hasCount)), wanted)
+	Equal("what one member reads", Values(poll("records of one member", []Member{first}, hasCount)), wanted)
 	first.Commit()
 	second := client.Join(as)
 	both := []Member{first, second}
@@ -78,13 +79,13 @@ func Share(client Client, given Given) {
 	}
 	Equal("what was revoked", Sorted(first.Revoked()), revoked)
 	wanted = write(client, as.Topic, groupCount)
-	Equal("what two members read", values(poll("records of two members", both, hasCount)), wanted)
+	Equal("what two members read", Values(poll("records of two members", both, hasCount)), wanted)
 	first.Commit()
 	second.Commit()
 	first.Close()
 	poll("one share", []Member{second}, areShared(second))
 	wanted = write(client, as.Topic, 2*groupCount)
-	Equal("what the one that stays reads", values(poll("records of the one that stays", both[1:], hasCount)), wanted)
+	Equal("what the one that stays reads", Values(poll("records of the one that stays", both[1:], hasCount)), wanted)
 	second.Commit()
 	second.Close()
 }
@@ -101,7 +102,7 @@ func ComeBack(client Client, given Given) {
 	both := []Member{again, second}
 	poll("the member that is back", both, func([]Record) bool { return slices.Equal(Sorted(again.Assignment()), share) })
 	wanted := write(client, as.Topic, 0)
-	Equal("what both read", values(poll("records of both", both, hasCount)), wanted)
+	Equal("what both read", Values(poll("records of both", both, hasCount)), wanted)
 	Equal("what the other one keeps", Sorted(second.Assignment()), kept)
 	Equal("what was revoked from the other one", second.Revoked(), revoked)
 	again.Close()
@@ -115,7 +116,7 @@ func GoOn(client Client, given Given) {
 	for round, commits := range []bool{true, false, true} {
 		member := client.Join(as)
 		seen := poll(fmt.Sprintf("records of member %d", round), []Member{member}, hasCount)
-		Equal(fmt.Sprintf("what member %d reads", round), values(seen), wanted)
+		Equal(fmt.Sprintf("what member %d reads", round), Values(seen), wanted)
 		if commits {
 			member.Commit()
 			wanted = write(client, as.Topic, (round+1)*groupCount)

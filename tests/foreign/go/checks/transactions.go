@@ -7,8 +7,8 @@ const abortEvery = 3
 // Aborts is true for every third attempt.
 func Aborts(attempt int) bool { return attempt%abortEvery == 1 }
 
-// Fill writes what a transaction reads; its values are returned.
-func Fill(client Client, topic string) []string { return write(client, topic, 0) }
+// Fill writes FillCount records of these numbers to four partitions; their values are returned.
+func Fill(client Client, topic string, begin int) []string { return write(client, topic, begin) }
 
 // FillCount is the number of records that Fill writes.
 const FillCount = groupCount
@@ -17,7 +17,7 @@ const FillCount = groupCount
 func Compare(client Client, topic string, wanted []string, aborted int) {
 	from := map[int32]int64{0: 0, 1: 0, 2: 0, 3: 0}
 	seen := client.Read(Reading{Topic: topic, From: from, Committed: true}, len(wanted))
-	Equal("what is committed", values(seen), wanted)
+	Equal("what is committed", Values(seen), wanted)
 	seen = client.Read(Reading{Topic: topic, From: from}, len(wanted)+aborted)
 	Equal("the number of all", strconv.Itoa(len(seen)), strconv.Itoa(len(wanted)+aborted))
 }

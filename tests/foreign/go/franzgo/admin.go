@@ -122,7 +122,7 @@ var Groups = withAdmin(func(client Client, admin *kadm.Client, given checks.Give
 
 func groupOf(client Client, admin *kadm.Client, as checks.Grouping) {
 	ctx := checks.Context
-	checks.Fill(client, as.Topic)
+	checks.Fill(client, as.Topic, 0)
 	member := client.Join(as)
 	seen := 0
 	checks.Await("records", func() bool {
@@ -193,7 +193,7 @@ func describe(admin *kadm.Client, as checks.Grouping, state string) (members int
 // Records deletes them, and lists offsets by time, by the newest time, and by leader epoch.
 var Records = withAdmin(func(client Client, admin *kadm.Client, given checks.Given) {
 	ctx, topic := checks.Context, given.Values["topic"]
-	checks.Fill(client, topic)
+	checks.Fill(client, topic, 0)
 	until := kadm.Offsets{}
 	until.AddOffset(topic, 0, 20, -1)
 	deleted, err := admin.DeleteRecords(ctx, until)

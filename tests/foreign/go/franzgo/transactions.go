@@ -16,7 +16,7 @@ const perTransaction = 60
 // Transactions read, process and write with offsets, by a GroupTransactSession; every third one is aborted.
 func Transactions(given checks.Given) {
 	client, source, out := New(given), given.Values["topic"], given.Values["out"]
-	wanted := checks.Fill(client, source)
+	wanted := checks.Fill(client, source, 0)
 	as := checks.Grouping{Group: given.Values["group"], Topic: source, Balancer: given.Values["balancer"]}
 	options := append(groupOptions(as), kgo.SeedBrokers(given.Servers...), kgo.TransactionalID(given.Values["id"]),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.RecordPartitioner(kgo.ManualPartitioner()))

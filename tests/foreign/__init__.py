@@ -8,5 +8,6 @@ python/   clients in Python
 security/ clients that log in
 java/     Kafka's clients and tools in Java, Kafka Streams, Kafka Connect
 go/       clients in Go
+node/     clients in JavaScript
 spark/    Spark's own Kafka source and sink
 """

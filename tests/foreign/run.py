@@ -28,6 +28,7 @@ SUITES = {
     "security": "tests.foreign.security.suite",
     "java": "tests.foreign.java.suite",
     "go": "tests.foreign.go.suite",
+    "node": "tests.foreign.node.suite",
     "spark": "tests.foreign.spark.suite",
 }
 """Modules with a function `suite() -> Suite`, by the name that --only takes."""

@@ -116,6 +116,8 @@ class PythonClient(ABC):
     version: ClassVar[str]
     assignors: ClassVar[Mapping[str, object]]
     """Assignors by Kafka's names, as this client's setting `partition.assignment.strategy` takes them."""
+    fenced: ClassVar[str] = "(?i)fenced"
+    """What the error of a producer with an old epoch matches."""
 
     @abstractmethod
     def writer(self, bootstrap: str, settings: Mapping[str, Any]) -> Writer: ...

@@ -79,8 +79,9 @@ def secrets() -> Secrets:
 
 
 def remove_secrets() -> None:
-    """Delete the folder."""
+    """Delete the folder; the next call of `secrets` makes another one."""
     shutil.rmtree(secrets().folder)
+    secrets.cache_clear()
 
 
 def broker_settings() -> Mapping[str, object]:

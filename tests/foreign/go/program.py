@@ -12,15 +12,27 @@ from pathlib import Path
 SOURCES = Path(__file__).parent
 EXECUTABLE = Path(sys.prefix) / "foreign-go" / "clients"
 BUILD_S_MAX, RUN_S_MAX = 900, 170
-LEFT_OUT = "the clients in Go are left out: the command go, 1.26 or newer, was not found"
+MINOR_MIN = 26
+LEFT_OUT = f"the clients in Go are left out: the command go, 1.{MINOR_MIN} or newer, was not found"
 
 
 class ProgramError(AssertionError):
     """A program ended with another exit code than 0."""
 
 
+@cache
 def has_go() -> bool:
-    return shutil.which("go") is not None
+    """Whether there is a go command that can build the programs; from 1.21 on it may fetch a newer one for itself."""
+    if shutil.which("go") is None:
+        return False
+    done = subprocess.run(["go", "version"], cwd=SOURCES, capture_output=True, text=True, check=False)
+    return done.returncode == 0 and is_new_enough(done.stdout)
+
+
+def is_new_enough(printed: str) -> bool:
+    """Of what `go version` prints."""
+    found = re.match(r"go version go1\.(\d+)", printed)
+    return found is not None and int(found[1]) >= MINOR_MIN
 
 
 @cache

@@ -315,9 +315,15 @@ class BrokerConfig:
         "User:ANONYMOUS", "the user from whom Kafka's requests in the inbox are, for ACLs; empty: they stay unanswered",
         _text,
     )  # fmt: skip
-    stratalog_metadata_poll_ms: int = _ms(20, "without watchable storage: pause between two polls for metadata")
+    stratalog_metadata_poll_max_ms: int = _ms(
+        500, "without watchable storage: longest pause between two polls for metadata"
+    )
+    stratalog_metadata_poll_ms: int = _ms(
+        20, "without watchable storage: pause between two polls for metadata after a change; it grows with the time "
+        "since, or since the last record",
+    )  # fmt: skip
     stratalog_metrics_port: int = _int(0, "", "TCP port of /metrics for Prometheus; 0 = none", 0)
-    stratalog_progress_poll_max_ms: int = _ms(20, "without watchable storage: longest pause between polls of progress")
+    stratalog_progress_poll_max_ms: int = _ms(500, "without watchable storage: longest pause between polls of progress")
     stratalog_progress_poll_min_ms: int = _ms(1, "without watchable storage: shortest pause between polls", 0)
     stratalog_reading_process_bytes: int = _int(
         8_388_608, "bytes", "what clients that read on read of old records in 10 s before a process reads for them; "

@@ -49,7 +49,7 @@ from stratalog.replication.replica.removal import ReplicaDeletions
 from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.replication.requests.hand_over import INBOX_PREFIX
 from stratalog.replication.stores import Ports
-from stratalog.replication.threads.back_off import idle_pause_ms
+from stratalog.replication.threads.back_off import IdlePause
 from stratalog.replication.threads.turn_interval import TurnInterval
 from stratalog.storage.errors import (
     BrokerNotAvailableError,
@@ -73,6 +73,9 @@ WATCHED_POLL_MS = 1_000
 """Poll interval of a place that is watched."""
 RETRY_MS = 20
 """Pause while something waits for a store that is away."""
+PROGRESS_SHARE, PROGRESS_TIMES = 10, 4
+"""Followers' progress is read again after a tenth of the time since records moved here, up to so many times the longest
+pause of a follower: an append ends the pause."""
 
 
 class Broker:
@@ -104,6 +107,9 @@ class Broker:
         """Whether this process has registered, perhaps as one that recovers."""
         self.incarnation_id = ports.ids.new_id()
         self.stopped_by: StratalogError | None = None
+        self.when_published: Callable[[], None] = lambda: None
+        """Called by the loop after it published high watermarks, where storage does not report that to this process's
+        readers. It must not block."""
         self.metadata = open_metadata(ports.stores, setup.metadata_root, ports.clock, ports.ids, acts=True)
         self.wakeup = Wakeup(ports.clock)
         self.turn_interval = turn_interval or TurnInterval()
@@ -131,7 +137,15 @@ class Broker:
         self._turn = Turn()
         self._due_ms: dict[str, int] = {}
         self._offline_due_ms = 0
-        self._inbox_used_ms = ports.clock.monotonic_ms()
+        now_ms, config = ports.clock.monotonic_ms(), setup.config
+        of_metadata = config.stratalog_metadata_poll_ms, config.stratalog_metadata_poll_max_ms
+        of_progress = config.stratalog_progress_poll_min_ms, PROGRESS_TIMES * config.stratalog_progress_poll_max_ms
+        of_inbox = config.stratalog_inbox_poll_ms, config.stratalog_inbox_poll_max_ms
+        self._metadata_idle = IdlePause(*of_metadata, IDLE_SHARE, now_ms)
+        self._progress_idle = IdlePause(*of_progress, PROGRESS_SHARE, now_ms)
+        self._inbox_idle = IdlePause(*of_inbox, IDLE_SHARE, now_ms)
+        self._is_metadata_expected = False
+        self._reads_in_threads = ports.threads is not None
         self._progress: LeaderProgress | None = None
         self._announced_epoch = self._stopped_epoch = NO_BROKER_EPOCH
         self._beat = 0
@@ -282,8 +296,20 @@ class Broker:
             self._announce()
         if self._is_due("session", now_ms, self.config.broker_heartbeat_interval_ms):
             self._beat_session()
-        poll_ms = self.config.stratalog_metadata_poll_ms
+        is_expected = self._is_metadata_expected or self.metadata.has_unseen
+        if is_expected and not self._metadata_watch.is_active:
+            self._is_metadata_expected = False
+            self._metadata_idle.news(now_ms)
+            self._due_ms["metadata"] = now_ms
+        poll_ms = self._metadata_idle.pause_ms(now_ms)
         self._poll("metadata", self._metadata_watch, poll_ms, now_ms, lambda: self._follow_metadata(now_ms))
+
+    def expect_metadata(self) -> None:
+        """Metadata are about to change, or have changed: where the log cannot be watched it is read at once, and often
+        for a while. Called from any thread."""
+        if not self._metadata_watch.is_active:
+            self._is_metadata_expected = True
+            self.wakeup.wake()
 
     def _beat_session(self) -> None:
         """A broker that cannot write to its own root lets its session expire, too: the process's controller thread may
@@ -301,11 +327,8 @@ class Broker:
         if self._is_due("answers", now_ms, ANSWER_CLEAN_INTERVAL_MS):
             self.inbox.clean(self._clock.wall_ms())
         if self.inbox.has_requests:
-            self._inbox_used_ms = now_ms
-        config, idle_ms = self.config, now_ms - self._inbox_used_ms
-        bounds_ms = config.stratalog_inbox_poll_ms, config.stratalog_inbox_poll_max_ms
-        poll_ms = idle_pause_ms(*bounds_ms, idle_ms, IDLE_SHARE)
-        return self._poll("inbox", self._inbox_watch, poll_ms, now_ms, self.inbox.poll)
+            self._inbox_idle.news(now_ms)
+        return self._poll("inbox", self._inbox_watch, self._inbox_idle.pause_ms(now_ms), now_ms, self.inbox.poll)
 
     def _delete_records(self) -> bool:
         moved = set() if self._deletions.is_idle else self._deletions.step(self.metadata.image.live_brokers())
@@ -329,21 +352,24 @@ class Broker:
         return starting or bool(self._turn.to_publish) or not self._queue.is_empty
 
     def pause_ms(self) -> int:
-        """How long the loop may wait for its `wakeup` after a turn in which nothing moved: where everything is watched,
-        until the next thing that time alone brings; else as long as polling allows."""
-        if not self.wakeup.is_active:
-            return self._progress_poll_ms()
+        """How long the loop may wait for its `wakeup` after a turn in which nothing moved: until the next thing that
+        time alone brings, or that has to be polled."""
         if self._has_left or self._announced_epoch != self.broker_epoch:
             return min(RETRY_MS, self._queue.held_ms or RETRY_MS)  # nothing moved: a store is away, or upkeep is first
         now_ms = self._clock.monotonic_ms()
         soonest_ms = min([now_ms + WATCHED_POLL_MS, *self._due_ms.values()])
         soonest_ms = min(soonest_ms, self._coordinators.next_due_ms or soonest_ms)
-        return max(1, min(soonest_ms, self._purgatory.next_deadline_ms or soonest_ms) - now_ms)
+        pause_ms = max(1, min(soonest_ms, self._purgatory.next_deadline_ms or soonest_ms) - now_ms)
+        if self.wakeup.is_active or self._reads_in_threads:
+            return pause_ms
+        return min(pause_ms, self._progress_poll_ms())  # the loop itself reads followers' progress
 
     def _progress_poll_ms(self) -> int:
-        """Where storage cannot be watched: the pause between two polls, short while a request waits for followers."""
-        config, is_idle = self.config, self._purgatory.is_empty
-        return config.stratalog_progress_poll_max_ms if is_idle else config.stratalog_progress_poll_min_ms
+        """Where storage cannot be watched: the pause between two reads of a follower's progress, the shortest while a
+        request waits for followers. Called from any thread."""
+        if not self._purgatory.is_empty:
+            return self.config.stratalog_progress_poll_min_ms
+        return self._progress_idle.pause_ms(self._clock.monotonic_ms())
 
     def _poll(self, name: str, place: WatchedPlace, poll_ms: int, now_ms: int, poll: Callable[[], bool | None]) -> bool:
         """Poll a place when it was written, and at intervals: long ones while it is watched."""
@@ -370,6 +396,8 @@ class Broker:
     def _follow_metadata(self, now_ms: int) -> None:
         turn, changed = self._turn, self.metadata.refresh()
         image = self.metadata.image
+        if changed:
+            self._metadata_idle.news(now_ms)
         turn.metadata_changed(changed, lambda: {*self._hosted.known, *image.partitions})
         if not self._is_current(now_ms):
             return
@@ -417,6 +445,10 @@ class Broker:
             self.turn_interval.moved(replica.state.topic_partition, now_ms)
             self._turn.to_publish.add(replica.state.topic_partition)
             self._raise_high_watermark(replica.state.topic_partition, now_ms)
+        if moved:  # records, or the start of an epoch
+            self._metadata_idle.news(now_ms)
+            self._progress_idle.news(now_ms)
+            self._followers.expect_progress()
         return moved
 
     def _start_leaders(self, now_ms: int) -> bool:
@@ -497,6 +529,7 @@ class Broker:
                 moved.add(progress.topic_partition)
         for topic_partition in moved:
             self._raise_high_watermark(topic_partition, now_ms)
+            self._progress_idle.news(now_ms)
         self._turn.to_expand |= moved
         return bool(moved)
 
@@ -544,4 +577,6 @@ class Broker:
         beat_is_due = self._is_due("beat", turn.begun_ms, self.config.broker_heartbeat_interval_ms)
         self._progress.publish(entries, turn.begun_ms, beat_is_due=beat_is_due)
         turn.to_publish.clear()
+        if entries and not self.wakeup.is_active:
+            self.when_published()
         return True

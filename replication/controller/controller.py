@@ -21,6 +21,7 @@ from stratalog.replication.metadata.log import open_metadata
 from stratalog.replication.metadata.records import MetadataRecord
 from stratalog.replication.metadata.state_changes import partition_lines, replica_lines
 from stratalog.replication.stores import Ports
+from stratalog.replication.threads.back_off import IdlePause
 from stratalog.storage.config_def import spelled
 from stratalog.storage.errors import StaleControllerEpochError
 from stratalog.storage.upkeep.chore import UpkeepLimits
@@ -30,6 +31,9 @@ _LOG = logging.getLogger("stratalog.controller")
 _STATE_CHANGE_LOG = logging.getLogger("stratalog.state.change")
 
 UPKEEP_INTERVAL_MS = 5_000
+POLLS_IDLE, POLLS, POLLS_LATE = 6, 12, 24
+"""Polls within a session timeout: where they are requests to an object store and metadata have not changed for long,
+everywhere else, and there while a session is late."""
 
 
 class Controller:
@@ -55,6 +59,12 @@ class Controller:
         self._observer = SessionObserver(
             config.broker_session_timeout_ms, max(config.broker_session_timeout_ms // 3, 1)
         )
+        timeout_ms, now_ms = config.broker_session_timeout_ms, ports.clock.monotonic_ms()
+        self._idle = IdlePause(max(timeout_ms // POLLS, 1), max(timeout_ms // POLLS_IDLE, 1), POLLS, now_ms)
+        self._makes_requests = self._objects.bills_requests
+        self._late_ms = config.broker_heartbeat_interval_ms * 5 // 4
+        self.expects_changes = False
+        """Whether the last step found new metadata, or a session that is late."""
         self._history = HistoryWriter(metadata_root, ports)
         self._upkeep = Upkeep(
             self.metadata.log, upkeep_limits, ports.executor, cleans_below=lambda: self._history.end_offset
@@ -66,8 +76,14 @@ class Controller:
 
     @property
     def poll_interval_ms(self) -> int:
-        """The interval of `step`: at least three polls within a session."""
-        return max(self._config.broker_session_timeout_ms // 12, 1)
+        """The time until the next `step`: at least three polls within a session, and less often while nothing changes
+        where each is paid. There a late session is polled more often, so that it expires no later."""
+        now_ms = self._clock.monotonic_ms()
+        if not self._makes_requests:
+            return self._idle.shortest_ms
+        if self._observer.has_late(now_ms, self._late_ms):
+            return max(self._config.broker_session_timeout_ms // POLLS_LATE, 1)
+        return self._idle.pause_ms(now_ms)
 
     def step(self, epoch_to_give_up: int | None = None) -> None:
         """One turn: poll the sessions, stand for election or act as controller.
@@ -75,12 +91,17 @@ class Controller:
         epoch_to_give_up  the broker epoch of this process's broker, if its own root answers nothing: it is fenced
         """
         now_ms = self._clock.monotonic_ms()
-        self._is_checked &= not self.metadata.refresh()
+        has_changed = bool(self.metadata.refresh())
+        if has_changed:
+            self._is_checked = False
+            self._idle.news(now_ms)
         if epoch_to_give_up is not None:
             self._give_up(epoch_to_give_up)
         image = self.metadata.image
         contents = {i: self._objects.get_register(session_path(i)) for i in image.live_brokers()}
-        expired = self._observer.observe(self._clock.monotonic_ms(), contents)
+        polled_ms = self._clock.monotonic_ms()
+        expired = self._observer.observe(polled_ms, contents)
+        self.expects_changes = has_changed or self._observer.has_late(polled_ms, self._late_ms)
         if not self._is_registered(image):
             self.epoch = None
             return

@@ -57,6 +57,10 @@ class SessionObserver:
             del self._watched[broker_id]
         return {i for i, w in self._watched.items() if self._is_expired(w, now_ms)}
 
+    def has_late(self, now_ms: int, late_ms: int) -> bool:
+        """Whether some session has not changed for so long that it may soon expire."""
+        return any(now_ms - watched.since_ms >= late_ms for watched in self._watched.values())
+
     def forget(self, broker_id: int) -> None:
         """Start the broker's timer anew, as at a registration."""
         self._watched.pop(broker_id, None)

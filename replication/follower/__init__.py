@@ -3,6 +3,7 @@
 runner         keeps fetch sessions running: in threads, or (`replication/spark/fetch.py`) as micro-batches
 fetch_place    where sessions run: on Spark, or in threads while Spark cannot run them
 fetch_session  one session: its turns, and how two sessions of a fetcher overlap
+heartbeats     how often sessions beat, and look at each other
 partitions     what a fetcher follows, folded; it outlives its sessions
 leader_fetcher  what is fetched from one leader, and by whom
 turn_stores    its stores: calls to other brokers' roots give up the session's turn

@@ -20,6 +20,17 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
+from stratalog.replication.follower.heartbeats import (
+    ACTIVE,
+    ENDING,
+    RESTING,
+    RESTING_LENGTH_MS_MIN,
+    STANDBY,
+    Heartbeats,
+    heartbeats,
+    published_state,
+    silence_ms,
+)
 from stratalog.replication.follower.leader_fetcher import LeaderFetcher
 from stratalog.replication.follower.metrics import INTERVAL_MS, CopyClock, fetch_metrics_prefix
 from stratalog.replication.follower.partitions import FollowedPartitions
@@ -38,17 +49,12 @@ from stratalog.storage.objects.wakeup import Wakeup
 
 _LOG = logging.getLogger("stratalog.fetcher")
 
-STANDBY, ACTIVE, ENDING = "standby", "active", "ending"
-BEAT_INTERVAL_MS = 200
-STANDBY_BEAT_INTERVAL_MS = 500
-SILENCE_MS = 1_000
 FORGOTTEN_MS = 60_000
 """Time without a change after which another session's objects are deleted."""
 FORGETTING_GAP_MS_MAX = 20_000
 """The longest pause between two checks: after a longer one this session slept, perhaps with the others."""
 ENDING_MS = 2_000
 """Time before its end, at most its last fifth, in which an active session publishes `ending`."""
-OTHERS_WATCHED_INTERVAL_MS = 1_000
 FOLD_AHEAD_INTERVAL_MS = 10_000
 """Refresh interval of a standby session: a refresh costs as much as a commit, so each should find many commits."""
 CLOSE_UP_INTERVAL_MS = 100
@@ -56,6 +62,12 @@ CLOSE_UP_INTERVAL_MS = 100
 FOLD_AHEAD_REST_MS = 20
 IDLE_WAIT_MS = 100
 """Longest wait of an active session, for its heartbeats, where all that matters is watched."""
+TURN_WAIT_MS = 200
+"""Longest wait for what a session's fetchers do at their end; a turn of a session on standby, where it is watched."""
+REST_MS_MAX = 1_000
+"""Longest wait of a session where nothing is watched."""
+PRESSING_MS = 20
+"""Longest wait there while upkeep is due at once."""
 IDLE_SHARE = 10
 """Where writes are not watched, progress is read again after a tenth of the time since the last work."""
 FETCHERS_END_PART = 9
@@ -92,7 +104,8 @@ class FollowerSession:
         self._defect: Exception | None = None
         self._is_published = False
         self._is_stopped = False
-        self._is_end_near = False
+        self._elder_state = ""
+        self._may_rest = True
         self._due_ms: dict[str, int] = {}
         self._metadata_seen_ms = clock.monotonic_ms()
         self._others: dict[str, tuple[bytes | None, int]] = {}
@@ -129,6 +142,7 @@ class FollowerSession:
     def _run(self, duration_ms: int, is_wanted: Callable[[], bool]) -> None:
         deadline_ms = self._clock.monotonic_ms() + duration_ms
         ending_ms = min(ENDING_MS, duration_ms // 5)
+        self._may_rest = duration_ms >= RESTING_LENGTH_MS_MIN
         idle_since_ms = self._clock.monotonic_ms()
         while (now_ms := self._clock.monotonic_ms()) < deadline_ms and not self.is_over and is_wanted():
             try:
@@ -149,7 +163,9 @@ class FollowerSession:
             if moved:
                 idle_since_ms = now_ms
             is_at_once = moved and not self._wakeup.is_active  # else a write ends the wait
-            self._wait(0 if is_at_once else min(self._pause_ms(now_ms, idle_since_ms), max(0, deadline_ms - now_ms)))
+            end_ms = deadline_ms if self._wakeup.is_active else deadline_ms - ending_ms  # waits may be long there
+            left_ms = max(0, (end_ms if end_ms > now_ms else deadline_ms) - now_ms)
+            self._wait(0 if is_at_once else min(self._pause_ms(now_ms, idle_since_ms), left_ms))
 
     def _wait(self, timeout_ms: int) -> None:
         if timeout_ms > 0 or self._wakeup.is_active:
@@ -180,7 +196,6 @@ class FollowerSession:
 
     def _run_fetcher(self, fetcher: LeaderFetcher) -> None:
         """The body of a fetcher's thread."""
-        idle_since_ms = self._clock.monotonic_ms()
         try:
             while not fetcher.is_over:
                 begun_ms, failure_ms = self._clock.monotonic_ms(), 0
@@ -194,8 +209,7 @@ class FollowerSession:
                         moved, failure_ms = False, self._job.config.replica_fetch_backoff_ms
                     now_ms = self._clock.monotonic_ms()
                     rest_ms = self.followed.rest_ms(fetcher, begun_ms)
-                    idle_since_ms = now_ms if moved else idle_since_ms
-                    pause_ms = self._fetcher_pause_ms(fetcher, now_ms, idle_since_ms)
+                    pause_ms = self._fetcher_pause_ms(fetcher, now_ms)
                 fetcher.begun_ms = None
                 if failure_ms or rest_ms:
                     self._clock.sleep_ms(failure_ms or rest_ms)
@@ -209,13 +223,14 @@ class FollowerSession:
             fetcher.wakeup.close()
             self._wakeup.wake()
 
-    def _fetcher_pause_ms(self, fetcher: LeaderFetcher, now_ms: int, idle_since_ms: int) -> int:
+    def _fetcher_pause_ms(self, fetcher: LeaderFetcher, now_ms: int) -> int:
         if self.state == STANDBY:
             return FOLD_AHEAD_REST_MS if fetcher.has_more_to_fold else CLOSE_UP_INTERVAL_MS
         if fetcher.wakeup.is_active:
             due_ms = self.followed.due_in_ms(fetcher, now_ms)
             return min(IDLE_WAIT_MS, due_ms)
-        return self._polling_pause_ms(now_ms, idle_since_ms)
+        due_ms = PRESSING_MS if fetcher.upkeep.is_pressing else self.followed.due_in_ms(fetcher, now_ms)
+        return min(self._polling_pause_ms(now_ms, fetcher.news_ms), due_ms)
 
     def _end_fetchers(self) -> None:
         for fetcher in self._started:
@@ -225,7 +240,7 @@ class FollowerSession:
         while (left_ms := deadline_ms - (now_ms := self._clock.monotonic_ms())) > 0:
             if all(each.has_ended or each.is_stuck(now_ms, turn_ms_max) for each in self._started):
                 break
-            self._wakeup.wait_ms(min(left_ms, BEAT_INTERVAL_MS))
+            self._wakeup.wait_ms(min(left_ms, TURN_WAIT_MS))
         with self._turn:
             self.followed.end_work()
 
@@ -241,17 +256,17 @@ class FollowerSession:
             return FOLD_AHEAD_REST_MS
         if self._wakeup.is_active:
             if self.state == STANDBY:
-                return CLOSE_UP_INTERVAL_MS if self._is_end_near else BEAT_INTERVAL_MS
+                return CLOSE_UP_INTERVAL_MS if self._elder_state == ENDING else TURN_WAIT_MS
             return min([IDLE_WAIT_MS, *(self.followed.due_in_ms(fetcher, now_ms) for fetcher in fetchers)])
-        if self._threads and self.state != STANDBY:
-            return self._job.config.stratalog_progress_poll_max_ms
-        return self._polling_pause_ms(now_ms, idle_since_ms)
+        if self._threads is None and self.state != STANDBY:
+            return min(self._polling_pause_ms(now_ms, idle_since_ms), TURN_WAIT_MS)
+        awaited = ("beat", "check", "stop") if self.state == STANDBY else ("beat", "stop", "superseded")
+        soonest_ms = min(self._due_ms.get(name, 0) for name in awaited) - now_ms
+        return max(1, min(soonest_ms, self.followed.metadata_due_in_ms(now_ms), REST_MS_MAX))
 
     def _polling_pause_ms(self, now_ms: int, idle_since_ms: int) -> int:
         config = self._job.config
         shortest, longest = config.stratalog_progress_poll_min_ms, config.stratalog_progress_poll_max_ms
-        if self.state == STANDBY:
-            return longest
         return idle_pause_ms(shortest, longest, now_ms - idle_since_ms, IDLE_SHARE)
 
     def end(self) -> None:
@@ -296,7 +311,7 @@ class FollowerSession:
             self._return_to_standby()
             return False
         moved = self._fetch_without_threads(now_ms)
-        self._beat(now_ms, BEAT_INTERVAL_MS)
+        self._beat(now_ms)
         if self._job.config.stratalog_metrics_port and self._is_due("metrics", now_ms, INTERVAL_MS):
             self._publish_copy_times(now_ms)
         return moved
@@ -321,6 +336,8 @@ class FollowerSession:
         moved = followed.catch_up(fetcher, now_ms)
         self._progress.publish(fetcher.leader_id, now_ms)
         if fetcher.copied_count != copied_before:
+            if self._progress.state == RESTING:
+                self._wakeup.wake()
             self._last_work_ms = self._clock.wall_ms()
             self._first_work_ms = self._first_work_ms or self._last_work_ms
             self._copy_clock.copied(self._clock.monotonic_ms() - begun_ms)
@@ -347,10 +364,20 @@ class FollowerSession:
     def _is_stop_due(self, now_ms: int) -> bool:
         if self._stop.is_active and self._stop.was_written():
             return True
-        return self._is_due("stop", now_ms, OTHERS_WATCHED_INTERVAL_MS if self._stop.is_active else BEAT_INTERVAL_MS)
+        return self._is_due("stop", now_ms, self._heartbeats.stop_ms)
 
-    def _beat(self, now_ms: int, beat_interval_ms: int) -> None:
-        if self._is_due("beat", now_ms, beat_interval_ms):
+    @property
+    def _heartbeats(self) -> Heartbeats:
+        return heartbeats(self._progress.state, self._elder_state, is_watched=self._states.is_active)
+
+    def _beat(self, now_ms: int) -> None:
+        """A heartbeat, when one is due or when there is another state to publish."""
+        idle_ms = self.followed.idle.idle_ms(now_ms) if self._may_rest else 0
+        state = published_state(self.state, idle_ms, is_watched=self._states.is_active)
+        if state != self._progress.state:
+            self._progress.state = state
+            self._due_ms["beat"] = now_ms
+        if self._is_due("beat", now_ms, self._heartbeats.beat_ms):
             self._progress.beat(now_ms)
 
     # -- standby -----------------------------------------------------------------------------------------
@@ -359,10 +386,9 @@ class FollowerSession:
         """True when no other session of this fetcher is active: it ended, fell silent, or never was."""
         is_watched = self._states.is_active
         is_notified = is_watched and self._states.was_written()
-        if not is_notified and not self._is_due("check", now_ms, BEAT_INTERVAL_MS if is_watched else 0):
+        if not is_notified and not self._is_due("check", now_ms, self._heartbeats.check_ms):
             return False
-        find_interval_ms = OTHERS_WATCHED_INTERVAL_MS if is_watched else BEAT_INTERVAL_MS
-        if is_notified or self._is_due("others", now_ms, find_interval_ms):
+        if is_notified or self._is_due("others", now_ms, self._heartbeats.others_ms):
             self._find_others(now_ms)
         # A list: each call records what the object holds, so all are checked, not up to the first active one.
         return not [path for path in list(self._others) if self._is_active(path, now_ms)]
@@ -375,7 +401,8 @@ class FollowerSession:
 
     def _is_superseded(self, now_ms: int) -> bool:
         is_notified = self._states.is_active and self._states.was_written()
-        return (is_notified or self._is_due("superseded", now_ms, SILENCE_MS)) and self._published_state.is_superseded()
+        is_due = is_notified or self._is_due("superseded", now_ms, self._heartbeats.superseded_ms)
+        return is_due and self._published_state.is_superseded()
 
     def _return_to_standby(self) -> None:
         """Another session became active since this one was silent; two active ones would only lose races."""
@@ -385,7 +412,7 @@ class FollowerSession:
         self.followed.stop_work()
 
     def _run_standby(self, now_ms: int) -> None:
-        self._beat(now_ms, STANDBY_BEAT_INTERVAL_MS)
+        self._beat(now_ms)
         if not self._is_published:
             self._is_published = True
             self._publish_state(STANDBY)
@@ -394,7 +421,7 @@ class FollowerSession:
 
     def _fold_ahead(self, fetcher: LeaderFetcher, now_ms: int) -> None:
         """Fold ahead what copying will need, a little at a time; more often once the elder is about to end."""
-        if self._is_end_near:
+        if self._elder_state == ENDING:
             is_poll_due = fetcher.is_due("close up", now_ms, CLOSE_UP_INTERVAL_MS)
         else:
             is_poll_due = fetcher.is_due("fold ahead", now_ms, FOLD_AHEAD_INTERVAL_MS)
@@ -428,14 +455,15 @@ class FollowerSession:
     def _is_active(self, path: str, now_ms: int) -> bool:
         content = self._objects.get_register(path)
         state = writer_state(content)
-        if state not in (ACTIVE, ENDING):
+        silent_ms = silence_ms(state)
+        if not silent_ms:
             if state == ENDED:
                 del self._others[path]
             return False
-        self._is_end_near = state == ENDING
+        self._elder_state = state
         self._elder = path.removeprefix(fetch_progress_path(self._job.broker_epoch, ""))
         seen, since_ms = self._others[path]
         if content != seen:
             self._others[path] = (content, now_ms)
             return True
-        return now_ms - since_ms < SILENCE_MS
+        return now_ms - since_ms < silent_ms

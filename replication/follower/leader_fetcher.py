@@ -33,6 +33,7 @@ class LeaderFetcher:
     under_way     the partition that is being worked on, perhaps waiting for the leader's root
     begun_ms      when the turn began that its thread is in; None between turns
     copied_count  its copies so far
+    news_ms       when it last copied, or partitions were assigned to it
     """
 
     def __init__(self, leader_id: int, wakeup: Wakeup, clock: Clock, retry_ms: int) -> None:
@@ -51,6 +52,7 @@ class LeaderFetcher:
         self.under_way: TopicPartition | None = None
         self.begun_ms: int | None = None
         self.copied_count = 0
+        self.news_ms = clock.monotonic_ms()
         self.has_more_to_fold = True
         self.is_over = self.has_ended = False
         self._due_ms: dict[str, int] = {}

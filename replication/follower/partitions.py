@@ -40,6 +40,7 @@ from stratalog.replication.progress.progress import ReplicaProgress
 from stratalog.replication.replica.removal import delete_stray
 from stratalog.replication.replica.upkeep_rounds import UpkeepRounds, limits_of
 from stratalog.replication.stores import Ports
+from stratalog.replication.threads.back_off import IdlePause, idle_pause_ms
 from stratalog.storage.errors import (
     FencedLeaderEpochError,
     InconsistentTopicIdError,
@@ -56,14 +57,18 @@ _LOG = logging.getLogger("stratalog.fetcher")
 
 SLICE_MS = 4
 """Copying time of a turn: short, so that copies are published soon and heartbeats are on time."""
+METADATA_SHARE = 20
+"""Where the metadata log cannot be watched it is read after a twentieth of the time since it, or a replica, changed."""
 RESCAN_INTERVAL_MS = 2_000
+RESCAN_INTERVAL_MS_MAX, RESCAN_SHARE = 20_000, 10
+"""Where each look is a request: the longest interval, and the share of the time without copies that it is."""
 RESCAN_ROUNDS = 30
 """Number of rescans in which every table is checked, whatever its leader published."""
 RESCAN_MIN = 8
 REPLICA_BACKOFF_MS = 20
 REPLICA_BACKOFF_MS_MAX = 320
 METADATA_WATCHED_INTERVAL_MS = 1_000
-"""Refresh interval of a watched metadata log, in case a notification was missed."""
+"""Refresh interval of a watched metadata log, in case a notification was missed; of a session on standby anywhere."""
 _UNCONCERNED = (
     AccessControlEntryRecord,
     ClusterRecord,
@@ -115,6 +120,9 @@ class FollowedPartitions:
         self._upkeep_limits = limits_of(job.config, upkeep_limits)
         self._metadata = open_metadata(ports.stores, job.metadata_root, ports.clock, ports.ids, acts=True)
         self._repair = ReplicaRepair(job.broker_id, job.broker_epoch, self._metadata, ports.stores)
+        bounds_ms = job.config.stratalog_metadata_poll_ms, job.config.stratalog_metadata_poll_max_ms
+        self.idle = IdlePause(*bounds_ms, METADATA_SHARE, ports.clock.monotonic_ms())
+        """The pauses between reads of metadata where they cannot be watched."""
         self._configs = TopicConfigs(job.topic_defaults)
         self._quota = ReplicationQuota(job.broker_id, job.config.num_replica_fetchers)
         self._leader_of: dict[TopicPartition, int] = {}
@@ -202,6 +210,8 @@ class FollowedPartitions:
         All tables are checked, those with something to copy first: their records do not wait for the others' checks.
         """
         self._is_listening = True
+        if not self._metadata_watch.is_active:
+            self._metadata_ms = 0
         if elder:
             objects = self.ports.stores.objects(self.job.root)
             self._published_by_elder = published_by(objects, self.job.broker_epoch, elder, self.followed_leaders)
@@ -228,19 +238,25 @@ class FollowedPartitions:
 
     def follow_metadata(self, now_ms: int) -> bool:
         """Fold new metadata when a refresh is due; True when it was refreshed."""
-        place, config = self._metadata_watch, self.job.config
+        place = self._metadata_watch
 
         def refresh() -> list[MetadataRecord]:
-            interval_ms = METADATA_WATCHED_INTERVAL_MS if place.is_active else config.stratalog_metadata_poll_ms
-            self._metadata_ms = now_ms + interval_ms
+            is_rare = place.is_active or not self._is_listening
+            self._metadata_ms = now_ms + (METADATA_WATCHED_INTERVAL_MS if is_rare else self.idle.pause_ms(now_ms))
             return self._metadata.refresh()
 
         records = place.read(refresh, is_due=now_ms >= self._metadata_ms)
         if records is None:
             return False
+        if records:
+            self.idle.news(now_ms)
         if records or self._is_assignment_due:
             self._apply(records)
         return True
+
+    def metadata_due_in_ms(self, now_ms: int) -> int:
+        """How long until metadata are to be read, if nothing reports that they changed."""
+        return max(0, self._metadata_ms - now_ms)
 
     def _apply(self, records: list[MetadataRecord]) -> None:
         known = self._metadata.image.brokers.get(self.job.broker_id)
@@ -288,6 +304,10 @@ class FollowedPartitions:
     def _assign_later(self, what: str, reason: StratalogError) -> None:
         """One storage domain is out of reach: the rest is followed, this is tried again."""
         _LOG.warning("broker %d cannot follow %s: %s", self.job.broker_id, what, reason)
+        if not self._metadata_watch.is_active:
+            now_ms = self.ports.clock.monotonic_ms()
+            self.idle.news(now_ms)
+            self._metadata_ms = min(self._metadata_ms, now_ms + self.idle.shortest_ms)
         self._is_assignment_due = True
         self._wakeup.wake()
 
@@ -304,6 +324,7 @@ class FollowedPartitions:
             self._leader_of[topic_partition] = state.leader
             fetcher = self._fetcher_of(state.leader)
             fetcher.to_follow[topic_partition] = (state, image.topic_ids.get(state.topic, ""))
+            fetcher.news_ms = self.ports.clock.monotonic_ms()
             fetcher.wakeup.wake()
 
     def _fetched_by(self, fetcher: LeaderFetcher) -> list[TopicPartition]:
@@ -391,8 +412,13 @@ class FollowedPartitions:
             except StratalogError as reason:
                 self._is_away(fetcher, reason)
         if is_rescan_due:
-            fetcher.rescan_ms = now_ms + RESCAN_INTERVAL_MS
+            fetcher.rescan_ms = now_ms + self._rescan_interval_ms(fetcher, now_ms)
             self._rescan(fetcher)
+
+    def _rescan_interval_ms(self, fetcher: LeaderFetcher, now_ms: int) -> int:
+        if fetcher.wakeup.is_active:
+            return RESCAN_INTERVAL_MS
+        return idle_pause_ms(RESCAN_INTERVAL_MS, RESCAN_INTERVAL_MS_MAX, self.idle.idle_ms(now_ms), RESCAN_SHARE)
 
     def _is_away(self, fetcher: LeaderFetcher, reason: StratalogError) -> None:
         """The leader's root did not answer: it is tried again later, ever less often."""
@@ -569,6 +595,8 @@ class FollowedPartitions:
         if replica.copied_count > count_before:
             fetcher.copied_count += replica.copied_count - count_before
             now_ms = self.ports.clock.monotonic_ms()
+            fetcher.news_ms = now_ms
+            self.idle.news(now_ms)
             self._quota.consume(image, topic_partition, replica.copied_bytes - bytes_before, now_ms)
             if pause_ms := fetcher.upkeep.append_pause_ms(topic_partition, replica.copied_files):
                 self._delay(fetcher, topic_partition, pause_ms, is_held=True)

@@ -95,6 +95,11 @@ class MetadataLog:
         records, self._unseen = self._unseen, []
         return records
 
+    @property
+    def has_unseen(self) -> bool:
+        """Whether records were folded, as by `propose`, that `refresh` has not returned yet."""
+        return bool(self._unseen)
+
     def refresh_image(self) -> None:
         """Fold all that was committed before this call into `image`; the next `refresh` still returns it."""
         self._fold(for_sure=True)

@@ -160,8 +160,13 @@ class RunningBroker:
     def _run_controller(self) -> None:
         while not self._is_over():
             if self.registered.is_set():
-                self._try(lambda: self.controller.step(self.broker.epoch_to_give_up()))
+                self._try(self._control)
             self._is_ending.wait(self.controller.poll_interval_ms / 1000)
+
+    def _control(self) -> None:
+        self.controller.step(self.broker.epoch_to_give_up())
+        if self.controller.expects_changes:
+            self.broker.expect_metadata()
 
     def _try(self, turn: Callable[[], None]) -> None:
         try:

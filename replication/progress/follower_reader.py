@@ -16,13 +16,18 @@ from dataclasses import dataclass, field
 from stratalog.replication.progress.progress import ENDED, ReplicaProgress, follower_progress_prefix
 from stratalog.replication.progress.progress_object import ProgressReader
 from stratalog.replication.stores import Ports
-from stratalog.replication.threads.back_off import BackOff
+from stratalog.replication.threads.back_off import BackOff, idle_pause_ms
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.objects.wakeup import Wakeup, WatchedPlace
 
 LIST_INTERVAL_MS = 200
 LIST_WATCHED_INTERVAL_MS = 5_000
-"""The interval where new sessions are reported: only in case a report was missed."""
+"""The interval where new sessions are reported, only in case a report was missed; the longest one elsewhere."""
+LIST_SHARE, LIST_TIMES = 10, 4
+"""Where new sessions are not reported they are listed after a tenth of the time without progress, but at least after so
+many reads of those that were found."""
+RESTING_MS = 20
+"""Pause above which a thread that polls is woken when progress is expected."""
 WATCHED_POLL_MS = 1_000
 """Longest wait of a thread whose places are all watched."""
 RETRY_MS, RETRY_MS_MAX = 500, 10_000
@@ -81,7 +86,9 @@ class FollowerReader:
         self._sessions = _Sessions()
         self._moved: deque[tuple[str, ReplicaProgress | None]] = deque()
         self._back_off = BackOff(RETRY_MS, RETRY_MS_MAX)
-        self._is_over = False
+        self._news_ms = ports.clock.monotonic_ms()
+        """When this follower last progressed."""
+        self._is_over = self._is_resting = False
 
     def run(self) -> None:
         """Read until `close`: the body of a thread."""
@@ -90,13 +97,21 @@ class FollowerReader:
                 now_ms = self._clock.monotonic_ms()
                 if self.poll(now_ms):
                     self._is_read()
-                self._wakeup.wait_ms(self._pause_ms(now_ms))
+                self._is_resting = True  # before the pause is computed: what is expected meanwhile ends it
+                pause_ms = self._pause_ms(now_ms)
+                self._is_resting = pause_ms > RESTING_MS
+                self._wakeup.wait_ms(pause_ms)
         finally:
             self._wakeup.close()
 
     def take(self) -> list[tuple[str, ReplicaProgress | None]]:
         """What moved since the last call, as `(session's path, progress)`; None: the session's object is gone."""
         return [self._moved.popleft() for _ in range(len(self._moved))]
+
+    def expect_progress(self) -> None:
+        """This follower is about to progress: where its root cannot be watched it is read now."""
+        if self._is_resting and not self._wakeup.is_active:
+            self._wakeup.wake()
 
     def close(self) -> None:
         """End the thread, or stop watching. A call that is under way is not waited for."""
@@ -132,7 +147,10 @@ class FollowerReader:
                 self._sessions.directory.mark_written()
             who, whose = self.reading.leader_id, self.reading.broker_id
             _LOG.debug("broker %d cannot read the progress of broker %d: %s", who, whose, reason)
-        return len(self._moved) > count_before
+        if len(self._moved) > count_before:
+            self._news_ms = now_ms
+            return True
+        return False
 
     def _read(self, now_ms: int) -> Iterator[tuple[str, ReplicaProgress | None]]:
         """Yields each progress as it is read, as `take` returns it, so that a later failure loses none."""
@@ -157,7 +175,8 @@ class FollowerReader:
             return sessions.directory.was_written() or now_ms - sessions.listed_at_ms >= LIST_WATCHED_INTERVAL_MS
         has_active = len(sessions.found) > len(sessions.ended)
         has_only_ended = bool(sessions.found) and not has_active
-        return has_only_ended or now_ms - sessions.listed_at_ms >= LIST_INTERVAL_MS
+        interval_ms = listing_interval_ms(self.reading.poll_ms(), now_ms - self._news_ms)
+        return has_only_ended or now_ms - sessions.listed_at_ms >= interval_ms
 
     def _list_sessions(self) -> Iterator[tuple[str, ReplicaProgress | None]]:
         sessions, store = self._sessions, self._stores.objects(self.reading.root)
@@ -180,3 +199,18 @@ class FollowerReader:
             sessions.found[path] = session
             if session.reader.state == ENDED:
                 sessions.ended.add(path)
+
+
+def listing_interval_ms(poll_ms: int, idle_ms: int) -> int:
+    """How often new sessions are looked for where they are not reported. Pure.
+
+    poll_ms  the pause between two reads of what was found: the shortest while the leader waits for followers
+    idle_ms  the time since the follower progressed, or began to be read
+
+    >>> [listing_interval_ms(poll_ms, 3_600_000) for poll_ms in (1, 250, 2_000)]
+    [200, 1000, 5000]
+    >>> [listing_interval_ms(2_000, idle_ms) for idle_ms in (0, 10_000, 60_000)]
+    [200, 1000, 5000]
+    """
+    by_idle_ms = idle_pause_ms(LIST_INTERVAL_MS, LIST_WATCHED_INTERVAL_MS, idle_ms, LIST_SHARE)
+    return min(by_idle_ms, max(LIST_INTERVAL_MS, LIST_TIMES * poll_ms))

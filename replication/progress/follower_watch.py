@@ -71,6 +71,11 @@ class FollowerWatch:
             threads.start(f"progress-{self._broker_id}-of-{broker_id}", reader.run)
         return reader
 
+    def expect_progress(self) -> None:
+        """Followers are about to progress: what cannot be watched is read at once, and again after `poll_ms`."""
+        for follower in self._followers.values():
+            follower.reader.expect_progress()
+
     def _forget(self, broker_id: int) -> None:
         follower = self._followers.pop(broker_id, None)
         if follower is not None and self._ports.threads is None:

@@ -52,3 +52,36 @@ def idle_pause_ms(shortest_ms: int, longest_ms: int, idle_ms: int, share: int) -
     2000
     """
     return max(shortest_ms, min(longest_ms, idle_ms // share))
+
+
+@dataclass(slots=True)
+class IdlePause:
+    """The pauses between two reads of one place that cannot be watched, by the time since it last had news.
+
+    shortest_ms, longest_ms, share  as in `idle_pause_ms`
+    news_ms                         when it last had something new, or something new was to be expected
+
+    >>> pause = IdlePause(20, 1_000, share=20, news_ms=0)
+    >>> pause.pause_ms(now_ms=5_000)
+    250
+    >>> pause.news(now_ms=5_000)
+    >>> pause.pause_ms(now_ms=5_000), pause.pause_ms(now_ms=60_000)
+    (20, 1000)
+    """
+
+    shortest_ms: int
+    longest_ms: int
+    share: int
+    news_ms: int
+
+    def news(self, now_ms: int) -> None:
+        """There is something new, or something new is to be expected. Any thread may call it."""
+        self.news_ms = max(self.news_ms, now_ms)
+
+    def idle_ms(self, now_ms: int) -> int:
+        """The time without news."""
+        return max(0, now_ms - self.news_ms)
+
+    def pause_ms(self, now_ms: int) -> int:
+        """The pause before the next read."""
+        return idle_pause_ms(self.shortest_ms, self.longest_ms, self.idle_ms(now_ms), self.share)

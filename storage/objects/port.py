@@ -26,10 +26,12 @@ class ObjectStore(Protocol):
 
     url                of the root, without a slash at its end: `file:///x/y`, `s3://bucket/prefix`
     durable_on_answer  whether an object survives a power loss without `sync` once `put` or `create` has returned
+    bills_requests     whether each call is a request to a service, which is paid
     """
 
     url: str
     durable_on_answer: bool
+    bills_requests: bool = False
 
     def put(self, path: str, data: bytes) -> None:
         """Write an object, atomically replacing one that exists."""

@@ -45,6 +45,7 @@ class ObstoreStore(ObjectStore):
     """An object store behind obstore: S3, Azure, GCS and all that `obstore.store.from_url` knows."""
 
     durable_on_answer = True
+    bills_requests = True
 
     def __init__(
         self,

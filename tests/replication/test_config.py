@@ -55,7 +55,7 @@ def test_a_value_comes_from_toml_or_from_a_command_line(name: str, value: object
         ("group.consumer.heartbeat.interval.ms", 15_001, "at most group.consumer.max.heartbeat.interval.ms"),
         ("group.consumer.assignment.interval.ms", 15_001, "at most group.consumer.max.assignment.interval.ms"),
         ("group.consumer.min.assignment.interval.ms", 1_001, "at most group.consumer.assignment.interval.ms"),
-        ("stratalog.progress.poll.min.ms", 21, "at most stratalog.progress.poll.max.ms, which is 20"),
+        ("stratalog.progress.poll.min.ms", 501, "at most stratalog.progress.poll.max.ms, which is 500"),
     ],
 )
 def test_a_wrong_name_or_value_is_refused_by_name(name: str, value: object, message: str) -> None:

@@ -65,6 +65,7 @@ PROPERTIES = {
     "group.min.session.timeout.ms": 100,
     "transaction.state.log.min.isr": 1,
     "transaction.state.log.num.partitions": 2,
+    "stratalog.metadata.poll.max.ms": 150,
     "stratalog.metadata.poll.ms": 40,
     "stratalog.inbox.poll.ms": 40,
     "stratalog.inbox.poll.max.ms": 40,
@@ -75,8 +76,6 @@ PROPERTIES = {
 CONFIG = BrokerConfig.from_properties(PROPERTIES)
 FETCH_SESSION_MS = 1_500
 COMPACTED = (("cleanup.policy", "compact"), ("segment.files.max", "3"), ("min.cleanable.dirty.ratio", "0.1"))
-POLL_MS = 15
-"""Poll interval of an idle broker on storage without notifications."""
 UPKEEP = UpkeepLimits(
     checkpoint_commits=20,
     keep_commits=10,
@@ -405,7 +404,7 @@ class SimCluster:
                     broker.shut_down()
                     break
                 moved = broker.step()
-                pause_ms = broker.wait_ms(moved=moved) if self.setting.notifies else 0 if moved else POLL_MS
+                pause_ms = broker.wait_ms(moved=moved)
                 rest_ms = broker.rest_ms()
                 if rest_ms:
                     self.clock.sleep_ms(rest_ms)
@@ -422,6 +421,8 @@ class SimCluster:
                     answered_ms = self.scheduler.answered_ms.get((process, broker.root), 0)
                     self._root_silent_ms[broker.broker_id] = self.scheduler.now_ms - answered_ms
                 controller.step(given_up)
+                if controller.expects_changes:
+                    broker.expect_metadata()
             except StratalogError as reason:
                 self.log_event(f"controller error {reason}")
             self.clock.sleep_ms(controller.poll_interval_ms)

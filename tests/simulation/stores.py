@@ -43,6 +43,7 @@ class SimObjects(MemoryStore):
         """`is_durable`: as an object store, nothing is lost with the power."""
         super().__init__({}, clock.wall_ms, root, reports_writes=reports_writes)
         self.durable_on_answer = is_durable
+        self.bills_requests = not reports_writes
         self._root = root
         self._scheduler = scheduler
         self._written = written

@@ -37,7 +37,9 @@ from tests.storage.logs import batch
 
 T0 = TopicPartition("t", 0)
 FOLLOWER = 2
-CONFIG = BrokerConfig.from_properties({"stratalog.upkeep.interval.ms": 100_000_000})
+CONFIG = BrokerConfig.from_properties(
+    {"stratalog.metadata.poll.max.ms": 200, "stratalog.upkeep.interval.ms": 100_000_000}
+)
 
 
 class Running:
@@ -201,11 +203,61 @@ def test_one_publication_shows_the_append_and_the_high_watermark_that_moved_befo
 
 
 def test_what_cannot_be_watched_is_polled_as_the_settings_say() -> None:
-    running, _ = in_memory()
-    assert running.broker.pause_ms() == CONFIG.stratalog_progress_poll_max_ms
+    running, stores = in_memory()
+    pauses_ms = []
+    for idle_ms in (0, 500, 60_000):
+        stores.clock.now_ms += idle_ms
+        running.settle()
+        pauses_ms.append(running.broker.pause_ms())
+    assert pauses_ms == [CONFIG.stratalog_progress_poll_min_ms, 25, CONFIG.stratalog_metadata_poll_max_ms]
     running.produce("a")
     running.settle()
     assert running.broker.pause_ms() == CONFIG.stratalog_progress_poll_min_ms
+
+
+def metadata_reads(stores: MemoryStores) -> list[str]:
+    """Filled from now on with each access to the metadata log: a poll makes two."""
+    reads: list[str] = []
+    stores.disk(METADATA_ROOT).fault = lambda _operation, table, _path: reads.append(table) is not None
+    return reads
+
+
+@pytest.mark.parametrize("expects", [False, True])
+def test_metadata_that_cannot_be_watched_is_read_at_once_where_a_change_is_expected(expects: bool) -> None:
+    running, stores = in_memory()
+    stores.clock.now_ms += 60_000
+    running.settle()
+    create(running.metadata, "u", led_by(1, topic="u"))
+    stores.clock.now_ms += 1
+    if expects:
+        running.broker.expect_metadata()
+    running.settle()
+    assert (TopicPartition("u", 0) in running.broker.leaders) == expects
+    tick(stores)
+    running.settle()
+    assert TopicPartition("u", 0) in running.broker.leaders
+
+
+def test_quiet_metadata_are_read_less_and_less_and_often_again_after_a_record() -> None:
+    running, stores = in_memory()
+    running.settle()
+    stores.clock.now_ms += 60_000
+    running.settle()  # the ISR shrinks
+    reads, counts = metadata_reads(stores), []
+    for records, idle_ms in ((0, 0), (0, 60_000), (1, 0)):
+        stores.clock.now_ms += idle_ms
+        running.settle()
+        for _ in range(records):
+            running.produce("a")
+        tick(stores)
+        running.settle()
+        reads.clear()
+        for _ in range(1_000):
+            stores.clock.now_ms += 1
+            running.broker.step()
+        counts.append(len(reads))
+    assert counts[1] <= 2 * (1_000 // CONFIG.stratalog_metadata_poll_max_ms + 1)
+    assert min(counts[0], counts[2]) > 5 * counts[1]
 
 
 def rest(running: Running) -> None:

@@ -27,8 +27,9 @@ def candidate(
 class Controlling:
     """Broker 1 is the controller of brokers 1 and 2, whose sessions go on."""
 
-    def __init__(self, **settings: object) -> None:
+    def __init__(self, *, bills_requests: bool = False, **settings: object) -> None:
         self.stores = MemoryStores()
+        self.stores.objects(METADATA_ROOT).bills_requests = bills_requests
         self.metadata: MetadataLog = self.stores.metadata()
         for broker_id in (1, 2):
             register(self.metadata, broker_id, broker_id)
@@ -40,7 +41,10 @@ class Controlling:
 
     def pass_ms(self, duration_ms: int) -> None:
         """Time passes, in steps of the controller's."""
-        for _ in range(0, duration_ms + 1, self.controller.poll_interval_ms):
+        end_ms = self.stores.clock.now_ms + duration_ms
+        is_first = True
+        while is_first or self.stores.clock.now_ms < end_ms:
+            is_first = False
             self.stores.clock.now_ms += self.controller.poll_interval_ms if duration_ms else 0
             self._beat += 1
             for broker_id in (1, 2):
@@ -51,6 +55,22 @@ class Controlling:
     def leader(self) -> int:
         self.metadata.refresh()
         return next(iter(self.metadata.image.partitions.values())).leader
+
+
+@pytest.mark.parametrize(("bills_requests", "polls"), [(False, [12, 12, 12]), (True, [12, 6, 24])])
+def test_where_polls_are_paid_quiet_sessions_are_polled_less_and_late_ones_more(
+    bills_requests: bool, polls: list[int]
+) -> None:
+    controlling = Controlling(bills_requests=bills_requests)
+    intervals_ms = [controlling.controller.poll_interval_ms]
+    controlling.pass_ms(60_000)
+    intervals_ms.append(controlling.controller.poll_interval_ms)
+    assert not controlling.controller.expects_changes
+    controlling.stores.clock.now_ms += 3_000
+    controlling.controller.step()
+    intervals_ms.append(controlling.controller.poll_interval_ms)
+    assert controlling.controller.expects_changes
+    assert intervals_ms == [9_000 // each for each in polls]
 
 
 def led_by_the_second(controlling: Controlling) -> None:

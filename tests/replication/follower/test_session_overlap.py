@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import pytest
 
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.follower.fetch_session import (
-    ACTIVE,
-    BEAT_INTERVAL_MS,
     CLOSE_UP_INTERVAL_MS,
     ENDING_MS,
     FOLD_AHEAD_INTERVAL_MS,
     FORGOTTEN_MS,
-    SILENCE_MS,
-    STANDBY,
     FollowerSession,
 )
+from stratalog.replication.follower.heartbeats import (
+    ACTIVE,
+    BEAT_INTERVAL_MS,
+    RESTING,
+    RESTING_SILENCE_MS,
+    RESTS_AFTER_MS,
+    SILENCE_MS,
+    STANDBY,
+)
 from stratalog.replication.follower.replica import FOLD_AHEAD_COMMITS
+from stratalog.replication.metadata.records import ConfigRecord
 from stratalog.replication.progress.of_session import KEPT_MS, SessionState, session_states_prefix
-from stratalog.replication.progress.progress import ENDED
+from stratalog.replication.progress.progress import ENDED, writer_state
 from stratalog.storage.log.partition_log import WHOLE_PRODUCERS_COMMITS
+from stratalog.storage.objects.port import ObjectMeta
 from tests.replication.following import CONFIG, FOLLOWER_EPOCH, Following, progress_path
+from tests.replication.memory_stores import commit
 from tests.storage.logs import append, idempotent, values, write
+from tests.storage.memory_store import MemoryStore
 
 
 def overlapping(following: Following) -> tuple[FollowerSession, FollowerSession]:
@@ -277,3 +287,78 @@ def test_session_states_are_kept_for_an_hour_of_the_store(store_ahead_ms: int) -
     states["0-new"].publish("standby")
     states["0-new"].delete_old()
     assert [meta.path.rpartition("/")[2] for meta in store.list("fetch/")] == ["0-live", "0-new"]
+
+
+# -- where nothing is watched, and nothing happens -----------------------------------------------------------
+
+
+def resting(following: Following) -> tuple[FollowerSession, FollowerSession]:
+    """An elder that published that it rests, and a younger on standby."""
+    elder, younger = overlapping(following)
+    following.turn(elder, younger, ms=RESTS_AFTER_MS)
+    following.turn(elder, younger, ms=2_000)
+    return elder, younger
+
+
+def published(following: Following, name: str) -> str:
+    return writer_state(following.stores.objects("broker-2").get_register(progress_path(name)))
+
+
+def test_a_session_without_work_rests_until_something_is_copied() -> None:
+    following = Following()
+    elder, younger = resting(following)
+    assert (published(following, "elder"), elder.state, younger.state) == (RESTING, ACTIVE, STANDBY)
+    following.leader_writes("a")
+    following.turn(elder, younger, ms=100)
+    assert published(following, "elder") == ACTIVE
+    assert values(following.log(2)) == "a"
+
+
+def test_a_session_rests_until_metadata_change() -> None:
+    following = Following()
+    elder, younger = resting(following)
+    commit(following.metadata, ConfigRecord("t", "retention.ms", "1000"))
+    following.turn(elder, younger, ms=CONFIG.stratalog_metadata_poll_max_ms)
+    assert published(following, "elder") == ACTIVE
+
+
+def test_a_resting_session_is_waited_for_longer() -> None:
+    following = Following()
+    _, younger = resting(following)
+    following.turn(younger, ms=RESTING_SILENCE_MS - 1_500)
+    assert younger.state == STANDBY
+    following.turn(younger, ms=3_000)
+    assert younger.state == ACTIVE
+
+
+class _Counting(MemoryStore):
+    """Counts calls by name."""
+
+    calls: Counter[str]
+
+    def put(self, path: str, data: bytes) -> None:
+        self.calls["put"] += 1
+        super().put(path, data)
+
+    def get_optional(self, path: str) -> bytes | None:
+        self.calls["get"] += 1
+        return super().get_optional(path)
+
+    def list(self, prefix: str) -> list[ObjectMeta]:
+        self.calls["list"] += 1
+        return super().list(prefix)
+
+
+def test_sessions_without_work_write_and_list_a_third_as_often() -> None:
+    following = Following()
+    counting = following.stores.stores["broker-2"] = _Counting({}, following.stores.clock.wall_ms, "broker-2")
+    counting.calls = Counter()
+    elder, younger = overlapping(following)
+    counts = []
+    for _ in range(2):
+        before = counting.calls.copy()
+        following.turn(elder, younger, ms=6_000)
+        counts.append(counting.calls - before)
+        following.turn(elder, younger, ms=RESTS_AFTER_MS)
+    busy, idle = counts
+    assert all(3 * idle[each] < busy[each] for each in ("get", "list", "put")), counts

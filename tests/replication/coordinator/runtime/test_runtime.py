@@ -14,7 +14,7 @@ from stratalog.replication.metadata.records import (
     RemoveTopicRecord,
     TopicDeletionRecord,
 )
-from stratalog.replication.progress.follower_reader import LIST_INTERVAL_MS
+from stratalog.replication.progress.follower_reader import LIST_INTERVAL_MS, LIST_WATCHED_INTERVAL_MS
 from stratalog.replication.progress.progress import follower_progress_path
 from stratalog.replication.progress.progress_object import ProgressWriter
 from stratalog.replication.requests.coordinators import CoordinatorType, FindCoordinatorRequest, FindCoordinatorResponse
@@ -438,6 +438,7 @@ def test_a_log_is_tried_however_often_it_could_not_be_folded() -> None:
         running.clock.now_ms += FAILED_RETRY_MS
         running.broker.step()
     running.follow(0)
+    running.clock.now_ms += LIST_WATCHED_INTERVAL_MS
     running.ask(Read())
     running.settle()
     assert running.taken() == [()]

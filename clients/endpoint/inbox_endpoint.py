@@ -33,6 +33,10 @@ class InboxHost(RunningCluster, Protocol):
         """The inbox of a running broker."""
         ...
 
+    def when_published(self, broker_id: int, call: Callable[[], None]) -> None:
+        """As `Broker.when_published`, of a running broker."""
+        ...
+
 
 class InboxEndpoint:
     """A `ClientEndpoint` without sockets: `serve` once a broker is up, `withdraw` when it is gone, `stop` at last."""

@@ -10,7 +10,6 @@ import socket
 from collections.abc import Iterable
 from concurrent.futures import Executor
 
-from stratalog.clients.bootstrap import RunningCluster
 from stratalog.clients.endpoint.admission import RequestBound
 from stratalog.clients.endpoint.inbox_endpoint import InboxEndpoint, InboxHost
 from stratalog.clients.endpoint.io_threads import IoThreads
@@ -74,11 +73,12 @@ class KafkaEndpoint:
         """Answer the clients of a broker that is up, at its sockets and in its inbox."""
         self._inboxes.serve(host, broker_id, self._at_sockets(host, broker_id) if broker_id in self._bound else None)
 
-    def _at_sockets(self, cluster: RunningCluster, broker_id: int) -> KafkaHandler:
+    def _at_sockets(self, cluster: InboxHost, broker_id: int) -> KafkaHandler:
         if self._server is None:
             self._server = SocketServer(self._config, self._queued)
         io = self._io[broker_id] = IoThreads(self._config.num_io_threads, self._queued, f"kafka-{broker_id}-io")
         handler = self._handlers[broker_id] = KafkaHandler(cluster, broker_id, config=self._config, io=io)
+        cluster.when_published(broker_id, handler.broker.view.wake)
         bound = self._bound[broker_id]
         self._server.serve(broker_id, bound, handler, self._security_of(bound, handler, io))
         return handler

@@ -41,6 +41,7 @@ from stratalog.replication.metadata.log import METADATA_COMMITS, METADATA_FOLDER
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 from stratalog.replication.progress.progress import UNKNOWN, ReplicaProgress
 from stratalog.replication.stores import DeltaStores, Stores
+from stratalog.replication.threads.back_off import IdlePause
 from stratalog.storage.clock import Clock, Ids, RandomIds, SystemClock
 from stratalog.storage.errors import (
     LeaderNotAvailableError,
@@ -61,6 +62,8 @@ _LOG = logging.getLogger("stratalog.clients")
 
 DEFAULT_TIMEOUT_MS = 30_000
 WAIT_MS_MIN, WAIT_MS_MAX = 2, 50
+IDLE_POLL_MS_MAX, IDLE_SHARE = 500, 10
+"""Where each poll is a request to an object store a view waits for a tenth of the time without news between two."""
 LOOKS_AT_ONCE = 16
 """The number of partitions that `at_once` looks at in an object store at a time: a look is a few requests in a row."""
 
@@ -128,6 +131,8 @@ class ClusterView:
         self._available: dict[str, tuple[int, ...]] = {}
         self._progress = PublishedProgress(self.stores)
         self._news = NewsWait(self.clock)
+        self._idle = IdlePause(0, IDLE_POLL_MS_MAX, IDLE_SHARE, self.clock.monotonic_ms())
+        self._waited_for = -1
         self._marks: dict[_LogId, Watermarks] = {}
         self._marks_lock = threading.Lock()
         self._logs = PartitionLogs(self.stores, self.clock)
@@ -336,11 +341,22 @@ class ClusterView:
     def wait(self, timeout_ms: float, poll_ms: float) -> None:
         """Wait until leaders known so far or the metadata log may have news, at most `timeout_ms`.
 
-        Where storage cannot be watched, it returns after `poll_ms`.
+        Where storage cannot be watched, it returns after `poll_ms`, or later while an object store has no news.
         """
+        poll_ms = max(poll_ms, self._remote_pause_ms())
         metadata: Place = (self.stores.objects(self.root), f"{METADATA_PARTITION}/_delta_log/")
         if "metadata" in self._news.wait({**self._progress.places(), "metadata": metadata}, timeout_ms, poll_ms):
             self._folded_ms = None  # the next refresh reads
+
+    def _remote_pause_ms(self) -> int:
+        """The pause between polls that time without news allows; 0 where polls are no requests to object stores."""
+        if not self.requests_per_poll:
+            return 0
+        now_ms, (sequence, _) = self.clock.monotonic_ms(), self._progress.moved_since(self._waited_for)
+        if sequence != self._waited_for:
+            self._waited_for = sequence
+            self._idle.news(now_ms)
+        return self._idle.pause_ms(now_ms)
 
     def wake(self) -> None:
         """End a `wait` that is under way in another thread."""

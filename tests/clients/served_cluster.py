@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from types import TracebackType
 from typing import Self
@@ -96,6 +97,9 @@ class InboxCluster:
 
     def inbox(self, broker_id: int) -> BrokerInbox:
         return self.inboxes[broker_id]
+
+    def when_published(self, broker_id: int, call: Callable[[], None]) -> None:
+        """Readers poll."""
 
     def objects(self, broker_id: int) -> dict[str, bytes]:
         """What lies in a broker's root."""

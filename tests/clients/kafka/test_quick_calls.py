@@ -68,7 +68,7 @@ def offset_of(answer: Answer) -> int:
     return int(part.base_offset)
 
 
-def fetched(handler: KafkaHandler, offset: int, epoch: int = -1, wait_ms: int = 60_000, version: int = 12) -> Answer:
+def fetched(handler: KafkaHandler, offset: int, epoch: int = -1, wait_ms: int = 6_000_000, version: int = 12) -> Answer:
     """A Fetch of t-0, handed over by this thread; `epoch` is the one of the client's last record."""
     answer = Answer(FETCH, version)
     wanted = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": 1 << 20, "last_fetched_epoch": epoch}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -40,6 +40,9 @@ class NoBrokers:
 
     def hosts(self, _broker_id: int) -> bool:
         return False
+
+    def when_published(self, _broker_id: int, _call: Callable[[], None]) -> None:
+        """Nothing is."""
 
 
 def login(client: FrameClient, password: str) -> int:

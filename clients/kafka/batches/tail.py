@@ -17,7 +17,7 @@ from stratalog.clients.kafka.batches.headers import Buffer, EncodedBatch, header
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.storage.records import TopicPartition
 
-CAPACITY_BYTES: Final = 128 << 20
+CAPACITY_BYTES: Final = 32 << 20
 ENTRY_BYTES: Final = 512
 """The memory that a batch takes besides its bytes."""
 

@@ -22,6 +22,7 @@ import struct
 import subprocess
 import sys
 import threading
+from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import accumulate, pairwise
@@ -33,6 +34,7 @@ from stratalog.clients.kafka.batches.headers import EncodedBatch
 from stratalog.clients.kafka.batches.record_batches import encode_rows, part_of
 from stratalog.replication.stores import DeltaStores
 from stratalog.storage.clock import Clock, RandomIds
+from stratalog.storage.delta.table import LogTable
 from stratalog.storage.files.cache import FileCache
 from stratalog.storage.files.data_file import FileEntry
 from stratalog.storage.log.reader import PlannedRead
@@ -45,6 +47,7 @@ READ_S_MAX: Final = 10
 """After this time the process is taken for stuck: a root may answer nothing."""
 IDLE_MS: Final = 60_000
 END_WAIT_S: Final = 1
+TABLES_KEPT: Final = 64
 READY: Final = b"+"
 RETRY_MS: Final = 60_000
 """Pause after a process that ended or was stuck, before the next one is started."""
@@ -52,7 +55,7 @@ _LENGTHS = struct.Struct(">QQ")
 
 
 class ReadRequest(NamedTuple):
-    """A `PlannedRead` of a replica; of what it brings, about `encoded_bytes_max` are encoded."""
+    """A `PlannedRead` of a replica; `max_bytes` bound what is decoded, too."""
 
     root: str
     topic_partition: TopicPartition
@@ -61,7 +64,6 @@ class ReadRequest(NamedTuple):
     start_offset: int
     end_offset: int
     max_bytes: int
-    encoded_bytes_max: int
 
 
 class ReadingProcess:
@@ -178,27 +180,41 @@ def _batches(places: Sequence[tuple[int, int, int]], content: memoryview) -> lis
     ]
 
 
-class _Reader:
-    """What the process keeps: the stores of a cluster's roots by their settings."""
+class Reader:
+    """What the process keeps: the stores of a cluster's roots by their settings, and the tables that it read last with
+    the footers of their files, so that the next read of a file fetches its part alone."""
 
     def __init__(self) -> None:
         self._stores: dict[StoreSettings, DeltaStores] = {}
+        self._tables: OrderedDict[tuple[StoreSettings, str, TopicPartition], LogTable] = OrderedDict()
 
     def read(self, request: ReadRequest) -> list[EncodedBatch]:
-        stores = self._stores.get(request.settings)
-        if stores is None:
-            stores = DeltaStores(RandomIds(), FileCache(0), settings=request.settings)
-            self._stores[request.settings] = stores
-        table = stores.table(request.root, request.topic_partition)
+        """The batches. Raises what the tables raise."""
         bounds = request.start_offset, request.end_offset, request.max_bytes
-        rows = PlannedRead(table, request.entries, *bounds, decoded_bytes_max=request.encoded_bytes_max).read()
-        return encode_rows(part_of(rows, request.encoded_bytes_max))
+        planned = PlannedRead(self.table(request), request.entries, *bounds, decoded_bytes_max=request.max_bytes)
+        return encode_rows(part_of(planned.read(), request.max_bytes))
+
+    def table(self, request: ReadRequest) -> LogTable:
+        """The table that is asked for, as it is kept, or a new handle."""
+        key = request.settings, request.root, request.topic_partition
+        found = self._tables.pop(key, None)
+        if found is None:
+            stores = self._stores.get(request.settings)
+            if stores is None:
+                stores = self._stores[request.settings] = DeltaStores(
+                    RandomIds(), FileCache(0), settings=request.settings
+                )
+            found = stores.table(request.root, request.topic_partition)
+        self._tables[key] = found
+        if len(self._tables) > TABLES_KEPT:
+            self._tables.popitem(last=False)
+        return found
 
 
 def main(number: int) -> None:
     """Answer requests until the broker's end is closed, or there was none for a while."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group: the broker ends this process
-    reader = _Reader()
+    reader = Reader()
     with socket.socket(fileno=number) as stream:
         stream.sendall(READY)
         waiting = select.poll()

@@ -100,7 +100,7 @@ class StoredBatches:
         stores = self._view.stores
         if isinstance(stores, DeltaStores) and self._is_for_the_process(named, planned.start_offset):
             bounds = planned.start_offset, planned.end_offset, planned.max_bytes
-            request = ReadRequest(root, named, stores.settings, planned.entries, *bounds, planned.max_bytes)
+            request = ReadRequest(root, named, stores.settings, planned.entries, *bounds)
             if (batches := self._process.read(request)) is not None:
                 return batches
         rows = replace(planned, max_bytes=size_bytes, decoded_bytes_max=size_bytes).read()

@@ -13,7 +13,7 @@ import pytest
 from stratalog import Admin, Cluster, NewTopic, Producer
 from stratalog.clients.kafka.apis.fetch import reading_process, stored_batches
 from stratalog.clients.kafka.apis.fetch.read_ahead import LEFT_MS, ReadAhead
-from stratalog.clients.kafka.apis.fetch.reading_process import RETRY_MS, ReadingProcess, ReadRequest
+from stratalog.clients.kafka.apis.fetch.reading_process import RETRY_MS, TABLES_KEPT, ReadingProcess, ReadRequest
 from stratalog.clients.kafka.apis.fetch.stored_batches import RECENT_MS, Streaks
 from stratalog.clients.kafka.batches.headers import EncodedBatch
 from stratalog.clients.kafka.batches.record_batches import decode_rows, encode_rows
@@ -143,7 +143,7 @@ def request_for(replicas: Replicas, start_offset: int, end_offset: int = 200, ma
     planned = replicas.log().plan_read(start_offset, max_bytes, end_offset)
     assert replicas.root is not None
     root, bounds = str(replicas.root / "1"), (planned.start_offset, planned.end_offset, planned.max_bytes)
-    return ReadRequest(root, T0, FROM_ENVIRONMENT, planned.entries, *bounds, 1 << 20)
+    return ReadRequest(root, T0, FROM_ENVIRONMENT, planned.entries, *bounds)
 
 
 def reads(process: ReadingProcess, request: ReadRequest) -> list[EncodedBatch]:
@@ -173,6 +173,19 @@ def test_the_process_reads_what_the_broker_would(replicas: Replicas, process: Re
 
 def own_values(batches: list[EncodedBatch]) -> list[tuple[int, int, bytes]]:
     return [(each.base_offset, each.last_offset, bytes(each.data)) for each in batches]
+
+
+def test_the_process_keeps_the_tables_that_it_read_last(replicas: Replicas) -> None:
+    reader, request = reading_process.Reader(), request_for(replicas, 0)
+    table = reader.table(request)
+    others = [request._replace(topic_partition=TopicPartition("t", number)) for number in range(1, TABLES_KEPT)]
+    assert len({id(reader.table(other)) for other in others}) == TABLES_KEPT - 1
+    assert reader.table(request) is table
+    first = reader.table(others[0])
+    for number in range(TABLES_KEPT, 2 * TABLES_KEPT - 1):
+        reader.table(request._replace(topic_partition=TopicPartition("t", number)))
+    assert (reader.table(others[0]) is first, reader.table(request) is table) == (True, False)
+    assert own_values(reader.read(request)) == own_values(encode_rows(replicas.log().read(0, 1 << 20, 200)))
 
 
 def test_a_read_that_fails_is_left_to_the_broker(replicas: Replicas, process: ReadingProcess) -> None:

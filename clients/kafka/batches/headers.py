@@ -88,7 +88,8 @@ class BatchHeader(NamedTuple):
 
 
 class EncodedBatch(NamedTuple):
-    """A batch as bytes, with offsets `[base_offset, last_offset]`; some of them may have been compacted away.
+    """A batch as bytes, with offsets `[base_offset, last_offset]`; some of them may have been compacted away. From the
+    encoded tail also several batches, one behind the other.
 
     head  stands in place of the first bytes of `data`; see `pieces`
     """
@@ -140,15 +141,14 @@ def header_of(batch: Buffer) -> BatchHeader:
 
 def with_offsets(data: Buffer, base_offset: int, leader_epoch: int) -> bytes:
     """The batch with the base offset and leader epoch of its append, as it stands in the log. The CRC stays."""
-    (length,) = struct.unpack_from(">i", data, 8)
-    start = _OFFSET_AND_EPOCH.pack(base_offset, length, leader_epoch)
+    start = start_in_log(data, base_offset, leader_epoch)
     return b"".join((start, memoryview(data)[len(start) :]))
 
 
-def placed(batch: EncodedBatch, leader_epoch: int) -> EncodedBatch:
-    """As `with_offsets`, without a copy of the batch."""
-    (length,) = struct.unpack_from(">i", batch.data, 8)
-    return batch._replace(head=_OFFSET_AND_EPOCH.pack(batch.base_offset, length, leader_epoch))
+def start_in_log(data: Buffer, base_offset: int, leader_epoch: int) -> bytes:
+    """The first bytes of `with_offsets`, up to the last one that an append changes."""
+    (length,) = struct.unpack_from(">i", data, 8)
+    return _OFFSET_AND_EPOCH.pack(base_offset, length, leader_epoch)
 
 
 def with_append_time(data: Buffer, time_ms: int) -> bytes:

@@ -7,114 +7,230 @@ Kafka's brokers have this from the page cache, where segments lie in the wire fo
 
 from __future__ import annotations
 
+import sys
 import threading
+from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from stratalog.clients.kafka.batches.headers import Buffer, EncodedBatch, header_of, placed
+from stratalog.clients.kafka.batches.headers import Buffer, EncodedBatch, header_of, start_in_log
 from stratalog.replication.metadata.image import ClusterImage
+from stratalog.storage.clock import Clock
 from stratalog.storage.records import TopicPartition
 
-CAPACITY_BYTES: Final = 32 << 20
-ENTRY_BYTES: Final = 512
-"""The memory that a batch takes besides its bytes."""
+CAPACITY_BYTES: Final = 128 << 20
+AGE_MS: Final = 120_000
+CHUNK_BYTES_MIN: Final = 4 << 10
+CHUNK_BYTES_MAX: Final = 256 << 10
+CHUNK_MS_MAX: Final = 30_000
+"""A chunk takes batches for so long, so that those of a slow partition become old, too."""
+GATHERED_BYTES_MAX: Final = CHUNK_BYTES_MAX // 8
+"""A larger batch is a chunk of its own."""
+CHUNK_OVERHEAD_BYTES: Final = 1 << 10
+BATCH_OVERHEAD_BYTES: Final = 20
+
+
+@dataclass(slots=True, eq=False)
+class _Chunk:
+    """Batches that follow each other without a gap in offsets, one behind the other in memory.
+
+    data         a buffer of this chunk's own, or, with a `head` for its first bytes, one batch as it came
+    owned_bytes  the size of what stays in memory with `data`
+    ends         the offset behind each batch
+    byte_ends    where each batch ends in `data`
+    """
+
+    base_offset: int
+    since_ms: int
+    data: Buffer
+    owned_bytes: int
+    head: bytes = b""
+    ends: array[int] = field(default_factory=lambda: array("q"))
+    byte_ends: array[int] = field(default_factory=lambda: array("q"))
+    has_zstd: bool = False
+
+    @property
+    def next_offset(self) -> int:
+        return self.ends[-1] if self.ends else self.base_offset
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.owned_bytes + CHUNK_OVERHEAD_BYTES + BATCH_OVERHEAD_BYTES * len(self.ends)
+
+    @property
+    def used_bytes(self) -> int:
+        return self.byte_ends[-1] if self.byte_ends else 0
+
+    def takes(self, base_offset: int, size_bytes: int, now_ms: int) -> bool:
+        """Whether a batch may be gathered here: it is small and the next one, and there is room for it."""
+        if self.head or size_bytes > GATHERED_BYTES_MAX or now_ms - self.since_ms >= CHUNK_MS_MAX:
+            return False
+        return base_offset == self.next_offset and self.used_bytes + size_bytes <= self.owned_bytes
+
+    def gather(self, base_offset: int, leader_epoch: int, data: Buffer) -> None:
+        """Put a batch behind the others, with the offset and leader epoch of its append."""
+        start, head = self.used_bytes, start_in_log(data, base_offset, leader_epoch)
+        mine = memoryview(self.data)[start : start + len(data)]
+        mine[:] = data
+        mine[: len(head)] = head
+        self.count(base_offset, data, start + len(data))
+
+    def count(self, base_offset: int, data: Buffer, byte_end: int) -> None:
+        """A batch with these first bytes lies in `data` up to `byte_end`."""
+        header = header_of(data)
+        self.ends.append(base_offset + header.last_offset_delta + 1)
+        self.byte_ends.append(byte_end)
+        self.has_zstd |= header.compression_type == "zstd"
+
+    def read(self, offset: int, end_offset: int, max_bytes: int, *, is_first: bool) -> EncodedBatch | None:
+        """The batches from the one that holds `offset` on, below `end_offset` and of at most `max_bytes`.
+
+        is_first  `offset` may lie within a batch, and that is given whatever its size; otherwise one begins there
+        """
+        first = bisect_right(self.ends, offset)
+        base_offset = self.ends[first - 1] if first else self.base_offset
+        if first == len(self.ends) or not (base_offset == offset or (is_first and base_offset < offset)):
+            return None
+        byte_start = self.byte_ends[first - 1] if first else 0
+        stop = bisect_right(self.byte_ends, byte_start + max_bytes)
+        stop = min(bisect_right(self.ends, end_offset), max(stop, first + 1) if is_first else stop)
+        if stop <= first:
+            return None
+        data = memoryview(self.data)[byte_start : self.byte_ends[stop - 1]]
+        return EncodedBatch(base_offset, self.ends[stop - 1] - 1, data, self.head)
+
+
+@dataclass(slots=True)
+class _PartitionTail:
+    """The chunks of one partition under one leader epoch, by offset. `bases`: their base offsets."""
+
+    leader_epoch: int
+    chunks: list[_Chunk] = field(default_factory=list)
+    bases: list[int] = field(default_factory=list)
 
 
 class EncodedTail:
-    """Batches by partition and base offset: at most `capacity_bytes`, oldest first out. Any thread may use it.
+    """Batches by partition and offset, for `age_ms` and up to `CHUNK_MS_MAX` longer if `capacity_bytes` of memory are
+    enough for them.
 
-    A batch is kept as it came; `read` puts its offset and leader epoch before it. A slice of a larger frame is kept
-    if it is at least half of that frame, which stays in memory with it and is counted whole; a smaller one is copied.
+    Small batches are gathered in chunks, so that thousands of them are neither objects of their own nor pieces of an
+    answer of their own. Chunks go oldest first. A large batch is kept as it came: a slice of a
+    larger frame if it is at least half of that frame, which stays in memory with it and is counted whole, else a copy.
     A partition's batches are those of its newest leader epoch: within it a leader's log is neither truncated nor
     written by others. After an erasure or a topic's deletion the caller has to `forget` the partition. Records that
-    compaction removed may still be returned, as Kafka returns them until its cleaner has run.
+    compaction removed may still be returned, as Kafka returns them until its cleaner has run. Any thread may use it.
     """
 
-    def __init__(self, capacity_bytes: int = CAPACITY_BYTES) -> None:
+    def __init__(self, capacity_bytes: int = CAPACITY_BYTES, age_ms: int = AGE_MS) -> None:
         self._lock = threading.Lock()
         self._capacity_bytes = capacity_bytes
+        self._age_ms = age_ms
         self._size_bytes = 0
-        self._batches: OrderedDict[tuple[TopicPartition, int], EncodedBatch] = OrderedDict()
-        self._bases: dict[TopicPartition, list[int]] = {}
-        self._epochs: dict[TopicPartition, int] = {}
+        self._partitions: dict[TopicPartition, _PartitionTail] = {}
+        self._oldest_first: OrderedDict[tuple[TopicPartition, int], _Chunk] = OrderedDict()
 
     @property
     def size_bytes(self) -> int:
         """The memory that the batches take."""
         return self._size_bytes
 
-    def resize(self, capacity_bytes: int) -> None:
-        """Set the capacity; 0 keeps nothing."""
-        with self._lock:
-            self._capacity_bytes = capacity_bytes
-            self._shrink()
-
-    def append(self, topic_partition: TopicPartition, base_offset: int, leader_epoch: int, data: Buffer) -> None:
+    def append(
+        self, topic_partition: TopicPartition, base_offset: int, leader_epoch: int, data: Buffer, now_ms: int
+    ) -> None:
         """Keep a batch, `data` as its producer sent it, that was appended at `base_offset` under `leader_epoch`.
 
         To be called once for each append, in any order; not for duplicates. A batch of an older epoch than those here
         is ignored, one of a newer epoch replaces them.
         """
-        if len(data) + ENTRY_BYTES > self._capacity_bytes:
+        if len(data) + CHUNK_OVERHEAD_BYTES + BATCH_OVERHEAD_BYTES > self._capacity_bytes:
             return
-        data = _kept(data)
-        batch = EncodedBatch(base_offset, base_offset + header_of(data).last_offset_delta, data)
         with self._lock:
-            known_epoch = self._epochs.get(topic_partition, leader_epoch)
-            if leader_epoch > known_epoch:
+            found = self._partitions.get(topic_partition)
+            if found is not None and leader_epoch > found.leader_epoch:
                 self._drop(topic_partition)
-            elif leader_epoch < known_epoch or (topic_partition, base_offset) in self._batches:
-                return
-            self._epochs[topic_partition] = leader_epoch
-            bases = self._bases.setdefault(topic_partition, [])
-            bases.insert(bisect_left(bases, base_offset), base_offset)
-            self._batches[topic_partition, base_offset] = batch
-            self._size_bytes += _memory_bytes(data)
-            self._shrink()
+                found = None
+            if found is None:
+                found = self._partitions[topic_partition] = _PartitionTail(leader_epoch)
+            if leader_epoch == found.leader_epoch:
+                self._append(found, topic_partition, base_offset, data, now_ms)
+                self._shrink(now_ms)
+
+    def _append(
+        self, tail: _PartitionTail, topic_partition: TopicPartition, base_offset: int, data: Buffer, now_ms: int
+    ) -> None:
+        index = bisect_right(tail.bases, base_offset)
+        before = tail.chunks[index - 1] if index else None
+        if before is not None and base_offset < before.next_offset:
+            return  # it is here
+        if before is not None and before.takes(base_offset, len(data), now_ms):
+            self._size_bytes -= before.memory_bytes
+            before.gather(base_offset, tail.leader_epoch, data)
+            self._size_bytes += before.memory_bytes
+            return
+        if len(data) > GATHERED_BYTES_MAX:
+            data = _kept(data)
+            head = start_in_log(data, base_offset, tail.leader_epoch)
+            chunk = _Chunk(base_offset, now_ms, data, _owner_bytes(data), head)
+            chunk.count(base_offset, data, len(data))
+        else:
+            expected_bytes = 2 * before.used_bytes if before else CHUNK_BYTES_MIN
+            expected_bytes = min(expected_bytes, CHUNK_BYTES_MAX, self._capacity_bytes // 16)
+            size_bytes = max(len(data), CHUNK_BYTES_MIN, expected_bytes)
+            chunk = _Chunk(base_offset, now_ms, bytearray(size_bytes), size_bytes)
+            chunk.gather(base_offset, tail.leader_epoch, data)
+        tail.chunks.insert(index, chunk)
+        tail.bases.insert(index, base_offset)
+        self._oldest_first[topic_partition, base_offset] = chunk
+        self._size_bytes += chunk.memory_bytes
 
     def read(
-        self, topic_partition: TopicPartition, leader_epoch: int, start_offset: int, end_offset: int, max_bytes: int
+        self,
+        topic_partition: TopicPartition,
+        leader_epoch: int,
+        start_offset: int,
+        end_offset: int,
+        max_bytes: int,
+        *,
+        takes_zstd: bool = True,
     ) -> list[EncodedBatch]:
         """The batches from the one with `start_offset` on, without a gap, that lie wholly below `end_offset` (high
-        watermark or last stable offset): up to `max_bytes`, the first one even if it is larger, as in Kafka.
+        watermark or last stable offset): up to `max_bytes`, the first one even if it is larger, as in Kafka. Those
+        that lie one behind the other in memory are one item.
 
-        [] when the first one is not here, or of another epoch: the log has to be read.
+        [] when the first one is not here, or of another epoch: the log has to be read. So it is for a client that does
+        not know zstd, from the first chunk on that has batches compressed with it.
         """
         found: list[EncodedBatch] = []
         with self._lock:
-            if self._epochs.get(topic_partition) != leader_epoch:
+            tail = self._partitions.get(topic_partition)
+            if tail is None or tail.leader_epoch != leader_epoch:
                 return found
-            bases = self._bases[topic_partition]
-            next_offset, left = start_offset, max_bytes
-            for base_offset in bases[max(0, bisect_right(bases, start_offset) - 1) :]:
-                batch = self._batches[topic_partition, base_offset]
-                is_next = base_offset == next_offset or (not found and base_offset < next_offset <= batch.last_offset)
-                if not is_next or batch.last_offset >= end_offset or (found and len(batch.data) > left):
+            offset, left = start_offset, max_bytes
+            for index in range(max(0, bisect_right(tail.bases, start_offset) - 1), len(tail.chunks)):
+                chunk = tail.chunks[index]
+                if chunk.has_zstd and not takes_zstd:
                     break
-                found.append(placed(batch, leader_epoch))
-                next_offset = batch.last_offset + 1
-                left -= len(batch.data)
+                batches = chunk.read(offset, end_offset, left, is_first=not found)
+                if batches is None:
+                    break
+                found.append(batches)
+                offset = batches.last_offset + 1
+                left -= len(batches.data)
         return found
 
     def readable_bytes(
         self, topic_partition: TopicPartition, leader_epoch: int, start_offset: int, end_offset: int
     ) -> int | None:
         """The size of the batches in `[start_offset, end_offset)`; None when not all of them are here."""
-        size_bytes, next_offset = 0, start_offset
-        with self._lock:
-            if self._epochs.get(topic_partition) != leader_epoch:
-                return None
-            bases = self._bases[topic_partition]
-            for base_offset in bases[max(0, bisect_right(bases, start_offset) - 1) :]:
-                batch = self._batches[topic_partition, base_offset]
-                is_next = base_offset == next_offset or (not size_bytes and base_offset < next_offset)
-                if not is_next or not next_offset <= batch.last_offset < end_offset:
-                    break
-                size_bytes += len(batch.data)
-                next_offset = batch.last_offset + 1
-        return size_bytes if next_offset >= end_offset else None
+        tail = self._partitions.get(topic_partition)
+        if tail is None or tail.leader_epoch != leader_epoch:
+            return None
+        found = self.read(topic_partition, leader_epoch, start_offset, end_offset, sys.maxsize)
+        next_offset = found[-1].last_offset + 1 if found else start_offset
+        return sum(len(each.data) for each in found) if next_offset >= end_offset else None
 
     def forget(self, topic_partition: TopicPartition) -> None:
         """Drop the partition's batches: its topic is deleted, or records were erased."""
@@ -122,18 +238,24 @@ class EncodedTail:
             self._drop(topic_partition)
 
     def _drop(self, topic_partition: TopicPartition) -> None:
-        for base_offset in self._bases.pop(topic_partition, ()):
-            self._size_bytes -= _memory_bytes(self._batches.pop((topic_partition, base_offset)).data)
-        self._epochs.pop(topic_partition, None)
+        dropped = self._partitions.pop(topic_partition, None)
+        for chunk in dropped.chunks if dropped else ():
+            self._size_bytes -= chunk.memory_bytes
+            del self._oldest_first[topic_partition, chunk.base_offset]
 
-    def _shrink(self) -> None:
-        while self._size_bytes > self._capacity_bytes:
-            (topic_partition, base_offset), batch = self._batches.popitem(last=False)
-            self._size_bytes -= _memory_bytes(batch.data)
-            bases = self._bases[topic_partition]
-            del bases[bisect_left(bases, base_offset)]
-            if not bases:
-                self._drop(topic_partition)
+    def _shrink(self, now_ms: int) -> None:
+        since_ms = now_ms - self._age_ms - CHUNK_MS_MAX
+        while self._oldest_first:
+            (topic_partition, base_offset), chunk = next(iter(self._oldest_first.items()))
+            if self._size_bytes <= self._capacity_bytes and chunk.since_ms >= since_ms:
+                break
+            del self._oldest_first[topic_partition, base_offset]
+            self._size_bytes -= chunk.memory_bytes
+            tail = self._partitions[topic_partition]
+            index = bisect_left(tail.bases, base_offset)
+            del tail.chunks[index], tail.bases[index]
+            if not tail.chunks:
+                del self._partitions[topic_partition]
 
 
 def _kept(data: Buffer) -> Buffer:
@@ -144,10 +266,6 @@ def _kept(data: Buffer) -> Buffer:
 def _owner_bytes(data: Buffer) -> int:
     """The size of the object that stays in memory with these bytes."""
     return memoryview(data.obj).nbytes if isinstance(data, memoryview) else len(data)
-
-
-def _memory_bytes(data: Buffer) -> int:
-    return _owner_bytes(data) + ENTRY_BYTES
 
 
 def uses_zstd(batch: Buffer) -> bool:
@@ -165,9 +283,10 @@ class KafkaTail:
     Batches of another leader epoch, of an earlier topic of the name, or from before an erasure are not returned.
     """
 
-    def __init__(self, capacity_bytes: int, image: Callable[[], ClusterImage]) -> None:
+    def __init__(self, capacity_bytes: int, age_ms: int, clock: Clock, image: Callable[[], ClusterImage]) -> None:
         """`image`: the metadata as it is here, without a refresh."""
-        self._tail = EncodedTail(capacity_bytes)
+        self._tail = EncodedTail(capacity_bytes, age_ms)
+        self._clock = clock
         self._image = image
         self._versions: dict[TopicPartition, LogVersion] = {}
 
@@ -179,19 +298,16 @@ class KafkaTail:
         if self._versions.get(named) != version:
             self._tail.forget(named)
             self._versions[named] = version
-        self._tail.append(named, base_offset, leader_epoch, records)
+        self._tail.append(named, base_offset, leader_epoch, records, self._clock.monotonic_ms())
 
     def read(
         self, named: TopicPartition, start_offset: int, end_offset: int, max_bytes: int, *, takes_zstd: bool
     ) -> list[EncodedBatch]:
-        """As `EncodedTail.read`; also [] when one is compressed with zstd and the client does not know that."""
+        """As `EncodedTail.read`."""
         version = self.version(named)
         if version is None or self._versions.get(named) != version:
             return []
-        found = self._tail.read(named, version[1], start_offset, end_offset, max_bytes)
-        if not takes_zstd and any(uses_zstd(each.data) for each in found):
-            return []
-        return found
+        return self._tail.read(named, version[1], start_offset, end_offset, max_bytes, takes_zstd=takes_zstd)
 
     def readable_bytes(self, named: TopicPartition, start_offset: int, end_offset: int) -> int | None:
         """As `EncodedTail.readable_bytes`."""

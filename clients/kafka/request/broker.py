@@ -64,7 +64,8 @@ class ServedBroker:
         self.config = config or BrokerConfig()
         self.view = view or ClusterView(cluster)
         self.admin = Admin(cluster, view=self.view)
-        self.tail = KafkaTail(self.config.stratalog_encoded_tail_cache_bytes, lambda: self.view.image)
+        tail_bounds = self.config.stratalog_encoded_tail_cache_bytes, self.config.stratalog_encoded_tail_cache_ms
+        self.tail = KafkaTail(*tail_bounds, self.view.clock, lambda: self.view.image)
         self.scheduler = CallScheduler(self.view.clock, f"kafka-{broker_id}-scheduler")
         self._cluster = cluster
         self._advertised = dict(advertised or {})

@@ -123,7 +123,7 @@ def test_the_tail_counts_the_bytes_that_it_has_without_a_gap(start: int, end: in
     tail = EncodedTail()
     size = len(batch_of(b"x", b"y"))
     for base_offset in (0, 2, 7):
-        tail.append(TopicPartition("t", 0), base_offset, 0, batch_of(b"x", b"y"))
+        tail.append(TopicPartition("t", 0), base_offset, 0, batch_of(b"x", b"y"), 0)
     found = tail.readable_bytes(TopicPartition("t", 0), 0, start, end)
     assert found == (None if expected is None else expected // 20 * size)
     assert tail.readable_bytes(TopicPartition("t", 0), 1, start, end) is None

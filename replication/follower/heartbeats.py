@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 STANDBY, ACTIVE, RESTING, ENDING = "standby", "active", "resting", "ending"
 BEAT_INTERVAL_MS = 200
+QUIET_BEAT_MS = 2_000
+"""Interval of sessions that rest or are on standby where writes are not reported: nobody beats less often."""
 RESTS_AFTER_MS = 10_000
 """Time without copies and changes of metadata after which an active session rests."""
 RESTING_LENGTH_MS_MIN = 60_000
@@ -41,11 +43,11 @@ class Heartbeats:
 _WATCHED = Heartbeats(beat_ms=BEAT_INTERVAL_MS, stop_ms=1_000, superseded_ms=1_000, check_ms=200, others_ms=1_000)
 _WATCHED_STANDBY = Heartbeats(beat_ms=500, stop_ms=1_000, superseded_ms=1_000, check_ms=200, others_ms=1_000)
 _POLLED = Heartbeats(beat_ms=BEAT_INTERVAL_MS, stop_ms=200, superseded_ms=1_000, check_ms=200, others_ms=1_000)
-_POLLED_RESTING = Heartbeats(beat_ms=2_000, stop_ms=2_000, superseded_ms=5_000, check_ms=1_000, others_ms=5_000)
+_POLLED_RESTING = Heartbeats(beat_ms=QUIET_BEAT_MS, stop_ms=2_000, superseded_ms=5_000, check_ms=1_000, others_ms=5_000)
 _POLLED_STANDBY = {
-    ACTIVE: Heartbeats(beat_ms=2_000, stop_ms=2_000, superseded_ms=5_000, check_ms=200, others_ms=1_000),
-    RESTING: Heartbeats(beat_ms=2_000, stop_ms=2_000, superseded_ms=5_000, check_ms=1_000, others_ms=5_000),
-    ENDING: Heartbeats(beat_ms=2_000, stop_ms=2_000, superseded_ms=5_000, check_ms=20, others_ms=1_000),
+    ACTIVE: Heartbeats(beat_ms=QUIET_BEAT_MS, stop_ms=2_000, superseded_ms=5_000, check_ms=200, others_ms=1_000),
+    RESTING: Heartbeats(beat_ms=QUIET_BEAT_MS, stop_ms=2_000, superseded_ms=5_000, check_ms=1_000, others_ms=5_000),
+    ENDING: Heartbeats(beat_ms=QUIET_BEAT_MS, stop_ms=2_000, superseded_ms=5_000, check_ms=20, others_ms=1_000),
 }
 """By the state of the active session. One that is ending is looked at closely, so that nobody copies only briefly."""
 

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from stratalog.replication.follower.heartbeats import QUIET_BEAT_MS
 from stratalog.replication.progress.progress import ENDED, fetch_progress_path, writer_state
 from stratalog.replication.spark.worker_error import worker_error
 from stratalog.replication.stores import DeltaStores, Stores
@@ -37,8 +38,8 @@ JOB_WAIT_MS = 60_000
 EXECUTORS_WAIT_MS = 30_000
 """Longest wait for executors to register, as `spark.scheduler.maxRegisteredResourcesWaitingTime` is by default."""
 POLL_MS = 100
-ELDER_WAIT_MS = 1_000
-"""Time within which a session that lives publishes something."""
+ELDER_LOOKS_MS = 1_000, QUIET_BEAT_MS
+"""Pauses before the looks whether another session lives. In both together any that lives publishes something."""
 ROUNDS_TO_MOVE = 8
 """Each such round a session stays where Spark has put it: the other executors may have no slot."""
 
@@ -270,7 +271,7 @@ def is_beside_another(
     objects: ObjectStore, broker_epoch: int, fetcher_id: int, name: SessionName, clock: Clock
 ) -> bool:
     """Whether a session of the same follower and another query lives on this session's executor, which both would lose
-    together. Waits `ELDER_WAIT_MS` where one may. Every `ROUNDS_TO_MOVE` rounds False in any case.
+    together. Waits up to `ELDER_LOOKS_MS` where one may. Every `ROUNDS_TO_MOVE` rounds False in any case.
 
     Raises StoreError.
     """
@@ -291,5 +292,8 @@ def is_beside_another(
     before = neighbours()
     if not before:
         return False
-    clock.sleep_ms(ELDER_WAIT_MS)
-    return any(before.get(path) not in (None, content) for path, content in neighbours().items())
+    for pause_ms in ELDER_LOOKS_MS:
+        clock.sleep_ms(pause_ms)
+        if any(before.get(path) not in (None, content) for path, content in neighbours().items()):
+            return True
+    return False

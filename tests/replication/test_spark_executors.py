@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import pytest
 
+from stratalog.replication.follower.heartbeats import BEAT_INTERVAL_MS, QUIET_BEAT_MS
 from stratalog.replication.progress.progress import ENDED, ProgressHeader, encode_progress, fetch_progress_path
 from stratalog.replication.spark.executors import (
+    ELDER_LOOKS_MS,
     PROBE_PREFIX,
     ROUNDS_TO_MOVE,
     SessionName,
@@ -76,15 +79,18 @@ def test_a_task_tells_a_shared_root_from_a_folder_of_the_same_name(tmp_path: Pat
 
 
 class Meanwhile(SystemClock):
-    """A wait in which `act` happens."""
+    """Waits in which `act` happens each `interval_ms`."""
 
-    def __init__(self, act: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, act: Callable[[], None] = lambda: None, interval_ms: float = BEAT_INTERVAL_MS) -> None:
         self.act = act
-        self.waits = 0
+        self.interval_ms = interval_ms
+        self.waited_ms = 0.0
 
-    def sleep_ms(self, _ms: float) -> None:
-        self.waits += 1
-        self.act()
+    def sleep_ms(self, duration_ms: float) -> None:
+        before = self.waited_ms // self.interval_ms
+        self.waited_ms += duration_ms
+        for _ in range(int(self.waited_ms // self.interval_ms - before)):
+            self.act()
 
 
 def published(sequence: int, state: str) -> bytes:
@@ -92,24 +98,26 @@ def published(sequence: int, state: str) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("elder", "lives", "expected", "waits"),
+    ("elder", "beat_ms", "expected", "waited_ms"),
     [
-        (SessionName(1, 4, "aaaa", "here"), True, True, 1),
-        (SessionName(1, 4, "aaaa", "here"), False, False, 1),  # killed, say
-        (SessionName(1, 4, "aaaa", "else"), True, False, 0),
-        (SessionName(0, 4, "aaaa", "here"), True, False, 0),  # an earlier round of the same query
+        (SessionName(1, 4, "aaaa", "here"), BEAT_INTERVAL_MS, True, ELDER_LOOKS_MS[0]),
+        (SessionName(1, 4, "aaaa", "here"), QUIET_BEAT_MS, True, sum(ELDER_LOOKS_MS)),  # it rests, on an object store
+        (SessionName(1, 4, "aaaa", "here"), None, False, sum(ELDER_LOOKS_MS)),  # killed, say
+        (SessionName(1, 4, "aaaa", "else"), BEAT_INTERVAL_MS, False, 0),
+        (SessionName(0, 4, "aaaa", "here"), BEAT_INTERVAL_MS, False, 0),  # an earlier round of the same query
     ],
 )
 def test_a_session_beside_one_of_the_followers_other_query(
-    tmp_path: Path, elder: SessionName, lives: bool, expected: bool, waits: int
+    tmp_path: Path, elder: SessionName, beat_ms: int | None, expected: bool, waited_ms: int
 ) -> None:
     objects = open_store(str(tmp_path), create=True)
     path = fetch_progress_path(5, f"0-{elder}")
-    objects.put_register(path, published(1, "active"))
-    clock = Meanwhile(lambda: objects.put_register(path, published(2 if lives else 1, "active")))
+    objects.put_register(path, published(0, "active"))
+    beats = count(1)
+    clock = Meanwhile(lambda: objects.put_register(path, published(next(beats), "active")), beat_ms or 1 << 40)
     own = SessionName(0, 9, "bbbb", "here")
     assert is_beside_another(objects, 5, 0, own, clock) is expected
-    assert clock.waits == waits
+    assert clock.waited_ms == waited_ms
     assert not is_beside_another(objects, 5, 0, own._replace(number=2 * ROUNDS_TO_MOVE), clock)
     assert not is_beside_another(objects, 5, 1, own, clock)
 

@@ -134,24 +134,29 @@ class ProducerChanges(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProducerStates:
-    """The producer and sink state of one log up to its log end; every change gives a new value."""
+    """The producer and sink state of one log up to its log end; every change gives a new value.
+
+    forgotten_below  a producer with an id below this may have written to the partition, though it has no entry: its
+                     state expired, or it is older than the log
+    """
 
     producers: Mapping[int, ProducerEntry] = field(default_factory=dict)
     sinks: Sinks = field(default_factory=dict)
     transactions: Transactions = NO_TRANSACTIONS
+    forgotten_below: int = 0
 
     def check(self, producer_id: int, producer_epoch: int, base_sequence: int, record_count: int) -> Accept | Duplicate:
         """Whether a producer's batch is new or a duplicate. A batch without a producer id is always new.
 
         A control batch has `base_sequence` -1: only its epoch is checked.
         Raises InvalidProducerEpochError (the epoch is below the known one), OutOfOrderSequenceNumberError (a gap, or
-        older than the five batches kept), UnknownProducerIdError (an unknown producer begins above sequence 0).
+        older than the five batches kept), UnknownProducerIdError (a producer that never wrote here begins above 0).
         """
         if producer_id == NO_PRODUCER_ID:
             return Accept()
         entry = self.producers.get(producer_id)
         if entry is None:
-            if base_sequence > 0:
+            if base_sequence > 0 and producer_id >= self.forgotten_below:
                 raise UnknownProducerIdError(
                     f"producer {producer_id} is not known and starts at sequence {base_sequence}"
                 )
@@ -232,7 +237,7 @@ class ProducerStates:
         """The states after `batch` was appended. A newer epoch forgets the batches of the older one."""
         new = _entry_with(self.producers.get(producer_id), producer_epoch, batch)
         transactions = self.transactions if change is None else self.transactions.with_change(change)
-        return ProducerStates({**self.producers, producer_id: new}, self.sinks, transactions)
+        return ProducerStates({**self.producers, producer_id: new}, self.sinks, transactions, self.forgotten_below)
 
     def with_sink(self, sink_id: str, batch: SinkBatch) -> ProducerStates:
         """The states after a sink's batch was appended."""
@@ -249,13 +254,14 @@ class ProducerStates:
                 entries[producer_id] = _entry_with(entries.get(producer_id), producer_epoch, batch)
         if changes.sink_batches:
             sinks = _with_sinks(sinks, changes.sink_batches)
-        return ProducerStates(producers, sinks, self.transactions.with_changes(changes.transactions))
+        transactions = self.transactions.with_changes(changes.transactions)
+        return ProducerStates(producers, sinks, transactions, self.forgotten_below)
 
     def changes_to(self, later: ProducerStates) -> ProducerChanges | None:
         """The changes that lead from these states to `later`; None when no changes do, as after an expiry."""
         if later is self:
             return ProducerChanges()
-        if not self.producers.keys() <= later.producers.keys():
+        if self.forgotten_below != later.forgotten_below or not self.producers.keys() <= later.producers.keys():
             return None
         batches: list[tuple[int, int, BatchMetadata]] = []
         for producer_id, entry in later.producers.items():
@@ -281,7 +287,8 @@ class ProducerStates:
     def with_found(self, entries: Mapping[int, ProducerEntry], first_offsets: Mapping[int, int]) -> ProducerStates:
         """The states with entries, and transactions open since `first_offsets`, by producer id: found in rows."""
         begun = (TransactionChange(producer_id, BEGIN, offset) for producer_id, offset in first_offsets.items())
-        return ProducerStates({**self.producers, **entries}, self.sinks, self.transactions.with_changes(begun))
+        transactions = self.transactions.with_changes(begun)
+        return replace(self, producers={**self.producers, **entries}, transactions=transactions)
 
     def truncated(self, end_offset: int) -> Truncated:
         """The states of the log cut to end at `end_offset`, as far as they are known without its rows."""
@@ -299,7 +306,8 @@ class ProducerStates:
             elif not entry.is_complete:
                 emptied.add(producer_id)
         below = {name: tuple(b for b in batches if b.last_offset < end_offset) for name, batches in self.sinks.items()}
-        cut = ProducerStates(producers, {name: batches for name, batches in below.items() if batches}, transactions)
+        sinks = {name: batches for name, batches in below.items() if batches}
+        cut = replace(self, producers=producers, sinks=sinks, transactions=transactions)
         return Truncated(self if cut == self else cut, frozenset(emptied), undecided)
 
     def expired(
@@ -319,7 +327,8 @@ class ProducerStates:
         }
         sinks = {n: b for n, b in self.sinks.items() if now_ms - b[-1].timestamp_ms < sink_expiration_ms}
         transactions = self.transactions.without_aborted(log_start_offset).of_producers(producers)
-        kept = ProducerStates(producers, sinks, transactions)
+        forgotten_below = max((i + 1 for i in self.producers.keys() - producers.keys()), default=0)
+        kept = ProducerStates(producers, sinks, transactions, max(self.forgotten_below, forgotten_below))
         return self if kept == self else kept
 
     def sink_ranges(self) -> list[tuple[int, int]]:
@@ -331,8 +340,8 @@ class ProducerStates:
         """Compact JSON; equal states give equal bytes.
 
         {"producers":{"<id>":[epoch,timestamp_ms,[[base_sequence,last_sequence,base_offset,last_offset,
-        timestamp_ms],…]]},"sinks":{"<sink id>":[[batch_id,last_offset,timestamp_ms,base_offset],…]}}, and the keys
-        of `Transactions.to_value`
+        timestamp_ms],…]]},"sinks":{"<sink id>":[[batch_id,last_offset,timestamp_ms,base_offset],…]}}, the keys of
+        `Transactions.to_value`, and "forgotten_below" unless that is 0
         """
         content = {
             "producers": {
@@ -340,6 +349,7 @@ class ProducerStates:
             },
             "sinks": dict(sorted(self.sinks.items())),
             **self.transactions.to_value(),
+            **({"forgotten_below": self.forgotten_below} if self.forgotten_below else {}),
         }
         return json.dumps(content, separators=(",", ":")).encode()
 
@@ -354,9 +364,10 @@ class ProducerStates:
             }
             sinks = {name: tuple(SinkBatch(*b) for b in batches) for name, batches in content["sinks"].items()}
             transactions = Transactions.from_value(content)
+            forgotten_below = int(content.get("forgotten_below", 0))
         except (KeyError, TypeError, AttributeError) as reason:
             raise ValueError(f"not a producer state object: {reason}") from reason
-        return ProducerStates(producers, sinks, transactions)
+        return ProducerStates(producers, sinks, transactions, forgotten_below)
 
 
 class Truncated(NamedTuple):

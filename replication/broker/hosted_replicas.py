@@ -159,6 +159,7 @@ class HostedReplicas:
             self._set_offline,
             self.upkeep.append_pause_ms,
             partial(had_records, self._objects),
+            lambda: self._image.next_producer_id if self._image else 0,
         )
         self._on_stopped = on_stopped
         self._replicas: dict[TopicPartition, LocalReplica | StoppedReplica] = {}

@@ -164,12 +164,13 @@ class FollowedReplica:
                 f"{self.leader_epoch}, ISR {list(self.state.isr)}, ELR {list(self.state.elr)}: this replica leaves both"
                 " and is copied anew. Find out what removed the directory."
             )
+        producers_from = self.leader.state.producers_from
         try:
-            self.own.exists_or_create(self.topic_id)
+            self.own.exists_or_create(self.topic_id, producers_from=producers_from)
         except UnknownTopicOrPartitionError:
             _LOG.warning("%s has no commits, but names a checkpoint: what is left of a table goes", self.own.name)
             self.own.table.drop()
-            self.own.exists_or_create(self.topic_id)
+            self.own.exists_or_create(self.topic_id, producers_from=producers_from)
 
     def _start(self) -> bool:
         damage = self._damage()

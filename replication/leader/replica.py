@@ -93,6 +93,7 @@ class LeaderPorts:
     on_offline       called with the reason when a replica cannot be served, with None when it can again
     append_pause_ms  how long upkeep lets a replica's next append wait after one that added so many files
     had_records      whether this broker had records of the partition, of this topic id, as far as it has published
+    producers_from   the first producer id that nobody has yet
     """
 
     broker_id: int
@@ -102,6 +103,7 @@ class LeaderPorts:
     on_offline: Callable[[TopicPartition, StratalogError | None], None] = lambda _topic_partition, _reason: None
     append_pause_ms: Callable[[TopicPartition, int], int] = lambda _topic_partition, _file_count: 0
     had_records: Callable[[PartitionRecord, str], bool] = lambda _state, _topic_id: False
+    producers_from: Callable[[], int] = lambda: 0
 
 
 class LeaderReplica:
@@ -159,7 +161,7 @@ class LeaderReplica:
         if self.partition is not None or self.failure is not None or now_ms < self._retry_at_ms:
             return self.partition is not None
         try:
-            self.log.exists_or_create(self.topic_id, self._check_not_lost)
+            self.log.exists_or_create(self.topic_id, self._check_not_lost, self._ports.producers_from())
             self.log.refresh()
             if self.log.leader_epoch < 0:
                 self._check_not_lost()

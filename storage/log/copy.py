@@ -259,7 +259,7 @@ def producers_after_copy(
     records, so it folds the copied batches onto the own state. Which aborted transactions still have records differs
     between replicas.
     """
-    before = ProducerStates() if plan.removes else own
+    before = ProducerStates(forgotten_below=own.forgotten_below) if plan.removes else own
     if plan.is_complete:
         transactions = _transactions_after(before.transactions, theirs.transactions, plan, adds, batches_in)
         states = theirs if transactions is theirs.transactions else replace(theirs, transactions=transactions)

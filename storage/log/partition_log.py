@@ -50,7 +50,7 @@ from stratalog.storage.log.copy import Copied, Cut, plan_copy, plan_cut, produce
 from stratalog.storage.log.flush import FlushState
 from stratalog.storage.log.reader import LogReader
 from stratalog.storage.log.rows import rows_before_cut, rows_between
-from stratalog.storage.log.state import TOPIC_ID_PROPERTY, LogState, live_paths, position_txns
+from stratalog.storage.log.state import PRODUCERS_FROM_PROPERTY, TOPIC_ID_PROPERTY, LogState, live_paths, position_txns
 from stratalog.storage.producers import ProducerChanges, ProducerStates
 from stratalog.storage.records import NewRecordBatch, data_rows
 from stratalog.storage.topic_config import LogConfig
@@ -102,14 +102,18 @@ class PartitionLog(LogReader):
         self._uncommitted: tuple[tuple[NewRecordBatch, ...], DataFile] | None = None
         self._producers_shift = crc32(table.name.rpartition("/")[2].encode())
 
-    def exists_or_create(self, topic_id: str, check_absent: Callable[[], None] = lambda: None) -> None:
+    def exists_or_create(
+        self, topic_id: str, check_absent: Callable[[], None] = lambda: None, producers_from: int = 0
+    ) -> None:
         """Create the table unless it exists; `check_absent` is called before and may raise.
 
+        producers_from  producers with an id below it may have written to an earlier topic of the name
         Raises InconsistentTopicIdError when it belongs to another topic.
         """
         if self.table.snapshot() is None:
             check_absent()
-            self.table.create({TOPIC_ID_PROPERTY: topic_id}, self.clock.wall_ms(), self._ids.new_id())
+            properties = {TOPIC_ID_PROPERTY: topic_id, PRODUCERS_FROM_PROPERTY: str(producers_from)}
+            self.table.create(properties, self.clock.wall_ms(), self._ids.new_id())
         self._load()
         if self.topic_id != topic_id:
             raise InconsistentTopicIdError(f"{self.name}: topic id {self.topic_id}, expected {topic_id}")
@@ -168,7 +172,7 @@ class PartitionLog(LogReader):
     def _producers_after(self, state: LogState, cut: Cut, sliced: Sequence[FileEntry]) -> ProducerStates | None:
         """Producer state after the cut; None when it stays."""
         if cut.is_full:
-            return ProducerStates()
+            return ProducerStates(forgotten_below=state.producers_from)
         if cut.log_end_offset == state.log_end_offset:
             return None
         gone = set(cut.removes)

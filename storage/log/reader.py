@@ -398,7 +398,7 @@ class LogReader:
 
     def _read_producers(self, state: LogState) -> ProducerStates:
         """The last whole state with the changes since; ObjectNotFoundError when clean-up has deleted either."""
-        states = self._read_whole_producers(state.producers_number)
+        states = self._read_whole_producers(state)
         whole = state.folded_from if state.producers_version is None else state.producers_version
         for version in range(whole + 1, state.folded_from + 1):
             commit = self.table.read_commit(version)
@@ -410,9 +410,10 @@ class LogReader:
             states = states.with_changes(changes)
         return states
 
-    def _read_whole_producers(self, number: int) -> ProducerStates:
+    def _read_whole_producers(self, state: LogState) -> ProducerStates:
+        number = state.producers_number
         if number == NO_PRODUCERS:
-            return ProducerStates()
+            return ProducerStates(forgotten_below=state.producers_from)
         data = self.table.read_object(producers_path(number))
         try:
             return ProducerStates.from_json(data)

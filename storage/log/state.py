@@ -34,6 +34,8 @@ from stratalog.storage.log.time_index import TimeIndex
 from stratalog.storage.producers import ProducerChanges
 
 TOPIC_ID_PROPERTY = "stratalog.topic-id"
+PRODUCERS_FROM_PROPERTY = "stratalog.producers-from"
+"""The first producer id that nobody had when the topic's first table was made; absent in tables of older releases."""
 
 
 SEALED_EPOCH = 2**31 - 1
@@ -100,6 +102,11 @@ class LogState:
     @property
     def topic_id(self) -> str:
         return self.properties.get(TOPIC_ID_PROPERTY, "")
+
+    @property
+    def producers_from(self) -> int:
+        """Producers with an id below this are older than the log."""
+        return int(self.properties.get(PRODUCERS_FROM_PROPERTY, "0"))
 
     @property
     def epochs(self) -> LeaderEpochCache:

@@ -28,6 +28,10 @@ FIVE = states((0, 2), (2, 1), (3, 1), (4, 1), (5, 1), (6, 1))
         pytest.param(ProducerStates(), (-1, -1, -1, 3), Accept(), id="no producer id"),
         pytest.param(ProducerStates(), (7, 0, 0, 3), Accept(), id="a new producer starts at 0"),
         pytest.param(ProducerStates(), (7, 0, 1, 3), UnknownProducerIdError, id="a new producer in the middle"),
+        pytest.param(ProducerStates(forgotten_below=8), (7, 0, 1, 3), Accept(), id="one that may be forgotten"),
+        pytest.param(
+            ProducerStates(forgotten_below=7), (7, 0, 1, 3), UnknownProducerIdError, id="one younger than those"
+        ),
         pytest.param(states((0, 3)), (7, 0, 3, 2), Accept(), id="the next sequence"),
         pytest.param(states((0, 3)), (7, 0, 4, 2), OutOfOrderSequenceNumberError, id="a gap"),
         pytest.param(states((0, 3), (3, 2)), (7, 0, 0, 3), Duplicate(0, 2), id="the batch before the last again"),
@@ -112,6 +116,10 @@ def test_producers_expire_before_sinks():
     assert later.sinks
     assert not later.expired(1_000 + 31 * 86_400_000).sinks
     assert known.expired(1_000) is known
+    assert (known.forgotten_below, later.forgotten_below) == (0, 8)
+    assert known.changes_to(later) is None
+    assert ProducerStates.from_json(later.to_json()) == later
+    assert later.with_batch(3, 0, BatchMetadata(0, 0, 1, 1, 2_000)).truncated(0).states.forgotten_below == 8
 
 
 def test_json_is_deterministic_and_complete():

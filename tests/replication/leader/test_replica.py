@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -418,3 +419,20 @@ def test_what_it_publishes() -> None:
     follower_at(led, 2)
     progress = led.replica.progress()
     assert progress == ReplicaProgress(T0, EPOCH, 2, led.replica.log.version, 2, 0, 0, "id")
+
+
+def test_the_first_table_of_a_topic_remembers_which_producers_are_older() -> None:
+    """A producer of an earlier topic of the name goes on counting in the new one, as a client of Kafka's does."""
+    stores = MemoryStores()
+    ports = LeaderPorts(1, stores.clock, ProducePurgatory(), producers_from=lambda: 1_000)
+    log = PartitionLog(stores.table("broker-1", T0), LogConfig(), stores.clock, stores.ids)
+    replica = LeaderReplica(led_by(1, epoch=0), "id", log, ports)
+    assert replica.start(0)
+    answers: dict[int, ProduceResponse] = {}
+    for producer_id in (999, 1_000):
+        appended = batch("a", producer_id=producer_id, epoch=0, sequence=5)
+        request = ProduceRequest(T0, appended, ACKS_LEADER, timeout_ms=1_000)
+        replica.waiting.append(WaitingAppend(request, partial(answers.__setitem__, producer_id)))
+    replica.append_waiting(0)
+    errors = {producer_id: each.error and each.error.name for producer_id, each in answers.items()}
+    assert errors == {999: None, 1_000: "UNKNOWN_PRODUCER_ID"}

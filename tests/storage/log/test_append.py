@@ -21,7 +21,7 @@ from stratalog.storage.errors import (
 )
 from stratalog.storage.log.append import Appended, BatchAppended, HandedFiles, admit
 from stratalog.storage.log.partition_log import PartitionLog
-from stratalog.storage.producers import ProducerStates
+from stratalog.storage.producers import PRODUCER_ID_EXPIRATION_MS, ProducerStates
 from stratalog.storage.records import TRANSACTIONAL_ATTRIBUTE, NewRecordBatch, OneRecord, data_table
 from stratalog.storage.topic_config import LogConfig
 from tests.storage.logs import (
@@ -367,3 +367,34 @@ def test_max_message_bytes_takes_effect_on_a_running_log(replicas):
     assert isinstance(append(log, batch("a" * 50)).results[0], RecordTooLargeError)
     log.config = LogConfig.from_properties({"max.message.bytes": MIB})
     assert isinstance(append(log, batch("a" * 50)).results[0], BatchAppended)
+
+
+def test_a_producer_whose_state_expired_goes_on_where_it_was(replicas):
+    """Its sequences are not known any more: it may begin with any, as in Kafka. One that is younger may not."""
+    log = replicas.leader()
+    append(log, idempotent("a", sequence=0), now_ms=5_000)
+    day_later_ms = 5_000 + PRODUCER_ID_EXPIRATION_MS
+    append(log, idempotent("b", sequence=0, producer_id=3), now_ms=day_later_ms)
+    assert 7 not in log.producers.producers
+    again = replicas.log()
+    (known, young) = append(
+        again, idempotent("c", sequence=1), idempotent("d", sequence=1, producer_id=8), now_ms=day_later_ms + 1
+    ).results
+    assert isinstance(known, BatchAppended)
+    assert isinstance(young, UnknownProducerIdError)
+    (gap,) = append(again, idempotent("e", sequence=3), now_ms=day_later_ms + 2).results
+    assert isinstance(gap, OutOfOrderSequenceNumberError)
+
+
+def test_a_producer_older_than_the_topic_goes_on_where_it_was(replicas):
+    """It wrote to an earlier topic of the name. The replicas remember that for each other, and after a truncation."""
+    leader, follower = (PartitionLog(replicas.table(n), LogConfig(), replicas.clock, replicas.ids) for n in ("1", "2"))
+    leader.exists_or_create("topic-id", producers_from=8)
+    started(leader, 0)
+    follower.exists_or_create("topic-id", producers_from=leader.state.producers_from)
+    started(follower, 1)
+    follower.start_epoch(2, as_leader=True, truncate_to=0)
+    for log, epoch in ((leader, 0), (follower, 2)):
+        old, young = idempotent("a", sequence=5), idempotent("b", sequence=5, producer_id=8)
+        results = append(log, old, young, epoch=epoch).results
+        assert [type(each) for each in results] == [BatchAppended, UnknownProducerIdError]

@@ -9,6 +9,7 @@ its offsets (`clients.consumer.group_member`); then coordinators are called: bro
 
 from __future__ import annotations
 
+import logging
 import re
 import weakref
 from collections.abc import Iterable, Mapping
@@ -56,6 +57,8 @@ from stratalog.storage.errors import (
     UnknownServerError,
 )
 from stratalog.storage.records import TopicPartition
+
+_LOG = logging.getLogger("stratalog.clients")
 
 CLOSE_TIMEOUT_MS = 30_000
 IDLE_PAUSE_MS_MIN, IDLE_PAUSE_MS_MAX = 1, 20
@@ -314,8 +317,13 @@ class Consumer:
         return {
             tp: OffsetAndMetadata(position.offset, "", position.leader_epoch)
             for tp, position in self._positions.by_partition.items()
-            if position.offset is not None
+            if position.offset is not None and self._is_current(position)
         }
+
+    def _is_current(self, position: Position) -> bool:
+        """Whether the partition exists, in the topic whose offset the position is."""
+        exists = position.topic_partition in self._view.image.partitions
+        return exists and position.is_in(self._topic_id_of(position))
 
     def _member(self) -> GroupMembership:
         self._check_open()
@@ -440,12 +448,24 @@ class Consumer:
             return False
         try:
             offset = self._reset(position, timeout_ms=0) if position.offset is None else position.offset
-            marks = self._view.published(position.topic_partition, poll=False)
+            marks = self._view.published(position.topic_partition, poll=False)  # raises where the topic is deleted
+            topic_id = self._topic_id_of(position)
+            if not position.is_in(topic_id):
+                _LOG.warning(
+                    "%s was deleted and created again: auto.offset.reset applies, since offset %s was of topic id %s",
+                    *(position.topic_partition, offset, position.topic_id),
+                )
+                position.forget()
+                offset = self._reset(position, timeout_ms=0)
             if marks is not None and offset == marks.high_watermark:
+                position.topic_id = topic_id
                 self._positions.has_no_more(position)
                 return False
             fetched = self._read(position, offset)
+            if self._topic_id_of(position) != topic_id:
+                return False  # of the old topic or of the new one: the next visit decides where to read
             position.put(without_control(fetched.rows), fetched.next_offset)
+            position.topic_id = topic_id
             if position.has_rows():
                 self._positions.fetched(position)
             return position.has_rows()
@@ -454,6 +474,10 @@ class Consumer:
             if not _will_pass(reason):
                 raise
             return False
+
+    def _topic_id_of(self, position: Position) -> str | None:
+        """The id of the position's topic in the metadata as it is here; None where that has none of the name."""
+        return self._view.image.topic_ids.get(position.topic_partition.topic)
 
     def _read(self, position: Position, offset: int) -> Fetched:
         limit = self.config.max_partition_fetch_bytes

@@ -44,6 +44,7 @@ from stratalog.storage.errors import (
     RequestTimedOutError,
     StaleMemberEpochError,
     StratalogError,
+    UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
 from stratalog.storage.objects.wakeup import Wakeup
@@ -326,8 +327,8 @@ class GroupMembership:
 
     # -- commits --------------------------------------------------------------------------------------------
 
-    def commit_sync(self, offsets: Offsets, timeout_ms: int) -> None:
-        """Commit, trying again while that can help.
+    def commit_sync(self, offsets: Offsets, timeout_ms: int, *, waits_for_topics: bool = True) -> None:
+        """Commit, trying again while that can help; without `waits_for_topics` not for a topic to be there.
 
         Raises CommitFailedError (not in the group any more), RebalanceInProgressError (poll first),
         FencedInstanceIdError, OffsetMetadataTooLargeError, …, RequestTimedOutError after `timeout_ms`.
@@ -341,6 +342,8 @@ class GroupMembership:
             error = self._judged(_asked(self._calls, self.group_id, request, self._clock, left_ms), sent)
             if error is None:
                 break
+            if isinstance(error, UnknownTopicOrPartitionError) and not waits_for_topics:
+                raise error
             # after a stale epoch the next heartbeat brings a new one
             if not error.retriable and not isinstance(error, StaleMemberEpochError):
                 raise error
@@ -422,15 +425,25 @@ class GroupMembership:
             self._auto_commit_ms = self._clock.monotonic_ms() + self._config.retry_backoff_ms
 
     def _commit_consumed(self, timeout_ms: int) -> None:
-        """The auto-commit before partitions are revoked. If it fails, the next owner reads some records again."""
-        consumed = self._hooks.consumed()
-        if not self._config.enable_auto_commit or not consumed:
-            return
-        try:
-            self.commit_sync(consumed, timeout_ms)
-        except FencedInstanceIdError:
-            raise
-        except StratalogError:
+        """The auto-commit before partitions are revoked. If it fails, the next owner reads some records again.
+
+        A topic that is deleted meanwhile is not waited for: it may never come back, and one that is created again has
+        other records at these offsets.
+        """
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        while self._config.enable_auto_commit and (consumed := self._hooks.consumed()):
+            try:
+                left_ms = deadline_ms - self._clock.monotonic_ms()
+                self.commit_sync(consumed, left_ms, waits_for_topics=False)
+            except UnknownTopicOrPartitionError:
+                self._hooks.view.refresh()
+                if self._clock.monotonic_ms() < deadline_ms:
+                    self._clock.sleep_ms(RETRY_MS)
+                    continue
+            except FencedInstanceIdError:
+                raise
+            except StratalogError:
+                pass
             return
 
 

@@ -19,20 +19,30 @@ from stratalog.storage.records import CONTROL_ATTRIBUTE, Header, TopicPartition
 class Position:
     """One partition. `offset` is that of the next record to be returned; None: not decided yet.
 
-    `leader_epoch` is that of the record before it, if it was read. Rows read ahead start at `offset`; the next fetch
-    starts at `_fetched_to`.
+    `leader_epoch` is that of the record before it, if it was read. `topic_id` is the topic in which the offset was last
+    read; None: in none yet. Rows read ahead start at `offset`; the next fetch starts at `_fetched_to`.
     """
 
     topic_partition: TopicPartition
     offset: int | None = None
     is_paused: bool = False
     leader_epoch: int | None = None
+    topic_id: str | None = None
     _rows: pa.Table | None = field(default=None)
     _fetched_to: int = 0
 
     def seek(self, offset: int) -> None:
         """Set the position; rows read ahead are dropped."""
-        self.offset, self._rows, self.leader_epoch = offset, None, None
+        self.offset, self._rows, self.leader_epoch, self.topic_id = offset, None, None, None
+
+    def is_in(self, topic_id: str | None) -> bool:
+        """Whether the offset may be one of this topic (None: of one that is deleted), not of an earlier one of the
+        name."""
+        return self.topic_id is None or self.topic_id == topic_id
+
+    def forget(self) -> None:
+        """Undecide the position; rows read ahead are dropped."""
+        self.offset, self._rows, self.leader_epoch, self.topic_id = None, None, None, None
 
     def has_rows(self) -> bool:
         return self._rows is not None

@@ -33,7 +33,7 @@ from stratalog.clients.offset_spec import (
 from stratalog.clients.records import OffsetAndTimestamp
 from stratalog.clients.view.leader_progress import LeaderEntries, PublishedProgress
 from stratalog.clients.view.news import NewsWait, Place
-from stratalog.clients.view.partition_logs import PartitionLogs, PartitionReplicas
+from stratalog.clients.view.partition_logs import PartitionLogs, PartitionReplicas, check_topic
 from stratalog.clients.view.shared_read import SharedRead
 from stratalog.replication.controller.eligible_leaders import effective_min_isr, topic_min_isr
 from stratalog.replication.metadata.image import ClusterImage, Result
@@ -96,6 +96,7 @@ class _Readable(NamedTuple):
 
     replicas: PartitionReplicas
     log: LogReader
+    topic_id: str
     root: str
     end_offset: int
     transactions: Transactions
@@ -472,7 +473,8 @@ class ClusterView:
         readable = self._readable(topic_partition, marks, offset, end_offset)
         if readable is None:
             return Fetched(no_rows(), offset)
-        rows = readable.replicas.read(readable.log, offset, max_bytes, readable.end_offset, PlannedRead.read)
+        bounds = offset, max_bytes, readable.end_offset
+        rows = readable.replicas.read(readable.log, readable.topic_id, *bounds, PlannedRead.read)
         next_offset = rows["offset"][-1].as_py() + 1 if rows.num_rows else readable.end_offset
         return Fetched(self._kept(rows, readable.transactions.aborted_between(offset, next_offset)), next_offset)
 
@@ -510,7 +512,8 @@ class ClusterView:
         if readable is None:
             return None, offset
         bounds = offset, max_bytes, readable.end_offset
-        return readable.replicas.read(readable.log, *bounds, partial(read, readable.root)), readable.end_offset
+        found = readable.replicas.read(readable.log, readable.topic_id, *bounds, partial(read, readable.root))
+        return found, readable.end_offset
 
     def _readable(
         self, topic_partition: TopicPartition, marks: Watermarks, offset: int, end_offset: int | None
@@ -527,7 +530,7 @@ class ClusterView:
         replicas = self._logs.of(topic_partition)
         with replicas.lock:
             log, readable_end = self._readable_log(topic_partition, marks)
-            root, log_start_offset = replicas.root_of(log), log.log_start_offset
+            topic_id, root, log_start_offset = log.topic_id, replicas.root_of(log), log.log_start_offset
             transactions = self._transactions_of(log)
         end = min(wanted_end, readable_end)
         if offset >= end:
@@ -536,7 +539,7 @@ class ClusterView:
             log_id = self._log_id(self.partition_state(topic_partition))
             with self._marks_lock:
                 self._marks[log_id] = replace(self._marks.get(log_id, marks), log_start_offset=log_start_offset)
-        return _Readable(replicas, log, root, end, transactions)
+        return _Readable(replicas, log, topic_id, root, end, transactions)
 
     def _transactions_of(self, _: LogReader) -> Transactions:
         """Those whose records may not be returned, of the very fold whose files are read then."""
@@ -559,6 +562,7 @@ class ClusterView:
                 log = self._log(topic_partition, replica)
                 if log.version < marks.version or not log.has_started(state.leader_epoch) or replica != state.leader:
                     log.refresh()
+                check_topic(log, self._log_id(state)[1])
             except (StoreError, LogDirNotFoundError) as failure:
                 reason = reason or failure
                 continue

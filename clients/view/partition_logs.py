@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from stratalog.replication.stores import Stores
 from stratalog.storage.clock import Clock
-from stratalog.storage.errors import ObjectNotFoundError
+from stratalog.storage.errors import ObjectNotFoundError, UnknownTopicOrPartitionError
 from stratalog.storage.log.reader import RESOLVE_TRIES, LogReader, PlannedRead
 from stratalog.storage.records import TopicPartition
 
@@ -46,14 +46,22 @@ class PartitionReplicas:
         return next(root for root, known in self._logs.items() if known is log)
 
     def read(
-        self, log: LogReader, start_offset: int, max_bytes: int, end_offset: int, read: Callable[[PlannedRead], T]
+        self,
+        log: LogReader,
+        topic_id: str,
+        start_offset: int,
+        max_bytes: int,
+        end_offset: int,
+        read: Callable[[PlannedRead], T],
     ) -> T:
         """What `read` makes of a `LogReader.read`, with the lock held for folds only: call it without the lock.
 
         read  reads what was planned; ObjectNotFoundError when a file was deleted since
+        Raises UnknownTopicOrPartitionError when the log is not, or not any more, of the topic.
         """
         for attempt in range(RESOLVE_TRIES + 1):
             with self.lock:
+                check_topic(log, topic_id)
                 planned = log.plan_read(start_offset, max_bytes, end_offset)
             try:
                 return read(planned)
@@ -62,6 +70,13 @@ class PartitionReplicas:
                     if attempt == RESOLVE_TRIES or not log.refresh_for_sure():
                         raise
         raise AssertionError("the last attempt returns or raises")
+
+
+def check_topic(log: LogReader, topic_id: str) -> None:
+    """UnknownTopicOrPartitionError when the table, as folded last, is of another topic of the name: the topic was
+    created again, and the metadata at hand is older than the table, or newer."""
+    if log.topic_id != topic_id:
+        raise UnknownTopicOrPartitionError(f"{log.name}: the table is of topic id {log.topic_id}, not of {topic_id}")
 
 
 class PartitionLogs:

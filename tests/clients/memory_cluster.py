@@ -6,7 +6,13 @@ from collections.abc import Callable, Mapping
 
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.log import open_metadata
-from stratalog.replication.metadata.records import MetadataRecord, PartitionRecord, RegisterBrokerRecord, TopicRecord
+from stratalog.replication.metadata.records import (
+    MetadataRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
 from stratalog.replication.progress.progress import UNKNOWN, ReplicaProgress, leader_progress_path
 from stratalog.replication.progress.progress_object import ProgressWriter
 from stratalog.replication.requests.coordinators import (
@@ -105,6 +111,12 @@ class MemoryCluster:
                 self.start_leader(topic_partition)
                 self.publish(topic_partition)
         return made
+
+    def delete_topic(self, topic: str) -> None:
+        """Remove the topic, and its tables, from which the next one of the name begins anew."""
+        self.commit(RemoveTopicRecord(topic, self.metadata.image.topic_ids[topic]))
+        for broker, topic_partition in [key for key in self.logs if key[1].topic == topic]:
+            self.logs.pop((broker, topic_partition)).table.drop()
 
     def state(self, topic_partition: TopicPartition) -> PartitionRecord:
         self.metadata.refresh()

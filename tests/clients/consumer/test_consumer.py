@@ -196,3 +196,33 @@ def test_what_cannot_be_done_is_said(cluster: MemoryCluster) -> None:
     consumer.close()
     with pytest.raises(UnknownServerError, match="already been closed"):
         consumer.poll()
+
+
+@pytest.mark.parametrize("count", [pytest.param(n, id=f"{n} new records behind position 3") for n in (1, 3, 5)])
+def test_a_topic_that_was_created_again_is_read_from_its_beginning(cluster: MemoryCluster, count: int) -> None:
+    """However many records it has: a position of the earlier topic is none of it."""
+    consumer = consumer_of(cluster)
+    fill(cluster, T0, b"a", b"b", b"c")
+    assert drain(consumer) == [b"a", b"b", b"c"]
+    cluster.delete_topic("t")
+    assert drain(consumer) == []
+    cluster.create_topic("t", 2)
+    new = [b"%d" % number for number in range(count)]
+    fill(cluster, T0, *new)
+    assert drain(consumer) == new
+
+
+def test_without_a_reset_a_topic_that_was_created_again_is_an_error(cluster: MemoryCluster) -> None:
+    consumer = consumer_of(cluster, auto_offset_reset="none")
+    consumer.seek(T0, 0)
+    consumer.seek(T1, 0)
+    fill(cluster, T0, b"a")
+    assert drain(consumer) == [b"a"]
+    cluster.delete_topic("t")
+    cluster.create_topic("t", 2)
+    fill(cluster, T0, b"b", b"c")
+    with pytest.raises(OffsetOutOfRangeError):
+        consumer.poll(10_000)
+    for topic_partition in (T0, T1):
+        consumer.seek(topic_partition, 0)
+    assert drain(consumer) == [b"b", b"c"]

@@ -405,3 +405,22 @@ def test_kafkas_classes_name_assignors_too(group: Group) -> None:
     classes = "org.apache.kafka.clients.consumer.RoundRobinAssignor,StickyAssignor"
     config = group.consumer(partition_assignment_strategy=classes).config
     assert config.partition_assignment_strategy == ("roundrobin", "sticky")
+
+
+def test_a_member_goes_on_with_a_topic_that_was_deleted_and_created_again(cluster: MemoryCluster, group: Group) -> None:
+    """It does not wait for the deleted topic when it commits, and commits none of its offsets to the new one."""
+    consumer = group.consumer(auto_commit_interval_ms=600_000, default_api_timeout_ms=600_000)
+    consumer.subscribe(["t"])
+    seen = group.poll_until(
+        lambda: all(consumer.position(each) == 3 for each in consumer.assignment()) and len(consumer.assignment()) == 4
+    )
+    assert len(seen) == 12
+    cluster.delete_topic("t")
+    group.poll_until(lambda: not consumer.assignment())
+    for topic_partition in cluster.create_topic("t", 2):
+        cluster.append(topic_partition, *(b"new %d" % number for number in range(5)))
+        cluster.publish(topic_partition)
+    read: list[tuple[int, bytes]] = []
+    while len(read) < 10:
+        read += [(record.partition, record.value or b"") for record in consumer.poll(5)]
+    assert sorted(read) == [(number, b"new %d" % n) for number in range(2) for n in range(5)]

@@ -258,3 +258,18 @@ def test_a_view_folds_the_metadata_anew_when_a_power_cut_took_what_it_had_folded
     view.refresh()
     assert view.topics() == ["t", "u"]
     assert view.topic_config("t").retention_ms == 2
+
+
+def test_a_view_that_does_not_know_that_a_topic_was_created_again_returns_none_of_its_records() -> None:
+    """The new topic's table lies where the old one's did."""
+    cluster = MemoryCluster()
+    (partition,) = cluster.create_topic("t")
+    cluster.append(partition, b"a", b"b", b"c")
+    cluster.publish(partition)
+    view = ClusterView(ROOT, stores=cluster.stores)
+    assert view.fetch(partition, 0, 1).rows["value"].to_pylist() == [b"a", b"b", b"c"]
+    cluster.delete_topic("t")
+    cluster.create_topic("t")
+    cluster.append(partition, b"x", b"y", b"z")
+    with pytest.raises(UnknownTopicOrPartitionError, match="the table is of topic id"):
+        view.fetch(partition, 1, 1)

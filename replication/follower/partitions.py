@@ -460,13 +460,14 @@ class FollowedPartitions:
         """Whether the leader published more than the own log is known to hold, by its fold or by the elder session."""
         elders = self._published_by_elder.get(replica.state.topic_partition)
         own_end = replica.own.log_end_offset if replica.own.is_folded else 0
-        elders_end = elders.log_end_offset if elders and elders.leader_epoch == replica.leader_epoch else 0
+        wanted = replica.topic_id, replica.leader_epoch
+        elders_end = elders.log_end_offset if elders and (elders.topic_id, elders.leader_epoch) == wanted else 0
         return published.leader_epoch == replica.leader_epoch and max(own_end, elders_end) < published.log_end_offset
 
     def _missing(self, replica: FollowedReplica) -> ReplicaProgress | None:
         """What the leader last published of this epoch, unless the replica has all of it."""
         for leader in self._leaders_of(replica):
-            published = leader.published(replica.state.topic_partition, replica.leader_epoch)
+            published = leader.published(replica.state.topic_partition, replica.topic_id, replica.leader_epoch)
             if published is not None:
                 return None if replica.has_all_of(published) else published
         return None
@@ -549,7 +550,8 @@ class FollowedPartitions:
             self._held_before = held_by_sessions(self.ports.stores.objects(self.job.root), self.job.broker_epoch)
         if (topic_partition, topic_id, epoch) in self._held_before:
             return True
-        published = [leader.high_watermark(topic_partition, epoch) for leader in list(fetcher.leaders.values())]
+        asked = topic_partition, topic_id, epoch
+        published = [leader.high_watermark(*asked) for leader in list(fetcher.leaders.values())]
         if self.job.broker_id in newest.isr and max(published, default=-1) > 0:
             return True
         return has_had_a_table(newest, self.job.broker_id)
@@ -683,5 +685,5 @@ class FollowedPartitions:
 
     def _high_watermark(self, replica: FollowedReplica) -> int:
         """The one that the leader published for this epoch, as of the last rescan; -1 when none."""
-        asked = replica.state.topic_partition, replica.leader_epoch
+        asked = replica.state.topic_partition, replica.topic_id, replica.leader_epoch
         return max((leader.high_watermark(*asked) for leader in self._leaders_of(replica)), default=-1)

@@ -60,7 +60,11 @@ class LeaderProgress:
 
 
 class FollowedLeader:
-    """A leader's progress as its followers read it."""
+    """A leader's progress as its followers read it.
+
+    What a leader published of a deleted topic stays until it publishes anew, and every topic begins with leader epoch
+    0: so an entry is asked for by topic id, too.
+    """
 
     def __init__(self, store: ObjectStore, broker_epoch: int) -> None:
         self._store = store
@@ -88,15 +92,17 @@ class FollowedLeader:
         """Raises StratalogError."""
         self._watermarks.poll()
 
-    def published(self, topic_partition: TopicPartition, leader_epoch: int) -> ReplicaProgress | None:
-        """The last published log end of this epoch."""
-        return _of_epoch(self._ends.entries.get(topic_partition), leader_epoch)
+    def published(self, topic_partition: TopicPartition, topic_id: str, leader_epoch: int) -> ReplicaProgress | None:
+        """The last published log end of this topic and epoch."""
+        return _of_epoch(self._ends.entries.get(topic_partition), topic_id, leader_epoch)
 
-    def high_watermark(self, topic_partition: TopicPartition, leader_epoch: int) -> int:
-        """The last polled one of this epoch; -1 if there is none."""
-        entry = _of_epoch(self._watermarks.entries.get(topic_partition), leader_epoch)
+    def high_watermark(self, topic_partition: TopicPartition, topic_id: str, leader_epoch: int) -> int:
+        """The last polled one of this topic and epoch; -1 if there is none."""
+        entry = _of_epoch(self._watermarks.entries.get(topic_partition), topic_id, leader_epoch)
         return -1 if entry is None else entry.high_watermark
 
 
-def _of_epoch(entry: ReplicaProgress | None, leader_epoch: int) -> ReplicaProgress | None:
-    return entry if entry is not None and entry.leader_epoch == leader_epoch else None
+def _of_epoch(entry: ReplicaProgress | None, topic_id: str, leader_epoch: int) -> ReplicaProgress | None:
+    if entry is None or (entry.topic_id, entry.leader_epoch) != (topic_id, leader_epoch):
+        return None
+    return entry

@@ -535,26 +535,32 @@ class FollowedPartitions:
                 self._held[progress.topic_partition] = (replica.topic_id, replica.leader_epoch)
             self._progress.update(replica.state.leader, progress)
 
-    def _is_relied_on(self, fetcher: LeaderFetcher, state: PartitionRecord, topic_id: str) -> bool:
-        """Whether the leader of this epoch may count on records of this replica: it was told that they are here, or has
-        published a high watermark, which a member of the ISR has reached.
+    def _is_relied_on(self, fetcher: LeaderFetcher, state: PartitionRecord, topic_id: str, leader_end: int) -> bool:
+        """Whether the leader of this epoch, whose log ends at `leader_end`, may count on records of this replica: it
+        was told that they are here, or has published a high watermark, which a member of the ISR has reached.
 
         The newest metadata tell. A session of an earlier registration, or one that has not heard that this replica
         joined the ISR, would put an empty table where another session's was. FencedLeaderEpochError: it is behind.
         """
         topic_partition, epoch = state.topic_partition, state.leader_epoch
+        has_published = self._has_published_records(topic_partition, topic_id, epoch)
+        asked = topic_partition, topic_id, epoch
+        published = [leader.high_watermark(*asked) for leader in list(fetcher.leaders.values())]
+        has_committed = max(published, default=-1) > 0
+        if not (leader_end or has_published or has_committed):
+            return False  # a new topic
         newest = self._newest(state)
+        if has_published or (has_committed and self.job.broker_id in newest.isr):
+            return True
+        return leader_end > 0 and has_had_a_table(newest, self.job.broker_id)
+
+    def _has_published_records(self, topic_partition: TopicPartition, topic_id: str, epoch: int) -> bool:
+        """Whether this session or another one of this registration has published that the replica holds records."""
         if self._held.get(topic_partition) == (topic_id, epoch):
             return True
         if self._held_before is None:
             self._held_before = held_by_sessions(self.ports.stores.objects(self.job.root), self.job.broker_epoch)
-        if (topic_partition, topic_id, epoch) in self._held_before:
-            return True
-        asked = topic_partition, topic_id, epoch
-        published = [leader.high_watermark(*asked) for leader in list(fetcher.leaders.values())]
-        if self.job.broker_id in newest.isr and max(published, default=-1) > 0:
-            return True
-        return has_had_a_table(newest, self.job.broker_id)
+        return (topic_partition, topic_id, epoch) in self._held_before
 
     def _newest(self, state: PartitionRecord) -> PartitionRecord:
         """The partition's state as it is committed now, under the same epoch. Raises FencedLeaderEpochError."""

@@ -77,11 +77,11 @@ def is_lost(state: PartitionRecord, broker_id: int, leader_end: int, *, is_relie
     """Whether an absent table of a follower had records that count under the epoch that began with `state`: then it
     leaves ISR and ELR before it makes a new one.
 
-    leader_end    the log end of the leader, which has begun this epoch: at 0 nothing can be lost
-    is_relied_on  whether the follower published under this epoch that it holds records
-
+    leader_end    the log end of the leader, which has begun this epoch; at 0 a member of the ISR had nothing to lose
+    is_relied_on  whether the leader may count on records of the follower in this epoch: if its own log is empty now, its
+                  records are lost, too
     """
-    return leader_end > 0 and (is_relied_on or has_had_a_table(state, broker_id))
+    return is_relied_on or (leader_end > 0 and has_had_a_table(state, broker_id))
 
 
 def has_had_a_table(state: PartitionRecord, broker_id: int) -> bool:

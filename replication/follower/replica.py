@@ -73,9 +73,10 @@ class FollowedReplica:
         own: PartitionLog,
         leader: PartitionLog,
         broker_id: int = NO_LEADER,
-        is_relied_on: Callable[[], bool] = lambda: False,
+        is_relied_on: Callable[[int], bool] = lambda _leader_end: False,
     ) -> None:
-        """`broker_id` is the follower's. `is_relied_on`: whether the leader may count on its records in this epoch."""
+        """`broker_id` is the follower's. `is_relied_on`: whether the leader, whose log has this end, may count on its
+        records in this epoch."""
         self.state = state
         self.broker_id = broker_id
         self.topic_id = topic_id
@@ -158,7 +159,8 @@ class FollowedReplica:
     def _make_own(self) -> None:
         """Make the table that is absent. LogLostError: not under this epoch, in which others rely on its records."""
         leader_end = self.leader.log_end_offset
-        if leader_end > 0 and is_lost(self.state, self.broker_id, leader_end, is_relied_on=self._is_relied_on()):
+        is_relied_on = self._is_relied_on(leader_end)
+        if is_lost(self.state, self.broker_id, leader_end, is_relied_on=is_relied_on):
             raise LogLostError(
                 f"{self.own.name}: there is no log here, but the leader's ends at {leader_end} under leader epoch "
                 f"{self.leader_epoch}, ISR {list(self.state.isr)}, ELR {list(self.state.elr)}: this replica leaves both"

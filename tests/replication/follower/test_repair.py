@@ -99,6 +99,7 @@ def test_it_repairs_outside_the_isr_under_a_later_epoch(
         pytest.param((1, 2), (), 0, 7, True, True, id="its table was there in the first epoch"),
         pytest.param((1, 2), (), 5, 7, False, True, id="a member of the ISR, later"),
         pytest.param((1, 2), (), 5, 0, False, False, id="the leader has nothing that could be lost"),
+        pytest.param((1, 2), (), 5, 0, True, True, id="the leader has lost it, too"),
         pytest.param((1, 3), (2,), 5, 7, False, True, id="an eligible leader"),
         pytest.param((1, 3), (2,), 0, 7, False, True, id="eligible in the first epoch: the ISR shrank in it"),
         pytest.param((1, 3), (), 5, 7, False, False, id="newly assigned, or it has left the ISR"),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from stratalog.storage.errors import OffsetOutOfRangeError
 from stratalog.storage.files.data_file import FileEntry
 from stratalog.storage.log.cleaner_checkpoint import GONE_ABORTED, GONE_TOMBSTONES
-from stratalog.storage.log.leader_epochs import LeaderEpochCache
+from stratalog.storage.log.leader_epochs import UNDEFINED_EPOCH, LeaderEpochCache
 from stratalog.storage.log.segments import files_between
 from stratalog.storage.log.state import LogState
 from stratalog.storage.producers import ProducerEntry, ProducerStates, StoredBatch
@@ -180,12 +180,14 @@ def _within(files: Sequence[FileEntry], max_bytes: int, unbroken: Sequence[tuple
 
 
 def _epochs_after(own: LeaderEpochCache, leader: LeaderEpochCache, start: int, end: int) -> LeaderEpochCache:
-    """The own entries that have records, then the leader's newer ones that begin below the new log end."""
+    """The own entries that have records, then the leader's newer ones that begin below the new log end. Without any, as
+    of a leader's log without records, the one in force there."""
     epochs = own.truncate_from_end(start)
     for entry in leader.entries:
         if entry.epoch > epochs.latest_epoch and entry.start_offset < end:
             epochs = epochs.assign(entry.epoch, entry.start_offset)
-    return epochs
+    in_force = UNDEFINED_EPOCH if epochs.entries else leader.epoch_at(end)
+    return epochs if in_force == UNDEFINED_EPOCH else epochs.assign(in_force, end)
 
 
 def producers_after_cut(

@@ -95,18 +95,26 @@ class LeaderEpochCache:
         return self.entries[above - 1].epoch if above else UNDEFINED_EPOCH
 
     def log_end(self, log_start_offset: int, log_end_offset: int) -> LogEnd:
-        """The end of the log. An epoch that began and wrote nothing does not count.
+        """The end of the log. An epoch that began and wrote nothing does not count, unless the log has no records: all
+        below its end had been committed then, and counts as of the epoch in force there.
 
         example  entries (0,0) (2,10), log end 15 -> (2, 15); log end 10 -> (0, 10); log end 0 -> `NO_LOG`
+                 entry (2,15), log start and end 15 -> (2, 15)
         """
         if log_end_offset == 0:
             return NO_LOG
         return LogEnd(self.epoch_at(max(log_start_offset, log_end_offset - 1)), log_end_offset)
 
     def truncate_from_end(self, end_offset: int) -> LeaderEpochCache:
-        """The cache after the log was cut to end at `end_offset`: entries that start there or later are removed."""
+        """The cache after the log was cut to end at `end_offset`: entries that start there or later are removed.
+
+        Of a log without records, which starts and ends there, the first entry stays: the epoch in force at its start,
+        without which nothing would show how far it has come (`log_end`). Kafka removes it, too.
+        """
         if not self.entries or self.entries[-1].start_offset < end_offset:
             return self
+        if 0 < end_offset == self.entries[0].start_offset:
+            return LeaderEpochCache(self.entries[:1])
         return LeaderEpochCache(tuple(e for e in self.entries if e.start_offset < end_offset))
 
     def truncate_from_start(self, start_offset: int) -> LeaderEpochCache:
@@ -134,14 +142,14 @@ class LeaderEpochCache:
         the largest epoch that both know, up to the smaller of its two ends. Two logs that hold the same epoch agree on
         everything before it. Without a common epoch two parts may stay: offsets below the leader's log start, which it
         no longer has, and offsets below the follower's own first entry, whose epochs were removed with its log start.
-        The latter were committed, up to where the leader continued under another epoch. A log without entries has no
-        records, so it cannot disagree, and it must not go back to offsets that were assigned before (Kafka stays at the
-        high watermark then).
+        The latter were committed, up to where the leader continued under another epoch. A log without entries, or with
+        one at its end, has no records, so it cannot disagree, and it must not go back to offsets that were assigned
+        before (Kafka stays at the high watermark then).
 
         example  own (1,0) (2,20) end 30, leader (1,0) (3,15) end 25: common epoch 1, ends 20 and 15 -> 15
                  own (1,3) end 7, as its log starts at 3, leader (0,0) (3,3): epoch 0 ended at 3 on both -> 3
         """
-        if not own.entries:
+        if not own.entries or own.entries[0].start_offset >= own_log_end:
             return min(own_log_end, leader_log_end)
         known = {entry.epoch for entry in leader.entries}
         common = next((e.epoch for e in reversed(own.entries) if e.epoch in known), None)

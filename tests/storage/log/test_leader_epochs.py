@@ -61,6 +61,30 @@ def test_truncate_from_end_drops_epochs_that_begin_at_or_above_the_end(end, left
     assert cache((0, 0), (2, 10), (4, 20)).truncate_from_end(end).entries == left
 
 
+def test_of_a_log_without_records_the_epoch_in_force_stays() -> None:
+    emptied = cache((0, 0), (2, 10)).truncate_from_start(15)
+    assert emptied.truncate_from_end(15).entries == ((2, 15),)
+    assert emptied.truncate_from_end(14).entries == ()
+    assert cache((2, 15), (3, 20)).truncate_from_end(15).entries == ((2, 15),)
+    assert cache((3, 0)).truncate_from_end(0).entries == ()
+
+
+@pytest.mark.parametrize(
+    ("entries", "start", "end", "expected"),
+    [
+        (((0, 0), (2, 10)), 0, 15, (2, 15)),
+        (((0, 0), (2, 10)), 0, 10, (0, 10)),
+        (((0, 0), (2, 10)), 10, 10, (2, 10)),
+        (((2, 15),), 15, 15, (2, 15)),
+        ((), 0, 0, (-1, 0)),
+    ],
+)
+def test_the_end_of_a_log(
+    entries: tuple[tuple[int, int], ...], start: int, end: int, expected: tuple[int, int]
+) -> None:
+    assert cache(*entries).log_end(start, end) == expected
+
+
 @pytest.mark.parametrize(
     ("start", "left"),
     [
@@ -96,6 +120,7 @@ def test_truncate_from_start_moves_the_epoch_in_force(start, left):
         pytest.param((), 0, ((0, 0),), 10, 0, 0, id="an empty follower"),
         pytest.param((), 22, ((0, 0), (3, 22)), 30, 0, 22, id="a follower whose records were all deleted stays"),
         pytest.param((), 25, ((0, 0),), 22, 0, 22, id="but not above its leader's log"),
+        pytest.param(((6, 12),), 12, ((2, 7), (7, 10)), 15, 7, 12, id="also one that knows the epoch in force there"),
         pytest.param(((1, 0), (5, 10)), 10, ((1, 0), (6, 10)), 12, 0, 10, id="an epoch that wrote nothing"),
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from random import Random
@@ -13,6 +13,7 @@ from unittest.mock import patch
 
 from stratalog.replication.controller.preferred_leaders import ElectionType, elect_leaders
 from stratalog.replication.controller.reassignment import is_reassigning
+from stratalog.replication.follower.heartbeats import ACTIVE, ENDING, RESTING, Heartbeats
 from stratalog.replication.metadata.log import METADATA_CONFIG, open_metadata
 from stratalog.replication.metadata.records import NO_LEADER, record_from_json
 from stratalog.storage.errors import CorruptMessageError, UnknownTopicOrPartitionError
@@ -42,6 +43,19 @@ STEPS_MIN = 300
 """The fewest steps of a run: it lasts longer if its hosts are down or paused for long."""
 TROUBLE_MS_MAX = 60_000
 RECOVERY_MS = 20_000
+QUIET_BEAT_MS = 400
+QUIET = {
+    "heartbeats.RESTS_AFTER_MS": 250,
+    "heartbeats.RESTING_SILENCE_MS": 3 * QUIET_BEAT_MS,
+    "fetch_session.RESTING_LENGTH_MS_MIN": 1_000,
+    "heartbeats._POLLED_RESTING": Heartbeats(QUIET_BEAT_MS, QUIET_BEAT_MS, 1_000, 200, 1_000),
+    "heartbeats._POLLED_STANDBY": {
+        ACTIVE: Heartbeats(QUIET_BEAT_MS, QUIET_BEAT_MS, 1_000, 60, 300),
+        RESTING: Heartbeats(QUIET_BEAT_MS, QUIET_BEAT_MS, 1_000, 200, 1_000),
+        ENDING: Heartbeats(QUIET_BEAT_MS, QUIET_BEAT_MS, 1_000, 20, 300),
+    },
+}
+"""What makes sessions of 1.5 s rest where storage is polled, as real ones of 60 s and longer do."""
 UPKEEP_MS = 90_000
 """The longest time that slow upkeep may need after a run; a session lasts a sixtieth of it."""
 METADATA_UPKEEP_MS = 400
@@ -99,7 +113,7 @@ def simulate(
     sim = SimCluster(seed, faults or Faults.drawn(Random(seed)), setting or setting_of(seed))
     violation: Violation | None = None
     answered = 0
-    with _repeatable(), sim.metadata_model.watching():
+    with repeatable(), sim.metadata_model.watching():
         try:
             sim.set_up()
             start_clients(sim, sim.setting.producers)
@@ -126,7 +140,7 @@ def simulate(
 
 
 @contextmanager
-def _repeatable() -> Iterator[None]:
+def repeatable() -> Iterator[None]:
     """Without what runs share within a process: the turn to clean a log, which each real process has for itself.
 
     A dozen parts fold the same metadata: each record is decoded once.
@@ -139,7 +153,10 @@ def _repeatable() -> Iterator[None]:
         patch("stratalog.replication.metadata.log.record_from_json", lru_cache(record_from_json)),
         patch("stratalog.replication.metadata.log.METADATA_CONFIG", QUICK_METADATA),
         patch("stratalog.replication.controller.history_writer.APPEND_RECORDS", 8),
+        ExitStack() as quiet_times,
     ):
+        for name, value in QUIET.items():
+            quiet_times.enter_context(patch(f"stratalog.replication.follower.{name}", value))
         yield
 
 

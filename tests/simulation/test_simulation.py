@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.clients import Admin
+from stratalog.replication.follower.heartbeats import RESTING
+from stratalog.replication.progress.progress import writer_state
+from tests.simulation.clients import Admin, start_clients
 from tests.simulation.cluster import Setting, SimCluster
 from tests.simulation.faults import Faults
-from tests.simulation.run import STEPS_MIN, run_seeds, simulate
+from tests.simulation.run import STEPS_MIN, repeatable, run_seeds, simulate
 
 SEEDS = 100
 """`make simulate` runs 20,000."""
@@ -29,6 +31,24 @@ def test_all_invariants_hold_in_every_run(first_seed: int) -> None:
 def test_one_seed_is_one_history() -> None:
     first, second = simulate(7), simulate(7)
     assert (first.steps, first.story) == (second.steps, second.story)
+
+
+def test_sessions_rest_where_storage_is_polled_until_there_is_work() -> None:
+    """Runs of seeds whose storage reports no writes go through this, too."""
+    sim = SimCluster(1, Faults(), Setting(configs=(("min.insync.replicas", "2"),), notifies=False))
+
+    def resting() -> int:
+        contents = [content for host in sim.hosts.values() for content in sim.objects(host.root).objects.values()]
+        return [writer_state(content) for content in contents].count(RESTING)
+
+    with repeatable(), sim.metadata_model.watching():
+        sim.set_up()
+        sim.scheduler.run_until(sim.scheduler.now_ms + 3_000, lambda: resting() == len(sim.hosts), poll_ms=50)
+        assert resting() == len(sim.hosts)
+        start_clients(sim, 2)
+        sim.scheduler.run_until(sim.scheduler.now_ms + 1_500, lambda: sim.invariants.acked_count > 20, poll_ms=50)
+        assert sim.invariants.acked_count > 20
+        sim.scheduler.kill(list(sim.scheduler.actors))
 
 
 def test_an_admin_that_wakes_after_the_faults_does_nothing() -> None:

@@ -56,8 +56,8 @@ QUIET = {
     },
 }
 """What makes sessions of 1.5 s rest where storage is polled, as real ones of 60 s and longer do."""
-UPKEEP_MS = 90_000
-"""The longest time that slow upkeep may need after a run; a session lasts a sixtieth of it."""
+UPKEEP_MS = 180_000
+"""The longest time that slow upkeep may need after a run; a session lasts a hundredth of it."""
 METADATA_UPKEEP_MS = 400
 """Real controllers do upkeep of the metadata log every five seconds, longer than a run."""
 

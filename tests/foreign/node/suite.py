@@ -68,11 +68,13 @@ def transactions_of(client: NodeClient) -> list[tuple[str, Callable]]:
 
 
 def groups_of(client: NodeClient) -> list[tuple[str, Callable]]:
+    """@platformatic/kafka leaves the fetches of an eager rebalance's generation under way, and gives what they bring
+    beside what it fetches anew: with Kafka 4.3.1 in five of eight runs, too."""
     eager = groups.classic(client, "round robin")
     found: list[tuple[str, Callable]] = [
         (
             "classic groups, round robin: members join and leave",
-            partial(groups.share, client, settings=eager, is_eager=True),
+            partial(groups.share, client, settings=eager, is_eager=True, repeats=isinstance(client, Platformatic)),
         )
     ]
     if isinstance(client, Platformatic):

@@ -78,8 +78,8 @@ def is_lost(state: PartitionRecord, broker_id: int, leader_end: int, *, is_relie
     leaves ISR and ELR before it makes a new one.
 
     leader_end    the log end of the leader, which has begun this epoch; at 0 a member of the ISR had nothing to lose
-    is_relied_on  whether the leader may count on records of the follower in this epoch: if its own log is empty now, its
-                  records are lost, too
+    is_relied_on  whether the leader may count on records of the follower in this epoch: if its own log is empty now,
+                  its records are lost, too
     """
     return is_relied_on or (leader_end > 0 and has_had_a_table(state, broker_id))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from typing import Protocol
@@ -19,8 +19,16 @@ from stratalog.replication.metadata.image import BrokerState
 from stratalog.replication.requests.hand_over import answer_path, decode_answer, encode_request, request_path
 from stratalog.replication.requests.produce import HandOverRequest, ProduceRequest, ProduceResponse
 from stratalog.storage.delta.table import LogTable
-from stratalog.storage.errors import LeaderNotAvailableError, LogDirNotFoundError, RequestTimedOutError, StratalogError
+from stratalog.storage.errors import (
+    InvalidRecordError,
+    LeaderNotAvailableError,
+    LogDirNotFoundError,
+    RequestTimedOutError,
+    StratalogError,
+    UnknownTopicOrPartitionError,
+)
 from stratalog.storage.files.codecs import codec_of_append
+from stratalog.storage.files.data_file import DataFile
 from stratalog.storage.log.append import HandedFiles, check_records
 from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.records import NewRecordBatch, TopicPartition, data_rows
@@ -135,8 +143,10 @@ class _AskedBroker:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A request in the inbox of one registration of a broker."""
+    """A request in the inbox of one registration of a broker: to append `file`, which was written into `table`."""
 
+    table: LogTable
+    file: DataFile
     objects: ObjectStore
     broker_id: int
     broker_epoch: int
@@ -169,7 +179,8 @@ class InboxTransport:
         config = self._view.topic_config(request.topic_partition.topic)
         check_records(batch, config)
         codec = codec_of_append(config.compression_type, [batch.compression_type], batch.size_bytes)
-        file = self._table(root, request.topic_partition).write_file(data_rows([batch]), 0, codec)
+        table = self._table(root, request.topic_partition)
+        file = table.write_file(data_rows([batch]), 0, codec)
         handed = HandOverRequest(
             request.topic_partition,
             HandedFiles(
@@ -183,7 +194,8 @@ class InboxTransport:
         )
         request_id = self._view.ids.new_id()
         objects.put(request_path(request_id), encode_request([handed], broker.broker_epoch))
-        self._open[request_id] = _Asked(objects, broker.registration.broker_id, broker.broker_epoch, answer)
+        registration = broker.registration.broker_id, broker.broker_epoch
+        self._open[request_id] = _Asked(table, file, objects, *registration, answer)
 
     def poll(self) -> None:
         if self._open:
@@ -196,7 +208,15 @@ class InboxTransport:
         answer = asked.objects.get_optional(answer_path(request_id))
         if answer is None:
             return False
-        asked.answer(*_decoded(answer))
+        response, error = _decoded(answer)
+        if (
+            response is not None
+            and isinstance(response.error, InvalidRecordError)
+            and not asked.table.has_file(asked.file)
+        ):
+            # It went with the table of a topic that was deleted meanwhile: nothing of it was appended.
+            response = replace(response, error=UnknownTopicOrPartitionError(str(response.error)))
+        asked.answer(response, error)
         asked.objects.delete(answer_path(request_id))
         return True
 

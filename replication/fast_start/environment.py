@@ -7,6 +7,7 @@ starts one for its planner. docs/measurements.md has what each of the two costs.
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,6 +16,21 @@ from stratalog.replication.fast_start.planners import planner_launcher
 
 FAST_START = "spark.stratalog.fast.start"
 """The Spark setting, `true` (default) or `false`, read when a session is started."""
+
+
+def own_folder() -> Path:
+    """This user's folder for what a process needs while it runs."""
+    return Path(tempfile.gettempdir()).resolve() / f"stratalog-{os.getuid()}"
+
+
+def fast_python() -> str | None:
+    """A Python for the processes of the format `stratalog` in a local session, which is this one and starts faster;
+    None where the system has no means for it. It stays until this process ends."""
+    return planner_launcher(_planners_folder(own_folder()), {})
+
+
+def _planners_folder(folder: Path) -> Path:
+    return folder / f"planners-{os.getpid()}"
 
 
 def fast_environment(folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
@@ -26,7 +42,7 @@ def fast_environment(folder: Path, environment: Mapping[str, str]) -> dict[str, 
     if (home := linked_home(folder)) is not None:
         result["SPARK_HOME"] = home
     if "PYSPARK_PYTHON" not in os.environ:
-        launcher = planner_launcher(folder / f"planners-{os.getpid()}", {**environment, **result})
+        launcher = planner_launcher(_planners_folder(folder), {**environment, **result})
         if launcher is not None:
             result |= {"PYSPARK_PYTHON": launcher, "PYSPARK_DRIVER_PYTHON": launcher}
     return result

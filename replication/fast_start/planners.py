@@ -1,9 +1,11 @@
-"""A launcher for planners of streaming queries: it has them forked from a process that has loaded everything.
+"""A Python for Spark's processes that starts fast: planners of streaming queries are forked from a process that has
+loaded everything, other processes import pyspark as it was installed.
 
 I/O: a process, a script and a Unix socket in one folder. Every streaming query with a Python source starts a Python
 process for its planner, and nothing is planned before it has loaded pyspark, pyarrow and the source. Spark starts
 `<python> -m <PLANNER>`; given the launcher as its `<python>`, it gets a fork of `planner_forks`. For anything else, or
-without an answer, the launcher becomes Python itself.
+without an answer, the launcher becomes Python itself, and leaves out the archives in which Spark brings pyspark along:
+Python keeps nothing of what it compiles from an archive.
 """
 
 from __future__ import annotations
@@ -11,12 +13,15 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import site
 import socket
 import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+import pyspark
 
 from stratalog.replication.fast_start import planner_forks
 
@@ -53,6 +58,9 @@ if sys.argv[1:] == ["-m", {planner!r}]:
     if server is not None:
         server.recv(1)  # comes when the planner has ended; Spark ends the planner by killing this process
         os._exit(0)
+if {archives!r}:
+    path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    os.environ["PYTHONPATH"] = os.pathsep.join(each for each in path if not each.startswith({archives!r}))
 os.execv({python!r}, [{python!r}, *sys.argv[1:]])
 """
 
@@ -74,7 +82,11 @@ class ForkedPlanners:
         """
         address, launcher = folder / "socket", folder / "python"
         text = LAUNCHER.format(
-            python=sys.executable, address=str(address), started=planner_forks.STARTED, planner=PLANNER
+            python=sys.executable,
+            address=str(address),
+            started=planner_forks.STARTED,
+            planner=PLANNER,
+            archives=_archives(),
         )
         first_line = text.partition("\n")[0]
         fits = len(os.fsencode(first_line)) <= SHEBANG_BYTES_MAX and len(os.fsencode(address)) <= ADDRESS_BYTES_MAX
@@ -99,6 +111,13 @@ class ForkedPlanners:
         self.process.terminate()
         self.process.communicate()
         shutil.rmtree(self.launcher.parent, ignore_errors=True)
+
+
+def _archives() -> str:
+    """The beginning of the paths of Spark's archives of pyspark; empty where Python would not find it without them."""
+    installed = Path(pyspark.__file__).parent
+    is_found = str(installed.parent) in (*site.getsitepackages(), site.getusersitepackages())
+    return f"{installed}/python/lib/" if is_found else ""
 
 
 _OF_THIS_PROCESS: list[ForkedPlanners | None] = []

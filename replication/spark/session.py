@@ -10,7 +10,6 @@ import atexit
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +22,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
 from stratalog.replication.config import CONF_DIR
-from stratalog.replication.fast_start.environment import FAST_START, fast_environment
+from stratalog.replication.fast_start.environment import FAST_START, fast_environment, own_folder
 from stratalog.replication.threads.long_wait import long_wait
 from stratalog.storage.errors import UnknownServerError
 
@@ -118,7 +117,7 @@ def _start_with_jvm(conf: SparkConf, log_file: Path) -> None:
     output_file = log_file.with_suffix(".out")
     environment = _jvm_environment(log_file)
     if conf.get("spark.master", "").startswith("local") and conf.get(FAST_START, "true") == "true":
-        environment |= fast_environment(_own_folder(), environment)
+        environment |= fast_environment(own_folder(), environment)
     with output_file.open("ab") as output, _environment(environment):
         java_options = conf.get("spark.driver.extraJavaOptions", "")
         conf.set("spark.driver.extraJavaOptions", f"{_LOGGING_OPTION} {java_options}".strip())
@@ -190,18 +189,14 @@ def _environment(changes: Mapping[str, str]) -> Iterator[None]:
 
 
 def _log_file(log_dir: str | Path | None) -> Path:
-    folder = Path(log_dir).resolve() if log_dir is not None else _own_folder()
+    folder = Path(log_dir).resolve() if log_dir is not None else own_folder()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder / f"spark-{os.getpid()}.log"
 
 
-def _own_folder() -> Path:
-    return Path(tempfile.gettempdir()).resolve() / f"stratalog-{os.getuid()}"
-
-
 def _warehouse() -> Path:
     """The folder of tables saved by name; removed at the end of the process, as their names are."""
-    return _own_folder() / f"warehouse-{os.getpid()}"
+    return own_folder() / f"warehouse-{os.getpid()}"
 
 
 def _core_count() -> int:

@@ -66,10 +66,12 @@ spark.stop()
 """
 
 IN_A_PLAIN_SESSION = """
-import sys
+import time
+from pathlib import Path
 from pyspark.sql import SparkSession
 
 from stratalog import Admin, Cluster, NewTopic, Producer, register_data_source
+from stratalog.replication.fast_start import planners
 
 spark = SparkSession.builder.getOrCreate()
 spark.sparkContext.setLogLevel("OFF")
@@ -80,7 +82,14 @@ with Cluster.start("cluster", brokers=1, fetcher="thread") as cluster:
         producer.send("orders", b"order 1").result(60)
     orders = spark.read.format("stratalog").option("stratalog.root", cluster.root).option("subscribe", "orders").load()
     (row,) = orders.collect()
-print(bytes(row.value).decode(), spark.sparkContext.pythonExec)
+    source = spark.readStream.format("stratalog").option("stratalog.root", cluster.root).option("subscribe", "orders")
+    query = source.load().writeStream.format("noop").option("checkpointLocation", "checkpoint").start()
+    forks = f"/proc/{planners._OF_THIS_PROCESS[0].process.pid}/task/{planners._OF_THIS_PROCESS[0].process.pid}/children"
+    while not (children := Path(forks).read_text().split()):
+        assert query.isActive
+        time.sleep(0.1)
+    query.stop()
+print(bytes(row.value).decode(), spark.sparkContext.pythonExec, len(children))
 spark.stop()
 """
 
@@ -217,7 +226,7 @@ def test_a_plain_session_whose_workers_would_run_another_python(installed: Path,
     (project / "script.py").write_text(IN_A_PLAIN_SESSION, encoding="utf-8")
     environment = {"PATH": f"{bare}:{os.environ['PATH']}", "JDK_JAVA_OPTIONS": FIRST_COMPILER_ONLY}
     found = run([sys.executable, "-S", "script.py"], project, [installed, DEPENDENCIES], **environment)
-    assert found.split()[-3:] == ["order", "1", sys.executable]
+    assert found.split()[-4:] == ["order", "1", sys.executable, "1"]
 
 
 @pytest.mark.spark

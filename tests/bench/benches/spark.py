@@ -21,7 +21,7 @@ from typing import Any, Self
 from deltalake import DeltaTable
 
 from stratalog import Cluster, Producer
-from tests.bench.benches.spark_app import PLAIN, VALUE_BYTES
+from tests.bench.benches.spark_app import PLAIN, REGISTERED, VALUE_BYTES
 from tests.bench.lab import PARTITIONS, Lab, Outcome, show
 from tests.bench.measures import Row, Spread
 from tests.bench.payload import Payload
@@ -97,8 +97,8 @@ def spark(lab: Lab) -> Outcome:
         rows += _many_commits(lab, cluster, app)
         rows += _triggers(lab, cluster, app)
         rows += _views(lab, cluster, app)
-        with SparkApp(lab, cluster, PLAIN) as plain:
-            rows += _plain_session(lab, cluster, app, plain)
+        with SparkApp(lab, cluster, PLAIN) as plain, SparkApp(lab, cluster, REGISTERED) as registered:
+            rows += _plain_session(lab, cluster, {PLAIN: plain, REGISTERED: registered, "ours": app})
     lab.peer.delete_topics("spark-.*")
     return Outcome(rows)
 
@@ -169,12 +169,13 @@ def _views(lab: Lab, cluster: Cluster, app: SparkApp) -> list[Row]:
     ]
 
 
-def _plain_session(lab: Lab, cluster: Cluster, app: SparkApp, plain: SparkApp) -> list[Row]:
-    """Ours in a session without a setting, beside the same in our session, in turns."""
+def _plain_session(lab: Lab, cluster: Cluster, apps: dict[str, SparkApp]) -> list[Row]:
+    """Ours in a session without a setting, without and with a call of `register_data_source`, beside the same in our
+    session, in turns."""
     seconds: dict[str, list[float]] = {}
     for number in range(WARM_ROUNDS + lab.rounds):
         rows = ROWS if number >= WARM_ROUNDS else WARM_ROWS
-        for side, asked in (("plain", plain), ("ours", app)):
+        for side, asked in apps.items():
             topic = lab.topic(cluster, "spark-plain")
             taken = {"write": asked.ask("write", "ours", topic=topic, rows=rows)}
             taken |= {what: asked.ask(what, "ours", topic=topic) for what in ("read", "stream")}
@@ -184,8 +185,9 @@ def _plain_session(lab: Lab, cluster: Cluster, app: SparkApp, plain: SparkApp) -
                 for name, answer in taken.items():
                     seconds.setdefault(f"{side} {name}", []).append(answer["s"])
     return [
-        _row("spark_plain", seconds[f"plain {what}"], seconds[f"ours {what}"], "the same in our session", of=what)
-        for what in ("write", "read", "stream")
+        _row("spark_plain", seconds[f"{side} {what}"], seconds[f"ours {what}"], "the same in our session", of=of)
+        for side, suffix in ((PLAIN, ""), (REGISTERED, ", registered"))
+        for what, of in ((what, f"{what}{suffix}") for what in ("write", "read", "stream"))
     ]
 
 

@@ -2,7 +2,8 @@
 
 I/O: Spark. `python -m tests.bench.benches.spark_app` reads one JSON command a line from standard input and answers each
 with one JSON line. Both sides get the same frames and the same sinks, and neither runs its brokers in this process.
-With the argument `plain` the session is one without a setting, in which only ours is measured.
+With the argument `plain` the session is one without a setting, in which only ours is measured; with `registered` it has
+called `register_data_source`, too.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.streaming.query import StreamingQuery
 
+from stratalog.clients.spark.registration import register_data_source
 from stratalog.clients.spark.sql.committed_view import create_committed_view
 from stratalog.replication.spark.session import stratalog_session
 from tests.bench.peer.kafka import spark_jars
 
-PLAIN = "plain"
+PLAIN, REGISTERED = "plain", "registered"
 VALUE_BYTES = 100
 RATE_ROWS_PER_S = 100
 WAIT_S = 180
@@ -39,13 +41,16 @@ Command = dict[str, Any]
 class App:
     """Each command is a method; `side` is `ours` or `peer`, `options` where its cluster is and how to read it."""
 
-    def __init__(self, folder: Path, *, is_plain: bool) -> None:
+    def __init__(self, folder: Path, kind: str) -> None:
+        """`kind`: of the session; empty for ours."""
         self._folder = folder
-        if is_plain:
+        if kind:
             # as in an activated environment into which the package is installed
             os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
             os.environ["PYTHONPATH"] = str(Path(__file__).parents[3])
             self._spark = SparkSession.builder.getOrCreate()
+            if kind == REGISTERED:
+                register_data_source(self._spark)
             return
         settings = {"spark.master": "local[2]", "spark.jars": spark_jars(), "spark.sql.shuffle.partitions": "2"}
         self._spark = stratalog_session("stratalog bench application", extra=settings, log_dir=folder)
@@ -201,7 +206,7 @@ def answer_commands(app: App) -> int:
 
 def main() -> int:
     """Answer commands until standard input ends or `stop` came."""
-    return answer_commands(App(Path(sys.argv[1]), is_plain=sys.argv[2:] == [PLAIN]))
+    return answer_commands(App(Path(sys.argv[1]), "".join(sys.argv[2:])))
 
 
 if __name__ == "__main__":

@@ -136,7 +136,7 @@ def cpu_s() -> dict[str, float]:
 
 def main() -> int:
     """Answer commands until standard input ends or `stop` came."""
-    return answer_commands(TypedTableApp(Path(sys.argv[1]), is_plain=False))
+    return answer_commands(TypedTableApp(Path(sys.argv[1]), kind=""))
 
 
 if __name__ == "__main__":

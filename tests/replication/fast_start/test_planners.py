@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import pyspark
 import pytest
 
 from stratalog.replication.fast_start.planners import PLANNER, ForkedPlanners
@@ -144,6 +145,21 @@ def test_for_anything_else_the_launcher_is_python(planners: ForkedPlanners) -> N
     with subprocess.Popen([planners.launcher, "-c", code, "-m", PLANNER], stdout=subprocess.PIPE, text=True) as process:
         printed, _ = process.communicate()
     assert printed.split(maxsplit=2) == [str(process.pid), sys.executable, f"{['-m', PLANNER]}\n"]
+
+
+def test_other_programs_import_pyspark_as_it_was_installed(planners: ForkedPlanners) -> None:
+    """Though Spark puts its archives before all else; what others put there stays."""
+    lib = Path(pyspark.__file__).parent / "python" / "lib"
+    path = os.pathsep.join([str(lib / "pyspark.zip"), str(lib / "py4j-0.10.9.9-src.zip"), "/of/others"])
+    code = "import os, pyspark; print(os.environ['PYTHONPATH'], pyspark.__file__)"
+    done = subprocess.run(
+        [planners.launcher, "-c", code],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["/of/others", pyspark.__file__]
 
 
 def test_names_that_are_too_long_leave_planners_to_spark(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from stratalog.clients.spark.option_names import STORAGE
@@ -49,15 +48,17 @@ def register_data_source(spark: SparkSession) -> None:
                 f"Spark's Python workers run {context.pythonExec}, which cannot import stratalog: set PYSPARK_PYTHON "
                 f"to a Python that can, such as {sys.executable}, before the session starts"
             )
-        with _fast_python(context):
-            spark.dataSource.register(source_of_session(options))
-    else:
+    with _fast_python(spark):
         spark.dataSource.register(source_of_session(options))
 
 
 @contextmanager
-def _fast_python(context: SparkContext) -> Iterator[None]:
+def _fast_python(spark: SparkSession) -> Iterator[None]:
     """A block in which what is registered gets a Python that starts faster; the session's own functions keep theirs."""
+    if not isinstance(spark, SparkSession):
+        yield
+        return
+    context = spark.sparkContext
     chosen, is_local = context.pythonExec, (context.master or "").startswith("local")
     if is_local and context.getConf().get(FAST_START, "true") == "true" and shutil.which(chosen) == sys.executable:
         context.pythonExec = fast_python() or chosen

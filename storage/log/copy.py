@@ -182,7 +182,8 @@ def _within(files: Sequence[FileEntry], max_bytes: int, unbroken: Sequence[tuple
 def _epochs_after(own: LeaderEpochCache, leader: LeaderEpochCache, start: int, end: int) -> LeaderEpochCache:
     """The own entries that have records, then the leader's newer ones that begin below the new log end. Without any, as
     of a leader's log without records, the one in force there."""
-    epochs = own.truncate_from_end(start)
+    has_records = bool(own.entries) and own.entries[0].start_offset < start
+    epochs = own.truncate_from_end(start) if has_records else LeaderEpochCache()
     for entry in leader.entries:
         if entry.epoch > epochs.latest_epoch and entry.start_offset < end:
             epochs = epochs.assign(entry.epoch, entry.start_offset)

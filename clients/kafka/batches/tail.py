@@ -117,11 +117,11 @@ class EncodedTail:
     enough for them.
 
     Small batches are gathered in chunks, so that thousands of them are neither objects of their own nor pieces of an
-    answer of their own. Chunks go oldest first. A large batch is kept as it came: a slice of a
-    larger frame if it is at least half of that frame, which stays in memory with it and is counted whole, else a copy.
-    A partition's batches are those of its newest leader epoch: within it a leader's log is neither truncated nor
-    written by others. After an erasure or a topic's deletion the caller has to `forget` the partition. Records that
-    compaction removed may still be returned, as Kafka returns them until its cleaner has run. Any thread may use it.
+    answer of their own. Chunks go oldest first. A large batch is kept as it came: a slice of a larger frame if it is at
+    least half of that frame, which stays in memory with it and is counted whole, else a copy. A partition's batches are
+    those of its newest leader epoch: within it a leader's log is neither truncated nor written by others. After an
+    erasure or a topic's deletion the caller has to `forget` the partition. Records that compaction removed may still be
+    returned, as Kafka returns them until its cleaner has run. Any thread may use it.
     """
 
     def __init__(self, capacity_bytes: int = CAPACITY_BYTES, age_ms: int = AGE_MS) -> None:

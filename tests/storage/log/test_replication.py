@@ -199,6 +199,22 @@ def test_an_epoch_without_records_is_dropped_by_the_truncation_check(replicas):
     assert old.epochs.entries == new.epochs.entries == ((1, 0), (4, 1), (6, 2))
 
 
+def test_the_epoch_in_force_of_a_log_without_records_gives_way_to_those_that_wrote(replicas):
+    """The newest leader has records of an older epoch there, as after an unclean election."""
+    old, new = replicas.leader("1", epoch=1), replicas.follower("2", 1)
+    write(old, "a b", epoch=1)
+    new.copy_from(old, 1, MIB)
+    started(new, 2)
+    write(new, "x", epoch=2)
+    old.start_epoch(3, as_leader=True, log_start=2)
+    assert old.epochs.entries == ((3, 2),)
+    started(new, 4)
+    write(new, "y", epoch=4)
+    assert truncate_to_leader(old, new, 4) == 2
+    old.copy_from(new, 4, MIB)
+    assert (values(old), old.epochs.entries) == ("x y", ((2, 2), (4, 3)))
+
+
 def test_truncation_truncates_producer_and_sink_state(replicas):
     log = replicas.leader()
     append(log, idempotent("ab", 0))

@@ -22,7 +22,8 @@ SIZES_BYTES = (100, 1024)
 BATCH_BYTES = (16_384, 262_144)
 WARM_RECORDS = {100: 300_000, 1024: 60_000}
 ROUND_S = 6
-"""The length of a round, by the rate of the side's last warm-up: each side sends as much as it can in that time."""
+"""The length of a round on the side that is faster in its last warm-up. The other one sends and reads as many records:
+a tool's first seconds, in which its JVM compiles what it runs, then count alike."""
 LATENCY_RECORDS, LATENCY_BYTES = 2_000, 100
 READ_MS_MAX = 60_000
 PERF_LINE = re.compile(r"^(\d+) records sent, ([\d.]+) records/sec .* (\d+) ms 99th", re.MULTILINE)
@@ -100,11 +101,11 @@ def clients(lab: Lab) -> Outcome:
 def _throughput(lab: Lab, sides: tuple[Side, Side], size_bytes: int, batch_bytes: int) -> list[Row]:
     payload = lab.payload(size_bytes)
     of = f"{'100 B' if size_bytes == 100 else '1 KiB'}, batch.size={batch_bytes}"
-    counts = [round(ROUND_S * warm(lab, side, payload, size_bytes, batch_bytes)) for side in sides]
+    count = round(ROUND_S * max(warm(lab, side, payload, size_bytes, batch_bytes) for side in sides))
     produced: list[list[float]] = [[], []]
     consumed: list[list[float]] = [[], []]
     for number in range(lab.rounds):
-        for which, (side, count) in enumerate(zip(sides, counts, strict=True)):
+        for which, side in enumerate(sides):
             topic = side.new_topic(lab, "clients")
             produced[which].append(side.produced(topic, payload, count, batch_bytes))
             consumed[which].append(side.consumed(topic, count))

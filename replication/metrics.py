@@ -1,7 +1,7 @@
 """A broker's metrics, by Kafka's names: counters, and gauges from its image of the cluster. Pure.
 
-Only the broker's loop changes counters; a reader sees each counter's current number without waiting. Gauges are
-computed when they are read.
+The broker's loop changes counters, those of outgoing records the threads that answer fetches: each adds in one step of
+the interpreter. A reader sees each counter's current number without waiting. Gauges are computed when they are read.
 """
 
 from __future__ import annotations
@@ -53,10 +53,11 @@ class Histogram:
 
 @dataclass(slots=True)
 class TopicTraffic:
-    """Incoming records of one topic. Consumers read from storage, so outgoing ones are not counted."""
+    """Records of one topic. Of outgoing ones those count that a broker sends: who reads from storage asks no broker."""
 
     messages_in: int = 0
     bytes_in: int = 0
+    bytes_out: int = 0
     produce_requests: int = 0
 
     def appended(self, messages: int, size_bytes: int, requests: int) -> None:
@@ -70,6 +71,7 @@ class TopicTraffic:
 class BrokerMetrics:
     """A broker's counters.
 
+    bytes_out            of all topics
     queue_time           from a request's arrival to its turn in the broker's loop
     local_time           from there to the commit to the leader's table
     total_time           from arrival to the answer
@@ -81,6 +83,7 @@ class BrokerMetrics:
 
     isr_shrinks: int = 0
     isr_expands: int = 0
+    bytes_out: int = 0
     queue_time: Histogram = field(default_factory=Histogram)
     local_time: Histogram = field(default_factory=Histogram)
     total_time: Histogram = field(default_factory=Histogram)
@@ -93,6 +96,11 @@ class BrokerMetrics:
     def topic(self, name: str) -> TopicTraffic:
         """The counters of one topic, created on first use."""
         return self.topics.setdefault(name, TopicTraffic())
+
+    def fetched(self, topic: str, size_bytes: int) -> None:
+        """A consumer was sent so many bytes of a topic's record batches."""
+        self.bytes_out += size_bytes
+        self.topic(topic).bytes_out += size_bytes
 
     def isr_changed(self, before: Sequence[int], after: Sequence[int]) -> None:
         """The ISR of a led partition changed within its leader epoch."""
@@ -178,6 +186,10 @@ def counter_metrics(counted: BrokerMetrics) -> list[Metric]:
         "BytesIn": (
             "Stored bytes: of Arrow data, or of the files that were handed over.",
             {name: traffic.bytes_in for name, traffic in topics},
+        ),
+        "BytesOut": (
+            "Bytes of record batches sent to consumers.",
+            {name: traffic.bytes_out for name, traffic in topics},
         ),
         "TotalProduceRequests": ("Stored batches.", {name: traffic.produce_requests for name, traffic in topics}),
     }

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from stratalog.clients.bootstrap import RunningCluster
 from stratalog.replication.broker.inbox import BrokerInbox
 from stratalog.replication.config import BrokerConfig
+from stratalog.replication.metrics import BrokerMetrics
 from stratalog.storage.objects.port import ObjectMeta
 
 if TYPE_CHECKING:
@@ -31,6 +32,10 @@ class InboxHost(RunningCluster, Protocol):
 
     def inbox(self, broker_id: int) -> BrokerInbox:
         """The inbox of a running broker."""
+        ...
+
+    def counters(self, broker_id: int) -> BrokerMetrics:
+        """The counters of a running broker."""
         ...
 
     def when_published(self, broker_id: int, call: Callable[[], None]) -> None:
@@ -76,7 +81,10 @@ def _listener(
     from stratalog.clients.endpoint.inbox_listener import InboxLimits, InboxListener
     from stratalog.clients.kafka.handler import KafkaHandler
 
-    made = KafkaHandler(host, broker_id, config=config) if handler is None else None
+    made = None
+    if handler is None:
+        made = KafkaHandler(host, broker_id, config=config)
+        made.broker.metrics = host.counters(broker_id)
     limits = InboxLimits(config.socket_request_max_bytes, config.connections_max_idle_ms + CHANNEL_GRACE_MS)
     answering = made if handler is None else handler
     assert answering is not None

@@ -137,7 +137,7 @@ class HostedReplicas:
         """`on_stopped` is called when a partition is not led here any more."""
         self.leaders: dict[TopicPartition, LeaderReplica] = {}
         self.offline: dict[TopicPartition, StratalogError] = {}
-        self.upkeep = UpkeepRounds(ports.clock)
+        self.upkeep = UpkeepRounds(ports.clock, lambda: self.metrics.bytes_out)
         self.metrics = BrokerMetrics(
             waiting_count=lambda: purgatory.size,
             offline_count=lambda: len(self.offline),

@@ -18,7 +18,7 @@ from stratalog.replication.broker.inbox import BrokerInbox
 from stratalog.replication.config import TOPICS_TOML, BrokerConfig, flatten_toml
 from stratalog.replication.coordinator.runtime.remote_appends import Peer
 from stratalog.replication.follower.runner import ThreadFetchRunner
-from stratalog.replication.metrics import Metric
+from stratalog.replication.metrics import BrokerMetrics, Metric
 from stratalog.replication.process.fetch_choice import Fetcher, fetch_runner
 from stratalog.replication.process.joined_cluster import join_cluster
 from stratalog.replication.process.metrics_server import MetricsServer
@@ -146,6 +146,10 @@ class BrokerHost:
     def inbox(self, broker_id: int) -> BrokerInbox:
         """The inbox of a running broker."""
         return self.running[broker_id].broker.inbox
+
+    def counters(self, broker_id: int) -> BrokerMetrics:
+        """The counters of a running broker."""
+        return self.running[broker_id].broker.metrics
 
     def when_published(self, broker_id: int, call: Callable[[], None]) -> None:
         """As `Broker.when_published`, of a running broker."""

@@ -13,6 +13,7 @@ from dataclasses import replace
 from heapq import heappop, heappush
 
 from stratalog.replication.config import BrokerConfig
+from stratalog.replication.replica.load import Load
 from stratalog.storage.clock import Clock
 from stratalog.storage.delta.table import Commit
 from stratalog.storage.errors import (
@@ -36,8 +37,6 @@ PIECE_MS = 3
 RETRY_MS = 1_000
 WARN_MS = 10_000
 """Least time between two warnings that appends wait for upkeep."""
-BUSY_BYTES_PER_S = 4 << 20
-"""Write rate of a loop's logs above which it is busy: large merges then wait."""
 
 Step = Callable[[TopicPartition, Upkeep, bool], UpkeepDone | None]
 
@@ -61,8 +60,11 @@ def most_live_files(logs: Iterable[PartitionLog]) -> int:
 class UpkeepRounds:
     """The upkeep of one broker's or one fetcher's replicas."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, read_bytes: Callable[[], int] = lambda: 0) -> None:
+        """`read_bytes`: what clients have read from this broker so far, for which large merges wait, too."""
         self._clock = clock
+        self._read_bytes = read_bytes
+        self._load = Load(clock.monotonic_ms())
         self._upkeep: dict[TopicPartition, Upkeep] = {}
         self._due: dict[TopicPartition, None] = {}
         self._later: list[tuple[int, int, TopicPartition]] = []
@@ -73,7 +75,6 @@ class UpkeepRounds:
         self._warned_ms = clock.monotonic_ms() - WARN_MS
         self._serial = 0
         self._appended_bytes = 0
-        self._measured_ms = clock.monotonic_ms()
         self._commits = 0
         self._left_ms = BUDGET_MS
         self._is_cut = False
@@ -153,7 +154,7 @@ class UpkeepRounds:
         """
         now_ms = self._clock.monotonic_ms()
         end_ms = now_ms + self._piece_ms()
-        is_busy = self._was_busy(now_ms)
+        is_busy = self._load.is_busy(now_ms, self._appended_bytes, self._read_bytes())
         self._come_due(now_ms)
         self._due.update((tp, None) for tp in sorted(self._working) if self._upkeep[tp].has_result)
         while self._due:
@@ -178,11 +179,6 @@ class UpkeepRounds:
             self._left_ms = BUDGET_MS
         commits, self._commits = self._commits, 0
         return min(self._left_ms, PIECE_MS) if commits or self._is_cut else BUDGET_MS
-
-    def _was_busy(self, now_ms: int) -> bool:
-        appended_bytes, passed_ms = self._appended_bytes, max(1, now_ms - self._measured_ms)
-        self._appended_bytes, self._measured_ms = 0, now_ms
-        return appended_bytes * 1_000 > BUSY_BYTES_PER_S * passed_ms
 
     def _come_due(self, now_ms: int) -> None:
         while self._later and self._later[0][0] <= now_ms:

@@ -35,6 +35,18 @@ def test_kafkas_clients_connect_to_the_addresses_that_it_names(cluster: Cluster)
         assert [record.value for record in consumer.poll(10_000)][:1] == [b"signed up"]
 
 
+def test_what_kafkas_clients_read_is_counted_by_topic(cluster: Cluster) -> None:
+    servers = cluster.bootstrap_servers.split(",")
+    Admin(cluster).create_topic("read", 1, 2)
+    with kafka.KafkaProducer(bootstrap_servers=servers) as producer:
+        producer.send("read", b"x" * 1_000).get(30)
+    settings = {"auto_offset_reset": "earliest", "consumer_timeout_ms": 10_000}
+    with kafka.KafkaConsumer("read", bootstrap_servers=servers, **settings) as consumer:
+        assert next(consumer).value == b"x" * 1_000
+    counted = [metric for metrics in cluster.metrics().values() for metric in metrics if "BytesOut" in metric.name]
+    assert sum(metric.values.get((("topic", "read"),), 0) for metric in counted) >= 1_000
+
+
 def test_addresses_are_of_two_brokers_and_stay_when_one_is_started_again(cluster: Cluster) -> None:
     before = cluster.listeners
     assert [len(set(addresses.split(","))) for addresses in before.values()] == [2, 2]

@@ -112,6 +112,8 @@ def test_the_text_is_prometheus() -> None:
     )
     counted.topic("a").appended(10, 1_000, 3)
     counted.topic("b").appended(1, 5, 1)
+    counted.fetched("a", 700)
+    counted.fetched("c", 30)
     for took_ms in (1, 4, 4, 100_000):
         counted.total_time.observe(took_ms)
     lines = prometheus_text({2: counter_metrics(counted), 1: counter_metrics(BrokerMetrics())}).splitlines()
@@ -124,6 +126,9 @@ def test_the_text_is_prometheus() -> None:
     found = values_in(lines)
     assert found['kafka_server_BrokerTopicMetrics_BytesIn_total{broker="2",topic="a"}'] == 1_000
     assert found['kafka_server_BrokerTopicMetrics_MessagesIn_total{broker="2",topic="b"}'] == 1
+    out = 'kafka_server_BrokerTopicMetrics_BytesOut_total{{broker="2",topic="{}"}}'
+    assert [found[out.format(topic)] for topic in "abc"] == [700, 0, 30]
+    assert counted.bytes_out == 730
     assert found['kafka_server_DelayedOperationPurgatory_PurgatorySize{broker="2",delayedOperation="Produce"}'] == 7
     assert found['stratalog_server_Upkeep_LiveFilesMax{broker="2"}'] == 6_000
     assert found['stratalog_server_Upkeep_AppendPauseMsMax{broker="2"}'] == 20

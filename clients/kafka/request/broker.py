@@ -24,6 +24,7 @@ from stratalog.replication.coordinator.transactions.add_partitions import Coordi
 from stratalog.replication.metadata.acls import CLUSTER, Authorizer, Operation, Resource, ResourceType, authorizer_of
 from stratalog.replication.metadata.image import BrokerState, ClusterImage
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
+from stratalog.replication.metrics import BrokerMetrics
 from stratalog.replication.threads.scheduler import CallScheduler
 from stratalog.storage.errors import (
     FencedLeaderEpochError,
@@ -47,8 +48,9 @@ NO_EPOCH = -1
 class ServedBroker:
     """One broker of a cluster that runs in this process.
 
-    advertised   endpoints by broker id, which override those that brokers registered; a broker without either is
-                 hidden from clients, as a broker without that listener in Kafka
+    advertised  endpoints by broker id, which override those that brokers registered; a broker without either is
+                hidden from clients, as a broker without that listener in Kafka
+    metrics     the counters to which is added what consumers are sent; who serves a broker sets the broker's own
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class ServedBroker:
         advertised: Mapping[int, Endpoint] | None = None,
     ) -> None:
         self.broker_id = broker_id
+        self.metrics = BrokerMetrics()
         self.config = config or BrokerConfig()
         self.view = view or ClusterView(cluster)
         self.admin = Admin(cluster, view=self.view)

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from stratalog.replication.replica.upkeep_rounds import BUDGET_MS, BUSY_BYTES_PER_S, PIECE_MS, UpkeepRounds
+from stratalog.replication.replica.load import BUSY_BYTES_PER_S, WINDOW_MS
+from stratalog.replication.replica.upkeep_rounds import BUDGET_MS, PIECE_MS, UpkeepRounds
 from stratalog.storage.errors import CorruptMessageError, KafkaStorageError, StoreUnavailableError
 from stratalog.storage.records import TopicPartition
 from stratalog.storage.upkeep.chore import HOUR_MS, UpkeepDone, UpkeepLimits
@@ -27,10 +28,11 @@ class Watched:
     steps: list[TopicPartition] = field(default_factory=list)
     broken: list[TopicPartition] = field(default_factory=list)
     busy: bool = False
+    read_bytes: int = 0
 
     def __post_init__(self) -> None:
         self.log = self.replicas.leader()
-        self.rounds = UpkeepRounds(self.replicas.clock)
+        self.rounds = UpkeepRounds(self.replicas.clock, lambda: self.read_bytes)
 
     def step(self, topic_partition: TopicPartition, upkeep: Upkeep, is_busy: bool) -> UpkeepDone | None:
         self.steps.append(topic_partition)
@@ -143,8 +145,16 @@ def test_a_loop_whose_logs_grow_fast_is_busy(watched):
     watched.run(after_ms=500)
     assert watched.busy
     write(watched.log, *["a"] * 64)
-    watched.run(after_ms=500)
+    watched.run(after_ms=WINDOW_MS)
     assert not watched.busy
+
+
+def test_a_loop_whose_clients_read_fast_is_busy(watched):
+    watched.run()
+    watched.read_bytes += 2 * BUSY_BYTES_PER_S
+    write(watched.log, *["a"] * 64)
+    watched.run(after_ms=1_000)
+    assert watched.busy
 
 
 def test_a_dropped_replica_is_not_checked_any_more(watched):

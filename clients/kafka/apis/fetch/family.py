@@ -242,6 +242,9 @@ class FetchApis(ApiFamily):
         if is_same and session:
             run.call.respond({"error_code": None, "session_id": session_id})
             return
+        for read in reads.values():
+            if read.size_bytes and read.topic_partition is not None:
+                self._broker.metrics.fetched(read.topic_partition.topic, read.size_bytes)
         self._remember(run, partial(self._response, run.call, session_id, keys, reads))
 
     def _remember(self, run: FetchRun, values: Callable[[], Values]) -> None:

@@ -101,6 +101,14 @@ def test_a_batch_comes_back_as_it_was_produced(client: KafkaClient) -> None:
     assert partition.records[12:16] == bytes(4)
 
 
+def test_what_consumers_are_sent_is_counted(client: KafkaClient) -> None:
+    counted = client.handlers[1].broker.metrics
+    answers = [fetch(client, wanted(offset))[0] for offset in (0, 2, 4)]
+    assert values(answers[2]) == []
+    sent_bytes = sum(len(answer.records or b"") for answer in answers)
+    assert counted.bytes_out == counted.topic("t").bytes_out == sent_bytes > 0
+
+
 class StampingBroker(MemoryBroker):
     """The leader of a topic with LogAppendTime."""
 

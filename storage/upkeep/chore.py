@@ -27,6 +27,16 @@ OVERDUE_BACKLOG = 4
 T = TypeVar("T")
 
 
+def wait_end_ms(since_ms: int, wait_ms: int, now_ms: int) -> int:
+    """The time at which a wait of the wall clock ends. One that seems to begin more than its length from now began
+    before the clock was set back, nobody knows how long ago: it ends now.
+
+    >>> wait_end_ms(100, 60, 120), wait_end_ms(100, 60, 90), wait_end_ms(100, 60, 30)
+    (160, 160, 30)
+    """
+    return now_ms if since_ms > now_ms + wait_ms else since_ms + wait_ms
+
+
 class UpkeepWork(StrEnum):
     """The work of a step."""
 

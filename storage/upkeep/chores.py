@@ -36,6 +36,7 @@ from stratalog.storage.upkeep.chore import (
     UpkeepView,
     UpkeepWork,
     Work,
+    wait_end_ms,
 )
 from stratalog.storage.upkeep.retention import expired_segments
 
@@ -108,7 +109,7 @@ class Checkpoints(Chore):
         if self._is_checkpoint_due(view):
             return Work(log.table.checkpointer(log.state.snapshot()), partial(self._checkpointed, view))
         if self._cleaning is None:
-            if view.now_ms - self._cleaned_ms < self._limits.keep_ms:
+            if view.now_ms < wait_end_ms(self._cleaned_ms, self._limits.keep_ms, view.now_ms):
                 return None
             self._cleaned_ms = view.now_ms
             keep_from = min(log.version - self._limits.keep_commits, _oldest_version_needed(log.state))
@@ -143,7 +144,8 @@ class Checkpoints(Chore):
         oldest = view.log.state.oldest_removed
         if oldest is None or oldest.version <= view.log.state.durable_version:
             return None
-        return oldest.removed_ms + max(self._limits.garbage_ms, view.log.config.file_delete_delay_ms)
+        wait_ms = max(self._limits.garbage_ms, view.log.config.file_delete_delay_ms)
+        return wait_end_ms(oldest.removed_ms, wait_ms, view.now_ms)
 
     def _checkpointed(self, view: UpkeepView, version: int) -> UpkeepDone:
         self._cleaned_ms = view.now_ms - self._limits.keep_ms
@@ -163,7 +165,7 @@ class Checkpoints(Chore):
     def rest_ms(self, view: UpkeepView) -> int:
         if self._cleaning is not None or self._cleaned_ms is None:
             return 0
-        clean_due_ms = self._cleaned_ms + self._limits.keep_ms
+        clean_due_ms = wait_end_ms(self._cleaned_ms, self._limits.keep_ms, view.now_ms)
         garbage_due_ms = self._garbage_due_ms(view)
         return (clean_due_ms if garbage_due_ms is None else min(clean_due_ms, garbage_due_ms)) - view.now_ms
 
@@ -212,7 +214,7 @@ class Deletion(Chore):
         if self._checked_ms is None:
             self._checked_ms = view.now_ms
         log = view.log
-        if not log.state.removed or view.now_ms - self._checked_ms < _delete_interval_ms(log):
+        if not log.state.removed or view.now_ms < wait_end_ms(self._checked_ms, _delete_interval_ms(log), view.now_ms):
             return None
         if next(_due_objects(log, view.now_ms), None) is None:
             self._checked_ms = view.now_ms
@@ -247,8 +249,8 @@ class Deletion(Chore):
             return None
         is_durable = oldest.version <= view.log.state.durable_version
         interval_ms = _delete_interval_ms(view.log) if is_durable else DURABLE_RECHECK_MS
-        due_ms = oldest.removed_ms + view.log.config.file_delete_delay_ms
-        return max(due_ms, self._checked_ms + interval_ms) - view.now_ms
+        due_ms = wait_end_ms(oldest.removed_ms, view.log.config.file_delete_delay_ms, view.now_ms)
+        return max(due_ms, wait_end_ms(self._checked_ms, interval_ms, view.now_ms)) - view.now_ms
 
     @property
     def is_overdue(self) -> bool:
@@ -267,9 +269,9 @@ def _delete_interval_ms(log: PartitionLog) -> int:
 
 def _due_objects(log: PartitionLog, now_ms: int) -> Iterator[str]:
     """The removed objects to delete, oldest first: the search ends at the first that is too young."""
-    state, due_ms = log.state, now_ms - log.config.file_delete_delay_ms
+    state, delay_ms = log.state, log.config.file_delete_delay_ms
     for path, removed in state.removed.items():
-        if removed.removed_ms > due_ms or removed.version > state.durable_version:
+        if wait_end_ms(removed.removed_ms, delay_ms, now_ms) > now_ms or removed.version > state.durable_version:
             return
         if removed.end_offset <= state.log_end_offset:
             yield path
@@ -299,7 +301,7 @@ class _Timetable:
     """One check in each interval of the wall clock, at a time of the table's own.
 
     The time alone decides, so a successor continues: a fetch session is shorter than an interval. The first check is in
-    the interval after the first call, as Kafka waits a little after a start.
+    the interval after the first call, as Kafka waits a little after a start, and after the clock was set back.
     """
 
     def __init__(self, name: str, interval_ms: int) -> None:
@@ -319,7 +321,7 @@ class _Timetable:
     def rest_ms(self, now_ms: int) -> int:
         """Time until a check is due."""
         interval, passed_ms = divmod(now_ms + self._offset_ms, self._interval_ms)
-        return 0 if self._checked is not None and interval > self._checked else self._interval_ms - passed_ms
+        return 0 if self._checked is not None and interval != self._checked else self._interval_ms - passed_ms
 
 
 class Retention(Chore):

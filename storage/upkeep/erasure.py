@@ -18,7 +18,7 @@ from stratalog.storage.errors import ObjectNotFoundError
 from stratalog.storage.files.codecs import codec_of_merge
 from stratalog.storage.files.data_file import FileEntry
 from stratalog.storage.log.state import LogState
-from stratalog.storage.upkeep.chore import RECHECK_MS, Chore, UpkeepDone, UpkeepView, UpkeepWork, Work
+from stratalog.storage.upkeep.chore import RECHECK_MS, Chore, UpkeepDone, UpkeepView, UpkeepWork, Work, wait_end_ms
 from stratalog.storage.upkeep.erase import Erase, EraseTxns, erased_by, matching
 
 FILES_MAX = 64
@@ -108,7 +108,7 @@ class Erasure(Chore):
     def _waits_ms(self, view: UpkeepView) -> int:
         oldest = view.log.state.oldest_removed
         since_ms = view.now_ms if oldest is None else oldest.removed_ms
-        return since_ms + view.log.config.file_delete_delay_ms - view.now_ms
+        return wait_end_ms(since_ms, view.log.config.file_delete_delay_ms, view.now_ms) - view.now_ms
 
     def rest_ms(self, view: UpkeepView) -> int | None:
         state = view.log.state

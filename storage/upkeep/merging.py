@@ -19,7 +19,16 @@ from stratalog.storage.log.reader import LogReader
 from stratalog.storage.log.rows import rebased_rows
 from stratalog.storage.log.segments import end_of, start_of
 from stratalog.storage.upkeep.append_pause import excess_files
-from stratalog.storage.upkeep.chore import RECHECK_MS, Chore, UpkeepDone, UpkeepLimits, UpkeepView, UpkeepWork, Work
+from stratalog.storage.upkeep.chore import (
+    RECHECK_MS,
+    Chore,
+    UpkeepDone,
+    UpkeepLimits,
+    UpkeepView,
+    UpkeepWork,
+    Work,
+    wait_end_ms,
+)
 from stratalog.storage.upkeep.merge_plan import MergePlan, plan_copied_merges, plan_merges
 
 
@@ -106,7 +115,7 @@ class Merging(Chore):
         self._track_runs()
         below = bisect_right(log.files, view.high_watermark, key=end_of)
         is_closed = self._closed_run_end is not None and view.high_watermark >= self._closed_run_end
-        if self._pending is not None and view.now_ms - self._pending[1] < self._patience_ms:
+        if self._pending is not None and view.now_ms < wait_end_ms(self._pending[1], self._patience_ms, view.now_ms):
             return None
         if below < self._plan_at_count and not is_closed and self._pending is None:
             return None

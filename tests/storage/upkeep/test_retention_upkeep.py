@@ -253,3 +253,30 @@ def test_a_thousand_segments_leave_the_log_with_one_commit_and_no_look_at_their_
     assert sum(count for name, count in store.calls.items() if name in WRITE_OPERATIONS) == 1, store.calls
     assert (log.version, len(log.files), log.log_start_offset) == (version + 1, 0, 1_000)
     assert list_files(log) == 1_000
+
+
+YEAR_MS = 365 * DAY_MS
+
+
+def test_after_the_clock_was_set_back_logs_expire_and_their_files_are_deleted(replicas):
+    """As in Kafka, whose checks and deletions wait on the monotonic clock."""
+    log = replicas.leader(config=config(retention_ms=1_000))
+    upkeep = begun(log)
+    timed(log, 1_000, 2_000)
+    assert steps(upkeep, YEAR_MS, 2) == ["retention 2"]
+    timed(log, 3_000)
+    assert sorted(steps(upkeep, 10_000, 3)) == ["checkpoint 1", "delete files 2", "retention 1"]
+    assert list_files(log) == 1
+    timed(log, 11_000, 12_000)
+    assert steps(upkeep, 20_000, 5) == ["retention 2"]
+    assert upkeep.rest_ms(20_000) <= CHECK_MS
+
+
+def test_a_later_process_deletes_what_was_removed_before_the_clock_was_set_back(replicas):
+    log = replicas.leader(config=config(retention_ms=1_000))
+    timed(log, 1_000, 2_000)
+    assert steps(begun(log), YEAR_MS, 2) == ["retention 2"]
+    later = Upkeep(replicas.log(config=log.config), LIMITS)
+    assert steps(later, 10_000, 2) == ["checkpoint 1"]
+    assert steps(later, 20_000, 2) == ["delete files 2"]
+    assert list_files(log) == 0

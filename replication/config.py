@@ -316,6 +316,10 @@ class BrokerConfig:
         "User:ANONYMOUS", "the user from whom Kafka's requests in the inbox are, for ACLs; empty: they stay unanswered",
         _text,
     )  # fmt: skip
+    stratalog_metadata_backup_interval_ms: int = _ms(
+        60_000, "least time between two copies of the metadata log, while it changes, to a broker's own root; 0 = none",
+        0,
+    )  # fmt: skip
     stratalog_metadata_poll_max_ms: int = _ms(
         500, "without watchable storage: longest pause between two polls for metadata"
     )

@@ -1,6 +1,6 @@
-"""Backup of the metadata log, and its restoration from a backup and the inventory of the brokers' roots.
+"""Restoration of the metadata log from a backup and the inventory of the brokers' roots.
 
-I/O: reads the metadata root and, for a restore, every replica's table; writes a new metadata log in one commit.
+I/O: reads every replica's table; writes a new metadata log in one commit.
 """
 
 from __future__ import annotations
@@ -8,12 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-import pyarrow as pa
-
 from stratalog.replication.broker_root import read_meta_properties
 from stratalog.replication.metadata.backup import (
     Backup,
-    BackupRecord,
     ReplicaInventory,
     Restoration,
     RootInventory,
@@ -21,7 +18,7 @@ from stratalog.replication.metadata.backup import (
 )
 from stratalog.replication.metadata.image import Result
 from stratalog.replication.metadata.log import METADATA_PARTITION, MetadataLog, open_metadata
-from stratalog.replication.metadata.records import ControllerRecord, value_of_row
+from stratalog.replication.metadata.records import ControllerRecord
 from stratalog.replication.progress.progress import PROGRESS_PREFIX, leader_progress_path
 from stratalog.replication.stores import Stores
 from stratalog.storage.clock import Clock, Ids
@@ -37,36 +34,8 @@ from stratalog.storage.log.reader import LogReader
 from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.records import TopicPartition
 
-SINKS_PREFIX = "sinks/"
-READ_BYTES = 8 << 20
 CHECK_MS = 5_000
 """Time between two reads of a broker's progress object: more than two of its heartbeats by default."""
-
-
-def take_backup(stores: Stores, metadata_root: str, clock: Clock, ids: Ids) -> Backup:
-    """A consistent copy, beside running brokers: all commits up to one, and the manifests of sinks.
-
-    LogDirNotFoundError when there is no metadata log.
-    """
-    metadata = open_metadata(stores, metadata_root, clock, ids)
-    metadata.refresh()
-    log = metadata.log
-    end_offset = log.log_end_offset
-    records = [
-        BackupRecord(offset, timestamp, value_of_row(key, value).decode())
-        for rows in log.read_range(log.log_start_offset, end_offset, READ_BYTES)
-        for offset, timestamp, key, value in zip(
-            rows["offset"].to_pylist(),
-            rows["timestamp"].cast(pa.int64()).to_pylist(),
-            rows["key"].to_pylist(),
-            rows["value"].to_pylist(),
-            strict=True,
-        )
-    ]
-    objects = stores.objects(metadata_root)
-    found = {meta.path: objects.get_register(meta.path) for meta in objects.list(SINKS_PREFIX)}
-    notes = {path: note.decode() for path, note in found.items() if note is not None}
-    return Backup(metadata.image.cluster_id, end_offset, clock.wall_ms(), tuple(records), notes)
 
 
 @dataclass(frozen=True, slots=True)

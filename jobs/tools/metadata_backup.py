@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 from stratalog.clients.admin.metadata_backup import (
@@ -17,14 +18,14 @@ from stratalog.clients.admin.metadata_backup import (
     check_stopped,
     read_inventory,
     restore_backup,
-    take_backup,
 )
 from stratalog.jobs.command.arguments import cluster_root
 from stratalog.jobs.command.flags import Command, Flag, Rule, switch
 from stratalog.jobs.command.properties import read_text
 from stratalog.jobs.command.terminal import DONE, UsageError, complain
-from stratalog.replication.metadata.backup import decode_backup, encode_backup, restored_records
-from stratalog.replication.stores import DeltaStores
+from stratalog.replication.metadata.backup import Backup, decode_backup, encode_backup, restored_records
+from stratalog.replication.metadata.backup_copies import newest_copy, take_backup
+from stratalog.replication.stores import DeltaStores, Stores
 from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.files.cache import FileCache
 from stratalog.storage.objects.remote import open_store
@@ -35,6 +36,7 @@ EPILOG = """examples (ROOT is the metadata root that strata-cluster printed):
   {prog} backup --root ROOT --output metadata.jsonl
   {prog} restore --root NEW_ROOT --input metadata.jsonl --dry-run
   {prog} restore --root NEW_ROOT --input metadata.jsonl
+  {prog} restore --root NEW_ROOT --broker-root BROKER_ROOT
 
 A backup holds topics, configs, leaders, ISRs and all else that the metadata log knows, but no records of topics: those
 are on the brokers' roots. It is consistent, and brokers need not stop for it.
@@ -44,6 +46,10 @@ every epoch and id begins above all that were used; of each partition the one re
 acknowledged is the ISR, and the others follow it anew; topics and partitions that came after the backup are restored
 from their tables. It cannot know configs altered later, and deletions. A topic that was deleted after the backup
 comes back, empty. Start the brokers on the new metadata root then.
+
+Each broker copies the metadata log to its own root while it changes, by default once a minute at most
+(stratalog.metadata.backup.interval.ms). A restore without --input takes the newest of these copies, from the roots of
+--broker-root and those that they name.
 
 --allow-unreadable restores although a root or a table cannot be read: then the newest records of partitions may be
 lost, as after an unclean election.
@@ -56,8 +62,8 @@ FLAGS = {"": (
     Flag("action", f"{BACKUP}|{RESTORE}", "What to do.", choices=(BACKUP, RESTORE), is_positional=True),
     Flag("root", "ROOT", "REQUIRED: The metadata root; for a restore an empty or new one."),
     Flag("output", "FILE", "Where to write the backup; - is standard output."),
-    Flag("input", "FILE", "The backup to restore."),
-    Flag("broker-root", "ROOT", "A broker's root that moved or was made after the backup; may be repeated.",
+    Flag("input", "FILE", "The backup to restore; without it the newest copy in brokers' roots."),
+    Flag("broker-root", "ROOT", "A broker's root that moved, came after the backup or has a copy; may be repeated.",
          is_repeated=True),
     switch("dry-run", "Print what a restore would do, and write nothing."),
     switch("allow-unreadable", "Restore although a root or a table cannot be read."),
@@ -66,7 +72,6 @@ RULES = (
     *Rule.required("action", message="the following arguments are required: {}\nTry '{{prog}} --help'."),
     *Rule.required("root"),
     *Rule.required("output", BACKUP),
-    *Rule.required("input", RESTORE),
     *Rule.not_with(BACKUP, "input", 'Option "[{}]" can\'t be used with "{}"'),
     *Rule.not_with(RESTORE, "output", 'Option "[{}]" can\'t be used with "{}"'),
     *Rule.not_with(BACKUP, "broker-root dry-run allow-unreadable",
@@ -101,9 +106,9 @@ def backup(root: str, output: str) -> None:
 
 def restore(given: argparse.Namespace, check_ms: int = CHECK_MS) -> None:
     """Restore, or print what that would do."""
-    taken = decode_backup(read_text(given.input))
     ids, clock = RandomIds(), SystemClock()
     stores = DeltaStores(ids, FileCache(0))
+    taken = _to_restore(given, stores)
     root = cluster_root(given)
     if "://" not in root and Path(root).is_dir():
         check_empty(stores, root)
@@ -126,6 +131,19 @@ def restore(given: argparse.Namespace, check_ms: int = CHECK_MS) -> None:
     done = "Would restore" if given.dry_run else "Restored"
     brokers = ",".join(str(found.broker_id) for found in inventory.roots)
     print(f"{done} cluster {taken.cluster_id} from {len(taken.records)} records and the roots of brokers {brokers}.")
+
+
+def _to_restore(given: argparse.Namespace, stores: Stores) -> Backup:
+    """The backup of a file, else the newest copy in the brokers' roots."""
+    if given.input is not None:
+        return decode_backup(read_text(given.input))
+    if not given.broker_root:
+        raise UsageError("Nothing to restore from: give --input, or --broker-root for the copies in brokers' roots")
+    found = newest_copy(stores, given.broker_root)
+    taken = datetime.fromtimestamp(found.backup.taken_ms / 1_000, UTC)
+    upto = f"up to offset {found.backup.end_offset}, of {taken:%Y-%m-%d %H:%M:%S} UTC"
+    print(f"The newest copy is in {found.root}: {upto}.")
+    return found.backup
 
 
 def metadata_backup(given: argparse.Namespace) -> int:

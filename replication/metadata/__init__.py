@@ -15,4 +15,5 @@ history_commits  that table's commits, checkpoints and statistics
 history_table    that table, appended exactly once and read
 leader_history   the leader under which an offset was written
 backup           a copy of the log, and its restoration
+backup_copies    the copies that brokers keep in their roots
 """

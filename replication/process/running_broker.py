@@ -19,6 +19,7 @@ from stratalog.replication.controller.controller import Controller
 from stratalog.replication.coordinator.runtime.remote_appends import Appends
 from stratalog.replication.follower.partitions import FetchJob
 from stratalog.replication.follower.runner import FetchRunner
+from stratalog.replication.metadata.backup_copies import BackupCopies
 from stratalog.replication.progress.progress import fetch_progress_path, progress_prefix
 from stratalog.replication.stores import DeltaStores, Ports, request_ms_max
 from stratalog.replication.threads.daemon_threads import DaemonThreads, is_done_within
@@ -106,6 +107,13 @@ class RunningBroker:
                 shared.metadata_root,
                 Ports(DeltaStores(ports.ids, request_ms=request_ms), clock, ports.ids, upkeep.at(shared.metadata_root)),
             )
+            of_copies = upkeep.at(identity.root, shared.metadata_root)
+            self._copies = BackupCopies(
+                identity.root,
+                shared.metadata_root,
+                Ports(DeltaStores(ports.ids, request_ms=request_ms), clock, ports.ids, of_copies),
+                shared.config.stratalog_metadata_backup_interval_ms,
+            )
         except BaseException:
             self._lock.close()
             raise
@@ -165,6 +173,7 @@ class RunningBroker:
 
     def _control(self) -> None:
         self.controller.step(self.broker.epoch_to_give_up())
+        self._copies.step(self.controller.metadata.log.log_end_offset)
         if self.controller.expects_changes:
             self.broker.expect_metadata()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.producer.producer import Producer
 from stratalog.jobs.tools.metadata_backup import backup, main, restore
 from stratalog.jobs.tools.replica_verification import main as verify_replicas
+from stratalog.replication.metadata.backup import decode_backup
 from stratalog.replication.stores import DeltaStores
 from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.errors import CorruptMessageError, InvalidRequestError, KafkaStorageError
@@ -33,8 +35,8 @@ LOOK_MS = 700
 OLD, NEW = TopicPartition("old", 0), TopicPartition("new", 0)
 
 
-def start(path: Path) -> Cluster:
-    return Cluster.start(path, fetcher="thread", config=SETTINGS)
+def start(path: Path, further: Mapping[str, object] | None = None) -> Cluster:
+    return Cluster.start(path, fetcher="thread", config={**SETTINGS, **(further or {})})
 
 
 def send(cluster: Cluster, topic: str, count: int, prefix: str) -> list[bytes]:
@@ -113,6 +115,39 @@ def test_brokers_continue_after_an_older_metadata_log_was_restored(
         assert verify_replicas(["--root", cluster.root, "--once"]) == 0
 
 
+def test_brokers_keep_copies_by_which_a_lost_metadata_root_is_restored(
+    cluster_root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody has taken a backup; one broker's root is named."""
+    with start(cluster_root, {"stratalog.metadata.backup.interval.ms": 200}) as cluster:
+        admin = Admin(cluster)
+        admin.create_topic("old", retention_ms=-1)
+        acked = send(cluster, "old", 20, "acked")
+        topic_id = admin.describe_topics()["old"].topic_id
+        wait_until(lambda: "old" in copied_topics(cluster_root / "broker-2"), "a copy with the topic")
+        for broker in sorted(cluster.brokers()):
+            cluster.kill(broker)
+    shutil.rmtree(cluster_root / "metadata")
+
+    given = main.parse(
+        ["restore", "--root", str(cluster_root / "metadata"), "--broker-root", str(cluster_root / "broker-2")]
+    )
+    restore(given, 0)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"The newest copy is in {cluster_root / 'broker-'}")
+    assert lines[-1].endswith("the roots of brokers 1,2,3.")
+    with start(cluster_root) as cluster:
+        assert read(cluster, OLD, len(acked)) == acked
+        described = Admin(cluster).describe_topics()["old"]
+        assert (described.topic_id, described.configs["retention.ms"]) == (topic_id, "-1")
+
+
+def copied_topics(root: Path) -> set[str]:
+    """The topics of the newest copy in a broker's root; none where there is no copy."""
+    copies = sorted((root / "metadata-backup").glob("*.jsonl"))
+    return set(decode_backup(copies[-1].read_text()).image().topic_ids) if copies else set()
+
+
 def test_a_sealed_table_does_not_lead_after_a_restore(cluster_root: Path) -> None:
     """A broker left the assignment after the backup, sealed its table, and died before it deleted that."""
     with start(cluster_root) as cluster:
@@ -161,7 +196,7 @@ def test_what_cannot_be_read_is_named_and_refused(cluster_root: Path, capsys: py
     [
         (["backup"], 'Missing required argument "[root]"'),
         (["backup", "--root", "x"], 'Missing required argument "[output]"'),
-        (["restore", "--root", "x"], 'Missing required argument "[input]"'),
+        (["restore", "--root", "x"], "Nothing to restore from: give --input, or --broker-root"),
         (["backup", "--root", "x", "--output", "y", "--input", "z"], 'Option "[input]" can\'t be used with "backup"'),
         (["backup", "--root", "x", "--output", "y", "--dry-run"], 'go with "restore"'),
         (["restore", "--root", "x", "--input", "nowhere"], "nowhere cannot be read"),

@@ -163,6 +163,12 @@ class LogConfig:
         return self.message_timestamp_type == LOG_APPEND_TIME
 
     @property
+    def limits_times(self) -> bool:
+        """True when records whose own time is too far from the clock are refused."""
+        bounds_ms = {self.message_timestamp_before_max_ms, self.message_timestamp_after_max_ms}
+        return not self.has_append_time and bounds_ms != {LONG_MAX}
+
+    @property
     def segment_ms_max(self) -> int:
         """`segment.ms`; of a compacted topic at most `max.compaction.lag.ms`: only sealed segments are compacted."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms

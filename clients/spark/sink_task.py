@@ -38,7 +38,7 @@ from stratalog.storage.errors import (
 from stratalog.storage.files.batch_file_fast import TABLE_ROWS_MAX
 from stratalog.storage.files.codecs import SMALL_FILE_BYTES, UNCOMPRESSED, codec_of_append
 from stratalog.storage.files.data_file import DataFile
-from stratalog.storage.log.append import check_records
+from stratalog.storage.log.append import check_records, check_time
 from stratalog.storage.records import PAYLOAD_SCHEMA, FewRows, TopicPartition, data_table
 from stratalog.storage.topic_config import LogConfig
 
@@ -163,8 +163,10 @@ class SinkTask:
         payload = _joined([self._buffered.pop(topic_partition)])
         config = self._config(topic_partition.topic)
         batches = record_batches(payload, config.max_message_bytes, self._producer)
+        now_ms = self._view.clock.wall_ms()
         for batch in batches:
             check_records(batch, config)
+            check_time(batch, config, now_ms)
         codec = codec_of_append(config.compression_type, [self._options.compression_type], payload.nbytes)
         self._put(topic_partition, data_table(batches), codec)
 
@@ -230,7 +232,7 @@ def few_rows_limit(config: LogConfig, compression_type: str) -> int:
     A batch within it exceeds no limit, and its file is uncompressed.
     """
     codec = codec_of_append(config.compression_type, [compression_type], 0)
-    if codec != UNCOMPRESSED or config.is_compacted:
+    if codec != UNCOMPRESSED or config.is_compacted or config.limits_times:
         return -1
     return min(SMALL_FILE_BYTES - 1, config.max_message_bytes, config.segment_bytes)
 

@@ -34,7 +34,7 @@ from stratalog.storage.records import (
     TRANSACTIONAL_ATTRIBUTE,
     NewRecordBatch,
 )
-from stratalog.storage.topic_config import LONG_MAX, LogConfig
+from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.transactions import BEGIN, TransactionChange, change_of, is_control, is_transactional
 
 
@@ -120,19 +120,19 @@ def admit(
 
 
 def admit_files(
-    handed: Iterable[HandedFiles], producers: ProducerStates, log_end_offset: int, now_ms: int
+    handed: Iterable[HandedFiles], producers: ProducerStates, config: LogConfig, log_end_offset: int, now_ms: int
 ) -> Admission:
     """The same for files of other processes; their size is not limited."""
     group = Admission(producers, log_end_offset, now_ms)
     for files in handed:
-        group.results.append(_admit_files(group, files))
+        group.results.append(_admit_files(group, files, config))
     return group
 
 
 def _admit_batch(group: Admission, batch: NewRecordBatch, config: LogConfig) -> BatchAppended | StratalogError:
     try:
         check_records(batch, config)
-        _check_time(batch, config, group.now_ms)
+        check_time(batch, config, group.now_ms)
         known = _check_sequence(group, batch)
         if isinstance(known, Duplicate):
             return BatchAppended(known.base_offset, known.last_offset, duplicate=True)
@@ -174,12 +174,13 @@ def _change_of(group: Admission, batch: NewRecordBatch) -> TransactionChange | N
     return change
 
 
-def _admit_files(group: Admission, handed: HandedFiles) -> BatchAppended | StratalogError:
+def _admit_files(group: Admission, handed: HandedFiles, config: LogConfig) -> BatchAppended | StratalogError:
     producer_id, epoch = handed.producer_id, handed.producer_epoch
     try:
         _check_handed(handed)
         known = group.producers.check(producer_id, epoch, handed.base_sequence, handed.record_count)
         if not isinstance(known, Duplicate):
+            _check_times_of_files(handed, config, group.now_ms)
             group.producers.check_transactional(
                 producer_id, epoch, handed.is_transactional, handed.verified_offset, group.log_end_offset
             )
@@ -221,15 +222,25 @@ def check_records(batch: NewRecordBatch, config: LogConfig) -> None:
             raise InvalidTimestampError(f"timestamp {bound_ms} ms is outside ±{TIMESTAMP_MS_LIMIT} ms")
 
 
-def _check_time(batch: NewRecordBatch, config: LogConfig, now_ms: int) -> None:
-    """InvalidTimestampError for a record whose own time is too far from the broker's clock.
+def check_time(batch: NewRecordBatch, config: LogConfig, now_ms: int) -> None:
+    """InvalidTimestampError for a record whose own time is too far from the clock, which is the broker's.
 
     Source: `LogValidator.validateTimestamp` (KIP-937).
     """
+    if batch.timestamp_type == CREATE_TIME and config.limits_times:
+        _check_bounds(batch.timestamp_range, config, now_ms)
+
+
+def _check_times_of_files(handed: HandedFiles, config: LogConfig, now_ms: int) -> None:
+    """The same for a producer's files. Those of a sink are checked when they are written: they may come again later."""
+    if handed.sink_id is None and config.limits_times:
+        for file in handed.files:
+            _check_bounds((file.min_timestamp_ms, file.max_timestamp_ms), config, now_ms)
+
+
+def _check_bounds(bounds_ms: tuple[int | None, int | None], config: LogConfig, now_ms: int) -> None:
     before_ms, after_ms = config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms
-    if batch.timestamp_type != CREATE_TIME or before_ms == after_ms == LONG_MAX:
-        return
-    for bound_ms in batch.timestamp_range:
+    for bound_ms in bounds_ms:
         if bound_ms is not None and not now_ms - before_ms <= bound_ms <= now_ms + after_ms:
             raise InvalidTimestampError(
                 f"Timestamp {bound_ms} of message is out of range. The timestamp should be within "

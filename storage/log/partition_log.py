@@ -216,7 +216,7 @@ class PartitionLog(LogReader):
         state = self._writable(leader_epoch)
         refusals = [self._refusal(each, state, now_ms) for each in handed]
         sound = [each for each, refusal in zip(handed, refusals, strict=True) if refusal is None]
-        admission = admit_files(sound, self.producers, state.log_end_offset, now_ms)
+        admission = admit_files(sound, self.producers, self.config, state.log_end_offset, now_ms)
         files = [file for i in admission.accepted for file in sound[i].files]
         admitted = iter(admission.results)
         admission.results = [next(admitted) if refusal is None else refusal for refusal in refusals]
@@ -231,7 +231,7 @@ class PartitionLog(LogReader):
 
         A repeated hand-over is not checked: it is a duplicate, wherever its files are now.
         """
-        known = admit_files([handed], self.producers, state.log_end_offset, now_ms).results[0]
+        known = admit_files([handed], self.producers, self.config, state.log_end_offset, now_ms).results[0]
         if not isinstance(known, BatchAppended) or known.duplicate:
             return None
         live = live_paths(state.files)

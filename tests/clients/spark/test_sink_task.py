@@ -13,7 +13,7 @@ from stratalog.clients.producer.partitioner import partition_for_key
 from stratalog.clients.spark.options import SinkOptions
 from stratalog.clients.spark.sink_task import SENT_BYTES_MAX, SinkTask, WrittenFile, few_rows_limit
 from stratalog.replication.metadata.records import ConfigRecord
-from stratalog.storage.errors import RecordTooLargeError
+from stratalog.storage.errors import InvalidTimestampError, RecordTooLargeError
 from stratalog.storage.files.batch_file_fast import TABLE_ROWS_MAX
 from stratalog.storage.files.codecs import SMALL_FILE_BYTES
 from stratalog.storage.records import PAYLOAD_SCHEMA, NewRecordBatch, data_table
@@ -114,6 +114,7 @@ def test_a_file_of_few_rows_holds_what_any_other_would(cluster: StillCluster, co
         ({"compression.type": "zstd"}, "none", -1),
         ({"compression.type": "uncompressed"}, "zstd", SMALL_FILE_BYTES - 1),
         ({"cleanup.policy": "compact"}, "zstd", -1),
+        ({"message.timestamp.after.max.ms": "1000"}, "zstd", -1),
     ],
 )
 def test_when_few_rows_are_written_without_a_check(
@@ -131,6 +132,22 @@ def test_few_rows_above_the_limit_of_a_topic_are_refused_as_many_are(cluster: St
     driver.add_sent(sent)
     with pytest.raises(RecordTooLargeError):
         driver.finish()
+
+
+@pytest.mark.parametrize("config", ["message.timestamp.before.max.ms", "message.timestamp.after.max.ms"])
+def test_a_row_whose_time_is_far_from_the_clock_is_refused(cluster: StillCluster, config: str) -> None:
+    cluster.commit_metadata(ConfigRecord("t", config, "3600000"))
+    times = pa.array([1_000 if "before" in config else 1 << 42], pa.timestamp("ms", tz="UTC"))
+    executor = task(cluster, timestamp_column="at")
+    executor.add(pa.RecordBatch.from_arrays([pa.array(["v"]), times], ["value", "at"]))
+    sent, driver = executor.send(), task(cluster)
+    assert sent is not None
+    driver.add_sent(sent)
+    with pytest.raises(InvalidTimestampError):
+        driver.finish()
+    now = task(cluster)
+    now.add(keyed(["a"]))
+    assert (now.send() is not None, now.finish()) == (True, ())
 
 
 def test_a_record_above_the_limit_is_refused_where_it_is_written(cluster: StillCluster) -> None:

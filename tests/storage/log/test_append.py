@@ -338,6 +338,22 @@ def test_handed_files_pass_the_producer_checks(replicas):
     assert append(log, idempotent("c", 2)).results == (BatchAppended(2, 2),)
 
 
+@pytest.mark.parametrize(("now_ms", "refused"), [(500, True), (1_000, False), (1_500, False), (1_501, True)])
+def test_a_producers_file_with_a_time_far_from_the_brokers_clock_is_refused(replicas, now_ms, refused):
+    """Its record is of 1,000 ms. A sink's files are checked when they are written, and may come again later."""
+    properties = {"message.timestamp.before.max.ms": 500, "message.timestamp.after.max.ms": 400}
+    log = replicas.leader(config=LogConfig.from_properties(properties))
+    good = handed(log, "a", -1, None, producer_id=7, producer_epoch=0, base_sequence=0)
+    (result,) = log.append_files([good], 0, now_ms).results
+    assert isinstance(result, InvalidTimestampError) is refused
+    (of_sink,) = log.append_files([handed(log, "b", 1)], 0, now_ms).results
+    assert isinstance(of_sink, BatchAppended)
+    (again,) = log.append_files([good], 0, 9_999).results
+    assert isinstance(again, InvalidTimestampError if refused else BatchAppended), "a repeat is a duplicate at any time"
+    appended_at = LogConfig.from_properties({**properties, "message.timestamp.type": "LogAppendTime"})
+    assert not appended_at.limits_times
+
+
 def test_several_handed_files_roll_segments_between_them(replicas):
     log = replicas.leader(config=LogConfig.from_properties({"segment.files.max": 1}))
     files = tuple(log.table.write_file(data_table([batch(w)]), 0) for w in ("ab", "c"))

@@ -9,15 +9,29 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
 
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
+from stratalog.storage.files.data_file import FileEntry
+from stratalog.storage.records import TopicPartition
 
 GAUGE, COUNTER, HISTOGRAM = "gauge", "counter", "histogram"
 BOUNDS_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000)
 """Upper bounds of a histogram's buckets, in milliseconds."""
 
 Labels = tuple[tuple[str, str], ...]
+
+
+class RunState(IntEnum):
+    """What a broker does. Kafka: `BrokerState`."""
+
+    NOT_RUNNING = 0
+    STARTING = 1
+    RECOVERY = 2
+    RUNNING = 3
+    PENDING_CONTROLLED_SHUTDOWN = 6
 
 
 class Histogram:
@@ -79,6 +93,7 @@ class BrokerMetrics:
     offline_count        led replicas that cannot be served now: damaged, or without space
     live_files_max       the largest number of live files of a led replica's log now
     append_pause_ms_max  the longest pause that upkeep imposes on appends to a led replica now
+    further              what those count that serve the broker to clients
     """
 
     isr_shrinks: int = 0
@@ -92,6 +107,7 @@ class BrokerMetrics:
     offline_count: Callable[[], int] = lambda: 0
     live_files_max: Callable[[], int] = lambda: 0
     append_pause_ms_max: Callable[[], int] = lambda: 0
+    further: Callable[[], Iterable[Metric]] = tuple
 
     def topic(self, name: str) -> TopicTraffic:
         """The counters of one topic, created on first use."""
@@ -106,6 +122,14 @@ class BrokerMetrics:
         """The ISR of a led partition changed within its leader epoch."""
         self.isr_shrinks += bool(set(before) - set(after))
         self.isr_expands += bool(set(after) - set(before))
+
+
+class LedLog(NamedTuple):
+    """A log that a broker leads: its bounds, and its live files. Each may be of another moment."""
+
+    start_offset: int
+    end_offset: int
+    files: Sequence[FileEntry]
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +263,27 @@ def counter_metrics(counted: BrokerMetrics) -> list[Metric]:
             Metric(f"kafka_network_RequestMetrics_{name}", HISTOGRAM, doc, {produce: histogram})
             for name, (doc, histogram) in times.items()
         ),
+    ]
+
+
+def state_metric(state: RunState) -> Metric:
+    """What a broker does now, by Kafka's numbers."""
+    numbers = ", ".join(f"{each.value} {each.name.lower().replace('_', ' ')}" for each in RunState)
+    return Metric("kafka_server_KafkaServer_BrokerState", GAUGE, f"State of the broker: {numbers}.", {(): state.value})
+
+
+def log_metrics(logs: Mapping[TopicPartition, LedLog]) -> list[Metric]:
+    """Sizes and offsets of the logs that a broker leads."""
+    values: dict[str, tuple[str, Callable[[LedLog], int]]] = {
+        "Size": ("Bytes of the log's files.", lambda log: sum(entry.file.size_bytes for entry in log.files)),
+        "NumLogSegments": ("Segments of the log.", lambda log: len({entry.segment for entry in log.files})),
+        "LogStartOffset": ("The log's first offset.", lambda log: log.start_offset),
+        "LogEndOffset": ("The offset of the next record.", lambda log: log.end_offset),
+    }
+    ordered = [((("topic", tp.topic), ("partition", str(tp.partition))), log) for tp, log in sorted(logs.items())]
+    return [
+        Metric(f"kafka_log_Log_{name}", GAUGE, doc, {labels: value_of(log) for labels, log in ordered})
+        for name, (doc, value_of) in values.items()
     ]
 
 

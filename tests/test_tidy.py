@@ -29,7 +29,7 @@ FLOORS = {
     "clients": """serialization < records config bootstrap offset_spec < view coordinator_calls connected_cluster
         < producer consumer < admin history < schemas kafka < endpoint < remote < spark cluster
         < typed_tables""",
-    "clients/endpoint": """listeners frames order admission < inbox_channel loops io_threads security
+    "clients/endpoint": """listeners frames order admission endpoint_metrics < inbox_channel loops io_threads security
         < connection inbox_listener < socket_server inbox_endpoint < kafka_endpoint""",
     "clients/endpoint/security": """jaas principal_mapping certificates sasl_server < plain scram oauthbearer
         < authenticator jwks tls < gate < endpoint_security""",

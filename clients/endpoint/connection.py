@@ -19,6 +19,7 @@ from functools import partial
 from typing import cast
 
 from stratalog.clients.endpoint.admission import ConnectionQuotas, RequestBound
+from stratalog.clients.endpoint.endpoint_metrics import EndpointMetrics, ListenerTraffic
 from stratalog.clients.endpoint.frames import FrameHandler, FrameReader
 from stratalog.clients.endpoint.listeners import Listener
 from stratalog.clients.endpoint.loops import NetworkThread
@@ -58,25 +59,35 @@ class ConnectionLimits:
     quotas: ConnectionQuotas
 
 
+@dataclass(frozen=True, slots=True)
+class ServedListener:
+    """What the connections to one listener of one broker share. `metrics`: the broker's."""
+
+    listener: Listener
+    handler: FrameHandler
+    security: ListenerSecurity | None
+    metrics: EndpointMetrics
+
+    @property
+    def traffic(self) -> ListenerTraffic:
+        """The counters of the listener."""
+        return self.metrics.listener(self.listener.name)
+
+
 class EndpointConnection(asyncio.BufferedProtocol):
     """A client's connection to one listener of one broker."""
 
-    def __init__(
-        self,
-        thread: NetworkThread,
-        handler: FrameHandler,
-        listener: Listener,
-        limits: ConnectionLimits,
-        address: str,
-        security: ListenerSecurity | None = None,
-    ) -> None:
+    def __init__(self, thread: NetworkThread, served: ServedListener, limits: ConnectionLimits, address: str) -> None:
         """`address`: the client's; `limits.quotas` has admitted it, and the connection's end releases it."""
         self._thread = thread
-        self._handler = handler
+        self._handler = served.handler
+        self._metrics = served.metrics
+        self._traffic = served.traffic
         self._limits = limits
         self._address = address
         self._peer = address
-        self._security = security
+        self._security = security = served.security
+        self._has_logged_in = False
         first_bytes_max = None if security is None else security.receive_bytes_max
         self._reader = FrameReader(min(limits.frame_bytes_max, first_bytes_max or limits.frame_bytes_max))
         self._order = RequestOrder()
@@ -88,7 +99,9 @@ class EndpointConnection(asyncio.BufferedProtocol):
         self._taken_bytes = 0
         self._announced_bytes = 0
         self._throttles = 0
-        self._caller = Connection(Principal(host=address), self.close_from_any_thread, listener.name, self.throttle)
+        self._caller = Connection(
+            Principal(host=address), self.close_from_any_thread, served.listener.name, self.throttle
+        )
 
     # -- the transport's calls ---------------------------------------------------------------------------
 
@@ -101,6 +114,7 @@ class EndpointConnection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         self._peer = f"{peer[0]}:{peer[1]}" if peer else self._address
         self._thread.connections.add(self)
+        self._traffic.connection_creation += 1
         if self._security is not None:
             self._secure(self._security, transport.get_extra_info("ssl_object"))
 
@@ -108,13 +122,19 @@ class EndpointConnection(asyncio.BufferedProtocol):
         try:
             self._handler = security.open(self, tls.getpeercert(binary_form=True) if tls is not None else None)
         except StratalogError as reason:
+            self.refused()
             self.close(str(reason))
         except Exception as defect:  # noqa: BLE001 - without its security a client must not pass
+            self.refused()
             self.close(f"{type(defect).__name__}: {defect}")
+        else:
+            if not security.has_login:
+                self._logged_in()
 
     def connection_lost(self, _exc: Exception | None) -> None:
         self._is_closed = True
         self._thread.connections.discard(self)
+        self._traffic.connection_close += 1
         self._limits.quotas.release(self._address)
         self._limits.bytes_under_way.release(self._taken_bytes)
         # what refers to it in a circle would keep it and its buffers until a garbage collection, which is rare here
@@ -188,6 +208,9 @@ class EndpointConnection(asyncio.BufferedProtocol):
 
     def _begin(self, flight: Flight) -> None:
         frame, flight.frame = flight.frame, b""
+        flight.begun_s = self._thread.loop.time()
+        self._traffic.request += 1
+        self._traffic.incoming_byte += flight.size_bytes
         self._take(flight)
         try:
             self._handler.handle(frame, self._caller, partial(self._answer, flight))
@@ -226,6 +249,8 @@ class EndpointConnection(asyncio.BufferedProtocol):
         self._taken_bytes -= flight.taken_bytes
         self._limits.bytes_under_way.release(flight.taken_bytes)
         self._active_s = self._thread.loop.time()
+        duration_ms = int(1_000 * (self._active_s - flight.begun_s))
+        self._metrics.answered(flight.api_key, flight.version, duration_ms)
         self._write([done.answer for done in self._order.answered(flight, answer) if done.answer is not None])
         self._pump()
 
@@ -234,7 +259,9 @@ class EndpointConnection(asyncio.BufferedProtocol):
         pieces: list[bytes | memoryview] = []
         for answer in answers:
             buffers = (answer,) if isinstance(answer, bytes) else answer
-            pieces.append(sum(map(len, buffers)).to_bytes(4, "big"))
+            size_bytes = sum(map(len, buffers))
+            self._traffic.outgoing_byte += size_bytes
+            pieces.append(size_bytes.to_bytes(4, "big"))
             pieces += buffers
         ready = joined(pieces)
         if isinstance(ready, bytes):
@@ -295,9 +322,16 @@ class EndpointConnection(asyncio.BufferedProtocol):
 
     def authenticated(self) -> None:
         """Frames may have their full size from now on."""
-        self._thread.call(self._allow_large_frames)
+        self._thread.call(self._logged_in)
 
-    def _allow_large_frames(self) -> None:
+    def refused(self) -> None:
+        """Its client's authentication failed."""
+        self._traffic.failed_authentication += 1
+
+    def _logged_in(self) -> None:
+        if not self._has_logged_in:  # a re-authentication is of the same client
+            self._has_logged_in = True
+            self._traffic.successful_authentication += 1
         self._reader.frame_bytes_max = self._limits.frame_bytes_max
 
     # -- pauses and the end ---------------------------------------------------------------------------------

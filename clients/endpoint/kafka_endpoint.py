@@ -81,7 +81,8 @@ class KafkaEndpoint:
         handler.broker.metrics = cluster.counters(broker_id)
         cluster.when_published(broker_id, handler.broker.view.wake)
         bound = self._bound[broker_id]
-        self._server.serve(broker_id, bound, handler, self._security_of(bound, handler, io))
+        served = self._server.serve(broker_id, bound, handler, self._security_of(bound, handler, io))
+        cluster.counters(broker_id).further = served.metrics
         return handler
 
     def _security_of(

@@ -19,6 +19,7 @@ PRODUCE = 0
 PIPELINED_MAX = 5
 """Produce requests under way at a time: `max.in.flight.requests.per.connection` of an idempotent producer."""
 _API_KEY = Struct(">h")
+_API_VERSION = Struct(">xxh")
 _NOT_ANSWERED: Any = object()
 
 
@@ -27,14 +28,24 @@ def api_key_of(frame: Frame) -> int:
     return int(_API_KEY.unpack_from(frame)[0]) if len(frame) >= _API_KEY.size else -1
 
 
-class Flight:
-    """A request under way: `answer` is what to send, None to send nothing. `taken_bytes` were counted for it."""
+def version_of(frame: Frame) -> int:
+    """The version of a request frame; -1 for one that is too short to have one."""
+    return int(_API_VERSION.unpack_from(frame)[0]) if len(frame) >= _API_VERSION.size else -1
 
-    __slots__ = ("answer", "api_key", "frame", "size_bytes", "taken_bytes")
+
+class Flight:
+    """A request under way: `answer` is what to send, None to send nothing. `taken_bytes` were counted for it.
+
+    begun_s  when its turn came, on its loop's clock
+    """
+
+    __slots__ = ("answer", "api_key", "begun_s", "frame", "size_bytes", "taken_bytes", "version")
 
     def __init__(self, frame: Frame) -> None:
         self.frame = frame
         self.api_key = api_key_of(frame)
+        self.version = version_of(frame)
+        self.begun_s = 0.0
         self.size_bytes = len(frame)
         self.taken_bytes = 0
         self.answer: Any = _NOT_ANSWERED

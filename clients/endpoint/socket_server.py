@@ -21,7 +21,8 @@ from itertools import cycle
 from weakref import WeakSet
 
 from stratalog.clients.endpoint.admission import ConnectionQuotas, RequestBound, parse_overrides
-from stratalog.clients.endpoint.connection import ConnectionLimits, EndpointConnection
+from stratalog.clients.endpoint.connection import ConnectionLimits, EndpointConnection, ServedListener
+from stratalog.clients.endpoint.endpoint_metrics import EndpointMetrics
 from stratalog.clients.endpoint.frames import FrameHandler
 from stratalog.clients.endpoint.listeners import Listener
 from stratalog.clients.endpoint.loops import NetworkThread
@@ -89,8 +90,12 @@ class _Served:
 
     broker_id: int
     bound: BoundListener
-    handler: FrameHandler
-    security: ListenerSecurity | None
+    listener: ServedListener
+
+    def lost(self, quotas: ConnectionQuotas, address: str) -> None:
+        """A client's handshake failed: there is no connection."""
+        quotas.release(address)
+        self.listener.traffic.failed_authentication += 1
 
 
 def allow_descriptors() -> None:
@@ -140,12 +145,15 @@ class SocketServer:
         bound: Sequence[BoundListener],
         handler: FrameHandler,
         security: Mapping[str, ListenerSecurity] | None = None,
-    ) -> None:
-        """Accept connections to these listeners. `security`: of those with TLS or SASL, by listener name."""
+    ) -> EndpointMetrics:
+        """Accept connections to these listeners; what they count. `security`: of those with TLS or SASL, by name."""
+        metrics = EndpointMetrics()
         for each in bound:
-            served = _Served(broker_id, each, handler, (security or {}).get(each.listener.name))
+            of_listener = (security or {}).get(each.listener.name)
+            served = _Served(broker_id, each, ServedListener(each.listener, handler, of_listener, metrics))
             self._change(partial(self._register, served))
             _LOG.info("broker %d accepts connections at %s", broker_id, each.listener.connection_string)
+        return metrics
 
     def withdraw(self, broker_id: int) -> None:
         """Accept no more for this broker, and close its connections, as when its process ended."""
@@ -225,9 +233,8 @@ class SocketServer:
             return
         accepted.setblocking(False)
         thread = next(self._next_thread)
-        connection = EndpointConnection(
-            thread, served.handler, served.bound.listener, self.limits, address, served.security
-        )
+        connection = EndpointConnection(thread, served.listener, self.limits, address)
         self._by_broker.setdefault(served.broker_id, WeakSet()).add(connection)
-        context = None if served.security is None else served.security.context
-        thread.accept(accepted, lambda: connection, context, partial(quotas.release, address))
+        security = served.listener.security
+        context = None if security is None else security.context
+        thread.accept(accepted, lambda: connection, context, partial(served.lost, quotas, address))

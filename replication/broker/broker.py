@@ -40,7 +40,7 @@ from stratalog.replication.leader.replica import LeaderReplica, WaitingAppend
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.log import METADATA_COMMITS, open_metadata
 from stratalog.replication.metadata.records import NO_BROKER_EPOCH
-from stratalog.replication.metrics import Metric
+from stratalog.replication.metrics import Metric, RunState
 from stratalog.replication.progress.follower_watch import FollowerWatch
 from stratalog.replication.progress.known_committed import remove_old_progress
 from stratalog.replication.progress.of_leader import LeaderProgress
@@ -105,6 +105,7 @@ class Broker:
         self._found = NOTHING_FOUND
         self._is_known = False
         """Whether this process has registered, perhaps as one that recovers."""
+        self._is_leaving = False
         self.incarnation_id = ports.ids.new_id()
         self.stopped_by: StratalogError | None = None
         self.when_published: Callable[[], None] = lambda: None
@@ -222,6 +223,7 @@ class Broker:
     def shut_down(self) -> None:
         """Controlled shutdown: append what waits, move the leaderships, leave the ISRs, stop. All is durable before
         that: the last member of an ISR stays in it."""
+        self._is_leaving = True
         end_ms = self._clock.monotonic_ms() + DRAIN_MS_MAX
         while self._append_waiting(self._clock.monotonic_ms()) and self._clock.monotonic_ms() < end_ms:
             pass
@@ -237,6 +239,17 @@ class Broker:
         self._hosted.stop_all(str(reason))
         self._coordinators.stop(str(reason))
         self._queue.refuse_all(self._down())
+
+    @property
+    def run_state(self) -> RunState:
+        """What it does now. Called from any thread."""
+        if self.stopped_by is not None:
+            return RunState.NOT_RUNNING
+        if self._is_leaving:
+            return RunState.PENDING_CONTROLLED_SHUTDOWN
+        if self.broker_epoch == NO_BROKER_EPOCH:
+            return RunState.RECOVERY if self._is_known else RunState.STARTING
+        return RunState.RUNNING
 
     def _down(self) -> str:
         return f"broker {self.broker_id} is down: {self.stopped_by}"

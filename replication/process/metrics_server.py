@@ -18,7 +18,15 @@ from stratalog.replication.follower.metrics import (
     fetch_metrics_prefix,
     thread_fetch_path,
 )
-from stratalog.replication.metrics import Metric, counter_metrics, image_metrics, prometheus_text
+from stratalog.replication.metrics import (
+    LedLog,
+    Metric,
+    counter_metrics,
+    image_metrics,
+    log_metrics,
+    prometheus_text,
+    state_metric,
+)
 from stratalog.storage.clock import SystemClock
 from stratalog.storage.errors import KafkaStorageError, StratalogError
 from stratalog.storage.objects.remote import open_store
@@ -31,7 +39,8 @@ REQUEST_TIMEOUT_S = 10
 
 def metrics_of(broker: Broker) -> list[Metric]:
     """All metrics of a broker, as of now. Called from any thread."""
-    image, partitions = broker.metadata.image, [led.partition for led in list(broker.leaders.values())]
+    image, leaders = broker.metadata.image, dict(broker.leaders)
+    partitions = [led.partition for led in leaders.values()]
     lags = [
         partition.log_end_offset - follower.log_end_offset
         for partition in partitions
@@ -40,7 +49,16 @@ def metrics_of(broker: Broker) -> list[Metric]:
     ]
     return [
         *image_metrics(image, broker.broker_id, max(0, max(lags, default=0))),
+        state_metric(broker.run_state),
         *counter_metrics(broker.metrics),
+        *log_metrics(
+            {
+                topic_partition: LedLog(log.log_start_offset, log.log_end_offset, list(log.files))
+                for topic_partition, log in ((tp, led.log) for tp, led in leaders.items())
+                if log.is_folded
+            }
+        ),
+        *broker.metrics.further(),
         *broker.coordinator_metrics(),
         *fetch_metrics(_copy_times(broker), SystemClock().wall_ms(), _thread_fetch(broker)),
     ]

@@ -47,6 +47,18 @@ def test_what_kafkas_clients_read_is_counted_by_topic(cluster: Cluster) -> None:
     assert sum(metric.values.get((("topic", "read"),), 0) for metric in counted) >= 1_000
 
 
+def test_requests_and_connections_are_counted_by_listener(cluster: Cluster) -> None:
+    with kafka.KafkaProducer(bootstrap_servers=cluster.listeners["OUTSIDE"].split(",")) as producer:
+        producer.send("events", b"x").get(30)
+        found = [metric for metrics in cluster.metrics().values() for metric in metrics]
+        requests = [m for m in found if m.name == "kafka_network_RequestMetrics_Requests_total"]
+        assert {"ApiVersions", "Metadata", "Produce"} <= {
+            dict(key)["request"] for each in requests for key in each.values
+        }
+        open_now = [m for m in found if m.name == "kafka_server_socket_server_metrics_connection_count"]
+        assert sum(m.values[(("listener", "OUTSIDE"),)] for m in open_now) >= 1
+
+
 def test_addresses_are_of_two_brokers_and_stay_when_one_is_started_again(cluster: Cluster) -> None:
     before = cluster.listeners
     assert [len(set(addresses.split(","))) for addresses in before.values()] == [2, 2]

@@ -19,6 +19,7 @@ from stratalog.replication.metrics import (
     BrokerMetrics,
     Histogram,
     Metric,
+    RunState,
     counter_metrics,
     image_metrics,
     prometheus_text,
@@ -192,6 +193,10 @@ def test_brokers_that_run_are_told_over_http(tmp_path_factory: pytest.TempPathFa
         assert total(found, "ReplicaManager_LeaderCount") == 2
         assert total(found, "ReplicaManager_UnderReplicatedPartitions") == 0
         assert total(found, "KafkaController_GlobalPartitionCount") == 2
+        assert total(found, "KafkaServer_BrokerState") == 3 * RunState.RUNNING
+        of_log = [total(found, f"Log_{name}") for name in ("LogStartOffset", "LogEndOffset", "NumLogSegments")]
+        assert of_log == [0, 50, 2]
+        assert total(found, "Log_Size") > 0
         wait_until(lambda: total(fetched(port), "FetchSession_CopiesPerSec") > 0, "the fetch sessions' times")
         assert 0 < total(fetched(port), "FetchSession_CopyTimeMsMax") < 60_000
         follower = next(b for b in map(cluster.broker, cluster.brokers()) if not b.leaders)

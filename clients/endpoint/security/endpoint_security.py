@@ -46,6 +46,11 @@ class ListenerSecurity:
     receive_bytes_max: int | None
     open: Callable[[Channel, bytes | None], FrameHandler]
 
+    @property
+    def has_login(self) -> bool:
+        """Whether clients log in by SASL; else their certificates tell who they are."""
+        return self.receive_bytes_max is not None
+
 
 class EndpointSecurity:
     """What the listeners of `config` need. InvalidConfigError in Kafka's words for settings that cannot be."""

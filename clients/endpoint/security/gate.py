@@ -51,6 +51,10 @@ class Channel(Protocol):
         """Frames may have their full size from now on."""
         ...
 
+    def refused(self) -> None:
+        """Authentication failed: the connection is about to be closed."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class SaslGateSettings:
@@ -125,6 +129,7 @@ class SaslGate:
         self._channel.authenticated()
 
     def _end(self, outcome: SaslOutcome, frame: Frame, connection: Connection, answer: Answer) -> None:
+        self._channel.refused()
         close = partial(connection.close, f"Failed {outcome.state.what}: {outcome.failure}")
         if outcome.refused_by is not None:
             self._handler.refuse(frame, outcome.refused_by, connection, answer)

@@ -24,6 +24,7 @@ from stratalog.clients.endpoint.socket_server import SocketServer, bind
 from stratalog.clients.kafka.protocol.frames import Answer, Frame
 from stratalog.clients.kafka.request.api import Connection
 from stratalog.replication.config import ASYNCIO, UVLOOP, BrokerConfig
+from stratalog.replication.metrics import Histogram
 from stratalog.storage.errors import InvalidConfigError
 from tests.waiting import wait_until
 
@@ -108,7 +109,7 @@ class Server:
         self.port = bound.listener.port
         self.queued = RequestBound(config.queued_max_requests)
         self.server = SocketServer(config, self.queued)
-        self.server.serve(1, [bound], self.requests)
+        self.metrics = self.server.serve(1, [bound], self.requests)
 
     def client(self) -> Client:
         return Client(self.port)
@@ -136,6 +137,28 @@ def test_a_request_is_answered(server: Server) -> None:
     assert server.requests.callers[0].listener == "PLAINTEXT"
     server.requests.answers[0](b"world")
     assert client.answer() == b"world"
+
+
+def test_requests_bytes_and_connections_are_counted(server: Server) -> None:
+    client = server.client()
+    client.send(frame(METADATA, b"hello"), frame(METADATA, b"more"))
+    for number, answer in enumerate((b"world", None)):
+        server.requests.await_count(number + 1)
+        server.requests.answers[number](answer)
+    assert client.answer() == b"world"
+    traffic = server.metrics.listener("PLAINTEXT")
+    wait_until(lambda: counted(server, "RequestMetrics_Requests_total") == 2, "the request without an answer")
+    assert (traffic.request, traffic.incoming_byte, traffic.outgoing_byte) == (2, 17, 5)
+    assert (traffic.connection_creation, traffic.successful_authentication) == (1, 0)
+    assert counted(server, "connection_count") == 1
+    client.socket.close()
+    wait_until(lambda: counted(server, "connection_count") == 0, "the connection's end")
+
+
+def counted(server: Server, name: str) -> float:
+    """The sum of a metric's values."""
+    (metric,) = [each for each in server.metrics.metrics() if each.name.endswith(name)]
+    return sum(float(value) for value in metric.values.values() if not isinstance(value, Histogram))
 
 
 def test_produce_requests_run_together_and_are_answered_in_order(server: Server) -> None:

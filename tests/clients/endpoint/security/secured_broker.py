@@ -63,7 +63,12 @@ class SecuredBroker:
             self._io,
         )
         self._server = SocketServer(config, RequestBound(500))
-        self._server.serve(1, [bound], self.handler, {} if served is None else {"CLIENTS": served})
+        self.metrics = self._server.serve(1, [bound], self.handler, {} if served is None else {"CLIENTS": served})
+
+    def logins(self) -> tuple[int, int]:
+        """How many clients have been authenticated, and how many were refused."""
+        traffic = self.metrics.listener("CLIENTS")
+        return traffic.successful_authentication, traffic.failed_authentication
 
     def add_user(self, user: str, password: str) -> None:
         """SCRAM credentials of both mechanisms."""

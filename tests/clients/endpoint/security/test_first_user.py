@@ -13,6 +13,7 @@ from stratalog.clients.bootstrap import BrokerFace
 from stratalog.clients.endpoint.kafka_endpoint import KafkaEndpoint
 from stratalog.jobs.tools.configs import main as configs
 from stratalog.replication.config import BrokerConfig
+from stratalog.replication.metrics import BrokerMetrics
 from tests.clients.endpoint.security.secured_broker import FrameClient
 from tests.clients.still_cluster import StillCluster
 from tests.waiting import wait_until
@@ -40,6 +41,9 @@ class NoBrokers:
 
     def hosts(self, _broker_id: int) -> bool:
         return False
+
+    def counters(self, _broker_id: int) -> BrokerMetrics:
+        return BrokerMetrics()
 
     def when_published(self, _broker_id: int, _call: Callable[[], None]) -> None:
         """Nothing is."""

@@ -35,6 +35,7 @@ from stratalog.clients.kafka.protocol.entities import milliseconds
 from stratalog.replication.config import ASYNCIO, UVLOOP
 from tests.clients.endpoint.security.certificate_authority import CertificateAuthority
 from tests.clients.endpoint.security.secured_broker import JAAS, WAIT_S, FrameClient, SecuredBroker
+from tests.waiting import wait_until
 
 SASL_HANDSHAKE, SASL_AUTHENTICATE, API_VERSIONS, METADATA = 17, 36, 18, 3
 ALL_TOPICS = {"topics": None}
@@ -73,6 +74,7 @@ def test_a_request_runs_as_the_user_that_was_authenticated(broker: SecuredBroker
     assert int(login(alice).error_code) == 0
     assert int(login(bob, "bob", "bobs").error_code) == 0
     assert (topics_of(alice), topics_of(bob)) == (["t"], [])
+    assert broker.logins() == (2, 0)
 
 
 @pytest.mark.parametrize("key", [METADATA, 0, 36])
@@ -98,6 +100,7 @@ def test_a_wrong_password_is_answered_late_and_as_an_unknown_user(broker: Secure
         assert time.monotonic() - begin_s >= 0.29
         assert client.is_closed()
     assert answers[0] == answers[1]
+    assert broker.logins() == (0, 2)
     assert (int(answers[0].error_code), answers[0].error_message) == (
         58,
         "Authentication failed: Invalid username or password",
@@ -142,6 +145,7 @@ def test_a_session_ends_unless_it_is_renewed(broker: SecuredBroker) -> None:
     while left.ask(METADATA, 12, ALL_TOPICS) is not None:
         assert time.monotonic() < deadline_s
     assert left.is_closed()
+    assert broker.logins() == (2, 0), "who renews a session has logged in before"
 
 
 # -- TLS ----------------------------------------------------------------------------------------------------------
@@ -179,6 +183,7 @@ def test_a_certificate_names_the_user(tls: Tls, tmp_path: Path, event_loop: str)
         assert (topics_of(alice), topics_of(nobody)) == (["t"], [])
         unknown = FrameClient(broker.port, tls.context(tls.authority.issue("Bob", "lab")))
         assert unknown.is_closed()
+        assert broker.logins() == (2, 1)
 
 
 def test_a_certificate_is_required_and_must_be_signed_by_a_trusted_authority(tls: Tls, tmp_path: Path) -> None:
@@ -189,6 +194,7 @@ def test_a_certificate_is_required_and_must_be_signed_by_a_trusted_authority(tls
                 assert FrameClient(broker.port, context).ask(METADATA, 12, ALL_TOPICS) is None
         alice = FrameClient(broker.port, tls.context(tls.authority.issue("alice")))
         assert topics_of(alice) == []  # the whole name is the user's
+        wait_until(lambda: broker.logins() == (1, 2), "two failed handshakes")
 
 
 @pytest.mark.parametrize("event_loop", [ASYNCIO, UVLOOP])

@@ -1,0 +1,56 @@
+"""What listeners count, as Prometheus gets it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stratalog.clients.endpoint.endpoint_metrics import EndpointMetrics
+from stratalog.replication.metrics import Histogram, prometheus_text
+
+FETCH, PRODUCE, VERSIONS = 1, 0, 18
+
+
+def by_name(metrics: EndpointMetrics) -> dict[str, dict[Any, Any]]:
+    return {metric.name: dict(metric.values) for metric in metrics.metrics()}
+
+
+def test_requests_are_counted_by_api_and_version() -> None:
+    metrics = EndpointMetrics()
+    for version in (12, 12, 17):
+        metrics.answered(FETCH, version, 500)
+    metrics.answered(PRODUCE, 11, 3)
+    found = by_name(metrics)
+    assert found["kafka_network_RequestMetrics_Requests_total"] == {
+        (("request", "Produce"), ("version", "11")): 1,
+        (("request", "Fetch"), ("version", "12")): 2,
+        (("request", "Fetch"), ("version", "17")): 1,
+    }
+    (times,) = found["kafka_network_RequestMetrics_TotalTimeMs"].items()
+    assert times[0] == (("request", "Fetch"),), "the broker measures Produce itself, batch by batch"
+    assert isinstance(times[1], Histogram)
+    assert (times[1].sum_ms, times[1].percentile_ms(50)) == (1_500, 500)
+
+
+def test_versions_that_an_api_does_not_have_are_one() -> None:
+    """Kafka answers ApiVersions of any version: a client must not make a time series of each number."""
+    metrics = EndpointMetrics()
+    for version in (4, 5_000, -7, 32_767):
+        metrics.answered(VERSIONS, version, 0)
+    versions = [dict(labels)["version"] for labels in by_name(metrics)["kafka_network_RequestMetrics_Requests_total"]]
+    assert versions == ["unknown", "4"]
+
+
+def test_connections_are_counted_by_listener() -> None:
+    metrics = EndpointMetrics()
+    inside, outside = metrics.listener("INSIDE"), metrics.listener("OUTSIDE")
+    inside.connection_creation, inside.connection_close, outside.failed_authentication = 5, 2, 1
+    lines = prometheus_text({3: metrics.metrics()}).splitlines()
+    of = 'kafka_server_socket_server_metrics_{}{{broker="3",listener="{}"}} {}'
+    for expected in (
+        of.format("connection_count", "INSIDE", 3),
+        of.format("connection_creation_total", "INSIDE", 5),
+        of.format("connection_close_total", "INSIDE", 2),
+        of.format("connection_count", "OUTSIDE", 0),
+        of.format("failed_authentication_total", "OUTSIDE", 1),
+    ):
+        assert expected in lines

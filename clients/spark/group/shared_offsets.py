@@ -85,6 +85,28 @@ def resumed(
     return batch.ends.get(topic_partition) if committed is None else committed.offset
 
 
+def undecided(
+    batch: SharedBatch,
+    owners: Mapping[TopicPartition, Owner],
+    committed: Mapping[TopicPartition, OffsetAndMetadata | None],
+    group_instance_id: str | None,
+) -> frozenset[TopicPartition]:
+    """The batch's partitions that have a new owner which has not committed yet: it may be about to read them."""
+    return frozenset(
+        tp
+        for tp in batch.ranges()
+        if _is_others(batch, owners.get(tp), group_instance_id) and not _is_taken_over(batch, committed.get(tp))
+    )
+
+
+def _is_others(batch: SharedBatch, owner: Owner | None, group_instance_id: str | None) -> bool:
+    return owner is not None and not owner.is_member(batch.member_id, group_instance_id)
+
+
+def _is_taken_over(batch: SharedBatch, offset: OffsetAndMetadata | None) -> bool:
+    return offset is not None and not batch.has_committed(offset)
+
+
 def replayed(
     batch: SharedBatch,
     owners: Mapping[TopicPartition, Owner],
@@ -101,8 +123,7 @@ def replayed(
     ranges = []
     for topic_partition, each in sorted(batch.ranges().items()):
         owner, offset = owners.get(topic_partition), committed.get(topic_partition)
-        is_others = owner is not None and not owner.is_member(batch.member_id, group_instance_id)
-        if is_others and offset is not None and not batch.has_committed(offset):
+        if _is_others(batch, owner, group_instance_id) and _is_taken_over(batch, offset):
             continue
         start = each.start if offset is None else min(max(each.start, offset.offset), each.end)
         ranges.append(PlannedRange(topic_partition, start, each.end))

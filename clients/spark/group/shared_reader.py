@@ -22,7 +22,7 @@ from stratalog.clients.spark.group.member import QueryMember
 from stratalog.clients.spark.group.offsets import OffsetBounds
 from stratalog.clients.spark.group.options import GroupOptions
 from stratalog.clients.spark.group.planner_end import PlannerEnd
-from stratalog.clients.spark.group.shared_offsets import SharedBatch, replayed, resumed
+from stratalog.clients.spark.group.shared_offsets import SharedBatch, replayed, resumed, undecided
 from stratalog.clients.spark.options import SourceOptions
 from stratalog.clients.spark.plan import Offsets, PlannedRange, stream_ranges
 from stratalog.clients.spark.stream_reader import METADATA_MAX_AGE_MS, STOP_TIMEOUT_MS, StratalogStreamReader
@@ -33,6 +33,10 @@ from stratalog.storage.records import TopicPartition
 
 SETTLE_MS = 10_000
 """How long a batch waits for a rebalance; then Spark is told that nothing is new, and asks again."""
+TAKE_OVER_MS = 10_000
+"""How long a replay waits for the first commit of a new owner, which comes when the owner's batch under way is done.
+Without one both may read the partition."""
+LOOK_AGAIN_MS = 100
 
 _LOG = logging.getLogger("stratalog.source")
 
@@ -146,8 +150,15 @@ class SharedStreamReader(StratalogStreamReader):
         """Of a batch that another process planned, as before a failure: what is still this query's part, and whether
         the group still has the member that planned it."""
         self.fetcher.view.refresh()
-        committed = self.member.committed(batch.ends)
-        owners, instance = self.member.owners(), self._group.consumer.group_instance_id or None
+        clock, instance = self.fetcher.view.clock, self._group.consumer.group_instance_id or None
+        deadline_ms = clock.monotonic_ms() + TAKE_OVER_MS
+        while True:
+            owners = self.member.owners()
+            committed = self.member.committed(batch.ends)
+            waiting = undecided(batch, owners, committed, instance)
+            if not waiting or clock.monotonic_ms() >= deadline_ms:
+                break
+            clock.sleep_ms(LOOK_AGAIN_MS)
         kept = replayed(batch, owners, committed, instance)
         left_out = sorted(batch.ends.keys() - {each.topic_partition for each in kept})
         if left_out:

@@ -16,6 +16,7 @@ from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.coordinator_calls import Answer, InProcessCalls, ask
 from stratalog.clients.records import OffsetAndMetadata
 from stratalog.clients.spark.batch_reader import RangesPartition
+from stratalog.clients.spark.group import shared_reader
 from stratalog.clients.spark.group.coordinators import ReachedCoordinators
 from stratalog.clients.spark.group.shared_reader import SharedStreamReader
 from stratalog.clients.spark.offsets import OffsetFetcher
@@ -244,6 +245,34 @@ def test_a_replayed_batch_leaves_out_partitions_of_another_query(
             wait_until(lambda: len(owned(again)) == len(owned(other)) == 2, "they share")
             add(cluster, b"4")
             wait_until(lambda: sorted(again.read + other.read) == whole(5), "nothing twice, nothing skipped")
+
+
+@pytest.mark.parametrize("takes_over", [True, False])
+@pytest.mark.usefixtures("coordinator")
+def test_a_replay_waits_for_the_first_commit_of_a_new_owner(
+    cluster: MemoryCluster, takes_over: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner was assigned the partitions, and is in the middle of its own batch."""
+    monkeypatch.setattr(shared_reader, "TAKE_OVER_MS", 10_000 if takes_over else 50)
+    dying = Query(reader(cluster))
+    end = dying.plan()
+    dying.stream.stop()
+    settings = {"group.id": "g", "enable.auto.commit": False}
+    with Consumer(cluster, settings, view=ClusterView(ROOT, stores=cluster.stores)) as owner:
+        owner.subscribe(["t"])
+        wait_until(lambda: bool(owner.poll(20)) or len(owner.assignment()) == len(T), "the new owner")
+        again = Query(reader(cluster), dying.checkpoint)
+        looks = []
+        owners = again.stream.member.owners
+        monkeypatch.setattr(again.stream.member, "owners", lambda: looks.append(1) or owners())
+        replay = threading.Thread(target=again.run, args=(end,))
+        replay.start()
+        wait_until(lambda: len(looks) > 1, "the replay looks again")
+        if takes_over:
+            owner.commit_sync({tp: OffsetAndMetadata(0) for tp in T})
+        replay.join(20)
+        assert sorted(again.read) == ([] if takes_over else whole(3))
+        again.stream.stop()
 
 
 @PROTOCOLS

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from stratalog.clients.records import OffsetAndMetadata
-from stratalog.clients.spark.group.shared_offsets import Owner, SharedBatch, replayed, resumed
+from stratalog.clients.spark.group.shared_offsets import Owner, SharedBatch, replayed, resumed, undecided
 from stratalog.clients.spark.options import parse_offsets
 from stratalog.clients.spark.plan import PlannedRange, offsets_from_json
 from stratalog.storage.records import TopicPartition
@@ -103,5 +103,8 @@ def test_a_replayed_batch_leaves_out_what_others_took_over(
 ) -> None:
     batch = SharedBatch({P: 3}, {P: 9}, "mine", 5)
     at = committed and OffsetAndMetadata(*committed)
-    found = replayed(batch, {} if owner is None else {P: owner}, {P: at}, instance)
+    owners = {} if owner is None else {P: owner}
+    found = replayed(batch, owners, {P: at}, instance)
     assert [(each.start, each.end) for each in found] == ranges
+    is_new_owner = owner is not None and owner.member_id == "other"
+    assert undecided(batch, owners, {P: at}, instance) == ({P} if is_new_owner and ranges else set())

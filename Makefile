@@ -7,7 +7,8 @@
 #   make test-stores  the tests of stores against an S3 server and Azure's emulator, which it installs; needs npm
 #   make test-s3    those of them that know S3, with the server versitygw, which it builds; needs go
 #   make clients    clients that others wrote, unchanged, against the Kafka listeners: docs/CLIENTS.md; needs mvn and java,
-#                   and go for those in Go, npm for those in JavaScript, which it leaves out otherwise
+#                   and go for those in Go, npm for those in JavaScript, cargo for those in Rust, which it leaves
+#                   out otherwise
 #   make check      ruff, mypy --strict, the house rules (tests/test_tidy.py)
 #   make storm      three broker processes, killed and paused for minutes: docs/STORM.md
 #   make power      300 power cuts under three broker processes: docs/POWER_CUTS.md; needs root, /dev/fuse and losetup
@@ -118,7 +119,7 @@ test-s3: $(VERSITYGW_STAMP)
 	@$(PYTHON) -m pytest -m "stores and not long" -k versity_server
 
 # Python's Kafka clients come by pip, those in Java by Maven; those in Go are built when go is there, those in JavaScript
-# come by npm when node and npm are.
+# come by npm when node and npm are, and those in Rust are built when cargo is.
 $(CLIENTS_STAMP): $(STAMP)
 	@set -euo pipefail; \
 	command -v mvn >/dev/null || { echo "make clients needs Apache Maven, which fetches Kafka's clients and tools: mvn was not found (on Debian: maven)" >&2; exit 1; }; \

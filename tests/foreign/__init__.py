@@ -9,5 +9,6 @@ security/ clients that log in
 java/     Kafka's clients and tools in Java, Kafka Streams, Kafka Connect
 go/       clients in Go
 node/     clients in JavaScript
+rust/     clients in Rust
 spark/    Spark's own Kafka source and sink
 """

@@ -29,6 +29,7 @@ SUITES = {
     "java": "tests.foreign.java.suite",
     "go": "tests.foreign.go.suite",
     "node": "tests.foreign.node.suite",
+    "rust": "tests.foreign.rust.suite",
     "spark": "tests.foreign.spark.suite",
 }
 """Modules with a function `suite() -> Suite`, by the name that --only takes."""

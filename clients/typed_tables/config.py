@@ -179,5 +179,6 @@ def is_path(table: str) -> bool:
 
 
 def is_due(now_ms: int, last_ms: int | None, interval_ms: int) -> bool:
-    """Whether work that comes in intervals is due. The first time it is due one interval after the start, `last_ms`."""
-    return interval_ms != OFF and last_ms is not None and now_ms - last_ms >= interval_ms
+    """Whether work that comes in intervals is due. The first time it is due one interval after the start, `last_ms`. If
+    that lies in the future, the clock was set back since, and the work is due."""
+    return interval_ms != OFF and last_ms is not None and not 0 <= now_ms - last_ms < interval_ms

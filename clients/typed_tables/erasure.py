@@ -96,4 +96,4 @@ def vacuum_is_due(now_ms: int, last_ms: int, erased_at_ms: int, retention_ms: in
         return False
     if erased_at_ms and last_ms <= erased_at_ms + retention_ms < now_ms:
         return True
-    return interval_ms >= 0 and now_ms - last_ms >= max(interval_ms, 1)
+    return interval_ms >= 0 and not 0 <= now_ms - last_ms < max(interval_ms, 1)

@@ -114,6 +114,7 @@ def test_dead_letters_have_the_name_of_the_table() -> None:
 
 def test_work_in_intervals_is_due_after_each() -> None:
     assert [is_due(now, 100, 50) for now in (100, 149, 150)] == [False, False, True]
+    assert is_due(99, 100, 50), "the clock was set back"
     assert not is_due(10_000, 100, OFF)
 
 
@@ -285,6 +286,7 @@ def test_done_erasures_are_not_asked_for_again() -> None:
         (400, 0, 350, 60, 500, False),
         (1_000, 0, 300, -1, 500, False),  # never
         (10_000, 0, 0, 60, -1, False),  # no interval
+        (400, 1_000, 0, 60, 500, True),  # the clock was set back
     ],
 )
 def test_files_are_deleted_in_intervals_and_after_an_erasure(

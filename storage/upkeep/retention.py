@@ -64,11 +64,16 @@ def expired_segments(
 
 def _newest_timestamps(segments: Sequence[LogSegment]) -> list[float]:
     """The largest timestamp of each segment, in ms. A segment without timestamps counts as old as the next one with
-    any, since it was written before; if there is none it never expires."""
+    any, since it was written before; if there is none it never expires.
+
+    A time before 1970 is no timestamp, as in Kafka (`LogSegment.largestRecordTimestamp`), which then counts from the
+    last write to the segment's file.
+    """
     newest: list[float] = []
     known = math.inf
     for segment in reversed(segments):
-        known = known if segment.max_timestamp_ms is None else segment.max_timestamp_ms
+        largest_ms = segment.max_timestamp_ms
+        known = known if largest_ms is None or largest_ms < 0 else largest_ms
         newest.append(known)
     return newest[::-1]
 

@@ -94,7 +94,10 @@ def test_size_counts_the_whole_log_and_stops_at_the_first_segment_that_is_needed
         ((100, 200, 300), 1_301, 3),
         ((300, 100, 200), 1_250, 0),
         ((100, 5_000, 200), 1_250, 1),
-        ((-500, 200), 501, 1),
+        ((-500, 200), 1_200, 0),
+        ((-500, 200), 1_201, 2),
+        ((-1, -500), 10**9, 0),
+        ((0, -500), 10**9, 1),
         ((None, 200, 300), 1_250, 2),
         ((100, None, 300), 1_250, 1),
         ((100, None, None), 10**9, 1),
@@ -103,7 +106,8 @@ def test_size_counts_the_whole_log_and_stops_at_the_first_segment_that_is_needed
     ],
 )
 def test_segments_go_when_their_largest_timestamp_is_older_than_retention_ms(newest_ms, now_ms, count):
-    """A segment without timestamps is as old as the next with any; oldest first, up to the first that stays."""
+    """A segment without timestamps from 1970 on is as old as the next with any; oldest first, up to the first that
+    stays."""
     gone = expired(segments(*[10] * len(newest_ms), newest_ms=newest_ms), now_ms=now_ms, retention_ms="1000")
     assert (gone.count if gone else 0) == count
 

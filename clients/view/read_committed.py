@@ -54,7 +54,7 @@ class ReadCommittedView(ClusterView):
 
     def _readable_log(self, topic_partition: TopicPartition, marks: Watermarks) -> tuple[LogReader, int]:
         log, end = super()._readable_log(topic_partition, marks)
-        return log, max(log.log_start_offset, log.last_stable_offset(end))
+        return log, max(marks.log_start_offset, log.log_start_offset, log.last_stable_offset(end))
 
     def _transactions_of(self, log: LogReader) -> Transactions:
         return log.producers.transactions

@@ -109,8 +109,10 @@ class OffsetApis(ApiFamily):
         return found if found.offset < stable else ListedOffset(UNKNOWN_OFFSET)
 
     def _last_stable_offset(self, named: TopicPartition) -> int:
+        """Not below the log's start, from which on the records of an open transaction may have been deleted."""
         marks = self._broker.view.watermarks(named, 0)
-        return self._broker.view.look_at_log(named, lambda log: log.last_stable_offset(marks.high_watermark), 0)
+        stable = self._broker.view.look_at_log(named, lambda log: log.last_stable_offset(marks.high_watermark), 0)
+        return max(stable, marks.log_start_offset)
 
     # -- OffsetForLeaderEpoch ------------------------------------------------------------------------------------
 

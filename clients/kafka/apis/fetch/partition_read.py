@@ -33,7 +33,7 @@ COMMITTED_TRIES = 3
 
 
 class _Committed(NamedTuple):
-    """A log's state for `read_committed`, as of one fold of it.
+    """A log's state for `read_committed`, as of one fold of it. The last stable offset is not below the log's start.
 
     cleaned_end  below it, the transactions of batches in the encoded tail may be missing in the log
     """
@@ -45,8 +45,8 @@ class _Committed(NamedTuple):
     cleaned_end: int = 0
 
     @staticmethod
-    def of(log: LogReader, high_watermark: int) -> _Committed:
-        stable = log.last_stable_offset(high_watermark)
+    def of(log: LogReader, marks: Watermarks) -> _Committed:
+        stable = max(log.last_stable_offset(marks.high_watermark), marks.log_start_offset)
         transactions, state = log.producers.transactions, log.state
         return _Committed(state, state.swapped_version, stable, transactions, state.txn_number(GONE_ABORTED))
 
@@ -129,7 +129,7 @@ class PartitionFetch:
             batches = self._batches(named, offset, bounds[0], *limits) if is_wanted and offset < bounds[0] else []
             return PartitionRead(named, batches, *bounds)
         for _ in range(COMMITTED_TRIES):
-            known = view.look_at_log(named, lambda log: _Committed.of(log, marks.high_watermark), 0)
+            known = view.look_at_log(named, lambda log: _Committed.of(log, marks), 0)
             bounds = marks.high_watermark, known.last_stable_offset, marks.log_start_offset
             if not is_wanted or offset >= known.last_stable_offset:
                 break

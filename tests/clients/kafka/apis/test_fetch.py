@@ -11,6 +11,7 @@ import pytest
 
 from stratalog.clients.kafka.batches.headers import batches_in
 from stratalog.clients.kafka.batches.record_batches import decode_rows, encode_batch
+from stratalog.clients.view.read_committed import ReadCommittedView
 from stratalog.replication.requests.produce import ProduceRequest, ProduceResponse, SentBatch
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.records import TRANSACTIONAL_ATTRIBUTE, NewRecordBatch, TopicPartition, payload_table
@@ -446,6 +447,20 @@ def test_the_latest_offset_of_committed_records_is_the_last_stable_one(
 ) -> None:
     for level, offset in ((0, 4), (1, 2)):
         assert listed(client, -1, partition=1, isolation_level=level).offset == offset
+
+
+def test_committed_records_end_no_earlier_than_the_log_starts(
+    client: KafkaClient, in_transactions: MemoryCluster
+) -> None:
+    """DeleteRecords has gone beyond the beginning of an open transaction: a consumer that begins at the end can fetch
+    there."""
+    in_transactions.publish(T1, log_start=3)
+    assert [listed(client, at, partition=1, isolation_level=1).offset for at in (-2, -1)] == [3, 3]
+    (partition,) = fetch(client, wanted(3, 1), isolation_level=1)
+    assert (code(partition), partition.log_start_offset, partition.last_stable_offset) == (0, 3, 3)
+    assert not partition.records
+    view = ReadCommittedView(in_transactions, stores=in_transactions.stores)
+    assert (view.beginning_offsets([T1]), view.end_offsets([T1])) == ({T1: 3}, {T1: 3})
 
 
 # -- offsets -------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@
 //! - null keys and values: it writes and reads them as empty ones. It doubles timestamps' differences as it reads.
 //! - lz4, which it writes without a frame, and zstd, which it sends in requests that are older than zstd: Kafka refuses
 //!   both, and so do our brokers.
+//! - an error of SyncGroup: it cannot parse that response, and its member ends. Its user joins again.
 //! - topics with more than one replica: it makes them with one.
 
 mod client;

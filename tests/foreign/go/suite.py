@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from tests.foreign.checks import Check, Suite, fresh
-from tests.foreign.go.program import LEFT_OUT, executable, has_go, run, version
+from tests.foreign.go.program import GO, version
 from tests.foreign.java.suite import SETTINGS
 from tests.foreign.python.records import CODECS, KEPT, topic_of
 from tests.foreign.served import Served
@@ -31,7 +31,7 @@ def do(client: str, program: str, partitions: int, served: Served, **given: str)
     """Run a program with a new topic and names for whatever else it makes."""
     names = {name: fresh(name) for name in ("group", "new", "id")}
     own = {"topic": topic_of(served, partitions, **KEPT), **names, **given}
-    run(client, program, served.bootstrap, **own)
+    GO.run(client, program, served.bootstrap, **own)
 
 
 def transact(client: str, balancer: str, served: Served) -> None:
@@ -138,8 +138,8 @@ CHECKS = {FRANZ: franz, SARAMA: sarama, SEGMENTIO: segmentio}
 
 def suite() -> Suite:
     """Without checks, and with the reason, where Go is not there."""
-    if not has_go():
-        return Suite({}, (), left_out=LEFT_OUT)
-    executable()
+    if not GO.can_be_built():
+        return Suite({}, (), left_out=GO.left_out)
+    GO.build()
     checks = [Check(client, does, run) for client, found in CHECKS.items() for does, run in found().items()]
     return Suite(VERSIONS, tuple(checks), SETTINGS)

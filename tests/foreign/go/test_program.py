@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.foreign.go.program import SOURCES, is_new_enough, version
+from tests.foreign.go.program import GO, SOURCES, version
 
 
 @pytest.mark.parametrize(
@@ -20,14 +20,14 @@ from tests.foreign.go.program import SOURCES, is_new_enough, version
     ],
 )
 def test_a_go_command_of_go_mods_version_or_newer_builds_the_programs(printed: str, is_enough: bool) -> None:
-    assert is_new_enough(printed) == is_enough
+    assert GO.is_new_enough(printed) == is_enough
 
 
 def test_the_version_that_is_asked_for_is_the_one_of_go_mod() -> None:
     required = re.search(r"^go 1\.(\d+)", (SOURCES / "go.mod").read_text(), re.MULTILINE)
     assert required is not None
-    assert is_new_enough(f"go version go1.{required[1]}.0 linux/amd64")
-    assert not is_new_enough(f"go version go1.{int(required[1]) - 1}.9 linux/amd64")
+    assert GO.is_new_enough(f"go version go1.{required[1]}.0 linux/amd64")
+    assert not GO.is_new_enough(f"go version go1.{int(required[1]) - 1}.9 linux/amd64")
 
 
 def test_a_module_has_the_version_of_go_mod() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from tests.foreign.rust.program import run
+from tests.foreign.rust.program import RUST
 from tests.foreign.security.credentials import ALICE, PASSWORDS, Way, make_users, secrets
 from tests.foreign.security.librdkafka import allowed
 from tests.foreign.served import Served
@@ -24,17 +24,17 @@ def given_of(way: Way, password: str = PASSWORDS[ALICE]) -> dict[str, str]:
 
 
 def log_in(client: str, way: Way, served: Served) -> None:
-    run(client, "secured", served.bootstrap_of(way.listener), topic=allowed(served, way), **given_of(way))
+    RUST.run(client, "secured", served.bootstrap_of(way.listener), topic=allowed(served, way), **given_of(way))
 
 
 def be_denied(client: str, way: Way, served: Served) -> None:
     topic = allowed(served, way, grants=False)
-    run(client, "denied", served.bootstrap_of(way.listener), topic=topic, **given_of(way))
+    RUST.run(client, "denied", served.bootstrap_of(way.listener), topic=topic, **given_of(way))
 
 
 def be_refused(client: str, way: Way, served: Served) -> None:
     make_users(served)
-    run(client, "refused", served.bootstrap_of(way.listener), **given_of(way, WRONG))
+    RUST.run(client, "refused", served.bootstrap_of(way.listener), **given_of(way, WRONG))
 
 
 def checks(client: str) -> dict[str, Callable[[Served], None]]:

@@ -15,11 +15,12 @@ from kafka.admin import KafkaAdminClient, OffsetSpec
 from kafka.errors import KafkaError
 
 from tests.foreign.checks import Check, Suite, fresh
+from tests.foreign.compiled import ProgramError
 from tests.foreign.node.security import settings
 from tests.foreign.python.kafka_python_admin import listed
 from tests.foreign.python.records import CODECS, KEPT, topic_of
 from tests.foreign.rust import security
-from tests.foreign.rust.program import LEFT_OUT, ProgramError, executable, has_cargo, run, version
+from tests.foreign.rust.program import RUST, version
 from tests.foreign.security.credentials import LISTENERS, remove_secrets
 from tests.foreign.served import Served
 from tests.real.processes.broker_processes import BROKERS
@@ -41,7 +42,7 @@ Run = Callable[[Served], None]
 def do(client: str, program: str, partitions: int, served: Served, **given: str) -> None:
     """Run a program with a new topic and names for whatever else it makes."""
     names = {name: fresh(name) for name in ("group", "new")}
-    run(client, program, served.bootstrap, topic=topic_of(served, partitions, **KEPT), **names, **given)
+    RUST.run(client, program, served.bootstrap, topic=topic_of(served, partitions, **KEPT), **names, **given)
 
 
 def be_a_member(program: str, served: Served) -> None:
@@ -73,7 +74,7 @@ def read_what_is_stable(served: Served) -> None:
     open_one.flush()
     written.produce(topic, "behind it")
     written.flush()
-    run(RSKAFKA, "stable", served.bootstrap, topic=topic, stable=str(STABLE))
+    RUST.run(RSKAFKA, "stable", served.bootstrap, topic=topic, stable=str(STABLE))
     open_one.abort_transaction()
 
 
@@ -83,7 +84,7 @@ def write_while_the_leader_moves(served: Served) -> None:
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor() as pool:
         stop = Path(folder) / "stop"
         try:
-            writing = pool.submit(run, RSKAFKA, "moved", served.bootstrap, topic=topic, stop=str(stop))
+            writing = pool.submit(RUST.run, RSKAFKA, "moved", served.bootstrap, topic=topic, stop=str(stop))
             with closing(KafkaAdminClient(bootstrap_servers=served.bootstrap)) as admin:
                 for _ in range(MOVES):
                     move(admin, partition, writing)
@@ -174,9 +175,9 @@ CHECKS = {RSKAFKA: rskafka, SAMSA: samsa}
 
 def suite() -> Suite:
     """Without checks, and with the reason, where cargo is not there."""
-    if not has_cargo():
-        return Suite({}, (), left_out=LEFT_OUT)
-    executable()
+    if not RUST.can_be_built():
+        return Suite({}, (), left_out=RUST.left_out)
+    RUST.build()
     checks = [Check(client, does, run) for client, found in CHECKS.items() for does, run in found().items()]
     versions = {client: version(client) for client in CHECKS}
     return Suite(versions, tuple(checks), settings(), LISTENERS, remove_secrets)

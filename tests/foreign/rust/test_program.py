@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.foreign.rust.program import SOURCES, is_new_enough, version
+from tests.foreign.rust.program import RUST, SOURCES, version
 
 
 @pytest.mark.parametrize(
@@ -20,14 +20,14 @@ from tests.foreign.rust.program import SOURCES, is_new_enough, version
     ],
 )
 def test_a_cargo_command_of_cargo_tomls_version_or_newer_builds_the_programs(printed: str, is_enough: bool) -> None:
-    assert is_new_enough(printed) == is_enough
+    assert RUST.is_new_enough(printed) == is_enough
 
 
 def test_the_version_that_is_asked_for_is_the_one_of_cargo_toml() -> None:
     required = re.search(r'^rust-version = "1\.(\d+)"', (SOURCES / "Cargo.toml").read_text(), re.MULTILINE)
     assert required is not None
-    assert is_new_enough(f"cargo 1.{required[1]}.0")
-    assert not is_new_enough(f"cargo 1.{int(required[1]) - 1}.9")
+    assert RUST.is_new_enough(f"cargo 1.{required[1]}.0")
+    assert not RUST.is_new_enough(f"cargo 1.{int(required[1]) - 1}.9")
 
 
 def test_a_client_has_the_version_of_cargo_toml() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.foreign.go.program import run, version
+from tests.foreign.go.program import GO, version
 from tests.foreign.security.credentials import ALICE, PASSWORDS, Way, make_users, secrets
 from tests.foreign.security.librdkafka import allowed
 from tests.foreign.served import Served
@@ -29,10 +29,10 @@ def work(client: str, way: Way, served: Served) -> None:
     """Produce, and read in a group."""
     name = allowed(served, way)
     names = {"topic": name, "group": name, "balancer": "range"}
-    run(client, "secured", served.bootstrap_of(way.listener), **names, **given_of(way))
+    GO.run(client, "secured", served.bootstrap_of(way.listener), **names, **given_of(way))
 
 
 def be_refused(client: str, way: Way, served: Served) -> None:
     """A wrong password: the client's error gives the reason."""
     make_users(served)
-    run(client, "refused", served.bootstrap_of(way.listener), topic="any", **given_of(way, WRONG))
+    GO.run(client, "refused", served.bootstrap_of(way.listener), topic="any", **given_of(way, WRONG))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from tests.foreign.checks import Check, Suite
-from tests.foreign.go.program import LEFT_OUT, executable, has_go
+from tests.foreign.go.program import GO
 from tests.foreign.security import go, java, librdkafka
 from tests.foreign.security.credentials import LISTENERS, Way, broker_settings, remove_secrets
 
@@ -13,9 +13,9 @@ from tests.foreign.security.credentials import LISTENERS, Way, broker_settings, 
 def suite() -> Suite:
     versions = {librdkafka.NAME: librdkafka.VERSION, java.NAME: java.java_version()}
     found = (*checks(), *java_checks())
-    if not has_go():
-        return Suite(versions, found, broker_settings(), LISTENERS, remove_secrets, LEFT_OUT)
-    executable()
+    if not GO.can_be_built():
+        return Suite(versions, found, broker_settings(), LISTENERS, remove_secrets, GO.left_out)
+    GO.build()
     versions[go.NAME] = go.VERSION
     return Suite(versions, (*found, *go_checks()), broker_settings(), LISTENERS, remove_secrets)
 

@@ -25,7 +25,7 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class RunState(IntEnum):
-    """What a broker does. Kafka: `BrokerState`."""
+    """The state of a broker's process, with the numbers of Kafka's `BrokerState`."""
 
     NOT_RUNNING = 0
     STARTING = 1
@@ -49,6 +49,16 @@ class Histogram:
         self.counts[bisect_left(BOUNDS_MS, duration_ms)] += count
         self.sum_ms += duration_ms * count
 
+    @property
+    def count(self) -> int:
+        """The number of durations."""
+        return sum(self.counts)
+
+    def add(self, other: Histogram) -> None:
+        """Add the durations of another histogram."""
+        self.counts = [own + more for own, more in zip(self.counts, other.counts, strict=True)]
+        self.sum_ms += other.sum_ms
+
     def percentile_ms(self, percent: float) -> float:
         """The bound of the bucket that holds this percentile; infinite above the last bound, 0 without observations.
 
@@ -57,7 +67,7 @@ class Histogram:
         >>> times.percentile_ms(50), times.percentile_ms(99)
         (5, 50)
         """
-        wanted, seen = sum(self.counts) * percent / 100, 0
+        wanted, seen = self.count * percent / 100, 0
         for bound, count in zip((*BOUNDS_MS, float("inf")), self.counts, strict=True):
             seen += count
             if seen and seen >= wanted:
@@ -67,7 +77,7 @@ class Histogram:
 
 @dataclass(slots=True)
 class TopicTraffic:
-    """Records of one topic. Of outgoing ones those count that a broker sends: who reads from storage asks no broker."""
+    """Counters of one topic. `bytes_out` does not include what Spark and `Consumer` read directly from storage."""
 
     messages_in: int = 0
     bytes_in: int = 0
@@ -93,7 +103,7 @@ class BrokerMetrics:
     offline_count        led replicas that cannot be served now: damaged, or without space
     live_files_max       the largest number of live files of a led replica's log now
     append_pause_ms_max  the longest pause that upkeep imposes on appends to a led replica now
-    further              what those count that serve the broker to clients
+    further              returns the metrics of the broker's listeners
     """
 
     isr_shrinks: int = 0
@@ -125,7 +135,7 @@ class BrokerMetrics:
 
 
 class LedLog(NamedTuple):
-    """A log that a broker leads: its bounds, and its live files. Each may be of another moment."""
+    """A log that a broker leads. The log may grow between the reads of two fields."""
 
     start_offset: int
     end_offset: int
@@ -267,7 +277,7 @@ def counter_metrics(counted: BrokerMetrics) -> list[Metric]:
 
 
 def state_metric(state: RunState) -> Metric:
-    """What a broker does now, by Kafka's numbers."""
+    """The metric with the state of a broker's process."""
     numbers = ", ".join(f"{each.value} {each.name.lower().replace('_', ' ')}" for each in RunState)
     return Metric("kafka_server_KafkaServer_BrokerState", GAUGE, f"State of the broker: {numbers}.", {(): state.value})
 

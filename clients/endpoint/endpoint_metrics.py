@@ -1,7 +1,7 @@
 """What a broker's listeners count, by the names of Kafka's metrics: requests, their times, connections, logins. Pure.
 
-The network threads count, each in one step of the interpreter; a reader sees each counter's current number. Requests
-that come through the inbox are not counted. Source: Kafka's `RequestChannel.Metrics`, `Selector.SelectorMetrics`.
+Several threads count, each addition in one step of the interpreter. Requests that come through the inbox are not
+counted. Source: Kafka's `RequestChannel.Metrics`, `Selector.SelectorMetrics`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from stratalog.clients.kafka.protocol.schema import known_versions, response_typ
 from stratalog.replication.metrics import COUNTER, GAUGE, HISTOGRAM, Histogram, Labels, Metric
 
 PRODUCE = 0
-UNKNOWN_VERSION = -1
-"""The version that stands for all that the API does not have: a client may name any."""
+UNKNOWN = -1
+"""Stands for each API and each version that Kafka does not have: a client may send any number."""
 SOCKETS = "kafka_server_socket_server_metrics_"
 
 
@@ -37,38 +37,45 @@ class EndpointMetrics:
 
     def __init__(self) -> None:
         self._listeners: dict[str, ListenerTraffic] = {}
-        self._requests: dict[tuple[int, int], int] = {}
-        self._times: dict[int, Histogram] = {}
+        self._times: dict[tuple[int, int], Histogram] = {}
+        """By API key and version. A histogram counts its requests, too."""
 
     def listener(self, name: str) -> ListenerTraffic:
         """The counters of one listener, created on first use."""
         return self._listeners.setdefault(name, ListenerTraffic())
 
     def answered(self, api_key: int, version: int, duration_ms: int) -> None:
-        """Count a request that was answered, or that wanted no answer, so long after its turn began."""
-        key = api_key, version if version in known_versions(api_key) else UNKNOWN_VERSION
-        self._requests[key] = self._requests.get(key, 0) + 1
-        times = self._times.get(api_key)
+        """Count one request; `duration_ms` lies between its turn on the connection and its answer.
+
+        A login before SaslHandshake 1 sends tokens without a header, whose first bytes may look like any API.
+        """
+        versions = known_versions(api_key)
+        key = (api_key if versions else UNKNOWN, version if version in versions else UNKNOWN)
+        times = self._times.get(key)
         if times is None:
-            times = self._times.setdefault(api_key, Histogram())
+            times = self._times.setdefault(key, Histogram())
         times.observe(duration_ms)
 
     def metrics(self) -> Iterator[Metric]:
-        """All of them, as of now. Produce has its times from the broker, batch by batch. Any thread may call it."""
+        """The present values. Any thread may call it. Times of Produce are left out: the broker measures each batch."""
+        by_version = sorted(self._times.copy().items())
+        by_api: dict[int, Histogram] = {}
+        for (key, _), times in by_version:
+            by_api.setdefault(key, Histogram()).add(times)
         yield Metric(
             "kafka_network_RequestMetrics_Requests_total",
             COUNTER,
             "Requests that were answered.",
             {
-                (("request", _name(key)), ("version", _version(version))): count
-                for (key, version), count in sorted(self._requests.copy().items())
+                (("request", _name(key)), ("version", _version(version))): times.count
+                for (key, version), times in by_version
             },
         )
         yield Metric(
             "kafka_network_RequestMetrics_TotalTimeMs",
             HISTOGRAM,
             "From a request's turn on its connection to its answer; a Fetch may wait for records.",
-            {(("request", _name(key)),): times for key, times in sorted(self._times.copy().items()) if key != PRODUCE},
+            {(("request", _name(key)),): times for key, times in by_api.items() if key != PRODUCE},
         )
         listeners = sorted(self._listeners.copy().items())
         is_open = {_labels(name): each.connection_creation - each.connection_close for name, each in listeners}
@@ -85,10 +92,10 @@ def _labels(listener: str) -> Labels:
 
 @cache
 def _name(api_key: int) -> str:
-    """The API as Kafka's metrics name it, e.g. `ListOffsets`; its number when it has no name."""
+    """The API as Kafka's metrics name it, e.g. `ListOffsets`; `unknown` for UNKNOWN."""
     versions = known_versions(api_key)
-    return response_type(api_key, max(versions)).__name__.removesuffix("Response") if versions else str(api_key)
+    return response_type(api_key, max(versions)).__name__.removesuffix("Response") if versions else "unknown"
 
 
 def _version(number: int) -> str:
-    return "unknown" if number == UNKNOWN_VERSION else str(number)
+    return "unknown" if number == UNKNOWN else str(number)

@@ -242,7 +242,7 @@ class Broker:
 
     @property
     def run_state(self) -> RunState:
-        """What it does now. Called from any thread."""
+        """Whether this process is starting, recovering, running, shutting down or stopped. Called from any thread."""
         if self.stopped_by is not None:
             return RunState.NOT_RUNNING
         if self._is_leaving:

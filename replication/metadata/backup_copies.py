@@ -1,4 +1,4 @@
-"""Copies of the metadata log in the brokers' roots: each is a whole backup, for the day when the metadata root is lost.
+"""Copies of the metadata log in the brokers' roots. Each is a whole backup, to restore a lost metadata root.
 
 I/O: reads the metadata root, writes to a broker's own root, `metadata-backup/<when, 20 digits>.jsonl`. Each broker
 keeps its two newest copies, so that one that a power cut tore leaves another. Kafka's controllers are a quorum; here
@@ -8,7 +8,7 @@ the metadata root is one place, as durable as its store.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 
@@ -57,7 +57,7 @@ def take_backup(stores: Stores, metadata_root: str, clock: Clock, ids: Ids) -> B
 
 
 class BackupCopies:
-    """What one broker copies to its root. `step` is called often, by one thread."""
+    """Writes the copies of one broker to its root. One thread calls `step`, often."""
 
     def __init__(self, root: str, metadata_root: str, ports: Ports, interval_ms: int) -> None:
         """`interval_ms`: least time between two copies, and before the first one; 0: none are made.
@@ -76,28 +76,23 @@ class BackupCopies:
         """Copy the metadata log if it has grown since the last copy and that is long enough ago. A failure is logged,
         and tried again after the interval."""
         if self._running is not None:
-            self._finish(self._running)
+            if self._running.done():
+                running, self._running = self._running, None
+                self._finish(running.result)
             return
         now_ms = self._ports.clock.monotonic_ms()
         if not self._interval_ms or now_ms < self._due_ms or log_end_offset <= self._copied_end:
             return
         self._due_ms = now_ms + self._interval_ms
-        if self._ports.executor is not None:
+        if self._ports.executor is None:
+            self._finish(self._copy)
+        else:
             self._running = self._ports.executor.submit(self._copy)
-            return
-        done: Future[int] = Future()
-        try:
-            done.set_result(self._copy())
-        except StratalogError as reason:
-            done.set_exception(reason)
-        self._finish(done)
 
-    def _finish(self, running: Future[int]) -> None:
-        if not running.done():
-            return
-        self._running = None
+    def _finish(self, result: Callable[[], int]) -> None:
+        """Remember the end offset of a copy that was made; `result` returns it, or raises why there is none."""
         try:
-            self._copied_end = running.result()
+            self._copied_end = result()
         except StratalogError as reason:
             _LOG.warning("%s has no new copy of the metadata log, trying again: %s", self._root, reason)
 
@@ -128,7 +123,8 @@ class FoundCopy:
 
     @property
     def age_key(self) -> tuple[int, int]:
-        """What grows with each change of the metadata, also over a restore, which leaps in controller epochs only."""
+        """Controller epoch, then end offset: the newer copy has the larger key. A restore makes the log shorter, but it
+        raises the controller epoch."""
         return self.backup.image().controller_epoch, self.backup.end_offset
 
 

@@ -29,6 +29,7 @@ from stratalog.replication.metrics import (
 )
 from stratalog.storage.clock import SystemClock
 from stratalog.storage.errors import KafkaStorageError, StratalogError
+from stratalog.storage.log.reader import LogReader
 from stratalog.storage.objects.remote import open_store
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -51,17 +52,15 @@ def metrics_of(broker: Broker) -> list[Metric]:
         *image_metrics(image, broker.broker_id, max(0, max(lags, default=0))),
         state_metric(broker.run_state),
         *counter_metrics(broker.metrics),
-        *log_metrics(
-            {
-                topic_partition: LedLog(log.log_start_offset, log.log_end_offset, list(log.files))
-                for topic_partition, log in ((tp, led.log) for tp, led in leaders.items())
-                if log.is_folded
-            }
-        ),
+        *log_metrics({tp: _led_log(led.log) for tp, led in leaders.items() if led.log.is_folded}),
         *broker.metrics.further(),
         *broker.coordinator_metrics(),
         *fetch_metrics(_copy_times(broker), SystemClock().wall_ms(), _thread_fetch(broker)),
     ]
+
+
+def _led_log(log: LogReader) -> LedLog:
+    return LedLog(log.log_start_offset, log.log_end_offset, list(log.files))
 
 
 def _copy_times(broker: Broker) -> list[CopyTimes | None]:

@@ -1,4 +1,4 @@
-"""How busy a loop's machine is with more urgent work than large merges: records that its logs take and give. Pure.
+"""Whether a broker or a fetcher takes and sends so many records that large merges should wait. Pure.
 
 A merge decodes and encodes megabytes, so it competes with producers and with consumers that read from the broker. Both
 come in bursts, and a consumer often follows a producer by seconds. So the rate is that of the last seconds.
@@ -17,9 +17,8 @@ STEP_MS = 250
 SHORTEST_MS = 1_000
 """Time over which the rate is taken at least, soon after the start."""
 READS_MS_MAX = 15_000
-"""Time in which reads alone make a loop busy. With `WINDOW_MS` it is below `UpkeepLimits.leader_first_ms`: a follower,
-which does not know of its leader's readers, does not begin the merge itself. And who reads for hours, as a consumer
-that lags, does not hold back merges for so long."""
+"""Longest time for which reads alone hold back merges: a consumer may read for hours. With `WINDOW_MS` it is below
+`UpkeepLimits.leader_first_ms`, after which a follower no longer waits for its leader's merge."""
 
 
 class Load:

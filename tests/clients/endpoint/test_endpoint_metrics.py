@@ -40,6 +40,15 @@ def test_versions_that_an_api_does_not_have_are_one() -> None:
     assert versions == ["unknown", "4"]
 
 
+def test_tokens_that_look_like_requests_are_one() -> None:
+    """Old logins send tokens without a header: each user's name would make a time series."""
+    metrics = EndpointMetrics()
+    for key in (117, 4_000, -9):
+        metrics.answered(key, 12, 1)
+    found = by_name(metrics)["kafka_network_RequestMetrics_Requests_total"]
+    assert found == {(("request", "unknown"), ("version", "unknown")): 3}
+
+
 def test_connections_are_counted_by_listener() -> None:
     metrics = EndpointMetrics()
     inside, outside = metrics.listener("INSIDE"), metrics.listener("OUTSIDE")

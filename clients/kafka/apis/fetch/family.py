@@ -38,9 +38,11 @@ from stratalog.replication.metadata.acls import Operation, ResourceType
 from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.storage.errors import (
     FencedLeaderEpochError,
+    InconsistentTopicIdError,
     LeaderNotAvailableError,
     NotLeaderOrFollowerError,
     StratalogError,
+    UnknownTopicIdError,
 )
 from stratalog.storage.records import TopicPartition
 
@@ -186,9 +188,10 @@ class FetchApis(ApiFamily):
         call, key = run.call, wanted.key
         named: TopicPartition | None = None
         try:
-            topic = self._broker.topic_name(key.topic_id) if key.topic is None else key.topic
+            topic = self._topic_of(run, key)
             named = TopicPartition(topic, key.partition)
             self._broker.check(call, Operation.READ, ResourceType.TOPIC, named.topic)
+            self._check_topic_id(named, key.topic_id)
             if replica_id(call) >= 0:
                 raise NotLeaderOrFollowerError(f"{named} has no follower {replica_id(call)} that fetches by request")
             state = self._broker.partition(named)
@@ -205,6 +208,33 @@ class FetchApis(ApiFamily):
             )
         except StratalogError as error:
             return PartitionRead(named, error=_known_error(error.as_value()))
+
+    def _topic_of(self, run: FetchRun, key: FetchKey) -> str:
+        """The name of a partition's topic, also of one that was deleted since the session or this request began.
+
+        UnknownTopicIdError for an id that neither of them has met. Source: `CachedPartition.maybeResolveUnknownName`.
+        """
+        if key.topic is not None:
+            return key.topic
+        try:
+            return self._broker.topic_name(key.topic_id)
+        except UnknownTopicIdError:
+            session, before = run.context.session, run.reads.get(key)
+            known = session.topics.get(key.topic_id or "") if session else None
+            if known is None and before is not None and before.topic_partition is not None:
+                known = before.topic_partition.topic
+            if known is None:
+                raise
+            return known
+
+    def _check_topic_id(self, named: TopicPartition, topic_id: str | None) -> None:
+        """UnknownTopicOrPartitionError for an id of a deleted topic; InconsistentTopicIdError if another one of its name
+        has a replica here."""
+        current = self._broker.view.image.topic_ids.get(named.topic)
+        if topic_id in (None, current):
+            return
+        if self._broker.broker_id in self._broker.partition(named).replicas:
+            raise InconsistentTopicIdError(f"{named}: topic id {topic_id}, the topic of this name has {current}")
 
     def _lead(self, state: PartitionRecord) -> Lead:
         return Lead(self._broker.view.image.topic_ids.get(state.topic, ""), state.leader_epoch)
@@ -229,10 +259,7 @@ class FetchApis(ApiFamily):
             return
         # of what was sent in the last answer of its session, nothing is sent again
         reads = {} if is_same and session else {each.key: run.reads[each.key] for each in run.context.wanted}
-        outcomes = {
-            key: FetchSessionResult(read.high_watermark, read.log_start_offset, read.is_urgent, read.size_bytes > 0)
-            for key, read in reads.items()
-        }
+        outcomes = {key: _result(read) for key, read in reads.items()}
         now_ms = self._broker.view.clock.monotonic_ms()
         try:
             session_id, keys = self._sessions.end(run.context, outcomes, now_ms)
@@ -294,6 +321,13 @@ class FetchApis(ApiFamily):
         if read.topic_partition and isinstance(read.error, NotLeaderOrFollowerError | FencedLeaderEpochError):
             values["current_leader"] = self._broker.current_leader(call, read.topic_partition, nodes)
         return values
+
+
+def _result(read: PartitionRead) -> FetchSessionResult:
+    """What a session is to know of a read."""
+    topic = None if read.topic_partition is None else read.topic_partition.topic
+    bounds = read.high_watermark, read.log_start_offset
+    return FetchSessionResult(*bounds, read.is_urgent, read.size_bytes > 0, topic)
 
 
 def _memory_of(run: FetchRun) -> FetchMemory | None:

@@ -66,7 +66,11 @@ def next_epoch(epoch: int) -> int:
 
 @dataclass(slots=True)
 class FetchSession:
-    """One client's partitions, in the order in which they are served. `memory`: a `FetchMemory`, or None."""
+    """One client's partitions, in the order in which they are served.
+
+    topics  the name of each topic id that was known once: it stays when the topic is deleted
+    memory  a `FetchMemory`, or None
+    """
 
     session_id: int
     uses_topic_ids: bool
@@ -75,6 +79,7 @@ class FetchSession:
     epoch: int = 1
     wanted: dict[FetchKey, WantedPartition] = field(default_factory=dict)
     sent: dict[FetchKey, _Sent] = field(default_factory=dict)
+    topics: dict[str, str] = field(default_factory=dict)
     first_size: int = 0
     memory: Any = None
 
@@ -85,6 +90,12 @@ class FetchSession:
         for key in forgotten:
             self.wanted.pop(key, None)
             self.sent.pop(key, None)
+
+    def answered(self, key: FetchKey, result: FetchSessionResult) -> None:
+        """Remember what a partition's result says of it."""
+        self.sent[key] = _sent(result)
+        if key.topic_id is not None and result.topic is not None:
+            self.topics[key.topic_id] = result.topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +115,17 @@ class FetchContext:
 
 @dataclass(frozen=True, slots=True)
 class FetchSessionResult:
-    """The result of one partition, as far as sessions are concerned. `must_be_sent`: it has an error."""
+    """The result of one partition, as far as sessions are concerned.
+
+    must_be_sent  it has an error
+    topic         its topic's name; None if that is not known
+    """
 
     high_watermark: int
     log_start_offset: int
     must_be_sent: bool
     has_records: bool
+    topic: str | None = None
 
 
 class FetchSessions:
@@ -184,8 +200,8 @@ class FetchSessions:
             return session.session_id, [key for key, each in outcomes.items() if _is_sent(session, key, each)]
 
     def _make(self, context: FetchContext, outcomes: Mapping[FetchKey, FetchSessionResult], now_ms: int) -> int:
-        """A session for these partitions, if there is room."""
-        if not context.wanted or not self._has_room(len(context.wanted), now_ms):
+        """A session for these partitions, if there is room. There may be none yet: a later request adds some."""
+        if not self._has_room(len(context.wanted), now_ms):
             return INVALID_SESSION_ID
         session_id = self._new_session_id()
         while session_id in self._sessions or session_id == INVALID_SESSION_ID:
@@ -193,7 +209,8 @@ class FetchSessions:
         session = FetchSession(session_id, context.uses_topic_ids, now_ms, now_ms)
         session.update(context.wanted, ())
         session.first_size = len(session.wanted)
-        session.sent = {key: _sent(each) for key, each in outcomes.items()}
+        for key, each in outcomes.items():
+            session.answered(key, each)
         self._sessions[session_id] = session
         return session_id
 
@@ -228,7 +245,7 @@ def _is_sent(session: FetchSession, key: FetchKey, result: FetchSessionResult) -
     """
     before = session.sent.get(key, _Sent())
     is_changed = before != _Sent(result.high_watermark, result.log_start_offset)
-    session.sent[key] = _sent(result)
+    session.answered(key, result)
     if result.has_records and key in session.wanted:
         session.wanted[key] = session.wanted.pop(key)
     return result.must_be_sent or result.has_records or is_changed

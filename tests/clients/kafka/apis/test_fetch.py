@@ -320,6 +320,38 @@ def test_a_session_tells_only_what_is_new(client: KafkaClient, cluster: MemoryCl
     assert (ended.session_id, code(ended)) == (0, 0)
 
 
+def test_a_full_fetch_without_partitions_begins_a_session(client: KafkaClient) -> None:
+    full = client.ask(FETCH, 12, request_of(session_epoch=0))
+    assert (code(full), full.session_id > 0) == (0, True)
+    going_on = client.ask(FETCH, 12, request_of(wanted(0), session_id=full.session_id, session_epoch=1))
+    assert (going_on.session_id, values(going_on.responses[0].partitions[0])) == (full.session_id, [b"a", b"b", b"c", b"d"])
+
+
+def test_a_session_knows_the_name_of_a_deleted_topic(client: KafkaClient, cluster: MemoryCluster) -> None:
+    """It answers as Kafka: UNKNOWN_TOPIC_OR_PARTITION, then INCONSISTENT_TOPIC_ID; without it, UNKNOWN_TOPIC_ID."""
+    old = {"version": 13, "topic_id": cluster.metadata.image.topic_ids["t"]}
+    full = client.ask(FETCH, 13, request_of(wanted(4), session_epoch=0, **old))
+
+    def next_error(epoch: int) -> int:
+        answer = client.ask(FETCH, 13, request_of(version=13, session_id=full.session_id, session_epoch=epoch))
+        ((partition,),) = [topic.partitions for topic in answer.responses]
+        return code(partition)
+
+    cluster.delete_topic("t")
+    assert next_error(1) == 3
+    assert code(fetch(client, wanted(4), **old)[0]) == 100
+    cluster.create_topic("t", 1)
+    assert next_error(2) == 103
+    assert code(fetch(client, wanted(4), **old)[0]) == 100
+
+
+def test_a_waiting_fetch_knows_the_name_of_a_topic_that_is_deleted(client: KafkaClient, cluster: MemoryCluster) -> None:
+    topic_id = cluster.metadata.image.topic_ids["t"]
+    waiting = client.asked(FETCH, 13, request_of(wanted(4), version=13, topic_id=topic_id, max_wait=LONG_MS))
+    cluster.delete_topic("t")
+    assert code(waiting().responses[0].partitions[0]) == 3
+
+
 def test_a_session_of_topic_ids_is_not_gone_on_with_by_names(client: KafkaClient, cluster: MemoryCluster) -> None:
     topic_id = cluster.metadata.image.topic_ids["t"]
     full = client.ask(FETCH, 13, request_of(wanted(4), version=13, topic_id=topic_id, session_epoch=0))

@@ -99,6 +99,13 @@ def test_a_session_without_partitions_ends() -> None:
     assert len(client.sessions) == 0
 
 
+def test_a_session_may_begin_without_partitions() -> None:
+    client = Client()
+    assert client.fetch({}) == []
+    assert client.session_id == 100
+    assert client.fetch({A: quiet()}, wanted(A)) == [A]
+
+
 @pytest.mark.parametrize(
     ("session_id", "epoch", "uses_topic_ids", "error"),
     [

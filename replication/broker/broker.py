@@ -122,7 +122,13 @@ class Broker:
         self._hosted = HostedReplicas(setup, ports, self._purgatory, self._forget_progress)
         self.leaders = self._hosted.leaders
         self.metrics = self._hosted.metrics
-        self._queue = AppendQueue(self.broker_id, self.leaders, ports.clock, self.metrics.queue_time)
+        self._queue = AppendQueue(
+            self.broker_id,
+            self.leaders,
+            ports.clock,
+            self.metrics.queue_time,
+            lambda topic_partition: topic_partition in self.metadata.image.partitions,
+        )
         own: dict[int, Appends] = {}
         self._coordinators = CoordinatorRuntime(
             self, self._hosted, ports.clock, ports.ids, coordinators, own if peers is None else peers

@@ -58,6 +58,7 @@ from stratalog.storage.errors import (
     StoreFullError,
     StoreUnavailableError,
     StratalogError,
+    UnknownTopicOrPartitionError,
 )
 from stratalog.storage.files.damage import damage_in
 from stratalog.storage.log.partition_log import PartitionLog
@@ -402,7 +403,7 @@ class HostedReplicas:
     def _stop_deleted(self, topic_partition: TopicPartition, topic_id: str) -> None:
         """The topic is gone: drop its table, but not one that a session has made for a new topic of that name."""
         reason = "its topic was deleted"
-        self.stop_leading(topic_partition, reason)
+        self.stop_leading(topic_partition, reason, UnknownTopicOrPartitionError)
         table = self._table(topic_partition)
         if is_of_topic(table, (topic_id,), self._clock, self._ports.ids):
             table.drop()
@@ -415,8 +416,10 @@ class HostedReplicas:
         if delete_stray(replica.log.table, replica.log.topic_id, self._clock, self._ports.ids):
             _LOG.warning("broker %d drops a stray replica: %s", self._broker_id, reason)
 
-    def stop_leading(self, topic_partition: TopicPartition, reason: str) -> None:
-        """Refuse what waits for this replica; the table stays."""
+    def stop_leading(
+        self, topic_partition: TopicPartition, reason: str, refusal: type[StratalogError] = NotLeaderOrFollowerError
+    ) -> None:
+        """Refuse what waits for this replica, with an error of the class `refusal`; the table stays."""
         replica = self.leaders.pop(topic_partition, None)
         self.offline.pop(topic_partition, None)
         self.upkeep.drop(topic_partition)
@@ -425,7 +428,7 @@ class HostedReplicas:
                 replica.topic_id, replica.state.unclean, replica.known_committed
             )
             what = f"{topic_partition} is not led by broker {self._broker_id}: {reason}"
-            replica.resign(NotLeaderOrFollowerError(what))
+            replica.resign(refusal(what))
         self._on_stopped(topic_partition)
 
     def stop_all(self, reason: str) -> None:

@@ -7,12 +7,12 @@ only replicas that have something to append, however many there are.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from stratalog.replication.leader.replica import LeaderReplica, WaitingAppend
 from stratalog.replication.metrics import Histogram
 from stratalog.storage.clock import Clock
-from stratalog.storage.errors import NotLeaderOrFollowerError
+from stratalog.storage.errors import NotLeaderOrFollowerError, StratalogError, UnknownTopicOrPartitionError
 from stratalog.storage.records import TopicPartition
 
 TURN_MS_MAX = 2
@@ -29,11 +29,14 @@ class AppendQueue:
         leaders: Mapping[TopicPartition, LeaderReplica],
         clock: Clock,
         queue_time: Histogram | None = None,
+        exists: Callable[[TopicPartition], bool] = lambda _topic_partition: True,
     ) -> None:
+        """`exists`: whether the broker's metadata has a partition."""
         self._broker_id = broker_id
         self._leaders = leaders
         self._clock = clock
         self._queue_time = queue_time or Histogram()
+        self._exists = exists
         self._inbound: deque[WaitingAppend] = deque()
         self._waiting: dict[TopicPartition, None] = {}
         self.held_ms = 0
@@ -81,10 +84,18 @@ class AppendQueue:
             topic_partition = waiting.request.topic_partition
             replica = self._leaders.get(topic_partition)
             if replica is None:
-                refusal = f"{topic_partition} is not led by broker {self._broker_id}"
-                waiting.answer(NotLeaderOrFollowerError(refusal))
+                waiting.answer(self._refusal(topic_partition))
             elif replica.failure is not None:
                 waiting.answer(replica.failure)
             else:
                 replica.waiting.append(waiting)
                 self._waiting.setdefault(topic_partition)
+
+    def _refusal(self, topic_partition: TopicPartition) -> StratalogError:
+        """Why nothing is appended to a partition without a leader here (Kafka's `ReplicaManager.getPartitionOrError`).
+
+        A topic that was deleted, or that this broker does not know yet, is unknown.
+        """
+        if self._exists(topic_partition):
+            return NotLeaderOrFollowerError(f"{topic_partition} is not led by broker {self._broker_id}")
+        return UnknownTopicOrPartitionError(f"broker {self._broker_id} does not know {topic_partition}")

@@ -345,6 +345,7 @@ class LeaderReplica:
             self.leader_epoch,
             result.duplicate,
             append_time_ms=append_time_ms,
+            log_start_offset=self.log.log_start_offset,
         )
         if request.acks != ACKS_ALL:
             self._ports.metrics.total_time.observe(self._ports.clock.monotonic_ms() - member.arrived_ms)

@@ -72,7 +72,8 @@ class HandOverRequest:
 class ProduceResponse:
     """`error` None: stored as offsets `[base_offset, last_offset]`; `duplicate`: it was stored before.
 
-    append_time_ms  the time that the broker gave the records, of a topic with LogAppendTime, else -1
+    append_time_ms    the time that the broker gave the records, of a topic with LogAppendTime, else -1
+    log_start_offset  of the leader's log right after the append; -1 if it is not known
     """
 
     topic_partition: TopicPartition
@@ -82,3 +83,4 @@ class ProduceResponse:
     duplicate: bool = False
     error: StratalogError | None = None
     append_time_ms: int = NO_TIME
+    log_start_offset: int = -1

@@ -159,7 +159,8 @@ class MemoryCluster:
         if isinstance(result, StratalogError):
             return ProduceResponse(topic_partition, error=result)
         stored = (result.base_offset, result.last_offset, state.leader_epoch, result.duplicate)
-        return ProduceResponse(topic_partition, *stored)
+        log_start_offset = self.log(state.leader, topic_partition).log_start_offset
+        return ProduceResponse(topic_partition, *stored, log_start_offset=log_start_offset)
 
     def publish(
         self,

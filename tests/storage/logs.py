@@ -108,6 +108,13 @@ def started(log: PartitionLog, epoch: int) -> None:
     assert isinstance(log.start_epoch(epoch, as_leader=True), Committed)
 
 
+def delete_records(log: PartitionLog, log_start: int) -> None:
+    """Move the log start, as DeleteRecords does."""
+    log.replace_files(
+        [], [], leader_epoch=0, operation="DELETE RECORDS", now_ms=1, data_change=True, log_start=log_start
+    )
+
+
 def append(log: PartitionLog, *batches: NewRecordBatch, epoch: int = 0, now_ms: int = 5_000) -> Appended:
     """Append, without a lost race."""
     appended = log.append(batches, epoch, now_ms)

@@ -55,7 +55,6 @@ ZSTD_FROM = 7
 TRANSACTION_ABORTABLE_FROM, EPOCH_BUMP_FROM = 11, 12
 ADMIN_CLIENT_ID = "__admin_client"
 RECORD_ERRORS_MAX = 100
-UNKNOWN = -1
 READ_TOGETHER_BYTES_MAX = 64 << 10
 """The size up to which batches are read together, in the broker's loop. Larger ones gain nothing from that and would
 delay the loop, as decompressing would; they are read in the caller's thread. Java producers send 16 KiB."""
@@ -68,7 +67,6 @@ class _Part:
     topic_partition: TopicPartition
     records: Buffer
     batch: NewRecordBatch | SentBatch
-    log_start_offset: int
 
 
 _Answer = StratalogError | tuple[_Part, ProduceResponse]
@@ -109,10 +107,7 @@ class ProduceApis(ApiFamily):
             raise InvalidTopicError(f"Cannot append to internal topic {name}")
         named = TopicPartition(name, data.index)
         self._broker.partition(named)
-        # Read here: the answer is made in the broker's own thread, which must not wait for a reader of this view.
-        marks = self._broker.view.published(named, poll=False)
-        log_start_offset = UNKNOWN if marks is None else marks.log_start_offset
-        return _Part(named, data.records or b"", _batch(call.version, data.records), log_start_offset)
+        return _Part(named, data.records or b"", _batch(call.version, data.records))
 
     def _append(self, call: Call, part: _Part, put: _Put) -> None:
         timeout_ms = max(0, milliseconds(call.request.timeout))
@@ -172,7 +167,7 @@ class ProduceApis(ApiFamily):
             offsets = {
                 "base_offset": response.base_offset,
                 "log_append_time": response.append_time_ms,
-                "log_start_offset": part.log_start_offset,
+                "log_start_offset": response.log_start_offset,
             }
             return {"index": index, "error_code": None, **offsets}
         values = _partition_error(index, response.error)

@@ -21,7 +21,9 @@ class Queued:
     def __init__(self, partitions: int) -> None:
         self.stores = MemoryStores()
         self.leaders = {state.topic_partition: self.led(state.partition) for state in map(_state, range(partitions))}
-        self.queue = AppendQueue(1, self.leaders, self.stores.clock)
+        self.queue = AppendQueue(
+            1, self.leaders, self.stores.clock, exists=lambda named: named.partition < partitions
+        )
         self.answers: list[tuple[str, str]] = []
 
     def led(self, partition: int) -> LeaderReplica:
@@ -117,12 +119,18 @@ def test_a_store_that_is_away_holds_up_only_its_own_partition() -> None:
 
 
 def test_a_request_for_a_partition_that_is_not_led_here_is_refused_at_once() -> None:
-    queued = Queued(2)
+    queued = Queued(3)
+    del queued.leaders[TopicPartition("t", 2)]
+    queued.put(2, "led elsewhere")
     queued.put(7, "unknown")
     queued.leaders[TopicPartition("t", 1)].go_offline(CorruptMessageError("torn"))
     queued.put(1, "offline")
     queued.turn()
-    assert queued.answers == [("unknown", "NOT_LEADER_OR_FOLLOWER"), ("offline", "CORRUPT_MESSAGE")]
+    assert queued.answers == [
+        ("led elsewhere", "NOT_LEADER_OR_FOLLOWER"),
+        ("unknown", "UNKNOWN_TOPIC_OR_PARTITION"),
+        ("offline", "CORRUPT_MESSAGE"),
+    ]
 
 
 def test_a_leader_that_went_meanwhile_is_forgotten() -> None:

@@ -14,6 +14,7 @@ from stratalog.storage.errors import NotEnoughReplicasError, NotLeaderOrFollower
 from stratalog.storage.records import TRANSACTIONAL_ATTRIBUTE, TopicPartition
 from tests.clients.kafka_client import PRODUCE, ClosedError, KafkaClient, batch_of, code
 from tests.clients.memory_cluster import MemoryCluster
+from tests.storage.logs import delete_records
 
 T0 = TopicPartition("t", 0)
 VERSIONS = range(3, 14)
@@ -69,6 +70,16 @@ def test_a_batch_is_stored_and_its_offset_answered(client: KafkaClient, cluster:
     if version >= 5:
         assert answer.log_start_offset == 0
     assert stored(cluster) == [(b"k", b"a"), (b"k", b"b")] * 2
+
+
+def test_the_log_start_is_that_of_the_append(client: KafkaClient, cluster: MemoryCluster) -> None:
+    """Not the one that the leader has published, which is behind after DeleteRecords."""
+    produce(client, batch_of(b"a", b"b", b"c"))
+    delete_records(cluster.log(1, T0), 2)
+    batch = batch_of(b"d", producer_id=7, producer_epoch=0, base_sequence=0)
+    for _ in range(2):
+        answer = produce(client, batch)
+        assert (code(answer), answer.base_offset, answer.log_start_offset) == (0, 3, 2)
 
 
 def test_each_partition_is_answered_by_itself(client: KafkaClient) -> None:

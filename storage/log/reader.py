@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from stratalog.storage.clock import Clock
 from stratalog.storage.delta.removed import NO_PRODUCERS, producers_path
@@ -48,6 +49,9 @@ RESOLVE_TRIES = 5
 """Repetitions of a look-up whose object was deleted meanwhile."""
 DOUBT_INTERVAL_MS = 10_000
 """Interval in which an idle log checks whether clean-up has deleted the version of its fold."""
+
+NO_TIMESTAMP = -1
+"""Stands for a record's missing timestamp in Kafka's protocol."""
 
 T = TypeVar("T")
 
@@ -320,7 +324,8 @@ class LogReader:
     def offset_of_max_timestamp(self, end_offset: int) -> tuple[int, int] | None:
         """The first record with the largest timestamp below `end_offset`: (offset, its timestamp). KIP-734.
 
-        None when no record has a timestamp.
+        Times before 1970 count less than none at all, as in Kafka (`LogSegment.maxTimestampSoFar` begins with -1): when
+        there are no others, the first record without a timestamp is found, with -1. None when each has such a time.
         """
         return self._resolving(lambda: self._find_max_timestamp(end_offset))
 
@@ -378,7 +383,18 @@ class LogReader:
             latest = timestamp_range(rows["timestamp"])[1]
             if latest is not None:
                 times.append(latest)
-        return self._find_timestamp(max(times)) if times else None
+        largest_ms = max(times, default=NO_TIMESTAMP)
+        return self._first_undated(start, end) if largest_ms < 0 else self._find_timestamp(largest_ms)
+
+    def _first_undated(self, start: int, end: int) -> tuple[int, int] | None:
+        """The first record in `[start, end)` without a timestamp, and -1."""
+        for entry in files_between(self.state.files, start, end):
+            wanted = RowsWanted(max(0, start - entry.base_offset), end - entry.base_offset)
+            rows = rows_between(self.table.read_file(entry.file, TIME_COLUMNS, wanted), entry, start, end)
+            row = pc.index(pc.is_null(rows["timestamp"]), True).as_py()
+            if row >= 0:
+                return entry.base_offset + rows["offset_delta"][row].as_py(), NO_TIMESTAMP
+        return None
 
     def _resolving(self, look_up: Callable[[], T]) -> T:
         """Run a look-up; when an object is gone, as after a merge or clean-up, refresh and repeat it."""

@@ -14,7 +14,7 @@ from stratalog.storage.files import batch_file, row_groups
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.objects.local import LocalStore
 from tests.storage.log.test_replication import merge
-from tests.storage.logs import MIB, Replicas, append, batch, write
+from tests.storage.logs import MIB, Replicas, append, batch, delete_records, write
 from tests.storage.memory_table import MemoryDisk
 
 
@@ -132,12 +132,6 @@ def test_a_time_inside_a_large_file(
     assert len(store.data_reads()) in ((0, 3) if log_start == 0 else (3, 4))
 
 
-def delete_records(log: PartitionLog, log_start: int) -> None:
-    log.replace_files(
-        [], [], leader_epoch=0, operation="DELETE RECORDS", now_ms=1, data_change=True, log_start=log_start
-    )
-
-
 def test_a_time_that_is_hidden_below_the_log_start_is_found_after_it(tmp_path: Path) -> None:
     log = Replicas.new().leader()
     append(log, batch("ab", timestamps=[900, 10]))
@@ -166,12 +160,21 @@ def test_the_largest_timestamp_below_an_offset_and_its_first_record(
     assert log.offset_of_max_timestamp(end_offset) == found
 
 
-def test_no_timestamps_no_largest_one() -> None:
+def test_without_timestamps_the_first_record_has_the_largest_one() -> None:
+    """Kafka's largest timestamp begins with -1, which a record without one has."""
     log = Replicas.new().leader()
     assert log.offset_of_max_timestamp(9) is None
-    append(log, batch("ab", timestamps=[None, None]))
+    append(log, batch("ab", timestamps=[-7, -5]))
     assert log.offset_of_max_timestamp(9) is None
+    append(log, batch("cd", timestamps=[-3, None]))
+    append(log, batch("ef", timestamps=[None, None]))
+    assert log.offset_of_max_timestamp(9) == (3, -1)
+    assert log.offset_of_max_timestamp(3) is None
     assert log.offset_for_timestamp(0) is None
+    delete_records(log, 5)
+    assert log.offset_of_max_timestamp(9) == (5, -1)
+    append(log, batch("g", timestamps=[0]))
+    assert log.offset_of_max_timestamp(9) == (6, 0)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -199,20 +202,20 @@ def test_look_ups_find_what_a_scan_of_all_records_finds(seed: int) -> None:
             epoch += 1
             cut = chance.randrange(max(log.log_start_offset, log.log_end_offset - 4), log.log_end_offset + 1)
             log.start_epoch(epoch, as_leader=True, truncate_to=cut)
-        rows = list(dated_records(log))
+        every = list(records_of(log))
+        rows = [row for row in every if row[1] >= 0]
         for wanted_ms in (0, 50, 97, chance.randrange(100)):
             assert log.offset_for_timestamp(wanted_ms) == next((row for row in rows if row[1] >= wanted_ms), None)
         end = chance.randrange(log.log_start_offset, log.log_end_offset + 2)
-        below = [row for row in rows if row[0] < end]
+        below = [row for row in every if row[0] < end]
         assert log.offset_of_max_timestamp(end) == max(below, key=lambda row: (row[1], -row[0]), default=None)
 
 
-def dated_records(log: PartitionLog) -> Iterator[tuple[int, int]]:
-    """Every readable record that has a timestamp, as (offset, ms)."""
+def records_of(log: PartitionLog) -> Iterator[tuple[int, int]]:
+    """Every readable record as (offset, ms); -1 for no timestamp."""
     for table in log.read_range(log.log_start_offset, log.log_end_offset):
         for offset, at in zip(table["offset"].to_pylist(), table["timestamp"].cast("int64").to_pylist(), strict=True):
-            if at is not None:
-                yield offset, at
+            yield offset, -1 if at is None else at
 
 
 def gets_of(disk: MemoryDisk) -> list[str]:

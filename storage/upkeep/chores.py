@@ -12,7 +12,7 @@ Scrub        reads every data file now and then, so that decayed bits are found 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -38,7 +38,7 @@ from stratalog.storage.upkeep.chore import (
     Work,
     wait_end_ms,
 )
-from stratalog.storage.upkeep.retention import expired_segments
+from stratalog.storage.upkeep.retention import ExpiredSegments, expired_segments, has_times
 
 CHECKPOINT_ENTRIES = 20
 """Entries of a checkpoint (live and removed files) for each commit since the one before, at most. A checkpoint costs as
@@ -330,13 +330,23 @@ class Retention(Chore):
     def __init__(self, log: PartitionLog, limits: UpkeepLimits) -> None:
         self._timetable = _Timetable(log.name, limits.retention_check_ms)
 
-    def begin(self, view: UpkeepView) -> UpkeepDone | None:
+    def begin(self, view: UpkeepView) -> Work[list[tuple[str, int]]] | UpkeepDone | None:
         if not self._timetable.is_due(view.now_ms) or view.high_watermark < 0:
             return None
-        log, state = view.log, view.log.state
-        expired = expired_segments(
-            state.segments, state.log_start_offset, state.log_end_offset, view.high_watermark, view.now_ms, log.config
-        )
+        if self._needs_write_times(view):
+            return Work(partial(view.log.table.reopened().list_objects, "segment="), partial(self._expire, view))
+        return self._expire(view, ())
+
+    def _needs_write_times(self, view: UpkeepView) -> bool:
+        """Whether the first segment that stays as far as is known has no timestamps, and so expires by its last write."""
+        config, segments, expired = view.log.config, view.log.state.segments, _expired(view, {})
+        first = 0 if expired is None else expired.count
+        is_by_time = config.is_deleted and config.retention_ms >= 0
+        return is_by_time and first < len(segments) and not has_times(segments[first])
+
+    def _expire(self, view: UpkeepView, listed: Sequence[tuple[str, int]]) -> UpkeepDone | None:
+        log = view.log
+        expired = _expired(view, _written_ms(log, dict(listed)) if listed else {})
         if expired is None:
             self._timetable.checked(view.now_ms)
             return None
@@ -357,6 +367,23 @@ class Retention(Chore):
 
     def rest_ms(self, view: UpkeepView) -> int:
         return self._timetable.rest_ms(view.now_ms) or RECHECK_MS
+
+
+def _expired(view: UpkeepView, written_ms: Mapping[int, int]) -> ExpiredSegments | None:
+    log, state = view.log, view.log.state
+    bounds = state.log_start_offset, state.log_end_offset, view.high_watermark
+    return expired_segments(state.segments, *bounds, view.now_ms, log.config, written_ms)
+
+
+def _written_ms(log: PartitionLog, modified_ms: Mapping[str, int]) -> dict[int, int]:
+    """When the newest live file of each segment was written, by the store's clock. A segment with a live file that was
+    not listed, as one that was written since, is not there."""
+    written: dict[int, int] = {}
+    unlisted = {entry.segment for entry in log.files if entry.path not in modified_ms}
+    for entry in log.files:
+        if entry.segment not in unlisted:
+            written[entry.segment] = max(modified_ms[entry.path], written.get(entry.segment, 0))
+    return written
 
 
 class Vacuum(Chore):

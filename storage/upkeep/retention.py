@@ -7,9 +7,10 @@ above the high watermark. When all expire, the log continues in a new segment at
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from types import MappingProxyType
 
 from stratalog.storage.errors import OffsetOutOfRangeError, PolicyViolationError
 from stratalog.storage.log.segments import LogSegment
@@ -34,12 +35,15 @@ def expired_segments(
     high_watermark: int,
     now_ms: int,
     config: LogConfig,
+    written_ms: Mapping[int, int] = MappingProxyType({}),
 ) -> ExpiredSegments | None:
     """The segments that expire now; None if there are none.
 
     segments        the log's, oldest first; the last one is active
     high_watermark  a segment expires only if all of it lies below; -1 = not known, then none does
     now_ms          the end of `retention.ms`, on the clock of the records' timestamps
+    written_ms      when the files of segments without timestamps were last written, by base offset. One that is not
+                    there stays
     By log start offset always, by size and time only with `cleanup.policy` delete. With segments of 10 bytes each and
     `retention.bytes` 25, two of five expire: 30 bytes stay, since one segment less would be below the limit.
     """
@@ -57,25 +61,23 @@ def expired_segments(
         bytes_from = list(accumulate(segment.size_bytes for segment in reversed(segments)))[::-1]
         count = run_of(count, lambda i: bytes_from[i] - segments[i].size_bytes >= config.retention_bytes)
     if config.is_deleted and config.retention_ms >= 0:
-        newest_ms = _newest_timestamps(segments)
-        count = run_of(count, lambda i: now_ms - newest_ms[i] > config.retention_ms)
+        count = run_of(count, lambda i: now_ms - _newest_ms(segments[i], written_ms) > config.retention_ms)
     return ExpiredSegments(count, ends[count - 1]) if count else None
 
 
-def _newest_timestamps(segments: Sequence[LogSegment]) -> list[float]:
-    """The largest timestamp of each segment, in ms. A segment without timestamps counts as old as the next one with
-    any, since it was written before; if there is none it never expires.
+def has_times(segment: LogSegment) -> bool:
+    """Whether a segment has a timestamp. A time before 1970 is none, as in Kafka."""
+    return segment.max_timestamp_ms is not None and segment.max_timestamp_ms >= 0
 
-    A time before 1970 is no timestamp, as in Kafka (`LogSegment.largestRecordTimestamp`), which then counts from the
-    last write to the segment's file.
+
+def _newest_ms(segment: LogSegment, written_ms: Mapping[int, int]) -> float:
+    """The time from which `retention.ms` counts: the largest timestamp, or the last write of a segment without any.
+
+    Source: `LogSegment.largestTimestamp`, with the time of the segment's file.
     """
-    newest: list[float] = []
-    known = math.inf
-    for segment in reversed(segments):
-        largest_ms = segment.max_timestamp_ms
-        known = known if largest_ms is None or largest_ms < 0 else largest_ms
-        newest.append(known)
-    return newest[::-1]
+    if has_times(segment) and segment.max_timestamp_ms is not None:
+        return segment.max_timestamp_ms
+    return written_ms.get(segment.base_offset, math.inf)
 
 
 def offset_to_delete_before(offset: int, high_watermark: int, config: LogConfig) -> int:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -25,11 +25,18 @@ def segments(*sizes: int, newest_ms: Sequence[int | None] = ()) -> list[LogSegme
 
 
 def expired(
-    log: list[LogSegment], *, log_start: int = 0, high_watermark: int | None = None, now_ms: int = 0, **configs: str
+    log: list[LogSegment],
+    *,
+    log_start: int = 0,
+    high_watermark: int | None = None,
+    now_ms: int = 0,
+    written_ms: Mapping[int, int] | None = None,
+    **configs: str,
 ) -> ExpiredSegments | None:
     end = log[-1].end_offset if log else 0
     config = LogConfig.from_properties({**NEVER, **{k.replace("_", "."): v for k, v in configs.items()}})
-    return expired_segments(log, log_start, end, end if high_watermark is None else high_watermark, now_ms, config)
+    marks = log_start, end, end if high_watermark is None else high_watermark
+    return expired_segments(log, *marks, now_ms, config, written_ms or {})
 
 
 NGINX_LOG = [
@@ -95,10 +102,10 @@ def test_size_counts_the_whole_log_and_stops_at_the_first_segment_that_is_needed
         ((300, 100, 200), 1_250, 0),
         ((100, 5_000, 200), 1_250, 1),
         ((-500, 200), 1_200, 0),
-        ((-500, 200), 1_201, 2),
+        ((-500, 200), 1_201, 0),
         ((-1, -500), 10**9, 0),
         ((0, -500), 10**9, 1),
-        ((None, 200, 300), 1_250, 2),
+        ((None, 200, 300), 1_250, 0),
         ((100, None, 300), 1_250, 1),
         ((100, None, None), 10**9, 1),
         ((None, None), 10**9, 0),
@@ -106,9 +113,25 @@ def test_size_counts_the_whole_log_and_stops_at_the_first_segment_that_is_needed
     ],
 )
 def test_segments_go_when_their_largest_timestamp_is_older_than_retention_ms(newest_ms, now_ms, count):
-    """A segment without timestamps from 1970 on is as old as the next with any; oldest first, up to the first that
-    stays."""
+    """Oldest first, up to the first that stays, as one of which nothing is known."""
     gone = expired(segments(*[10] * len(newest_ms), newest_ms=newest_ms), now_ms=now_ms, retention_ms="1000")
+    assert (gone.count if gone else 0) == count
+
+
+@pytest.mark.parametrize(
+    ("newest_ms", "written_ms", "now_ms", "count"),
+    [
+        ((None, None), {0: 100, 10: 200}, 1_101, 1),
+        ((None, None), {0: 100, 10: 200}, 1_201, 2),
+        ((None, None), {0: 100}, 1_201, 1),
+        ((None, 5), {0: 5_000, 10: 5_000}, 1_500, 0),
+        ((5, -9, 7), {0: 5_000, 10: 100, 20: 5_000}, 1_500, 3),
+    ],
+)
+def test_a_segment_without_timestamps_goes_by_its_last_write(newest_ms, written_ms, now_ms, count):
+    """Kafka's `LogSegment.largestTimestamp`."""
+    log = segments(*[10] * len(newest_ms), newest_ms=newest_ms)
+    gone = expired(log, now_ms=now_ms, retention_ms="1000", written_ms=written_ms)
     assert (gone.count if gone else 0) == count
 
 

@@ -255,6 +255,31 @@ def test_a_thousand_segments_leave_the_log_with_one_commit_and_no_look_at_their_
     assert list_files(log) == 1_000
 
 
+def test_records_without_timestamps_expire_after_their_files_last_write(replicas):
+    log = replicas.leader(config=config(retention_ms=1_000))
+    upkeep = begun(log)
+    for wrote_ms in (10_000, 14_000):
+        replicas.clock.now_ms = wrote_ms
+        append(log, batch(["v"], timestamps=[None]), now_ms=wrote_ms)
+    assert steps(upkeep, 11_000, 2) == []
+    assert steps(upkeep, 14_500, 2) == ["retention 1"]
+    assert steps(upkeep, 16_000, 2) == ["retention 1"]
+    assert (log.log_start_offset, segments_of(log)) == (2, [])
+
+
+def test_only_a_segment_without_timestamps_has_the_files_listed(replicas):
+    log = replicas.leader(config=config(retention_ms=1_000))
+    upkeep = begun(log)
+    timed(log, 1_000, 2_000)
+    append(log, batch(["v"], timestamps=[None]), now_ms=10_000)
+    lists: list[str] = []
+    replicas.disks["1"].access = lambda operation, _, path: lists.append(path) if operation == "list" else None
+    assert steps(upkeep, 1_900, 3) == []
+    assert lists == []
+    assert steps(upkeep, 5_000, 3) == ["retention 2"]
+    assert lists == ["segment="]
+
+
 YEAR_MS = 365 * DAY_MS
 
 

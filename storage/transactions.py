@@ -145,6 +145,15 @@ class Transactions(NamedTuple):
                 stable = min(stable, transaction.completed_first)
         return stable
 
+    def unstable_at(self, high_watermark: int) -> Transactions:
+        """Those that `last_stable_offset` depends on at this high watermark and at later ones: mostly few."""
+        unstable = {
+            producer_id: known
+            for producer_id, known in self.producers.items()
+            if known.is_open or known.completed_last >= high_watermark
+        }
+        return Transactions(unstable) if unstable else NO_TRANSACTIONS
+
     def aborted_between(self, start_offset: int, end_offset: int) -> tuple[AbortedTransaction, ...]:
         """Those with a record in `[start_offset, end_offset)`, in order of `first_offset` as in a Fetch response."""
         first = bisect_left(self.aborted, start_offset, key=_last_of)

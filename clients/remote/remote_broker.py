@@ -51,6 +51,7 @@ from stratalog.storage.errors import (
     RequestTimedOutError,
     StratalogError,
 )
+from stratalog.storage.records import TopicPartition
 
 BATCHES, MARKERS, QUESTIONS, BROKER = "batches", "markers", "questions", "broker"
 """Names of connections that all calls of a kind share."""
@@ -127,6 +128,10 @@ class RemoteBroker:
         if isinstance(request, JoinGroupRequest):
             limit_ms = max(limit_ms, request.rebalance_timeout_ms + JOIN_GRACE_MS)
         self._ask(None if waits else (kind, key), request, answer, limit_ms)
+
+    def last_stable_offset(self, _topic_partition: TopicPartition, _high_watermark: int) -> int | None:
+        """Not known here."""
+        return None
 
     def every_coordinator(self, kind: CoordinatorType, request: object, answer: Callable[[list[object]], None]) -> None:
         """Ask all coordinators on this broker (ListGroups, ListTransactions): one response for all, or the error."""

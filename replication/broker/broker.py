@@ -133,7 +133,7 @@ class Broker:
         self._coordinators = CoordinatorRuntime(
             self, self._hosted, ports.clock, ports.ids, coordinators, own if peers is None else peers
         )
-        self.calls = own[self.broker_id] = BrokerCalls(self.append, self._coordinators)
+        self.calls = own[self.broker_id] = BrokerCalls(self.append, self._coordinators, self.leaders)
         self._followers = FollowerWatch(self.broker_id, ports, self.wakeup, self._progress_poll_ms)
         self._log_ends = LogEnds(self.broker_id, ports, self.wakeup, self.config.broker_session_timeout_ms)
         self._deletions = RecordDeletions(self._objects, self.leaders, ports.clock)

@@ -6,22 +6,29 @@ broker's loop, or from the caller's own thread when the broker has stopped.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from stratalog.replication.coordinator.runtime.runtime import CoordinatorRuntime
 from stratalog.replication.internal_topics import is_internal
-from stratalog.replication.leader.replica import WaitingAppend
+from stratalog.replication.leader.replica import LeaderReplica, WaitingAppend
 from stratalog.replication.requests.coordinators import CoordinatorType, FindCoordinatorRequest, FindCoordinatorResponse
 from stratalog.replication.requests.produce import ProduceRequest, ProduceResponse
+from stratalog.storage.records import TopicPartition
 
 
 class BrokerCalls:
     """A broker's entrance, which its clients in this process hold (`clients.bootstrap.BrokerFace`)."""
 
-    def __init__(self, append: Callable[[WaitingAppend], None], coordinators: CoordinatorRuntime) -> None:
-        """`append` queues a request for the leader of its partition."""
+    def __init__(
+        self,
+        append: Callable[[WaitingAppend], None],
+        coordinators: CoordinatorRuntime,
+        leaders: Mapping[TopicPartition, LeaderReplica],
+    ) -> None:
+        """`append` queues a request for the leader of its partition; `leaders` is the broker's own map."""
         self._append = append
         self._coordinators = coordinators
+        self._leaders = leaders
 
     def produce_then(self, request: ProduceRequest, complete: Callable[[ProduceResponse], None]) -> None:
         """Queue a batch; `complete`, which must neither raise nor block, is called once: in the broker's thread, or the
@@ -34,6 +41,11 @@ class BrokerCalls:
             self._coordinators.append(waiting)
         else:
             self._append(waiting)
+
+    def last_stable_offset(self, topic_partition: TopicPartition, high_watermark: int) -> int | None:
+        """As `LeaderReplica.last_stable_offset`; None when the partition is not led here. Storage is not read."""
+        leader = self._leaders.get(topic_partition)
+        return None if leader is None else leader.last_stable_offset(high_watermark)
 
     def find_coordinator(
         self, request: FindCoordinatorRequest, answer: Callable[[FindCoordinatorResponse], None]

@@ -45,6 +45,7 @@ from stratalog.storage.log.append import Appended, BatchAppended, HandedFiles
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.records import NewRecordBatch, TopicPartition
 from stratalog.storage.topic_config import LogConfig
+from stratalog.storage.transactions import NO_TRANSACTIONS, Transactions
 
 _LOG = logging.getLogger("stratalog.broker")
 
@@ -130,6 +131,8 @@ class LeaderReplica:
         self._in_flight: _Group | None = None
         self._retry_at_ms = 0
         self._appended_ms, self._appended_files = 0, 0
+        self._transactions: Transactions | None = None
+        self._unstable: tuple[Transactions | None, Transactions] = (None, NO_TRANSACTIONS)
         self.may_have_had_records = True
         """Whether a table that is absent may have had records; False once it was found that nothing was lost."""
         self.has_no_space = False
@@ -186,6 +189,7 @@ class LeaderReplica:
             self.config.min_insync_replicas,
         )
         self.partition.appended(self.log.log_end_offset, now_ms)
+        self._remember_transactions()
         return True
 
     def _check_not_lost(self) -> None:
@@ -279,6 +283,7 @@ class LeaderReplica:
             self.go_offline(reason)
             return True
         self._in_flight = None
+        self._remember_transactions()
         self._has_space_again()
         self.partition.appended(self.log.log_end_offset, now_ms)
         self._traffic.appended(self.log.log_end_offset - end_offset, group.size_bytes, len(group.members))
@@ -290,6 +295,25 @@ class LeaderReplica:
             else:
                 member.answer(result)
         return True
+
+    def _remember_transactions(self) -> None:
+        """What `last_stable_offset` returns from. Where the log has to read producer state first, nothing has changed
+        since the last append; after a start it is not known until the next one."""
+        known = self.log.producers_at_hand
+        if known is not None:
+            self._transactions = known.transactions
+
+    def last_stable_offset(self, high_watermark: int) -> int | None:
+        """The offset below which the outcome of every transaction is known, at a high watermark that was published;
+        None while it is not known without reading the log. Called from any thread."""
+        transactions = self._transactions
+        if transactions is None:
+            return None
+        of, unstable = self._unstable
+        if of is not transactions:
+            unstable = transactions.unstable_at(high_watermark)
+            self._unstable = transactions, unstable
+        return unstable.last_stable_offset(high_watermark)
 
     def _next_group(self) -> _Group | None:
         members: list[WaitingAppend] = []

@@ -181,6 +181,11 @@ class LogReader:
             return self._producers
         return self._resolving(self._fold_producers)
 
+    @property
+    def producers_at_hand(self) -> ProducerStates | None:
+        """`producers` if nothing has to be read for them, else None."""
+        return self._producers if self._producers_version == self.state.version else None
+
     def _fold_producers(self) -> ProducerStates:
         state = self.state
         self._producers = self._read_producers(state)

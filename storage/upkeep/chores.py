@@ -338,7 +338,7 @@ class Retention(Chore):
         return self._expire(view, ())
 
     def _needs_write_times(self, view: UpkeepView) -> bool:
-        """Whether the first segment that stays as far as is known has no timestamps, and so expires by its last write."""
+        """Whether the first segment that stays, as far as is known, has no timestamps: it expires by its last write."""
         config, segments, expired = view.log.config, view.log.state.segments, _expired(view, {})
         first = 0 if expired is None else expired.count
         is_by_time = config.is_deleted and config.retention_ms >= 0

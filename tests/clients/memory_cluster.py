@@ -210,6 +210,11 @@ class MemoryBroker:
     ) -> None:
         answer(NotCoordinatorError(f"broker {self.broker_id} does not coordinate {key}"))
 
+    def last_stable_offset(self, topic_partition: TopicPartition, high_watermark: int) -> int | None:
+        state = self.cluster.metadata.image.partition(topic_partition)
+        known = self.cluster.log(state.leader, topic_partition).producers_at_hand
+        return None if known is None else known.transactions.last_stable_offset(high_watermark)
+
     def every_coordinator(self, kind: CoordinatorType, request: object, answer: Callable[[list[object]], None]) -> None:
         answer([])
 

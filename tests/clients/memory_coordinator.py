@@ -149,6 +149,9 @@ class CoordinatingBroker(MemoryBroker):
         partition = key if isinstance(key, int) else partition_of_key(key, PARTITIONS)
         self._coordinator.ask(partition, request, answer)
 
+    def last_stable_offset(self, _topic_partition: TopicPartition, _high_watermark: int) -> int | None:
+        return None
+
     def every_coordinator(self, kind: CoordinatorType, request: object, answer: Callable[[list[object]], None]) -> None:
         if self._coordinator.leader != self.broker_id:
             answer([])

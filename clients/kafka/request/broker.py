@@ -168,6 +168,13 @@ class ServedBroker:
             known = self._names = (version, {topic_id: name for name, topic_id in topic_ids})
         return known[1]
 
+    def last_stable_offset(self, topic_partition: TopicPartition, high_watermark: int) -> int:
+        """The offset below which every transaction has ended, without reading storage: the high watermark where this
+        broker does not know, as one that follows, or that has not appended since it leads."""
+        face = self._cluster.brokers().get(self.broker_id)
+        known = None if face is None else face.last_stable_offset(topic_partition, high_watermark)
+        return high_watermark if known is None else known
+
     def log_end(self, topic_partition: TopicPartition) -> int:
         """The end of the leader's log, as of this call. The published one, and a log as it was last read, may be behind
         an offset that a producer knows by acks=1. LeaderNotAvailableError."""

@@ -29,8 +29,9 @@ from stratalog.storage.errors import (
 )
 from stratalog.storage.log.append import HandedFiles
 from stratalog.storage.log.partition_log import PartitionLog
-from stratalog.storage.records import NewRecordBatch, TopicPartition, data_table
+from stratalog.storage.records import TRANSACTIONAL_ATTRIBUTE, NewRecordBatch, TopicPartition, data_table
 from stratalog.storage.topic_config import LogConfig
+from stratalog.storage.transactions import EndMarker, marker_batch
 from tests.replication.memory_stores import FailingDisk, MemoryStores, led_by
 from tests.storage.logs import batch, contents, idempotent, values
 
@@ -100,6 +101,32 @@ class Led:
         return {
             name: r.error.name if r.error else f"{r.base_offset}-{r.last_offset}" for name, r in self.answers.items()
         }
+
+
+def test_a_leader_knows_its_last_stable_offset_without_a_read() -> None:
+    """From its first append on: after its start it may be that producer state has to be read."""
+    led = Led().started()
+    reads: list[str] = []
+
+    def append(appended: NewRecordBatch) -> None:
+        led.queue(f"{len(led.answers)}", appended)
+        assert led.replica.append_waiting(0)
+
+    def in_transaction(producer_id: int) -> NewRecordBatch:
+        made = replace(batch(["t"]), producer_id=producer_id, producer_epoch=0, base_sequence=0)
+        return replace(made, attributes=TRANSACTIONAL_ATTRIBUTE, verified_offset=1 << 40)
+
+    append(batch(["a"]))
+    led.disk.access = lambda operation, _table, _detail: reads.append(operation)
+    assert [led.replica.last_stable_offset(mark) for mark in (0, 1)] == [0, 1]
+    append(in_transaction(7))
+    append(in_transaction(8))
+    reads.clear()
+    assert [led.replica.last_stable_offset(mark) for mark in (1, 2, 3)] == [1, 1, 1]
+    append(marker_batch(7, 0, EndMarker(True, 0), 1))
+    reads.clear()
+    assert [led.replica.last_stable_offset(mark) for mark in (3, 4)] == [1, 2]
+    assert reads == []
 
 
 def test_a_leader_publishes_what_it_knows_to_be_committed_until_it_has_a_high_watermark() -> None:

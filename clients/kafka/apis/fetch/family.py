@@ -228,8 +228,8 @@ class FetchApis(ApiFamily):
             return known
 
     def _check_topic_id(self, named: TopicPartition, topic_id: str | None) -> None:
-        """UnknownTopicOrPartitionError for an id of a deleted topic; InconsistentTopicIdError if another one of its name
-        has a replica here."""
+        """UnknownTopicOrPartitionError for the id of a deleted topic; InconsistentTopicIdError if another topic of its
+        name has a replica here."""
         current = self._broker.view.image.topic_ids.get(named.topic)
         if topic_id in (None, current):
             return

@@ -99,4 +99,4 @@ class FetchMemory:
 def is_at_end(wanted: WantedPartition, read: PartitionRead) -> bool:
     """Whether there was nothing to read, not even for a larger request."""
     is_empty = not read.is_urgent and not read.batches and read.topic_partition is not None
-    return is_empty and wanted.fetch_offset >= read.last_stable_offset
+    return is_empty and wanted.fetch_offset >= read.end_offset

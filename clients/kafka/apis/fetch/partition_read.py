@@ -78,6 +78,11 @@ class PartitionRead:
         return sum(len(batch.data) for batch in self.batches)
 
     @property
+    def end_offset(self) -> int:
+        """Where the records that may be returned end."""
+        return self.high_watermark if self.aborted is None else self.last_stable_offset
+
+    @property
     def is_urgent(self) -> bool:
         """Whether the fetch is answered without waiting."""
         return self.error is not None or self.diverging is not None
@@ -124,8 +129,8 @@ class PartitionFetch:
                 return PartitionRead(named, (), *bounds, diverging=end)
         self._check_offset(named, offset, marks)
         is_wanted, limits = max_bytes > 0 or must_return_one, (max_bytes, must_return_one, takes_zstd)
-        bounds = marks.high_watermark, marks.high_watermark, marks.log_start_offset
         if not is_committed:
+            bounds = self._bounds(named, marks)
             batches = self._batches(named, offset, bounds[0], *limits) if is_wanted and offset < bounds[0] else []
             return PartitionRead(named, batches, *bounds)
         for _ in range(COMMITTED_TRIES):
@@ -150,12 +155,17 @@ class PartitionFetch:
             return None
         if not marks.log_start_offset <= offset <= marks.high_watermark:
             return None
-        bounds = marks.high_watermark, marks.high_watermark, marks.log_start_offset
+        bounds = self._bounds(named, marks)
         if offset == marks.high_watermark or not (max_bytes > 0 or must_return_one):
             return PartitionRead(named, (), *bounds)
         end, wanted_bytes = marks.high_watermark, max(1, max_bytes)
         batches = self._broker.tail.read(named, offset, end, wanted_bytes, takes_zstd=takes_zstd)
         return PartitionRead(named, _fitting(batches, max_bytes, must_return_one), *bounds) if batches else None
+
+    def _bounds(self, named: TopicPartition, marks: Watermarks) -> tuple[int, int, int]:
+        """High watermark, last stable offset and log start for a reader of all records, without reading storage."""
+        stable = self._broker.last_stable_offset(named, marks.high_watermark)
+        return marks.high_watermark, max(stable, marks.log_start_offset), marks.log_start_offset
 
     def _check_offset(self, named: TopicPartition, offset: int, marks: Watermarks) -> None:
         """OffsetOutOfRangeError outside the log; an offset between high watermark and log end is no error."""

@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from stratalog.clients.kafka.apis.fetch.memory import is_at_end
+from stratalog.clients.kafka.apis.fetch.partition_read import PartitionRead
+from stratalog.clients.kafka.apis.fetch.sessions import FetchKey, WantedPartition
 from stratalog.clients.kafka.batches.headers import batches_in
 from stratalog.clients.kafka.batches.record_batches import decode_rows, encode_batch
 from stratalog.clients.view.read_committed import ReadCommittedView
@@ -324,7 +327,8 @@ def test_a_full_fetch_without_partitions_begins_a_session(client: KafkaClient) -
     full = client.ask(FETCH, 12, request_of(session_epoch=0))
     assert (code(full), full.session_id > 0) == (0, True)
     going_on = client.ask(FETCH, 12, request_of(wanted(0), session_id=full.session_id, session_epoch=1))
-    assert (going_on.session_id, values(going_on.responses[0].partitions[0])) == (full.session_id, [b"a", b"b", b"c", b"d"])
+    assert going_on.session_id == full.session_id
+    assert values(going_on.responses[0].partitions[0]) == [b"a", b"b", b"c", b"d"]
 
 
 def test_a_session_knows_the_name_of_a_deleted_topic(client: KafkaClient, cluster: MemoryCluster) -> None:
@@ -382,7 +386,7 @@ def test_committed_records_end_at_the_first_open_transaction(
     client: KafkaClient, in_transactions: MemoryCluster
 ) -> None:
     (everything,) = fetch(client, wanted(0, 1))
-    assert (values(everything)[2:], everything.last_stable_offset) == ([b"y", b"z"], 4)
+    assert (values(everything)[2:], everything.high_watermark) == ([b"y", b"z"], 4)
     assert everything.aborted_transactions is None
     (committed,) = fetch(client, wanted(0, 1), isolation_level=1)
     assert decode_rows(committed.records)["offset"].to_pylist() == [0, 1]
@@ -393,6 +397,29 @@ def test_committed_records_end_at_the_first_open_transaction(
     (all_committed,) = fetch(client, wanted(2, 1), isolation_level=1)
     assert values(all_committed, 2)[:2] == [b"y", b"z"]
     assert all_committed.aborted_transactions == ()
+
+
+def test_the_last_stable_offset_is_told_to_readers_of_all_records(
+    client: KafkaClient, in_transactions: MemoryCluster
+) -> None:
+    """From memory and from the log, and not below the log start."""
+    batch = batch_of(b"w", producer_id=9, producer_epoch=0, base_sequence=0)
+    data = {"name": "t", "partition_data": [{"index": 1, "records": batch}]}
+    client.ask(PRODUCE, 9, {"acks": -1, "timeout": 1_000, "topic_data": [data]})
+    reads = [fetch(client, wanted(offset, 1))[0] for offset in (0, 4, 5)]
+    assert [(read.last_stable_offset, read.high_watermark) for read in reads] == [(2, 5)] * 3
+    assert [values(read, offset)[-1:] for read, offset in zip(reads, (0, 4, 5), strict=True)] == [[b"w"], [b"w"], []]
+    in_transactions.publish(T1, log_start=3)
+    assert fetch(client, wanted(5, 1))[0].last_stable_offset == 3
+    in_transactions.append_batch(T1, marker_batch(2, 0, EndMarker(True, 0), 1))
+    in_transactions.publish(T1, log_start=3)
+    assert fetch(client, wanted(5, 1))[0].last_stable_offset == 6
+
+
+def test_a_reader_of_all_records_is_not_at_the_end_where_a_transaction_is_open() -> None:
+    at_2 = WantedPartition(FetchKey("t", None, 1), 2, 1 << 20)
+    assert not is_at_end(at_2, PartitionRead(T1, (), high_watermark=4, last_stable_offset=2))
+    assert is_at_end(at_2, PartitionRead(T1, (), high_watermark=4, last_stable_offset=2, aborted=()))
 
 
 @pytest.fixture

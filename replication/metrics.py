@@ -83,6 +83,9 @@ class TopicTraffic:
     bytes_in: int = 0
     bytes_out: int = 0
     produce_requests: int = 0
+    failed_produce_requests: int = 0
+    fetch_requests: int = 0
+    failed_fetch_requests: int = 0
 
     def appended(self, messages: int, size_bytes: int, requests: int) -> None:
         """Count a stored group of batches."""
@@ -124,9 +127,11 @@ class BrokerMetrics:
         return self.topics.setdefault(name, TopicTraffic())
 
     def fetched(self, topic: str, size_bytes: int) -> None:
-        """A consumer was sent so many bytes of a topic's record batches."""
+        """A consumer was sent so many bytes of a topic's record batches, of one partition."""
         self.bytes_out += size_bytes
-        self.topic(topic).bytes_out += size_bytes
+        traffic = self.topic(topic)
+        traffic.bytes_out += size_bytes
+        traffic.fetch_requests += 1
 
     def isr_changed(self, before: Sequence[int], after: Sequence[int]) -> None:
         """The ISR of a led partition changed within its leader epoch."""
@@ -214,19 +219,6 @@ def image_metrics(image: ClusterImage, broker_id: int, replica_lag_max: int | No
 
 def counter_metrics(counted: BrokerMetrics) -> list[Metric]:
     """The broker's counters."""
-    topics = sorted(counted.topics.items())
-    by_topic = {
-        "MessagesIn": ("Stored records.", {name: traffic.messages_in for name, traffic in topics}),
-        "BytesIn": (
-            "Stored bytes: of Arrow data, or of the files that were handed over.",
-            {name: traffic.bytes_in for name, traffic in topics},
-        ),
-        "BytesOut": (
-            "Bytes of record batches sent to consumers.",
-            {name: traffic.bytes_out for name, traffic in topics},
-        ),
-        "TotalProduceRequests": ("Stored batches.", {name: traffic.produce_requests for name, traffic in topics}),
-    }
     times = {
         "RequestQueueTimeMs": ("From a batch's arrival to its turn in the broker's loop.", counted.queue_time),
         "LocalTimeMs": ("From there to the commit to the leader's table.", counted.local_time),
@@ -260,19 +252,49 @@ def counter_metrics(counted: BrokerMetrics) -> list[Metric]:
             "The longest pause of appends to a led replica whose upkeep is overdue.",
             {(): counted.append_pause_ms_max()},
         ),
-        *(
-            Metric(
-                f"kafka_server_BrokerTopicMetrics_{name}_total",
-                COUNTER,
-                doc,
-                {(("topic", topic),): value for topic, value in values.items()},
-            )
-            for name, (doc, values) in by_topic.items()
-        ),
+        *_topic_metrics(counted.topics),
         *(
             Metric(f"kafka_network_RequestMetrics_{name}", HISTOGRAM, doc, {produce: histogram})
             for name, (doc, histogram) in times.items()
         ),
+    ]
+
+
+def _topic_metrics(traffic_by_topic: Mapping[str, TopicTraffic]) -> list[Metric]:
+    """Kafka's `BrokerTopicMetrics`."""
+    topics = sorted(traffic_by_topic.items())
+    by_topic = {
+        "MessagesIn": ("Stored records.", {name: traffic.messages_in for name, traffic in topics}),
+        "BytesIn": (
+            "Stored bytes: of Arrow data, or of the files that were handed over.",
+            {name: traffic.bytes_in for name, traffic in topics},
+        ),
+        "BytesOut": (
+            "Bytes of record batches sent to consumers.",
+            {name: traffic.bytes_out for name, traffic in topics},
+        ),
+        "TotalProduceRequests": ("Stored batches.", {name: traffic.produce_requests for name, traffic in topics}),
+        "FailedProduceRequests": (
+            "Batches that were refused for a reason that a client's old metadata does not explain.",
+            {name: traffic.failed_produce_requests for name, traffic in topics},
+        ),
+        "TotalFetchRequests": (
+            "Partitions with records in answers to Fetch; what finds nothing is not counted.",
+            {name: traffic.fetch_requests for name, traffic in topics},
+        ),
+        "FailedFetchRequests": (
+            "Partitions that Fetch could not read, for a reason that a client's old metadata does not explain.",
+            {name: traffic.failed_fetch_requests for name, traffic in topics},
+        ),
+    }
+    return [
+        Metric(
+            f"kafka_server_BrokerTopicMetrics_{name}_total",
+            COUNTER,
+            doc,
+            {(("topic", topic),): value for topic, value in values.items()},
+        )
+        for name, (doc, values) in by_topic.items()
     ]
 
 

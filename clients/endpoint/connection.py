@@ -100,7 +100,11 @@ class EndpointConnection(asyncio.BufferedProtocol):
         self._announced_bytes = 0
         self._throttles = 0
         self._caller = Connection(
-            Principal(host=address), self.close_from_any_thread, served.listener.name, self.throttle
+            Principal(host=address),
+            self.close_from_any_thread,
+            served.listener.name,
+            self.throttle,
+            errors=self._metrics.met,
         )
 
     # -- the transport's calls ---------------------------------------------------------------------------

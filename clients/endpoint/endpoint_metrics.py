@@ -6,12 +6,13 @@ counted. Source: Kafka's `RequestChannel.Metrics`, `Selector.SelectorMetrics`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from functools import cache
 
 from stratalog.clients.kafka.protocol.schema import known_versions, response_type
 from stratalog.replication.metrics import COUNTER, GAUGE, HISTOGRAM, Histogram, Labels, Metric
+from stratalog.storage.errors import NAME_OF_CODE
 
 PRODUCE = 0
 UNKNOWN = -1
@@ -35,7 +36,11 @@ class ListenerTraffic:
 class EndpointMetrics:
     """The counters of one broker's listeners."""
 
-    def __init__(self) -> None:
+    def __init__(self, queue_size: Callable[[], int] = lambda: 0) -> None:
+        """`queue_size`: the requests that wait for an io thread now."""
+        self._queue_size = queue_size
+        self._errors: dict[tuple[int, int], int] = {}
+        """By API key and error code."""
         self._listeners: dict[str, ListenerTraffic] = {}
         self._times: dict[tuple[int, int], Histogram] = {}
         """By API key and version. A histogram counts its requests, too."""
@@ -55,6 +60,12 @@ class EndpointMetrics:
         if times is None:
             times = self._times.setdefault(key, Histogram())
         times.observe(duration_ms)
+
+    def met(self, api_key: int, codes: Iterable[int]) -> None:
+        """Count the errors of one response."""
+        for code in codes:
+            key = (api_key, code)
+            self._errors[key] = self._errors.get(key, 0) + 1
 
     def metrics(self) -> Iterator[Metric]:
         """The present values. Any thread may call it. Times of Produce are left out: the broker measures each batch."""
@@ -77,6 +88,17 @@ class EndpointMetrics:
             "From a request's turn on its connection to its answer; a Fetch may wait for records.",
             {(("request", _name(key)),): times for key, times in by_api.items() if key != PRODUCE},
         )
+        yield Metric(
+            "kafka_network_RequestMetrics_Errors_total",
+            COUNTER,
+            "Errors in responses; one response may have several.",
+            {
+                (("request", _name(key)), ("error", NAME_OF_CODE.get(code, str(code)))): count
+                for (key, code), count in sorted(self._errors.copy().items())
+            },
+        )
+        doc = "Requests that wait for an io thread, of all brokers of the process."
+        yield Metric("kafka_network_RequestChannel_RequestQueueSize", GAUGE, doc, {(): self._queue_size()})
         listeners = sorted(self._listeners.copy().items())
         is_open = {_labels(name): each.connection_creation - each.connection_close for name, each in listeners}
         yield Metric(f"{SOCKETS}connection_count", GAUGE, "Open connections.", is_open)

@@ -147,7 +147,7 @@ class SocketServer:
         security: Mapping[str, ListenerSecurity] | None = None,
     ) -> EndpointMetrics:
         """Accept connections to these listeners; what they count. `security`: of those with TLS or SASL, by name."""
-        metrics = EndpointMetrics()
+        metrics = EndpointMetrics(lambda: self.limits.queued.taken)
         for each in bound:
             of_listener = (security or {}).get(each.listener.name)
             served = _Served(broker_id, each, ServedListener(each.listener, handler, of_listener, metrics))

@@ -35,13 +35,18 @@ from stratalog.replication.requests.produce import (
 )
 from stratalog.replication.requests.transactions import TRANSACTION_VERSION_0, TRANSACTION_VERSION_2
 from stratalog.storage.errors import (
+    CorruptMessageError,
     FencedLeaderEpochError,
     InvalidRecordError,
     InvalidRequiredAcksError,
     InvalidTopicError,
+    KafkaStorageError,
     NotLeaderOrFollowerError,
+    RecordListTooLargeError,
+    RecordTooLargeError,
     StratalogError,
     TransactionalIdAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
     UnsupportedCompressionTypeError,
 )
 from stratalog.storage.files.codecs import NO_COMPRESSION
@@ -55,6 +60,15 @@ ZSTD_FROM = 7
 TRANSACTION_ABORTABLE_FROM, EPOCH_BUMP_FROM = 11, 12
 ADMIN_CLIENT_ID = "__admin_client"
 RECORD_ERRORS_MAX = 100
+_EXPECTED = (
+    CorruptMessageError,
+    KafkaStorageError,
+    NotLeaderOrFollowerError,
+    RecordListTooLargeError,
+    RecordTooLargeError,
+    UnknownTopicOrPartitionError,
+)
+"""Errors that say nothing of the broker (Kafka's `ReplicaManager.appendRecordsToLeader` does not count them)."""
 READ_TOGETHER_BYTES_MAX = 64 << 10
 """The size up to which batches are read together, in the broker's loop. Larger ones gain nothing from that and would
 delay the loop, as decompressing would; they are read in the caller's thread. Java producers send 16 KiB."""
@@ -170,6 +184,8 @@ class ProduceApis(ApiFamily):
                 "log_start_offset": response.log_start_offset,
             }
             return {"index": index, "error_code": None, **offsets}
+        if not isinstance(response.error, _EXPECTED):
+            self._broker.metrics.topic(part.topic_partition.topic).failed_produce_requests += 1
         values = _partition_error(index, response.error)
         if isinstance(response.error, InvalidRecordError):
             values["record_errors"] = _records_without_key(part)

@@ -22,7 +22,7 @@ Values = Mapping[str, Any]
 
 _MILLISECOND = dt.timedelta(milliseconds=1)
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_UNKNOWN_ERROR = ErrorCode(-1)
+_NO_ERROR, _UNKNOWN_ERROR = ErrorCode(0), ErrorCode(-1)
 _Convert = Callable[[Any], Any]
 
 
@@ -47,7 +47,9 @@ def milliseconds(duration: dt.timedelta) -> int:
 
 def code_of(error: StratalogError | int | None) -> ErrorCode:
     """Kafka's code of an error; None is 0. A code that kio does not know is UNKNOWN_SERVER_ERROR."""
-    number = error if isinstance(error, int) else 0 if error is None else error.code
+    if error is None:
+        return _NO_ERROR
+    number = error if isinstance(error, int) else error.code
     try:
         return ErrorCode(number)
     except ValueError:

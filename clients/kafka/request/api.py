@@ -24,6 +24,7 @@ from stratalog.clients.admin.configs import (
     STATIC_BROKER_CONFIG,
 )
 from stratalog.clients.kafka.protocol.entities import Values, build
+from stratalog.clients.kafka.protocol.error_codes import errors_in
 from stratalog.clients.kafka.protocol.frames import Frame, served_versions
 from stratalog.clients.kafka.protocol.schema import Entity, response_type
 from stratalog.replication.metadata.acls import Principal
@@ -50,6 +51,10 @@ def _close_nothing(_reason: str) -> None:
     """The connection of a caller in the same process."""
 
 
+def _count_nothing(_api_key: int, _codes: Iterable[int]) -> None:
+    """The same: nobody counts its errors."""
+
+
 def _throttle_nothing(_duration_ms: int) -> None:
     """The same: it is told for how long to wait."""
 
@@ -67,6 +72,7 @@ class Connection:
 
     throttle  begins no request of the connection for so many ms
     listener  the name of the broker's listener; "" is that of a caller in the same process
+    errors    counts the errors of a response, by the key of its API and their codes
     """
 
     principal: Principal = field(default_factory=Principal)
@@ -74,6 +80,7 @@ class Connection:
     listener: str = ""
     throttle: Callable[[int], None] = _throttle_nothing
     memory: ConnectionMemory = field(default_factory=ConnectionMemory)
+    errors: Callable[[int, Iterable[int]], None] = _count_nothing
 
 
 class Use(Protocol):
@@ -132,11 +139,18 @@ class Call:
 
     def respond_with(self, make: Callable[[], Values]) -> None:
         """As `respond`, for values whose making may fail, too, as in a broker's thread."""
-        self._finish(lambda: build(response_type(self.api_key, self.version), make()))
+        self._finish(lambda: self._built(make()))
 
     def respond_built(self, response: Entity) -> None:
-        """As `respond`, for a response that is there."""
+        """As `respond`, for a response that is there, without errors."""
         self._finish(lambda: response)
+
+    def _built(self, values: Values) -> Entity:
+        response = build(response_type(self.api_key, self.version), values)
+        codes = errors_in(response)
+        if codes:
+            self.connection.errors(self.api_key, codes)
+        return response
 
     def end(self) -> None:
         """Send no answer."""

@@ -49,6 +49,24 @@ def test_tokens_that_look_like_requests_are_one() -> None:
     assert found == {(("request", "unknown"), ("version", "unknown")): 3}
 
 
+def test_errors_are_counted_by_api_and_error() -> None:
+    metrics = EndpointMetrics()
+    metrics.met(PRODUCE, [6, 6, 29])
+    metrics.met(FETCH, [6])
+    assert by_name(metrics)["kafka_network_RequestMetrics_Errors_total"] == {
+        (("request", "Produce"), ("error", "NOT_LEADER_OR_FOLLOWER")): 2,
+        (("request", "Produce"), ("error", "TOPIC_AUTHORIZATION_FAILED")): 1,
+        (("request", "Fetch"), ("error", "NOT_LEADER_OR_FOLLOWER")): 1,
+    }
+
+
+def test_the_queue_is_seen_as_it_is_now() -> None:
+    sizes = iter((3, 0))
+    metrics = EndpointMetrics(lambda: next(sizes))
+    seen = [by_name(metrics)["kafka_network_RequestChannel_RequestQueueSize"][()] for _ in range(2)]
+    assert seen == [3, 0]
+
+
 def test_connections_are_counted_by_listener() -> None:
     metrics = EndpointMetrics()
     inside, outside = metrics.listener("INSIDE"), metrics.listener("OUTSIDE")

@@ -21,9 +21,7 @@ class Queued:
     def __init__(self, partitions: int) -> None:
         self.stores = MemoryStores()
         self.leaders = {state.topic_partition: self.led(state.partition) for state in map(_state, range(partitions))}
-        self.queue = AppendQueue(
-            1, self.leaders, self.stores.clock, exists=lambda named: named.partition < partitions
-        )
+        self.queue = AppendQueue(1, self.leaders, self.stores.clock, exists=lambda named: named.partition < partitions)
         self.answers: list[tuple[str, str]] = []
 
     def led(self, partition: int) -> LeaderReplica:

@@ -39,10 +39,15 @@ from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.storage.errors import (
     FencedLeaderEpochError,
     InconsistentTopicIdError,
+    KafkaStorageError,
     LeaderNotAvailableError,
     NotLeaderOrFollowerError,
+    OffsetOutOfRangeError,
     StratalogError,
+    TopicAuthorizationFailedError,
+    UnknownLeaderEpochError,
     UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
 )
 from stratalog.storage.records import TopicPartition
 
@@ -54,6 +59,17 @@ ZSTD_FROM = 10
 READ_COMMITTED = 1
 NO_EPOCH = -1
 INT_MAX = 2**31 - 1
+_EXPECTED = (
+    FencedLeaderEpochError,
+    InconsistentTopicIdError,
+    KafkaStorageError,
+    NotLeaderOrFollowerError,
+    OffsetOutOfRangeError,
+    TopicAuthorizationFailedError,
+    UnknownLeaderEpochError,
+    UnknownTopicOrPartitionError,
+)
+"""Errors that say nothing of the broker (Kafka's `ReplicaManager.readFromLog` does not count them as failures)."""
 
 
 class FetchApis(ApiFamily):
@@ -207,7 +223,10 @@ class FetchApis(ApiFamily):
                 takes_zstd=call.version >= ZSTD_FROM,
             )
         except StratalogError as error:
-            return PartitionRead(named, error=_known_error(error.as_value()))
+            known = _known_error(error.as_value())
+            if named is not None and not isinstance(known, _EXPECTED):
+                self._broker.metrics.topic(named.topic).failed_fetch_requests += 1
+            return PartitionRead(named, error=known)
 
     def _topic_of(self, run: FetchRun, key: FetchKey) -> str:
         """The name of a partition's topic, also of one that was deleted since the session or this request began.

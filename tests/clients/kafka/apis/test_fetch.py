@@ -14,8 +14,12 @@ from stratalog.clients.kafka.apis.fetch.partition_read import PartitionRead
 from stratalog.clients.kafka.apis.fetch.sessions import FetchKey, WantedPartition
 from stratalog.clients.kafka.batches.headers import batches_in
 from stratalog.clients.kafka.batches.record_batches import decode_rows, encode_batch
+from stratalog.clients.kafka.protocol.entities import build
+from stratalog.clients.kafka.protocol.schema import request_type
+from stratalog.clients.kafka.request.api import Connection
 from stratalog.clients.view.read_committed import ReadCommittedView
 from stratalog.replication.requests.produce import ProduceRequest, ProduceResponse, SentBatch
+from stratalog.storage.errors import NotEnoughReplicasError, NotLeaderOrFollowerError
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.records import TRANSACTIONAL_ATTRIBUTE, NewRecordBatch, TopicPartition, payload_table
 from stratalog.storage.topic_config import LogConfig
@@ -111,6 +115,22 @@ def test_what_consumers_are_sent_is_counted(client: KafkaClient) -> None:
     assert values(answers[2]) == []
     sent_bytes = sum(len(answer.records or b"") for answer in answers)
     assert counted.bytes_out == counted.topic("t").bytes_out == sent_bytes > 0
+
+
+def test_fetches_and_failures_are_counted_by_topic(client: KafkaClient, cluster: MemoryCluster) -> None:
+    """Errors of a client that has old metadata, or an old offset, are no failures."""
+    counted = client.handlers[1].broker.metrics.topic("t")
+    for asked in (wanted(0), wanted(4), wanted(99), wanted(0, 7), wanted(0, current_leader_epoch=9)):
+        fetch(client, asked)
+    assert (counted.fetch_requests, counted.failed_fetch_requests) == (1, 0)
+    cluster.running[1].script = [NotEnoughReplicasError("1 < 2"), NotLeaderOrFollowerError("moved")]
+    errors: list[tuple[int, list[int]]] = []
+    data = {"name": "t", "partition_data": [{"index": 0, "records": batch_of(b"x")}]}
+    request = build(request_type(PRODUCE, 9), {"acks": -1, "timeout": 1_000, "topic_data": [data]})
+    for _ in range(3):
+        connection = Connection(errors=lambda key, codes: errors.append((key, list(codes))))
+        client.handlers[1].serve(request, connection, lambda _: None)
+    assert (counted.failed_produce_requests, errors) == (1, [(PRODUCE, [19]), (PRODUCE, [6])])
 
 
 class StampingBroker(MemoryBroker):

@@ -116,6 +116,7 @@ class Broker:
         self.turn_interval = turn_interval or TurnInterval()
         self._clock = ports.clock
         self._objects = ports.stores.objects(self.root)
+        self._own_root = OwnRoot(self.broker_id, self._objects, ports, self.config)
         self._metadata_objects = ports.stores.objects(setup.metadata_root)
         self._on_registered = on_registered
         self._purgatory = ProducePurgatory()
@@ -136,14 +137,14 @@ class Broker:
         self.calls = own[self.broker_id] = BrokerCalls(self.append, self._coordinators, self.leaders)
         self._followers = FollowerWatch(self.broker_id, ports, self.wakeup, self._progress_poll_ms)
         self._log_ends = LogEnds(self.broker_id, ports, self.wakeup, self.config.broker_session_timeout_ms)
-        self._deletions = RecordDeletions(self._objects, self.leaders, ports.clock)
+        objects, put_answer = self._objects, self._own_root.put
+        self._deletions = RecordDeletions(objects, self.leaders, ports.clock, put_answer)
         self._removed_topics = ReplicaDeletions(self.broker_id, self.root, ports, self.metadata)
-        self.inbox = BrokerInbox(self._objects, self.calls.append, self._hosted.examine, self._deletions)
+        self.inbox = BrokerInbox(objects, self.calls.append, self._hosted.examine, self._deletions, put_answer)
         self._inbox_watch = self.wakeup.watch(self._objects, INBOX_PREFIX, only_new=True)
         self._metadata_watch = self.wakeup.watch(self._metadata_objects, METADATA_COMMITS, only_new=True)
         self._turn = Turn()
         self._due_ms: dict[str, int] = {}
-        self._offline_due_ms = 0
         now_ms, config = ports.clock.monotonic_ms(), setup.config
         of_metadata = config.stratalog_metadata_poll_ms, config.stratalog_metadata_poll_max_ms
         of_progress = config.stratalog_progress_poll_min_ms, PROGRESS_TIMES * config.stratalog_progress_poll_max_ms
@@ -155,8 +156,7 @@ class Broker:
         self._reads_in_threads = ports.threads is not None
         self._progress: LeaderProgress | None = None
         self._announced_epoch = self._stopped_epoch = NO_BROKER_EPOCH
-        self._beat = 0
-        self._own_root = OwnRoot(self.broker_id, self._objects, ports, self.config)
+        self._offline_due_ms = self._beat = 0
 
     # -- registration and end --------------------------------------------------------------------------
 

@@ -56,9 +56,10 @@ class BrokerInbox:
         enqueue: Callable[[WaitingAppend], None],
         examine: Callable[[TopicPartition, str], None] = lambda _topic_partition, _path: None,
         deletions: RecordDeletions | None = None,
+        put_answer: Callable[[str, bytes], None] | None = None,
     ) -> None:
         """`examine` is called with a replica that a follower reports as damaged, and the file; `deletions` handles
-        requests to delete records."""
+        requests to delete records. `put_answer` writes an answer to a path of `store`; None is its `put`."""
         self.broker_epoch = NO_BROKER_EPOCH
         self.frames_listed: FramesListed | None = None
         self.has_requests = False
@@ -66,6 +67,7 @@ class BrokerInbox:
         self._enqueue = enqueue
         self._examine = examine
         self._deletions = deletions
+        self._put_answer = put_answer or store.put
         self._accepted: set[str] = set()
         self._answers: deque[tuple[str, list[ProduceResponse]]] = deque()
 
@@ -143,7 +145,7 @@ class BrokerInbox:
             moved |= self._deletions.write_answers()
         while self._answers:
             request_id, responses = self._answers[0]
-            self._store.put(answer_path(request_id), encode_answer(responses))
+            self._put_answer(answer_path(request_id), encode_answer(responses))
             self._store.delete(request_path(request_id))
             self._answers.popleft()
             self._accepted.discard(request_id)

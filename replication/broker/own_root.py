@@ -6,6 +6,7 @@ in any call to a root that answers nothing, or busy.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 
 from stratalog.replication.config import BrokerConfig
@@ -22,9 +23,9 @@ class OwnRoot:
     the broker is fenced, and others lead, before its session would expire. A stall that is shorter changes nothing.
     A full disk answers: a replica that cannot be written to is offline by itself.
 
-    The loop writes through `put_register`: each object is an answer of its own, also where one publication writes
-    several. `look` is called regularly from one other thread. The fields are single values, so that no thread waits for
-    another one.
+    The loop writes small objects through `put_register` and `put`: each is an answer of its own, also where one
+    publication writes several. `look` is called regularly from one other thread. The fields are single values, so that
+    no thread waits for another one.
     """
 
     def __init__(self, broker_id: int, store: ObjectStore, ports: Ports, config: BrokerConfig) -> None:
@@ -70,19 +71,24 @@ class OwnRoot:
 
     def put_register(self, path: str, data: bytes) -> None:
         """Write an object of the loop (`progress_object.Registers`). Raises StoreError; a full disk has answered."""
-        self.asks()
-        try:
-            self._store.put_register(path, data)
-        except StoreFullError:
-            self.answered()
-            raise
-        self.answered()
+        self._written(lambda: self._store.put_register(path, data))
+
+    def put(self, path: str, data: bytes) -> None:
+        """Write an object of the loop that stays, as an answer in the inbox. Raises as `put_register`."""
+        self._written(lambda: self._store.put(path, data))
 
     def write(self) -> None:
         """Write the object in the calling thread. Raises StoreError, but not for a full disk."""
-        self.asks()
         with suppress(StoreFullError):
-            self._store.put(ROOT_PROBE, b"")
+            self.put(ROOT_PROBE, b"")
+
+    def _written(self, write: Callable[[], None]) -> None:
+        self.asks()
+        try:
+            write()
+        except StoreFullError:
+            self.answered()
+            raise
         self.answered()
 
     def _probe(self) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from stratalog.replication.internal_topics import is_internal
@@ -121,8 +121,16 @@ class RecordDeletions:
     """The requests to one broker's leaders, handled by its loop (Kafka: `DelayedDeleteRecords`). `leaders` is the
     broker's own map, which changes under way."""
 
-    def __init__(self, store: ObjectStore, leaders: Mapping[TopicPartition, LeaderReplica], clock: Clock) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        leaders: Mapping[TopicPartition, LeaderReplica],
+        clock: Clock,
+        put_answer: Callable[[str, bytes], None],
+    ) -> None:
+        """`put_answer` writes an answer to a path of `store`."""
         self._store = store
+        self._put_answer = put_answer
         self._leaders = leaders
         self._clock = clock
         self._requests: dict[str, _Request] = {}
@@ -225,7 +233,7 @@ class RecordDeletions:
         moved = bool(self._answered)
         while self._answered:
             request = self._answered[0]
-            self._store.put(answer_path(request.request_id), encode_deleted(request.answers))
+            self._put_answer(answer_path(request.request_id), encode_deleted(request.answers))
             self._store.delete(delete_records_path(request.request_id))
             self._answered.popleft()
         return moved

@@ -31,6 +31,7 @@ from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord, R
 from stratalog.replication.progress.of_session import SessionProgress
 from stratalog.replication.progress.progress import PROGRESS_PREFIX, ProgressHeader, ReplicaProgress, encode_progress
 from stratalog.replication.progress.progress_object import ProgressWriter
+from stratalog.replication.requests.hand_over import INBOX_PREFIX
 from stratalog.storage.delta import newest
 from stratalog.storage.delta.commit_race import CommitRace, StoredCommit
 from stratalog.storage.delta.removed import RemovedObjects
@@ -477,6 +478,19 @@ def a_publication_is_one_answer() -> AbstractContextManager[object]:
     return patch.object(OwnRoot, "put_register", put_register)
 
 
+def answers_to_requests_do_not_count() -> AbstractContextManager[object]:
+    """What a broker answers to requests in its inbox is no answer of its own root."""
+    original = OwnRoot.put
+
+    def put(own: OwnRoot, path: str, data: bytes) -> None:
+        if path.startswith(INBOX_PREFIX):
+            own._store.put(path, data)
+        else:
+            original(own, path, data)
+
+    return patch.object(OwnRoot, "put", put)
+
+
 def sequences_are_not_checked() -> AbstractContextManager[object]:
     """A batch that is sent again is appended again."""
     return patch.object(ProducerStates, "check", lambda self, *arguments: Accept())
@@ -733,6 +747,9 @@ MUTATIONS: dict[str, Mutation] = {
     "late write": Mutation(a_late_write_is_a_dead_root, ("SessionExpiry",), _mix(crash=1)),
     "one answer": Mutation(
         a_publication_is_one_answer, ("SessionExpiry",), _mix(Focus("put", 0.5, "b", "/leader"), 280)
+    ),
+    "inbox answers": Mutation(
+        answers_to_requests_do_not_count, ("SessionExpiry",), _unanswered, Setting(pause_ms_max=30), 6_000
     ),
     "sequences": Mutation(sequences_are_not_checked, ("NoDuplicateSequence", "NoDuplicates"), _mix(cut_broker=2)),
 }

@@ -6,10 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
+from stratalog.replication.broker.inbox import BrokerInbox
 from stratalog.replication.broker.own_root import ROOT_PROBE, OwnRoot
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.progress.of_leader import LeaderProgress
 from stratalog.replication.progress.progress import ReplicaProgress
+from stratalog.replication.requests.hand_over import encode_request, request_path
 from stratalog.replication.stores import Ports
 from stratalog.storage.clock import RandomIds
 from stratalog.storage.errors import StoreFullError, StoreUnavailableError
@@ -58,6 +60,10 @@ class Watched:
             if self.own.look():
                 return self.stores.clock.monotonic_ms() - self.begun_ms
         return None
+
+
+def fails(path: str, _data: bytes) -> None:
+    raise StoreUnavailableError(f"{path} is out of reach")
 
 
 def test_a_write_that_is_not_answered_for_a_third_of_the_session() -> None:
@@ -129,6 +135,22 @@ def test_each_write_of_a_publication_is_an_answer(monkeypatch: pytest.MonkeyPatc
     assert was_dead == [False] * 6
 
 
+def test_an_answer_in_the_inbox_shows_that_the_root_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an outage of the root and the metadata it may come before anything else is published."""
+    watched = Watched()
+    inbox = BrokerInbox(watched.objects, lambda _: None, put_answer=watched.own.put)
+    watched.objects.put(request_path("r"), encode_request([], 4))
+    monkeypatch.setattr(watched.objects, "put", fails)
+    inbox.poll()
+    with pytest.raises(StoreUnavailableError):
+        inbox.write_answers()
+    watched.pass_ms(3_000)
+    assert watched.own.is_dead()
+    monkeypatch.undo()
+    assert inbox.write_answers()
+    assert not watched.own.is_dead()
+
+
 def test_the_write_of_a_full_disk_is_refused_and_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     watched = Watched()
 
@@ -144,10 +166,6 @@ def test_the_write_of_a_full_disk_is_refused_and_answered(monkeypatch: pytest.Mo
 
 def test_requests_that_fail_are_no_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     watched = Watched()
-
-    def fails(path: str, _data: bytes) -> None:
-        raise StoreUnavailableError(f"{path} is out of reach")
-
     monkeypatch.setattr(watched.objects, "put", fails)
     for _ in range(4):
         watched.pass_ms(LOOK_MS)

@@ -69,6 +69,8 @@ REPLICA_BACKOFF_MS = 20
 REPLICA_BACKOFF_MS_MAX = 320
 METADATA_WATCHED_INTERVAL_MS = 1_000
 """Refresh interval of a watched metadata log, in case a notification was missed; of a session on standby anywhere."""
+HELD_MS_MAX = 500
+"""Age at which what sessions of this registration published is read again, where a table is absent."""
 _UNCONCERNED = (
     AccessControlEntryRecord,
     ClusterRecord,
@@ -150,7 +152,8 @@ class FollowedPartitions:
         self.fetchers = {}
         self._wakeup, self._progress = wakeup, progress
         self._published_by_elder: dict[TopicPartition, ReplicaProgress] = {}
-        self._held_before: set[tuple[TopicPartition, str, int]] | None = None
+        self._held_before: set[tuple[TopicPartition, str, int]] = set()
+        self._held_read_ms = -HELD_MS_MAX - 1
         self._is_assignment_due = True
         self._metadata_watch = wakeup.watch(self.ports.stores.objects(self.job.metadata_root), METADATA_COMMITS)
         self._metadata_ms = 0
@@ -558,8 +561,10 @@ class FollowedPartitions:
         """Whether this session or another one of this registration has published that the replica holds records."""
         if self._held.get(topic_partition) == (topic_id, epoch):
             return True
-        if self._held_before is None:
+        now_ms = self.ports.clock.monotonic_ms()
+        if now_ms - self._held_read_ms > HELD_MS_MAX:
             self._held_before = held_by_sessions(self.ports.stores.objects(self.job.root), self.job.broker_epoch)
+            self._held_read_ms = now_ms
         return (topic_partition, topic_id, epoch) in self._held_before
 
     def _newest(self, state: PartitionRecord) -> PartitionRecord:

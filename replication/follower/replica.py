@@ -156,8 +156,32 @@ class FollowedReplica:
             raise InconsistentTopicIdError(f"{self.own.name}: topic id {self.own.topic_id}, expected {self.topic_id}")
         return self.own.leader_epoch >= 0
 
-    def _make_own(self) -> None:
-        """Make the table that is absent. LogLostError: not under this epoch, in which others rely on its records."""
+    def _make_own(self) -> bool:
+        """Make the table that is absent. False: nothing is made yet. Raises as `check_not_lost`.
+
+        The request may arrive long after it was decided on, and in the place of another session's table that was
+        removed meanwhile. It makes a table that has never been under an epoch, which is no log yet: whether it becomes
+        one is decided once it is there.
+        """
+        self.check_not_lost()
+        try:
+            self.own.exists_or_create(self.topic_id, producers_from=self.leader.state.producers_from)
+        except UnknownTopicOrPartitionError:
+            self.check_again()
+            _LOG.warning("%s has no commits, but names a checkpoint: what is left of a table goes", self.own.name)
+            self.own.table.drop()
+            return False
+        if self.own.leader_epoch < 0:
+            self.check_again()
+        return True
+
+    def check_again(self) -> None:
+        """`check_not_lost`, after a request that may have taken long."""
+        self.leader.refresh()
+        self.check_not_lost()
+
+    def check_not_lost(self) -> None:
+        """LogLostError: others rely on records of the absent table in this epoch, so none is made under it."""
         leader_end = self.leader.log_end_offset
         is_relied_on = self._is_relied_on(leader_end)
         if is_lost(self.state, self.broker_id, leader_end, is_relied_on=is_relied_on):
@@ -166,13 +190,6 @@ class FollowedReplica:
                 f"{self.leader_epoch}, ISR {list(self.state.isr)}, ELR {list(self.state.elr)}: this replica leaves both"
                 " and is copied anew. Find out what removed the directory."
             )
-        producers_from = self.leader.state.producers_from
-        try:
-            self.own.exists_or_create(self.topic_id, producers_from=producers_from)
-        except UnknownTopicOrPartitionError:
-            _LOG.warning("%s has no commits, but names a checkpoint: what is left of a table goes", self.own.name)
-            self.own.table.drop()
-            self.own.exists_or_create(self.topic_id, producers_from=producers_from)
 
     def _start(self) -> bool:
         damage = self._damage()
@@ -189,8 +206,8 @@ class FollowedReplica:
             return False
         if not leader_has_started(self.leader, self.leader_epoch):
             return False
-        if not has_log:
-            self._make_own()
+        if not (has_log or self._make_own()):
+            return True
         if self.own.leader_epoch > self.leader_epoch:
             return False
         end = self._truncate_to(damage)

@@ -4,6 +4,8 @@ wipe 2                              machine 2 stops, and its disk is replaced by
 put-back 2                          machine 2 stops, and the disk before the last `wipe` is in it again
 remove-table 2 t-0                  somebody removes the directory of one replica
 remove-table 2 t-0 under-way=yes    meanwhile a commit is under way, which arrives afterwards, and whose writer dies
+hold-create 2 t-0                   the next request that makes the table of a replica is held on its way
+release-create 2 t-0                it arrives, and its sender continues, also where fetching is stopped
 """
 
 from __future__ import annotations
@@ -12,8 +14,11 @@ from dataclasses import replace
 
 from stratalog.replication.stores import replica_of
 from stratalog.storage.delta.commit_race import StoredCommit
-from tests.scenarios.scenario_cluster import ScenarioCluster
+from tests.scenarios.scenario_cluster import FOR_EVER_MS, ScenarioCluster
 from tests.simulation.cluster import Disk
+from tests.simulation.scheduler import Actor
+
+FIRST_COMMIT = "_delta_log/0"
 
 
 class DiskVerbs:
@@ -21,6 +26,7 @@ class DiskVerbs:
 
     sim: ScenarioCluster
     _taken_out: dict[int, Disk]
+    _held_creates: dict[str, Actor]
 
     def do_wipe(self, machine: str, options: dict[str, str]) -> list[str]:
         self._taken_out[int(machine)] = self._replaced(int(machine), ({}, {}))
@@ -42,6 +48,26 @@ class DiskVerbs:
         replica = replica_of(table)
         assert replica is not None
         self.sim.invariants.was_removed(int(machine), replica)
+        return []
+
+    def do_hold_create(self, machine: str, table: str, options: dict[str, str]) -> list[str]:
+        disk, scheduler = self.sim.hosts[int(machine)].disk, self.sim.scheduler
+        pass_on = disk.access
+
+        def access(operation: str, name: str, detail: str) -> None:
+            if (operation, name, detail) == ("create", table, FIRST_COMMIT) and scheduler.current is not None:
+                disk.access = pass_on
+                self._held_creates[table] = scheduler.current
+                scheduler.sleep(FOR_EVER_MS)
+            pass_on(operation, name, detail)
+
+        disk.access = access
+        return []
+
+    def do_release_create(self, machine: str, table: str, options: dict[str, str]) -> list[str]:
+        actor = self._held_creates.pop(table)
+        self.sim.scheduler.wake(actor)
+        self.sim.scheduler.resume(actor.host)
         return []
 
     def _replaced(self, broker_id: int, new: Disk) -> Disk:

@@ -51,6 +51,7 @@ from tests.scenarios.election_verbs import ElectionVerbs, eligible_lines, partit
 from tests.scenarios.high_watermark_truncation import truncation_by_high_watermark
 from tests.scenarios.scenario_cluster import ScenarioCluster
 from tests.simulation.cluster import METADATA_ROOT, Disk
+from tests.simulation.scheduler import Actor
 
 ACKS = {"0": ACKS_NONE, "1": ACKS_LEADER, "all": ACKS_ALL}
 SHORT_CONFIGS = {"min-isr": "min.insync.replicas", "unclean": "unclean.leader.election.enable"}
@@ -104,6 +105,7 @@ class Stage(ElectionVerbs, DiskVerbs):
         self._later: dict[str, tuple[Future[ProduceResponse], list[str]]] = {}
         self._views: dict[str, ClusterView] = {}
         self._taken_out: dict[int, Disk] = {}
+        self._held_creates: dict[str, Actor] = {}
         self._patches = ExitStack()
         self._verbs: dict[str, Callable[..., list[str]]] = {
             name.removeprefix("do_").replace("_", "-"): getattr(self, name) for name in dir(self) if name[:3] == "do_"

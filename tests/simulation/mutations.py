@@ -148,6 +148,11 @@ def lagging_sessions_make_tables() -> AbstractContextManager[object]:
     return patch.object(FollowedPartitions, "_newest", lambda _self, state: state)
 
 
+def late_tables_are_logs() -> AbstractContextManager[object]:
+    """Promise 13: whether a follower may make its absent table is decided before the request, and never again."""
+    return patch.object(FollowedReplica, "check_again", lambda _self: None)
+
+
 def isr_may_be_empty() -> AbstractContextManager[object]:
     """Promise 11: without a survivor the ISR is emptied, so no clean election is possible any more."""
     original = PartitionRecord.changed
@@ -709,6 +714,13 @@ MUTATIONS: dict[str, Mutation] = {
         lagging_sessions_make_tables,
         _COMPLETE,
         _mix(removed_table=4, second_process=3, pause_broker=2, restart_all=1),
+        Setting(pause_ms_max=1_000),
+        6_000,
+    ),
+    "late tables": Mutation(
+        late_tables_are_logs,
+        _COMPLETE,
+        _mix(Focus("create", 0.3, "f", "/t-0/"), removed_table=4, second_process=3, restart_all=1),
         Setting(pause_ms_max=1_000),
         6_000,
     ),

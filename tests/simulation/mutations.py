@@ -28,7 +28,6 @@ from stratalog.replication.leader.purgatory import ProducePurgatory
 from stratalog.replication.metadata.image import BrokerState, Result
 from stratalog.replication.metadata.log import MetadataLog
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord, RegisterBrokerRecord
-from stratalog.replication.progress.of_session import SessionProgress
 from stratalog.replication.progress.progress import PROGRESS_PREFIX, ProgressHeader, ReplicaProgress, encode_progress
 from stratalog.replication.progress.progress_object import ProgressWriter
 from stratalog.replication.requests.hand_over import INBOX_PREFIX
@@ -37,14 +36,11 @@ from stratalog.storage.delta.commit_race import CommitRace, StoredCommit
 from stratalog.storage.delta.removed import RemovedObjects
 from stratalog.storage.delta.table import LEADER_EPOCH, Conflict
 from stratalog.storage.delta.tail_recovery import TailCut
-from stratalog.storage.log.cleaner_checkpoint import PassUnderWay
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.log.state import LogState
 from stratalog.storage.objects.port import ObjectStore
-from stratalog.storage.objects.wakeup import Wakeup
 from stratalog.storage.producers import Accept, ProducerStates
-from stratalog.storage.upkeep.cleaner import Cleaner
-from tests.simulation.cluster import COMPACTED, QUICK_UPKEEP, Setting
+from tests.simulation.cluster import QUICK_UPKEEP, Setting
 from tests.simulation.faults import Faults, Focus
 from tests.storage.memory_table import MemoryLogTable
 
@@ -446,26 +442,6 @@ def producers_stay_when_the_log_is_cut() -> AbstractContextManager[object]:
     return patch.object(PartitionLog, "_producers_after", lambda self, state, cut, sliced: None)
 
 
-@contextmanager
-def upkeep_ends_with_its_session() -> Iterator[None]:
-    """Each fetch session begins its upkeep anew, and a pass of the cleaner states nothing before its end."""
-    original = FollowedPartitions.resume
-
-    def resume(followed: FollowedPartitions, progress: SessionProgress, wakeup: Wakeup) -> None:
-        original(followed, progress, wakeup)
-        for topic_partition, replica in followed.replicas.items():
-            fetcher = followed.fetchers.get(followed._leader_of.get(topic_partition, NO_LEADER))
-            if fetcher is not None:
-                followed._begin_upkeep(fetcher, topic_partition, replica)
-
-    def stated(cleaner: Cleaner) -> PassUnderWay | None:
-        own = cleaner._pass
-        return PassUnderWay(own.end_offset, 0) if own is not None and own.is_stated else None
-
-    with patch.object(FollowedPartitions, "resume", resume), patch.object(Cleaner, "_stated", stated):
-        yield
-
-
 def a_late_write_is_a_dead_root() -> AbstractContextManager[object]:
     """A broker fences itself as soon as a write to its own root takes a moment."""
     return patch.object(OwnRoot, "is_dead", lambda own: own._unanswered_ms is not None)
@@ -748,13 +724,6 @@ MUTATIONS: dict[str, Mutation] = {
         ("CommittedFilesStand",),
         _half_copied,
         duration_ms=8_000,
-    ),
-    "upkeep of a session": Mutation(
-        upkeep_ends_with_its_session,
-        ("UpkeepEnds",),
-        lambda rng: Faults().aimed(rng, slow_work_ms=1_300),
-        Setting(configs=(*COMPACTED, ("min.insync.replicas", "1")), pause_ms_max=30),
-        6_000,
     ),
     "late write": Mutation(a_late_write_is_a_dead_root, ("SessionExpiry",), _mix(crash=1)),
     "one answer": Mutation(

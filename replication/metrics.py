@@ -263,28 +263,22 @@ def counter_metrics(counted: BrokerMetrics) -> list[Metric]:
 def _topic_metrics(traffic_by_topic: Mapping[str, TopicTraffic]) -> list[Metric]:
     """Kafka's `BrokerTopicMetrics`."""
     topics = sorted(traffic_by_topic.items())
-    by_topic = {
-        "MessagesIn": ("Stored records.", {name: traffic.messages_in for name, traffic in topics}),
-        "BytesIn": (
-            "Stored bytes: of Arrow data, or of the files that were handed over.",
-            {name: traffic.bytes_in for name, traffic in topics},
-        ),
-        "BytesOut": (
-            "Bytes of record batches sent to consumers.",
-            {name: traffic.bytes_out for name, traffic in topics},
-        ),
-        "TotalProduceRequests": ("Stored batches.", {name: traffic.produce_requests for name, traffic in topics}),
+    by_topic: dict[str, tuple[str, Callable[[TopicTraffic], int]]] = {
+        "MessagesIn": ("Stored records.", lambda of: of.messages_in),
+        "BytesIn": ("Stored bytes: of Arrow data, or of the files that were handed over.", lambda of: of.bytes_in),
+        "BytesOut": ("Bytes of record batches sent to consumers.", lambda of: of.bytes_out),
+        "TotalProduceRequests": ("Stored batches.", lambda of: of.produce_requests),
         "FailedProduceRequests": (
             "Batches that were refused for a reason that a client's old metadata does not explain.",
-            {name: traffic.failed_produce_requests for name, traffic in topics},
+            lambda of: of.failed_produce_requests,
         ),
         "TotalFetchRequests": (
             "Partitions with records in answers to Fetch; what finds nothing is not counted.",
-            {name: traffic.fetch_requests for name, traffic in topics},
+            lambda of: of.fetch_requests,
         ),
         "FailedFetchRequests": (
             "Partitions that Fetch could not read, for a reason that a client's old metadata does not explain.",
-            {name: traffic.failed_fetch_requests for name, traffic in topics},
+            lambda of: of.failed_fetch_requests,
         ),
     }
     return [
@@ -292,9 +286,9 @@ def _topic_metrics(traffic_by_topic: Mapping[str, TopicTraffic]) -> list[Metric]
             f"kafka_server_BrokerTopicMetrics_{name}_total",
             COUNTER,
             doc,
-            {(("topic", topic),): value for topic, value in values.items()},
+            {(("topic", topic),): value(traffic) for topic, traffic in topics},
         )
-        for name, (doc, values) in by_topic.items()
+        for name, (doc, value) in by_topic.items()
     ]
 
 

@@ -4,6 +4,7 @@ errors        the error tree with Kafka's names and codes
 clock         time and identifiers as arguments
 records       records and batches, and the schema of a data file
 topic_config  topic configs with Kafka's names
+layered_map   an immutable mapping with versions that cost little
 producers     producer state: epochs, sequences, sinks; each commit carries its changes
 transactions  open and aborted transactions: a part of producer state
 objects/      an object store: port, local disk, S3 / Azure / GCS, registers, wakeups

@@ -21,6 +21,7 @@ from stratalog.storage.errors import (
     UnknownProducerIdError,
     UnverifiedTransactionError,
 )
+from stratalog.storage.layered_map import LayeredMap
 from stratalog.storage.records import NO_PRODUCER_ID, NO_SEQUENCE
 from stratalog.storage.transactions import BEGIN, NO_TRANSACTIONS, TransactionChange, Transactions
 
@@ -237,7 +238,8 @@ class ProducerStates:
         """The states after `batch` was appended. A newer epoch forgets the batches of the older one."""
         new = _entry_with(self.producers.get(producer_id), producer_epoch, batch)
         transactions = self.transactions if change is None else self.transactions.with_change(change)
-        return ProducerStates({**self.producers, producer_id: new}, self.sinks, transactions, self.forgotten_below)
+        producers = LayeredMap.of(self.producers).with_items({producer_id: new})
+        return ProducerStates(producers, self.sinks, transactions, self.forgotten_below)
 
     def with_sink(self, sink_id: str, batch: SinkBatch) -> ProducerStates:
         """The states after a sink's batch was appended."""
@@ -249,9 +251,11 @@ class ProducerStates:
             return self
         producers, sinks = self.producers, self.sinks
         if changes.batches:
-            producers = entries = dict(producers)
+            entries: dict[int, ProducerEntry] = {}
             for producer_id, producer_epoch, batch in changes.batches:
-                entries[producer_id] = _entry_with(entries.get(producer_id), producer_epoch, batch)
+                known = entries.get(producer_id) or producers.get(producer_id)
+                entries[producer_id] = _entry_with(known, producer_epoch, batch)
+            producers = LayeredMap.of(producers).with_items(entries)
         if changes.sink_batches:
             sinks = _with_sinks(sinks, changes.sink_batches)
         transactions = self.transactions.with_changes(changes.transactions)
@@ -261,17 +265,19 @@ class ProducerStates:
         """The changes that lead from these states to `later`; None when no changes do, as after an expiry."""
         if later is self:
             return ProducerChanges()
-        if self.forgotten_below != later.forgotten_below or not self.producers.keys() <= later.producers.keys():
+        entries = LayeredMap.of(later.producers).items_since(self.producers)
+        sinks = LayeredMap.of(later.sinks).items_since(self.sinks)
+        if self.forgotten_below != later.forgotten_below or entries is None or sinks is None:
             return None
         batches: list[tuple[int, int, BatchMetadata]] = []
-        for producer_id, entry in later.producers.items():
+        for producer_id, entry in entries.items():
             new = _new_batches(self.producers.get(producer_id), entry)
             if new is None:
                 return None
             batches.extend((producer_id, entry.producer_epoch, batch) for batch in new)
         sink_batches = tuple(
             (sink_id, batch)
-            for sink_id, newest in later.sinks.items()
+            for sink_id, newest in sinks.items()
             for batch in _after(self.sinks.get(sink_id, ()), newest)
         )
         transactions = self.transactions.changes_to(later.transactions)
@@ -288,7 +294,7 @@ class ProducerStates:
         """The states with entries, and transactions open since `first_offsets`, by producer id: found in rows."""
         begun = (TransactionChange(producer_id, BEGIN, offset) for producer_id, offset in first_offsets.items())
         transactions = self.transactions.with_changes(begun)
-        return replace(self, producers={**self.producers, **entries}, transactions=transactions)
+        return replace(self, producers=LayeredMap.of(self.producers).with_items(entries), transactions=transactions)
 
     def truncated(self, end_offset: int) -> Truncated:
         """The states of the log cut to end at `end_offset`, as far as they are known without its rows."""
@@ -305,10 +311,13 @@ class ProducerStates:
                 producers[producer_id] = ProducerEntry(entry.producer_epoch, kept, kept[-1].timestamp_ms)
             elif not entry.is_complete:
                 emptied.add(producer_id)
-        below = {name: tuple(b for b in batches if b.last_offset < end_offset) for name, batches in self.sinks.items()}
-        sinks = {name: batches for name, batches in below.items() if batches}
-        cut = replace(self, producers=producers, sinks=sinks, transactions=transactions)
+        cut = replace(self, producers=producers, sinks=self.sinks_below(end_offset), transactions=transactions)
         return Truncated(self if cut == self else cut, frozenset(emptied), undecided)
+
+    def sinks_below(self, end_offset: int) -> Sinks:
+        """The sinks' batches in the log cut to end at `end_offset`."""
+        below = {name: tuple(b for b in batches if b.last_offset < end_offset) for name, batches in self.sinks.items()}
+        return {name: batches for name, batches in below.items() if batches}
 
     def expired(
         self,
@@ -390,10 +399,11 @@ def _entry_with(entry: ProducerEntry | None, producer_epoch: int, batch: BatchMe
 
 
 def _with_sinks(sinks: Sinks, added: Iterable[tuple[str, SinkBatch]]) -> Sinks:
-    after = dict(sinks)
+    after: dict[str, tuple[SinkBatch, ...]] = {}
     for sink_id, batch in added:
-        after[sink_id] = (*after.get(sink_id, ()), batch)[-BATCHES_KEPT:]
-    return after
+        known = after.get(sink_id) or sinks.get(sink_id, ())
+        after[sink_id] = (*known, batch)[-BATCHES_KEPT:]
+    return LayeredMap.of(sinks).with_items(after)
 
 
 def _new_batches(known: ProducerEntry | None, entry: ProducerEntry) -> tuple[BatchMetadata, ...] | None:

@@ -15,6 +15,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from stratalog.storage.errors import InvalidRecordError
+from stratalog.storage.layered_map import LayeredMap
 from stratalog.storage.records import CONTROL_ATTRIBUTE, TRANSACTIONAL_ATTRIBUTE, NewRecordBatch, payload_table
 
 ABORT, COMMIT = 0, 1
@@ -112,7 +113,7 @@ class Transactions(NamedTuple):
         aborted = self.aborted
         if change.kind == ABORT and before.is_open:
             aborted = (*aborted, AbortedTransaction(change.producer_id, before.first_offset, change.offset))
-        return Transactions({**self.producers, change.producer_id: after}, aborted)
+        return Transactions(LayeredMap.of(self.producers).with_items({change.producer_id: after}), aborted)
 
     def with_changes(self, changes: Iterable[TransactionChange]) -> Transactions:
         """The value after several batches, in order."""
@@ -125,8 +126,11 @@ class Transactions(NamedTuple):
         """Changes that lead from this value to `later`; None when no changes do."""
         if later is self or later == self:
             return ()
+        changed = LayeredMap.of(later.producers).items_since(self.producers)
+        if changed is None:
+            return None
         changes: list[TransactionChange] = []
-        for producer_id, after in later.producers.items():
+        for producer_id, after in changed.items():
             changes.extend(_changes(producer_id, self.of(producer_id), after, later.aborted))
         changes.sort(key=lambda change: change.offset)
         return tuple(changes) if self.with_changes(changes) == later else None
@@ -137,22 +141,7 @@ class Transactions(NamedTuple):
         With a transaction open since offset 40, one that ended [20, 60] and a high watermark of 50 it is 20; once the
         high watermark is 61, it is 40. Kafka: `UnifiedLog.lastStableOffset`.
         """
-        stable = high_watermark
-        for transaction in self.producers.values():
-            if transaction.is_open:
-                stable = min(stable, transaction.first_offset)
-            if transaction.completed_last >= high_watermark:
-                stable = min(stable, transaction.completed_first)
-        return stable
-
-    def unstable_at(self, high_watermark: int) -> Transactions:
-        """Those that `last_stable_offset` depends on at this high watermark and at later ones: mostly few."""
-        unstable = {
-            producer_id: known
-            for producer_id, known in self.producers.items()
-            if known.is_open or known.completed_last >= high_watermark
-        }
-        return Transactions(unstable) if unstable else NO_TRANSACTIONS
+        return _stable_below(high_watermark, self.producers.values())
 
     def aborted_between(self, start_offset: int, end_offset: int) -> tuple[AbortedTransaction, ...]:
         """Those with a record in `[start_offset, end_offset)`, in order of `first_offset` as in a Fetch response."""
@@ -225,6 +214,39 @@ class Transactions(NamedTuple):
         producers = {int(i): ProducerTransaction(*known) for i, known in value.get("transactions", {}).items()}
         aborted = tuple(AbortedTransaction(*row) for row in value.get("aborted", ()))
         return Transactions(producers, aborted) if producers or aborted else NO_TRANSACTIONS
+
+
+class LastStableOffset:
+    """`Transactions.last_stable_offset` for a log that grows. It looks only at the transactions that have changed since
+    the last call, or had not ended below the high watermark then. May be called from several threads."""
+
+    def __init__(self) -> None:
+        self._known: tuple[Transactions, int, Mapping[int, ProducerTransaction]] = NO_TRANSACTIONS, 0, {}
+
+    def of(self, transactions: Transactions, high_watermark: int) -> int:
+        """The last stable offset; quick as long as the high watermark only grows."""
+        known, known_at, unstable = self._known
+        if transactions is not known or high_watermark < known_at:
+            changed = LayeredMap.of(transactions.producers).items_since(known.producers)
+            is_behind = changed is None or high_watermark < known_at
+            candidates = transactions.producers if is_behind else {**unstable, **(changed or {})}
+            unstable = {
+                producer_id: transaction
+                for producer_id, transaction in candidates.items()
+                if transaction.is_open or transaction.completed_last >= high_watermark
+            }
+            self._known = transactions, high_watermark, unstable
+        return _stable_below(high_watermark, unstable.values())
+
+
+def _stable_below(high_watermark: int, transactions: Iterable[ProducerTransaction]) -> int:
+    stable = high_watermark
+    for transaction in transactions:
+        if transaction.is_open:
+            stable = min(stable, transaction.first_offset)
+        if transaction.completed_last >= high_watermark:
+            stable = min(stable, transaction.completed_first)
+    return stable
 
 
 _NONE = ProducerTransaction()

@@ -19,7 +19,7 @@ ROOMS = ("storage", "replication", "clients", "jobs", "notebooks")
 LIBRARY = ("storage", "replication", "clients")
 FLOORS = {
     ".": "storage < replication < clients < jobs < notebooks",
-    "storage": """errors clock < config_def < records topic_config objects < files transactions < producers
+    "storage": """errors clock < config_def < records topic_config objects layered_map < files transactions < producers
         < delta < log < upkeep""",
     "storage/objects": "port registers new_file sync store_settings < probe < local wakeup < remote",
     "replication": """log_configs < config java_strings html_table stores threads < internal_topics < requests

@@ -45,7 +45,7 @@ from stratalog.storage.log.append import Appended, BatchAppended, HandedFiles
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.records import NewRecordBatch, TopicPartition
 from stratalog.storage.topic_config import LogConfig
-from stratalog.storage.transactions import NO_TRANSACTIONS, Transactions
+from stratalog.storage.transactions import LastStableOffset, Transactions
 
 _LOG = logging.getLogger("stratalog.broker")
 
@@ -132,7 +132,7 @@ class LeaderReplica:
         self._retry_at_ms = 0
         self._appended_ms, self._appended_files = 0, 0
         self._transactions: Transactions | None = None
-        self._unstable: tuple[Transactions | None, Transactions] = (None, NO_TRANSACTIONS)
+        self._last_stable_offset = LastStableOffset()
         self.may_have_had_records = True
         """Whether a table that is absent may have had records; False once it was found that nothing was lost."""
         self.has_no_space = False
@@ -307,13 +307,7 @@ class LeaderReplica:
         """The offset below which the outcome of every transaction is known, at a high watermark that was published;
         None while it is not known without reading the log. Called from any thread."""
         transactions = self._transactions
-        if transactions is None:
-            return None
-        of, unstable = self._unstable
-        if of is not transactions:
-            unstable = transactions.unstable_at(high_watermark)
-            self._unstable = transactions, unstable
-        return unstable.last_stable_offset(high_watermark)
+        return None if transactions is None else self._last_stable_offset.of(transactions, high_watermark)
 
     def _next_group(self) -> _Group | None:
         members: list[WaitingAppend] = []

@@ -272,8 +272,7 @@ def producers_after_copy(
             for entry in adds:
                 for batch in batches_in(entry):
                     states = states.with_batch(*batch)
-        sinks = theirs.truncated(plan.end_offset).states.sinks
-        states = replace(states, sinks={**states.sinks, **sinks})
+        states = replace(states, sinks={**states.sinks, **theirs.sinks_below(plan.end_offset)})
     states = states.without_aborted(plan.log_start_offset)
     return None if states is own or states == own else states
 

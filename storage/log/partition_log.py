@@ -56,8 +56,9 @@ from stratalog.storage.records import NewRecordBatch, data_rows
 from stratalog.storage.topic_config import LogConfig
 
 EXPIRY_INTERVAL_MS = 60_000
-WHOLE_PRODUCERS_COMMITS = 20
-"""Commits between two that name the whole producer state, which clean-up and a first fold need."""
+WHOLE_PRODUCERS_COMMITS, WHOLE_PRODUCERS_COMMITS_MAX = 20, 200
+"""Commits between two that name the whole producer state, which clean-up and a first fold need: so many for each
+thousand producers, at least for one thousand, and never more than the maximum."""
 _NUMBERS = (1 << 63) - 1
 
 
@@ -459,13 +460,13 @@ class PartitionLog(LogReader):
     def _producers_of_commit(self, producers: ProducerStates | None) -> tuple[ProducerChanges | None, dict[str, int]]:
         """Producer state (None: it stays) in the next version: its changes, and txns that name the whole state.
 
-        The whole is written when no changes lead to it, and every `WHOLE_PRODUCERS_COMMITS`, since clean-up keeps the
-        commits after it. Each partition counts from another version, by its name: partitions that a producer writes to
-        in turn would otherwise all write the object within the same second.
+        The whole is written when no changes lead to it, and after some commits, since clean-up keeps those after it:
+        after more of them when it is large. Each partition counts from another version, by its name: partitions that a
+        producer writes to in turn would otherwise all write the object within the same second.
         """
         state = self.state
         version, since = state.version + 1, state.producers_version
-        period, shift = WHOLE_PRODUCERS_COMMITS, self._producers_shift
+        period, shift = _whole_producers_commits(self.producers_at_hand), self._producers_shift
         is_due = since is not None and (version + shift) // period > (since + shift) // period
         if producers is None and not is_due:
             return None, {}
@@ -485,6 +486,11 @@ class PartitionLog(LogReader):
         number = int(self._ids.new_id(), 16) % _NUMBERS + 1
         self.table.write_object(producers_path(number), producers.to_json())
         return number
+
+
+def _whole_producers_commits(known: ProducerStates | None) -> int:
+    thousands = (len(known.producers) + len(known.sinks)) // 1_000 if known else 0
+    return min(WHOLE_PRODUCERS_COMMITS * max(1, thousands), WHOLE_PRODUCERS_COMMITS_MAX)
 
 
 def _are_same(left: Sequence[object], right: Sequence[object]) -> bool:

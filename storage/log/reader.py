@@ -43,7 +43,7 @@ from stratalog.storage.log.state import SEALED_EPOCH, LogState
 from stratalog.storage.log.time_index import straddling_file
 from stratalog.storage.producers import ProducerStates, StoredBatch
 from stratalog.storage.records import timestamp_range
-from stratalog.storage.transactions import AbortedTransaction
+from stratalog.storage.transactions import AbortedTransaction, LastStableOffset
 
 RESOLVE_TRIES = 5
 """Repetitions of a look-up whose object was deleted meanwhile."""
@@ -115,6 +115,7 @@ class LogReader:
         and got others, so what was derived commit by commit begins anew."""
         self._state: LogState | None = None
         self._producers = ProducerStates()
+        self._last_stable_offset = LastStableOffset()
         self._producers_version = -1
         self._is_in_doubt = False
         self._checked_ms = 0
@@ -203,7 +204,7 @@ class LogReader:
         clean-up has overtaken is stale for a while, and knows nothing of later transactions.
         """
         producers = self.producers  # may fold, so before the log end
-        return producers.transactions.last_stable_offset(min(high_watermark, self.log_end_offset))
+        return self._last_stable_offset.of(producers.transactions, min(high_watermark, self.log_end_offset))
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> tuple[AbortedTransaction, ...]:
         """Those with a record in `[start_offset, end_offset)`, by first offset, as in a Fetch response."""

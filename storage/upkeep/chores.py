@@ -23,7 +23,7 @@ from stratalog.storage.delta.removed import producers_path
 from stratalog.storage.delta.table import Commit, Conflict, LogTable
 from stratalog.storage.errors import DamagedFileError, ObjectNotFoundError
 from stratalog.storage.files.data_file import DataFile
-from stratalog.storage.log.partition_log import WHOLE_PRODUCERS_COMMITS, PartitionLog
+from stratalog.storage.log.partition_log import WHOLE_PRODUCERS_COMMITS_MAX, PartitionLog
 from stratalog.storage.log.segments import start_of
 from stratalog.storage.log.state import LogState, live_paths
 from stratalog.storage.upkeep.chore import (
@@ -193,7 +193,7 @@ class Checkpoints(Chore):
 def _oldest_version_needed(state: LogState) -> int:
     """The first commit that clean-up keeps: a power cut may truncate the table to its checkpoint, and the last whole
     producer state below that is older by at most so many commits."""
-    return min(state.oldest_version_needed, state.durable_version - WHOLE_PRODUCERS_COMMITS)
+    return min(state.oldest_version_needed, state.durable_version - WHOLE_PRODUCERS_COMMITS_MAX)
 
 
 class Deletion(Chore):

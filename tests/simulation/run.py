@@ -149,7 +149,7 @@ def repeatable() -> Iterator[None]:
         patch.object(CleanerTurn, "acquire", lambda *_: True),
         patch("stratalog.replication.controller.controller.UPKEEP_INTERVAL_MS", METADATA_UPKEEP_MS),
         patch("stratalog.storage.log.partition_log.WHOLE_PRODUCERS_COMMITS", WHOLE_PRODUCERS_COMMITS),
-        patch("stratalog.storage.upkeep.chores.WHOLE_PRODUCERS_COMMITS", WHOLE_PRODUCERS_COMMITS),
+        patch("stratalog.storage.upkeep.chores.WHOLE_PRODUCERS_COMMITS_MAX", WHOLE_PRODUCERS_COMMITS),
         patch("stratalog.replication.metadata.log.record_from_json", lru_cache(record_from_json)),
         patch("stratalog.replication.metadata.log.METADATA_CONFIG", QUICK_METADATA),
         patch("stratalog.replication.controller.history_writer.APPEND_RECORDS", 8),

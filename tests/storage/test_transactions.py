@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from stratalog.storage.errors import (
@@ -20,6 +22,7 @@ from stratalog.storage.transactions import (
     NO_TRANSACTIONS,
     AbortedTransaction,
     EndMarker,
+    LastStableOffset,
     ProducerTransaction,
     TransactionChange,
     Transactions,
@@ -117,6 +120,30 @@ def test_what_markers_may_be_appended(known, epoch, coordinator_epoch, version, 
 )
 def test_last_stable_offset(known, high_watermark, stable):
     assert known.last_stable_offset(high_watermark) == stable
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_last_stable_offset_of_a_log_that_grows(seed):
+    rng = random.Random(seed)
+    known, log_end, high_watermark, found = NO_TRANSACTIONS, 0, 0, LastStableOffset()
+    for _ in range(300):
+        match rng.randrange(5):
+            case 0 | 1:
+                producer_id = rng.randrange(40)
+                transaction = known.of(producer_id)
+                kind = rng.choice([COMMIT, ABORT]) if transaction.is_open else BEGIN
+                if kind != BEGIN or transaction.completed_last < high_watermark:
+                    known = known.with_change(TransactionChange(producer_id, kind, log_end, 3))
+                    log_end += 1
+            case 2:
+                high_watermark = rng.randint(high_watermark, log_end)
+            case 3 if rng.random() < 0.1:
+                log_end = rng.randint(high_watermark, log_end)
+                known = known.truncated(log_end)[0]
+            case 3 if rng.random() < 0.1:
+                known = known.of_producers(producer_id for producer_id in range(40) if rng.random() < 0.7)
+        asked = rng.choice([high_watermark, high_watermark, rng.randint(0, log_end)])
+        assert found.of(known, asked) == known.last_stable_offset(asked)
 
 
 SOME = folded(

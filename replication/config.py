@@ -222,6 +222,9 @@ class BrokerConfig:
         268_435_456, "bytes", "memory of requests under way; beyond it clients are not read from (Kafka: -1, none)", -1
     )
     queued_max_requests: int = _int(500, "requests", "that wait for an io thread; beyond it clients are not read from")
+    producer_id_expiration_ms: int = _ms(
+        86_400_000, "a partition forgets a producer that is silent for this long and has no transaction open"
+    )
     quota_window_num: int = _int(11, "samples", "over which the rates of clients with quotas are taken", 2)
     quota_window_size_seconds: int = _int(1, "s", "length of one of these samples")
     replica_fetch_backoff_ms: int = _ms(1_000, "pause after a failed fetch of a partition", 0)

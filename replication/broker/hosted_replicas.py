@@ -151,6 +151,7 @@ class HostedReplicas:
         self._ports = ports
         self._clock = ports.clock
         self._configs = TopicConfigs(setup.topic_defaults)
+        self._producer_id_expiration_ms = setup.config.producer_id_expiration_ms
         self._upkeep_limits = limits_of(setup.config, setup.upkeep_limits)
         self._leader_ports = LeaderPorts(
             self._broker_id,
@@ -386,7 +387,8 @@ class HostedReplicas:
     def _become_leader(self, state: PartitionRecord, topic_id: str, image: ClusterImage) -> None:
         topic_partition, config = state.topic_partition, self._configs.of(state.topic, image)
         self.stop_leading(topic_partition, f"epoch {state.leader_epoch} began")
-        log = PartitionLog(self._table(topic_partition), config, self._clock, self._ports.ids)
+        expiration_ms = self._producer_id_expiration_ms
+        log = PartitionLog(self._table(topic_partition), config, self._clock, self._ports.ids, expiration_ms)
         committed = known_committed(self._committed.get(topic_partition), topic_id, state)
         self.leaders[topic_partition] = LeaderReplica(state, topic_id, log, self._leader_ports, committed)
         erases = partial(erases_of, image, topic_partition)

@@ -51,7 +51,7 @@ from stratalog.storage.log.flush import FlushState
 from stratalog.storage.log.reader import LogReader
 from stratalog.storage.log.rows import rows_before_cut, rows_between
 from stratalog.storage.log.state import PRODUCERS_FROM_PROPERTY, TOPIC_ID_PROPERTY, LogState, live_paths, position_txns
-from stratalog.storage.producers import ProducerChanges, ProducerStates
+from stratalog.storage.producers import PRODUCER_ID_EXPIRATION_MS, ProducerChanges, ProducerStates
 from stratalog.storage.records import NewRecordBatch, data_rows
 from stratalog.storage.topic_config import LogConfig
 
@@ -91,10 +91,18 @@ class PartitionLog(LogReader):
     remembers_removed = True
     reads_only = False
 
-    def __init__(self, table: LogTable, config: LogConfig, clock: Clock, ids: Ids) -> None:
+    def __init__(
+        self,
+        table: LogTable,
+        config: LogConfig,
+        clock: Clock,
+        ids: Ids,
+        producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
+    ) -> None:
         super().__init__(table, clock)
         self.config = config
         self._ids = ids
+        self._producer_id_expiration_ms = producer_id_expiration_ms
         self._expired_ms = 0
         self._decided_on = -1
         self.flushing = FlushState(clock)
@@ -308,7 +316,8 @@ class PartitionLog(LogReader):
         if now_ms - self._expired_ms < EXPIRY_INTERVAL_MS:
             return producers
         self._expired_ms = now_ms
-        return producers.expired(now_ms, log_start_offset=self.state.log_start_offset)
+        log_start_offset = self.state.log_start_offset
+        return producers.expired(now_ms, self._producer_id_expiration_ms, log_start_offset=log_start_offset)
 
     def copy_from(self, leader: PartitionLog, leader_epoch: int, max_bytes: int) -> Copied | Conflict:
         """Copy the leader's files above this log's end, at most `max_bytes` (at least one file), as one commit.

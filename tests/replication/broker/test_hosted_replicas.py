@@ -9,14 +9,15 @@ from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.records import ConfigRecord, PartitionRecord, TopicRecord
 from stratalog.storage.records import TopicPartition
 from tests.replication.memory_stores import METADATA_ROOT, MemoryStores
+from tests.storage.logs import append, idempotent, started
 
 TP = TopicPartition("t", 0)
 STATE = PartitionRecord("t", 0, (1, 2), 1, 0, (1, 2), partition_epoch=0, controller_epoch=1)
 
 
-def leading_replica(image: ClusterImage) -> HostedReplicas:
+def leading_replica(image: ClusterImage, config: BrokerConfig | None = None) -> HostedReplicas:
     """Broker 1 just after it became the leader of partition 0."""
-    setup = BrokerSetup(BrokerIdentity(1, "root"), BrokerConfig(), METADATA_ROOT)
+    setup = BrokerSetup(BrokerIdentity(1, "root"), config or BrokerConfig(), METADATA_ROOT)
     hosted = HostedReplicas(setup, MemoryStores().ports(), ProducePurgatory())
     image.replay(TopicRecord("t", "id"))
     image.replay(STATE)
@@ -33,3 +34,15 @@ def test_a_config_that_comes_with_an_isr_change_is_applied() -> None:
     leader = hosted.leaders[TP]
     assert leader.state.isr == (1,)
     assert (leader.config.min_insync_replicas, leader.log.config.min_insync_replicas) == (2, 2)
+
+
+def test_a_producer_is_forgotten_after_the_time_that_the_broker_is_set_to() -> None:
+    hosted = leading_replica(ClusterImage(), BrokerConfig(producer_id_expiration_ms=100_000))
+    log = hosted.leaders[TP].log
+    log.exists_or_create("id")
+    started(log, 0)
+    append(log, idempotent("a", sequence=0, producer_id=7), now_ms=200_000)
+    append(log, idempotent("b", sequence=0, producer_id=8), now_ms=299_999)
+    assert set(log.producers.producers) == {7, 8}
+    append(log, idempotent("c", sequence=1, producer_id=8), now_ms=360_000)
+    assert set(log.producers.producers) == {8}

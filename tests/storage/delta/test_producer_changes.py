@@ -109,6 +109,16 @@ def test_an_append_makes_no_object_and_now_and_then_the_whole_state_is_one(repli
     assert log.state.producers_version >= log.version - WHOLE_PRODUCERS_COMMITS
 
 
+def test_a_large_state_is_written_whole_more_seldom(replicas):
+    log = replicas.leader()
+    append(log, *(idempotent("a", 0, producer_id) for producer_id in range(3_000)))
+    before, commits = len(log.table.list_objects("_producers/")), 4 * WHOLE_PRODUCERS_COMMITS
+    for sequence in range(1, commits):
+        append(log, idempotent("a", sequence))
+    assert 1 <= len(log.table.list_objects("_producers/")) - before <= 2
+    assert replicas.log().producers == log.producers
+
+
 def test_partitions_written_to_at_one_pace_write_their_whole_states_at_different_times():
     firsts = set()
     for number in range(WHOLE_PRODUCERS_COMMITS):

@@ -347,13 +347,13 @@ def test_checkpoints_and_clean_up_keep_an_hour_and_some_commits(replicas):
     upkeep = Upkeep(log, UpkeepLimits(checkpoint_commits=10, keep_commits=5))
     start_ms = replicas.clock.now_ms
     assert steps(upkeep, start_ms, 0) == []
-    for _ in range(30):
+    for _ in range(210):
         append(log, batch("a"), now_ms=start_ms)
     assert steps(upkeep, start_ms, 0) == ["checkpoint 1"]
     assert steps(upkeep, start_ms + HOUR_MS - 1, 0) == []
     assert steps(upkeep, start_ms + HOUR_MS + 1, 0) == ["clean log 11"], "what a power cut may need stays"
     assert log.table.read_commit(log.version - 4) is not None
-    assert values(replicas.log()) == " ".join(["a"] * 30)
+    assert values(replicas.log()) == " ".join(["a"] * 210)
 
 
 def test_first_checkpoints_of_tables_made_together_are_spread_over_the_time_between_two():

@@ -58,7 +58,7 @@ from stratalog.storage.topic_config import LogConfig
 EXPIRY_INTERVAL_MS = 60_000
 WHOLE_PRODUCERS_COMMITS, WHOLE_PRODUCERS_COMMITS_MAX = 20, 200
 """Commits between two that name the whole producer state, which clean-up and a first fold need: so many for each
-thousand producers, at least for one thousand, and never more than the maximum."""
+thousand producers, sinks and aborted transactions, at least for one thousand, and never more than the maximum."""
 _NUMBERS = (1 << 63) - 1
 
 
@@ -498,8 +498,8 @@ class PartitionLog(LogReader):
 
 
 def _whole_producers_commits(known: ProducerStates | None) -> int:
-    thousands = (len(known.producers) + len(known.sinks)) // 1_000 if known else 0
-    return min(WHOLE_PRODUCERS_COMMITS * max(1, thousands), WHOLE_PRODUCERS_COMMITS_MAX)
+    entries = len(known.producers) + len(known.sinks) + len(known.transactions.aborted) if known else 0
+    return min(WHOLE_PRODUCERS_COMMITS * max(1, entries // 1_000), WHOLE_PRODUCERS_COMMITS_MAX)
 
 
 def _are_same(left: Sequence[object], right: Sequence[object]) -> bool:

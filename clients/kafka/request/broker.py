@@ -10,7 +10,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from stratalog.clients.admin.admin import Admin
 from stratalog.clients.bootstrap import BrokerFace, RunningCluster
@@ -45,6 +45,15 @@ NOT_REQUESTED = -(2**31)
 NO_EPOCH = -1
 
 
+class _KnownAuthorizer(NamedTuple):
+    """The authorizer made of the ACLs with these ids, which the metadata had at that version. One value, since
+    several threads replace it."""
+
+    metadata_version: int
+    acls: tuple[str, ...] | None
+    decides: Authorizer | None
+
+
 class ServedBroker:
     """One broker of a cluster that runs in this process.
 
@@ -73,8 +82,7 @@ class ServedBroker:
         self._cluster = cluster
         self._advertised = dict(advertised or {})
         self._settings = self.config.properties()
-        self._authorizer: Authorizer | None = None
-        self._authorizer_acls: object = None
+        self._authorizer = _KnownAuthorizer(-1, None, None)
         self._names: tuple[int, dict[str, str]] = (-1, {})
         self._here = threading.local()
 
@@ -246,11 +254,12 @@ class ServedBroker:
         """The authorizer of the newest bindings; None: everything is allowed."""
         if not self.config.authorizer_class_name:
             return None
-        image = self.image()
-        bindings = tuple(image.acls)
-        if bindings != self._authorizer_acls:
-            self._authorizer, self._authorizer_acls = authorizer_of(image, self._settings), bindings
-        return self._authorizer
+        image, version, known = self.image(), self.view.metadata_version, self._authorizer
+        if version != known.metadata_version:  # read first, so that a fold that goes on has them compared again
+            acls = tuple(image.acls)
+            decides = known.decides if acls == known.acls else authorizer_of(image, self._settings)
+            known = self._authorizer = _KnownAuthorizer(version, acls, decides)
+        return known.decides
 
     def refusal(self, call: Call, operation: Operation, kind: ResourceType, name: str = "") -> StratalogError | None:
         """None if the caller may do that, else the error to answer."""

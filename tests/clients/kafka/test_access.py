@@ -9,7 +9,15 @@ import pytest
 
 from stratalog.clients.admin.admin import Admin
 from stratalog.clients.view.cluster_view import ClusterView
-from stratalog.replication.metadata.acls import AclBinding, Operation, PatternType, Permission, Principal, ResourceType
+from stratalog.replication.metadata.acls import (
+    AclBinding,
+    AclFilter,
+    Operation,
+    PatternType,
+    Permission,
+    Principal,
+    ResourceType,
+)
 from tests.clients.kafka_client import FETCH, LIST_OFFSETS, METADATA, PRODUCE, KafkaClient, batch_of, code
 from tests.clients.memory_cluster import ROOT, MemoryCluster
 
@@ -118,3 +126,17 @@ def test_topics_configs_and_groups_are_for_those_who_may(client: KafkaClient) ->
     assert code(client.ask(HEARTBEAT, 4, {"group_id": "g", "generation_id": 1, "member_id": "m"})) == 30
     assert code(client.ask(DESCRIBE_GROUPS, 6, {"groups": ["g"]}).groups[0]) == 30
     assert code(client.ask(DELETE_GROUPS, 2, {"groups_names": ["g"]}).results[0]) == 30
+
+
+def test_altered_acls_count_at_once_and_other_metadata_changes_none(
+    cluster: MemoryCluster, client: KafkaClient
+) -> None:
+    admin, reads = Admin(ROOT, view=ClusterView(ROOT, stores=cluster.stores)), _allow("User:alice", Operation.READ)
+    client.principal = Principal("User:alice")
+    assert fetched(client) == 0
+    admin.delete_acls([AclFilter(principal="User:alice")])
+    assert fetched(client) == 29
+    cluster.create_topic("other")
+    assert fetched(client) == 29
+    admin.create_acls([reads])
+    assert fetched(client) == 0

@@ -44,6 +44,7 @@ def machines(count: int) -> Iterator[tuple[str, list[Machine]]]:
         yield here, made
     finally:
         for name in names:
+            _ip("link", "delete", name, check=False)  # a namespace goes later, when its last process is gone
             _ip("netns", "delete", name, check=False)
         _ip("link", "delete", bridge, check=False)
 

@@ -43,9 +43,10 @@ class LayeredMap(Mapping[K, V], Generic[K, V]):
             after._base, after._newer = {**self._base, **newer}, {}
         return after
 
-    def items_since(self, earlier: Mapping[K, V]) -> dict[K, V] | None:
-        """The items that `earlier` lacks or has other values for; None when it has a key that this mapping lacks."""
-        if isinstance(earlier, LayeredMap) and earlier._base is self._base:
+    def items_since(self, before: Mapping[K, V]) -> dict[K, V] | None:
+        """The items that `before` lacks or has other values for; None when it has a key that this mapping lacks."""
+        earlier = LayeredMap.of(before)
+        if earlier._base is self._base:
             return self._newer_since(earlier)
         if any(key not in self for key in earlier):
             return None
@@ -98,9 +99,10 @@ class LayeredMap(Mapping[K, V], Generic[K, V]):
             return True
         if not isinstance(other, Mapping):
             return NotImplemented
-        if isinstance(other, LayeredMap) and other._base is self._base:
+        other = LayeredMap.of(other)
+        if other._base is self._base:
             return not self._newer_since(other) and len(self) == len(other)
-        return dict(self.items()) == dict(other.items())
+        return {**self._base, **self._newer} == {**other._base, **other._newer}
 
     __hash__ = None  # type: ignore[assignment]  # values may not be hashable
 

@@ -55,7 +55,8 @@ from stratalog.storage.producers import PRODUCER_ID_EXPIRATION_MS, ProducerChang
 from stratalog.storage.records import NewRecordBatch, data_rows
 from stratalog.storage.topic_config import LogConfig
 
-EXPIRY_INTERVAL_MS = 60_000
+EXPIRY_INTERVAL_MS = 600_000
+"""Between two looks for producers to forget, after which the whole state is written; as in Kafka."""
 WHOLE_PRODUCERS_COMMITS, WHOLE_PRODUCERS_COMMITS_MAX = 20, 200
 """Commits between two that name the whole producer state, which clean-up and a first fold need: so many for each
 thousand producers, sinks and aborted transactions, at least for one thousand, and never more than the maximum."""

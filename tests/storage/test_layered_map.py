@@ -42,12 +42,14 @@ def test_every_version_is_the_dict_that_it_should_be(seed):
 
 
 def test_a_version_of_a_large_map_and_its_changes_look_at_the_new_items_only():
-    before = LayeredMap(Unwalked(dict.fromkeys(range(10_000), "old")))
-    after = before
+    large = Unwalked(dict.fromkeys(range(10_000), "old"))
+    before = after = LayeredMap(large)
     for key in range(9_960, 10_040):
         after = after.with_items({key: "new"})
     assert after.items_since(before) == dict.fromkeys(range(9_960, 10_040), "new")
+    assert after.items_since(large) == after.items_since(before)
     assert before.items_since(after) is None
+    assert after != large
     assert after != before
     assert after.with_items({7: "old"}) == after
     assert len(after) == 10_040

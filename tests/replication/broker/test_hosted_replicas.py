@@ -41,8 +41,8 @@ def test_a_producer_is_forgotten_after_the_time_that_the_broker_is_set_to() -> N
     log = hosted.leaders[TP].log
     log.exists_or_create("id")
     started(log, 0)
-    append(log, idempotent("a", sequence=0, producer_id=7), now_ms=200_000)
-    append(log, idempotent("b", sequence=0, producer_id=8), now_ms=299_999)
-    assert set(log.producers.producers) == {7, 8}
-    append(log, idempotent("c", sequence=1, producer_id=8), now_ms=360_000)
+    append(log, idempotent("a", sequence=0, producer_id=7), now_ms=1_000_000)
+    append(log, idempotent("b", sequence=0, producer_id=8), now_ms=1_500_000)
+    assert set(log.producers.producers) == {7, 8}, "it is looked for every ten minutes"
+    append(log, idempotent("c", sequence=1, producer_id=8), now_ms=1_600_000)
     assert set(log.producers.producers) == {8}

@@ -192,7 +192,8 @@ def kills(
                 if victim != DRIVER:
                     starts = max(0, starts - 1)  # what was idle is replaced without a failure, an executor always
         # markers reach the partitions one after the other, so that records are only counted while the query runs
-        wait_until(lambda: len(copies.names()) >= traffic.sent * SOURCE_PARTITIONS, "all is copied", timeout_s=180)
+        while (before := len(copies.names())) < traffic.sent * SOURCE_PARTITIONS:
+            wait_until(lambda: len(copies.names()) > before, "the query copies what is left", timeout_s=180)
         wait_until(lambda: copies.visible() == copies.of_group(), "the group stands at the end", timeout_s=30)
     finally:
         query.stop()

@@ -101,7 +101,7 @@ class LayeredMap(Mapping[K, V], Generic[K, V]):
             return NotImplemented
         other = LayeredMap.of(other)
         if other._base is self._base:
-            return not self._newer_since(other) and len(self) == len(other)
+            return self._newer_since(other) == {} and len(self) == len(other)
         return {**self._base, **self._newer} == {**other._base, **other._newer}
 
     __hash__ = None  # type: ignore[assignment]  # values may not be hashable

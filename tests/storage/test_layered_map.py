@@ -59,3 +59,11 @@ def test_a_key_that_is_not_there():
     with pytest.raises(KeyError):
         LayeredMap({1: "a"}).with_items({2: "b"})[3]
     assert LayeredMap().get(3, "none") == "none"
+
+
+def test_versions_that_part_are_not_equal():
+    before = LayeredMap({1: "a"})
+    left, right = before.with_items({2: "b"}), before.with_items({3: "b"})
+    assert left != right
+    assert left.items_since(right) is None
+    assert left.with_items({3: "b"}) == right.with_items({2: "b"})

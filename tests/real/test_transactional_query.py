@@ -41,6 +41,8 @@ MODULES = {"copying_query": "python_streaming_sink_runner", "micro_batches": "mu
 runs where batches are committed."""
 UP_S_MAX = 6.0
 """Longest time for which a query runs until it is killed."""
+AHEAD_MAX = 1_000
+"""Records of a partition that wait for the query; more are not sent, so that the end comes soon after the last kill."""
 CONFIG = {
     "listeners": "PLAINTEXT://localhost:0",
     "offsets.topic.replication.factor": 1,
@@ -56,17 +58,21 @@ Ends = tuple[int, ...]
 
 
 class Traffic:
-    """Numbered records to all partitions of the source, until the block ends."""
+    """Numbered records to all partitions of the source, until the block ends. `copied`: those of a partition that the
+    query has copied, as far as is known."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._produce)
         self.sent = 0
+        self.copied = 0
 
     def _produce(self) -> None:
         with Producer(self._cluster) as producer:
             while not self._is_over.wait(0.1):
+                if self.sent - self.copied >= AHEAD_MAX:
+                    continue
                 for partition in range(SOURCE_PARTITIONS):
                     name = f"{partition}:{self.sent}"
                     producer.send(SOURCE, name, key=name, partition=partition)
@@ -177,6 +183,7 @@ def kills(
                 # a query counts as running when it has made something visible since it was started
                 wait_until(lambda: query.started_count() > starts, "the query is started", timeout_s=180)  # noqa: B023
                 before = len(copies.names())
+                traffic.copied = before // SOURCE_PARTITIONS
                 wait_until(lambda: len(copies.names()) > before, "the query copies", timeout_s=180)  # noqa: B023
                 time.sleep(chance.uniform(0, UP_S_MAX))
                 starts = query.started_count()

@@ -386,7 +386,8 @@ class EndpointConnection(asyncio.BufferedProtocol):
             about = f" at API {flight.api_key}" if flight is not None else ""
             _LOG.warning("connection of %s closed%s: %s", self._peer, about, reason)
         self._is_closed = True
-        self._transport.close()
+        if not self._transport.is_closing():  # asyncio's TLS transport cannot be asked for anything once closed twice
+            self._transport.close()
         if self._transport.get_write_buffer_size():
             self._thread.loop.call_later(LINGER_S, self.abort)
 

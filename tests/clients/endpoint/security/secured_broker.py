@@ -12,6 +12,7 @@ from typing import Any, Self
 from stratalog.clients.admin.admin import Admin
 from stratalog.clients.endpoint.admission import RequestBound
 from stratalog.clients.endpoint.listeners import Listener, SecurityProtocol
+from stratalog.clients.endpoint.loops import NetworkThread
 from stratalog.clients.endpoint.security.endpoint_security import EndpointSecurity
 from stratalog.clients.endpoint.socket_server import SocketServer, bind
 from stratalog.clients.kafka.handler import KafkaHandler
@@ -64,6 +65,11 @@ class SecuredBroker:
         )
         self._server = SocketServer(config, RequestBound(500))
         self.metrics = self._server.serve(1, [bound], self.handler, {} if served is None else {"CLIENTS": served})
+
+    def connection(self) -> tuple[NetworkThread, Any]:
+        """The one connection that is open, and its thread."""
+        ((thread, connection),) = [(each, found) for each in self._server._threads for found in each.connections]
+        return thread, connection
 
     def logins(self) -> tuple[int, int]:
         """How many clients have been authenticated, and how many were refused."""

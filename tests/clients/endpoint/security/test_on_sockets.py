@@ -209,6 +209,26 @@ def test_plaintext_on_a_tls_port_ends_that_connection_alone(tls: Tls, event_loop
         assert topics_of(neighbour) == ["t"]
 
 
+def test_a_connection_that_its_client_has_just_ended_is_closed_without_an_error(
+    tls: Tls, caplog: pytest.LogCaptureFixture
+) -> None:
+    """asyncio tells the end of a TLS connection one turn of its loop later; a refusal may want to close it before."""
+    with SecuredBroker("SSL", tls.settings) as broker:
+        client = FrameClient(broker.port, tls.context())
+        assert topics_of(client) == []
+        thread, connection = broker.connection()
+
+        def end_and_close() -> None:
+            connection._transport._ssl_protocol.connection_lost(None)  # as asyncio does when the socket ends
+            connection.close("refused")
+            assert not connection.is_busy
+
+        thread.call(end_and_close)
+        wait_until(lambda: not thread.connections, "the connection is forgotten")
+        client.socket.close()
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
 # -- clients ------------------------------------------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 from stratalog.storage.delta.checkpoint import (
     LAST_CHECKPOINT,
@@ -31,6 +32,9 @@ from stratalog.storage.objects.port import ObjectMeta, ObjectStore
 
 _quoted = json.encoder.encode_basestring_ascii
 
+AHEAD_MAX = 16
+"""Versions that are asked for at a time, at most."""
+
 
 class DeltaCommitLog:
     """Commits `<20 digits>.json` and checkpoints of the table at `directory` of a store."""
@@ -40,6 +44,8 @@ class DeltaCommitLog:
         self._log = f"{directory}/_delta_log"
         self.name = f"{store.url}/{directory}"
         self._pointer = -1, b""
+        self._ahead: dict[int, bytes | None] | None = None
+        self._next_ahead, self._ahead_count = -1, 1
 
     def path_of(self, version: int) -> str:
         """A commit's path in the store."""
@@ -48,8 +54,34 @@ class DeltaCommitLog:
     def create_version(self, version: int, stored: StoredCommit) -> bool:
         return self._store.create(self.path_of(version), encode_commit(stored))
 
+    @contextmanager
+    def reading_ahead(self) -> Iterator[None]:
+        """Within it, versions that are read one after the other are asked for several at a time, more from one time to
+        the next, where requests take long. What was read ahead is forgotten at its end."""
+        if not self._store.bills_requests or self._ahead is not None:
+            yield
+            return
+        self._ahead, self._next_ahead, self._ahead_count = {}, -1, 1
+        try:
+            yield
+        finally:
+            self._ahead = None
+
+    def _data_of(self, version: int) -> bytes | None:
+        ahead = self._ahead
+        if ahead is None:
+            return self._store.get_optional(self.path_of(version))
+        if version not in ahead:
+            self._ahead_count = min(2 * self._ahead_count, AHEAD_MAX) if version == self._next_ahead else 1
+            versions = range(version, version + self._ahead_count)
+            found = self._store.each(self._store.get_optional, [self.path_of(each) for each in versions])
+            ahead.clear()
+            ahead.update(zip(versions, found, strict=True))
+            self._next_ahead = versions.stop
+        return ahead.pop(version)
+
     def read_version(self, version: int) -> StoredCommit | None:
-        data = self._store.get_optional(self.path_of(version))
+        data = self._data_of(version)
         return None if data is None else decode_commit(data, f"{self.name} version {version}")
 
     def has_version(self, version: int, commit_id: str | None) -> bool:

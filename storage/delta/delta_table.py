@@ -24,6 +24,7 @@ from stratalog.storage.delta.table import (
     PRODUCERS,
     PRODUCERS_VERSION,
     WRITER_VERSION,
+    Ahead,
     Commit,
     Committed,
     Conflict,
@@ -46,6 +47,7 @@ from stratalog.storage.files.damage import (
     read_whole,
 )
 from stratalog.storage.files.data_file import DataFile, FileEntry, RowsWanted
+from stratalog.storage.files.files_ahead import FilesAhead
 from stratalog.storage.files.row_groups import Footers
 from stratalog.storage.objects.port import ObjectMeta, ObjectStore
 from stratalog.storage.producers import ProducerStates
@@ -88,7 +90,8 @@ class DeltaLogTable(LogTable):
         return created
 
     def snapshot(self) -> TableSnapshot | None:
-        found = newest_fold(self._log)
+        with self._log.reading_ahead():
+            found = newest_fold(self._log)
         if found is None:
             return None
         fold, last_id = found
@@ -97,6 +100,10 @@ class DeltaLogTable(LogTable):
 
     def read_commit(self, version: int) -> Commit | None:
         return self._race.read(version)
+
+    def read_commits(self, start: int, end: int) -> Sequence[Commit] | None:
+        with self._log.reading_ahead():
+            return self._race.read_range(start, end)
 
     def still_stands(self) -> bool:
         return self._race.still_stands()
@@ -178,8 +185,24 @@ class DeltaLogTable(LogTable):
         self._owe_sync(full)
         return True
 
+    def copy_files(self, source: LogTable, files: Sequence[DataFile]) -> None:
+        self._store.each(partial(self.copy_file, source), files)
+
+    def ahead(self, files: Sequence[DataFile]) -> FilesAhead | None:
+        if not self._store.bills_requests:
+            return None
+        small = [file for file in files if file.size_bytes < batch_file.RANGED_BYTES]
+        if self._cache is not None:
+            cached = self._cache.find(self.name, [file.path for file in small])
+            small = [file for file, found in zip(small, cached, strict=True) if found is None]
+        return FilesAhead(self._store, [(f"{self._directory}/{file.path}", file.size_bytes) for file in small])
+
     def read_file(
-        self, file: DataFile, columns: Sequence[str] | None = None, wanted: RowsWanted | None = None
+        self,
+        file: DataFile,
+        columns: Sequence[str] | None = None,
+        wanted: RowsWanted | None = None,
+        ahead: Ahead | None = None,
     ) -> pa.Table:
         cached = self._cache.get(self.name, file.path) if self._cache is not None else None
         if cached is not None:
@@ -187,13 +210,15 @@ class DeltaLogTable(LogTable):
         if wanted is not None and batch_file.is_read_in_parts(file, wanted):
             read_range = partial(self._store.get_range, f"{self._directory}/{file.path}")
             return read_part(read_range, self.name, file, wanted, columns, self._footers)
-        return read_whole(self.read_object(file.path), self.name, file, columns)
+        data = ahead.take(f"{self._directory}/{file.path}") if ahead is not None else None
+        return read_whole(self.read_object(file.path) if data is None else data, self.name, file, columns)
 
     def read_files(self, files: Sequence[DataFile]) -> pa.Table:
         names = [file.path for file in files]
         cached = self._cache.find(self.name, names) if self._cache is not None else [None] * len(files)
+        ahead = self.ahead([file for file, found in zip(files, cached, strict=True) if found is None])
         parts = [
-            found or CachedRows(read_whole(self.read_object(file.path), self.name, file), 0, file.record_count, 0)
+            found or CachedRows(self.read_file(file, ahead=ahead), 0, file.record_count, 0)
             for file, found in zip(files, cached, strict=True)
         ]
         return joined(parts)
@@ -206,8 +231,9 @@ class DeltaLogTable(LogTable):
         return not self._store.durable_on_answer
 
     def check_files(self, files: Sequence[DataFile], *, bits: bool) -> None:
-        for file in files:
-            check_whole(self._store.size(f"{self._directory}/{file.path}"), self.name, file)
+        sizes = self._store.each(self._store.size, [f"{self._directory}/{file.path}" for file in files])
+        for file, size_bytes in zip(files, sizes, strict=True):
+            check_whole(size_bytes, self.name, file)
             if bits and self.decays:
                 self.check_bits(file)
 

@@ -108,6 +108,14 @@ class TableSnapshot:
     writer_version: int = WRITER_VERSION
 
 
+class Ahead(Protocol):
+    """Small files that are about to be read in turn (`LogTable.ahead`)."""
+
+    def take(self, path: str) -> bytes | None:
+        """The bytes of the object at a path of the store; None when it is not among them, or absent."""
+        ...
+
+
 class LogTable(Protocol):
     """One replica's table. Not thread-safe: each part that works on it opens its own.
 
@@ -132,6 +140,10 @@ class LogTable(Protocol):
 
     def read_commit(self, version: int) -> Commit | None:
         """One version; None when it is absent (not written yet, or cleaned up)."""
+        ...
+
+    def read_commits(self, start: int, end: int) -> Sequence[Commit] | None:
+        """The versions `[start, end)` of the log that this handle has folded; None when clean-up has passed one."""
         ...
 
     def still_stands(self) -> bool:
@@ -164,10 +176,22 @@ class LogTable(Protocol):
         """Copy a data file's bytes from another replica under the same path, footer checked."""
         ...
 
+    def copy_files(self, source: LogTable, files: Sequence[DataFile]) -> None:
+        """`copy_file` of each, several at a time where requests take long."""
+        ...
+
+    def ahead(self, files: Sequence[DataFile]) -> Ahead | None:
+        """For `read_file` of these, one after the other; None where nothing is gained by it."""
+        ...
+
     def read_file(
-        self, file: DataFile, columns: Sequence[str] | None = None, wanted: RowsWanted | None = None
+        self,
+        file: DataFile,
+        columns: Sequence[str] | None = None,
+        wanted: RowsWanted | None = None,
+        ahead: Ahead | None = None,
     ) -> pa.Table:
-        """Rows of a data file: all, or at least those wanted.
+        """Rows of a data file: all, or at least those wanted. `ahead`: of files that are read in turn, this one too.
 
         Raises ObjectNotFoundError when it is gone, CorruptMessageError when a bit of what was read is wrong.
         """

@@ -340,7 +340,7 @@ class PartitionLog(LogReader):
         txns = position_txns(plan.end_offset, leader_epoch, plan.log_start_offset)
         if txns == own.position_txns and not plan.files:
             return Copied(plan.start_offset, plan.end_offset, own.version)
-        copies = (copy for entry in plan.files for copy in self._copied(leader, entry, plan.start_offset))
+        copies = self._copied(leader, plan.files, plan.start_offset)
         adds = tuple(c if c.segment >= plan.segment else replace(c, segment=plan.segment) for c in copies)
         producers = producers_after_copy(self.producers, their_producers, plan, adds, self._batches_in)
         erase_again_txns = own.erase_again_txns if plan.removes else {}
@@ -357,16 +357,25 @@ class PartitionLog(LogReader):
             return outcome
         return Copied(plan.start_offset, plan.end_offset, outcome.version)
 
-    def _copied(self, leader: PartitionLog, entry: FileEntry, start_offset: int) -> tuple[FileEntry, ...]:
-        """A leader's file in this table: its bytes under its name, or a slice under a new one.
+    def _copied(self, leader: PartitionLog, files: Sequence[FileEntry], start_offset: int) -> list[FileEntry]:
+        """The leader's files in this table: their bytes under their names, or slices under new ones.
 
         A file that left this log recently is written under a new name, since its old object may be deleted.
         """
-        if entry.start_offset >= start_offset and entry.path not in self.state.removed:
-            self.table.copy_file(leader.table, entry.file)
-            return (entry,)
-        rows = rows_between(leader.table.read_file(entry.file), entry, start_offset, entry.end_offset)
-        return self._rewritten(entry, rows)
+        removed, copies, as_they_are = self.state.removed, list[FileEntry](), list[FileEntry]()
+        for entry in files:
+            if entry.start_offset >= start_offset and entry.path not in removed:
+                as_they_are.append(entry)
+                continue
+            copies += self._copied_as_they_are(leader, as_they_are)
+            as_they_are = []
+            rows = rows_between(leader.table.read_file(entry.file), entry, start_offset, entry.end_offset)
+            copies += self._rewritten(entry, rows)
+        return copies + self._copied_as_they_are(leader, as_they_are)
+
+    def _copied_as_they_are(self, leader: PartitionLog, entries: list[FileEntry]) -> list[FileEntry]:
+        self.table.copy_files(leader.table, [entry.file for entry in entries])
+        return entries
 
     def replace_files(
         self,

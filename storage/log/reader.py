@@ -77,6 +77,7 @@ class PlannedRead:
         parts: list[tuple[pa.Table, FileEntry]] = []
         start_offset, bound, columns = self.start_offset, self.end_offset, self.columns
         size_bytes, decoded_bytes, names = 0, 0, file_columns(columns)
+        ahead = self.table.ahead([entry.file for entry in self.entries]) if len(self.entries) > 1 else None
         for entry in self.entries:
             if parts and size_bytes + entry.file.size_bytes > self.max_bytes:
                 break
@@ -86,7 +87,7 @@ class PlannedRead:
             is_inside = start_offset <= entry.start_offset and entry.end_offset <= bound
             if is_inside and entry.file.size_bytes <= left_bytes and left_decoded is None:
                 wanted = None  # one read of the whole file is the cheapest
-            found = self.table.read_file(entry.file, names, wanted)
+            found = self.table.read_file(entry.file, names, wanted, ahead)
             rows = rows_between(found, entry, start_offset, bound)
             if rows.num_rows:
                 parts.append((rows, entry))
@@ -422,10 +423,12 @@ class LogReader:
         """The last whole state with the changes since; ObjectNotFoundError when clean-up has deleted either."""
         states = self._read_whole_producers(state)
         whole = state.folded_from if state.producers_version is None else state.producers_version
-        for version in range(whole + 1, state.folded_from + 1):
-            commit = self.table.read_commit(version)
-            if commit is None:
-                raise ObjectNotFoundError(f"{self.name}: version {version} with producer state was cleaned up")
+        commits = self.table.read_commits(whole + 1, state.folded_from + 1)
+        if commits is None:
+            raise ObjectNotFoundError(
+                f"{self.name}: a version of {whole + 1} to {state.folded_from} with producer state was cleaned up"
+            )
+        for commit in commits:
             if commit.producers is not None:
                 states = states.with_changes(commit.producers)
         for _, changes in state.producer_changes:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 Answer = TypeVar("Answer")
+Item = TypeVar("Item")
 
 WriteListener = Callable[[str, bool], None]
 """Receives the path of an object that was written, and whether there was none before."""
@@ -26,7 +27,8 @@ class ObjectStore(Protocol):
 
     url                of the root, without a slash at its end: `file:///x/y`, `s3://bucket/prefix`
     durable_on_answer  whether an object survives a power loss without `sync` once `put` or `create` has returned
-    bills_requests     whether each call is a request to a service, which is paid
+    bills_requests     whether each call is a request to a service, which is paid, and takes as long as a network needs:
+                       several at a time take no longer than one
     """
 
     url: str
@@ -120,6 +122,11 @@ class ObjectStore(Protocol):
     def waiting_for(self, call: Callable[[], Answer]) -> Answer:
         """Make a call that waits for this store although another object makes it, such as a copy's of a file here."""
         return call()
+
+    def each(self, call: Callable[[Item], Answer], items: Sequence[Item]) -> Sequence[Answer]:
+        """What `call`, which makes requests to this store, returns for each item: side by side where `bills_requests`.
+        Raises what the first that failed raises."""
+        return [call(item) for item in items]
 
     # -- abilities of some stores ------------------------------------------------------------------------
 

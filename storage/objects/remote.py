@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar, cast
+from urllib.parse import urlsplit
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
@@ -23,12 +27,20 @@ if TYPE_CHECKING:
     from obstore.store import ClientConfig, RetryConfig, S3Config
 
 Answer = TypeVar("Answer")
+Item = TypeVar("Item")
 
 REQUEST_MS = 1_000
 """Deadline of a request that moves little: a store that answers nothing must not hold up a broker for its session."""
 BULK_BYTES = 1 << 20
 BULK_MS = 30_000
 """Deadline of a request that moves `BULK_BYTES` or more, or whose size is not known before."""
+
+SIDE_BY_SIDE_MAX = 32
+"""Requests that all calls of `each` make at a time, at most."""
+COPY_FAILURES_MAX = 3
+"""Copies inside a store that fail one after the other, after which no other is asked for."""
+BUCKET_SCHEMES = {"s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl"}
+"""Of URLs whose host is the bucket or container."""
 
 RETRY: RetryConfig = {
     "max_retries": 12,
@@ -63,6 +75,9 @@ class ObstoreStore(ObjectStore):
         self._uploads = uploads or store
         self._downloads = downloads or store
         self._deletes_in_bulk = True
+        self._slots = threading.BoundedSemaphore(SIDE_BY_SIDE_MAX)
+        self._bucket: RemoteStore | None = None
+        self._copy_failures = 0
 
     def _for_put(self, data: bytes | memoryview) -> RemoteStore:
         return self._store if len(data) < BULK_BYTES else self._uploads
@@ -162,6 +177,46 @@ class ObstoreStore(ObjectStore):
         while metas := self.list(path + "/"):
             self.delete_all([meta.path for meta in metas])
 
+    def each(self, call: Callable[[Item], Answer], items: Sequence[Item]) -> Sequence[Answer]:
+        """As the port says. Its threads end with it: a process that has such is not to fork, as Spark's workers do."""
+        if len(items) < 2:
+            return [call(item) for item in items]
+
+        def call_in_time(item: Item) -> Answer:
+            with self._slots:
+                return call(item)
+
+        with ThreadPoolExecutor(min(len(items), SIDE_BY_SIDE_MAX), thread_name_prefix="store") as pool:
+            return list(pool.map(call_in_time, items))
+
+    def copy_new(
+        self, path: str, source: ObjectStore, source_path: str, tail_bytes: int, check: Callable[[bytes], bool]
+    ) -> bool:
+        """As the port says, by the store itself, where both roots are in one bucket. A store that refuses such requests
+        is not asked again."""
+        bucket, prefix = _bucket_of(self.url)
+        source_bucket, source_prefix = _bucket_of(source.url)
+        if not bucket or bucket != source_bucket or self._copy_failures >= COPY_FAILURES_MAX:
+            return False
+        size_bytes = source.size(source_path)
+        if size_bytes is None:
+            raise ObjectNotFoundError(f"{source.url}/{source_path} does not exist")
+        start = max(0, size_bytes - tail_bytes)
+        if not check(source.get_range(source_path, start, size_bytes - start)):
+            return False
+        if self._bucket is None:
+            self._bucket = _remote(bucket, self._settings, REQUEST_MS, BULK_MS)
+        copied = partial(obstore.copy, self._bucket, f"{source_prefix}{source_path}", f"{prefix}{path}")
+        try:
+            source.waiting_for(lambda: self._call("copy", path, copied))
+        except FileNotFoundError as reason:
+            raise ObjectNotFoundError(f"{source.url}/{source_path} does not exist") from reason
+        except StoreUnavailableError:
+            self._copy_failures += 1
+            return False
+        self._copy_failures = 0
+        return True
+
     def _call(self, operation: str, path: str, call: Callable[[], Answer]) -> Answer:
         """Run an obstore call; FileNotFoundError and FileExistsError pass, other faults are StoreUnavailableError."""
         try:
@@ -173,6 +228,19 @@ class ObstoreStore(ObjectStore):
         except (BaseError, OSError) as reason:
             text = self._settings.redacted(f"{operation} {self.url}/{path}: {str(reason).splitlines()[0]}")
             raise StoreUnavailableError(text) from self._settings.without_secrets(reason)
+
+
+def _bucket_of(url: str) -> tuple[str, str]:
+    """A bucket's URL and what paths in it begin with; "" where the URL does not tell the bucket.
+
+    >>> _bucket_of("s3://logs/cluster/broker-1"), _bucket_of("s3://logs"), _bucket_of("https://host/logs")
+    (('s3://logs', 'cluster/broker-1/'), ('s3://logs', ''), ('', ''))
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in BUCKET_SCHEMES or not parts.netloc:
+        return "", ""
+    prefix = parts.path.strip("/")
+    return f"{parts.scheme}://{parts.netloc}", f"{prefix}/" if prefix else ""
 
 
 def _remote(

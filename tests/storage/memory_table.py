@@ -19,7 +19,15 @@ from stratalog.storage.delta.commit_race import CommitRace, StoredCommit
 from stratalog.storage.delta.newest import newest_fold, point_to, pointed
 from stratalog.storage.delta.removed import producers_path
 from stratalog.storage.delta.snapshot import INITIAL_TXNS, NO_COMMIT, sound_commits
-from stratalog.storage.delta.table import WRITER_VERSION, Commit, Committed, Conflict, LogTable, TableSnapshot
+from stratalog.storage.delta.table import (
+    WRITER_VERSION,
+    Ahead,
+    Commit,
+    Committed,
+    Conflict,
+    LogTable,
+    TableSnapshot,
+)
 from stratalog.storage.delta.tail_recovery import TailCut, cut_above, settled_cut
 from stratalog.storage.errors import CorruptMessageError, ObjectNotFoundError, StoreUnavailableError
 from stratalog.storage.files.batch_file import describe
@@ -255,6 +263,10 @@ class MemoryLogTable(LogTable):
     def read_commit(self, version: int) -> Commit | None:
         return self._race.read(version)
 
+    def read_commits(self, start: int, end: int) -> Sequence[Commit] | None:
+        found = [self.read_commit(version) for version in range(start, end)]
+        return None if None in found else [commit for commit in found if commit is not None]
+
     def still_stands(self) -> bool:
         return self._race.still_stands()
 
@@ -324,11 +336,19 @@ class MemoryLogTable(LogTable):
             files.modified_ms.pop(path, None)
             self._disk.file_deleted(self._name, files, path)
 
+    def copy_files(self, source: LogTable, files: Sequence[DataFile]) -> None:
+        for file in files:
+            self.copy_file(source, file)
+
+    def ahead(self, _files: Sequence[DataFile]) -> None:
+        """Nothing is gained by it."""
+
     def read_file(
         self,
         file: DataFile,
         columns: Sequence[str] | None = None,
         wanted: RowsWanted | None = None,
+        ahead: Ahead | None = None,
     ) -> pa.Table:
         self._disk.access("get", self._name, file.path)
         table = self._log.files.data_files.get(file.path)

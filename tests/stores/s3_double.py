@@ -129,6 +129,15 @@ class S3Double:
             found = self.objects[path]
             return _Answer(200, found, {"ETag": _etag(found), "Last-Modified": DATE})
 
+    def copy(self, source: str, path: str) -> _Answer:
+        """CopyObject."""
+        with self.lock:
+            if source not in self.objects:
+                return _error(404, "NoSuchKey")
+            self.objects[path] = self.objects[source]
+            text = f"<CopyObjectResult><ETag>{escape(_etag(self.objects[path]))}</ETag></CopyObjectResult>"
+            return _Answer(200, text.encode(), XML)
+
     def _refusal(self, path: str, data: bytes) -> _Answer | None:
         """The answer to a conditional put that does not create the object."""
         if self.conditional_put is ConditionalPut.NOT_IMPLEMENTED:
@@ -147,6 +156,15 @@ class _Answer:
     status: int
     body: bytes = b""
     headers: dict[str, str] = field(default_factory=dict)
+
+    def part(self, asked: str) -> _Answer:
+        """The part that a request's header `Range: bytes=<first>-<last>` asks for."""
+        if not asked or self.status != 200:
+            return self
+        first, last = (int(text) for text in asked.removeprefix("bytes=").split("-"))
+        body = self.body[first : last + 1]
+        shown = f"bytes {first}-{first + len(body) - 1}/{len(self.body)}"
+        return _Answer(206, body, {**self.headers, "Content-Range": shown})
 
 
 def _error(status: int, code: str) -> _Answer:
@@ -203,8 +221,15 @@ class _Handler(BaseHTTPRequestHandler):
         state.signers.add(signer[1] if signer else "")
         if state.silent_below and asked.startswith(state.silent_below):
             state.answers_again.wait()
+        copied = urllib.parse.unquote(self.headers.get("x-amz-copy-source", "")).removeprefix("/")
         wrong = state.met_by(self.command, path)
-        answer = _given(wrong, state, lambda: state.apply(self.command, path, query, data, is_create))
+
+        def apply() -> _Answer:
+            if copied:
+                return state.copy(copied.removeprefix(f"{BUCKET}/"), path)
+            return state.apply(self.command, path, query, data, is_create).part(self.headers.get("Range", ""))
+
+        answer = _given(wrong, state, apply)
         if answer is None:
             self.close_connection = True
             self.connection.close()

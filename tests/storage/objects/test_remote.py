@@ -270,3 +270,43 @@ def test_a_write_that_the_kernel_cuts_short_is_continued(
         getattr(store, call)("t-0/1", data)
     assert store.get("t-0/1") == data
     assert parts == [600_000, 400_000, 200_000]
+
+
+@pytest.mark.parametrize("server_name", SERVERS)
+def test_a_store_copies_between_two_roots_itself(request: pytest.FixtureRequest, server_name: str) -> None:
+    server: StoreServer = request.getfixturevalue(server_name)
+    source, target = (open_store(server.new_root()) for _ in range(2))
+    data = os.urandom(300_000)
+    source.put("a/1", data)
+    seen: list[bytes] = []
+    assert target.copy_new("b/1", source, "a/1", 8, lambda tail: seen.append(tail) is None)
+    assert (target.get("b/1"), seen) == (data, [data[-8:]])
+    assert not target.copy_new("b/2", source, "a/1", 8, lambda _tail: False)
+    with pytest.raises(ObjectNotFoundError):
+        target.copy_new("b/2", source, "a/2", 8, lambda _tail: True)
+    assert [meta.path for meta in target.list("")] == ["b/1"]
+
+
+def test_stores_of_other_buckets_or_of_none_copy_through_the_process(tmp_path: Path) -> None:
+    memory = ObstoreStore(obstore.store.MemoryStore(), "memory:///")
+    memory.put("a", b"x")
+    s3 = [open_store(f"s3://{bucket}/x") for bucket in ("one", "two")]
+    for target, source in ((memory, memory), (s3[0], s3[1]), (s3[0], LocalStore(str(tmp_path)))):
+        assert not target.copy_new("b", source, "a", 8, lambda _tail: True)
+
+
+def test_a_store_that_refuses_copies_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def refuse(_store: object, _source: str, target: str) -> None:
+        asked.append(target)
+        raise GenericError("501 NotImplemented")
+
+    monkeypatch.setattr(obstore, "copy", refuse)
+    target = open_store("s3://bucket/x")
+    source = MemoryStore()
+    source.url = "s3://bucket/y"
+    source.put("a", b"x")
+    for _ in range(5):
+        assert not target.copy_new("b", source, "a", 8, lambda _tail: True)
+    assert asked == ["x/b"] * 3

@@ -5,11 +5,11 @@ I/O: opens object stores. The simulation has an in-memory implementation of the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ParamSpec, Protocol, TypeVar
 
 from stratalog.storage.clock import Clock, Ids
 from stratalog.storage.delta.delta_table import DeltaLogTable
@@ -19,6 +19,9 @@ from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.objects.remote import REQUEST_MS, open_store
 from stratalog.storage.objects.store_settings import FROM_ENVIRONMENT, StoreSettings
 from stratalog.storage.records import TopicPartition
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Stores(Protocol):
@@ -46,8 +49,41 @@ class Threads(Protocol):
         ...
 
 
+class Together(Protocol):
+    """Makes calls to a store that do not depend on each other, and waits for all of them.
+
+    calls_max  so many at a time; 1 where they are made one after the other
+    """
+
+    calls_max: int
+
+    def run(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        """What the calls return, in their order. Raises what the first that failed raises, after all have returned."""
+        ...
+
+
+class OneByOne:
+    """Where a store answers at once."""
+
+    calls_max = 1
+
+    def run(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        return [call() for call in calls]
+
+
 class SessionTurn(AbstractContextManager[None], Protocol):
     """Held by the one thread of a fetch session that works; a call to another broker's root gives it up meanwhile."""
+
+    def away(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Make this call without the turn: anything may have changed afterwards."""
+        ...
+
+
+class NoTurn(nullcontext[None]):
+    """That of a single thread."""
+
+    def away(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return call(*args, **kwargs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +94,7 @@ class Ports:
     threads       read the roots of other brokers; None: the calling thread does
     turn          what a fetch session's threads hold while they work
     executors     by a leader's root: runs the long upkeep that reads from there; None: `executor` does
+    together      makes the calls to the own root that a turn needs for several partitions
     """
 
     stores: Stores
@@ -65,8 +102,9 @@ class Ports:
     ids: Ids
     executor: Executor | None = None
     threads: Threads | None = None
-    turn: SessionTurn = field(default_factory=nullcontext)
+    turn: SessionTurn = field(default_factory=NoTurn)
     executors: Callable[[str], Executor] | None = None
+    together: Together = field(default_factory=OneByOne)
 
     def executor_at(self, leader_root: str) -> Executor | None:
         """Runs upkeep that reads a leader's table: one that answers nothing blocks no other upkeep."""

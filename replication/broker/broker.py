@@ -9,7 +9,9 @@ The rules are elsewhere: `leader_and_isr` (becoming leader or follower), `leader
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 from stratalog.replication.broker.calls import BrokerCalls
 from stratalog.replication.broker.hosted_replicas import STATE_CHANGE_LOG, BrokerSetup, HostedReplicas
@@ -19,6 +21,7 @@ from stratalog.replication.broker.longest_log import unsure_of
 from stratalog.replication.broker.own_root import OwnRoot
 from stratalog.replication.broker.turn import Turn
 from stratalog.replication.broker_root import was_shut_down
+from stratalog.replication.config import BrokerConfig
 from stratalog.replication.controller.brokers import (
     NOTHING_FOUND,
     alter_partition,
@@ -39,6 +42,7 @@ from stratalog.replication.leader.purgatory import ProducePurgatory
 from stratalog.replication.leader.replica import LeaderReplica, WaitingAppend
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.log import METADATA_COMMITS, open_metadata
+from stratalog.replication.metadata.look import look_for_commits
 from stratalog.replication.metadata.records import NO_BROKER_EPOCH
 from stratalog.replication.metrics import Metric, RunState
 from stratalog.replication.progress.follower_watch import FollowerWatch
@@ -71,6 +75,8 @@ START_MS_MAX = 50
 """Limit of the time in which one turn begins leader epochs: their first commits are synced, and appends wait."""
 WATCHED_POLL_MS = 1_000
 """Poll interval of a place that is watched."""
+LOOKED_AT_PART = 3
+"""Part of a broker's session after which the metadata log is read where a thread looks for its commits."""
 RETRY_MS = 20
 """Pause while something waits for a store that is away."""
 PROGRESS_SHARE, PROGRESS_TIMES = 10, 4
@@ -115,6 +121,7 @@ class Broker:
         self.wakeup = Wakeup(ports.clock)
         self.turn_interval = turn_interval or TurnInterval()
         self._clock = ports.clock
+        self._together = ports.together
         self._objects = ports.stores.objects(self.root)
         self._own_root = OwnRoot(self.broker_id, self._objects, ports, self.config)
         self._metadata_objects = ports.stores.objects(setup.metadata_root)
@@ -129,6 +136,7 @@ class Broker:
             ports.clock,
             self.metrics.queue_time,
             lambda topic_partition: topic_partition in self.metadata.image.partitions,
+            ports.together,
         )
         own: dict[int, Appends] = {}
         self._coordinators = CoordinatorRuntime(
@@ -145,14 +153,12 @@ class Broker:
         self._metadata_watch = self.wakeup.watch(self._metadata_objects, METADATA_COMMITS, only_new=True)
         self._turn = Turn()
         self._due_ms: dict[str, int] = {}
-        now_ms, config = ports.clock.monotonic_ms(), setup.config
-        of_metadata = config.stratalog_metadata_poll_ms, config.stratalog_metadata_poll_max_ms
-        of_progress = config.stratalog_progress_poll_min_ms, PROGRESS_TIMES * config.stratalog_progress_poll_max_ms
-        of_inbox = config.stratalog_inbox_poll_ms, config.stratalog_inbox_poll_max_ms
-        self._metadata_idle = IdlePause(*of_metadata, IDLE_SHARE, now_ms)
-        self._progress_idle = IdlePause(*of_progress, PROGRESS_SHARE, now_ms)
-        self._inbox_idle = IdlePause(*of_inbox, IDLE_SHARE, now_ms)
+        idle = _idle_pauses(setup.config, ports.clock.monotonic_ms())
+        self._metadata_idle, self._progress_idle, self._inbox_idle = idle
         self._is_metadata_expected = False
+        self._metadata_look = look_for_commits(
+            self.metadata, self._metadata_objects, ports, self._metadata_pause_ms, self.wakeup.wake
+        )
         self._reads_in_threads = ports.threads is not None
         self._progress: LeaderProgress | None = None
         self._announced_epoch = self._stopped_epoch = NO_BROKER_EPOCH
@@ -218,11 +224,13 @@ class Broker:
     def _announce(self) -> None:
         """Begin to publish under the new broker epoch. `step` retries it when the store failed in between."""
         epoch = self.broker_epoch
-        self._progress = LeaderProgress(self._own_root, epoch)
+        self._progress = LeaderProgress(self._own_root, epoch, self._together)
         self._put_session(epoch)
         remove_old_progress(self._objects, self.metadata.image, epoch)
         self._turn.applies_all = True
         self.inbox.broker_epoch = self._announced_epoch = epoch
+        if self._metadata_look is not None:
+            self._metadata_look.start(f"metadata-of-{self.broker_id}")
         STATE_CHANGE_LOG.info("[Broker %d] registered with epoch %d", self.broker_id, epoch)
         self._on_registered(epoch)
 
@@ -242,6 +250,8 @@ class Broker:
         self.stopped_by = reason
         self._followers.close()
         self._log_ends.close()
+        if self._metadata_look is not None:
+            self._metadata_look.close()
         self._hosted.stop_all(str(reason))
         self._coordinators.stop(str(reason))
         self._queue.refuse_all(self._down())
@@ -315,13 +325,26 @@ class Broker:
             self._announce()
         if self._is_due("session", now_ms, self.config.broker_heartbeat_interval_ms):
             self._beat_session()
-        is_expected = self._is_metadata_expected or self.metadata.has_unseen
-        if is_expected and not self._metadata_watch.is_active:
+        has_unseen, look = self.metadata.has_unseen, self._metadata_look
+        if (self._is_metadata_expected or has_unseen) and not self._metadata_watch.is_active:
             self._is_metadata_expected = False
             self._metadata_idle.news(now_ms)
-            self._due_ms["metadata"] = now_ms
+            if look is None or has_unseen:
+                self._due_ms["metadata"] = now_ms
+            else:
+                look.expect_news()
         poll_ms = self._metadata_idle.pause_ms(now_ms)
+        if look is not None:
+            poll_ms = self.config.broker_session_timeout_ms // LOOKED_AT_PART
+        has_news = look is not None and look.has_news
+        if has_news:
+            self._due_ms["metadata"] = now_ms
         self._poll("metadata", self._metadata_watch, poll_ms, now_ms, lambda: self._follow_metadata(now_ms))
+        if look is not None and has_news:
+            look.read()
+
+    def _metadata_pause_ms(self) -> int:
+        return self._metadata_idle.pause_ms(self._clock.monotonic_ms())
 
     def expect_metadata(self) -> None:
         """Metadata are about to change, or have changed: where the log cannot be watched it is read at once, and often
@@ -471,25 +494,34 @@ class Broker:
         return moved
 
     def _start_leaders(self, now_ms: int) -> bool:
-        moved, to_start = False, self._turn.to_start
-        for topic_partition in list(to_start):
-            replica = self.leaders.get(topic_partition)
-            if replica is None or not replica.is_starting:
-                del to_start[topic_partition]  # it stopped leading meanwhile
-                continue
-            moved |= self._start_leading(replica, now_ms)
-            if not replica.is_starting:
-                to_start.pop(topic_partition, None)
+        moved, left = False, deque(self._turn.to_start)
+        while left:
+            moved |= self._start_some([left.popleft() for _ in range(min(len(left), self._together.calls_max))], now_ms)
             if self._clock.monotonic_ms() - now_ms >= START_MS_MAX:
                 break
         return moved
 
-    def _start_leading(self, replica: LeaderReplica, now_ms: int) -> bool:
+    def _start_some(self, topic_partitions: Sequence[TopicPartition], now_ms: int) -> bool:
+        """Begin the leader epochs of these partitions, as far as they can."""
+        starting: list[LeaderReplica] = []
+        for topic_partition in topic_partitions:
+            replica = self.leaders.get(topic_partition)
+            if replica is None or not replica.is_starting:
+                del self._turn.to_start[topic_partition]  # it stopped leading meanwhile
+            elif self._attempt(partial(self._has_longest_log, replica, now_ms)) and replica.may_start(now_ms):
+                starting.append(replica)
+        moved = False
+        outcomes = self._together.run([replica.begin_epoch for replica in starting])
+        for replica, outcome in zip(starting, outcomes, strict=True):
+            moved |= self._start_leading(replica, outcome, now_ms)
+            if not replica.is_starting:
+                self._turn.to_start.pop(replica.state.topic_partition, None)
+        return moved
+
+    def _start_leading(self, replica: LeaderReplica, outcome: bool | StratalogError, now_ms: int) -> bool:
         topic_partition = replica.state.topic_partition
-        if not self._attempt(lambda: self._has_longest_log(replica, now_ms)):
-            return False
         try:
-            if not replica.start(now_ms):
+            if not replica.started(outcome, now_ms):
                 return False
         except InconsistentTopicIdError as reason:
             # The table is of a deleted topic of this name: remove it, if the newest metadata agrees.
@@ -599,3 +631,15 @@ class Broker:
         if entries and not self.wakeup.is_active:
             self.when_published()
         return True
+
+
+def _idle_pauses(config: BrokerConfig, now_ms: int) -> tuple[IdlePause, IdlePause, IdlePause]:
+    """The pauses of polls of metadata, of followers' progress and of the inbox."""
+    of_metadata = config.stratalog_metadata_poll_ms, config.stratalog_metadata_poll_max_ms
+    of_progress = config.stratalog_progress_poll_min_ms, PROGRESS_TIMES * config.stratalog_progress_poll_max_ms
+    of_inbox = config.stratalog_inbox_poll_ms, config.stratalog_inbox_poll_max_ms
+    return (
+        IdlePause(*of_metadata, IDLE_SHARE, now_ms),
+        IdlePause(*of_progress, PROGRESS_SHARE, now_ms),
+        IdlePause(*of_inbox, IDLE_SHARE, now_ms),
+    )

@@ -34,6 +34,7 @@ from stratalog.replication.follower.heartbeats import (
 from stratalog.replication.follower.leader_fetcher import LeaderFetcher
 from stratalog.replication.follower.metrics import INTERVAL_MS, CopyClock, fetch_metrics_prefix
 from stratalog.replication.follower.partitions import FollowedPartitions
+from stratalog.replication.follower.turn_stores import AwayRegisters
 from stratalog.replication.progress.of_session import (
     SessionProgress,
     SessionState,
@@ -92,12 +93,14 @@ class FollowerSession:
         self._job = job
         self._clock = clock
         self._objects = followed.ports.stores.objects(job.root)
-        self._progress = SessionProgress(self._objects, job.broker_epoch, self.name, STANDBY)
+        self._turn = followed.ports.turn
+        self._is_far = followed.ports.together.calls_max > 1
+        registers = AwayRegisters(self._objects, self._turn) if self._is_far else self._objects
+        self._progress = SessionProgress(registers, job.broker_epoch, self.name, STANDBY)
         self._published_state = SessionState(self._objects, job.broker_epoch, self.name, clock)
         self._wakeup = Wakeup(clock)
         self._states = self._wakeup.watch(self._objects, session_states_prefix(job.broker_epoch))
         self._stop = self._wakeup.watch(self._objects, stop_path(job.broker_epoch))
-        self._turn = followed.ports.turn
         self._threads = followed.ports.threads
         self._started: list[LeaderFetcher] = []
         """The fetchers that have a thread."""
@@ -298,7 +301,7 @@ class FollowerSession:
         if self.followed.follow_metadata(now_ms):
             self._metadata_seen_ms = now_ms
         self._start_fetchers()
-        if self._is_stop_due(now_ms) and self._objects.exists(stop_path(self._job.broker_epoch)):
+        if self._is_stop_due(now_ms) and self._has_stop():
             self._is_stopped = True
         if self.is_over:
             return False
@@ -360,6 +363,10 @@ class FollowerSession:
             return False
         self._due_ms[name] = now_ms + interval_ms
         return True
+
+    def _has_stop(self) -> bool:
+        path = stop_path(self._job.broker_epoch)
+        return self._turn.away(self._objects.exists, path) if self._is_far else self._objects.exists(path)
 
     def _is_stop_due(self, now_ms: int) -> bool:
         if self._stop.is_active and self._stop.was_written():

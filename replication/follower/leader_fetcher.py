@@ -30,7 +30,7 @@ class LeaderFetcher:
     to_follow     partitions whose newest state it has to follow, with their topic ids
     to_fold       partitions whose tables a standby session folds ahead
     leaders       the leader's registrations, by broker epoch; `ended`: those that are over, still watched
-    under_way     the partition that is being worked on, perhaps waiting for the leader's root
+    under_way     the partitions that are being worked on, perhaps waiting for a root
     begun_ms      when the turn began that its thread is in; None between turns
     copied_count  its copies so far
     news_ms       when it last copied, or partitions were assigned to it
@@ -49,7 +49,7 @@ class LeaderFetcher:
         self.ended: list[FollowedLeader] = []
         self.back_off = BackOff(max(1, retry_ms), max(retry_ms, RETRY_MS_MAX))
         self.rescan_ms = self.rescanned = 0
-        self.under_way: TopicPartition | None = None
+        self.under_way: frozenset[TopicPartition] = frozenset()
         self.begun_ms: int | None = None
         self.copied_count = 0
         self.news_ms = clock.monotonic_ms()

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from zlib import crc32
@@ -22,6 +23,7 @@ from stratalog.replication.follower.replica import FollowedReplica
 from stratalog.replication.metadata.configs import TopicConfigs
 from stratalog.replication.metadata.erasures import erases_of
 from stratalog.replication.metadata.log import METADATA_COMMITS, open_metadata
+from stratalog.replication.metadata.look import look_for_commits
 from stratalog.replication.metadata.records import (
     NO_LEADER,
     AccessControlEntryRecord,
@@ -41,6 +43,7 @@ from stratalog.replication.replica.removal import delete_stray
 from stratalog.replication.replica.upkeep_rounds import UpkeepRounds, limits_of
 from stratalog.replication.stores import Ports
 from stratalog.replication.threads.back_off import IdlePause, idle_pause_ms
+from stratalog.replication.threads.look_thread import LookThread
 from stratalog.storage.errors import (
     FencedLeaderEpochError,
     InconsistentTopicIdError,
@@ -69,6 +72,8 @@ REPLICA_BACKOFF_MS = 20
 REPLICA_BACKOFF_MS_MAX = 320
 METADATA_WATCHED_INTERVAL_MS = 1_000
 """Refresh interval of a watched metadata log, in case a notification was missed; of a session on standby anywhere."""
+METADATA_LOOKED_AT_PART = 3
+"""Part of a broker's session after which a metadata log is read for whose commits a thread looks."""
 HELD_MS_MAX = 500
 """Age at which what sessions of this registration published is read again, where a table is absent."""
 _UNCONCERNED = (
@@ -95,6 +100,33 @@ class FetchJob:
     topic_defaults: Mapping[str, object] = field(default_factory=dict)
 
 
+CopyOutcome = bool | StratalogError | None
+"""Of a copy: whether there may be more to do at once; why it failed; None: the tables are to be opened again."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """A bounded part of a replica that is to be copied; `before`: what the session has copied of it so far."""
+
+    replica: FollowedReplica
+    max_bytes: int
+    count_before: int
+    bytes_before: int
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return self.replica.state.topic_partition
+
+    def make(self) -> CopyOutcome:
+        """Copy it, perhaps in a thread beside the others of a turn."""
+        try:
+            if not self.replica.has_started and not self.replica.stands():
+                return None
+            return self.replica.catch_up(self.max_bytes)
+        except StratalogError as reason:
+            return reason
+
+
 class FollowedPartitions:
     """One fetcher's partitions under one broker epoch. One session at a time uses it, from `resume` on.
 
@@ -102,6 +134,7 @@ class FollowedPartitions:
     """
 
     _wakeup: Wakeup
+    _metadata_look: LookThread | None
     _progress: SessionProgress
 
     def __init__(self, job: FetchJob, fetcher_id: int, ports: Ports, upkeep_limits: UpkeepLimits | None = None) -> None:
@@ -158,17 +191,32 @@ class FollowedPartitions:
         self._metadata_watch = wakeup.watch(self.ports.stores.objects(self.job.metadata_root), METADATA_COMMITS)
         self._metadata_ms = 0
         self._is_listening = False
+        self._metadata_look = self._look_for_commits()
         self._leader_of.clear()
         for leader in (each for kept in self._kept.values() for each in kept.values()):
             leader.unwatch(None)
         for topic_partition, replica in self.replicas.items():
             self._fetcher_of(replica.state.leader).to_fold[topic_partition] = None
 
+    def _look_for_commits(self) -> LookThread | None:
+        store = self.ports.stores.objects(self.job.metadata_root)
+        look = look_for_commits(self._metadata, store, self.ports, self._metadata_look_ms, self._wakeup.wake)
+        if look is not None:
+            look.start(f"metadata-of-fetch-{self.job.broker_id}-{self.fetcher_id}")
+        return look
+
+    def _metadata_look_ms(self) -> int:
+        """The pause between two looks for commits of the metadata log."""
+        now_ms = self.ports.clock.monotonic_ms()
+        return self.idle.pause_ms(now_ms) if self._is_listening else METADATA_WATCHED_INTERVAL_MS
+
     def end_work(self) -> None:
         """The session is over. What is fetched from a leader whose root answers nothing is forgotten: the call that is
         under way still uses it."""
+        if self._metadata_look is not None:
+            self._metadata_look.close()
         for fetcher in self.fetchers.values():
-            if fetcher.under_way is not None or (self.ports.threads is not None and not fetcher.has_ended):
+            if fetcher.under_way or (self.ports.threads is not None and not fetcher.has_ended):
                 self._kept.pop(fetcher.leader_id, None)
                 self._upkeep.pop(fetcher.leader_id, None)
                 for topic_partition, replica in list(self.replicas.items()):
@@ -241,14 +289,20 @@ class FollowedPartitions:
 
     def follow_metadata(self, now_ms: int) -> bool:
         """Fold new metadata when a refresh is due; True when it was refreshed."""
-        place = self._metadata_watch
+        place, look = self._metadata_watch, self._metadata_look
+        has_news = look is not None and look.has_news
 
         def refresh() -> list[MetadataRecord]:
             is_rare = place.is_active or not self._is_listening
-            self._metadata_ms = now_ms + (METADATA_WATCHED_INTERVAL_MS if is_rare else self.idle.pause_ms(now_ms))
+            pause_ms = METADATA_WATCHED_INTERVAL_MS if is_rare else self.idle.pause_ms(now_ms)
+            if look is not None:
+                pause_ms = self.job.config.broker_session_timeout_ms // METADATA_LOOKED_AT_PART
+            self._metadata_ms = now_ms + pause_ms
             return self._metadata.refresh()
 
-        records = place.read(refresh, is_due=now_ms >= self._metadata_ms)
+        records = place.read(refresh, is_due=has_news or now_ms >= self._metadata_ms)
+        if look is not None and has_news:
+            look.read()
         if records is None:
             return False
         if records:
@@ -357,9 +411,8 @@ class FollowedPartitions:
             own = known.own
         else:
             own = PartitionLog(stores.table(self.job.root, topic_partition), config, clock, ids)
-        replica = FollowedReplica(
-            state, topic_id, own, leader, self.job.broker_id, partial(self._is_relied_on, fetcher, state, topic_id)
-        )
+        is_relied_on = partial(self._is_relied_on_in_turn, fetcher, state, topic_id)
+        replica = FollowedReplica(state, topic_id, own, leader, self.job.broker_id, is_relied_on)
         for other in self.fetchers.values():
             if other is not fetcher:
                 other.drop(topic_partition)
@@ -374,7 +427,7 @@ class FollowedPartitions:
     def _is_under_way_elsewhere(self, topic_partition: TopicPartition, fetcher: LeaderFetcher) -> bool:
         """Whether another leader's fetcher waits amid this partition: it still uses the fold of the own log."""
         others = (each for each in self.fetchers.values() if each is not fetcher)
-        return any(other.under_way == topic_partition for other in others)
+        return any(topic_partition in other.under_way for other in others)
 
     def _begin_upkeep(self, fetcher: LeaderFetcher, topic_partition: TopicPartition, replica: FollowedReplica) -> None:
         erases = partial(erases_of, self._metadata.image, topic_partition)
@@ -505,38 +558,72 @@ class FollowedPartitions:
         fetcher.queue.delay(topic_partition, self.ports.clock.monotonic_ms() + delay_ms, is_held=is_held)
 
     def _drain(self, fetcher: LeaderFetcher, queue: OrderedDict[TopicPartition, None], end_ms: int) -> bool:
-        copied = False
-        for _ in range(len(queue)):
-            if not queue:  # cleared while the leader's root was waited for
-                break
-            topic_partition, _ = queue.popitem(last=False)
-            replica = self.replicas.get(topic_partition)
-            if replica is None or replica.state.leader != fetcher.leader_id:
-                continue
-            if fetcher.queue.is_delayed(topic_partition):
-                continue
-            count_before = fetcher.copied_count
-            has_more = self._catch_up_one(fetcher, topic_partition, replica)
-            if self.replicas.get(topic_partition) is not replica:
-                continue
-            if has_more or fetcher.copied_count > count_before:
-                copied = True
-                fetcher.turn_interval.moved(topic_partition, end_ms)
-                if has_more or self._missing(replica) is not None:
-                    fetcher.queue.add(topic_partition)
-            elif not (replica.has_started or replica.failure or fetcher.queue.is_delayed(topic_partition)):
-                self._delay(fetcher, topic_partition, min(REPLICA_BACKOFF_MS << replica.waits, REPLICA_BACKOFF_MS_MAX))
-                replica.waits += 1
-            self._update_progress(replica)
-            if self.ports.clock.monotonic_ms() >= end_ms:
-                break
+        copied, left = False, len(queue)
+        while left and queue:  # it may be cleared while a root is waited for
+            replicas: list[FollowedReplica] = []
+            while left and queue and len(replicas) < self.ports.together.calls_max:
+                left -= 1
+                topic_partition, _ = queue.popitem(last=False)
+                replica = self.replicas.get(topic_partition)
+                if replica is None or replica.state.leader != fetcher.leader_id:
+                    continue
+                if not fetcher.queue.is_delayed(topic_partition):
+                    replicas.append(replica)
+            if replicas:
+                copied |= self._catch_up_some(fetcher, replicas, end_ms)
+                if self.ports.clock.monotonic_ms() >= end_ms:
+                    break
         return copied
+
+    def _catch_up_some(self, fetcher: LeaderFetcher, replicas: Sequence[FollowedReplica], end_ms: int) -> bool:
+        """Copy a bounded part of each; True when something was copied or there is more to do at once."""
+        image, now_ms = self._metadata.image, self.ports.clock.monotonic_ms()
+        fetch_bytes_max = self.job.config.replica_fetch_max_bytes
+        copies: list[_Copy] = []
+        for replica in replicas:
+            topic_partition = replica.state.topic_partition
+            if replica.has_started and (delay_ms := self._quota.delay_ms(image, topic_partition, now_ms)):
+                self._delay(fetcher, topic_partition, delay_ms)
+            else:
+                max_bytes = self._quota.max_bytes(image, topic_partition, fetch_bytes_max)
+                copies.append(_Copy(replica, max_bytes, replica.copied_count, replica.copied_bytes))
+        copied = False
+        fetcher.under_way = frozenset(copy.topic_partition for copy in copies)
+        try:
+            for copy, outcome in zip(copies, self.ports.together.run([copy.make for copy in copies]), strict=True):
+                copied |= self._after_copy(fetcher, copy, outcome, end_ms)
+        finally:
+            fetcher.under_way = frozenset()
+        return copied
+
+    def _after_copy(self, fetcher: LeaderFetcher, copy: _Copy, outcome: CopyOutcome, end_ms: int) -> bool:
+        replica, topic_partition = copy.replica, copy.topic_partition
+        has_more = self._settle(fetcher, copy, outcome)
+        if self.replicas.get(topic_partition) is not replica:
+            return False
+        has_copied = replica.copied_count > copy.count_before
+        if has_more or has_copied:
+            fetcher.turn_interval.moved(topic_partition, end_ms)
+            if has_more or self._missing(replica) is not None:
+                fetcher.queue.add(topic_partition)
+        elif not (replica.has_started or replica.failure or fetcher.queue.is_delayed(topic_partition)):
+            self._delay(fetcher, topic_partition, min(REPLICA_BACKOFF_MS << replica.waits, REPLICA_BACKOFF_MS_MAX))
+            replica.waits += 1
+        self._update_progress(replica)
+        return has_more or has_copied
 
     def _update_progress(self, replica: FollowedReplica) -> None:
         if (progress := replica.progress()) is not None:
             if progress.log_end_offset > 0:
                 self._held[progress.topic_partition] = (replica.topic_id, replica.leader_epoch)
             self._progress.update(replica.state.leader, progress)
+
+    def _is_relied_on_in_turn(
+        self, fetcher: LeaderFetcher, state: PartitionRecord, topic_id: str, leader_end: int
+    ) -> bool:
+        """`_is_relied_on`, also for copies that are made side by side, without the turn."""
+        with self.ports.turn if self.ports.together.calls_max > 1 else nullcontext():
+            return self._is_relied_on(fetcher, state, topic_id, leader_end)
 
     def _is_relied_on(self, fetcher: LeaderFetcher, state: PartitionRecord, topic_id: str, leader_end: int) -> bool:
         """Whether the leader of this epoch, whose log ends at `leader_end`, may count on records of this replica: it
@@ -578,42 +665,33 @@ class FollowedPartitions:
             raise FencedLeaderEpochError(f"{state.topic_partition}: epoch {state.leader_epoch}, newest: {newest}")
         return newest
 
-    def _catch_up_one(self, fetcher: LeaderFetcher, topic_partition: TopicPartition, replica: FollowedReplica) -> bool:
-        fetcher.under_way = topic_partition
-        try:
-            if not replica.has_started and not replica.stands():
+    def _settle(self, fetcher: LeaderFetcher, copy: _Copy, outcome: CopyOutcome) -> bool:
+        """What becomes of a copy's outcome; True when there is more to do at once."""
+        replica, topic_partition = copy.replica, copy.topic_partition
+        match outcome:
+            case None:
                 self._reopen(topic_partition, replica)
                 return True
-            if delay_ms := self._quota.delay_ms(self._metadata.image, topic_partition, self.ports.clock.monotonic_ms()):
-                self._delay(fetcher, topic_partition, delay_ms)
+            case StoreUnavailableError():
+                _LOG.warning("%s on broker %d, trying again: %s", topic_partition, self.job.broker_id, outcome)
+                self._delay(fetcher, topic_partition, self.job.config.replica_fetch_backoff_ms, is_held=True)
                 return False
-            return self._copy_within_quota(fetcher, topic_partition, replica)
-        except StoreUnavailableError as reason:
-            _LOG.warning("%s on broker %d, trying again: %s", topic_partition, self.job.broker_id, reason)
-            self._delay(fetcher, topic_partition, self.job.config.replica_fetch_backoff_ms, is_held=True)
-        except InconsistentTopicIdError as reason:
-            self._drop_stray(fetcher, replica, reason)
-        except StratalogError as reason:
-            self._repair_or_retry(fetcher, replica, reason)
-        finally:
-            fetcher.under_way = None
-        return False
-
-    def _copy_within_quota(
-        self, fetcher: LeaderFetcher, topic_partition: TopicPartition, replica: FollowedReplica
-    ) -> bool:
-        image, count_before, bytes_before = self._metadata.image, replica.copied_count, replica.copied_bytes
-        max_bytes = self._quota.max_bytes(image, topic_partition, self.job.config.replica_fetch_max_bytes)
-        moved = replica.catch_up(max_bytes)
-        if replica.copied_count > count_before:
-            fetcher.copied_count += replica.copied_count - count_before
+            case InconsistentTopicIdError():
+                self._drop_stray(fetcher, replica, outcome)
+                return False
+            case StratalogError():
+                self._repair_or_retry(fetcher, replica, outcome)
+                return False
+        if replica.copied_count > copy.count_before:
+            fetcher.copied_count += replica.copied_count - copy.count_before
             now_ms = self.ports.clock.monotonic_ms()
             fetcher.news_ms = now_ms
             self.idle.news(now_ms)
-            self._quota.consume(image, topic_partition, replica.copied_bytes - bytes_before, now_ms)
+            copied_bytes = replica.copied_bytes - copy.bytes_before
+            self._quota.consume(self._metadata.image, topic_partition, copied_bytes, now_ms)
             if pause_ms := fetcher.upkeep.append_pause_ms(topic_partition, replica.copied_files):
                 self._delay(fetcher, topic_partition, pause_ms, is_held=True)
-        return moved
+        return outcome
 
     def _reopen(self, topic_partition: TopicPartition, replica: FollowedReplica) -> None:
         """A table is not the one that was folded: it was made anew or deleted, or clean-up has passed the fold.
@@ -641,19 +719,23 @@ class FollowedPartitions:
 
     def fold_ahead(self, fetcher: LeaderFetcher, now_ms: int) -> bool:
         """Fold for about a slice what copying would need, without a write; True when there is more to fold."""
-        end_ms = now_ms + SLICE_MS
-        for _ in range(len(fetcher.to_fold)):
-            if not fetcher.to_fold:
-                break
-            topic_partition, _ = fetcher.to_fold.popitem(last=False)
-            replica = self.replicas.get(topic_partition)
-            if replica is not None and replica.state.leader == fetcher.leader_id:
-                fetcher.under_way = topic_partition
-                try:
-                    if replica.fold_ahead():
-                        fetcher.to_fold[topic_partition] = None
-                finally:
-                    fetcher.under_way = None
+        end_ms, left = now_ms + SLICE_MS, len(fetcher.to_fold)
+        while left and fetcher.to_fold:
+            replicas: list[FollowedReplica] = []
+            while left and fetcher.to_fold and len(replicas) < self.ports.together.calls_max:
+                left -= 1
+                topic_partition, _ = fetcher.to_fold.popitem(last=False)
+                replica = self.replicas.get(topic_partition)
+                if replica is not None and replica.state.leader == fetcher.leader_id:
+                    replicas.append(replica)
+            fetcher.under_way = frozenset(replica.state.topic_partition for replica in replicas)
+            try:
+                have_more = self.ports.together.run([replica.fold_ahead for replica in replicas])
+            finally:
+                fetcher.under_way = frozenset()
+            for replica, has_more in zip(replicas, have_more, strict=True):
+                if has_more:
+                    fetcher.to_fold[replica.state.topic_partition] = None
             if self.ports.clock.monotonic_ms() >= end_ms:
                 break
         return bool(fetcher.to_fold)
@@ -675,11 +757,11 @@ class FollowedPartitions:
         if replica is None or not replica.has_started or replica.failure is not None:
             return None
         now_ms, high_watermark = self.ports.clock.wall_ms(), self._high_watermark(replica)
-        fetcher.under_way = topic_partition
+        fetcher.under_way = frozenset((topic_partition,))
         try:
             done = upkeep.step(now_ms, high_watermark, replica.leader_epoch, is_busy=is_busy, may_begin=may_begin)
         finally:
-            fetcher.under_way = None
+            fetcher.under_way = frozenset()
         if done is not None and done.work is UpkeepWork.RETENTION and self.replicas.get(topic_partition) is replica:
             self._update_progress(replica)
         return done

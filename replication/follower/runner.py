@@ -15,8 +15,9 @@ from typing import Protocol
 from stratalog.replication.follower.fetch_session import FollowerSession, stop_path
 from stratalog.replication.follower.partitions import FetchJob, FollowedPartitions
 from stratalog.replication.follower.turn_stores import TurnStores
-from stratalog.replication.stores import Ports, request_ms_max
+from stratalog.replication.stores import OneByOne, Ports, request_ms_max
 from stratalog.replication.threads.daemon_threads import DaemonThreads, is_done_within
+from stratalog.replication.threads.side_by_side import SideBySide
 from stratalog.replication.threads.turn_lock import TurnLock
 from stratalog.replication.threads.upkeep_thread import UpkeepThreads
 from stratalog.storage.clock import RandomIds, SystemClock
@@ -92,15 +93,17 @@ def _ports(job: FetchJob) -> Ports:
     """The stores of a fetcher, whose threads take turns; one that waits for another broker's root gives its turn up."""
     ids, turn = RandomIds(), TurnLock((job.root, job.metadata_root))
     request_ms = request_ms_max(job.config.broker_session_timeout_ms)
-    upkeep = _upkeep_threads()
+    upkeep, stores = _upkeep_threads(), TurnStores(ids, turn, request_ms)
+    is_far = stores.objects(job.root).bills_requests
     return Ports(
-        TurnStores(ids, turn, request_ms),
+        stores,
         SystemClock(),
         ids,
         upkeep.at(job.root),
         threads=DaemonThreads(),
         turn=turn,
         executors=lambda leader_root: upkeep.at(job.root, leader_root),
+        together=SideBySide(f"fetch-{job.broker_id}-io", turn.away) if is_far else OneByOne(),
     )
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from stratalog.replication.stores import DeltaStores
+from stratalog.replication.stores import DeltaStores, SessionTurn
 from stratalog.replication.threads.turn_lock import TurnLock
 from stratalog.storage.clock import Ids
 from stratalog.storage.objects.port import ObjectMeta, ObjectStore, WriteListener
 
+Item = TypeVar("Item")
 T = TypeVar("T")
 
 
@@ -29,12 +30,24 @@ class TurnStores(DeltaStores):
         return ForeignStore(self._turn.away(super()._open, root), self._turn)
 
 
+class AwayRegisters:
+    """Registers of the own root that are written without the turn: `progress_object.Registers`."""
+
+    def __init__(self, store: ObjectStore, turn: SessionTurn) -> None:
+        self._store = store
+        self._turn = turn
+
+    def put_register(self, path: str, data: bytes) -> None:
+        self._turn.away(self._store.put_register, path, data)
+
+
 class ForeignStore(ObjectStore):
     """Another broker's root: each call is made without the turn."""
 
     def __init__(self, store: ObjectStore, turn: TurnLock) -> None:
         self.url = store.url
         self.durable_on_answer = store.durable_on_answer
+        self.bills_requests = store.bills_requests
         self._store = store
         self._away = turn.away
 
@@ -74,6 +87,9 @@ class ForeignStore(ObjectStore):
     def delete(self, path: str) -> None:
         self._away(self._store.delete, path)
 
+    def delete_all(self, paths: Sequence[str]) -> None:
+        self._away(self._store.delete_all, paths)
+
     def delete_tree(self, path: str, tombstone_id: str, /) -> None:
         self._away(self._store.delete_tree, path, tombstone_id)
 
@@ -88,6 +104,9 @@ class ForeignStore(ObjectStore):
 
     def sync_all(self) -> None:
         self._away(self._store.sync_all)
+
+    def each(self, call: Callable[[Item], T], items: Sequence[Item]) -> Sequence[T]:
+        return self._away(self._store.each, call, items)
 
     def file_path(self, path: str) -> str | None:
         return self._store.file_path(path)

@@ -7,10 +7,12 @@ only replicas that have something to append, however many there are.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 from stratalog.replication.leader.replica import LeaderReplica, WaitingAppend
 from stratalog.replication.metrics import Histogram
+from stratalog.replication.stores import OneByOne, Together
 from stratalog.storage.clock import Clock
 from stratalog.storage.errors import NotLeaderOrFollowerError, StratalogError, UnknownTopicOrPartitionError
 from stratalog.storage.records import TopicPartition
@@ -30,13 +32,15 @@ class AppendQueue:
         clock: Clock,
         queue_time: Histogram | None = None,
         exists: Callable[[TopicPartition], bool] = lambda _topic_partition: True,
+        together: Together | None = None,
     ) -> None:
-        """`exists`: whether the broker's metadata has a partition."""
+        """`exists`: whether the broker's metadata has a partition. `together`: stores groups of several partitions."""
         self._broker_id = broker_id
         self._leaders = leaders
         self._clock = clock
         self._queue_time = queue_time or Histogram()
         self._exists = exists
+        self._together = together or OneByOne()
         self._inbound: deque[WaitingAppend] = deque()
         self._waiting: dict[TopicPartition, None] = {}
         self.held_ms = 0
@@ -62,20 +66,29 @@ class AppendQueue:
         partitions that were cut off come first in the next turn. Yields the replicas whose log moved."""
         self._distribute(now_ms)
         self.held_ms = 0
-        for topic_partition in list(self._waiting):
+        left, at_once = deque(self._waiting), self._together.calls_max
+        while left:
+            yield from self._append_some([left.popleft() for _ in range(min(len(left), at_once))], now_ms)
+            if self._clock.monotonic_ms() - now_ms >= within_ms:
+                return
+
+    def _append_some(self, topic_partitions: Sequence[TopicPartition], now_ms: int) -> Iterator[LeaderReplica]:
+        replicas: list[LeaderReplica] = []
+        for topic_partition in topic_partitions:
             del self._waiting[topic_partition]
-            replica = self._leaders.get(topic_partition)
-            if replica is None:
-                continue  # its requests were answered when it stopped leading
-            has_moved = replica.append_waiting(now_ms)
+            if topic_partition in self._leaders:  # else its requests were answered when it stopped leading
+                replicas.append(self._leaders[topic_partition])
+        groups = [(replica, replica.next_group(now_ms)) for replica in replicas]
+        calls = [partial(replica.store, group) for replica, group in groups if group is not None]
+        outcomes = iter(self._together.run(calls))
+        for replica, group in groups:
+            has_moved = group is not None and replica.stored(group, next(outcomes), now_ms)
             if replica.has_waiting:
-                self._waiting[topic_partition] = None  # behind the others
+                self._waiting[replica.state.topic_partition] = None  # behind the others
                 if held_ms := replica.held_ms(now_ms):
                     self.held_ms = min(held_ms, self.held_ms or held_ms)
             if has_moved:
                 yield replica
-            if self._clock.monotonic_ms() - now_ms >= within_ms:
-                return
 
     def _distribute(self, now_ms: int) -> None:
         while self._inbound:

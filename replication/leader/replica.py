@@ -69,7 +69,7 @@ class WaitingAppend:
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
+class AppendGroup:
     """Requests of one kind that go into one commit; kept until the outcome of that commit is known.
 
     append_time_ms  the time that its records got, where the topic has LogAppendTime; files keep the times they have
@@ -85,6 +85,16 @@ class _Group:
         """Of the batches as Arrow data, of handed files on storage."""
         files = (file.size_bytes for handed in self.handed for file in handed.files)
         return sum(batch.size_bytes for batch in self.batches) + sum(files)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredAppend:
+    """What became of a group: `start_offset` was the log's end before, the times are on the broker's clock."""
+
+    outcome: Appended | Conflict | StratalogError
+    start_offset: int
+    begun_ms: int
+    ended_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +138,7 @@ class LeaderReplica:
         self._known_committed = known_committed
         self._ports = ports
         self._traffic = ports.metrics.topic(state.topic)
-        self._in_flight: _Group | None = None
+        self._in_flight: AppendGroup | None = None
         self._retry_at_ms = 0
         self._appended_ms, self._appended_files = 0, 0
         self._transactions: Transactions | None = None
@@ -161,24 +171,39 @@ class LeaderReplica:
 
         Raises InconsistentTopicIdError when the table belongs to another topic of this name.
         """
-        if self.partition is not None or self.failure is not None or now_ms < self._retry_at_ms:
+        if not self.may_start(now_ms):
             return self.partition is not None
+        return self.started(self.begin_epoch(), now_ms)
+
+    def may_start(self, now_ms: int) -> bool:
+        """Whether its epoch is to begin now."""
+        return self.is_starting and now_ms >= self._retry_at_ms
+
+    def begin_epoch(self) -> bool | StratalogError:
+        """Commit the epoch start, in any thread, while the loop waits: for `started`. False after a lost race."""
         try:
             self.log.exists_or_create(self.topic_id, self._check_not_lost, self._ports.producers_from())
             self.log.refresh()
             if self.log.leader_epoch < 0:
                 self._check_not_lost()
             self._check_table()
-            if isinstance(self.log.start_epoch(self.leader_epoch, as_leader=True), Conflict):
-                return False
-        except (StoreUnavailableError, FencedLeaderEpochError) as reason:
-            self._retry_later(now_ms, reason)  # when fenced, until the metadata log shows the newer leader
-            return False
-        except InconsistentTopicIdError:
-            raise  # a stray of a deleted topic: the broker checks the metadata
+            return not isinstance(self.log.start_epoch(self.leader_epoch, as_leader=True), Conflict)
         except StratalogError as reason:
-            self.go_offline(reason)
-            return False
+            return reason
+
+    def started(self, outcome: bool | StratalogError, now_ms: int) -> bool:
+        """Lead, if the epoch has begun. Returns and raises as `start`."""
+        match outcome:
+            case StoreUnavailableError() | FencedLeaderEpochError():
+                self._retry_later(now_ms, outcome)  # when fenced, until the metadata log shows the newer leader
+                return False
+            case InconsistentTopicIdError():
+                raise outcome  # a stray of a deleted topic: the broker checks the metadata
+            case StratalogError():
+                self.go_offline(outcome)
+                return False
+            case False:
+                return False
         self._has_space_again()
         self.partition = Partition(
             self.state,
@@ -261,34 +286,53 @@ class LeaderReplica:
 
     def append_waiting(self, now_ms: int) -> bool:
         """Commit one group of the waiting requests; True when something moved: call again at once."""
+        group = self.next_group(now_ms)
+        return group is not None and self.stored(group, self.store(group), now_ms)
+
+    def next_group(self, now_ms: int) -> AppendGroup | None:
+        """The waiting requests that are to be stored now."""
         if self.partition is None or now_ms < self._retry_at_ms or self.held_ms(now_ms):
-            return False
-        group = self._in_flight or self._next_group()
-        if group is None:
-            return False
-        self._in_flight = group
-        begun_ms, end_offset = self._ports.clock.monotonic_ms(), self.log.log_end_offset
+            return None
+        self._in_flight = self._in_flight or self._next_group()
+        return self._in_flight
+
+    def store(self, group: AppendGroup) -> StoredAppend:
+        """Commit a group, in any thread, while the loop waits: for `stored`."""
+        clock, end_offset = self._ports.clock, self.log.log_end_offset
+        begun_ms = clock.monotonic_ms()
+        outcome: Appended | Conflict | StratalogError
         try:
             outcome = self._append(group)
             if isinstance(outcome, Conflict):
                 self.log.refresh()  # it may find a foreign commit
-                return True
-        except StoreUnavailableError as reason:
-            self._retry_later(now_ms, reason)  # the same group again: the log recognizes it
-            return False
-        except FencedLeaderEpochError as reason:
-            self.resign(NotLeaderOrFollowerError(f"{self.state.topic_partition}: {reason}"))
-            return True
         except StratalogError as reason:
-            self.go_offline(reason)
-            return True
+            outcome = reason
+        return StoredAppend(outcome, end_offset, begun_ms, clock.monotonic_ms())
+
+    def stored(self, group: AppendGroup, stored: StoredAppend, now_ms: int) -> bool:
+        """What became of a group; True when something moved."""
+        outcome = stored.outcome
+        if self.partition is None:
+            return False  # it stopped leading while the store was waited for, and the requests were answered
+        match outcome:
+            case Conflict():
+                return True
+            case StoreUnavailableError():
+                self._retry_later(now_ms, outcome)  # the same group again: the log recognizes it
+                return False
+            case FencedLeaderEpochError():
+                self.resign(NotLeaderOrFollowerError(f"{self.state.topic_partition}: {outcome}"))
+                return True
+            case StratalogError():
+                self.go_offline(outcome)
+                return True
         self._in_flight = None
         self._remember_transactions()
         self._has_space_again()
         self.partition.appended(self.log.log_end_offset, now_ms)
-        self._traffic.appended(self.log.log_end_offset - end_offset, group.size_bytes, len(group.members))
-        self._appended_ms, self._appended_files = self._ports.clock.monotonic_ms(), len(outcome.files)
-        self._ports.metrics.local_time.observe(self._appended_ms - begun_ms, len(group.members))
+        self._traffic.appended(self.log.log_end_offset - stored.start_offset, group.size_bytes, len(group.members))
+        self._appended_ms, self._appended_files = stored.ended_ms, len(outcome.files)
+        self._ports.metrics.local_time.observe(stored.ended_ms - stored.begun_ms, len(group.members))
         for member, result in zip(group.members, outcome.results, strict=True):
             if isinstance(result, BatchAppended):
                 self._answer_stored(member, result, group.append_time_ms, now_ms)
@@ -309,7 +353,7 @@ class LeaderReplica:
         transactions = self._transactions
         return None if transactions is None else self._last_stable_offset.of(transactions, high_watermark)
 
-    def _next_group(self) -> _Group | None:
+    def _next_group(self) -> AppendGroup | None:
         members: list[WaitingAppend] = []
         size_bytes = 0
         while self.waiting and len(members) < GROUP_REQUESTS_MAX and size_bytes < GROUP_BYTES_MAX:
@@ -348,7 +392,7 @@ class LeaderReplica:
             )
         return None
 
-    def _append(self, group: _Group) -> Appended | Conflict:
+    def _append(self, group: AppendGroup) -> Appended | Conflict:
         wall_ms = self._ports.clock.wall_ms()
         if group.handed:
             return self.log.append_files(group.handed, self.leader_epoch, wall_ms)
@@ -437,7 +481,7 @@ class LeaderReplica:
         )
 
 
-def _group_of(members: list[WaitingAppend]) -> _Group | None:
+def _group_of(members: list[WaitingAppend]) -> AppendGroup | None:
     """The group of these requests; those whose bytes are no records are refused. None if none is left."""
     sent = [r.batch for m in members if isinstance(r := m.request, ProduceRequest) and isinstance(r.batch, SentBatch)]
     read = iter(sent[0].read(sent) if sent else ())
@@ -455,4 +499,4 @@ def _group_of(members: list[WaitingAppend]) -> _Group | None:
                 continue
             batches.append(batch)
         kept.append(member)
-    return _Group(tuple(kept), tuple(batches), tuple(handed)) if kept else None
+    return AppendGroup(tuple(kept), tuple(batches), tuple(handed)) if kept else None

@@ -3,6 +3,7 @@
 records          the records and their JSON
 image            the cluster folded from the records; the result of a decision
 log              the partition log of the records, and how a decision is committed
+look             new commits of the log, looked for beside the loop that folds them
 states           Kafka's states of partitions and replicas
 state_changes    the transitions that records make: checked, and written to the state change log
 configs          cluster-wide configs, those of topics, brokers and groups

@@ -25,6 +25,7 @@ from stratalog.replication.metadata.records import (
 from stratalog.replication.metadata.state_changes import check_epochs, check_transitions
 from stratalog.replication.stores import Stores
 from stratalog.storage.clock import Clock, Ids
+from stratalog.storage.delta.checkpoint import commit_file
 from stratalog.storage.delta.table import Conflict, LogTable
 from stratalog.storage.errors import (
     FencedLeaderEpochError,
@@ -84,6 +85,11 @@ class MetadataLog:
     def create(self) -> None:
         """Create the log if it is absent."""
         self.log.exists_or_create(METADATA_TOPIC_ID)
+
+    def next_commit(self) -> str | None:
+        """The path of the commit that comes next, below the metadata root; None before the first fold. Called from any
+        thread."""
+        return f"{METADATA_COMMITS}{commit_file(self.log.version + 1)}" if self.log.is_folded else None
 
     def refresh(self) -> list[MetadataRecord]:
         """Fold new commits; the records folded since the last call, oldest first.

@@ -21,8 +21,9 @@ from stratalog.replication.follower.partitions import FetchJob
 from stratalog.replication.follower.runner import FetchRunner
 from stratalog.replication.metadata.backup_copies import BackupCopies
 from stratalog.replication.progress.progress import fetch_progress_path, progress_prefix
-from stratalog.replication.stores import DeltaStores, Ports, request_ms_max
+from stratalog.replication.stores import DeltaStores, OneByOne, Ports, request_ms_max
 from stratalog.replication.threads.daemon_threads import DaemonThreads, is_done_within
+from stratalog.replication.threads.side_by_side import SideBySide
 from stratalog.replication.threads.turn_interval import TurnInterval
 from stratalog.replication.threads.upkeep_thread import UpkeepThreads
 from stratalog.storage.clock import RandomIds, SystemClock
@@ -92,7 +93,9 @@ class RunningBroker:
         try:
             request_ms, upkeep = request_ms_max(shared.config.broker_session_timeout_ms), shared.upkeep
             stores, clock, threads = DeltaStores(RandomIds(), request_ms=request_ms), SystemClock(), DaemonThreads()
-            ports = Ports(stores, clock, RandomIds(), upkeep.at(identity.root), threads=threads)
+            is_far = stores.objects(identity.root).bills_requests
+            together = SideBySide(f"broker-{identity.broker_id}-io") if is_far else OneByOne()
+            ports = Ports(stores, clock, RandomIds(), upkeep.at(identity.root), threads=threads, together=together)
             self.broker = Broker(
                 BrokerSetup(identity, shared.config, shared.metadata_root, shared.topic_defaults),
                 ports,

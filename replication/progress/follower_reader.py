@@ -59,6 +59,13 @@ class _Session:
     reader: ProgressReader
     watch: WatchedPlace
 
+    def look(self) -> list[ReplicaProgress] | StratalogError:
+        """What moved, if it was written; the error if it could not be read. In any thread, while its reader waits."""
+        try:
+            return self.watch.read(self.reader.poll) or []
+        except StratalogError as reason:
+            return reason
+
 
 @dataclass(slots=True)
 class _Sessions:
@@ -80,6 +87,7 @@ class FollowerReader:
         """`wakeup` wakes who reads: the thread's own, or the leader's. `is_read` is called when something moved."""
         self.reading = reading
         self._stores = ports.stores
+        self._together = ports.together
         self._clock = ports.clock
         self._wakeup = wakeup
         self._is_read = is_read
@@ -155,14 +163,21 @@ class FollowerReader:
     def _read(self, now_ms: int) -> Iterator[tuple[str, ReplicaProgress | None]]:
         """Yields each progress as it is read, as `take` returns it, so that a later failure loses none."""
         sessions, has_newly_ended = self._sessions, False
-        for path, session in sessions.found.items():
-            if path in sessions.ended:
-                continue
-            for progress in session.watch.read(session.reader.poll) or ():
-                yield path, progress
-            if session.reader.state == ENDED:
-                sessions.ended.add(path)
-                has_newly_ended = True
+        left = deque((path, session) for path, session in sessions.found.items() if path not in sessions.ended)
+        while left:
+            some = [left.popleft() for _ in range(min(len(left), self._together.calls_max))]
+            failure: StratalogError | None = None
+            for (path, session), found in zip(some, self._together.run([each.look for _, each in some]), strict=True):
+                if isinstance(found, StratalogError):
+                    failure = failure or found
+                    continue
+                for progress in found:
+                    yield path, progress
+                if session.reader.state == ENDED:
+                    sessions.ended.add(path)
+                    has_newly_ended = True
+            if failure is not None:
+                raise failure
         if has_newly_ended or self._is_listing_due(now_ms):
             yield from self._list_sessions()
             sessions.listed_at_ms = now_ms

@@ -7,7 +7,8 @@ watches the log ends alone; it polls high watermarks, which tell what part of it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from stratalog.replication.progress.progress import (
     ReplicaProgress,
@@ -17,6 +18,7 @@ from stratalog.replication.progress.progress import (
     leader_progress_path,
 )
 from stratalog.replication.progress.progress_object import ProgressReader, ProgressWriter, Registers
+from stratalog.replication.stores import OneByOne, Together
 from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.objects.wakeup import Wakeup, WatchedPlace
 from stratalog.storage.records import TopicPartition
@@ -25,8 +27,9 @@ from stratalog.storage.records import TopicPartition
 class LeaderProgress:
     """The only writer of both objects of one registration; the constructor creates them."""
 
-    def __init__(self, store: Registers, broker_epoch: int) -> None:
-        """Raises StoreUnavailableError."""
+    def __init__(self, store: Registers, broker_epoch: int, together: Together | None = None) -> None:
+        """`together` writes both. Raises StoreUnavailableError."""
+        self._together = together or OneByOne()
         self._ends = ProgressWriter(store, leader_ends_path(broker_epoch), concerns=concerns_followers)
         self._watermarks = ProgressWriter(store, leader_progress_path(broker_epoch), concerns=concerns_readers)
         self._ends.publish()
@@ -51,12 +54,13 @@ class LeaderProgress:
         """
         self._ends.update(entries)
         self._watermarks.update(entries)
-        has_ends, has_watermarks = self._ends.is_unpublished, self._watermarks.is_unpublished or beat_is_due
-        if has_ends:
-            self._ends.publish(now_ms)
-        if has_watermarks:
-            self._watermarks.publish(now_ms)
-        return has_ends or has_watermarks
+        calls: list[Callable[[], None]] = []
+        if self._ends.is_unpublished:
+            calls.append(partial(self._ends.publish, now_ms))
+        if self._watermarks.is_unpublished or beat_is_due:
+            calls.append(partial(self._watermarks.publish, now_ms))
+        self._together.run(calls)
+        return bool(calls)
 
 
 class FollowedLeader:

@@ -18,7 +18,7 @@ from stratalog.replication.progress.progress import (
     full_state_path,
     progress_prefix,
 )
-from stratalog.replication.progress.progress_object import ProgressReader, ProgressWriter
+from stratalog.replication.progress.progress_object import ProgressReader, ProgressWriter, Registers
 from stratalog.storage.clock import Clock
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.objects.port import ObjectStore
@@ -31,7 +31,7 @@ _WORKING = ("active", "ending")
 class SessionProgress:
     """The only writer of one session's progress objects. `state`: `active`, `ended`, …"""
 
-    def __init__(self, store: ObjectStore, broker_epoch: int, session: str, state: str) -> None:
+    def __init__(self, store: Registers, broker_epoch: int, session: str, state: str) -> None:
         self.state = state
         self._store = store
         self._broker_epoch = broker_epoch

@@ -85,17 +85,20 @@ class ProgressWriter:
         self._rows.pop(topic_partition, None)
 
     def publish(self, beat: int = 0) -> None:
-        """Write the object; first the full state when readers could otherwise miss a change."""
-        count = self._recent_changes
+        """Write the object; first the full state when readers could otherwise miss a change.
+
+        What changes while the store is written to stays unpublished.
+        """
+        count, sequence = self._recent_changes, self._sequence
         newest = list(islice(reversed(self._rows.values()), count + 1))
         complete_above = newest[count][0] if len(newest) > count else 0
-        header = ProgressHeader(self._sequence, complete_above, beat, self.state)
+        header = ProgressHeader(sequence, complete_above, beat, self.state)
         if complete_above > self._full_state_sequence:
             all_rows = (row for _, row in reversed(self._rows.values()))
             self._store.put_register(full_state_path(self._path), encode_progress(header, all_rows))
-            self._full_state_sequence = self._sequence
+            self._full_state_sequence = sequence
         self._store.put_register(self._path, encode_progress(header, [row for _, row in newest[:count]]))
-        self._published_sequence = self._sequence
+        self._published_sequence = sequence
 
 
 class ProgressReader:

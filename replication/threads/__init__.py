@@ -2,6 +2,8 @@
 
 back_off        when something that fails is tried again, or what has no news read again
 daemon_threads  threads that end with the process, whatever they wait for
+side_by_side    calls that wait for an object store, made at the same time
+look_thread     a thread that looks for news at a place of an object store, beside a loop
 scheduler       calls after a delay
 interpreter     settings of Python's interpreter and garbage collector
 turn_lock       what the threads of one fetch session hold while they work

@@ -11,12 +11,15 @@ from collections.abc import Callable, Collection
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import greenlet
 
 from stratalog.storage.errors import StoreFullError, StoreUnavailableError
 from tests.simulation.faults import Faults
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 WALL_MS = 1_700_000_000_000
 SLOW_MS_MAX = 150
@@ -343,6 +346,14 @@ class SimTurn:
             holder.turn = None
         for waiting in self._waiting[:1]:
             self._scheduler.wake(waiting)
+
+    def away(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """As `TurnLock.away`."""
+        self.__exit__()
+        try:
+            return call(*args, **kwargs)
+        finally:
+            self.__enter__()
 
 
 class SimExecutor(Executor):

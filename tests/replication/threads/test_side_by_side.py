@@ -1,0 +1,65 @@
+"""Calls that wait for a store: all at once, answered in order, and none is left behind when one fails."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+
+import pytest
+
+from stratalog.replication.stores import OneByOne
+from stratalog.replication.threads.side_by_side import CALLS_MAX, SideBySide
+from stratalog.replication.threads.turn_lock import TurnLock
+from stratalog.storage.errors import StoreUnavailableError
+
+WAIT_S = 30
+
+
+def meet(barrier: threading.Barrier, number: int) -> int:
+    """Returns only when so many calls are under way as the barrier counts."""
+    barrier.wait(WAIT_S)
+    return number
+
+
+def test_so_many_calls_are_under_way_at_a_time() -> None:
+    barrier = threading.Barrier(CALLS_MAX)
+    calls = [partial(meet, barrier, number) for number in range(2 * CALLS_MAX)]
+    assert SideBySide("io").run(calls) == list(range(2 * CALLS_MAX))
+
+
+def test_nothing_to_do_and_a_single_call() -> None:
+    for together in (SideBySide("io"), OneByOne()):
+        assert together.run([]) == []
+        assert together.run([lambda: 7]) == [7]
+
+
+def test_an_error_is_raised_after_all_have_returned() -> None:
+    returned = threading.Event()
+
+    def fail() -> None:
+        raise StoreUnavailableError("away")
+
+    def return_late() -> None:
+        assert not returned.wait(0.05)
+        returned.set()
+
+    with pytest.raises(StoreUnavailableError, match="away"):
+        SideBySide("io").run([fail, return_late])
+    assert returned.is_set()
+
+
+def test_the_turn_is_given_up_until_all_have_returned() -> None:
+    turn = TurnLock(())
+    barrier = threading.Barrier(2)
+
+    def take_the_turn(number: int) -> int:
+        with turn:
+            pass
+        return meet(barrier, number)
+
+    with turn:
+        assert SideBySide("io", turn.away).run([partial(take_the_turn, number) for number in range(2)]) == [0, 1]
+        taken = threading.Thread(target=turn.__enter__, daemon=True)
+        taken.start()
+        taken.join(0.05)
+        assert taken.is_alive(), "the caller has its turn again"

@@ -67,7 +67,7 @@ def lacking() -> dict[str, str]:
 @contextmanager
 def s3_server(host: str = "127.0.0.1") -> Iterator[StoreServer]:
     """moto's server with one bucket, at an address of this machine."""
-    port = _free_port()
+    port = free_port()
     command = [sys.executable, "-m", "moto.server", "-H", host, "-p", str(port)]
     with _running(command, {}, port, host):
         _put(f"http://{host}:{port}/{CONTAINER}", {})
@@ -77,7 +77,7 @@ def s3_server(host: str = "127.0.0.1") -> Iterator[StoreServer]:
 @contextmanager
 def versity_server(host: str = "127.0.0.1") -> Iterator[StoreServer]:
     """versitygw with one bucket, a folder of the temporary directory, at an address of this machine."""
-    port, key = _free_port(), {"ROOT_ACCESS_KEY": S3_KEY, "ROOT_SECRET_KEY": S3_KEY}
+    port, key = free_port(), {"ROOT_ACCESS_KEY": S3_KEY, "ROOT_SECRET_KEY": S3_KEY}
     with tempfile.TemporaryDirectory(prefix="versitygw-") as folder:
         (Path(folder) / CONTAINER).mkdir()
         command = [str(VERSITYGW), "--port", f"{host}:{port}", "--keep-alive", "--quiet", "posix", folder]
@@ -105,7 +105,7 @@ def _s3_environment(host: str, port: int) -> dict[str, str]:
 @contextmanager
 def azure_server() -> Iterator[StoreServer]:
     """Azurite with one container, in memory."""
-    port = _free_port()
+    port = free_port()
     command = [str(AZURITE), "--blobHost", "127.0.0.1", "--blobPort", str(port), "--inMemoryPersistence"]
     command += ["--silent", "--skipApiVersionCheck", "--disableTelemetry"]
     endpoint = f"http://127.0.0.1:{port}/{ACCOUNT}"
@@ -144,14 +144,15 @@ def _running(
         command, env={**os.environ, **environment}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
-        _wait_until_it_listens(process, (host, port))
+        wait_until_it_listens(process, (host, port))
         yield
     finally:
         process.terminate()
         process.wait(30)
 
 
-def _wait_until_it_listens(process: subprocess.Popen[bytes], address: tuple[str, int]) -> None:
+def wait_until_it_listens(process: subprocess.Popen[bytes], address: tuple[str, int]) -> None:
+    """Raises RuntimeError when the process ends before, or takes too long."""
     deadline_s = time.monotonic() + START_S
     while True:
         try:
@@ -163,7 +164,8 @@ def _wait_until_it_listens(process: subprocess.Popen[bytes], address: tuple[str,
             time.sleep(0.05)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of the loopback that nobody has now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar, cast
@@ -187,7 +188,10 @@ class ObstoreStore(ObjectStore):
                 return call(item)
 
         with ThreadPoolExecutor(min(len(items), SIDE_BY_SIDE_MAX), thread_name_prefix="store") as pool:
-            return list(pool.map(call_in_time, items))
+            made: list[Future[Answer]] = []
+            with suppress(RuntimeError):  # the process ends: nothing is begun any more
+                made.extend(pool.submit(call_in_time, item) for item in items)
+            return [each.result() for each in made] + [call(item) for item in items[len(made) :]]
 
     def copy_new(
         self, path: str, source: ObjectStore, source_path: str, tail_bytes: int, check: Callable[[bytes], bool]

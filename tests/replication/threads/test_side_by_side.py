@@ -63,3 +63,11 @@ def test_the_turn_is_given_up_until_all_have_returned() -> None:
         taken.start()
         taken.join(0.05)
         assert taken.is_alive(), "the caller has its turn again"
+
+
+def test_while_the_process_ends_the_calling_thread_makes_the_calls() -> None:
+    """Then no thread is begun any more, but those that run go on for a moment."""
+    together = SideBySide("io")
+    assert together.run([lambda: 1, lambda: 2]) == [1, 2]
+    together._pool.shutdown()
+    assert together.run([lambda: 3, lambda: 4]) == [3, 4]

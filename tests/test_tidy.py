@@ -21,7 +21,7 @@ FLOORS = {
     ".": "storage < replication < clients < jobs < notebooks",
     "storage": """errors clock < config_def < records topic_config objects layered_map < files transactions < producers
         < delta < log < upkeep""",
-    "storage/objects": "port registers new_file sync store_settings < probe < local wakeup < remote",
+    "storage/objects": "port registers new_file sync store_settings together < probe < local wakeup < remote",
     "replication": """log_configs < config java_strings html_table stores threads < internal_topics < requests
         < metadata < metrics broker_root controller progress < replica < leader < follower coordinator
         < broker fast_start < spark < process""",

@@ -53,6 +53,7 @@ from stratalog.storage.errors import (
 )
 from stratalog.storage.log.reader import LogReader, PlannedRead
 from stratalog.storage.log.rows import no_rows
+from stratalog.storage.objects.together import run_together
 from stratalog.storage.producers import ProducerStates
 from stratalog.storage.records import TopicPartition
 from stratalog.storage.topic_config import LogConfig
@@ -316,7 +317,7 @@ class ClusterView:
         if len(wanted) < 2 or not self.requests_per_poll:
             return [look(tp) for tp in wanted]
         with ThreadPoolExecutor(min(LOOKS_AT_ONCE, len(wanted)), thread_name_prefix="view-looks") as pool:
-            return list(pool.map(look, wanted))
+            return run_together(pool, [partial(look, tp) for tp in wanted])
 
     def poll_progress(self) -> None:
         """Read the progress of every leader known so far: one small object a broker."""

@@ -9,7 +9,6 @@ The rules are elsewhere: `leader_and_isr` (becoming leader or follower), `leader
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
@@ -63,6 +62,7 @@ from stratalog.storage.errors import (
     StoreError,
     StratalogError,
 )
+from stratalog.storage.objects.together import in_groups
 from stratalog.storage.objects.wakeup import Wakeup, WatchedPlace
 from stratalog.storage.records import TopicPartition
 
@@ -494,9 +494,9 @@ class Broker:
         return moved
 
     def _start_leaders(self, now_ms: int) -> bool:
-        moved, left = False, deque(self._turn.to_start)
-        while left:
-            moved |= self._start_some([left.popleft() for _ in range(min(len(left), self._together.calls_max))], now_ms)
+        moved = False
+        for topic_partitions in in_groups(list(self._turn.to_start), self._together.calls_max):
+            moved |= self._start_some(topic_partitions, now_ms)
             if self._clock.monotonic_ms() - now_ms >= START_MS_MAX:
                 break
         return moved

@@ -6,6 +6,8 @@ fetch_session  one session: its turns, and how two sessions of a fetcher overlap
 heartbeats     how often sessions beat, and look at each other
 partitions     what a fetcher follows, folded; it outlives its sessions
 leader_fetcher  what is fetched from one leader, and by whom
+copies         a part of a replica that is to be copied in a turn, and what became of it
+held_records   which replicas are known to hold records, should the log of one be absent
 turn_stores    its stores: calls to other brokers' roots give up the session's turn
 look_queue     which partition comes next
 replica        one followed replica: truncation check, copy, commit

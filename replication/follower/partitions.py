@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from zlib import crc32
 
 from stratalog.replication.config import BrokerConfig
+from stratalog.replication.follower.copies import Copy, CopyOutcome
+from stratalog.replication.follower.held_records import HeldRecords
 from stratalog.replication.follower.leader_fetcher import LeaderFetcher
 from stratalog.replication.follower.quota import ReplicationQuota
-from stratalog.replication.follower.repair import ReplicaRepair, has_had_a_table
+from stratalog.replication.follower.repair import ReplicaRepair
 from stratalog.replication.follower.replica import FollowedReplica
 from stratalog.replication.metadata.configs import TopicConfigs
 from stratalog.replication.metadata.erasures import erases_of
@@ -37,7 +38,7 @@ from stratalog.replication.metadata.records import (
     UserScramCredentialRecord,
 )
 from stratalog.replication.progress.of_leader import FollowedLeader
-from stratalog.replication.progress.of_session import SessionProgress, held_by_sessions, published_by
+from stratalog.replication.progress.of_session import SessionProgress, published_by
 from stratalog.replication.progress.progress import ReplicaProgress
 from stratalog.replication.replica.removal import delete_stray
 from stratalog.replication.replica.upkeep_rounds import UpkeepRounds, limits_of
@@ -45,7 +46,6 @@ from stratalog.replication.stores import Ports
 from stratalog.replication.threads.back_off import IdlePause, idle_pause_ms
 from stratalog.replication.threads.look_thread import LookThread
 from stratalog.storage.errors import (
-    FencedLeaderEpochError,
     InconsistentTopicIdError,
     StoreUnavailableError,
     StratalogError,
@@ -74,8 +74,6 @@ METADATA_WATCHED_INTERVAL_MS = 1_000
 """Refresh interval of a watched metadata log, in case a notification was missed; of a session on standby anywhere."""
 METADATA_LOOKED_AT_PART = 3
 """Part of a broker's session after which a metadata log is read for whose commits a thread looks."""
-HELD_MS_MAX = 500
-"""Age at which what sessions of this registration published is read again, where a table is absent."""
 _UNCONCERNED = (
     AccessControlEntryRecord,
     ClusterRecord,
@@ -98,33 +96,6 @@ class FetchJob:
     metadata_root: str
     config: BrokerConfig
     topic_defaults: Mapping[str, object] = field(default_factory=dict)
-
-
-CopyOutcome = bool | StratalogError | None
-"""Of a copy: whether there may be more to do at once; why it failed; None: the tables are to be opened again."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Copy:
-    """A bounded part of a replica that is to be copied; `before`: what the session has copied of it so far."""
-
-    replica: FollowedReplica
-    max_bytes: int
-    count_before: int
-    bytes_before: int
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        return self.replica.state.topic_partition
-
-    def make(self) -> CopyOutcome:
-        """Copy it, perhaps in a thread beside the others of a turn."""
-        try:
-            if not self.replica.has_started and not self.replica.stands():
-                return None
-            return self.replica.catch_up(self.max_bytes)
-        except StratalogError as reason:
-            return reason
 
 
 class FollowedPartitions:
@@ -162,8 +133,7 @@ class FollowedPartitions:
         self._quota = ReplicationQuota(job.broker_id, job.config.num_replica_fetchers)
         self._leader_of: dict[TopicPartition, int] = {}
         """The leader that each partition is to be fetched from."""
-        self._held: dict[TopicPartition, tuple[str, int]] = {}
-        """The topic id and the last leader epoch under which this process published that a replica holds records."""
+        self._held = HeldRecords(job.broker_id, job.broker_epoch, job.root, self._metadata, ports)
         self._kept: dict[int, dict[int, FollowedLeader]] = {}
         """What earlier sessions read of the leaders, by broker id and broker epoch."""
 
@@ -185,8 +155,7 @@ class FollowedPartitions:
         self.fetchers = {}
         self._wakeup, self._progress = wakeup, progress
         self._published_by_elder: dict[TopicPartition, ReplicaProgress] = {}
-        self._held_before: set[tuple[TopicPartition, str, int]] = set()
-        self._held_read_ms = -HELD_MS_MAX - 1
+        self._held.read_anew()
         self._is_assignment_due = True
         self._metadata_watch = wakeup.watch(self.ports.stores.objects(self.job.metadata_root), METADATA_COMMITS)
         self._metadata_ms = 0
@@ -295,9 +264,8 @@ class FollowedPartitions:
         def refresh() -> list[MetadataRecord]:
             is_rare = place.is_active or not self._is_listening
             pause_ms = METADATA_WATCHED_INTERVAL_MS if is_rare else self.idle.pause_ms(now_ms)
-            if look is not None:
-                pause_ms = self.job.config.broker_session_timeout_ms // METADATA_LOOKED_AT_PART
-            self._metadata_ms = now_ms + pause_ms
+            looked_at_ms = self.job.config.broker_session_timeout_ms // METADATA_LOOKED_AT_PART
+            self._metadata_ms = now_ms + (pause_ms if look is None else looked_at_ms)
             return self._metadata.refresh()
 
         records = place.read(refresh, is_due=has_news or now_ms >= self._metadata_ms)
@@ -325,7 +293,7 @@ class FollowedPartitions:
         moved = [record.topic_partition for record in records if isinstance(record, PartitionRecord)]
         if was_due or len(moved) < len(records):
             self._assign(list(self._metadata.image.partitions))
-            for topic_partition in {*self.replicas, *self._held} - set(self._metadata.image.partitions):
+            for topic_partition in {*self.replicas, *self._held.partitions} - set(self._metadata.image.partitions):
                 self._forget(topic_partition)
         else:
             self._assign(moved)
@@ -411,7 +379,7 @@ class FollowedPartitions:
             own = known.own
         else:
             own = PartitionLog(stores.table(self.job.root, topic_partition), config, clock, ids)
-        is_relied_on = partial(self._is_relied_on_in_turn, fetcher, state, topic_id)
+        is_relied_on = partial(self._held.is_relied_on, fetcher.leaders.values(), state, topic_id)
         replica = FollowedReplica(state, topic_id, own, leader, self.job.broker_id, is_relied_on)
         for other in self.fetchers.values():
             if other is not fetcher:
@@ -442,7 +410,7 @@ class FollowedPartitions:
         """The replica is no longer assigned: what was published of it is no evidence any more."""
         self._stop_fetching(topic_partition)
         self._progress.forget(topic_partition)
-        self._held.pop(topic_partition, None)
+        self._held.forget(topic_partition)
 
     def _stop_fetching(self, topic_partition: TopicPartition) -> None:
         """What was published of the replica stays: it is the evidence, should its log be lost."""
@@ -560,33 +528,34 @@ class FollowedPartitions:
     def _drain(self, fetcher: LeaderFetcher, queue: OrderedDict[TopicPartition, None], end_ms: int) -> bool:
         copied, left = False, len(queue)
         while left and queue:  # it may be cleared while a root is waited for
-            replicas: list[FollowedReplica] = []
-            while left and queue and len(replicas) < self.ports.together.calls_max:
-                left -= 1
-                topic_partition, _ = queue.popitem(last=False)
-                replica = self.replicas.get(topic_partition)
-                if replica is None or replica.state.leader != fetcher.leader_id:
-                    continue
-                if not fetcher.queue.is_delayed(topic_partition):
-                    replicas.append(replica)
+            taken = self._taken(queue, left)
+            left -= len(taken)
+            replicas = self._fetched(fetcher, [tp for tp in taken if not fetcher.queue.is_delayed(tp)])
             if replicas:
                 copied |= self._catch_up_some(fetcher, replicas, end_ms)
                 if self.ports.clock.monotonic_ms() >= end_ms:
                     break
         return copied
 
+    def _fetched(self, fetcher: LeaderFetcher, topic_partitions: Iterable[TopicPartition]) -> list[FollowedReplica]:
+        """The replicas of these partitions that are fetched from this leader."""
+        found = [self.replicas[tp] for tp in topic_partitions if tp in self.replicas]
+        return [replica for replica in found if replica.state.leader == fetcher.leader_id]
+
+    def _taken(self, queue: OrderedDict[TopicPartition, None], count_max: int) -> list[TopicPartition]:
+        return [queue.popitem(last=False)[0] for _ in range(min(count_max, len(queue), self.ports.together.calls_max))]
+
     def _catch_up_some(self, fetcher: LeaderFetcher, replicas: Sequence[FollowedReplica], end_ms: int) -> bool:
         """Copy a bounded part of each; True when something was copied or there is more to do at once."""
         image, now_ms = self._metadata.image, self.ports.clock.monotonic_ms()
-        fetch_bytes_max = self.job.config.replica_fetch_max_bytes
-        copies: list[_Copy] = []
+        copies: list[Copy] = []
         for replica in replicas:
             topic_partition = replica.state.topic_partition
             if replica.has_started and (delay_ms := self._quota.delay_ms(image, topic_partition, now_ms)):
                 self._delay(fetcher, topic_partition, delay_ms)
             else:
-                max_bytes = self._quota.max_bytes(image, topic_partition, fetch_bytes_max)
-                copies.append(_Copy(replica, max_bytes, replica.copied_count, replica.copied_bytes))
+                max_bytes = self._quota.max_bytes(image, topic_partition, self.job.config.replica_fetch_max_bytes)
+                copies.append(Copy(replica, max_bytes, replica.copied_count, replica.copied_bytes))
         copied = False
         fetcher.under_way = frozenset(copy.topic_partition for copy in copies)
         try:
@@ -596,7 +565,7 @@ class FollowedPartitions:
             fetcher.under_way = frozenset()
         return copied
 
-    def _after_copy(self, fetcher: LeaderFetcher, copy: _Copy, outcome: CopyOutcome, end_ms: int) -> bool:
+    def _after_copy(self, fetcher: LeaderFetcher, copy: Copy, outcome: CopyOutcome, end_ms: int) -> bool:
         replica, topic_partition = copy.replica, copy.topic_partition
         has_more = self._settle(fetcher, copy, outcome)
         if self.replicas.get(topic_partition) is not replica:
@@ -615,57 +584,10 @@ class FollowedPartitions:
     def _update_progress(self, replica: FollowedReplica) -> None:
         if (progress := replica.progress()) is not None:
             if progress.log_end_offset > 0:
-                self._held[progress.topic_partition] = (replica.topic_id, replica.leader_epoch)
+                self._held.publishes(progress.topic_partition, replica.topic_id, replica.leader_epoch)
             self._progress.update(replica.state.leader, progress)
 
-    def _is_relied_on_in_turn(
-        self, fetcher: LeaderFetcher, state: PartitionRecord, topic_id: str, leader_end: int
-    ) -> bool:
-        """`_is_relied_on`, also for copies that are made side by side, without the turn."""
-        with self.ports.turn if self.ports.together.calls_max > 1 else nullcontext():
-            return self._is_relied_on(fetcher, state, topic_id, leader_end)
-
-    def _is_relied_on(self, fetcher: LeaderFetcher, state: PartitionRecord, topic_id: str, leader_end: int) -> bool:
-        """Whether the leader of this epoch, whose log ends at `leader_end`, may count on records of this replica: it
-        was told that they are here, or has published a high watermark, which a member of the ISR has reached.
-
-        The newest metadata tell. A session of an earlier registration, or one that has not heard that this replica
-        joined the ISR, would put an empty table where another session's was. FencedLeaderEpochError: it is behind.
-        """
-        topic_partition, epoch = state.topic_partition, state.leader_epoch
-        has_published = self._has_published_records(topic_partition, topic_id, epoch)
-        asked = topic_partition, topic_id, epoch
-        published = [leader.high_watermark(*asked) for leader in list(fetcher.leaders.values())]
-        has_committed = max(published, default=-1) > 0
-        if not (leader_end or has_published or has_committed):
-            return False  # a new topic
-        newest = self._newest(state)
-        if has_published or (has_committed and self.job.broker_id in newest.isr):
-            return True
-        return leader_end > 0 and has_had_a_table(newest, self.job.broker_id)
-
-    def _has_published_records(self, topic_partition: TopicPartition, topic_id: str, epoch: int) -> bool:
-        """Whether this session or another one of this registration has published that the replica holds records."""
-        if self._held.get(topic_partition) == (topic_id, epoch):
-            return True
-        now_ms = self.ports.clock.monotonic_ms()
-        if now_ms - self._held_read_ms > HELD_MS_MAX:
-            self._held_before = held_by_sessions(self.ports.stores.objects(self.job.root), self.job.broker_epoch)
-            self._held_read_ms = now_ms
-        return (topic_partition, topic_id, epoch) in self._held_before
-
-    def _newest(self, state: PartitionRecord) -> PartitionRecord:
-        """The partition's state as it is committed now, under the same epoch. Raises FencedLeaderEpochError."""
-        self._metadata.refresh_image()
-        image, job = self._metadata.image, self.job
-        if not image.is_current(job.broker_id, job.broker_epoch):
-            raise FencedLeaderEpochError(f"registration {job.broker_epoch} of broker {job.broker_id} is over")
-        newest = image.partitions.get(state.topic_partition)
-        if newest is None or newest.leader_epoch != state.leader_epoch:
-            raise FencedLeaderEpochError(f"{state.topic_partition}: epoch {state.leader_epoch}, newest: {newest}")
-        return newest
-
-    def _settle(self, fetcher: LeaderFetcher, copy: _Copy, outcome: CopyOutcome) -> bool:
+    def _settle(self, fetcher: LeaderFetcher, copy: Copy, outcome: CopyOutcome) -> bool:
         """What becomes of a copy's outcome; True when there is more to do at once."""
         replica, topic_partition = copy.replica, copy.topic_partition
         match outcome:
@@ -719,15 +641,11 @@ class FollowedPartitions:
 
     def fold_ahead(self, fetcher: LeaderFetcher, now_ms: int) -> bool:
         """Fold for about a slice what copying would need, without a write; True when there is more to fold."""
-        end_ms, left = now_ms + SLICE_MS, len(fetcher.to_fold)
-        while left and fetcher.to_fold:
-            replicas: list[FollowedReplica] = []
-            while left and fetcher.to_fold and len(replicas) < self.ports.together.calls_max:
-                left -= 1
-                topic_partition, _ = fetcher.to_fold.popitem(last=False)
-                replica = self.replicas.get(topic_partition)
-                if replica is not None and replica.state.leader == fetcher.leader_id:
-                    replicas.append(replica)
+        to_fold, left, end_ms = fetcher.to_fold, len(fetcher.to_fold), now_ms + SLICE_MS
+        while left and to_fold:
+            taken = self._taken(to_fold, left)
+            left -= len(taken)
+            replicas = self._fetched(fetcher, taken)
             fetcher.under_way = frozenset(replica.state.topic_partition for replica in replicas)
             try:
                 have_more = self.ports.together.run([replica.fold_ahead for replica in replicas])

@@ -15,6 +15,7 @@ from stratalog.replication.metrics import Histogram
 from stratalog.replication.stores import OneByOne, Together
 from stratalog.storage.clock import Clock
 from stratalog.storage.errors import NotLeaderOrFollowerError, StratalogError, UnknownTopicOrPartitionError
+from stratalog.storage.objects.together import in_groups
 from stratalog.storage.records import TopicPartition
 
 TURN_MS_MAX = 2
@@ -66,9 +67,8 @@ class AppendQueue:
         partitions that were cut off come first in the next turn. Yields the replicas whose log moved."""
         self._distribute(now_ms)
         self.held_ms = 0
-        left, at_once = deque(self._waiting), self._together.calls_max
-        while left:
-            yield from self._append_some([left.popleft() for _ in range(min(len(left), at_once))], now_ms)
+        for topic_partitions in in_groups(list(self._waiting), self._together.calls_max):
+            yield from self._append_some(topic_partitions, now_ms)
             if self._clock.monotonic_ms() - now_ms >= within_ms:
                 return
 

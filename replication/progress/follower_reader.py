@@ -18,6 +18,7 @@ from stratalog.replication.progress.progress_object import ProgressReader
 from stratalog.replication.stores import Ports
 from stratalog.replication.threads.back_off import BackOff, idle_pause_ms
 from stratalog.storage.errors import StratalogError
+from stratalog.storage.objects.together import in_groups
 from stratalog.storage.objects.wakeup import Wakeup, WatchedPlace
 
 LIST_INTERVAL_MS = 200
@@ -163,9 +164,8 @@ class FollowerReader:
     def _read(self, now_ms: int) -> Iterator[tuple[str, ReplicaProgress | None]]:
         """Yields each progress as it is read, as `take` returns it, so that a later failure loses none."""
         sessions, has_newly_ended = self._sessions, False
-        left = deque((path, session) for path, session in sessions.found.items() if path not in sessions.ended)
-        while left:
-            some = [left.popleft() for _ in range(min(len(left), self._together.calls_max))]
+        working = [(path, session) for path, session in sessions.found.items() if path not in sessions.ended]
+        for some in in_groups(working, self._together.calls_max):
             failure: StratalogError | None = None
             for (path, session), found in zip(some, self._together.run([each.look for _, each in some]), strict=True):
                 if isinstance(found, StratalogError):

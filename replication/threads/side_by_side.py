@@ -6,10 +6,11 @@ I/O: starts threads. Who makes the calls waits for all of them, and changes noth
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
+
+from stratalog.storage.objects.together import run_together
 
 T = TypeVar("T")
 
@@ -40,8 +41,4 @@ class SideBySide:
     def _run(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         if len(calls) == 1:
             return [calls[0]()]
-        made: list[Future[T]] = []
-        with suppress(RuntimeError):  # the process ends: nothing is begun any more, and this thread goes on until then
-            made.extend(self._pool.submit(call) for call in calls)
-        wait(made)
-        return [each.result() for each in made] + [call() for call in calls[len(made) :]]
+        return run_together(self._pool, calls)

@@ -145,8 +145,8 @@ class CommitRace:
     def read_range(self, start: int, end: int) -> list[Commit] | None:
         """The versions `[start, end)`, which were folded; None when clean-up has passed one of them.
 
-        Clean-up is ascending: while the last but one stands, no later writer has made the last one anew, and each of
-        the others is the one that its successor names.
+        The last one counts as in `read`, and each of the others is the one that its successor names. Raises
+        TableReplacedError.
         """
         found: list[StoredCommit] = []
         for version in range(start, end):
@@ -154,11 +154,8 @@ class CommitRace:
             if stored is None or (found and stored.previous_id not in (None, found[-1].commit.commit_id)):
                 return None
             found.append(stored)
-        last = end - 1
-        if found and last > 0:
-            known = found[-2].commit.commit_id if len(found) > 1 else found[-1].previous_id
-            if not self._log.has_version(last - 1, known):
-                return None
+        if found and not self._has_its_predecessor(end - 1, found[-1]):
+            return None
         return [stored.commit for stored in found]
 
     def _has_its_predecessor(self, version: int, stored: StoredCommit) -> bool:

@@ -189,12 +189,15 @@ class DeltaLogTable(LogTable):
         self._store.each(partial(self.copy_file, source), files)
 
     def ahead(self, files: Sequence[DataFile]) -> FilesAhead | None:
+        if self._cache is None or not self._store.bills_requests:
+            return self._ahead_of(files)
+        cached = self._cache.find(self.name, [file.path for file in files])
+        return self._ahead_of([file for file, found in zip(files, cached, strict=True) if found is None])
+
+    def _ahead_of(self, files: Sequence[DataFile]) -> FilesAhead | None:
         if not self._store.bills_requests:
             return None
         small = [file for file in files if file.size_bytes < batch_file.RANGED_BYTES]
-        if self._cache is not None:
-            cached = self._cache.find(self.name, [file.path for file in small])
-            small = [file for file, found in zip(small, cached, strict=True) if found is None]
         return FilesAhead(self._store, [(f"{self._directory}/{file.path}", file.size_bytes) for file in small])
 
     def read_file(
@@ -210,15 +213,18 @@ class DeltaLogTable(LogTable):
         if wanted is not None and batch_file.is_read_in_parts(file, wanted):
             read_range = partial(self._store.get_range, f"{self._directory}/{file.path}")
             return read_part(read_range, self.name, file, wanted, columns, self._footers)
+        return self._read_whole(file, ahead, columns)
+
+    def _read_whole(self, file: DataFile, ahead: Ahead | None, columns: Sequence[str] | None = None) -> pa.Table:
         data = ahead.take(f"{self._directory}/{file.path}") if ahead is not None else None
         return read_whole(self.read_object(file.path) if data is None else data, self.name, file, columns)
 
     def read_files(self, files: Sequence[DataFile]) -> pa.Table:
         names = [file.path for file in files]
         cached = self._cache.find(self.name, names) if self._cache is not None else [None] * len(files)
-        ahead = self.ahead([file for file, found in zip(files, cached, strict=True) if found is None])
+        ahead = self._ahead_of([file for file, found in zip(files, cached, strict=True) if found is None])
         parts = [
-            found or CachedRows(self.read_file(file, ahead=ahead), 0, file.record_count, 0)
+            found or CachedRows(self._read_whole(file, ahead), 0, file.record_count, 0)
             for file, found in zip(files, cached, strict=True)
         ]
         return joined(parts)

@@ -8,5 +8,6 @@ probe        whether a store creates an object only if it is absent
 registers    a small value that is replaced in place
 new_file     files of a local disk that get their name when they are complete
 sync         how files of a local disk are made durable
+together     calls that wait for a store, made at the same time
 wakeup       waiting for a write to a place
 """

@@ -125,7 +125,8 @@ class ObjectStore(Protocol):
 
     def each(self, call: Callable[[Item], Answer], items: Sequence[Item]) -> Sequence[Answer]:
         """What `call`, which makes requests to this store, returns for each item: side by side where `bills_requests`.
-        Raises what the first that failed raises."""
+        Raises what the first that failed raises. `call` itself uses no `each` of this store: it would wait for those
+        that wait for it."""
         return [call(item) for item in items]
 
     # -- abilities of some stores ------------------------------------------------------------------------

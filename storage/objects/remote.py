@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar, cast
@@ -23,9 +23,12 @@ from stratalog.storage.objects.local import LocalStore
 from stratalog.storage.objects.port import ObjectMeta, ObjectStore
 from stratalog.storage.objects.probe import probe_create_if_absent
 from stratalog.storage.objects.store_settings import FROM_ENVIRONMENT, StoreSettings
+from stratalog.storage.objects.together import run_together
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, RetryConfig, S3Config
+
+_LOG = logging.getLogger("stratalog.storage")
 
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")
@@ -188,10 +191,7 @@ class ObstoreStore(ObjectStore):
                 return call(item)
 
         with ThreadPoolExecutor(min(len(items), SIDE_BY_SIDE_MAX), thread_name_prefix="store") as pool:
-            made: list[Future[Answer]] = []
-            with suppress(RuntimeError):  # the process ends: nothing is begun any more
-                made.extend(pool.submit(call_in_time, item) for item in items)
-            return [each.result() for each in made] + [call(item) for item in items[len(made) :]]
+            return run_together(pool, [partial(call_in_time, item) for item in items])
 
     def copy_new(
         self, path: str, source: ObjectStore, source_path: str, tail_bytes: int, check: Callable[[bytes], bool]
@@ -215,8 +215,10 @@ class ObstoreStore(ObjectStore):
             source.waiting_for(lambda: self._call("copy", path, copied))
         except FileNotFoundError as reason:
             raise ObjectNotFoundError(f"{source.url}/{source_path} does not exist") from reason
-        except StoreUnavailableError:
+        except StoreUnavailableError as reason:
             self._copy_failures += 1
+            if self._copy_failures == COPY_FAILURES_MAX:
+                _LOG.warning("%s: copies pass through this process from now on, its own fail: %s", self.url, reason)
             return False
         self._copy_failures = 0
         return True

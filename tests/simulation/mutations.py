@@ -21,7 +21,7 @@ from stratalog.replication.broker.own_root import OwnRoot
 from stratalog.replication.broker_root import was_shut_down
 from stratalog.replication.controller.brokers import FoundRoot
 from stratalog.replication.controller.sessions import SessionObserver
-from stratalog.replication.follower.partitions import FollowedPartitions
+from stratalog.replication.follower.held_records import HeldRecords
 from stratalog.replication.follower.replica import FollowedReplica
 from stratalog.replication.leader.partition import UNKNOWN, Partition
 from stratalog.replication.leader.purgatory import ProducePurgatory
@@ -141,7 +141,7 @@ def metadata_folds_never_go_back() -> AbstractContextManager[object]:
 
 def lagging_sessions_make_tables() -> AbstractContextManager[object]:
     """A session makes an absent table by the metadata that it has folded, of whatever registration it is."""
-    return patch.object(FollowedPartitions, "_newest", lambda _self, state: state)
+    return patch.object(HeldRecords, "_newest", lambda _self, state: state)
 
 
 def late_tables_are_logs() -> AbstractContextManager[object]:

@@ -8,6 +8,7 @@ import pytest
 from stratalog.storage.clock import RandomIds
 from stratalog.storage.delta.delta_table import DeltaLogTable
 from stratalog.storage.delta.table import Commit, Committed
+from stratalog.storage.errors import TableReplacedError
 from stratalog.storage.files.cache import FileCache
 from stratalog.storage.files.data_file import DataFile
 from stratalog.storage.records import data_table
@@ -55,10 +56,11 @@ def test_a_range_that_clean_up_has_passed_is_none(table: DeltaLogTable, store: F
         assert table.read_commits(5, COMMITS + 1) is None
 
 
-def test_a_range_whose_last_commit_was_made_anew_is_none(table: DeltaLogTable, store: FarStore) -> None:
-    """The last but one is gone: a writer that slept may have made the last one, which nobody folded."""
+def test_a_range_counts_only_while_the_last_but_one_stands(table: DeltaLogTable, store: FarStore) -> None:
+    """A writer that slept may have made the last one, which nobody folded."""
     store.delete(f"t-0/_delta_log/{COMMITS - 1:020d}.json")
-    assert table.read_commits(COMMITS, COMMITS + 1) is None
+    with pytest.raises(TableReplacedError):
+        table.read_commits(COMMITS, COMMITS + 1)
 
 
 def test_files_whose_rows_are_in_memory_are_not_asked_for(store: FarStore) -> None:

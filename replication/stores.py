@@ -16,7 +16,7 @@ from stratalog.storage.delta.delta_table import DeltaLogTable
 from stratalog.storage.delta.table import LogTable
 from stratalog.storage.files.cache import SHARED_FILE_CACHE, FileCache
 from stratalog.storage.objects.port import ObjectStore
-from stratalog.storage.objects.remote import REQUEST_MS, open_store
+from stratalog.storage.objects.remote import CLIENT_REQUEST_MS, CLIENT_RETRIES_MS, REQUEST_MS, open_store
 from stratalog.storage.objects.store_settings import FROM_ENVIRONMENT, StoreSettings
 from stratalog.storage.records import TopicPartition
 
@@ -141,12 +141,15 @@ class DeltaStores:
         cache: FileCache = SHARED_FILE_CACHE,
         *,
         request_ms: int = REQUEST_MS,
+        retries_ms: int | None = None,
         settings: StoreSettings = FROM_ENVIRONMENT,
     ) -> None:
-        """`request_ms`: the deadline of a request to an object store. `settings`: of the object stores."""
+        """`request_ms`: the deadline of a request to an object store, and, without `retries_ms`, the time within which
+        a failed one is repeated. `settings`: of the object stores."""
         self._ids = ids
         self._settings = settings
         self._request_ms = request_ms
+        self._retries_ms = retries_ms
         self._cache = cache
         self._objects: dict[str, ObjectStore] = {}
 
@@ -161,10 +164,17 @@ class DeltaStores:
         return self._objects[root]
 
     def _open(self, root: str) -> ObjectStore:
-        return open_store(root, request_ms=self._request_ms, settings=self._settings)
+        return open_store(root, request_ms=self._request_ms, retries_ms=self._retries_ms, settings=self._settings)
 
     def table(self, root: str, topic_partition: TopicPartition) -> LogTable:
         return DeltaLogTable(self.objects(root), str(topic_partition), self._ids, self._cache)
 
     def replicas(self, root: str) -> list[TopicPartition]:
         return [found for name in self.objects(root).directories() if (found := replica_of(name)) is not None]
+
+
+def client_stores(
+    ids: Ids, settings: StoreSettings = FROM_ENVIRONMENT, cache: FileCache = SHARED_FILE_CACHE
+) -> DeltaStores:
+    """Those of a client, or of a query: they wait for a slow store longer than a broker may."""
+    return DeltaStores(ids, cache, request_ms=CLIENT_REQUEST_MS, retries_ms=CLIENT_RETRIES_MS, settings=settings)

@@ -15,7 +15,7 @@ from stratalog.clients.admin.replica_comparison import Difference, ReplicaRows, 
 from stratalog.clients.offset_spec import UNKNOWN_OFFSET, OffsetSpec
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
-from stratalog.replication.stores import DeltaStores, Stores
+from stratalog.replication.stores import Stores, client_stores
 from stratalog.storage.delta.table import LogTable
 from stratalog.storage.errors import DamagedFileError, ObjectNotFoundError, OffsetOutOfRangeError, StratalogError
 from stratalog.storage.files.cache import FileCache
@@ -90,7 +90,7 @@ class ReplicaVerification:
         self.topic_partitions = tuple(topic_partitions)
         self._view = view
         self._fetch_bytes = fetch_bytes
-        self._stores = stores or DeltaStores(view.ids, FileCache(0))
+        self._stores = stores or client_stores(view.ids, cache=FileCache(0))
         self._logs: OrderedDict[tuple[TopicPartition, str, str], LogReader] = OrderedDict()
         self._positions = {tp: self._first_offset(tp, start or OffsetSpec.earliest()) for tp in self.topic_partitions}
         self._reported: set[tuple[TopicPartition, int, str]] = set()

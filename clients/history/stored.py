@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from stratalog.clients.history.history import HOLDS, STORED, HistoryEvent
 from stratalog.clients.history.recorder import ValueId, as_text
 from stratalog.clients.view.cluster_view import ClusterView
-from stratalog.replication.stores import DeltaStores, Stores
+from stratalog.replication.stores import Stores, client_stores
 from stratalog.storage.files.cache import FileCache
 from stratalog.storage.log.reader import LogReader
 from stratalog.storage.records import TopicPartition
@@ -24,7 +24,7 @@ def stored_events(
     Replicas outside the ISR may rightly lack records. UnknownTopicOrPartitionError, LeaderNotAvailableError, and what
     reading a table raises.
     """
-    stores = stores or DeltaStores(view.ids, FileCache(0))
+    stores = stores or client_stores(view.ids, cache=FileCache(0))
     for topic_partition in view.partitions(topic):
         high_watermark = view.watermarks(topic_partition).high_watermark
         for broker_id in sorted(view.partition_state(topic_partition).isr):

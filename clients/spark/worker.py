@@ -96,7 +96,7 @@ def plans_writes() -> bool:
 def view_of(root: str, storage: StoreSettings, isolation_level: str = "read_uncommitted") -> ClusterView:
     """A view of the cluster, cached in this process: a fold of the metadata is not free. Its user refreshes it."""
     from stratalog.clients.view import read_committed
-    from stratalog.replication.stores import DeltaStores
+    from stratalog.replication.stores import client_stores
     from stratalog.storage.clock import RandomIds
 
-    return read_committed.view_of(isolation_level)(root, stores=DeltaStores(RandomIds(), settings=storage))
+    return read_committed.view_of(isolation_level)(root, stores=client_stores(RandomIds(), storage))

@@ -40,7 +40,7 @@ from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.log import METADATA_COMMITS, METADATA_FOLDER, METADATA_PARTITION, open_metadata
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 from stratalog.replication.progress.progress import UNKNOWN, ReplicaProgress
-from stratalog.replication.stores import DeltaStores, Stores
+from stratalog.replication.stores import Stores, client_stores
 from stratalog.replication.threads.back_off import IdlePause
 from stratalog.storage.clock import Clock, Ids, RandomIds, SystemClock
 from stratalog.storage.errors import (
@@ -122,7 +122,7 @@ class ClusterView:
         self.root = root_of(cluster)
         self.clock = clock or SystemClock()
         self.ids = ids or RandomIds()
-        self.stores = stores or DeltaStores(self.ids)
+        self.stores = stores or client_stores(self.ids)
         self.metadata = open_metadata(self.stores, self.root, self.clock, self.ids)
         self._timeout_ms = timeout_ms
         self.metadata_version = 0

@@ -35,6 +35,9 @@ Item = TypeVar("Item")
 
 REQUEST_MS = 1_000
 """Deadline of a request that moves little: a store that answers nothing must not hold up a broker for its session."""
+CLIENT_REQUEST_MS, CLIENT_RETRIES_MS = 5_000, 30_000
+"""That of a client, which has no session to keep, and for how long it repeats a request that failed: as long as Kafka's
+clients do (`request.timeout.ms`). A store that is slow or throttles for some seconds fails no query."""
 BULK_BYTES = 1 << 20
 BULK_MS = 30_000
 """Deadline of a request that moves `BULK_BYTES` or more, or whose size is not known before."""
@@ -209,7 +212,7 @@ class ObstoreStore(ObjectStore):
         if not check(source.get_range(source_path, start, size_bytes - start)):
             return False
         if self._bucket is None:
-            self._bucket = _remote(bucket, self._settings, REQUEST_MS, BULK_MS)
+            self._bucket = _remote(bucket, self._settings, REQUEST_MS, BULK_MS, retries_ms=REQUEST_MS)
         copied = partial(obstore.copy, self._bucket, f"{source_prefix}{source_path}", f"{prefix}{path}")
         try:
             source.waiting_for(lambda: self._call("copy", path, copied))
@@ -250,11 +253,12 @@ def _bucket_of(url: str) -> tuple[str, str]:
 
 
 def _remote(
-    url: str, settings: StoreSettings, request_ms: int, whole_ms: int, silent_ms: int | None = None
+    url: str, settings: StoreSettings, request_ms: int, whole_ms: int, *, retries_ms: int, silent_ms: int | None = None
 ) -> RemoteStore:
-    """A client of which no request takes longer than `whole_ms`, and none is repeated after `request_ms`; no connection
-    is waited for longer than that, and no next byte of an answer longer than `silent_ms`."""
-    retry: RetryConfig = {**RETRY, "retry_timeout": timedelta(milliseconds=request_ms)}
+    """A client of which no request takes longer than `whole_ms`, and none is repeated after `retries_ms`; no connection
+    is waited for longer than `request_ms`, and no next byte of an answer longer than `silent_ms`."""
+    tries = RETRY["max_retries"] * max(1, retries_ms // REQUEST_MS)
+    retry: RetryConfig = {**RETRY, "max_retries": tries, "retry_timeout": timedelta(milliseconds=retries_ms)}
     connect, whole = timedelta(milliseconds=request_ms), timedelta(milliseconds=whole_ms)
     given = cast("ClientConfig", {**_client_options(os.environ), **settings.client_options(url)})
     options: ClientConfig = {**given, "connect_timeout": connect, "timeout": whole}
@@ -282,6 +286,7 @@ def open_store(
     *,
     create: bool = False,
     request_ms: int = REQUEST_MS,
+    retries_ms: int | None = None,
     settings: StoreSettings = FROM_ENVIRONMENT,
 ) -> ObjectStore:
     """The store at a URL (`s3://bucket/prefix`, `file:///x`) or plain path, or at the directory `sub` below it.
@@ -289,14 +294,16 @@ def open_store(
     `create` makes a local directory, and probes the store, into which logs will be written. Raises LogDirNotFoundError
     naming the place when it is not there or unknown; with `create` KafkaStorageError when the store does not refuse to
     create an object that exists, StoreUnavailableError. `request_ms`:
-    the deadline of a small request to an object store; `settings` take precedence over the environment's.
+    the deadline of a small request to an object store, and, unless `retries_ms` says so, the time within which a failed
+    one is repeated; `settings` take precedence over the environment's.
     """
     place = f"{url_or_path.rstrip('/')}/{sub}" if sub else url_or_path
     if "://" not in place or place.startswith("file://"):
         return LocalStore(place, create=create)
     try:
-        small, uploads = (_remote(place, settings, request_ms, whole_ms) for whole_ms in (request_ms, BULK_MS))
-        downloads = _remote(place, settings, request_ms, BULK_MS, silent_ms=request_ms)
+        opened = partial(_remote, place, settings, request_ms, retries_ms=retries_ms or request_ms)
+        small, uploads = opened(request_ms), opened(BULK_MS)
+        downloads = opened(BULK_MS, silent_ms=request_ms)
         store = ObstoreStore(small, place, uploads, downloads, settings)
     except (BaseError, ValueError) as reason:
         text = settings.redacted(f"{place}: {str(reason).splitlines()[0]}")

@@ -198,6 +198,7 @@ def _listing(objects: SortedDict, query: dict[str, list[str]]) -> _Answer:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 128  # 5 where it is not said: of more connections at once, each tries again after a second
 
     def __init__(self, state: S3Double) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)

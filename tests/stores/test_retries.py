@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.stores import request_ms_max
+from stratalog.replication.stores import DeltaStores, client_stores, request_ms_max
+from stratalog.storage.clock import RandomIds
 from stratalog.storage.errors import StoreUnavailableError
 from stratalog.storage.objects import remote as store_module
 from stratalog.storage.objects.port import ObjectStore
@@ -79,6 +81,29 @@ def test_a_call_of_a_store_that_answers_nothing_ends_within_a_third_of_the_sessi
     took_ms = 1_000 * (time.monotonic() - begun_s)
     s3.arrive.set()
     assert took_ms < BrokerConfig().broker_session_timeout_ms / 3
+
+
+def test_a_client_waits_for_a_store_that_a_broker_gives_up(s3: S3Double) -> None:
+    """A throttled store fails no query: see `CLIENT_RETRIES_MS`."""
+    store = DeltaStores(RandomIds()).objects(f"s3://{BUCKET}/root")
+    store.put("a/1", b"old")
+    s3.fault(Wrong.SLOW_DOWN, "GET", "", 20)
+    with pytest.raises(StoreUnavailableError, match="503"):
+        store.get("a/1")
+    assert client_stores(RandomIds()).objects(f"s3://{BUCKET}/root").get("a/1") == b"old"
+
+
+def test_a_client_waits_for_an_answer_longer_than_a_broker(s3: S3Double) -> None:
+    """As the executors of a query do while the store, or their own machine, has much to do."""
+    store = DeltaStores(RandomIds()).objects(f"s3://{BUCKET}/root")
+    store.put("a/1", b"old")
+    s3.fault(Wrong.LATE, "GET", "", 1_000)
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit(client_stores(RandomIds()).objects(f"s3://{BUCKET}/root").get_register, "a/1")
+        with pytest.raises(StoreUnavailableError):
+            store.get_register("a/1")
+        s3.arrive.set()
+        assert read.result(30) == b"old"
 
 
 def test_a_short_session_has_short_requests(s3: S3Double) -> None:

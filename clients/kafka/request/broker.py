@@ -25,7 +25,9 @@ from stratalog.replication.metadata.acls import CLUSTER, Authorizer, Operation, 
 from stratalog.replication.metadata.image import BrokerState, ClusterImage
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 from stratalog.replication.metrics import BrokerMetrics
+from stratalog.replication.stores import DeltaStores, request_ms_max
 from stratalog.replication.threads.scheduler import CallScheduler
+from stratalog.storage.clock import RandomIds
 from stratalog.storage.errors import (
     FencedLeaderEpochError,
     NotLeaderOrFollowerError,
@@ -74,7 +76,8 @@ class ServedBroker:
         self.broker_id = broker_id
         self.metrics = BrokerMetrics()
         self.config = config or BrokerConfig()
-        self.view = view or ClusterView(cluster)
+        deadline_ms = request_ms_max(self.config.broker_session_timeout_ms)
+        self.view = view or ClusterView(cluster, stores=DeltaStores(RandomIds(), request_ms=deadline_ms))
         self.admin = Admin(cluster, view=self.view)
         tail_bounds = self.config.stratalog_encoded_tail_cache_bytes, self.config.stratalog_encoded_tail_cache_ms
         self.tail = KafkaTail(*tail_bounds, self.view.clock, lambda: self.view.image)

@@ -11,7 +11,7 @@ from stratalog.clients.bootstrap import Cluster
 from stratalog.clients.spark.registration import session_stores
 from stratalog.clients.spark.sql.cluster_tables import CLUSTER_TABLES, cluster_table
 from stratalog.clients.view.cluster_view import ClusterView
-from stratalog.replication.stores import DeltaStores
+from stratalog.replication.stores import client_stores
 from stratalog.storage.clock import RandomIds
 
 
@@ -40,7 +40,7 @@ def create_cluster_views(
 
 
 def _view(spark: SparkSession, cluster: Cluster) -> ClusterView:
-    return ClusterView(cluster, stores=DeltaStores(RandomIds(), settings=session_stores(spark)))
+    return ClusterView(cluster, stores=client_stores(RandomIds(), session_stores(spark)))
 
 
 def _frame(spark: SparkSession, view: ClusterView, name: str) -> DataFrame:

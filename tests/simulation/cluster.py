@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from stratalog.replication.broker.broker import Broker
 from stratalog.replication.broker.calls import BrokerCalls
@@ -31,7 +31,7 @@ from stratalog.replication.metadata.records import (
 )
 from stratalog.replication.progress.progress import progress_rows
 from stratalog.replication.requests.coordinators import CoordinatorType
-from stratalog.replication.stores import Ports, replica_of
+from stratalog.replication.stores import OneByOne, Ports, Together, replica_of
 from stratalog.storage.delta.commit_race import StoredCommit
 from stratalog.storage.delta.table import LogTable
 from stratalog.storage.errors import StratalogError
@@ -41,7 +41,7 @@ from stratalog.storage.upkeep.chore import UpkeepLimits
 from tests.simulation.faults import Faults
 from tests.simulation.invariants import Invariants, Violation
 from tests.simulation.metadata_model import MetadataModel
-from tests.simulation.scheduler import Actor, Scheduler, SimClock, SimExecutor, SimIds, SimTurn
+from tests.simulation.scheduler import Actor, Scheduler, SimClock, SimExecutor, SimIds, SimSideBySide, SimTurn
 from tests.simulation.stores import OTHER_TABLE, SimDisk, SimObjects, continues_log
 from tests.storage.memory_table import MemoryFiles, MemoryLogTable
 
@@ -134,6 +134,7 @@ class Setting:
     workload      the clients of these coordinators, besides the clients of every run
     producers     the number of producers of every run
     is_durable    whether writes survive a power cut once they are answered, as on an object store
+    calls_max     so many calls to storage are made side by side, as where a store is far away; 1: one after the other
     """
 
     brokers: int = 3
@@ -146,6 +147,7 @@ class Setting:
     workload: Callable[[SimCluster], Workload] | None = None
     producers: int = 2
     is_durable: bool = False
+    calls_max: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,7 +372,7 @@ class SimCluster:
                 topic_defaults={"file.delete.delay.ms": 500},
                 upkeep_limits=self.setting.upkeep,
             ),
-            Ports(self, self.clock, self.ids, threads=threads),
+            Ports(self, self.clock, self.ids, threads=threads, together=self._together(host.process, host.actors)),
             on_registered=lambda epoch: self._start_sessions(host, epoch),
             coordinators=self.setting.coordinators,
             peers=self._peers,
@@ -461,7 +463,12 @@ class SimCluster:
         executor = SimExecutor(self.scheduler, f"u{name}", f"fetch-{name}", slow_ms) if slow_ms else None
         threads = SimThreads(self.scheduler, f"fetch-{name}", [])
         turn = SimTurn(self.scheduler, (host.root, METADATA_ROOT))
-        return Ports(self, self.clock, self.ids, executor, threads=threads, turn=turn)
+        together = self._together(f"fetch-{name}", [], turn.away)
+        return Ports(self, self.clock, self.ids, executor, threads=threads, turn=turn, together=together)
+
+    def _together(self, host: str, actors: list[Actor], *away: Callable[[Callable[[], Any]], Any]) -> Together:
+        calls_max = self.setting.calls_max
+        return SimSideBySide(self.scheduler, calls_max, host, actors, *away) if calls_max > 1 else OneByOne()
 
     def sessions_of(self, broker_id: int | None = None) -> list[Actor]:
         """Fetch sessions that run, of one broker or of all."""

@@ -31,6 +31,7 @@ from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord, R
 from stratalog.replication.progress.progress import PROGRESS_PREFIX, ProgressHeader, ReplicaProgress, encode_progress
 from stratalog.replication.progress.progress_object import ProgressWriter
 from stratalog.replication.requests.hand_over import INBOX_PREFIX
+from stratalog.replication.stores import NoTurn, Ports
 from stratalog.storage.delta import newest
 from stratalog.storage.delta.commit_race import CommitRace, StoredCommit
 from stratalog.storage.delta.removed import RemovedObjects
@@ -147,6 +148,18 @@ def lagging_sessions_make_tables() -> AbstractContextManager[object]:
 def late_tables_are_logs() -> AbstractContextManager[object]:
     """Promise 13: whether a follower may make its absent table is decided before the request, and never again."""
     return patch.object(FollowedReplica, "check_again", lambda _self: None)
+
+
+def copies_fold_without_the_turn() -> AbstractContextManager[object]:
+    """Copies that are made side by side fold their session's metadata although another one does."""
+    made = HeldRecords.__init__
+
+    def without_turn(
+        self: HeldRecords, broker_id: int, broker_epoch: int, root: str, metadata: MetadataLog, ports: Ports
+    ) -> None:
+        made(self, broker_id, broker_epoch, root, metadata, replace(ports, turn=NoTurn()))
+
+    return patch.object(HeldRecords, "__init__", without_turn)
 
 
 def isr_may_be_empty() -> AbstractContextManager[object]:
@@ -699,6 +712,12 @@ MUTATIONS: dict[str, Mutation] = {
         _mix(Focus("create", 0.3, "f", "/t-0/"), removed_table=4, second_process=3, restart_all=1),
         Setting(pause_ms_max=1_000),
         6_000,
+    ),
+    "turn of copies": Mutation(
+        copies_fold_without_the_turn,
+        ("SameImage",),
+        _mix(Focus("get", 0.2, "f"), another_disk=4, removed_table=4, crash=3, restart_all=2),
+        Setting(partitions=4, notifies=False, producers=5, calls_max=32),
     ),
     "log end": Mutation(high_watermark_is_the_log_end, _COMPLETE, _mix(crash=1)),
     "joins early": Mutation(

@@ -96,7 +96,7 @@ def setting_of(seed: int) -> Setting:
     """The setting of a seed's run."""
     rng = Random(-1 - seed)
     configs = rng.choice([PLAIN, PLAIN, RETAINED, COMPACTED])
-    return Setting(
+    setting = Setting(
         partitions=rng.choice([1, 1, 1, 2]),
         configs=(*configs, ("min.insync.replicas", str(1 + seed % 2))),
         upkeep=rng.choice([UPKEEP, QUICK_UPKEEP]),
@@ -104,6 +104,9 @@ def setting_of(seed: int) -> Setting:
         pause_ms_max=rng.choice([80, 80, 300, 1_000]),
         is_durable=rng.random() < 0.15,
     )
+    if setting.notifies or rng.random() < 0.5:
+        return setting
+    return replace(setting, partitions=rng.choice([2, 3, 6]), producers=5, calls_max=rng.choice([2, 32]))
 
 
 def simulate(

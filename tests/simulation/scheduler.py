@@ -7,15 +7,16 @@ actor continues, and may park an actor in the middle of any storage call for sec
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
+from functools import partial
 from heapq import heappop, heappush
 from typing import Any, ParamSpec, TypeVar
 
 import greenlet
 
-from stratalog.storage.errors import StoreFullError, StoreUnavailableError
+from stratalog.storage.errors import StoreFullError, StoreUnavailableError, StratalogError
 from tests.simulation.faults import Faults
 
 P = ParamSpec("P")
@@ -349,6 +350,8 @@ class SimTurn:
 
     def away(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """As `TurnLock.away`."""
+        if self._holder is None or self._holder is not self._scheduler.current:
+            return call(*args, **kwargs)
         self.__exit__()
         try:
             return call(*args, **kwargs)
@@ -377,6 +380,64 @@ class SimExecutor(Executor):
         duration_ms = self._scheduler.random.randrange(self._duration_ms_max // 2, self._duration_ms_max)
         self._scheduler.spawn(self._name, self._host, run, duration_ms)
         return future
+
+
+def _at_once(call: Callable[[], T]) -> T:
+    return call()
+
+
+class SimSideBySide:
+    """`replication.threads.side_by_side.SideBySide`: each call is an actor of the process `host`, of which any may run
+    at each access of storage, and dies with its `actors`."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        calls_max: int,
+        host: str,
+        actors: list[Actor],
+        away: Callable[[Callable[[], Any]], Any] = _at_once,
+    ) -> None:
+        self.calls_max = calls_max
+        self._scheduler = scheduler
+        self._host = host
+        self._actors = actors
+        self._away = away
+
+    def run(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        """As `SideBySide.run`."""
+        if not calls:
+            return []
+        made: list[T] = self._away(partial(self._run, calls))
+        return made
+
+    def _run(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        asking = self._scheduler.current
+        if len(calls) == 1 or asking is None:
+            return [call() for call in calls]
+        made: dict[int, T] = {}
+        failed: dict[int, StratalogError] = {}
+
+        def make(number: int) -> None:
+            try:
+                made[number] = calls[number]()
+            except StratalogError as reason:
+                failed[number] = reason
+            self._scheduler.wake(asking)
+
+        making = [
+            self._scheduler.spawn(f"{asking.name}+{number}", self._host, partial(make, number))
+            for number in range(len(calls))
+        ]
+        self._actors += making
+        while any(not each.is_over for each in making):
+            self._scheduler.sleep(WAIT_MS_MAX)
+        for each in making:
+            if each in self._actors:
+                self._actors.remove(each)
+        for number in sorted(failed):
+            raise failed[number]
+        return [made[number] for number in range(len(calls))]
 
 
 class SimEvent:

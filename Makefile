@@ -24,6 +24,7 @@
 #   make notebooks  runs every notebook and writes docs/notebooks, with outputs and pictures
 #   make oracle     what Kafka's own classes answer, for tests/replication/oracle, and Avro's; needs mvn and java
 #   make differential  hundreds of requests to a real Kafka and to stratalog, compared; needs mvn and java
+#   make differential-random  random requests and groups, 50 dialogues of each, to both; needs mvn and java
 #   make differential-spark  one Spark script against a real Kafka and stratalog: equal results; needs mvn and java
 #   make wheel      dist/stratalog-*.whl
 #   make clean      what the targets made, the environment too
@@ -46,10 +47,11 @@ STORM_MINUTES ?= 5
 STORM_CLIENTS ?= java
 POWER_CUTS ?= 300
 FUZZ_FRAMES ?= 100000
+DIALOGUES ?= 50
 # One seed of the simulation is one history in every process.
 export PYTHONHASHSEED := 0
 
-.PHONY: help venv java demo test test-long test-sessions test-stores test-s3 clients quick check simulate storm power client-storm many-connections fuzz exactly-once bench bench-long soak notebooks oracle differential differential-spark wheel clean
+.PHONY: help venv java demo test test-long test-sessions test-stores test-s3 clients quick check simulate storm power client-storm many-connections fuzz exactly-once bench bench-long soak notebooks oracle differential differential-random differential-spark wheel clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -182,6 +184,10 @@ oracle: $(STAMP) java
 # Writes what Kafka answers, for tests/differential, and prints what differs from it.
 differential: $(STAMP) java
 	@$(PYTHON) -m tests.differential
+
+# Each dialogue stops at the first answer that differs; FIRST_SEED is the first one's.
+differential-random: $(STAMP) java
+	@$(PYTHON) -m tests.differential.random_dialogues --seeds $(DIALOGUES) --first-seed $(FIRST_SEED)
 
 # --write brings the table of options in docs/spark.md up to date.
 differential-spark: $(STAMP) java

@@ -64,8 +64,10 @@ class WaitingAppend:
     complete: Callable[[ProduceResponse], None]
     arrived_ms: int = 0
 
-    def answer(self, error: StratalogError) -> None:
-        self.complete(ProduceResponse(self.request.topic_partition, error=error))
+    def answer(self, error: StratalogError, log_start_offset: int = -1) -> None:
+        """Refuse it; `log_start_offset` of the leader's log, by which a producer tells whether its last records were
+        deleted or lost."""
+        self.complete(ProduceResponse(self.request.topic_partition, error=error, log_start_offset=log_start_offset))
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,7 +339,7 @@ class LeaderReplica:
             if isinstance(result, BatchAppended):
                 self._answer_stored(member, result, group.append_time_ms, now_ms)
             else:
-                member.answer(result)
+                member.answer(result, self.log.log_start_offset)
         return True
 
     def _remember_transactions(self) -> None:
@@ -363,12 +365,12 @@ class LeaderReplica:
             self.waiting.popleft()
             refusal = self._refusal(candidate.request)
             if refusal is not None:
-                candidate.answer(refusal)
+                candidate.answer(refusal, self.log.log_start_offset)
                 continue
             members.append(candidate)
             if isinstance(candidate.request, ProduceRequest):
                 size_bytes += candidate.request.batch.size_bytes
-        group = _group_of(members)
+        group = _group_of(members, self.log.log_start_offset)
         if group is None or not self.config.has_append_time or not group.batches:
             return group
         now_ms = self._ports.clock.wall_ms()
@@ -481,7 +483,7 @@ class LeaderReplica:
         )
 
 
-def _group_of(members: list[WaitingAppend]) -> AppendGroup | None:
+def _group_of(members: list[WaitingAppend], log_start_offset: int) -> AppendGroup | None:
     """The group of these requests; those whose bytes are no records are refused. None if none is left."""
     sent = [r.batch for m in members if isinstance(r := m.request, ProduceRequest) and isinstance(r.batch, SentBatch)]
     read = iter(sent[0].read(sent) if sent else ())
@@ -495,7 +497,7 @@ def _group_of(members: list[WaitingAppend]) -> AppendGroup | None:
         else:
             batch = next(read) if isinstance(request.batch, SentBatch) else request.batch
             if isinstance(batch, StratalogError):
-                member.answer(batch)
+                member.answer(batch, log_start_offset)
                 continue
             batches.append(batch)
         kept.append(member)

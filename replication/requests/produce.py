@@ -73,7 +73,7 @@ class ProduceResponse:
     """`error` None: stored as offsets `[base_offset, last_offset]`; `duplicate`: it was stored before.
 
     append_time_ms    the time that the broker gave the records, of a topic with LogAppendTime, else -1
-    log_start_offset  of the leader's log right after the append; -1 if it is not known
+    log_start_offset  of the leader's log right after the append, or beside a refusal; -1 if it is not known
     """
 
     topic_partition: TopicPartition

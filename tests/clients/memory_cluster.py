@@ -156,10 +156,10 @@ class MemoryCluster:
         appended = self.log(state.leader, topic_partition).append([batch], state.leader_epoch, 1)
         assert isinstance(appended, Appended)
         result = appended.results[0]
-        if isinstance(result, StratalogError):
-            return ProduceResponse(topic_partition, error=result)
-        stored = (result.base_offset, result.last_offset, state.leader_epoch, result.duplicate)
         log_start_offset = self.log(state.leader, topic_partition).log_start_offset
+        if isinstance(result, StratalogError):
+            return ProduceResponse(topic_partition, error=result, log_start_offset=log_start_offset)
+        stored = (result.base_offset, result.last_offset, state.leader_epoch, result.duplicate)
         return ProduceResponse(topic_partition, *stored, log_start_offset=log_start_offset)
 
     def publish(

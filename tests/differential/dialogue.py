@@ -127,9 +127,10 @@ class Dialogue:
 
     def answers(self, name: str) -> dict[str, Any]:
         """The normalised answers by step."""
-        return {title: self._answer(step) for title, step in steps_of(name, self._run)}
+        return {title: self.answer(step) for title, step in steps_of(name, self._run)}
 
-    def _answer(self, step: Step) -> Any:
+    def answer(self, step: Step) -> Any:
+        """The normalised answer to one step."""
         if step.receive:
             receive, version = self._waiting.pop(step.receive)
             return self._recorded(step, version, receive())
@@ -145,6 +146,10 @@ class Dialogue:
         if step.api in CHANGE_TOPICS and answer != CLOSED and not fields.get("validateOnly"):
             self._settle(step, fields, answer[CHANGE_TOPICS[step.api]])
         return self._recorded(step, version, answer)
+
+    def pause(self) -> None:
+        """Until the same is asked again."""
+        self._clock.sleep_ms(PAUSE_MS)
 
     def _ask(self, step: Step, version: int, fields: Mapping[str, Any], broker: int) -> Any:
         def ask() -> Any:
@@ -171,7 +176,7 @@ class Dialogue:
             answer = ask()
             if is_final(answer):
                 break
-            self._clock.sleep_ms(PAUSE_MS)
+            self.pause()
         return answer
 
     def _recorded(self, step: Step, version: int, answer: Any) -> Any:

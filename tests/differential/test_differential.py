@@ -11,6 +11,7 @@ from tests.differential.answers import recorded_answers
 from tests.differential.comparison import compare, known_everywhere, rows
 from tests.differential.dialogue import Dialogue, Peer
 from tests.differential.messages import api_key
+from tests.differential.random_dialogues import KINDS, begin
 from tests.differential.scripts import NAMES, RUNS, script
 
 REQUESTS_MIN = 300
@@ -31,6 +32,13 @@ def test_answers_are_those_of_kafka(peer: Peer, name: str) -> None:
     found = compare(name, recorded_answers()[name], ours)
     assert found.unlisted == [], "\n".join(found.unlisted)
     assert found.not_seen == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_random_dialogue_is_answered_alike_twice(peer: Peer, kind: str) -> None:
+    """`make differential-random` asks Kafka, too."""
+    begin(peer)
+    assert KINDS[kind](1, 30, peer, peer) == []
 
 
 def test_every_api_is_asked(peer: Peer) -> None:

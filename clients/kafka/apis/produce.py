@@ -37,6 +37,7 @@ from stratalog.replication.requests.transactions import TRANSACTION_VERSION_0, T
 from stratalog.storage.errors import (
     CorruptMessageError,
     FencedLeaderEpochError,
+    InvalidProducerEpochError,
     InvalidRecordError,
     InvalidRequiredAcksError,
     InvalidTopicError,
@@ -68,7 +69,8 @@ _EXPECTED = (
     RecordTooLargeError,
     UnknownTopicOrPartitionError,
 )
-"""Errors that say nothing of the broker (Kafka's `ReplicaManager.appendRecordsToLeader` does not count them)."""
+"""Errors that say nothing of the broker: Kafka's `ReplicaManager.appendRecordsToLeader` does not count them, and tells
+the start of the log beside any other. Java's producer comes again for ever where UNKNOWN_PRODUCER_ID lacks it."""
 READ_TOGETHER_BYTES_MAX = 64 << 10
 """The size up to which batches are read together, in the broker's loop. Larger ones gain nothing from that and would
 delay the loop, as decompressing would; they are read in the caller's thread. Java producers send 16 KiB."""
@@ -184,9 +186,11 @@ class ProduceApis(ApiFamily):
                 "log_start_offset": response.log_start_offset,
             }
             return {"index": index, "error_code": None, **offsets}
+        values = _partition_error(index, response.error)
         if not isinstance(response.error, _EXPECTED):
             self._broker.metrics.topic(part.topic_partition.topic).failed_produce_requests += 1
-        values = _partition_error(index, response.error)
+            if not (is_transactional(part.batch.attributes) and isinstance(response.error, InvalidProducerEpochError)):
+                values["log_start_offset"] = response.log_start_offset  # else Kafka's coordinator refuses it, not a log
         if isinstance(response.error, InvalidRecordError):
             values["record_errors"] = _records_without_key(part)
         if isinstance(response.error, NotLeaderOrFollowerError | FencedLeaderEpochError):

@@ -15,7 +15,7 @@ they were added; of protocols with equal votes the one wins that the HashMap giv
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -49,6 +49,7 @@ from stratalog.storage.errors import (
     RebalanceInProgressError,
     UnknownMemberIdError,
 )
+from stratalog.storage.records import TopicPartition
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 """Protocol type whose subscriptions the coordinator can read: consumers', not Kafka Connect's."""
@@ -383,7 +384,12 @@ class ClassicGroup:
             raise CoordinatorNotAvailableError(f"group {self.group_id} is dead")
 
     def validate_offset_commit(
-        self, member_id: str, group_instance_id: str | None, generation_id_or_member_epoch: int, is_transactional: bool
+        self,
+        member_id: str,
+        group_instance_id: str | None,
+        generation_id_or_member_epoch: int,
+        is_transactional: bool,
+        _partitions: Sequence[TopicPartition] = (),
     ) -> None:
         """Any commit while the group is empty, else one of a member in this generation; not before its assignments are
         stored (REBALANCE_IN_PROGRESS), except in a transaction, which is allowed in every state of the group."""

@@ -8,11 +8,11 @@ Only records change a group, so that the next coordinator folds the same one. So
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import ClassVar
 
-from stratalog.replication.coordinator.groups.modern_assignors import TopicIdPartition
+from stratalog.replication.coordinator.groups.modern_assignors import SERVER_ASSIGNORS, TopicIdPartition
 from stratalog.replication.coordinator.groups.modern_member import ModernMember
 from stratalog.replication.coordinator.groups.modern_records import (
     CurrentAssignment,
@@ -37,13 +37,17 @@ from stratalog.storage.errors import (
     StaleMemberEpochError,
     UnknownMemberIdError,
 )
+from stratalog.storage.records import TopicPartition
 
 EMPTY, ASSIGNING, RECONCILING, STABLE = "Empty", "Assigning", "Reconciling", "Stable"
 
 
 @dataclass(slots=True)
 class ModernGroup:
-    """One group, changed by `replay`; only `regexes_checked_ms` is not in the log."""
+    """One group, changed by `replay`; only `regexes_checked_ms` is not in the log.
+
+    topic_ids  the ids of the cluster's topics, by name
+    """
 
     group_type: ClassVar[str] = CONSUMER
 
@@ -58,6 +62,7 @@ class ModernGroup:
     owners: dict[TopicIdPartition, str] = field(default_factory=dict)
     regexes: dict[str, ResolvedRegex] = field(default_factory=dict)
     regexes_checked_ms: int = 0
+    topic_ids: Callable[[], Mapping[str, str]] = field(default=dict, compare=False)
 
     # The fold
 
@@ -149,20 +154,40 @@ class ModernGroup:
         return set(member.subscribed_topic_names).union(resolved.topics if resolved else ())
 
     def preferred_assignor(self, members: Iterable[ModernMember]) -> str | None:
-        """The server assignor that most of the members request; of equals the first by name."""
+        """The server assignor that most of the members request; of equals the first of `SERVER_ASSIGNORS`. In Kafka the
+        order of a hash map decides: mostly it is that one, too."""
         asked = Counter(member.server_assignor for member in members if member.server_assignor)
-        return min(asked, key=lambda name: (-asked[name], name)) if asked else None
+        known = [name for name in SERVER_ASSIGNORS if name in asked] + sorted(asked.keys() - SERVER_ASSIGNORS.keys())
+        return max(known, key=lambda name: asked[name], default=None)
 
     def validate_offset_commit(
-        self, member_id: str, _group_instance_id: str | None, member_epoch: int, is_transactional: bool
+        self,
+        member_id: str,
+        _group_instance_id: str | None,
+        member_epoch: int,
+        is_transactional: bool,
+        partitions: Sequence[TopicPartition] = (),
     ) -> None:
-        """Members commit with their current epoch; without a member only while the group is empty. Kafka 4.3 accepts an
-        older epoch, too, for partitions that the member has had since then (KIP-1251)."""
+        """Members commit with their current epoch, or with an older one for partitions that they have had since then
+        (KIP-1251: a commit that is under way while the epoch moves); without a member only while the group is empty."""
         if member_epoch < 0 and not self.members:
             return
         if is_transactional and member_epoch < 0 and not member_id:
             return
-        self._check_epoch(self.member(member_id), member_epoch)
+        member = self.member(member_id)
+        if not partitions or not 0 <= member_epoch < member.member_epoch:
+            self._check_epoch(member, member_epoch)
+            return
+        topic_ids = self.topic_ids()
+        for topic, partition in partitions:
+            place = TopicIdPartition(topic_ids.get(topic, ""), partition)
+            assigned_epoch = member.assigned.get(place, member.pending_revocation.get(place))
+            if assigned_epoch is None or member_epoch < assigned_epoch:
+                since = "not at all" if assigned_epoch is None else f"since epoch {assigned_epoch}"
+                raise StaleMemberEpochError(
+                    f"The received member epoch {member_epoch} is older than the current one {member.member_epoch}, "
+                    f"and {topic}-{partition} is assigned to the member {since}."
+                )
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
         if member_id is None and member_epoch < 0:

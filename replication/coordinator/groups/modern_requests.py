@@ -81,6 +81,9 @@ class ModernGroups:
         self._table = table
         self._image = image
 
+    def _topic_ids(self) -> Mapping[str, str]:
+        return self._image().topic_ids
+
     @property
     def requests(self) -> Mapping[type, Callable[[Any, int, DecisionBuilder], None]]:
         return {ConsumerGroupHeartbeatRequest: self._heartbeat, ConsumerGroupDescribeRequest: self._describe}
@@ -94,7 +97,7 @@ class ModernGroups:
         if not isinstance(group, ModernGroup):
             if record.value is None or key.version == KeyVersion.LEGACY_TOPICS:
                 return
-            group = self._table.groups[key.group_id] = ModernGroup(key.group_id)
+            group = self._table.groups[key.group_id] = ModernGroup(key.group_id, topic_ids=self._topic_ids)
         if key.version == KeyVersion.GROUP and record.value is None:
             del self._table.groups[key.group_id]
         else:
@@ -170,7 +173,7 @@ class ModernGroups:
             raise GroupIdNotFoundError(f"Consumer group {group_id} not found.")
         if found is not None and not (make and found.is_empty):
             raise GroupIdNotFoundError(f"Group {group_id} is not a consumer group.")
-        return ModernGroup(group_id)
+        return ModernGroup(group_id, topic_ids=self._topic_ids)
 
     def _sender(self, group: ModernGroup, member_id: str, request: ConsumerGroupHeartbeatRequest) -> HeartbeatSender:
         joins = request.member_epoch == JOIN_EPOCH

@@ -10,7 +10,7 @@ Source: Kafka's `Group` interface and the maps of `GroupMetadataManager`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -21,7 +21,7 @@ from stratalog.replication.coordinator.shard.timers import ShardTimers
 from stratalog.replication.requests.groups import DescribedGroup, ListedGroup
 from stratalog.storage.clock import Ids
 from stratalog.storage.errors import GroupIdNotFoundError
-from stratalog.storage.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from stratalog.storage.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 
 CLASSIC, CONSUMER = "classic", "consumer"
 """Types of groups, as ListGroups names them."""
@@ -87,9 +87,14 @@ class Group(Protocol):
         ...
 
     def validate_offset_commit(
-        self, member_id: str, group_instance_id: str | None, generation_id_or_member_epoch: int, is_transactional: bool
+        self,
+        member_id: str,
+        group_instance_id: str | None,
+        generation_id_or_member_epoch: int,
+        is_transactional: bool,
+        partitions: Sequence[TopicPartition] = (),
     ) -> None:
-        """Raises the error that refuses an OffsetCommit or TxnOffsetCommit of that member."""
+        """Raises the error that refuses an OffsetCommit or TxnOffsetCommit of that member for these partitions."""
         ...
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:

@@ -211,12 +211,16 @@ def _bumped(known: Transaction, request: InitProducerIdRequest) -> tuple[int, in
 
 def fenced(known: Transaction, now_ms: int) -> Transaction:
     """Abort of an open transaction after its time-out, or for a newer producer: under the next epoch, so that the older
-    producer is fenced. One bump, whatever the version (KAFKA-19367)."""
+    producer is fenced. One bump, whatever the version (KAFKA-19367).
+
+    An InitProducerId with the epoch before is that of the producer which had the transaction open: unless a newer one
+    has come meanwhile, it receives the next epoch. The last epoch only fences.
+    """
     return known.stepped(
         _PREPARE_ABORT,
         now_ms,
         producer_epoch=known.producer_epoch + 1,
-        last_producer_epoch=NO_PRODUCER_EPOCH,
+        last_producer_epoch=NO_PRODUCER_EPOCH if known.is_epoch_exhausted else known.producer_epoch,
         transaction_version=TRANSACTION_VERSION_2,
     )
 

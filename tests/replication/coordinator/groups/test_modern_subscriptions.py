@@ -12,6 +12,7 @@ from stratalog.storage.errors import (
     StaleMemberEpochError,
     UnknownMemberIdError,
 )
+from stratalog.storage.records import TopicPartition
 from tests.replication.consumer_groups import Consumer, Coordinator, joining
 
 
@@ -90,6 +91,13 @@ def test_the_assignor_that_most_members_ask_for_is_used() -> None:
     assert coordinator.describe().assignor_name == "range"
 
 
+def test_of_assignors_that_equally_many_ask_for_the_default_one_is_used() -> None:
+    coordinator = Coordinator(t=4)
+    for member_id, assignor in (("m1", "range"), ("m2", "uniform"), ("m3", None)):
+        coordinator.heartbeat(joining(member_id=member_id, server_assignor=assignor))
+    assert coordinator.describe().assignor_name == "uniform"
+
+
 def test_a_description_tells_what_a_member_has_with_what_it_is_still_to_give_up_and_its_target() -> None:
     coordinator = Coordinator(t=4)
     first, second = Consumer(coordinator, "m1", ("t",)), Consumer(coordinator, "m2", ("t",))
@@ -112,6 +120,35 @@ def test_a_group_that_is_not_there_is_described_as_not_found() -> None:
     described = Coordinator().describe("nobody")
     assert isinstance(described.error, GroupIdNotFoundError)
     assert (described.group_id, described.members) == ("nobody", ())
+
+
+def test_a_commit_that_is_under_way_while_the_epoch_moves_counts_for_what_the_member_keeps() -> None:
+    """KIP-1251: m1 has partitions 0 to 3 of t since epoch 2; m2 joins, and is given two of them in epoch 3."""
+    coordinator = Coordinator(t=4)
+    first, second = Consumer(coordinator, "m1", ("t",)), Consumer(coordinator, "m2", ("t",))
+    first.settle()
+    assert coordinator.group.members["m1"].member_epoch == 2
+    for _ in range(4):
+        second.settle()
+        first.settle()
+    group = coordinator.group
+    assert {member.member_epoch for member in group.members.values()} == {3}
+    kept = [TopicPartition("t", each.partition) for each in group.members["m1"].assigned]
+    given_up = [TopicPartition("t", each.partition) for each in group.members["m2"].assigned]
+    assert (len(kept), len(given_up)) == (2, 2)
+    group.validate_offset_commit("m1", None, 2, False, kept)
+    group.validate_offset_commit("m1", None, 2, True, kept)
+    for member_id, epoch, partitions in (
+        ("m1", 2, given_up),
+        ("m1", 2, [*kept, given_up[0]]),
+        ("m1", 1, kept),
+        ("m1", 4, kept),
+        ("m1", -1, kept),
+        ("m2", 2, given_up),
+        ("m1", 2, [TopicPartition("nowhere", 0)]),
+    ):
+        with pytest.raises(StaleMemberEpochError):
+            group.validate_offset_commit(member_id, None, epoch, False, partitions)
 
 
 def test_offsets_are_committed_by_members_in_their_epoch() -> None:

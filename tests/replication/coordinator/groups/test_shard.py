@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pytest
@@ -33,6 +33,7 @@ from stratalog.storage.errors import (
     NotCoordinatorError,
     UnknownMemberIdError,
 )
+from stratalog.storage.records import TopicPartition
 from tests.replication.group_coordinator import (
     NO_DELAY,
     START_MS,
@@ -156,7 +157,12 @@ class OtherGroup:
         return (CoordinatorRecord(b"\0\3" + self.group_id.encode(), None),)
 
     def validate_offset_commit(
-        self, member_id: str, group_instance_id: str | None, generation_id_or_member_epoch: int, is_transactional: bool
+        self,
+        member_id: str,
+        group_instance_id: str | None,
+        generation_id_or_member_epoch: int,
+        is_transactional: bool,
+        partitions: Sequence[TopicPartition] = (),
     ) -> None:
         if member_id != self.member:
             raise UnknownMemberIdError(member_id)

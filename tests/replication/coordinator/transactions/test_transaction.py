@@ -72,7 +72,12 @@ def add(*partitions, epoch=5, producer_id=7) -> AddPartitionsToTxnRequest:
         pytest.param(known(EMPTY, 6, last_producer_epoch=5), init(7, 5), (7, 6, 5, EMPTY), id="a retry of that"),
         pytest.param(known(EMPTY), init(7, 4), ProducerFencedError, id="an older epoch"),
         pytest.param(known(EMPTY), init(8, 5), ProducerFencedError, id="another id"),
-        pytest.param(known(ONGOING), init(), (7, 6, -1, PREPARE_ABORT), id="an open transaction is aborted"),
+        pytest.param(known(ONGOING), init(), (7, 6, 5, PREPARE_ABORT), id="an open transaction is aborted"),
+        pytest.param(known(ONGOING), init(7, 5), (7, 6, 5, PREPARE_ABORT), id="the same, asked by its own producer"),
+        pytest.param(
+            known(COMPLETE_ABORT, 6, last_producer_epoch=5), init(7, 5), (7, 6, 5, EMPTY), id="which goes on after that"
+        ),
+        pytest.param(known(EMPTY, 7), init(7, 5), ProducerFencedError, id="unless a newer one has come meanwhile"),
         pytest.param(known(PREPARE_COMMIT), init(), ConcurrentTransactionsError, id="while it is committed"),
         pytest.param(known(PREPARE_ABORT), init(), ConcurrentTransactionsError, id="while it is aborted"),
         pytest.param(known(EMPTY, LAST), init(), (99, 0, -1, EMPTY), id="epochs used up: a new id"),
@@ -247,6 +252,6 @@ def test_only_legal_steps_are_taken(before, after):
 
 def test_a_fenced_transaction_is_aborted_under_the_next_epoch():
     ending = fenced(known(ONGOING), NOW)
-    assert (ending.state, ending.producer_epoch, ending.last_producer_epoch) == (PREPARE_ABORT, 6, -1)
+    assert (ending.state, ending.producer_epoch, ending.last_producer_epoch) == (PREPARE_ABORT, 6, 5)
     assert known(ONGOING).deadline_ms == 60_900
     assert known(EMPTY).deadline_ms is None

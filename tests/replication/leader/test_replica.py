@@ -269,6 +269,7 @@ def test_a_refused_batch_spoils_no_other() -> None:
     assert led.said()["acks 7"] == "INVALID_REQUIRED_ACKS"
     assert led.said()["gap"] in ("OUT_OF_ORDER_SEQUENCE_NUMBER", "UNKNOWN_PRODUCER_ID")
     assert (led.said()["a"], led.said()["b"]) == ("0-0", "1-1")
+    assert {answer.log_start_offset for answer in led.answers.values()} == {0}, "refusals tell it, too"
     assert values(led.log()) == "a b"
 
 

@@ -15,8 +15,8 @@ from typing import Any, Literal, NamedTuple, Self
 from stratalog.storage.errors import InvalidConfigError
 
 ConfigType = Literal["BOOLEAN", "STRING", "INT", "LONG", "DOUBLE", "LIST", "PASSWORD", "CLASS"]
-"""Kafka's `ConfigDef.Type`. A LIST is text with commas; its value is a tuple of stripped parts. A PASSWORD is text that
-no error and no answer shows. A CLASS is an object that can be called, such as a serializer."""
+"""Kafka's `ConfigDef.Type`. A LIST is text with commas; its value is a tuple of stripped parts, () for none. A PASSWORD
+is text that no error and no answer shows. A CLASS is an object that can be called, such as a serializer."""
 HIDDEN = "[hidden]"
 
 Validator = Callable[[Any], Any]
@@ -38,6 +38,17 @@ class ConfigKey(NamedTuple):
     @property
     def field_name(self) -> str:
         return self.name.replace(".", "_")
+
+    def shown(self, value: str) -> str:
+        """A value as Kafka shows it once it is in force; one that does not count, as it is.
+
+        >>> ConfigKey("min.cleanable.dirty.ratio", "DOUBLE", 0.5).shown(" .5")
+        '0.5'
+        """
+        try:
+            return spelled(self.parse(value))
+        except InvalidConfigError:
+            return value
 
     def parse(self, value: object) -> Any:
         """The typed value of text or of a TOML value.
@@ -171,7 +182,7 @@ def _typed(config_type: ConfigType, value: object) -> Any:
         raise ValueError(f"Expected one value of type {config_type}, not a list")
     text = spelled(value).strip()
     if config_type == "LIST":
-        return tuple(part.strip() for part in text.split(","))
+        return tuple(part.strip() for part in text.split(",")) if text else ()
     if config_type == "BOOLEAN":
         if text.lower() not in ("true", "false"):
             raise ValueError("Expected value to be either true or false")

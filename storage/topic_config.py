@@ -70,7 +70,8 @@ class LogConfig:
 
     cleanup_policy: tuple[str, ...] = config_field(
         "LIST", (DELETE,), "",
-        "'delete' drops old segments by retention time and size, 'compact' keeps the latest record of each key.",
+        "'delete' drops old segments by retention time and size, 'compact' keeps the latest record of each key. "
+        "Empty: nothing goes.",
         each_of(COMPACT, DELETE),
     )
     compression_gzip_level: int = _level("gzip", -1, _gzip_level)

@@ -117,7 +117,7 @@ def _static(key: ConfigKey, value: object) -> ConfigInForce:
 def _in_force(
     image: ClusterImage, key: ConfigKey, override: str | None = None, static: str | None = None
 ) -> ConfigInForce:
-    values: dict[str, str | None] = {DYNAMIC_TOPIC_CONFIG: override}
+    values: dict[str, str | None] = {DYNAMIC_TOPIC_CONFIG: None if override is None else key.shown(override)}
     if key.name in CLUSTER_WIDE_CONFIGS:
         values[DYNAMIC_DEFAULT_BROKER_CONFIG] = image.configs.get(DYNAMIC_DEFAULT, {}).get(key.name)
         static = image.configs.get(CLUSTER_WIDE, {}).get(key.name)

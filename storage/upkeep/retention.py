@@ -83,10 +83,10 @@ def _newest_ms(segment: LogSegment, written_ms: Mapping[int, int]) -> float:
 def offset_to_delete_before(offset: int, high_watermark: int, config: LogConfig) -> int:
     """The log start offset after a request to delete the records before `offset` (Kafka's deleteRecordsOnLeader).
 
-    `HIGH_WATERMARK` (-1) is the high watermark. Raises PolicyViolationError unless `cleanup.policy` has delete,
+    `HIGH_WATERMARK` (-1) is the high watermark. Raises PolicyViolationError if `cleanup.policy` is compact alone,
     OffsetOutOfRangeError for another negative offset or one above the high watermark.
     """
-    if not config.is_deleted:
+    if config.is_compacted and not config.is_deleted:
         raise PolicyViolationError("records cannot be deleted: cleanup.policy is compact, without delete")
     wanted = high_watermark if offset == HIGH_WATERMARK else offset
     if wanted < 0:

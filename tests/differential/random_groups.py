@@ -8,6 +8,7 @@ resolves those of a group once in ten seconds at most.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from random import Random
@@ -256,11 +257,17 @@ def _shares(group: Any) -> Any:
     return {**in_order(group), "members": in_order(members), "shares": str(counts)}
 
 
-def in_order(value: Any) -> Any:
-    """With lists of numbers and names sorted, but for values of records: partitions come in no order."""
+def in_order(value: Any, *, by_text: bool = False) -> Any:
+    """With lists of numbers and names sorted, but for values of records: partitions come in no order. `by_text`: also a
+    list of tables."""
     if isinstance(value, dict):
-        return {name: each if name == "values" else in_order(each) for name, each in value.items()}
+        return {
+            name: each if name == "values" else in_order(each, by_text=name == "activeProducers")
+            for name, each in value.items()
+        }
     if isinstance(value, list):
         items = [in_order(each) for each in value]
+        if by_text:
+            return sorted(items, key=json.dumps)
         return sorted(items) if all(isinstance(item, int | str) for item in items) else items
     return value

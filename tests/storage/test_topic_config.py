@@ -77,6 +77,7 @@ def test_every_default_is_a_valid_value():
         ("min.cleanable.dirty.ratio", "0.01", 0.01),
         ("cleanup.policy", "compact, delete", ("compact", "delete")),
         ("cleanup.policy", ["compact"], ("compact",)),
+        ("cleanup.policy", "", ()),
         ("unclean.leader.election.enable", "TRUE", True),
         ("unclean.leader.election.enable", True, True),
         ("flush.ms", str(LONG_MAX), LONG_MAX),

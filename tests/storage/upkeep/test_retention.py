@@ -156,7 +156,7 @@ def test_when_everything_is_expired_the_log_goes_on_at_its_end():
     assert expired(segments(10, 10, newest_ms=[0, 1]), now_ms=DAY_MS, retention_ms="5") == ExpiredSegments(2, 20)
 
 
-@pytest.mark.parametrize(("policy", "count"), [("delete", 3), ("compact", 0), ("compact,delete", 3)])
+@pytest.mark.parametrize(("policy", "count"), [("delete", 3), ("compact", 0), ("compact,delete", 3), ("", 0)])
 def test_time_and_size_apply_with_the_policy_delete_alone_or_with_compact(policy, count):
     for rule in ({"retention_ms": "5"}, {"retention_bytes": "0"}):
         gone = expired(segments(9, 9, 9, newest_ms=[0, 0, 0]), now_ms=DAY_MS, cleanup_policy=policy, **rule)
@@ -186,6 +186,7 @@ def test_offsets_that_compaction_left_out_do_not_hold_a_segment_back():
         (-1, "delete", 8),
         (9, "delete", OffsetOutOfRangeError),
         (-2, "delete", OffsetOutOfRangeError),
+        (5, "", 5),
         (5, "compact", PolicyViolationError),
     ],
 )

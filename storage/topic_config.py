@@ -118,7 +118,7 @@ class LogConfig:
     preallocate: bool = config_field(
         "BOOLEAN", False, "", "Accepted and without effect: a data file is written whole, when its size is known."
     )
-    retention_bytes: int = _long(-1, "bytes", -1, "Old segments go when the log is larger; -1 = no limit.")
+    retention_bytes: int = _long(-1, "bytes", -LONG_MAX - 1, "Old segments go when the log is larger; below 0: never.")
     retention_ms: int = _long(604_800_000, "ms", -1, "Segments go when their newest record is older; -1 = never.")
     segment_bytes: int = _int(1_073_741_824, "bytes", 14, "Size at which a new segment begins.")
     segment_files_max: int = _int(10_000, "files", 1, "Data files at which a new segment begins. Ours, not Kafka's.")

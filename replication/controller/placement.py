@@ -99,10 +99,10 @@ def check_replicas(replicas: Sequence[int], registered: Collection[int]) -> None
 
 
 def _check_counts(brokers: int, partitions: int, replication_factor: int) -> None:
-    if partitions <= 0:
-        raise InvalidPartitionsError("Number of partitions must be larger than 0.")
     if replication_factor <= 0:
         raise InvalidReplicationFactorError("Replication factor must be larger than 0.")
+    if partitions <= 0:
+        raise InvalidPartitionsError("Number of partitions must be larger than 0.")
     if replication_factor > brokers:
         raise InvalidReplicationFactorError(
             f"Replication factor: {replication_factor} larger than available brokers: {brokers}."

@@ -64,7 +64,7 @@ class RandomAdmin:
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)
         self.starts: dict[int, int] = {}
-        """As of `RandomSteps`: nothing is deleted here."""
+        """The start of each partition's log, as `RandomSteps` has it. Empty: these steps delete no records."""
         kinds: dict[Callable[[], Step], int] = {
             self._alter: 14,
             self._alter_all: 3,
@@ -77,7 +77,7 @@ class RandomAdmin:
         self._kinds, self._weights = list(kinds), list(kinds.values())
 
     def steps(self, count: int) -> Iterator[Step]:
-        """Two topics, and so many more."""
+        """The steps that create two topics, then `count` random ones."""
         for name in TOPICS:
             topics = [{"name": name, "numPartitions": 1, "replicationFactor": 3}]
             yield Step("a topic", "CreateTopics", {"timeoutMs": 30_000, "topics": topics})
@@ -86,7 +86,7 @@ class RandomAdmin:
             yield make()
 
     def learn(self, answer: Any) -> None:
-        """Nothing follows from an answer."""
+        """Does nothing: no later step depends on an answer."""
 
     def _topic(self) -> str:
         return self._random.choice(TOPICS)
@@ -128,7 +128,7 @@ class RandomAdmin:
         return Step("configs", "DescribeConfigs", {"resources": [resource], "includeSynonyms": False})
 
     def _create(self) -> Step:
-        """Only checked: a valid one would be there afterwards."""
+        """CreateTopics with `validateOnly`, so that a valid request leaves no topic behind."""
         random = self._random
         topic: dict[str, Any] = {
             "name": random.choice(["third-$run", "third-$run", TOPICS[0], "no topic", "a" * 250]),

@@ -116,7 +116,7 @@ def _parts(answer: Any, topics: str, partitions: str) -> Iterator[Any]:
 
 
 def _trim(both: tuple[Any, Any]) -> None:
-    """The records of a partition up to where both answers have some, and what lies before their end."""
+    """Cut the records of both answers to the number that both have, and drop aborted transactions behind their end."""
     records = [part.get("records") or [] for part in both]
     for batches in records:
         batches.sort(key=lambda batch: batch["baseOffset"])
@@ -133,7 +133,7 @@ def _trim(both: tuple[Any, Any]) -> None:
 
 
 def _differing(told: Any, answered: Any) -> list[str]:
-    """What differs, but for what docs/differences-from-kafka.md lists for any answer."""
+    """A line for each field that differs, without those that docs/differences-from-kafka.md lists."""
     listed = [path for each in known_everywhere() for path in each["paths"]] + OWN + LISTED
     return [
         f"     > {path}: Kafka {pair[0]!r}, stratalog {pair[1]!r}"

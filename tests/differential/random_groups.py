@@ -39,7 +39,7 @@ class Member:
     owned: list[dict[str, Any]] = field(default_factory=list)
 
     def heartbeat(self) -> dict[str, Any]:
-        """The fields of the next one, in full, as of a client that has not heard the last answer."""
+        """The fields of the member's next heartbeat. All are sent each time, as after a heartbeat without an answer."""
         return {
             "groupId": GROUP,
             "memberId": self.member_id,
@@ -55,7 +55,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """`apply` changes the members of one cluster, and says what is asked once."""
+    """`apply` changes the members of one cluster, and returns the request that the change needs, if any."""
 
     that: str
     apply: Callable[[dict[str, Member]], Step | None]
@@ -73,7 +73,7 @@ class RandomGroup:
         self._sizes = dict(TOPICS)
 
     def changes(self, count: int) -> Iterator[Change]:
-        """So many, beginning with a join."""
+        """`count` random changes. The first one, before them, is a member that joins."""
         kinds = {self._join: 6, self._leave: 3, self._subscribe: 4, self._return: 2, self._grow: 1, self._commit: 3}
         yield self._join()
         for _ in range(count):
@@ -204,7 +204,8 @@ class SettledGroup:
         self._dialogue.answer(Step("", "IncrementalAlterConfigs", {"resources": resources, "validateOnly": False}))
 
     def after(self, change: Change) -> tuple[Any, Any, Any]:
-        """What was answered to what was asked once; the group once it has settled; its offsets."""
+        """Apply a change. Returns the answer to its request (None without one), the description of the group when no
+        member is told anything new any more, and the group's committed offsets."""
         step = change.apply(self._members)
         answer = None if step is None else self._dialogue.answer(step)
         return answer, self._settled(), self._offsets()
@@ -220,7 +221,7 @@ class SettledGroup:
         return {"not settled": _shares(group)}
 
     def _heartbeat(self, member: Member) -> bool:
-        """Whether the member was told something new."""
+        """Send a heartbeat. Returns whether the answer changes the member's epoch or assignment."""
         step = Step("", "ConsumerGroupHeartbeat", member.heartbeat(), f"group {GROUP}")
         answer = self._dialogue.answer(step)
         if answer["errorCode"] in FENCED:
@@ -258,8 +259,8 @@ def _shares(group: Any) -> Any:
 
 
 def in_order(value: Any, *, by_text: bool = False) -> Any:
-    """With lists of numbers and names sorted, but for values of records: partitions come in no order. `by_text`: also a
-    list of tables."""
+    """The answer with its lists of numbers and names sorted, since partitions come in no order. Values of records stay
+    as they are. `by_text`: a list of tables is sorted, too."""
     if isinstance(value, dict):
         return {
             name: each if name == "values" else in_order(each, by_text=name == "activeProducers")

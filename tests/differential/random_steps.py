@@ -16,13 +16,13 @@ from tests.differential.scripts import Step
 
 TOPIC, TOPIC_ID, GROUP = "random-$run", "$topicId", "random-$run"
 LEADERS = (1, 2)
-"""By partition."""
+"""The leader of each partition."""
 ASSIGNMENTS = [{"partitionIndex": 0, "brokerIds": [1, 2, 3]}, {"partitionIndex": 1, "brokerIds": [2, 3, 1]}]
 CONFIGS = {"retention.ms": "-1", "segment.ms": "9000000000000000"}
 """Records are not old, and one segment holds them all: Kafka looks for a time in the first segment alone that has seen
 such a one, also where its records are deleted."""
 TIME_MS_MAX = 40
-"""Times of records are that small, so that they are compared as they are."""
+"""Records have times below this, in ms: such small ones are compared, while times of now differ from run to run."""
 TRANSACTION_VERSIONS = {1: (11, 3, 3), 2: (13, 5, 5)}
 """Versions of Produce, EndTxn and TxnOffsetCommit of a client without and with transaction.version 2."""
 
@@ -87,7 +87,7 @@ class RandomSteps:
         self._kinds, self._weights = list(kinds), list(kinds.values())
 
     def steps(self, count: int) -> Iterator[Step]:
-        """The topic, its producers, and so many more."""
+        """The steps that create the topic and its producers, then `count` random ones."""
         configs = [{"name": name, "value": value} for name, value in CONFIGS.items()]
         topic = {"name": TOPIC, "numPartitions": -1, "replicationFactor": -1, "assignments": ASSIGNMENTS}
         yield Step("a topic", "CreateTopics", {"timeoutMs": 30_000, "topics": [{**topic, "configs": configs}]})
@@ -103,7 +103,7 @@ class RandomSteps:
                 yield self._follows.pop(0)
 
     def learn(self, answer: Any) -> None:
-        """What Kafka answered to the last step."""
+        """Take note of Kafka's answer to the last step."""
         self._learn(answer)
 
     # -- producers -----------------------------------------------------------------------------------------
@@ -349,4 +349,4 @@ class RandomSteps:
 
 
 def _nothing(_answer: Any) -> None:
-    """Of an answer from which nothing follows."""
+    """For a step whose answer no later step depends on."""

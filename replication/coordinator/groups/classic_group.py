@@ -37,6 +37,7 @@ from stratalog.replication.requests.groups import (
     JoinGroupRequestProtocol,
     JoinGroupResponseMember,
     ListedGroup,
+    OffsetCommitRequestTopic,
 )
 from stratalog.storage.errors import (
     CoordinatorNotAvailableError,
@@ -49,7 +50,6 @@ from stratalog.storage.errors import (
     RebalanceInProgressError,
     UnknownMemberIdError,
 )
-from stratalog.storage.records import TopicPartition
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 """Protocol type whose subscriptions the coordinator can read: consumers', not Kafka Connect's."""
@@ -389,7 +389,7 @@ class ClassicGroup:
         group_instance_id: str | None,
         generation_id_or_member_epoch: int,
         is_transactional: bool,
-        _partitions: Sequence[TopicPartition] = (),
+        _topics: Sequence[OffsetCommitRequestTopic] = (),
     ) -> None:
         """Any commit while the group is empty, else one of a member in this generation; not before its assignments are
         stored (REBALANCE_IN_PROGRESS), except in a transaction, which is allowed in every state of the group."""

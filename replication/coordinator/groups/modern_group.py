@@ -30,14 +30,13 @@ from stratalog.replication.coordinator.groups.modern_records import (
 from stratalog.replication.coordinator.groups.table import CONSUMER
 from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
 from stratalog.replication.requests.consumer_groups import LEAVE_EPOCH
-from stratalog.replication.requests.groups import DescribedGroup, ListedGroup
+from stratalog.replication.requests.groups import DescribedGroup, ListedGroup, OffsetCommitRequestTopic
 from stratalog.storage.errors import (
     GroupIdNotFoundError,
     NonEmptyGroupError,
     StaleMemberEpochError,
     UnknownMemberIdError,
 )
-from stratalog.storage.records import TopicPartition
 
 EMPTY, ASSIGNING, RECONCILING, STABLE = "Empty", "Assigning", "Reconciling", "Stable"
 
@@ -166,7 +165,7 @@ class ModernGroup:
         _group_instance_id: str | None,
         member_epoch: int,
         is_transactional: bool,
-        partitions: Sequence[TopicPartition] = (),
+        topics: Sequence[OffsetCommitRequestTopic] = (),
     ) -> None:
         """Members commit with their current epoch, or with an older one for partitions that they have had since then
         (KIP-1251: a commit that is under way while the epoch moves); without a member only while the group is empty."""
@@ -175,11 +174,12 @@ class ModernGroup:
         if is_transactional and member_epoch < 0 and not member_id:
             return
         member = self.member(member_id)
-        if not partitions or not 0 <= member_epoch < member.member_epoch:
+        if not topics or not 0 <= member_epoch < member.member_epoch:
             self._check_epoch(member, member_epoch)
             return
         topic_ids = self.topic_ids()
-        for topic, partition in partitions:
+        committed = [(topic.name, each.partition_index) for topic in topics for each in topic.partitions]
+        for topic, partition in committed:
             place = TopicIdPartition(topic_ids.get(topic, ""), partition)
             assigned_epoch = member.assigned.get(place, member.pending_revocation.get(place))
             if assigned_epoch is None or member_epoch < assigned_epoch:

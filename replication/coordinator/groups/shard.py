@@ -41,7 +41,6 @@ from stratalog.replication.requests.groups import (
     ListGroupsRequest,
     ListGroupsResponse,
     OffsetCommitRequest,
-    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetDeleteRequest,
     OffsetDeleteResponse,
@@ -214,8 +213,8 @@ class GroupShard:
             raise GroupIdNotFoundError(f"Group {request.group_id} not found.")
         if group is not None:
             generation = request.generation_id_or_member_epoch
-            partitions = _partitions_of(request.topics)
-            group.validate_offset_commit(request.member_id, request.group_instance_id, generation, False, partitions)
+            instance_id = request.group_instance_id
+            group.validate_offset_commit(request.member_id, instance_id, generation, False, request.topics)
         if isinstance(group, ClassicGroup) and group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
             self._classic.rebalances.touch(group, request.member_id, decision)
         values, topics = self.offsets.commit(request.topics, decision.now_ms, request.retention_time_ms)
@@ -231,8 +230,8 @@ class GroupShard:
             raise IllegalGenerationError(f"generation {request.generation_id} of group {request.group_id}: not found")
         if group is not None:
             try:
-                generation, partitions = request.generation_id, _partitions_of(request.topics)
-                group.validate_offset_commit(request.member_id, request.group_instance_id, generation, True, partitions)
+                generation, instance_id = request.generation_id, request.group_instance_id
+                group.validate_offset_commit(request.member_id, instance_id, generation, True, request.topics)
             except StaleMemberEpochError as error:
                 raise IllegalGenerationError(str(error)) from error
         self.offsets.validate_producer(request.producer_id, request.producer_epoch)
@@ -357,10 +356,6 @@ class GroupShard:
         decision.records += self.offsets.delete_all(group_id)
         decision.records += group.tombstones()
         return DeletableGroupResult(group_id)
-
-
-def _partitions_of(topics: Iterable[OffsetCommitRequestTopic]) -> list[TopicPartition]:
-    return [TopicPartition(topic.name, each.partition_index) for topic in topics for each in topic.partitions]
 
 
 def group_shard(place: ShardPlace) -> GroupShard:

@@ -18,10 +18,10 @@ from stratalog.replication.config import BrokerConfig
 from stratalog.replication.coordinator.shard.metrics import CoordinatorCounts
 from stratalog.replication.coordinator.shard.shard import Answered, CoordinatorRecord, Decision
 from stratalog.replication.coordinator.shard.timers import ShardTimers
-from stratalog.replication.requests.groups import DescribedGroup, ListedGroup
+from stratalog.replication.requests.groups import DescribedGroup, ListedGroup, OffsetCommitRequestTopic
 from stratalog.storage.clock import Ids
 from stratalog.storage.errors import GroupIdNotFoundError
-from stratalog.storage.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
+from stratalog.storage.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 CLASSIC, CONSUMER = "classic", "consumer"
 """Types of groups, as ListGroups names them."""
@@ -92,9 +92,9 @@ class Group(Protocol):
         group_instance_id: str | None,
         generation_id_or_member_epoch: int,
         is_transactional: bool,
-        partitions: Sequence[TopicPartition] = (),
+        topics: Sequence[OffsetCommitRequestTopic] = (),
     ) -> None:
-        """Raises the error that refuses an OffsetCommit or TxnOffsetCommit of that member for these partitions."""
+        """Raises the error that refuses an OffsetCommit or TxnOffsetCommit of that member for these topics."""
         ...
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:

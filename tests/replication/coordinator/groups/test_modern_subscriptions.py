@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stratalog.replication.requests.consumer_groups import TopicPartitions
+from stratalog.replication.requests.groups import OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from stratalog.storage.errors import (
     GroupIdNotFoundError,
     InvalidRegularExpressionError,
@@ -12,7 +13,6 @@ from stratalog.storage.errors import (
     StaleMemberEpochError,
     UnknownMemberIdError,
 )
-from stratalog.storage.records import TopicPartition
 from tests.replication.consumer_groups import Consumer, Coordinator, joining
 
 
@@ -133,22 +133,25 @@ def test_a_commit_that_is_under_way_while_the_epoch_moves_counts_for_what_the_me
         first.settle()
     group = coordinator.group
     assert {member.member_epoch for member in group.members.values()} == {3}
-    kept = [TopicPartition("t", each.partition) for each in group.members["m1"].assigned]
-    given_up = [TopicPartition("t", each.partition) for each in group.members["m2"].assigned]
+
+    def commit(*partitions: int, topic: str = "t") -> list[OffsetCommitRequestTopic]:
+        return [OffsetCommitRequestTopic(topic, tuple(OffsetCommitRequestPartition(each, 7) for each in partitions))]
+
+    kept, given_up = ([each.partition for each in group.members[name].assigned] for name in ("m1", "m2"))
     assert (len(kept), len(given_up)) == (2, 2)
-    group.validate_offset_commit("m1", None, 2, False, kept)
-    group.validate_offset_commit("m1", None, 2, True, kept)
-    for member_id, epoch, partitions in (
-        ("m1", 2, given_up),
-        ("m1", 2, [*kept, given_up[0]]),
-        ("m1", 1, kept),
-        ("m1", 4, kept),
-        ("m1", -1, kept),
-        ("m2", 2, given_up),
-        ("m1", 2, [TopicPartition("nowhere", 0)]),
+    group.validate_offset_commit("m1", None, 2, False, commit(*kept))
+    group.validate_offset_commit("m1", None, 2, True, commit(*kept))
+    for member_id, epoch, topics in (
+        ("m1", 2, commit(*given_up)),
+        ("m1", 2, commit(*kept, given_up[0])),
+        ("m1", 1, commit(*kept)),
+        ("m1", 4, commit(*kept)),
+        ("m1", -1, commit(*kept)),
+        ("m2", 2, commit(*given_up)),
+        ("m1", 2, commit(0, topic="nowhere")),
     ):
         with pytest.raises(StaleMemberEpochError):
-            group.validate_offset_commit(member_id, None, epoch, False, partitions)
+            group.validate_offset_commit(member_id, None, epoch, False, topics)
 
 
 def test_offsets_are_committed_by_members_in_their_epoch() -> None:

@@ -21,6 +21,7 @@ from stratalog.replication.requests.groups import (
     ListedGroup,
     ListGroupsRequest,
     MemberIdentity,
+    OffsetCommitRequestTopic,
     OffsetDeleteRequest,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -33,7 +34,6 @@ from stratalog.storage.errors import (
     NotCoordinatorError,
     UnknownMemberIdError,
 )
-from stratalog.storage.records import TopicPartition
 from tests.replication.group_coordinator import (
     NO_DELAY,
     START_MS,
@@ -162,7 +162,7 @@ class OtherGroup:
         group_instance_id: str | None,
         generation_id_or_member_epoch: int,
         is_transactional: bool,
-        partitions: Sequence[TopicPartition] = (),
+        topics: Sequence[OffsetCommitRequestTopic] = (),
     ) -> None:
         if member_id != self.member:
             raise UnknownMemberIdError(member_id)

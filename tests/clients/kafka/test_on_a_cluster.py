@@ -21,6 +21,7 @@ INCREMENTAL_ALTER_CONFIGS, ALTER_REASSIGNMENTS, LIST_REASSIGNMENTS, OFFSET_FETCH
 DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS = 61, 65, 66
 TRIES = 200
 NOT_YET = 5
+UNSTABLE_OFFSET_COMMIT = 88
 COME_AGAIN = {NOT_YET, 6, 14, 15, 16, 51}
 """What a client tries again after: leaders and coordinators that are on their way."""
 SETTINGS = {
@@ -312,6 +313,24 @@ def stable_values(client: KafkaClient, leader: int, name: str) -> list[bytes]:
     return [value for value in found if len(value) < 6]  # markers have six bytes
 
 
+def stable_offset(client: KafkaClient, group_id: str, topic: str) -> int:
+    """The offset of partition 0 that the group has committed, once no transaction that committed one is open.
+
+    EndTxn is answered before its markers are written, to the partitions of records and to that of the group alike."""
+    topics = [{"name": topic, "partition_indexes": [0]}]
+    values = {"groups": [{"group_id": group_id, "topics": topics}], "require_stable": True}
+
+    def ask() -> tuple[int, Any]:
+        answer = client.ask(OFFSET_FETCH, 8, values, broker=coordinator(client, 0, group_id))
+        partition = answer.groups[0].topics[0].partitions[0]
+        unstable = code(partition) == UNSTABLE_OFFSET_COMMIT
+        return (NOT_YET if unstable else code(partition)), partition
+
+    partition = again(ask)
+    assert code(partition) == 0
+    return int(partition.committed_offset)
+
+
 def test_a_transaction_of_an_older_client_holds_records_and_offsets(client: KafkaClient) -> None:
     (leader,) = create(client, "old").values()
     transaction = Transaction(client, "tx-old")
@@ -339,12 +358,9 @@ def test_a_transaction_of_an_older_client_holds_records_and_offsets(client: Kafk
     assert {"old", "__consumer_offsets"} == {topic.topic for topic in described.topics}
     transaction.end(3, committed=True)
     assert stable_values(client, leader, "old") == [b"one"]
-    fetched = client.ask(
-        OFFSET_FETCH,
-        8,
-        {"groups": [{"group_id": "processors", "topics": None}], "require_stable": True},
-        broker=coordinator(client, 0, "processors"),
-    )
+    assert stable_offset(client, "processors", "old") == 5
+    every = {"groups": [{"group_id": "processors", "topics": None}], "require_stable": True}
+    fetched = client.ask(OFFSET_FETCH, 8, every, broker=coordinator(client, 0, "processors"))
     assert fetched.groups[0].topics[0].partitions[0].committed_offset == 5
     listed = client.ask(LIST_TRANSACTIONS, 1, broker=transaction.coordinator)
     assert "tx-old" in {each.transactional_id for each in listed.transaction_states}

@@ -27,6 +27,10 @@ TOPICS_TOML = CONF_DIR / "topics.toml"
 
 ASYNCIO, UVLOOP = "asyncio", "uvloop"
 """Values of `stratalog.event.loop`."""
+BIDIRECTIONAL = "bidirectional"
+UPGRADES, DOWNGRADES = ("upgrade", BIDIRECTIONAL), ("downgrade", BIDIRECTIONAL)
+MIGRATION_POLICIES = (BIDIRECTIONAL, "upgrade", "downgrade", "disabled")
+"""Values of `group.consumer.migration.policy`, and those that allow either change."""
 AUTHORIZER_CLASSES = ("org.apache.kafka.metadata.authorizer.StandardAuthorizer", "StandardAuthorizer")
 """Values of `authorizer.class.name`, besides empty: there is nothing to load other classes with."""
 
@@ -165,6 +169,10 @@ class BrokerConfig:
         60_000, "most consumer.session.timeout.ms that a modern group may be given"
     )
     group_consumer_max_size: int = _int(INT_MAX, "members", "of one modern group; further ones are refused")
+    group_consumer_migration_policy: str = _string(
+        BIDIRECTIONAL, "changes of protocol of groups with members: upgrade from classic, downgrade, both or disabled",
+        one_of(*MIGRATION_POLICIES),
+    )  # fmt: skip
     group_consumer_min_assignment_interval_ms: int = _ms(
         0, "least consumer.assignment.interval.ms that a modern group may be given", 0
     )

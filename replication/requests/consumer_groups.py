@@ -18,8 +18,8 @@ LEAVE_EPOCH = -1
 STATIC_LEAVE_EPOCH = -2
 """Member epoch of a static member that leaves and will return under the same instance id."""
 NO_AUTHORIZED_OPERATIONS = -(2**31)
-CONSUMER_MEMBER = 1
-"""Value of `MemberDescription.member_type`: 0 uses the classic protocol, 1 the modern one."""
+CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
+"""Values of `MemberDescription.member_type`: the protocol that the member uses."""
 
 
 @dataclass(frozen=True, slots=True)

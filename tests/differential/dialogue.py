@@ -7,6 +7,7 @@ when it sent nothing.
 from __future__ import annotations
 
 import re
+import select
 import socket
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -86,6 +87,11 @@ class Peer:
 
         return receive
 
+    def is_answered(self, on: str, wait_ms: int) -> bool:
+        """Whether there is something to read on one of the connections of that name, within a while."""
+        found = [each for (_, name), each in self._open.items() if name == on]
+        return bool(select.select(found, [], [], wait_ms / 1_000)[0])
+
     def __enter__(self) -> Self:
         return self
 
@@ -131,21 +137,38 @@ class Dialogue:
 
     def answer(self, step: Step) -> Any:
         """The normalised answer to one step."""
+        version, answer = self.told(step)
+        return SILENT if step.send else self._recorded(step, version, answer)
+
+    def told(self, step: Step) -> tuple[int, Any]:
+        """The version of a step's request, and the answer as it is."""
         if step.receive:
             receive, version = self._waiting.pop(step.receive)
-            return self._recorded(step, version, receive())
+            return version, receive()
         versions = self._peer.versions[api_key(step.api)]
         version = step.version if step.version is not None else versions[0 if self._run == "low" else 1]
-        fields = self._filled(step.fields)
-        broker = self._broker(self._filled(step.to))
+        fields = self.filled(step.fields)
+        broker = self._broker(self.filled(step.to))
         if step.send:
             send = self._peer.send(step.api, version, fields, broker, step.send)
             self._waiting[step.send] = (send, version)
-            return SILENT
+            return version, SILENT
         answer = self._ask(step, version, fields, broker)
         if step.api in CHANGE_TOPICS and answer != CLOSED and not fields.get("validateOnly"):
             self._settle(step, fields, answer[CHANGE_TOPICS[step.api]])
-        return self._recorded(step, version, answer)
+        return version, answer
+
+    def is_answered(self, name: str, wait_ms: int) -> bool:
+        """Whether the answer to what was sent as `name` has come, within a while."""
+        return self._peer.is_answered(name, wait_ms)
+
+    def name(self, variable: str, text: str) -> None:
+        """Texts of answers have `$variable` instead of this text from now on."""
+        self._variables[variable] = text
+
+    def normal(self, answer: Any) -> Any:
+        """The answer with variables instead of what each cluster has for itself."""
+        return normal.normal(answer, self._variables)
 
     def pause(self) -> None:
         """Until the same is asked again."""
@@ -160,7 +183,7 @@ class Dialogue:
                 return self._peer.send_frame(frame, key, version, broker, step.on)()
             return self._peer.ask(step.api, version, fields, broker, step.on)
 
-        until = self._filled(list(step.until)) if step.until else None
+        until = self.filled(list(step.until)) if step.until else None
 
         def is_final(answer: Any) -> bool:
             if answer in (SILENT, CLOSED):
@@ -181,15 +204,16 @@ class Dialogue:
 
     def _recorded(self, step: Step, version: int, answer: Any) -> Any:
         for name, path in step.save.items():
-            self._variables[name] = normal.value_at(answer, self._filled(path))
-        told = normal.normal(answer, self._variables, normal.named(self._filled(step.keep), self._variables))
+            self._variables[name] = normal.value_at(answer, self.filled(path))
+        told = normal.normal(answer, self._variables, normal.named(self.filled(step.keep), self._variables))
         return {"version": version, **told}
 
-    def _filled(self, value: Any) -> Any:
+    def filled(self, value: Any) -> Any:
+        """The value with what its variables stand for."""
         if isinstance(value, dict):
-            return {name: self._filled(each) for name, each in value.items()}
+            return {name: self.filled(each) for name, each in value.items()}
         if isinstance(value, list):
-            return [self._filled(each) for each in value]
+            return [self.filled(each) for each in value]
         if not isinstance(value, str):
             return value
         whole = _VARIABLE.fullmatch(value)

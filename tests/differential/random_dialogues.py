@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,17 +59,17 @@ def begin(peer: Peer) -> None:
         dialogue.answer(Step("", "InitProducerId", fields, f"transaction {name}", until=("errorCode", 0)))
 
 
-def difference_of_groups(seed: int, count: int, theirs: Peer, ours: Peer) -> list[str]:
+def difference_of_groups(protocols: tuple[str, ...], seed: int, count: int, theirs: Peer, ours: Peer) -> list[str]:
     """The changes up to the first one after which the groups differ, and how; empty if none does."""
     kafka, stratalog = (SettledGroup(Dialogue(peer, "high")) for peer in (theirs, ours))
     kafka.begin()
     stratalog.begin()
     story: list[str] = []
-    for number, change in enumerate(RandomGroup(seed).changes(count)):
+    for number, change in enumerate(RandomGroup(seed, protocols).changes(count)):
         told, answered = kafka.after(change), stratalog.after(change)
-        story.append(f"{number:4} {change.that}\n       {told}")
+        story.append(f"{number:4} {change.that}")
         if lines := _differing(dict(enumerate(told)), dict(enumerate(answered))):
-            return [*story, *lines]
+            return [*story, f"       {told}", *lines]
     return []
 
 
@@ -149,7 +150,9 @@ def _line(step: Step) -> str:
 
 KINDS: Mapping[str, Callable[[int, int, Peer, Peer], list[str]]] = {
     "logs": lambda seed, *others: difference(RandomSteps(seed), *others),
-    "groups": difference_of_groups,
+    "groups": partial(difference_of_groups, ("consumer",)),
+    "classic": partial(difference_of_groups, ("classic",)),
+    "migration": partial(difference_of_groups, ("classic", "consumer")),
     "admin": lambda seed, *others: difference(RandomAdmin(seed), *others),
 }
 

@@ -1,56 +1,37 @@
-"""Random changes of a KIP-848 group, after each of which its members settle and the group is described. Pure but for
+"""Random changes of a consumer group, after each of which its members settle and the group is described. Pure but for
 what a dialogue asks.
 
-Members are honest: they give up and take what they are told. How many heartbeats they need, and so some epochs on the
-way, is each cluster's own; the group that they settle in is not. No member subscribes to a regular expression: Kafka
-resolves those of a group once in ten seconds at most.
+Members speak one protocol, or both: then the group changes from the classic one to KIP-848's and back. How many
+requests they need, and so some epochs on the way, is each cluster's own; the group that they settle in is not. No
+member subscribes to a regular expression: Kafka resolves those of a group once in ten seconds at most.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from stratalog.replication.requests.consumer_protocol import decode_assignment, decode_subscription
+from tests.differential import normal
 from tests.differential.dialogue import Dialogue
+from tests.differential.random_members import (
+    COOPERATIVE,
+    COORDINATOR,
+    GROUP,
+    TOPICS,
+    ClassicMember,
+    Member,
+    ModernMember,
+)
 from tests.differential.scripts import Step
 
-GROUP = "members-$run"
-TOPICS = {"one-$run": 1, "two-$run": 2, "five-$run": 5}
 GROUP_RESOURCE = 32
 ROUNDS_MAX = 60
 MEMBERS_MAX = 5
-FENCED = {25, 110}
-"""UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH: a member joins anew."""
-
-
-@dataclass(slots=True)
-class Member:
-    """What one member says of itself, and, on one cluster, what it was told."""
-
-    member_id: str
-    topics: list[str]
-    assignor: str | None = None
-    instance_id: str | None = None
-    rack: str | None = None
-    epoch: int = 0
-    owned: list[dict[str, Any]] = field(default_factory=list)
-
-    def heartbeat(self) -> dict[str, Any]:
-        """The fields of the member's next heartbeat. All are sent each time, as after a heartbeat without an answer."""
-        return {
-            "groupId": GROUP,
-            "memberId": self.member_id,
-            "memberEpoch": self.epoch,
-            "instanceId": "$null" if self.instance_id is None else self.instance_id,
-            "rackId": "$null" if self.rack is None else self.rack,
-            "rebalanceTimeoutMs": 60_000,
-            "subscribedTopicNames": self.topics,
-            "serverAssignor": "$null" if self.assignor is None else self.assignor,
-            "topicPartitions": self.owned if self.epoch > 0 else [],
-        }
+KINDS: dict[str, type[Member]] = {"classic": ClassicMember, "consumer": ModernMember}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,125 +43,156 @@ class Change:
 
 
 class RandomGroup:
-    """The changes of one dialogue."""
+    """The changes of one dialogue. `protocols`: those that members speak."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, protocols: tuple[str, ...] = ("consumer",)) -> None:
         self._random = Random(seed)
-        self._known: dict[str, Member] = {}
+        self._protocols = protocols
+        self._known: dict[str, str | None] = {}
+        """The instance id of each member."""
         self._number = 0
         self._assignors = self._random.choice([[None, "uniform"], [None, "range"]])
         """Where as many members ask for one as for another, Kafka's choice follows from the order of a hash map."""
+        self._classic_assignors = self._random.choice([["range", "roundrobin"], ["range", COOPERATIVE]])
         self._sizes = dict(TOPICS)
 
     def changes(self, count: int) -> Iterator[Change]:
         """`count` random changes. The first one, before them, is a member that joins."""
         kinds = {self._join: 6, self._leave: 3, self._subscribe: 4, self._return: 2, self._grow: 1, self._commit: 3}
+        if "classic" in self._protocols:
+            kinds |= {self._rejoin: 2, self._remove: 1, self._stranger: 1, self._delete_offsets: 1, self._delete: 1}
         yield self._join()
         for _ in range(count):
             makers = [make for make in kinds if self._known or make in (self._join, self._grow)]
             (make,) = self._random.choices(makers, [kinds[each] for each in makers])
             yield make()
 
-    def _subscription(self) -> dict[str, Any]:
+    def _subscription(self) -> list[str]:
         names = list(TOPICS)
-        return {"topics": sorted(self._random.sample(names, self._random.randint(1, len(names))))}
+        return sorted(self._random.sample(names, self._random.randint(1, len(names))))
+
+    def _new(self, instance_id: str | None) -> tuple[str, Callable[[], Member]]:
+        """The name of a new member, and what makes it."""
+        self._number += 1
+        random, protocol = self._random, self._random.choice(self._protocols)
+        name = f"member-{self._number}-{protocol}"
+        ordered = random.sample(self._classic_assignors, len(self._classic_assignors))
+        given: dict[str, Any] = {
+            "topics": self._subscription(),
+            "instance_id": instance_id,
+            "rack": random.choice([None, None, "a", "b"]),
+            "assignor": random.choice(self._assignors),
+            "protocols": tuple(ordered if random.random() < 0.5 else ["range"]),
+        }
+        self._known[name] = instance_id
+        return f"{name}: {given}", lambda: KINDS[protocol](name, **given)
 
     def _join(self) -> Change:
         if len(self._known) >= MEMBERS_MAX:
             return self._leave()
-        self._number += 1
-        random = self._random
-        given = {
-            "assignor": random.choice(self._assignors),
-            "instance_id": f"static-{self._number}" if random.random() < 0.3 else None,
-            "rack": random.choice([None, None, "a", "b"]),
-            **self._subscription(),
-        }
-        member_id = f"member-{self._number}"
-        self._known[member_id] = Member(member_id, **given)
+        is_static = self._random.random() < 0.3
+        that, make = self._new(f"static-{self._number}" if is_static else None)
 
         def apply(members: dict[str, Member]) -> None:
-            members[member_id] = Member(member_id, **given)
+            made = make()
+            members[made.name] = made
 
-        return Change(f"{member_id} joins: {given}", apply)
+        return Change(f"joins: {that}", apply)
 
     def _any(self) -> str:
         return self._random.choice(sorted(self._known))
 
     def _leave(self) -> Change:
-        member_id = self._any()
-        del self._known[member_id]
-
-        def apply(members: dict[str, Member]) -> Step:
-            left = members.pop(member_id)
-            return Step("it leaves", "ConsumerGroupHeartbeat", _last(left, -1), f"group {GROUP}")
-
-        return Change(f"{member_id} leaves", apply)
+        name = self._any()
+        del self._known[name]
+        return Change(f"{name} leaves", lambda members: members.pop(name).leaves())
 
     def _return(self) -> Change:
-        """A static member leaves for a while, and comes back under another member id."""
-        static = sorted(each for each, member in self._known.items() if member.instance_id is not None)
+        """A static member leaves for a while, and comes back under another member id, perhaps in the other protocol."""
+        static = sorted(name for name, instance_id in self._known.items() if instance_id is not None)
         if not static:
             return self._subscribe()
         before = self._random.choice(static)
-        self._number += 1
-        after, changed = f"member-{self._number}", self._subscription() if self._random.random() < 0.3 else {}
-        self._known[after] = self._known.pop(before)
+        that, make = self._new(self._known.pop(before))
 
-        def apply(members: dict[str, Member]) -> Step:
-            left = members.pop(before)
-            found = Member(after, left.topics, left.assignor, left.instance_id, left.rack)
-            for name, value in changed.items():
-                setattr(found, name, value)
-            members[after] = found
-            return Step("it leaves for a while", "ConsumerGroupHeartbeat", _last(left, -2), f"group {GROUP}")
+        def apply(members: dict[str, Member]) -> Step | None:
+            left, made = members.pop(before), make()
+            members[made.name] = made
+            return left.leaves(for_a_while=True)
 
-        return Change(f"{before} comes back as {after}: {changed}", apply)
+        return Change(f"{before} comes back: {that}", apply)
 
     def _subscribe(self) -> Change:
-        member_id, changed = self._any(), self._subscription()
-        if self._random.random() < 0.3:
-            changed["assignor"] = self._random.choice(self._assignors)
+        name, topics = self._any(), self._subscription()
+        return Change(f"{name} now reads {topics}", lambda members: members[name].subscribe(topics))
 
-        def apply(members: dict[str, Member]) -> None:
-            for name, value in changed.items():
-                setattr(members[member_id], name, value)
+    def _rejoin(self) -> Change:
+        """A member joins again as it is."""
+        name = self._any()
+        return Change(f"{name} joins again", lambda members: members[name].subscribe(members[name].topics))
 
-        return Change(f"{member_id} now: {changed}", apply)
+    def _remove(self) -> Change:
+        """An administrator removes members by their instance ids."""
+        static = sorted(name for name, instance_id in self._known.items() if instance_id is not None)
+        removed = self._random.sample(static, min(len(static), self._random.randint(1, 2)))
+        identities = [{"memberId": "", "groupInstanceId": self._known.pop(name)} for name in removed]
+        identities.append({"memberId": "", "groupInstanceId": "nobody"})
+
+        def apply(members: dict[str, Member]) -> Step:
+            for name in removed:
+                del members[name]
+            return Step("members are removed", "LeaveGroup", {"groupId": GROUP, "members": identities}, COORDINATOR)
+
+        return Change(f"{removed} and nobody are removed", apply)
+
+    def _stranger(self) -> Change:
+        """A member that has no protocol in common with the others."""
+        fields = {
+            "groupId": GROUP,
+            "memberId": "",
+            "sessionTimeoutMs": 30_000,
+            "rebalanceTimeoutMs": 30_000,
+            "protocolType": self._random.choice(["consumer", "connect"]),
+            "protocols": [{"name": "strange", "metadata": "strange"}],
+        }
+        step = Step("a stranger", "JoinGroup", fields, COORDINATOR, own=["memberId"])
+        return Change("a stranger joins", lambda _: step)
+
+    def _delete_offsets(self) -> Change:
+        topics = [{"name": topic, "partitions": [{"partitionIndex": 0}]} for topic in self._subscription()]
+        fields = {"groupId": GROUP, "topics": topics}
+        return Change(f"offsets are deleted: {topics}", lambda _: Step("", "OffsetDelete", fields, COORDINATOR))
+
+    def _delete(self) -> Change:
+        fields = {"groupsNames": [GROUP]}
+        return Change("the group is deleted", lambda _: Step("", "DeleteGroups", fields, COORDINATOR))
 
     def _grow(self) -> Change:
+        if "classic" in self._protocols:
+            return self._join()  # a leader would have to look for new partitions
         topic = self._random.choice(sorted(TOPICS))
         self._sizes[topic] += 1
         count = self._sizes[topic]
         fields = {"timeoutMs": 30_000, "topics": [{"name": topic, "count": count, "assignments": "$null"}]}
-
-        def apply(_members: dict[str, Member]) -> Step:
-            return Step("partitions are added", "CreatePartitions", fields)
-
-        return Change(f"{topic} has {count} partitions", apply)
+        return Change(f"{topic} has {count} partitions", lambda _: Step("", "CreatePartitions", fields))
 
     def _commit(self) -> Change:
-        member_id, topic, offset = self._any(), self._random.choice(sorted(TOPICS)), self._random.randrange(100)
-        late = self._random.choices([0, -1, 1], [8, 1, 1])[0]
+        name, topic, offset = self._any(), self._random.choice(sorted(TOPICS)), self._random.randrange(100)
+        # Whether an older epoch will do in a group of both protocols follows from who has the partition.
+        late = self._random.choices([0, -1, 1], [8, 2 - len(self._protocols), 1])[0]
 
         def apply(members: dict[str, Member]) -> Step:
+            member_id, generation = members[name].identity()
             partitions = [{"partitionIndex": 0, "committedOffset": offset}]
             fields = {
                 "groupId": GROUP,
-                "generationIdOrMemberEpoch": members[member_id].epoch + late,
+                "generationIdOrMemberEpoch": generation + late,
                 "memberId": member_id,
                 "topics": [{"name": topic, "partitions": partitions}],
             }
-            return Step("offsets are committed", "OffsetCommit", fields, f"group {GROUP}", version=9)
+            return Step("offsets are committed", "OffsetCommit", fields, COORDINATOR, version=9)
 
-        return Change(f"{member_id} commits {offset} for {topic}, epoch {late:+}", apply)
-
-
-def _last(member: Member, epoch: int) -> dict[str, Any]:
-    fields = {"groupId": GROUP, "memberId": member.member_id, "memberEpoch": epoch}
-    instance_id = "$null" if member.instance_id is None else member.instance_id
-    nothing = {"subscribedTopicNames": "$null", "topicPartitions": "$null"}
-    return {**fields, "instanceId": instance_id, "rebalanceTimeoutMs": -1, **nothing}
+        return Change(f"{name} commits {offset} for {topic}, epoch {late:+}", apply)
 
 
 class SettledGroup:
@@ -203,47 +215,50 @@ class SettledGroup:
         resources = [{"resourceType": GROUP_RESOURCE, "resourceName": GROUP, "configs": configs}]
         self._dialogue.answer(Step("", "IncrementalAlterConfigs", {"resources": resources, "validateOnly": False}))
 
-    def after(self, change: Change) -> tuple[Any, Any, Any]:
-        """Apply a change. Returns the answer to its request (None without one), the description of the group when no
-        member is told anything new any more, and the group's committed offsets."""
+    def after(self, change: Change) -> tuple[Any, ...]:
+        """Apply a change. Returns the answer to its request (None without one), the descriptions of the group when no
+        member has more to do, and the group's committed offsets."""
         step = change.apply(self._members)
-        answer = None if step is None else self._dialogue.answer(step)
-        return answer, self._settled(), self._offsets()
+        answer = None if step is None else normal.without(self._dialogue.answer(step), step.own)
+        return answer, *self._settled(), self._offsets()
 
-    def _settled(self) -> Any:
+    def _settled(self) -> tuple[Any, Any]:
         for _ in range(ROUNDS_MAX):
-            changed = [self._heartbeat(member) for member in self._members.values()]
-            found = self._dialogue.answer(Step("", "ConsumerGroupDescribe", {"groupIds": [GROUP]}, f"group {GROUP}"))
-            (group,) = found["groups"]
-            if not any(changed) and group["groupState"] in ("Stable", "Empty", "Dead", ""):
-                return _shares(group)
+            changed = [member.turn(self._dialogue, self._members) for member in self._members.values()]
+            modern, classic = self._modern(), self._classic()
+            states = {modern["groupState"], classic["groupState"]}
+            if not any(changed) and states <= {"Stable", "Empty", "Dead", ""}:
+                return modern, classic
             self._dialogue.pause()
-        return {"not settled": _shares(group)}
+        return {"not settled": modern}, classic
 
-    def _heartbeat(self, member: Member) -> bool:
-        """Send a heartbeat. Returns whether the answer changes the member's epoch or assignment."""
-        step = Step("", "ConsumerGroupHeartbeat", member.heartbeat(), f"group {GROUP}")
-        answer = self._dialogue.answer(step)
-        if answer["errorCode"] in FENCED:
-            member.epoch, member.owned = 0, []
-            return True
-        if answer["errorCode"]:
-            return True
-        told = answer["assignment"]
-        is_new = answer["memberEpoch"] != member.epoch or (told is not None and told["topicPartitions"] != member.owned)
-        member.epoch = answer["memberEpoch"]
-        if told is not None:
-            member.owned = told["topicPartitions"]
-        return is_new
+    def _modern(self) -> Any:
+        step = Step("", "ConsumerGroupDescribe", {"groupIds": [GROUP]}, COORDINATOR)
+        (group,) = self._dialogue.answer(step)["groups"]
+        return _shares(group)
+
+    def _classic(self) -> Any:
+        """Members with the topics that they subscribe to, and the number of their partitions."""
+        _, told = self._dialogue.told(Step("", "DescribeGroups", {"groups": [GROUP]}, COORDINATOR))
+        (group,) = told["groups"]
+        for member in group["members"]:
+            subscription, assignment = (
+                member.pop(f"member{each}").encode("latin-1") for each in ("Metadata", "Assignment")
+            )
+            member["topics"] = list(decode_subscription(subscription).topics) if subscription else []
+            member["partitions"] = len(decode_assignment(assignment).partitions)
+        group["members"].sort(key=lambda member: str(self._dialogue.normal(member)))
+        return in_order(self._dialogue.normal(group))
 
     def _offsets(self) -> Any:
         fields = {"groups": [{"groupId": GROUP, "topics": "$null"}], "requireStable": True}
-        return self._dialogue.answer(Step("", "OffsetFetch", fields, f"group {GROUP}", version=9))
+        return self._dialogue.answer(Step("", "OffsetFetch", fields, COORDINATOR, version=9))
 
 
 def _shares(group: Any) -> Any:
     """The group with the numbers of partitions that its members have, in order: which of several partitions a member
-    gets follows from the ids of topics, which are each cluster's own."""
+    gets follows from the ids of topics, which are each cluster's own. Where members read different topics, the numbers,
+    too, follow from the order of ids, and only the sum is told."""
     members = [
         {name: value for name, value in member.items() if name not in ("assignment", "targetAssignment")}
         for member in group["members"]
@@ -255,6 +270,8 @@ def _shares(group: Any) -> Any:
         )
         for member in group["members"]
     )
+    if len({tuple(sorted(member["subscribedTopicNames"])) for member in members}) > 1:
+        counts = [(sum(assigned), sum(target)) for assigned, target in [zip(*counts, strict=True)]]
     return {**in_order(group), "members": in_order(members), "shares": str(counts)}
 
 

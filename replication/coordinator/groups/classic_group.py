@@ -16,7 +16,7 @@ they were added; of protocols with equal votes the one wins that the HashMap giv
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from stratalog.replication.coordinator.groups.records import (
@@ -178,6 +178,11 @@ class ClassicGroup:
     def state_record(self) -> CoordinatorRecord:
         """The record of the generation that just became stable, or of the group that just became empty."""
         return self._record_of(self.metadata_value())
+
+    def unassigned_record(self) -> CoordinatorRecord:
+        """The record of a group whose members have to join again, also for a coordinator that takes over before they
+        have: of the next generation, in which none of them is yet."""
+        return self._record_of(replace(self.metadata_value(), generation=self.generation_id + 1))
 
     def creation_record(self) -> CoordinatorRecord:
         """The record of a group that was just made: without the member that is joining it."""
@@ -348,6 +353,11 @@ class ClassicGroup:
         self.subscribed_topics = self._read_subscribed_topics()
         self.transition_to(GroupState.COMPLETING_REBALANCE if self.members else GroupState.EMPTY, now_ms)
         self.pending_sync.clear()
+
+    def settle(self) -> None:
+        """Stable with its members, as after a generation that has been assigned."""
+        self.protocol_name, self.state = self.select_protocol(), GroupState.STABLE
+        self.subscribed_topics = self._read_subscribed_topics()
 
     # `Group`
 

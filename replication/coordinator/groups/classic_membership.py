@@ -30,6 +30,7 @@ from stratalog.replication.coordinator.groups.classic_rebalance import (
     SYNC,
     WITH_GENERATION,
     Rebalances,
+    check_session_timeout,
 )
 from stratalog.replication.coordinator.groups.records import GROUP_METADATA_KEY, GroupMetadataKey, decode_key
 from stratalog.replication.coordinator.groups.table import CLASSIC, DecisionBuilder, GroupTable, TimerKey
@@ -52,7 +53,6 @@ from stratalog.storage.errors import (
     GroupMaxSizeReachedError,
     InconsistentGroupProtocolError,
     InvalidGroupIdError,
-    InvalidSessionTimeoutError,
     MemberIdRequiredError,
     RebalanceInProgressError,
     StratalogError,
@@ -112,12 +112,7 @@ class ClassicGroups:
     def _validate_join(self, request: JoinGroupRequest) -> None:
         if not request.group_id:
             raise InvalidGroupIdError("the group id is empty")
-        least, most = self._config.group_min_session_timeout_ms, self._config.group_max_session_timeout_ms
-        if not least <= request.session_timeout_ms <= most:
-            raise InvalidSessionTimeoutError(
-                f"session timeout {request.session_timeout_ms} ms is not within {least} ms"
-                f" (group.min.session.timeout.ms) to {most} ms (group.max.session.timeout.ms)"
-            )
+        check_session_timeout(request, self._config)
         group = self._table.groups.get(request.group_id)
         if group is not None and group.group_type != CLASSIC and not group.is_empty:
             raise InconsistentGroupProtocolError(f"group {request.group_id} is a {group.group_type} group")

@@ -1,7 +1,9 @@
 """The rebalances of classic groups: from one generation to the next. Pure.
 
     prepare_rebalance   members have to join again: the first rebalance of an empty group waits for the initial delay,
-                        and longer while members join; others wait until all have joined or their timeout is over
+                        and longer while members join; others wait until all have joined or their timeout is over.
+                        Members keep their last assignments until then, also where Kafka forgets them: cooperative
+                        ones still use theirs, which an upgrade has to know
     complete_join       members that have not joined are removed; a new generation, its leader receives the members
     assign              the leader's assignments are stored; all SyncGroups are answered
 
@@ -13,16 +15,37 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from stratalog.replication.config import BrokerConfig
 from stratalog.replication.coordinator.groups.classic_group import ClassicGroup, ClassicMember, GroupState
 from stratalog.replication.coordinator.groups.table import DecisionBuilder, GroupTable, TimerKey
-from stratalog.replication.requests.groups import UNKNOWN_MEMBER_ID, JoinGroupResponse, SyncGroupResponse
-from stratalog.storage.errors import RebalanceInProgressError, StratalogError, UnknownMemberIdError
+from stratalog.replication.requests.groups import (
+    UNKNOWN_MEMBER_ID,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    SyncGroupResponse,
+)
+from stratalog.storage.errors import (
+    InvalidSessionTimeoutError,
+    RebalanceInProgressError,
+    StratalogError,
+    UnknownMemberIdError,
+)
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 """Longest time that a new member may wait in JoinGroup: it has no member id yet to heartbeat with."""
 JOIN, SYNC, SESSION = "classic-join", "classic-sync", "classic-session"
 """Kinds of timers: of a rebalance's joins, of its syncs, and of each member."""
 WITH_GENERATION = (GroupState.COMPLETING_REBALANCE, GroupState.STABLE)
+
+
+def check_session_timeout(request: JoinGroupRequest, config: BrokerConfig) -> None:
+    """Raises INVALID_SESSION_TIMEOUT unless it is between the least and the greatest one that the broker allows."""
+    least, most = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
+    if not least <= request.session_timeout_ms <= most:
+        raise InvalidSessionTimeoutError(
+            f"session timeout {request.session_timeout_ms} ms is not within {least} ms"
+            f" (group.min.session.timeout.ms) to {most} ms (group.max.session.timeout.ms)"
+        )
 
 
 class Rebalances:
@@ -59,8 +82,6 @@ class Rebalances:
 
     def prepare_rebalance(self, group: ClassicGroup, decision: DecisionBuilder) -> None:
         if group.state is GroupState.COMPLETING_REBALANCE:
-            for member in group.members.values():
-                member.assignment = b""
             error = RebalanceInProgressError(f"group {group.group_id} rebalances again")
             for member_id in list(group.awaiting_sync):
                 self.answer_sync(group, group.members[member_id], decision, error)
@@ -146,6 +167,16 @@ class Rebalances:
         decision.answer(token, response)
         if restarts_session:
             self.schedule(SESSION, group, member.session_timeout_ms, decision, member.member_id)
+
+    def end(self, group: ClassicGroup, decision: DecisionBuilder) -> None:
+        """The group becomes a modern one: requests that wait are answered REBALANCE_IN_PROGRESS, and its timers end."""
+        error = RebalanceInProgressError(f"group {group.group_id} becomes a consumer group: join again")
+        for member_id in group.members:
+            self.answer_waiting(group, member_id, member_id, error, decision)
+        for member_id in (*group.members, *group.pending_join):
+            self._timers.cancel(TimerKey(SESSION, group.group_id, member_id))
+        for kind in (JOIN, SYNC):
+            self._timers.cancel(TimerKey(kind, group.group_id))
 
     def touch(self, group: ClassicGroup, member_id: str, decision: DecisionBuilder) -> None:
         """Restart the member's session."""

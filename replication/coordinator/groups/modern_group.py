@@ -32,9 +32,12 @@ from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
 from stratalog.replication.requests.consumer_groups import LEAVE_EPOCH
 from stratalog.replication.requests.groups import DescribedGroup, ListedGroup, OffsetCommitRequestTopic
 from stratalog.storage.errors import (
+    FencedInstanceIdError,
     GroupIdNotFoundError,
+    IllegalGenerationError,
     NonEmptyGroupError,
     StaleMemberEpochError,
+    StratalogError,
     UnknownMemberIdError,
 )
 
@@ -147,6 +150,22 @@ class ModernGroup:
         member_id = self.static_members.get(instance_id)
         return None if member_id is None else self.members[member_id]
 
+    def static_member_of(self, instance_id: str, member_id: str) -> ModernMember:
+        """Raises UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID if the instance continues under another member id."""
+        member = self.static_member(instance_id)
+        if member is None:
+            raise UnknownMemberIdError(f"Instance id {instance_id} is unknown.")
+        if member.member_id != member_id:
+            raise FencedInstanceIdError(
+                f"Static member {member_id} with instance id {instance_id} was fenced by member {member.member_id}."
+            )
+        return member
+
+    def waits_for_others(self, member: ModernMember) -> bool:
+        """Whether a partition of its target that the member lacks is not free yet."""
+        lacking = self.targets.get(member.member_id, frozenset()) - member.assigned.keys()
+        return any(partition in self.owners for partition in lacking)
+
     def topics_of(self, member: ModernMember, regexes: Mapping[str, ResolvedRegex] | None = None) -> set[str]:
         """Topics that the member subscribes to, by name and by its regular expression as it was last resolved."""
         resolved = (self.regexes if regexes is None else regexes).get(member.subscribed_topic_regex)
@@ -175,7 +194,7 @@ class ModernGroup:
             return
         member = self.member(member_id)
         if not topics or not 0 <= member_epoch < member.member_epoch:
-            self._check_epoch(member, member_epoch)
+            _check_epoch(member, member_epoch)
             return
         topic_ids = self.topic_ids()
         committed = [(topic.name, each.partition_index) for topic in topics for each in topic.partitions]
@@ -184,15 +203,16 @@ class ModernGroup:
             assigned_epoch = member.assigned.get(place, member.pending_revocation.get(place))
             if assigned_epoch is None or member_epoch < assigned_epoch:
                 since = "not at all" if assigned_epoch is None else f"since epoch {assigned_epoch}"
-                raise StaleMemberEpochError(
+                raise _stale(
+                    member,
                     f"The received member epoch {member_epoch} is older than the current one {member.member_epoch}, "
-                    f"and {topic}-{partition} is assigned to the member {since}."
+                    f"and {topic}-{partition} is assigned to the member {since}.",
                 )
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
         if member_id is None and member_epoch < 0:
             return
-        self._check_epoch(self.member(member_id or ""), member_epoch)
+        _check_epoch(self.member(member_id or ""), member_epoch)
 
     def validate_offset_delete(self) -> None:
         """Always allowed: `is_subscribed_to` knows the topics of all members."""
@@ -224,13 +244,21 @@ class ModernGroup:
         error = GroupIdNotFoundError(f"Group {self.group_id} is not a classic group.")
         return DescribedGroup(self.group_id, "Dead", error=error)
 
-    @staticmethod
-    def _check_epoch(member: ModernMember, member_epoch: int) -> None:
-        if member_epoch != member.member_epoch:
-            raise StaleMemberEpochError(
-                f"The received member epoch {member_epoch} does not match"
-                f" the expected member epoch {member.member_epoch}."
-            )
+
+def _check_epoch(member: ModernMember, member_epoch: int) -> None:
+    if member_epoch != member.member_epoch:
+        raise _stale(
+            member,
+            f"The received member epoch {member_epoch} does not match the expected member epoch {member.member_epoch}.",
+        )
+
+
+def _stale(member: ModernMember, message: str) -> StratalogError:
+    """What a member is told that commits or fetches offsets with an epoch that is not its own: ILLEGAL_GENERATION in
+    the classic protocol."""
+    if member.classic_member_metadata is None:
+        return StaleMemberEpochError(message)
+    return IllegalGenerationError(message)
 
 
 def _with_assignment(member: ModernMember, current: ModernMember | CurrentAssignment) -> ModernMember:

@@ -12,7 +12,11 @@ from typing import Any, NamedTuple
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.coordinator.groups.modern_assignors import SERVER_ASSIGNORS, MemberSpec, TopicIdPartition
 from stratalog.replication.coordinator.groups.modern_group import ModernGroup
-from stratalog.replication.coordinator.groups.modern_member import ModernMember, Reconciliation
+from stratalog.replication.coordinator.groups.modern_member import (
+    ClassicMemberMetadata,
+    ModernMember,
+    Reconciliation,
+)
 from stratalog.replication.coordinator.groups.modern_records import (
     GroupEpoch,
     KeyVersion,
@@ -48,14 +52,15 @@ REGEX_REFRESH_MS_MIN = 10_000
 
 
 class HeartbeatSender(NamedTuple):
-    """The member of a heartbeat until now, and the static member that it replaces."""
+    """The member of a heartbeat until now, the static member that it replaces, what it says in the classic protocol."""
 
     before: ModernMember
     replaced: ModernMember | None = None
+    classic: ClassicMemberMetadata | None = None
 
 
 class Heartbeat:
-    """A heartbeat that is not a leave.
+    """A heartbeat that is not a leave, or the JoinGroup of a member of the classic protocol, as such one.
 
     After `decide`, `rebalances`: it began a group epoch; `moved`: the member's assignment or epoch changed.
     """
@@ -69,6 +74,7 @@ class Heartbeat:
         request: ConsumerGroupHeartbeatRequest,
         now_ms: int,
     ) -> None:
+        self._classic = sender.classic
         self._config = config
         self._image = image
         self._group = group
@@ -86,8 +92,9 @@ class Heartbeat:
         if inherited or self._before.member_id in group.targets:
             self._targets[self._before.member_id] = inherited
 
-    def decide(self) -> tuple[ModernMember, list[CoordinatorRecord]]:
-        """The member after this heartbeat, and the records in their order. Raises INVALID_REGULAR_EXPRESSION."""
+    def decide(self, *, assigns: bool = True) -> tuple[ModernMember, list[CoordinatorRecord]]:
+        """The member after this heartbeat, and the records in their order. Raises INVALID_REGULAR_EXPRESSION.
+        `assigns` False: a target assignment that is older than the group stays, and the member takes no step."""
         member = self._updated_member()
         if member != self._before:
             self._records.append(member_record(self._group.group_id, member))
@@ -95,6 +102,8 @@ class Heartbeat:
         names_changed = member.subscribed_topic_names != self._before.subscribed_topic_names
         matches_changed = self._match_regexes()
         group_epoch = self._bump_epoch(bump=regex_changed or names_changed or matches_changed)
+        if not assigns and self._group.target_epoch < group_epoch:
+            return member, self._records
         target_epoch = self._compute_targets(group_epoch)
         changed = regex_changed or names_changed
         if changed or not member.is_reconciled_to(target_epoch):
@@ -122,7 +131,7 @@ class Heartbeat:
             "server_assignor": request.server_assignor,
         }
         changed: dict[str, Any] = {name: value for name, value in sent.items() if value is not None}
-        member = replace(self._before, **changed)
+        member = replace(self._before, classic_member_metadata=self._classic, **changed)
         self._members[member.member_id] = member
         return member
 

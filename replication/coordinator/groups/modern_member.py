@@ -13,8 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from typing import NamedTuple
 
 from stratalog.replication.coordinator.groups.modern_assignors import TopicIdPartition
+from stratalog.replication.requests.groups import JoinGroupRequestProtocol
 from stratalog.storage.errors import FencedMemberEpochError
 
 Epochs = Mapping[TopicIdPartition, int]
@@ -30,13 +32,25 @@ class ModernMemberState(IntEnum):
     UNKNOWN = 127
 
 
+class ClassicMemberMetadata(NamedTuple):
+    """What JoinGroup told of a member of the classic protocol; the first protocol is the one in use."""
+
+    session_timeout_ms: int
+    supported_protocols: tuple[JoinGroupRequestProtocol, ...]
+
+    @property
+    def protocol(self) -> JoinGroupRequestProtocol:
+        return self.supported_protocols[0]
+
+
 @dataclass(frozen=True, slots=True)
 class ModernMember:
     """Subscription and assignment of one member; both are records of the log.
 
-    previous_member_epoch  the epoch before; a member whose answer was lost still sends it
-    assigned               partitions that the member may use
-    pending_revocation     partitions that it has to revoke and still owns
+    previous_member_epoch    the epoch before; a member whose answer was lost still sends it
+    assigned                 partitions that the member may use
+    pending_revocation       partitions that it has to revoke and still owns
+    classic_member_metadata  None unless the member speaks the classic protocol
     """
 
     member_id: str
@@ -53,6 +67,7 @@ class ModernMember:
     state: ModernMemberState = ModernMemberState.STABLE
     assigned: Epochs = field(default_factory=dict)
     pending_revocation: Epochs = field(default_factory=dict)
+    classic_member_metadata: ClassicMemberMetadata | None = None
 
     def is_reconciled_to(self, target_epoch: int) -> bool:
         return self.state is ModernMemberState.STABLE and self.member_epoch == target_epoch

@@ -8,8 +8,7 @@
     key 16   group, regex    the topics that a regular expression matched     ConsumerGroupRegularExpression
 
 A key begins with its version as int16, a value with schema version 0, which is flexible. Values of key 4, the
-subscribed topics of Kafka before 4.1, are neither read nor written. Members of the classic protocol in such a group are
-not served: the tagged field that Kafka marks them with is written as null, and passed over.
+subscribed topics of Kafka before 4.1, are neither read nor written.
 Source: the message JSON of Kafka 4.3.1's group-coordinator.
 """
 
@@ -21,11 +20,17 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from stratalog.replication.coordinator.groups.modern_assignors import TopicIdPartition
-from stratalog.replication.coordinator.groups.modern_member import Epochs, ModernMember, ModernMemberState
+from stratalog.replication.coordinator.groups.modern_member import (
+    ClassicMemberMetadata,
+    Epochs,
+    ModernMember,
+    ModernMemberState,
+)
 from stratalog.replication.coordinator.groups.records import RecordTables
 from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
 from stratalog.replication.java_strings import string_order
 from stratalog.replication.requests.consumer_protocol import partitions_by_topic
+from stratalog.replication.requests.groups import JoinGroupRequestProtocol
 from stratalog.replication.requests.kafka_types import Field, Struct, Versioned, version_of
 from stratalog.storage.errors import CorruptMessageError
 
@@ -204,7 +209,7 @@ def member_record(group_id: str, member: ModernMember) -> CoordinatorRecord:
         "subscribed_topic_regex": member.subscribed_topic_regex,
         "rebalance_timeout_ms": member.rebalance_timeout_ms,
         "server_assignor": member.server_assignor,
-        "classic_member_metadata": None,
+        "classic_member_metadata": _classic_fields(member.classic_member_metadata),
     }
     return _record(ModernGroupKey(KeyVersion.MEMBER, group_id, member.member_id), fields)
 
@@ -212,10 +217,24 @@ def member_record(group_id: str, member: ModernMember) -> CoordinatorRecord:
 def decode_member(member_id: str, data: bytes) -> ModernMember:
     """The member with its subscription only."""
     fields = _decoded(KeyVersion.MEMBER, data)
-    fields.pop("classic_member_metadata", None)
+    fields["classic_member_metadata"] = _classic_metadata(fields.get("classic_member_metadata"))
     fields["subscribed_topic_names"] = frozenset(fields["subscribed_topic_names"])
     fields["subscribed_topic_regex"] = fields["subscribed_topic_regex"] or ""
     return ModernMember(member_id, **fields)
+
+
+def _classic_fields(metadata: ClassicMemberMetadata | None) -> dict[str, Any] | None:
+    if metadata is None:
+        return None
+    protocols = [{"name": each.name, "metadata": each.metadata} for each in metadata.supported_protocols]
+    return {"session_timeout_ms": metadata.session_timeout_ms, "supported_protocols": protocols}
+
+
+def _classic_metadata(fields: Mapping[str, Any] | None) -> ClassicMemberMetadata | None:
+    if not fields:
+        return None
+    protocols = tuple(JoinGroupRequestProtocol(**each) for each in fields["supported_protocols"])
+    return ClassicMemberMetadata(fields["session_timeout_ms"], protocols)
 
 
 def target_epoch_record(group_id: str, value: TargetEpoch) -> CoordinatorRecord:

@@ -5,19 +5,24 @@ if it changed, its assignment. The records of a decision, in this order: the mem
 subscriptions changed; the target assignment, if it is older than the group; the member's step towards it. The group
 folds them right after the decision.
 
-Source: `GroupMetadataManager` and `GroupCoordinatorService` of Kafka 4.3.1. We differ: a group with members cannot
-change between the classic protocol and this one (Kafka with `group.consumer.migration.policy=disabled`), regular
-expressions are resolved at once and by Python's `re` (`replication.coordinator.groups.modern_topics`), a change of
-topics takes effect at the next heartbeat of any member, not when the broker receives it, and a static member may repeat
-its join.
+A classic group of consumers becomes a modern one when such a member joins (`replication.coordinator.groups.migration`);
+its members go on by `replication.coordinator.groups.classic_members`.
+
+Source: `GroupMetadataManager` and `GroupCoordinatorService` of Kafka 4.3.1. We differ: regular expressions are resolved
+at once and by Python's `re` (`replication.coordinator.groups.modern_topics`), a change of topics takes effect at the
+next heartbeat of any member, not when the broker receives it, and a static member may repeat its join.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from stratalog.replication.coordinator.groups.classic_group import ClassicGroup
+from stratalog.replication.coordinator.groups.classic_members import ClassicMembers
+from stratalog.replication.coordinator.groups.classic_rebalance import Rebalances
+from stratalog.replication.coordinator.groups.migration import upgrade_records
 from stratalog.replication.coordinator.groups.modern_assignors import SERVER_ASSIGNORS, TopicIdPartition
 from stratalog.replication.coordinator.groups.modern_group import ModernGroup
 from stratalog.replication.coordinator.groups.modern_heartbeat import (
@@ -26,25 +31,29 @@ from stratalog.replication.coordinator.groups.modern_heartbeat import (
     check_member_epoch,
     check_request,
 )
-from stratalog.replication.coordinator.groups.modern_member import ModernMember, ModernMemberState
+from stratalog.replication.coordinator.groups.modern_member import ModernMember
 from stratalog.replication.coordinator.groups.modern_records import (
     KEY_VERSIONS,
-    GroupEpoch,
     KeyVersion,
     current_record,
     decode_key,
-    group_epoch_record,
-    member_record,
-    target_record,
-    tombstone,
 )
-from stratalog.replication.coordinator.groups.modern_topics import metadata_hash, topic_names
+from stratalog.replication.coordinator.groups.modern_sessions import (
+    JOIN,
+    SYNC,
+    TIMER_KINDS,
+    ModernSessions,
+    replacement,
+)
+from stratalog.replication.coordinator.groups.modern_topics import topic_names
 from stratalog.replication.coordinator.groups.table import CONSUMER, DecisionBuilder, GroupTable, TimerKey
 from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
 from stratalog.replication.java_strings import string_order
-from stratalog.replication.metadata.configs import GROUP_HEARTBEAT, GROUP_SESSION, group_config_ms
+from stratalog.replication.metadata.configs import GROUP_HEARTBEAT, group_config_ms
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.requests.consumer_groups import (
+    CLASSIC_MEMBER,
+    CONSUMER_MEMBER,
     JOIN_EPOCH,
     LEAVE_EPOCH,
     STATIC_LEAVE_EPOCH,
@@ -57,16 +66,14 @@ from stratalog.replication.requests.consumer_groups import (
     TopicPartitions,
 )
 from stratalog.replication.requests.consumer_protocol import partitions_by_topic
+from stratalog.replication.requests.kafka_types import version_of
 from stratalog.storage.errors import (
-    FencedInstanceIdError,
     GroupIdNotFoundError,
     GroupMaxSizeReachedError,
     StratalogError,
-    UnknownMemberIdError,
     UnreleasedInstanceIdError,
 )
 
-SESSION, REBALANCE = "consumer-session", "consumer-rebalance"
 DEFAULT_ASSIGNOR = next(iter(SERVER_ASSIGNORS))
 
 
@@ -75,18 +82,25 @@ class ModernGroups:
 
     group_type = CONSUMER
     key_versions = KEY_VERSIONS
-    timer_kinds = frozenset((SESSION, REBALANCE))
+    timer_kinds = frozenset(TIMER_KINDS)
 
     def __init__(self, table: GroupTable, image: Callable[[], ClusterImage]) -> None:
         self._table = table
         self._image = image
+        self._sessions = ModernSessions(table, image)
+        self._classic_members = ClassicMembers(table, image, self._sessions)
+        self._rebalances = Rebalances(table)
 
     def _topic_ids(self) -> Mapping[str, str]:
         return self._image().topic_ids
 
     @property
     def requests(self) -> Mapping[type, Callable[[Any, int, DecisionBuilder], None]]:
-        return {ConsumerGroupHeartbeatRequest: self._heartbeat, ConsumerGroupDescribeRequest: self._describe}
+        return {
+            ConsumerGroupHeartbeatRequest: self._heartbeat,
+            ConsumerGroupDescribeRequest: self._describe,
+            **self._classic_members.requests,
+        }
 
     # The fold
 
@@ -104,21 +118,15 @@ class ModernGroups:
             group.replay(key, record.value)
 
     def loaded(self, decision: DecisionBuilder) -> None:
-        """Each member has a whole session for its next heartbeat, and its rebalance timeout to revoke partitions."""
         for group in self._table.groups.values():
             if isinstance(group, ModernGroup):
-                for member in group.members.values():
-                    self._start_session(group.group_id, member.member_id, decision.now_ms)
-                    self._time_rebalance(group.group_id, member, decision.now_ms)
+                self._sessions.loaded(group, decision.now_ms)
 
     def expire(self, key: TimerKey, decision: DecisionBuilder) -> None:
-        """A member without a heartbeat for a session, or that did not revoke partitions in time, is removed."""
         group = self._table.groups.get(key.group_id)
         member = group.members.get(key.member_id) if isinstance(group, ModernGroup) else None
-        if not isinstance(group, ModernGroup) or member is None:
-            return
-        if key.kind == SESSION or _is_revoking(member):
-            self._remove(group, member, decision)
+        if isinstance(group, ModernGroup) and member is not None:
+            self._sessions.expire(group, member, key, decision)
 
     def unload(self, _now_ms: int) -> list[tuple[int, object]]:
         """No request waits."""
@@ -141,7 +149,13 @@ class ModernGroups:
         self, request: ConsumerGroupHeartbeatRequest, decision: DecisionBuilder
     ) -> ConsumerGroupHeartbeatResponse:
         joins = request.member_epoch == JOIN_EPOCH
-        group = self._group(request.group_id, make=joins)
+        known = self._table.groups.get(request.group_id)
+        upgrade: list[CoordinatorRecord] = []
+        if joins and isinstance(known, ClassicGroup) and not known.is_empty:
+            upgrade = upgrade_records(known, self._table.config, self._image())
+            group = self._folded(request.group_id, upgrade)
+        else:
+            group = self._group(request.group_id, make=joins)
         limit = self._table.config.group_consumer_max_size
         if len(group.members) >= limit and request.member_id not in group.members:
             raise GroupMaxSizeReachedError(f"The consumer group has reached its maximum capacity of {limit} members.")
@@ -149,15 +163,21 @@ class ModernGroups:
         sender = self._sender(group, member_id, request)
         heartbeat = Heartbeat(self._table.config, self._image(), group, sender, request, decision.now_ms)
         updated, records = heartbeat.decide()
+        if upgrade and isinstance(known, ClassicGroup):
+            self._rebalances.end(known, decision)
+            self._sessions.loaded(group, decision.now_ms)
+            decision.records += upgrade
         self._table.remove_if_empty_of_other_type(request.group_id, CONSUMER, decision)
         if sender.replaced is not None:
-            self._stop_timers(group.group_id, sender.replaced.member_id)
-            decision.records += _replacement(group, sender.replaced, sender.before)
+            self._sessions.stop(group.group_id, sender.replaced.member_id)
+            decision.records += replacement(group, sender.replaced, sender.before)
         decision.records += records
         self._table.counts.consumer_group_rebalances += heartbeat.rebalances
         if heartbeat.moved:
-            self._time_rebalance(group.group_id, updated, decision.now_ms)
-        self._start_session(group.group_id, member_id, decision.now_ms)
+            self._sessions.time_rebalance(group.group_id, updated, decision.now_ms)
+        if sender.before.classic_member_metadata is not None:
+            self._sessions.stop(group.group_id, member_id, (JOIN, SYNC))
+        self._sessions.start(group.group_id, updated, decision.now_ms)
         return ConsumerGroupHeartbeatResponse(
             member_id,
             updated.member_epoch,
@@ -175,6 +195,14 @@ class ModernGroups:
             raise GroupIdNotFoundError(f"Group {group_id} is not a consumer group.")
         return ModernGroup(group_id, topic_ids=self._topic_ids)
 
+    def _folded(self, group_id: str, records: Iterable[CoordinatorRecord]) -> ModernGroup:
+        """The modern group that these records make."""
+        group = ModernGroup(group_id, topic_ids=self._topic_ids)
+        for record in records:
+            if version_of(record.key) in KEY_VERSIONS:
+                group.replay(decode_key(record.key), record.value)
+        return group
+
     def _sender(self, group: ModernGroup, member_id: str, request: ConsumerGroupHeartbeatRequest) -> HeartbeatSender:
         joins = request.member_epoch == JOIN_EPOCH
         if request.instance_id is None:
@@ -186,7 +214,7 @@ class ModernGroups:
                 return HeartbeatSender(group.members.get(member_id) or ModernMember(member_id))
             if joins and known is not None and not _joins_again(known, member_id):
                 return HeartbeatSender(_returned(known, member_id, request.instance_id), known)
-            member = _static_member(group, member_id, request.instance_id)
+            member = group.static_member_of(request.instance_id, member_id)
         check_member_epoch(member, request)
         return HeartbeatSender(member)
 
@@ -197,7 +225,7 @@ class ModernGroups:
         if request.instance_id is None:
             member = group.member(request.member_id)
         else:
-            member = _static_member(group, request.member_id, request.instance_id)
+            member = group.static_member_of(request.instance_id, request.member_id)
         if request.instance_id is not None and request.member_epoch == STATIC_LEAVE_EPOCH:
             away = replace(
                 member,
@@ -206,40 +234,10 @@ class ModernGroups:
                 pending_revocation={},
             )
             decision.records.append(current_record(group.group_id, away))
-            self._time_rebalance(group.group_id, away, decision.now_ms)
+            self._sessions.time_rebalance(group.group_id, away, decision.now_ms)
         else:
-            self._remove(group, member, decision)
+            self._sessions.remove(group, [member], decision)
         return ConsumerGroupHeartbeatResponse(request.member_id, request.member_epoch)
-
-    def _remove(self, group: ModernGroup, member: ModernMember, decision: DecisionBuilder) -> None:
-        """Remove a member: its partitions are free, and the targets of the others will be computed anew."""
-        decision.records += _removal(group.group_id, member.member_id)
-        leaving = _removed_members(group.group_id, decision)
-        others = [other for other in group.members.values() if other.member_id not in leaving]
-        unused = [regex for regex in group.regexes if all(other.subscribed_topic_regex != regex for other in others)]
-        topics = {topic for other in others for topic in group.topics_of(other)}
-        decision.records += [tombstone(KeyVersion.REGEX, group.group_id, regex) for regex in unused]
-        epoch = GroupEpoch(group.group_epoch + 1, metadata_hash(self._image(), topics))
-        decision.records.append(group_epoch_record(group.group_id, epoch))
-        self._stop_timers(group.group_id, member.member_id)
-
-    # Timers
-
-    def _start_session(self, group_id: str, member_id: str, now_ms: int) -> None:
-        session_ms = group_config_ms(self._image(), group_id, GROUP_SESSION, self._table.config)
-        due_ms = now_ms + session_ms
-        self._table.timers.schedule(TimerKey(SESSION, group_id, member_id), due_ms)
-
-    def _time_rebalance(self, group_id: str, member: ModernMember, now_ms: int) -> None:
-        key = TimerKey(REBALANCE, group_id, member.member_id)
-        if _is_revoking(member):
-            self._table.timers.schedule(key, now_ms + member.rebalance_timeout_ms)
-        else:
-            self._table.timers.cancel(key)
-
-    def _stop_timers(self, group_id: str, member_id: str) -> None:
-        for kind in (SESSION, REBALANCE):
-            self._table.timers.cancel(TimerKey(kind, group_id, member_id))
 
     # Descriptions
 
@@ -254,22 +252,6 @@ class ModernGroups:
         decision.answer(token, ConsumerGroupDescribeResponse(tuple(described)))
 
 
-def _is_revoking(member: ModernMember) -> bool:
-    """A static member that has left for a while has nothing to revoke, whatever its state was when it left."""
-    return member.state is ModernMemberState.UNREVOKED_PARTITIONS and bool(member.pending_revocation)
-
-
-def _static_member(group: ModernGroup, member_id: str, instance_id: str) -> ModernMember:
-    member = group.static_member(instance_id)
-    if member is None:
-        raise UnknownMemberIdError(f"Instance id {instance_id} is unknown.")
-    if member.member_id != member_id:
-        raise FencedInstanceIdError(
-            f"Static member {member_id} with instance id {instance_id} was fenced by member {member.member_id}."
-        )
-    return member
-
-
 def _joins_again(known: ModernMember, member_id: str) -> bool:
     """Whether this is the member itself, which did not leave: the answer to its join was lost, or came so late that it
     asks again. Kafka refuses it with UNRELEASED_INSTANCE_ID, which ends its consumers."""
@@ -278,35 +260,13 @@ def _joins_again(known: ModernMember, member_id: str) -> bool:
 
 def _returned(known: ModernMember, member_id: str, instance_id: str) -> ModernMember:
     """A static member that returns: its assignment under its new member id. Raises UNRELEASED_INSTANCE_ID while the
-    old one has not left."""
-    if known.member_epoch != STATIC_LEAVE_EPOCH:
+    old one has not left; one of the classic protocol need not have."""
+    if known.member_epoch != STATIC_LEAVE_EPOCH and known.classic_member_metadata is None:
         raise UnreleasedInstanceIdError(
             f"Static member {member_id} with instance id {instance_id} cannot join the group because the instance id"
             f" is owned by {known.member_id} member."
         )
     return replace(known, member_id=member_id, member_epoch=0, previous_member_epoch=0)
-
-
-def _replacement(group: ModernGroup, before: ModernMember, member: ModernMember) -> tuple[CoordinatorRecord, ...]:
-    return (
-        *_removal(group.group_id, before.member_id),
-        member_record(group.group_id, member),
-        target_record(group.group_id, member.member_id, group.targets.get(before.member_id, ())),
-        current_record(group.group_id, member),
-    )
-
-
-def _removal(group_id: str, member_id: str) -> list[CoordinatorRecord]:
-    """In Kafka's order: assignment, target, member."""
-    versions = (KeyVersion.CURRENT, KeyVersion.TARGET, KeyVersion.MEMBER)
-    return [tombstone(version, group_id, member_id) for version in versions]
-
-
-def _removed_members(group_id: str, decision: DecisionBuilder) -> set[str]:
-    """Members that the decision removes already: several sessions may end at once."""
-    prefix = KeyVersion.MEMBER.to_bytes(2, "big")
-    removed = (record.key for record in decision.records if record.value is None and record.key.startswith(prefix))
-    return {key.name for key in map(decode_key, removed) if key.group_id == group_id}
 
 
 def _by_topic(
@@ -333,6 +293,7 @@ def _described(group: ModernGroup, names: Mapping[str, str]) -> DescribedConsume
             member.subscribed_topic_regex,
             _by_topic({**member.assigned, **member.pending_revocation}, names),
             _by_topic(group.targets.get(member.member_id, frozenset()), names),
+            CONSUMER_MEMBER if member.classic_member_metadata is None else CLASSIC_MEMBER,
         )
         for member in group.members.values()
     )

@@ -33,6 +33,7 @@ import org.apache.kafka.common.errors.ProducerFencedException;
  * produce topic codec           acks=all, 1 and 0; read by assignment: from the beginning, an offset, a time
  * idempotence topic             many small batches under way at once arrive once and in order
  * share topic name=value ...    a group of one member, two, and one again; the configs are its members'
+ * migrate topic name=value ...  members leave and others join, each with the other protocol than the one before
  * come-back topic name=value    a static member ends and starts again
  * pattern topic name=value      a subscription by a pattern; topic-2 is there, too
  * transactions source target    read, process, write with offsets; every third transaction is aborted
@@ -60,6 +61,7 @@ public final class Clients {
             case "produce" -> clients.produce(more[0]);
             case "idempotence" -> clients.idempotence();
             case "share" -> clients.share(configs(more));
+            case "migrate" -> clients.migrate(configs(more));
             case "come-back" -> clients.comeBack(configs(more));
             case "pattern" -> clients.pattern(configs(more));
             case "transactions" -> clients.transactions(more[0]);
@@ -203,6 +205,33 @@ public final class Clients {
                 check(each.offset() == 3 * COUNT / partitions, "committed " + committed);
             }
         }
+    }
+
+    private void migrate(Map<String, String> configs) throws Exception {
+        int partitions = 4;
+        List<ConsumerRecord<String, String>> found = new ArrayList<>();
+        Set<String> written = new HashSet<>();
+        Member last = new Member(with(configs, "group.protocol", "classic")).subscribed();
+        for (String protocol : List.of("consumer", "consumer", "classic", "classic")) {
+            written.addAll(write("before " + written.size(), partitions));
+            pollUntil(List.of(last.consumer), found, () -> found.size() >= written.size(), "one member reads all");
+            last.consumer.commitSync(Duration.ofMillis(WAIT_MS));
+            Member next = new Member(with(configs, "group.protocol", protocol)).subscribed();
+            var both = List.of(last.consumer, next.consumer);
+            pollUntil(both, found, () -> isShared(both, partitions), "two members share");
+            written.addAll(write("while " + written.size(), partitions));
+            pollUntil(both, found, () -> found.size() >= written.size(), "two members read all");
+            both.forEach(KafkaConsumer::commitSync);
+            last.close();
+            last = next;
+            var one = List.of(next.consumer);
+            pollUntil(one, found, () -> next.consumer.assignment().size() == partitions, "the one that stays");
+        }
+        check(values(found).equals(written) && found.size() == written.size(), "each record is read once");
+        for (OffsetAndMetadata each : last.consumer.committed(Set.copyOf(partitions(partitions))).values()) {
+            check(each.offset() == written.size() / partitions, "committed " + each);
+        }
+        last.close();
     }
 
     private void comeBack(Map<String, String> configs) throws Exception {

@@ -72,6 +72,9 @@ CHECKS: dict[str, Callable[[Served], None]] = {
     },
     "group.protocol=consumer (KIP-848): a static member comes back": partial(group, "come-back", MODERN),
     "group.protocol=consumer (KIP-848): a subscription by a pattern": partial(group, "pattern", MODERN),
+    "a group changes from the classic protocol to KIP-848 and back, one member after the other": partial(
+        group, "migrate", {}
+    ),
     "transactions: read, process, write with offsets; every third one aborted; read_committed": transactions,
     "transactions: a producer is fenced by its successor": fence,
 }

@@ -94,6 +94,40 @@ def share(
         assert [second.committed(each) for each in partitions] == [3 * COUNT // PARTITIONS] * PARTITIONS
 
 
+def migrate(client: PythonClient, served: Served) -> None:
+    """Members leave and others join, each with the other protocol than the one before: each record is read once."""
+    topic, group = topic_of(served, PARTITIONS), fresh("group")
+    partitions = partitions_of(topic, PARTITIONS)
+    settings = [{"group.id": group, **each} for each in (classic(client, "range"), MODERN, MODERN)]
+    written: list[bytes] = []
+    read: list[bytes] = []
+
+    def read_all(members: Sequence[Reader], what: str) -> None:
+        written.extend(write(client, served, topic, len(written)))
+        before = len(read)
+        seen = poll_until(members, lambda seen: before + len(seen) >= len(written), what)
+        read.extend(each.value or b"" for each in seen)
+
+    last = client.reader(served.bootstrap, settings[0])
+    last.subscribe(topic)
+    for each in (*settings[1:], settings[0], settings[0]):
+        read_all([last], "one member reads all")
+        last.commit()
+        following = client.reader(served.bootstrap, each)
+        following.subscribe(topic)
+        both = [last, following]
+        poll_until(both, lambda _, both=both: is_shared(both, partitions), "two members share")
+        read_all(both, "two members read all")
+        for member in both:
+            member.commit()
+        last.close()
+        last = following
+        poll_until([last], lambda _, last=last: is_shared([last], partitions), "the one that stays has all")
+    with last:
+        assert sorted(read) == sorted(written)
+        assert [last.committed(each) for each in partitions] == [len(written) // PARTITIONS] * PARTITIONS
+
+
 def come_back(client: PythonClient, served: Served, settings: Mapping[str, Any]) -> None:
     """A static member that ends and starts again has its partitions again, and the other one keeps its own."""
     topic, group = topic_of(served, PARTITIONS), fresh("group")

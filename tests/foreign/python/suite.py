@@ -91,4 +91,10 @@ def groups_of(client: PythonClient) -> list[tuple[str, Callable]]:
                 partial(groups.come_back, client, settings=groups.MODERN),
             )
         )
+        found.append(
+            (
+                "a group changes from the classic protocol to KIP-848 and back, one member after the other",
+                partial(groups.migrate, client),
+            )
+        )
     return found

@@ -6,15 +6,25 @@ The lives are drawn from seeds of our own: what Hypothesis draws depends on whic
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 import pytest
 
+from stratalog.replication.coordinator.groups import migration, modern_sessions
 from stratalog.replication.coordinator.groups.classic_group import ClassicGroup
+from stratalog.replication.coordinator.groups.classic_members import ClassicMembers
 from stratalog.replication.coordinator.groups.classic_membership import ClassicGroups
 from stratalog.replication.coordinator.groups.classic_rebalance import Rebalances
 from stratalog.replication.coordinator.groups.committed_offsets import CommittedOffsets
+from stratalog.replication.coordinator.groups.modern_group import ModernGroup
+from stratalog.replication.coordinator.groups.modern_sessions import ModernSessions
+from stratalog.replication.metadata.image import ClusterImage
+from stratalog.replication.requests.consumer_protocol import encode_subscription
+from stratalog.replication.requests.groups import JoinGroupRequest, JoinGroupRequestProtocol
+from tests.replication.coordinator.groups import test_migration
 from tests.replication.coordinator.groups.test_classic_histories import NAMES, PRODUCERS, GroupLife
+from tests.replication.coordinator.groups.test_migration_histories import MixedGroupHistories
 
 NOTHING = lambda *_args, **_named: None  # noqa: E731
 
@@ -75,6 +85,93 @@ MUTATIONS: list[Callable[[pytest.MonkeyPatch], None]] = [
 ]
 
 
+def _upgraded_members_have_nothing(patch: pytest.MonkeyPatch) -> None:
+    before = migration._upgraded
+    patch.setattr(migration, "_upgraded", lambda *given: replace(before(*given), assigned={}))
+
+
+def _only_assignments_count_as_owned(patch: pytest.MonkeyPatch) -> None:
+    before = migration._shares
+
+    def assigned(group: ClassicGroup, image: ClusterImage) -> object:
+        claims = {member_id: member.protocols for member_id, member in group.members.items()}
+        try:
+            for member in group.members.values():
+                subscription = replace(migration._subscription(group, member), owned_partitions=())
+                name = group.protocol_name or member.protocols[0].name
+                member.protocols = (JoinGroupRequestProtocol(name, encode_subscription(subscription)),)
+            return before(group, image)
+        finally:
+            for member_id, protocols in claims.items():
+                group.members[member_id].protocols = protocols
+
+    patch.setattr(migration, "_shares", assigned)
+
+
+def _who_was_removed_in_the_same_decision_stays(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(modern_sessions, "_removed_members", lambda *_: set())
+
+
+def _a_downgraded_group_counts_as_assigned(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ClassicGroup, "unassigned_record", ClassicGroup.state_record)
+
+
+def _earlier_records_of_a_downgraded_group_count(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(modern_sessions, "_is_of", lambda *_: False)
+
+
+def _nobody_computes_a_target(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ClassicMembers, "_waits_for_a_target", lambda *_: False)
+
+
+def _members_are_not_told_that_partitions_are_free(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ModernGroup, "waits_for_others", lambda *_: True)
+
+
+def _timers_of_a_group_that_changed_go_on(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ModernSessions, "stop", NOTHING)
+
+
+def _a_removed_member_is_taken_for_a_new_one(patch: pytest.MonkeyPatch) -> None:
+    before = ClassicMembers._as_heartbeat
+
+    def without_owned(members: ClassicMembers, request: JoinGroupRequest, member_id: str) -> object:
+        known = getattr(members._table.groups.get(request.group_id), "members", {})
+        said = before(members, request, member_id)
+        return said if member_id in known else replace(said, topic_partitions=())
+
+    patch.setattr(ClassicMembers, "_as_heartbeat", without_owned)
+
+
+def lives() -> None:
+    """Lives of mixed groups find these rules; the others break in rare turns, which scenarios tell."""
+    live_mixed_all(range(300))
+
+
+MIGRATION_MUTATIONS: list[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], None]]] = [
+    (_upgraded_members_have_nothing, lives),
+    (_nobody_computes_a_target, lives),
+    (_members_are_not_told_that_partitions_are_free, lives),
+    (_timers_of_a_group_that_changed_go_on, lives),
+    (_a_removed_member_is_taken_for_a_new_one, lives),
+    (
+        _only_assignments_count_as_owned,
+        test_migration.test_a_cooperative_member_that_has_not_sent_sync_group_still_owns_what_it_had,
+    ),
+    (
+        _who_was_removed_in_the_same_decision_stays,
+        test_migration.test_a_session_that_ends_with_the_last_modern_one_is_over,
+    ),
+    (
+        _earlier_records_of_a_downgraded_group_count,
+        test_migration.test_several_sessions_end_at_once_and_the_others_are_a_classic_group,
+    ),
+    (
+        _a_downgraded_group_counts_as_assigned,
+        test_migration.test_a_coordinator_that_takes_over_before_the_group_has_rebalanced_lets_it,
+    ),
+]
+
 LIVES_MOST = 1_000
 STEPS = 60
 
@@ -128,3 +225,53 @@ def test_a_rule_that_is_switched_off_is_missed(
     mutation(monkeypatch)
     with pytest.raises((AssertionError, KeyError)):
         live_all(range(LIVES_MOST))
+
+
+def live_mixed(seed: int) -> None:
+    """One random life of a group whose members speak either protocol."""
+    random = Random(seed)
+    life = MixedGroupHistories()
+    counts, policy = (random.randint(1, 4), random.randint(1, 4)), random.choice(["bidirectional", "upgrade"])
+    life.start(counts, policy, random.random() < 0.5)
+    acts: list[Callable[[], None]] = [
+        lambda: life.somebody_starts(
+            random.choice([("a",), ("b",), ("a", "b")]),
+            random.random() < 0.3,
+            random.random() < 0.4,
+        ),
+        lambda: life.turns(random, random.randint(1, 8)),
+        lambda: life.subscribe_anew(random, random.choice([("a",), ("a", "b")])),
+        lambda: life.leave(random, random.random() < 0.5),
+        lambda: life.die(random),
+        lambda: life.time_passes(random.choice([500, 5_000, 20_000, 46_000]), random.random() < 0.5),
+        lambda: life.coordinator_fails(random.random() < 0.5),
+    ]
+    weights = [usual * random.choice((1, 2, 4)) for usual in (4, 20, 1, 2, 1, 3, 2)]
+    for act in random.choices(acts, weights, k=STEPS):
+        if life.members or act is acts[0]:
+            act()
+        life.what_a_member_uses_in_its_epoch_is_its_own_at_the_coordinator()
+        life.a_partition_belongs_to_one_member()
+    life.the_log_tells_the_same_group()
+    life.teardown()
+
+
+def live_mixed_all(seeds: range) -> None:
+    for seed in seeds:
+        live_mixed(seed)
+
+
+def test_lives_of_a_sound_mixed_group() -> None:
+    live_mixed_all(range(150))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("mutation", "finds"), MIGRATION_MUTATIONS, ids=[each.__name__.strip("_") for each, _ in MIGRATION_MUTATIONS]
+)
+def test_a_rule_of_migration_that_is_switched_off_is_missed(
+    mutation: Callable[[pytest.MonkeyPatch], None], finds: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutation(monkeypatch)
+    with pytest.raises((AssertionError, KeyError)):
+        finds()

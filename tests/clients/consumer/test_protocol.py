@@ -111,6 +111,34 @@ def test_a_member_that_the_coordinator_fenced_loses_its_partitions_and_comes_bac
     assert consumer.group_metadata().member_id == member_id
 
 
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_a_group_changes_its_protocol_member_by_member(group: ConsumerProtocolGroup, strategy: str) -> None:
+    """As in a rolling restart, there and back: each record is read once, and offsets go on."""
+    classic = {"group_protocol": "classic", "partition_assignment_strategy": strategy, "heartbeat_interval_ms": 20}
+    last, read, written = group.consumer(**classic), [], 12
+    last.subscribe(["t"])
+    for settings in ({}, {}, classic, classic):
+        following = group.consumer(**settings)
+        following.subscribe(["t"])
+        read += group.poll_until(lambda both=(last, following): group.settled(*both))
+        for topic_partition in T:
+            group.cluster.append(topic_partition, b"new")
+            group.cluster.publish(topic_partition)
+        written += len(T)
+        for _ in range(2_000):
+            read += [(record.partition, record.value) for each in group.consumers for record in each.poll(5)]
+            if len(read) >= written:
+                break
+        for each in group.consumers:
+            each.commit_sync()
+        last.close()
+        group.consumers.remove(last)
+        last = following
+        read += group.poll_until(lambda last=last: group.settled(last))
+    assert len(read) == written
+    assert {last.committed([each])[each].offset for each in T} == {written // len(T)}
+
+
 def test_a_static_member_gets_its_partitions_back(group: ConsumerProtocolGroup) -> None:
     first, other = group.consumer(group_instance_id="one"), group.consumer()
     for consumer in (first, other):

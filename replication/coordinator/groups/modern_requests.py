@@ -9,8 +9,8 @@ A classic group of consumers becomes a modern one when such a member joins (`rep
 its members go on by `replication.coordinator.groups.classic_members`.
 
 Source: `GroupMetadataManager` and `GroupCoordinatorService` of Kafka 4.3.1. We differ: regular expressions are resolved
-at once and by Python's `re` (`replication.coordinator.groups.modern_topics`), a change of topics takes effect at the
-next heartbeat of any member, not when the broker receives it, and a static member may repeat its join.
+at once (`replication.coordinator.groups.modern_topics`), a change of topics takes effect at the next heartbeat of any
+member, not when the broker receives it, and a static member may repeat its join.
 """
 
 from __future__ import annotations

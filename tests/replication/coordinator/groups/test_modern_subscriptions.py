@@ -70,9 +70,22 @@ def test_what_re2_does_not_know_is_refused(regex: str) -> None:
     assert f"`{regex}`" in str(error)
 
 
-@pytest.mark.parametrize("regex", [r"a\\1", r"a\++", "(?:a|b)+", "(?i)a", "(?P<n>a)", "a{2,3}", r"\d+"])
+@pytest.mark.parametrize("regex", [r"a\\1", r"a\++", "(?:a|b)+", "(?i)a", "(?P<n>a)", "a{2,3}", r"\d+", r"\pL"])
 def test_what_re2_knows_is_taken(regex: str) -> None:
     assert Coordinator(t=1).heartbeat(joining(subscribed_topic_regex=regex)).error is None
+
+
+def test_classes_of_re2_match_whole_names() -> None:
+    coordinator = Coordinator(orders=1, bills2=1)
+    coordinator.heartbeat(joining(subscribed_topic_regex="[[:alpha:]]+"))
+    assert coordinator.group.regexes["[[:alpha:]]+"].topics == {"orders"}
+
+
+def test_no_expression_takes_long() -> None:
+    """One that Python's `re` would try in 2 ** 249 ways."""
+    coordinator = Coordinator(**{"a" * 249: 1})
+    coordinator.heartbeat(joining(subscribed_topic_regex="(a+)+b"))
+    assert coordinator.group.regexes["(a+)+b"].topics == set()
 
 
 # Assignors, descriptions, offsets

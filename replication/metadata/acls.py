@@ -356,7 +356,7 @@ def create_each_acl(
     records: list[MetadataRecord] = []
     answers: list[StratalogError | None] = []
     for binding in bindings:
-        error = binding if isinstance(binding, StratalogError) else _resource_error(binding)
+        error = binding if isinstance(binding, StratalogError) else _error_of(binding)
         if error is None and binding not in known:
             assert isinstance(binding, AclBinding)
             known.add(binding)
@@ -365,11 +365,16 @@ def create_each_acl(
     return Result(tuple(records), answers)
 
 
-def _resource_error(binding: AclBinding) -> StratalogError | None:
+def _error_of(binding: AclBinding) -> StratalogError | None:
     if binding.resource_type == ResourceType.CLUSTER and binding.resource_name != CLUSTER_NAME:
         return InvalidRequestError(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
     if not binding.resource_name:
         return InvalidRequestError("Invalid empty resource name")
+    if ":" not in binding.principal:
+        return InvalidRequestError(
+            f"Could not parse principal from `{binding.principal}` (no colon is present separating the principal type"
+            " from the principal name)"
+        )
     return None
 
 

@@ -129,6 +129,8 @@ def _error_of(image: ClusterImage, change: ScramDeletion | ScramUpsertion) -> St
         return UnacceptableCredentialError("Too few iterations")
     if change.iterations > ITERATIONS_MAX:
         return UnacceptableCredentialError("Too many iterations")
+    if not change.salted_password:
+        return UnacceptableCredentialError("The salted password must not be empty")
     return None
 
 

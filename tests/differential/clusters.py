@@ -25,9 +25,9 @@ OURS: dict[str, object] = {"listeners": "PLAINTEXT://127.0.0.1:0"}
 
 
 @contextmanager
-def stratalog(folder: Path) -> Iterator[Peer]:
-    """Three brokers in this process."""
-    with Cluster.start(folder, fetcher="thread", config={**SETTINGS, **OURS}) as cluster:
+def stratalog(folder: Path, **more: object) -> Iterator[Peer]:
+    """Three brokers in this process. `more`: settings besides `SETTINGS`."""
+    with Cluster.start(folder, fetcher="thread", config={**SETTINGS, **OURS, **more}) as cluster:
         found = [address.rsplit(":", 1) for address in cluster.bootstrap_servers.split(",")]
         addresses = {broker: (host, int(port)) for broker, (host, port) in enumerate(found, start=1)}
         with Peer(addresses) as peer:

@@ -19,6 +19,7 @@ IDENTITY = (
     "name", "topic", "topicName", "topicId", "groupId", "transactionalId", "resourceType", "resourceName",
     "partitionIndex", "partition", "partitionId", "index", "apiKey", "key", "nodeId", "brokerId", "replicaId",
     "memberId", "user", "entityType", "entityName", "producerId", "mechanism", "principal", "operation", "source",
+    "patternType", "permissionType",
 )  # fmt: skip
 """Fields that say which item of a list it is: lists are compared by them, in no order."""
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\b[0-9a-f]{32}\b")

@@ -21,6 +21,7 @@ from tests.differential.comparison import known_everywhere
 from tests.differential.dialogue import Dialogue, Peer
 from tests.differential.random_admin import RandomAdmin
 from tests.differential.random_groups import RandomGroup, SettledGroup, in_order
+from tests.differential.random_security import RandomSecurity
 from tests.differential.random_steps import RandomSteps
 from tests.differential.scripts import Step
 
@@ -32,8 +33,12 @@ LISTED = ["*lastTimestamp", "*logAppendTimeMs"]
 """A producer's last timestamp, and that of a batch that comes again: see docs/differences-from-kafka.md."""
 READS = {
     "Fetch", "ListOffsets", "DescribeProducers", "DescribeTransactions", "OffsetFetch",
-    "DescribeConfigs", "DescribeClientQuotas",
+    "DescribeConfigs", "DescribeClientQuotas", "DescribeAcls", "DescribeUserScramCredentials",
 }  # fmt: skip
+AUTHORIZER = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+}
 TRIES = 20
 """Reads whose answers differ are asked again: Kafka's Fetch may lack the marker of a transaction that has ended."""
 
@@ -41,10 +46,10 @@ TRIES = 20
 @contextmanager
 def both(folder: Path) -> Iterator[tuple[Peer, Peer]]:
     """Kafka and stratalog, with the same settings."""
-    settings = {name: str(value).lower() for name, value in clusters.SETTINGS.items()}
+    settings = {name: str(value).lower() for name, value in clusters.SETTINGS.items()} | AUTHORIZER
     with Kafka.start(folder / "kafka", heap=("-Xms256m", "-Xmx512m"), settings=settings) as kafka:
         addresses = {broker: ("127.0.0.1", port) for broker, port in enumerate(kafka.ports, start=1)}
-        with Peer(addresses) as theirs, clusters.stratalog(folder / "cluster") as ours:
+        with Peer(addresses) as theirs, clusters.stratalog(folder / "cluster", **AUTHORIZER) as ours:
             for peer in (theirs, ours):
                 begin(peer)
             yield theirs, ours
@@ -73,7 +78,7 @@ def difference_of_groups(protocols: tuple[str, ...], seed: int, count: int, thei
     return []
 
 
-def difference(steps: RandomSteps | RandomAdmin, count: int, theirs: Peer, ours: Peer) -> list[str]:
+def difference(steps: RandomSteps | RandomAdmin | RandomSecurity, count: int, theirs: Peer, ours: Peer) -> list[str]:
     """The steps up to the first one that is answered differently, and how; empty if none is."""
     kafka, stratalog = Dialogue(theirs, "high"), Dialogue(ours, "high")
     story: list[str] = []
@@ -154,6 +159,7 @@ KINDS: Mapping[str, Callable[[int, int, Peer, Peer], list[str]]] = {
     "classic": partial(difference_of_groups, ("classic",)),
     "migration": partial(difference_of_groups, ("classic", "consumer")),
     "admin": lambda seed, *others: difference(RandomAdmin(seed), *others),
+    "security": lambda seed, *others: difference(RandomSecurity(seed), *others),
 }
 
 

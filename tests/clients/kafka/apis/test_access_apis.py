@@ -90,6 +90,11 @@ def test_bindings_are_created_described_and_deleted(client: KafkaClient) -> None
     [
         ({"resource_type": CLUSTER}, "The only valid name for the CLUSTER resource is kafka-cluster"),
         ({"resource_name": ""}, "Invalid empty resource name"),
+        (
+            {"principal": "alice"},
+            "Could not parse principal from `alice` (no colon is present separating the principal type from the"
+            " principal name)",
+        ),
         ({"resource_type": ANY}, "Invalid resourceType ANY"),
         ({"resource_type": USER}, "Invalid resourceType USER"),
         ({"resource_pattern_type": MATCH}, "Invalid patternType MATCH"),
@@ -152,6 +157,7 @@ def test_credentials_are_set_described_and_removed(client: KafkaClient) -> None:
         (upsertion(iterations=4_095), (93, "Too few iterations")),
         (upsertion(iterations=16_385), (93, "Too many iterations")),
         (upsertion(""), (93, "Username must not be empty")),
+        ({**upsertion(), "salted_password": b""}, (93, "The salted password must not be empty")),
         (upsertion(mechanism=3), (33, "Unknown SCRAM mechanism")),
     ],
 )

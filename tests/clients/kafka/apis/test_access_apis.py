@@ -85,16 +85,17 @@ def test_bindings_are_created_described_and_deleted(client: KafkaClient) -> None
     assert described(client) == [("order", 1)]
 
 
+NO_TYPE = (
+    "Could not parse principal from `alice` (no colon is present separating the principal type from the principal name)"
+)
+
+
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
         ({"resource_type": CLUSTER}, "The only valid name for the CLUSTER resource is kafka-cluster"),
         ({"resource_name": ""}, "Invalid empty resource name"),
-        (
-            {"principal": "alice"},
-            "Could not parse principal from `alice` (no colon is present separating the principal type from the"
-            " principal name)",
-        ),
+        ({"principal": "alice"}, NO_TYPE),
         ({"resource_type": ANY}, "Invalid resourceType ANY"),
         ({"resource_type": USER}, "Invalid resourceType USER"),
         ({"resource_pattern_type": MATCH}, "Invalid patternType MATCH"),

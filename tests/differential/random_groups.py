@@ -63,7 +63,8 @@ class RandomGroup:
             kinds |= {self._rejoin: 2, self._remove: 1, self._stranger: 1, self._delete_offsets: 1, self._delete: 1}
         yield self._join()
         for _ in range(count):
-            makers = [make for make in kinds if self._known or make in (self._join, self._grow)]
+            of_nobody = (self._join, self._grow, self._remove, self._delete_offsets, self._delete)
+            makers = [make for make in kinds if self._known or make in of_nobody]
             (make,) = self._random.choices(makers, [kinds[each] for each in makers])
             yield make()
 

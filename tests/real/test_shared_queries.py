@@ -255,3 +255,33 @@ def test_a_query_leaves_its_group_when_its_session_stops(cluster: Cluster, tmp_p
         print(f"left {time.monotonic() - began:.2f} s after the session was to stop")
     finally:
         query.stop()
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.timeout(400)
+def test_queries_change_the_protocol_of_their_group_one_after_the_other(
+    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As in a rolling restart with `kafka.group.protocol=consumer`: the new query reads beside the old one."""
+    old = QueryProcess(cluster.root, tmp_path / "old", *CLASSIC)
+    new = QueryProcess(cluster.root, tmp_path / "new", *MODERN)
+    try:
+        with Traffic(cluster) as traffic:
+            old.start()
+            wait_until(lambda: old.has_started() and shares(cluster) == [PARTITIONS], "the old one reads", 120)
+            wait_until(lambda: len(old.batches()) > 3, "batches of the old one", timeout_s=120)
+            new.start()
+            wait_until(lambda: new.has_started() and shares(cluster) == [6, 6], "they share", timeout_s=120)
+            wait_until(lambda: len(new.batches()) > 3, "batches of the new one", timeout_s=120)
+            old.stop()
+            wait_until(lambda: shares(cluster) == [PARTITIONS], "the new one has all", timeout_s=60)
+        wait_until(lambda: all(int(row[5]) == 0 for row in shown(cluster, capsys)), "no lag", timeout_s=60)
+    finally:
+        for query in (old, new):
+            query.stop()
+    read = Counter(row for query in (old, new) for rows in query.batches().values() for row in rows)
+    assert set(read) == {(partition, offset) for partition, end in traffic.ends.items() for offset in range(end)}
+    print(f"{sum(times > 1 for times in read.values())} of {len(read)} records twice")
+    assert max(read.values()) <= 2

@@ -279,6 +279,11 @@ class ClassicGroups:
 
     def leave(self, request: LeaveGroupRequest, token: int, decision: DecisionBuilder) -> None:
         """Each member has its own error. A rebalance begins if one of them was in the group."""
+        if self._is_empty_of_other_type(request.group_id):
+            error = UnknownMemberIdError(f"group {request.group_id} is empty").as_value()
+            gone = (MemberResponse(each.member_id, each.group_instance_id, error) for each in request.members)
+            decision.answer(token, LeaveGroupResponse(tuple(gone)))
+            return
         group = self._of_member(request.group_id)
         group.validate_alive()
         responses = tuple(self._leave_one(group, identity, decision) for identity in request.members)
@@ -300,6 +305,10 @@ class ClassicGroups:
             return MemberResponse(identity.member_id, instance_id, error.as_value())
         self.rebalances.remove(group, member_id, decision)
         return MemberResponse(identity.member_id, instance_id)
+
+    def _is_empty_of_other_type(self, group_id: str) -> bool:
+        group = self._table.groups.get(group_id)
+        return group is not None and group.group_type != CLASSIC and group.is_empty
 
     def _of_member(self, group_id: str) -> ClassicGroup:
         """The group of a member's request. Raises UNKNOWN_MEMBER_ID if there is no classic group of that id."""

@@ -451,3 +451,12 @@ def test_a_coordinator_that_takes_over_before_the_group_has_rebalanced_lets_it()
     coordinator.fail_over()
     settle(c1, c2)
     assert c1.owned | c2.owned == coordinator.partitions("t")
+
+
+def test_members_leave_an_empty_modern_group_each_with_an_error() -> None:
+    coordinator = mixed()
+    m1 = modern(coordinator, "m1")
+    settle(m1)
+    m1.leave()
+    answer = coordinator.answer(LeaveGroupRequest(GROUP, (MemberIdentity("m1"), MemberIdentity("", "nobody"))))
+    assert (error_name(answer), [error_name(each) for each in answer.members]) == ("NONE", ["UNKNOWN_MEMBER_ID"] * 2)

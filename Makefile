@@ -24,7 +24,7 @@
 #   make notebooks  runs every notebook and writes docs/notebooks, with outputs and pictures
 #   make oracle     what Kafka's own classes answer, for tests/replication/oracle, and Avro's; needs mvn and java
 #   make differential  hundreds of requests to a real Kafka and to stratalog, compared; needs mvn and java
-#   make differential-random  random requests to both, 50 dialogues about logs, groups, configs and users each; needs mvn and java
+#   make differential-random  random requests to both, 50 dialogues each about logs, groups, configs, moves and users; needs mvn and java
 #   make differential-spark  one Spark script against a real Kafka and stratalog: equal results; needs mvn and java
 #   make wheel      dist/stratalog-*.whl
 #   make clean      what the targets made, the environment too

@@ -21,10 +21,12 @@ from tests.differential.comparison import known_everywhere
 from tests.differential.dialogue import Dialogue, Peer
 from tests.differential.random_admin import RandomAdmin
 from tests.differential.random_groups import RandomGroup, SettledGroup, in_order
+from tests.differential.random_moves import RandomMoves
 from tests.differential.random_security import RandomSecurity
 from tests.differential.random_steps import RandomSteps
 from tests.differential.scripts import Step
 
+Steps = RandomSteps | RandomAdmin | RandomMoves | RandomSecurity
 STEPS = 120
 CONTROL = 0x20
 OWN = ["*topics[__consumer_offsets].partitions"]
@@ -34,6 +36,7 @@ LISTED = ["*lastTimestamp", "*logAppendTimeMs"]
 READS = {
     "Fetch", "ListOffsets", "DescribeProducers", "DescribeTransactions", "OffsetFetch",
     "DescribeConfigs", "DescribeClientQuotas", "DescribeAcls", "DescribeUserScramCredentials",
+    "Metadata",
 }  # fmt: skip
 AUTHORIZER = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -78,7 +81,7 @@ def difference_of_groups(protocols: tuple[str, ...], seed: int, count: int, thei
     return []
 
 
-def difference(steps: RandomSteps | RandomAdmin | RandomSecurity, count: int, theirs: Peer, ours: Peer) -> list[str]:
+def difference(steps: Steps, count: int, theirs: Peer, ours: Peer) -> list[str]:
     """The steps up to the first one that is answered differently, and how; empty if none is."""
     kafka, stratalog = Dialogue(theirs, "high"), Dialogue(ours, "high")
     story: list[str] = []
@@ -112,7 +115,8 @@ def _of_one_reach(told: Any, answered: Any, starts: Mapping[int, int]) -> tuple[
             if part.get("timestamp") == -1 and part["offset"] >= 0:
                 part["offset"] = max(part["offset"], starts[part["partitionIndex"]])
     for both in zip(*(_parts(each, "responses", "partitions") for each in answers), strict=False):
-        _trim(both)
+        if all("lastStableOffset" in part for part in both):  # of a Fetch
+            _trim(both)
     return answers
 
 
@@ -159,6 +163,7 @@ KINDS: Mapping[str, Callable[[int, int, Peer, Peer], list[str]]] = {
     "classic": partial(difference_of_groups, ("classic",)),
     "migration": partial(difference_of_groups, ("classic", "consumer")),
     "admin": lambda seed, *others: difference(RandomAdmin(seed), *others),
+    "moves": lambda seed, *others: difference(RandomMoves(seed), *others),
     "security": lambda seed, *others: difference(RandomSecurity(seed), *others),
 }
 

@@ -1,7 +1,9 @@
 """Members of a KIP-848 group in a simulated cluster with its real coordinators: they join, reconcile, hang, leave, die.
 
 Each drives the membership of the real consumer (`clients.consumer.modern_membership`). Some are slow to release
-partitions, some hang for longer than their session and then continue. After all faults the group becomes stable.
+partitions, some hang for longer than their session and then continue. With assignors, every second life of a member is
+one of the classic protocol (`clients.consumer.classic_membership`), and the group changes to and fro. After all faults
+the group becomes stable.
 
 OneOwner         no partition is assigned to two members, neither in the log nor in the answers to members
 EpochsGrow       a member's epoch never goes back, nor does the group's, in the log and in answers
@@ -12,8 +14,13 @@ Liveness         after all faults every partition has one member, and every memb
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import ClassVar
+from unittest.mock import patch
 
+from stratalog.clients.consumer.assignors.registry import ASSIGNORS
+from stratalog.clients.consumer.classic_membership import ClassicMembership, ClassicMembershipState
 from stratalog.clients.consumer.membership import FindCoordinator, MembershipConfig, Send
 from stratalog.clients.consumer.modern_membership import ModernMembership, ModernMembershipState
 from stratalog.replication.coordinator.groups.modern_assignors import TopicIdPartition
@@ -24,18 +31,21 @@ from stratalog.replication.coordinator.groups.modern_records import (
     decode_group_epoch,
     decode_key,
 )
+from stratalog.replication.coordinator.groups.table import DecisionBuilder, GroupTable
 from stratalog.replication.internal_topics import GROUP_METADATA_TOPIC
 from stratalog.replication.requests.consumer_groups import (
     JOIN_EPOCH,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from stratalog.replication.requests.consumer_protocol import decode_assignment
+from stratalog.replication.requests.groups import SyncGroupRequest, SyncGroupResponse
 from stratalog.replication.requests.kafka_types import version_of
-from stratalog.storage.errors import RequestTimedOutError
+from stratalog.storage.errors import CommitFailedError, RebalanceInProgressError, RequestTimedOutError
 from stratalog.storage.records import TopicPartition
 from tests.simulation.cluster import TOPIC, SimCluster
-from tests.simulation.coordinators.coordinator_clients import GROUP
-from tests.simulation.coordinators.groups import GroupClient, Groups
+from tests.simulation.coordinators.coordinator_clients import GROUP, error_of
+from tests.simulation.coordinators.groups import SESSION_MS, GroupClient, Groups
 
 GROUP_ID = "n"
 REBALANCE_MS = 500
@@ -46,11 +56,17 @@ Owners = Mapping[int, tuple[int, str]]
 class ConsumerGroups(Groups):
     """The answers to the members of the group. `is_over`: the group is stable and members may end."""
 
+    running: ClassVar[ConsumerGroups]
+    """Those of the run that goes on."""
+
     def __init__(self, sim: SimCluster) -> None:
         super().__init__(sim)
         self.owners: dict[int, tuple[int, str]] = {}
         self.members: list[ConsumerMember] = []
         self.is_over = False
+        self.assignors: tuple[str, ...] = ()
+        """Of lives of the classic protocol; empty: there are none."""
+        ConsumerGroups.running = self
 
     def beat(self, member: str, before: int, epoch: int, partitions: Iterable[int]) -> None:
         """A member of epoch `before` received its epoch and, in total, these partitions."""
@@ -74,7 +90,7 @@ class ConsumerGroups(Groups):
         """After all faults: check that every partition has one member that knows of it."""
         partitions = [tp for tp in self.sim.invariants.partitions if tp.topic == TOPIC]
         owned = [partition for each in self.members for partition in each.membership.owned]
-        are_stable = all(each.membership.state is ModernMembershipState.STABLE for each in self.members)
+        are_stable = all(each.is_stable for each in self.members)
         self.is_over = are_stable and sorted(owned) == sorted(partitions)
 
     def check_end(self) -> None:
@@ -110,6 +126,24 @@ class ConsumerGroups(Groups):
                     self.fail("OneOwner", f"{owned[member] & others} in the log: {other}, {member}")
 
 
+@contextmanager
+def epochs_begin_anew() -> Iterator[None]:
+    """An empty group is replaced by one of the other protocol, whose epochs begin anew: what earlier members were told
+    is compared no more."""
+    replaces = GroupTable.remove_if_empty_of_other_type
+
+    def replacing(table: GroupTable, group_id: str, group_type: str, decision: DecisionBuilder) -> None:
+        before = table.groups.get(group_id)
+        replaces(table, group_id, group_type, decision)
+        if before is not None and group_id not in table.groups:
+            running = ConsumerGroups.running
+            running.owners.clear()
+            running.of(group_id).acked.clear()  # offsets grow with epochs
+
+    with patch.object(GroupTable, "remove_if_empty_of_other_type", replacing):
+        yield
+
+
 class ConsumerMember(GroupClient):
     """A consumer; the first one is a static member."""
 
@@ -125,10 +159,32 @@ class ConsumerMember(GroupClient):
     def _live_anew(self) -> None:
         self._lives += 1
         config = MembershipConfig(
-            GROUP_ID, self._instance_id, max_poll_interval_ms=REBALANCE_MS, retry_backoff_ms=20, client_id=self.name
+            GROUP_ID,
+            self._instance_id,
+            session_timeout_ms=SESSION_MS,
+            heartbeat_interval_ms=SESSION_MS // 5,
+            max_poll_interval_ms=REBALANCE_MS,
+            retry_backoff_ms=20,
+            client_id=self.name,
         )
-        self.membership = ModernMembership(config, f"{self.name}.{self._lives}", self._topic_name)
+        assignors = [ASSIGNORS[name] for name in self._consumers.assignors]
+        self.membership: ModernMembership | ClassicMembership
+        if assignors and self.random.random() < 0.5:
+            self.membership = ClassicMembership(config, assignors, self._partition_count)
+        else:
+            self.membership = ModernMembership(config, f"{self.name}.{self._lives}", self._topic_name)
         self.membership.subscribe(frozenset({TOPIC}))
+
+    @property
+    def is_stable(self) -> bool:
+        is_reconciled = self.membership.state in (ModernMembershipState.STABLE, ClassicMembershipState.STABLE)
+        return is_reconciled and self.membership.is_settled
+
+    def _partition_count(self, topic: str) -> int:
+        return len(self.metadata.image.partitions_by_topic.get(topic, ()))
+
+    def _has_failed(self) -> bool:
+        return self.membership.state is ModernMembershipState.FATAL or self.membership.take_failure() is not None
 
     def _topic_name(self, topic_id: str) -> str | None:
         return next((name for name, known in self.metadata.image.topic_ids.items() if known == topic_id), None)
@@ -150,7 +206,7 @@ class ConsumerMember(GroupClient):
             self.rest(10, 100)
 
     def _end(self) -> None:
-        if self.membership.state is ModernMembershipState.FATAL:
+        if self._has_failed():
             self._live_anew()
         self._consumers.note_end()
 
@@ -159,7 +215,7 @@ class ConsumerMember(GroupClient):
         if draw < 0.03:
             for send in self.membership.leave(""):
                 self._send(send)
-        if draw < 0.06 or self.membership.state is ModernMembershipState.FATAL:
+        if draw < 0.06 or self._has_failed():
             self._live_anew()
         elif draw < 0.10:
             self.rest(100, 2_500)
@@ -171,12 +227,16 @@ class ConsumerMember(GroupClient):
         if isinstance(request, FindCoordinator):
             membership.answered(send.token, 0, self.sim.scheduler.now_ms)
             return
-        assert isinstance(request, ConsumerGroupHeartbeatRequest)
         owners_before, owned = dict(self._consumers.owners), _numbers(membership.owned)
         answer = self._answer(GROUP, GROUP_ID, request)
-        stays = request.member_epoch >= JOIN_EPOCH
-        if stays and isinstance(answer, ConsumerGroupHeartbeatResponse) and answer.error is None:
-            self._accepted(request, answer, owned, owners_before)
+        if answer is not None and error_of(answer) is None:
+            if isinstance(request, ConsumerGroupHeartbeatRequest) and request.member_epoch >= JOIN_EPOCH:
+                assert isinstance(answer, ConsumerGroupHeartbeatResponse)
+                self._accepted(request, answer, owned, owners_before)
+            elif isinstance(request, SyncGroupRequest):
+                assert isinstance(answer, SyncGroupResponse)
+                assigned = _numbers(decode_assignment(answer.assignment).partitions)
+                self._consumers.beat(self._member_name, request.generation_id, request.generation_id, assigned)
         known = answer if answer is not None else RequestTimedOutError("no answer came")
         membership.answered(send.token, known, self.sim.scheduler.now_ms)
 
@@ -197,8 +257,11 @@ class ConsumerMember(GroupClient):
         return self._instance_id or self.membership.generation.member_id
 
     def _commit(self) -> None:
-        owned, generation = self.membership.owned, self.membership.generation
-        epoch = generation.generation_id
+        try:
+            generation = self.membership.identity_for_commit()
+        except (CommitFailedError, RebalanceInProgressError):
+            return
+        owned, epoch = self.membership.owned, generation.generation_id
         if not owned or epoch <= 0:
             return
         partition = self.random.choice(_numbers(owned))

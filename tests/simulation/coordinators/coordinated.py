@@ -49,7 +49,7 @@ COMMITTING, ENDING = "commit", "end-transaction"
 class Clients:
     """The clients of a run. `late`: the probability that a request arrives a second time, much later. `fenced`: that a
     member commits once more after its generation. `names`: of processors, two each. `consumers`: members of a KIP-848
-    group."""
+    group, with `assignors` also by the classic protocol."""
 
     version: int = TRANSACTION_VERSION_2
     late: float = 0.1
@@ -57,6 +57,7 @@ class Clients:
     fenced: float = 0.0
     names: tuple[str, ...] = NAMES
     consumers: int = 0
+    assignors: tuple[str, ...] = ()
 
 
 class Coordinated:
@@ -73,6 +74,7 @@ class Coordinated:
         self._members = [
             Member(sim, self.groups, f"m{number}", GROUP_ID, clients.fenced) for number in range(clients.members)
         ]
+        self.consumers.assignors = clients.assignors
         self._consumers = [ConsumerMember(sim, self.consumers, number) for number in range(clients.consumers)]
         self._reader = CommittedReader(sim, self.book)
         works: list[tuple[str, Callable[[], None]]] = [

@@ -9,6 +9,7 @@ from random import Random
 from unittest.mock import patch
 
 from stratalog.replication.controller.brokers import AbsentLog, report_offline
+from stratalog.replication.coordinator.groups import migration
 from stratalog.replication.coordinator.groups.classic_group import ClassicGroup
 from stratalog.replication.coordinator.groups.committed_offsets import CommittedOffsets
 from stratalog.replication.coordinator.groups.modern_group import ModernGroup
@@ -22,6 +23,7 @@ from stratalog.replication.requests.produce import ACKS_LEADER, HandOverRequest,
 from stratalog.replication.requests.transactions import TRANSACTION_VERSION_0
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import NO_PRODUCER_ID, TopicPartition
+from tests.simulation.coordinators.consumer_members import epochs_begin_anew
 from tests.simulation.coordinators.coordinated import Clients, simulate_coordinated
 from tests.simulation.coordinators.coordinators import LISTS, start_askers
 from tests.simulation.faults import Faults, Focus
@@ -131,11 +133,18 @@ def sessions_end_with_their_coordinator() -> Iterator[None]:
         yield
 
 
+def upgraded_members_own_nothing() -> AbstractContextManager[object]:
+    """A group that becomes a modern one forgets what its members of the classic protocol still use."""
+    upgraded = migration._upgraded
+    return patch.object(migration, "_upgraded", lambda *given: replace(upgraded(*given), assigned={}))
+
+
 # -- the runs that find them -------------------------------------------------------------------
 
 LATE = Clients(late=0.3)
 FENCED = Clients(fenced=0.5)
 CONSUMERS = Clients(names=(), members=0, consumers=3)
+MIXED = replace(CONSUMERS, assignors=("cooperative-sticky",))
 BEFORE_KIP_890 = Clients(TRANSACTION_VERSION_0, late=0.3)
 """Late requests: only the epoch of a producer identifies their transaction. Without its bump with each transaction a
 delayed commit ends a later one."""
@@ -144,6 +153,12 @@ delayed commit ends a later one."""
 def run_lists(seed: int) -> Outcome:
     """One seed of coordinators whose state is lists."""
     return simulate(seed, setting=replace(setting_of(seed), coordinators=LISTS, workload=start_askers))
+
+
+def run_mixed(seed: int) -> Outcome:
+    """One seed of a group that changes its protocol to and fro."""
+    with epochs_begin_anew():
+        return simulate_coordinated(seed, clients=MIXED)[0]
 
 
 def _cut_off(rng: Random) -> Faults:
@@ -213,4 +228,7 @@ COORDINATOR_MUTATIONS: dict[str, CoordinatorMutation] = {
         members_of_any_epoch_commit, _with(CONSUMERS), ("FencedEpoch", "CommittedOffset")
     ),
     "sessions end": CoordinatorMutation(sessions_end_with_their_coordinator, _with(CONSUMERS), ("Liveness",)),
+    "upgraded with nothing": CoordinatorMutation(
+        upgraded_members_own_nothing, run_mixed, ("OneOwner", "FencedEpoch", "CommittedOffset")
+    ),
 }

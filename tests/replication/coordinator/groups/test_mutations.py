@@ -262,7 +262,7 @@ def live_mixed_all(seeds: range) -> None:
 
 
 def test_lives_of_a_sound_mixed_group() -> None:
-    live_mixed_all(range(150))
+    live_mixed_all(range(100))
 
 
 @pytest.mark.slow

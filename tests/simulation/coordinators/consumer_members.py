@@ -66,7 +66,14 @@ class ConsumerGroups(Groups):
         self.is_over = False
         self.assignors: tuple[str, ...] = ()
         """Of lives of the classic protocol; empty: there are none."""
+        self.renewals = 0
+        """How often epochs began anew."""
         ConsumerGroups.running = self
+
+    def forget(self) -> None:
+        """Compare nothing with earlier epochs, nor with the offsets that were committed in them."""
+        self.owners.clear()
+        self.of(GROUP_ID).acked.clear()
 
     def beat(self, member: str, before: int, epoch: int, partitions: Iterable[int]) -> None:
         """A member of epoch `before` received its epoch and, in total, these partitions."""
@@ -137,8 +144,8 @@ def epochs_begin_anew() -> Iterator[None]:
         replaces(table, group_id, group_type, decision)
         if before is not None and group_id not in table.groups:
             running = ConsumerGroups.running
-            running.owners.clear()
-            running.of(group_id).acked.clear()  # offsets grow with epochs
+            running.renewals += 1
+            running.forget()
 
     with patch.object(GroupTable, "remove_if_empty_of_other_type", replacing):
         yield
@@ -228,8 +235,9 @@ class ConsumerMember(GroupClient):
             membership.answered(send.token, 0, self.sim.scheduler.now_ms)
             return
         owners_before, owned = dict(self._consumers.owners), _numbers(membership.owned)
+        renewals = self._consumers.renewals
         answer = self._answer(GROUP, GROUP_ID, request)
-        if answer is not None and error_of(answer) is None:
+        if answer is not None and error_of(answer) is None and renewals == self._consumers.renewals:
             if isinstance(request, ConsumerGroupHeartbeatRequest) and request.member_epoch >= JOIN_EPOCH:
                 assert isinstance(answer, ConsumerGroupHeartbeatResponse)
                 self._accepted(request, answer, owned, owners_before)
@@ -266,8 +274,11 @@ class ConsumerMember(GroupClient):
             return
         partition = self.random.choice(_numbers(owned))
         owners_before = dict(self._consumers.owners)
+        renewals = self._consumers.renewals
         answer, error = self.commit(partition, epoch, generation.member_id)
-        if answer is None:
+        if renewals != self._consumers.renewals:
+            self._consumers.forget()
+        elif answer is None:
             self._live_anew()  # it may still arrive
         elif error is None:
             self._consumers.accepted(self._member_name, epoch, [partition], owners_before)

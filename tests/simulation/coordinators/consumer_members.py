@@ -237,6 +237,12 @@ class ConsumerMember(GroupClient):
         owners_before, owned = dict(self._consumers.owners), _numbers(membership.owned)
         renewals = self._consumers.renewals
         answer = self._answer(GROUP, GROUP_ID, request)
+        if (
+            isinstance(answer, ConsumerGroupHeartbeatResponse)
+            and answer.error is None
+            and answer.assignment is not None
+        ):
+            self._assigned = [number for topic in answer.assignment for number in topic.partitions]
         if answer is not None and error_of(answer) is None and renewals == self._consumers.renewals:
             if isinstance(request, ConsumerGroupHeartbeatRequest) and request.member_epoch >= JOIN_EPOCH:
                 assert isinstance(answer, ConsumerGroupHeartbeatResponse)
@@ -256,8 +262,6 @@ class ConsumerMember(GroupClient):
         owners_before: Owners,
     ) -> None:
         self._consumers.accepted(self._member_name, request.member_epoch, owned, owners_before)
-        if answer.assignment is not None:
-            self._assigned = [number for topic in answer.assignment for number in topic.partitions]
         self._consumers.beat(self._member_name, request.member_epoch, answer.member_epoch, self._assigned)
 
     @property

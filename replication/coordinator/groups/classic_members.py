@@ -23,7 +23,7 @@ from dataclasses import replace
 from typing import Any
 
 from stratalog.replication.coordinator.groups.classic_group import CONSUMER_PROTOCOL_TYPE
-from stratalog.replication.coordinator.groups.classic_rebalance import check_session_timeout
+from stratalog.replication.coordinator.groups.classic_rebalance import with_timeouts
 from stratalog.replication.coordinator.groups.migration import assignment_bytes, may_downgrade, partitions_with_ids
 from stratalog.replication.coordinator.groups.modern_group import ModernGroup
 from stratalog.replication.coordinator.groups.modern_heartbeat import Heartbeat, HeartbeatSender
@@ -39,7 +39,6 @@ from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.requests.consumer_groups import ConsumerGroupHeartbeatRequest, TopicPartitions
 from stratalog.replication.requests.consumer_protocol import Subscription, decode_subscription, partitions_by_topic
 from stratalog.replication.requests.groups import (
-    UNKNOWN_MEMBER_ID,
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupRequest,
@@ -53,8 +52,6 @@ from stratalog.replication.requests.groups import (
 )
 from stratalog.storage.errors import (
     CorruptMessageError,
-    FencedInstanceIdError,
-    GroupMaxSizeReachedError,
     IllegalGenerationError,
     InconsistentGroupProtocolError,
     MemberIdRequiredError,
@@ -89,9 +86,7 @@ class ClassicMembers:
     # JoinGroup
 
     def _join(self, request: JoinGroupRequest, token: int, decision: DecisionBuilder) -> None:
-        if request.rebalance_timeout_ms < 0:
-            request = replace(request, rebalance_timeout_ms=request.session_timeout_ms)
-        check_session_timeout(request, self._table.config)
+        request = with_timeouts(request, self._table.config)
         try:
             response = self._joined(self._group(request.group_id), request, decision)
         except StratalogError as error:
@@ -146,9 +141,7 @@ class ClassicMembers:
                 f"Cannot join the consumer group {group.group_id} with the classic protocol: the migration of groups is"
                 f" disabled (group.consumer.migration.policy={policy})."
             )
-        limit = self._table.config.group_consumer_max_size
-        if len(group.members) >= limit and member_id not in group.members:
-            raise GroupMaxSizeReachedError(f"The consumer group has reached its maximum capacity of {limit} members.")
+        group.validate_room(member_id, self._table.config.group_consumer_max_size)
         if not _supports(group, request):
             raise InconsistentGroupProtocolError(
                 f"Member {member_id}'s protocols are not supported: type {request.protocol_type!r},"
@@ -299,14 +292,7 @@ def _classic_member(
 
 def _identified(group: ModernGroup, identity: MemberIdentity) -> ModernMember:
     """The member that leaves. By its instance id alone an administrator removes a member."""
-    if identity.group_instance_id is None:
+    instance_id = identity.group_instance_id
+    if instance_id is None:
         return group.member(identity.member_id)
-    known = group.static_member(identity.group_instance_id)
-    if known is None:
-        raise UnknownMemberIdError(f"Instance id {identity.group_instance_id} is unknown.")
-    if identity.member_id not in (UNKNOWN_MEMBER_ID, known.member_id):
-        raise FencedInstanceIdError(
-            f"Static member {identity.member_id} with instance id {identity.group_instance_id} was fenced by member"
-            f" {known.member_id}."
-        )
-    return known
+    return group.static_member_of(instance_id, identity.member_id or group.static_members.get(instance_id, ""))

@@ -30,7 +30,7 @@ from stratalog.replication.coordinator.groups.classic_rebalance import (
     SYNC,
     WITH_GENERATION,
     Rebalances,
-    check_session_timeout,
+    with_timeouts,
 )
 from stratalog.replication.coordinator.groups.records import GROUP_METADATA_KEY, GroupMetadataKey, decode_key
 from stratalog.replication.coordinator.groups.table import CLASSIC, DecisionBuilder, GroupTable, TimerKey
@@ -86,10 +86,8 @@ class ClassicGroups:
 
     def join(self, request: JoinGroupRequest, token: int, decision: DecisionBuilder) -> None:
         """Answered when the rebalance completes, at once if there is none or on an error."""
-        if request.rebalance_timeout_ms < 0:
-            request = replace(request, rebalance_timeout_ms=request.session_timeout_ms)
         is_unknown = request.member_id == UNKNOWN_MEMBER_ID
-        self._validate_join(request)
+        request = self._validated_join(request)
         self._table.remove_if_empty_of_other_type(request.group_id, CLASSIC, decision)
         group = self._table.groups.get(request.group_id)
         is_new_group = group is None
@@ -109,16 +107,17 @@ class ClassicGroups:
         if is_new_group and len(decision.records) == records:
             decision.records.append(group.creation_record())
 
-    def _validate_join(self, request: JoinGroupRequest) -> None:
+    def _validated_join(self, request: JoinGroupRequest) -> JoinGroupRequest:
         if not request.group_id:
             raise InvalidGroupIdError("the group id is empty")
-        check_session_timeout(request, self._config)
+        request = with_timeouts(request, self._config)
         group = self._table.groups.get(request.group_id)
         if group is not None and group.group_type != CLASSIC and not group.is_empty:
             raise InconsistentGroupProtocolError(f"group {request.group_id} is a {group.group_type} group")
         exists = group is not None and group.group_type == CLASSIC
         if not exists and request.member_id != UNKNOWN_MEMBER_ID:
             raise UnknownMemberIdError(f"group {request.group_id} does not exist, nor its member {request.member_id!r}")
+        return request
 
     def _validate_joining(self, group: ClassicGroup, request: JoinGroupRequest) -> None:
         member_id = request.member_id

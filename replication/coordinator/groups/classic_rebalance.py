@@ -14,6 +14,7 @@ classic part of Kafka's `GroupMetadataManager`, whose method names these resembl
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.coordinator.groups.classic_group import ClassicGroup, ClassicMember, GroupState
@@ -38,14 +39,19 @@ JOIN, SYNC, SESSION = "classic-join", "classic-sync", "classic-session"
 WITH_GENERATION = (GroupState.COMPLETING_REBALANCE, GroupState.STABLE)
 
 
-def check_session_timeout(request: JoinGroupRequest, config: BrokerConfig) -> None:
-    """Raises INVALID_SESSION_TIMEOUT unless it is between the least and the greatest one that the broker allows."""
+def with_timeouts(request: JoinGroupRequest, config: BrokerConfig) -> JoinGroupRequest:
+    """The request with a rebalance timeout, which clients of version 0 do not send.
+
+    Raises INVALID_SESSION_TIMEOUT unless the session timeout is between the least and the greatest one allowed."""
     least, most = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
     if not least <= request.session_timeout_ms <= most:
         raise InvalidSessionTimeoutError(
             f"session timeout {request.session_timeout_ms} ms is not within {least} ms"
             f" (group.min.session.timeout.ms) to {most} ms (group.max.session.timeout.ms)"
         )
+    if request.rebalance_timeout_ms < 0:
+        return replace(request, rebalance_timeout_ms=request.session_timeout_ms)
+    return request
 
 
 class Rebalances:

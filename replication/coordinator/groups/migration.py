@@ -20,7 +20,7 @@ Source: KIP-848; `convertToConsumerGroup`, `convertToClassicGroup`, `ConsumerGro
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 
 from stratalog.replication.config import DOWNGRADES, UPGRADES, BrokerConfig
 from stratalog.replication.coordinator.groups.classic_group import (
@@ -69,13 +69,17 @@ def upgrade_records(group: ClassicGroup, config: BrokerConfig, image: ClusterIma
     if reason is not None:
         raise GroupIdNotFoundError(f"Cannot upgrade classic group {group.group_id} to consumer group because {reason}.")
     try:
-        shares = _shares(group, image)
-        members = [_upgraded(group, member, shares[member.member_id]) for member in group.members.values()]
+        subscriptions = {member.member_id: _subscription(group, member) for member in group.members.values()}
+        shares = _shares(group, subscriptions, image)
     except CorruptMessageError as error:
         raise GroupIdNotFoundError(
             f"Cannot upgrade classic group {group.group_id} to consumer group because the embedded consumer protocol is"
             f" malformed: {error}."
         ) from error
+    members = [
+        _upgraded(group.generation_id, member, subscriptions[member.member_id], shares[member.member_id])
+        for member in group.members.values()
+    ]
     group_id, epoch = group.group_id, group.generation_id
     topics = {topic for member in members for topic in member.subscribed_topic_names}
     counts, owned = partition_counts(image, topics), set().union(*shares.values())
@@ -146,7 +150,9 @@ def _reason_against_upgrade(group: ClassicGroup, config: BrokerConfig) -> str | 
     return None
 
 
-def _shares(group: ClassicGroup, image: ClusterImage) -> dict[str, frozenset[TopicIdPartition]]:
+def _shares(
+    group: ClassicGroup, subscriptions: Mapping[str, Subscription], image: ClusterImage
+) -> dict[str, frozenset[TopicIdPartition]]:
     """The partitions that each member may still use: its last assignment, and what it owned when it joined, unless that
     is another's by now. A cooperative member gives up only what a SyncGroup tells it to."""
     shares: dict[str, set[TopicIdPartition]] = {}
@@ -159,8 +165,7 @@ def _shares(group: ClassicGroup, image: ClusterImage) -> dict[str, frozenset[Top
             )
         shares[member.member_id] = set(partitions_with_ids(assignment.partitions, image))
     taken = set().union(*shares.values())
-    claims = [(_subscription(group, member), member.member_id) for member in group.members.values()]
-    for subscription, member_id in sorted(claims, key=lambda claim: -claim[0].generation_id):
+    for member_id, subscription in sorted(subscriptions.items(), key=lambda each: -each[1].generation_id):
         claimed = partitions_with_ids(subscription.owned_partitions, image) - taken
         shares[member_id] |= claimed
         taken |= claimed
@@ -172,8 +177,9 @@ def _subscription(group: ClassicGroup, member: ClassicMember) -> Subscription:
     return decode_subscription(member.metadata(group.protocol_name if group.protocol_name in names else names[0]))
 
 
-def _upgraded(group: ClassicGroup, member: ClassicMember, share: frozenset[TopicIdPartition]) -> ModernMember:
-    subscription, epoch = _subscription(group, member), group.generation_id
+def _upgraded(
+    epoch: int, member: ClassicMember, subscription: Subscription, share: frozenset[TopicIdPartition]
+) -> ModernMember:
     return ModernMember(
         member.member_id,
         member.group_instance_id,

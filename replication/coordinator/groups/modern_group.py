@@ -34,6 +34,7 @@ from stratalog.replication.requests.groups import DescribedGroup, ListedGroup, O
 from stratalog.storage.errors import (
     FencedInstanceIdError,
     GroupIdNotFoundError,
+    GroupMaxSizeReachedError,
     IllegalGenerationError,
     NonEmptyGroupError,
     StaleMemberEpochError,
@@ -160,6 +161,13 @@ class ModernGroup:
                 f"Static member {member_id} with instance id {instance_id} was fenced by member {member.member_id}."
             )
         return member
+
+    def validate_room(self, member_id: str, size_max: int) -> None:
+        """Raises GROUP_MAX_SIZE_REACHED if that member would be one too many."""
+        if len(self.members) >= size_max and member_id not in self.members:
+            raise GroupMaxSizeReachedError(
+                f"The consumer group has reached its maximum capacity of {size_max} members."
+            )
 
     def waits_for_others(self, member: ModernMember) -> bool:
         """Whether a partition of its target that the member lacks is not free yet."""

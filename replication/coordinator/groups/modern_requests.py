@@ -69,7 +69,6 @@ from stratalog.replication.requests.consumer_protocol import partitions_by_topic
 from stratalog.replication.requests.kafka_types import version_of
 from stratalog.storage.errors import (
     GroupIdNotFoundError,
-    GroupMaxSizeReachedError,
     StratalogError,
     UnreleasedInstanceIdError,
 )
@@ -156,9 +155,7 @@ class ModernGroups:
             group = self._folded(request.group_id, upgrade)
         else:
             group = self._group(request.group_id, make=joins)
-        limit = self._table.config.group_consumer_max_size
-        if len(group.members) >= limit and request.member_id not in group.members:
-            raise GroupMaxSizeReachedError(f"The consumer group has reached its maximum capacity of {limit} members.")
+        group.validate_room(request.member_id, self._table.config.group_consumer_max_size)
         member_id = request.member_id or self._table.ids.new_id()
         sender = self._sender(group, member_id, request)
         heartbeat = Heartbeat(self._table.config, self._image(), group, sender, request, decision.now_ms)

@@ -20,8 +20,8 @@ from stratalog.replication.coordinator.groups.committed_offsets import Committed
 from stratalog.replication.coordinator.groups.modern_group import ModernGroup
 from stratalog.replication.coordinator.groups.modern_sessions import ModernSessions
 from stratalog.replication.metadata.image import ClusterImage
-from stratalog.replication.requests.consumer_protocol import encode_subscription
-from stratalog.replication.requests.groups import JoinGroupRequest, JoinGroupRequestProtocol
+from stratalog.replication.requests.consumer_protocol import Subscription
+from stratalog.replication.requests.groups import JoinGroupRequest
 from tests.replication.coordinator.groups import test_migration
 from tests.replication.coordinator.groups.test_classic_histories import NAMES, PRODUCERS, GroupLife
 from tests.replication.coordinator.groups.test_migration_histories import MixedGroupHistories
@@ -93,17 +93,9 @@ def _upgraded_members_have_nothing(patch: pytest.MonkeyPatch) -> None:
 def _only_assignments_count_as_owned(patch: pytest.MonkeyPatch) -> None:
     before = migration._shares
 
-    def assigned(group: ClassicGroup, image: ClusterImage) -> object:
-        claims = {member_id: member.protocols for member_id, member in group.members.items()}
-        try:
-            for member in group.members.values():
-                subscription = replace(migration._subscription(group, member), owned_partitions=())
-                name = group.protocol_name or member.protocols[0].name
-                member.protocols = (JoinGroupRequestProtocol(name, encode_subscription(subscription)),)
-            return before(group, image)
-        finally:
-            for member_id, protocols in claims.items():
-                group.members[member_id].protocols = protocols
+    def assigned(group: ClassicGroup, subscriptions: dict[str, Subscription], image: ClusterImage) -> object:
+        nothing = {name: replace(each, owned_partitions=()) for name, each in subscriptions.items()}
+        return before(group, nothing, image)
 
     patch.setattr(migration, "_shares", assigned)
 

@@ -1,8 +1,8 @@
 """A group with members that changes its protocol, so that its consumers can be restarted one after the other. Pure.
 
 A classic group of consumers becomes a modern one when the first member with `group.protocol=consumer` joins. The others
-stay in it by the requests of the classic protocol (`replication.coordinator.groups.classic_members`). When the last
-member of the modern protocol leaves them alone, or returns with the classic one, the group becomes classic again.
+stay in it by the requests of the classic protocol (`replication.coordinator.groups.modern_classic_members`). When the
+last member of the modern protocol leaves them alone, or returns with the classic one, the group becomes classic again.
 `group.consumer.migration.policy` says which of the two may happen.
 
 Offsets stay where they are. Generation and group epoch continue each other: a classic group of generation 5 becomes a

@@ -6,7 +6,7 @@ subscriptions changed; the target assignment, if it is older than the group; the
 folds them right after the decision.
 
 A classic group of consumers becomes a modern one when such a member joins (`replication.coordinator.groups.migration`);
-its members go on by `replication.coordinator.groups.classic_members`.
+its members go on by `replication.coordinator.groups.modern_classic_members`.
 
 Source: `GroupMetadataManager` and `GroupCoordinatorService` of Kafka 4.3.1. We differ: regular expressions are resolved
 at once (`replication.coordinator.groups.modern_topics`), a change of topics takes effect at the next heartbeat of any
@@ -20,10 +20,10 @@ from dataclasses import replace
 from typing import Any
 
 from stratalog.replication.coordinator.groups.classic_group import ClassicGroup
-from stratalog.replication.coordinator.groups.classic_members import ClassicMembers
 from stratalog.replication.coordinator.groups.classic_rebalance import Rebalances
 from stratalog.replication.coordinator.groups.migration import upgrade_records
 from stratalog.replication.coordinator.groups.modern_assignors import SERVER_ASSIGNORS, TopicIdPartition
+from stratalog.replication.coordinator.groups.modern_classic_members import ClassicMembers
 from stratalog.replication.coordinator.groups.modern_group import ModernGroup
 from stratalog.replication.coordinator.groups.modern_heartbeat import (
     Heartbeat,

@@ -13,10 +13,10 @@ import pytest
 
 from stratalog.replication.coordinator.groups import migration, modern_sessions
 from stratalog.replication.coordinator.groups.classic_group import ClassicGroup
-from stratalog.replication.coordinator.groups.classic_members import ClassicMembers
 from stratalog.replication.coordinator.groups.classic_membership import ClassicGroups
 from stratalog.replication.coordinator.groups.classic_rebalance import Rebalances
 from stratalog.replication.coordinator.groups.committed_offsets import CommittedOffsets
+from stratalog.replication.coordinator.groups.modern_classic_members import ClassicMembers
 from stratalog.replication.coordinator.groups.modern_group import ModernGroup
 from stratalog.replication.coordinator.groups.modern_sessions import ModernSessions
 from stratalog.replication.metadata.image import ClusterImage

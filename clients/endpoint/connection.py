@@ -14,7 +14,7 @@ import os
 import socket
 import ssl
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import cast
 
@@ -105,6 +105,7 @@ class EndpointConnection(asyncio.BufferedProtocol):
             served.listener.name,
             self.throttle,
             errors=self._metrics.met,
+            times=self._metrics.timed,
         )
 
     # -- the transport's calls ---------------------------------------------------------------------------
@@ -117,6 +118,7 @@ class EndpointConnection(asyncio.BufferedProtocol):
             own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         peer = transport.get_extra_info("peername")
         self._peer = f"{peer[0]}:{peer[1]}" if peer else self._address
+        self._caller = replace(self._caller, peer=self._peer)
         self._thread.connections.add(self)
         self._traffic.connection_creation += 1
         if self._security is not None:
@@ -242,6 +244,7 @@ class EndpointConnection(asyncio.BufferedProtocol):
         self._pump()
 
     def _answer(self, flight: Flight, answer: Answer | None) -> None:
+        flight.answered_s = self._thread.loop.time()
         if self._thread.is_own:
             self._answered(flight, answer)
         else:
@@ -254,7 +257,8 @@ class EndpointConnection(asyncio.BufferedProtocol):
         self._limits.bytes_under_way.release(flight.taken_bytes)
         self._active_s = self._thread.loop.time()
         duration_ms = int(1_000 * (self._active_s - flight.begun_s))
-        self._metrics.answered(flight.api_key, flight.version, duration_ms)
+        queued_ms = int(1_000 * (self._active_s - flight.answered_s))
+        self._metrics.answered(flight.api_key, flight.version, duration_ms, queued_ms)
         self._write([done.answer for done in self._order.answered(flight, answer) if done.answer is not None])
         self._pump()
 

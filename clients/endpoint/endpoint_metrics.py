@@ -11,12 +11,21 @@ from dataclasses import dataclass, field, fields
 from functools import cache
 
 from stratalog.clients.kafka.protocol.schema import known_versions, response_type
+from stratalog.clients.kafka.request.request_log import RequestTimes
 from stratalog.replication.metrics import COUNTER, GAUGE, HISTOGRAM, Histogram, Labels, Metric
 from stratalog.storage.errors import NAME_OF_CODE
 
 PRODUCE = 0
 UNKNOWN = -1
 """Stands for each API and each version that Kafka does not have: a client may send any number."""
+PARTS = {
+    "RequestQueueTimeMs": "From a request's turn on its connection to the thread that handles it.",
+    "LocalTimeMs": "In the thread that handles the request.",
+    "RemoteTimeMs": "From there until the answer is known; a Fetch may wait for records, a Produce for followers.",
+    "ResponseQueueTimeMs": "From an answer to the thread that sends it.",
+}
+"""The parts of a request's TotalTimeMs, by Kafka's names. An answer is handed to its socket at once: no send time."""
+NANOSECONDS = 1_000_000
 SOCKETS = "kafka_server_socket_server_metrics_"
 
 
@@ -44,13 +53,29 @@ class EndpointMetrics:
         self._listeners: dict[str, ListenerTraffic] = {}
         self._times: dict[tuple[int, int], Histogram] = {}
         """By API key and version. A histogram counts its requests, too."""
+        self._parts: dict[tuple[str, int], Histogram] = {}
+        """By name, see PARTS, and API key."""
 
     def listener(self, name: str) -> ListenerTraffic:
         """The counters of one listener, created on first use."""
         return self._listeners.setdefault(name, ListenerTraffic())
 
-    def answered(self, api_key: int, version: int, duration_ms: int) -> None:
+    def timed(self, api_key: int, times: RequestTimes) -> None:
+        """Count the parts of the time of one request, which is one of an API that is served."""
+        self._observe("RequestQueueTimeMs", api_key, times.queue_ns)
+        self._observe("LocalTimeMs", api_key, times.local_ns)
+        self._observe("RemoteTimeMs", api_key, times.remote_ns)
+
+    def _observe(self, part: str, api_key: int, duration_ns: int) -> None:
+        times = self._parts.get((part, api_key))
+        if times is None:
+            times = self._parts.setdefault((part, api_key), Histogram())
+        times.observe(duration_ns // NANOSECONDS)
+
+    def answered(self, api_key: int, version: int, duration_ms: int, queued_ms: int = 0) -> None:
         """Count one request; `duration_ms` lies between its turn on the connection and its answer.
+
+        queued_ms  the part of it in which the answer waited for the thread that sends it
 
         A login before SaslHandshake 1 sends tokens without a header, whose first bytes may look like any API.
         """
@@ -60,6 +85,7 @@ class EndpointMetrics:
         if times is None:
             times = self._times.setdefault(key, Histogram())
         times.observe(duration_ms)
+        self._observe("ResponseQueueTimeMs", key[0], queued_ms * NANOSECONDS)
 
     def met(self, api_key: int, codes: Iterable[int]) -> None:
         """Count the errors of one response."""
@@ -88,6 +114,19 @@ class EndpointMetrics:
             "From a request's turn on its connection to its answer; a Fetch may wait for records.",
             {(("request", _name(key)),): times for key, times in by_api.items() if key != PRODUCE},
         )
+        parts = sorted(self._parts.copy().items())
+        for part, doc in PARTS.items():
+            of_broker = () if part in ("RemoteTimeMs", "ResponseQueueTimeMs") else (PRODUCE,)
+            yield Metric(
+                f"kafka_network_RequestMetrics_{part}",
+                HISTOGRAM,
+                doc,
+                {
+                    (("request", _name(key)),): times
+                    for (name, key), times in parts
+                    if name == part and key not in of_broker
+                },
+            )
         yield Metric(
             "kafka_network_RequestMetrics_Errors_total",
             COUNTER,

@@ -36,16 +36,17 @@ def version_of(frame: Frame) -> int:
 class Flight:
     """A request under way: `answer` is what to send, None to send nothing. `taken_bytes` were counted for it.
 
-    begun_s  when its turn came, on its loop's clock
+    begun_s     when its turn came, on its loop's clock
+    answered_s  when its answer was there, in whatever thread
     """
 
-    __slots__ = ("answer", "api_key", "begun_s", "frame", "size_bytes", "taken_bytes", "version")
+    __slots__ = ("answer", "answered_s", "api_key", "begun_s", "frame", "size_bytes", "taken_bytes", "version")
 
     def __init__(self, frame: Frame) -> None:
         self.frame = frame
         self.api_key = api_key_of(frame)
         self.version = version_of(frame)
-        self.begun_s = 0.0
+        self.begun_s = self.answered_s = 0.0
         self.size_bytes = len(frame)
         self.taken_bytes = 0
         self.answer: Any = _NOT_ANSWERED

@@ -221,12 +221,14 @@ class KafkaHandler:
 
     def _work(self, api: Api, call: Call, work: Callable[[], Values | Later | None]) -> None:
         begun_ns = 0 if call.use is None else measured_ns()
+        call.begins()
         try:
             values = self._answer_of(api, call, work)
         except Exception as defect:  # noqa: BLE001 - a request that cannot even be refused ends its connection
             _LOG.exception("broker %d: API %d version %d", self.broker.broker_id, call.api_key, call.version)
             call.connection.close(f"no answer could be made: {type(defect).__name__}: {defect}")
             return
+        call.worked()
         if call.use is not None:
             call.use.worked(measured_ns() - begun_ns)
         if isinstance(values, Later):

@@ -1,6 +1,7 @@
 """One request on its way, and the broker that it is sent to.
 
 api           connection, call, API; parts of requests and answers
+request_log   the parts of a request's time, and the log of requests
 endpoint      where brokers are reached
 broker        the broker as all families of APIs see it
 quick_calls   calls that never wait, and the metadata that they need

@@ -27,7 +27,16 @@ from stratalog.clients.kafka.protocol.entities import Values, build
 from stratalog.clients.kafka.protocol.error_codes import errors_in
 from stratalog.clients.kafka.protocol.frames import Frame, served_versions
 from stratalog.clients.kafka.protocol.schema import Entity, response_type
+from stratalog.clients.kafka.request.request_log import (
+    REQUEST_LOG,
+    TRACE,
+    RequestOrigin,
+    RequestTimes,
+    log_begun,
+    log_completed,
+)
 from stratalog.replication.metadata.acls import Principal
+from stratalog.storage.clock import measured_ns
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import TopicPartition
 
@@ -55,6 +64,10 @@ def _count_nothing(_api_key: int, _codes: Iterable[int]) -> None:
     """The same: nobody counts its errors."""
 
 
+def _time_nothing(_api_key: int, _times: RequestTimes) -> None:
+    """The same: nobody counts its times."""
+
+
 def _throttle_nothing(_duration_ms: int) -> None:
     """The same: it is told for how long to wait."""
 
@@ -73,6 +86,8 @@ class Connection:
     throttle  begins no request of the connection for so many ms
     listener  the name of the broker's listener; "" is that of a caller in the same process
     errors    counts the errors of a response, by the key of its API and their codes
+    times     counts the parts of a request's time, by the key of its API
+    peer      the client's address and port, for the log
     """
 
     principal: Principal = field(default_factory=Principal)
@@ -81,6 +96,8 @@ class Connection:
     throttle: Callable[[int], None] = _throttle_nothing
     memory: ConnectionMemory = field(default_factory=ConnectionMemory)
     errors: Callable[[int, Iterable[int]], None] = _count_nothing
+    times: Callable[[int, RequestTimes], None] = _time_nothing
+    peer: str = ""
 
 
 class Use(Protocol):
@@ -98,7 +115,19 @@ class Use(Protocol):
 class Call:
     """A request under way. It is answered once; a later answer is dropped."""
 
-    __slots__ = ("_answer", "api_key", "client_id", "connection", "frame", "request", "use", "version")
+    __slots__ = (
+        "_answer",
+        "_begun_ns",
+        "_received_ns",
+        "_worked_ns",
+        "api_key",
+        "client_id",
+        "connection",
+        "frame",
+        "request",
+        "use",
+        "version",
+    )
 
     def __init__(
         self,
@@ -118,11 +147,29 @@ class Call:
         self.connection = connection
         self.client_id = client_id or ""
         self.use = use
+        self._received_ns = measured_ns()
+        self._begun_ns = self._worked_ns = 0
         self._answer: Callable[[Entity | None], None] | None = answer
 
     def given(self, name: str, default: Any = None) -> Any:
         """A field of the request; `default` for a version without it."""
         return getattr(self.request, name, default)
+
+    @property
+    def origin(self) -> RequestOrigin:
+        """Where it comes from, for the log."""
+        return RequestOrigin(self.connection.listener, self.connection.peer, self.connection.principal, self.client_id)
+
+    def begins(self) -> None:
+        """A thread begins to handle it. What a quick handler leaves to an io thread belongs to the same time."""
+        if not self._begun_ns:
+            self._begun_ns = measured_ns()
+            if REQUEST_LOG.isEnabledFor(TRACE):
+                log_begun(self.request, self.origin)
+
+    def worked(self) -> None:
+        """The handler has returned; the answer may be known only later."""
+        self._worked_ns = measured_ns()
 
     def mutates(self, partition_count: int, *, strict_from: int) -> None:
         """The call is about to make or delete so many partitions, which a quota may limit (KIP-599).
@@ -160,6 +207,10 @@ class Call:
         answer, self._answer = self._answer, None
         if answer is None:
             return
+        times = RequestTimes.between(self._received_ns, self._begun_ns, self._worked_ns, measured_ns())
+        self.connection.times(self.api_key, times)
+        if REQUEST_LOG.isEnabledFor(logging.DEBUG):
+            log_completed(self.request, self.origin, times)
         try:
             answer(make())
         except Exception as defect:  # noqa: BLE001 - it must not end the broker's own thread

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from stratalog.clients.endpoint.endpoint_metrics import EndpointMetrics
+from stratalog.clients.endpoint.endpoint_metrics import PARTS, EndpointMetrics
+from stratalog.clients.kafka.request.request_log import RequestTimes
 from stratalog.replication.metrics import Histogram, prometheus_text
 
 FETCH, PRODUCE, VERSIONS = 1, 0, 18
@@ -81,3 +82,24 @@ def test_connections_are_counted_by_listener() -> None:
         of.format("failed_authentication_total", "OUTSIDE", 1),
     ):
         assert expected in lines
+
+
+def test_a_requests_time_is_counted_by_its_parts() -> None:
+    metrics = EndpointMetrics()
+    metrics.timed(FETCH, RequestTimes(3_000_000, 4_900_000, 500_000_000))
+    metrics.answered(FETCH, 12, 510, queued_ms=2)
+    metrics.timed(PRODUCE, RequestTimes(1_000_000, 1_000_000, 7_000_000))
+    found = by_name(metrics)
+    sums = {
+        part: {
+            labels[0][1]: histogram.sum_ms
+            for labels, histogram in found[f"kafka_network_RequestMetrics_{part}"].items()
+        }
+        for part in PARTS
+    }
+    assert sums == {
+        "RequestQueueTimeMs": {"Fetch": 3},
+        "LocalTimeMs": {"Fetch": 4},
+        "RemoteTimeMs": {"Produce": 7, "Fetch": 500},
+        "ResponseQueueTimeMs": {"Fetch": 2},
+    }, "queue and local time of Produce are the broker's own, batch by batch"

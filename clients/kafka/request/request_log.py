@@ -1,4 +1,4 @@
-"""The times of a request by its parts, and a line of the log for each. I/O: Python's `logging`.
+"""The times of a request by its parts, and a line of the log for each. Pure.
 
 Source: Kafka's `RequestChannel.Request.updateRequestMetrics`, `RequestConvertToJson`, and `KafkaApis.handle`, whose
 logger is `kafka.request.logger`; here it is `stratalog.request`, which has

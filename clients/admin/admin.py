@@ -47,7 +47,7 @@ from stratalog.replication.metadata.scram import (
 from stratalog.replication.metrics import Histogram, image_metrics
 from stratalog.replication.threads.long_wait import long_wait
 from stratalog.storage.config_def import spelled
-from stratalog.storage.errors import StratalogError
+from stratalog.storage.errors import InvalidConfigError, StratalogError
 from stratalog.storage.records import TopicPartition
 from stratalog.storage.topic_config import TOPIC_CONFIGS, LogConfig
 
@@ -174,11 +174,23 @@ class Admin:
         name: str,
         partitions: int = topics.NOT_GIVEN,
         replication_factor: int = topics.NOT_GIVEN,
+        config: Mapping[str, object] | None = None,
         **configs: object,
     ) -> str:
-        """Create one topic, configs by their Kafka names with underscores (`retention_ms=1000`); its topic id."""
+        """Create one topic; its topic id.
+
+        config   configs by Kafka's names: `{"retention.ms": 1000}`
+        configs  the same with underscores: `retention_ms=1000`
+
+        Raises as `create_topics`; InvalidConfigError for a config that is given in both ways.
+        """
         dotted = {key.replace("_", "."): value for key, value in configs.items()}
-        return self.create_topics([NewTopic(name, partitions, replication_factor, dotted)])[name]
+        given = {} if config is None else config
+        if not isinstance(given, Mapping):
+            raise InvalidConfigError(f"config is a mapping such as {{'retention.ms': 1000}}, not {given!r}")
+        for twice in sorted(dotted.keys() & given.keys()):
+            raise InvalidConfigError(f"{twice} is given twice: {given[twice]!r} and {dotted[twice]!r}")
+        return self.create_topics([NewTopic(name, partitions, replication_factor, {**given, **dotted})])[name]
 
     def _create(self, topic: NewTopic, validate_only: bool) -> str:
         topic_id = self._view.ids.new_id()

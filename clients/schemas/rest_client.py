@@ -73,7 +73,12 @@ class RegistryConfig:
 
     @classmethod
     def from_settings(cls, config: Mapping[str, object]) -> Self:
-        """InvalidConfigError for an unknown name, a bad value, or no address."""
+        """InvalidConfigError for an unknown name, a bad value, no address, or no mapping."""
+        if not isinstance(config, Mapping):
+            raise InvalidConfigError(
+                f"the configs of a schema registry client are a mapping such as {{'url': 'http://localhost:8081'}}, or "
+                f"its address, not {config!r}"
+            )
         names = {"schema.registry.url": "url"} | {key.field_name: key.name for key in REGISTRY_CONFIGS}
         known = {names.get(name, name): value for name, value in config.items()}
         parsed = REGISTRY_CONFIGS.parse({k: v if isinstance(v, list | tuple) else spelled(v) for k, v in known.items()})
@@ -109,15 +114,16 @@ REGISTRY_CONFIGS = ConfigDef.of("schema registry client", RegistryConfig)
 class SchemaRegistryClient:
     """A schema registry server's client. Thread-safe.
 
-    config  `url` (or `schema.registry.url`) and further configs of `RegistryConfig`, by their dotted names.
+    config  `url` (or `schema.registry.url`) and further configs of `RegistryConfig`, by their dotted names; or the
+            address alone.
 
     Any call raises RegistryUnavailableError after its last retry, or the error that the server answered.
     """
 
     def __init__(
-        self, config: Mapping[str, object], *, clock: Clock | None = None, rng: random.Random | None = None
+        self, config: Mapping[str, object] | str, *, clock: Clock | None = None, rng: random.Random | None = None
     ) -> None:
-        self.config = RegistryConfig.from_settings(config)
+        self.config = RegistryConfig.from_settings({"url": config} if isinstance(config, str) else config)
         self._clock = clock or SystemClock()
         self._rng = rng or random.Random()
         is_https = any(each.startswith("https:") for each in self.config.url)

@@ -219,11 +219,20 @@ def test_a_login_is_sent(config: dict[str, str], header: str) -> None:
         ({"url": "http://host", "max.retry": 1}, "did you mean max.retries"),
         ({"url": "http://host", "basic.auth.user.info": "a:b", "bearer.auth.token": "c"}, "both set"),
         ({"url": "https://host", "ssl.ca.location": "/nowhere.pem"}, "ssl.ca.location"),
+        ("localhost:8081", "must begin with http"),
+        ("", "must be the address"),
+        (None, "are a mapping such as"),
+        (["http://host"], "are a mapping such as"),
     ],
 )
-def test_a_bad_config_is_refused(config: dict[str, object], reason: str) -> None:
+def test_a_bad_config_is_refused(config: Any, reason: str) -> None:
     with pytest.raises(InvalidConfigError, match=reason):
         SchemaRegistryClient(config)
+
+
+def test_an_address_alone_is_a_config() -> None:
+    with RegistryServer({"GET /subjects": (200, ["x"])}) as server:
+        assert SchemaRegistryClient(server.url).subjects() == ["x"]
 
 
 def test_the_server_says_why_a_schema_is_incompatible() -> None:

@@ -129,7 +129,7 @@ class Lab:
     def topic(self, cluster: Cluster, stem: str, partitions: int = PARTITIONS, **configs: object) -> str:
         """A new topic of ours, three replicas, `min.insync.replicas=2`."""
         name = self.fresh(stem)
-        Admin(cluster).create_topic(name, partitions, BROKERS, min_insync_replicas=2, **configs)
+        Admin(cluster).create_topic(name, partitions, BROKERS, None, min_insync_replicas=2, **configs)
         return name
 
     def peer_topic(self, stem: str, partitions: int = PARTITIONS) -> str:

@@ -4,5 +4,5 @@ shard            the coordinator of one partition: InitProducerId, EndTxn, time-
 transaction      one transactional id: states and transitions
 records          record schemas
 add_partitions   partitions and offsets added to a transaction by leaders and group coordinators
-held_batches     batches behind one that the coordinator is asked about
+held_batches     the order of a producer's batches while the coordinator is asked about them
 """

@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from stratalog.replication.coordinator.transactions.held_batches import HeldBatches
+from stratalog.replication.coordinator.transactions.held_batches import HeldBatch, HeldBatches
 from stratalog.replication.internal_topics import TRANSACTION_STATE_TOPIC, partition_of_key
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.requests.coordinators import CoordinatorType
@@ -107,37 +107,42 @@ def produce_in_transaction(
     `transaction_version` 2 (Produce from version 12 on) adds the partition to the transaction; before that the producer
     has done so itself, and it is only verified. `is_abortable_known`: the client knows TRANSACTION_ABORTABLE (Produce
     from version 11 on), else it receives INVALID_TXN_STATE. `held`: what all batches of this way to the leader share;
-    those behind one that is asked about wait there.
+    it keeps those of one producer and partition in their order.
 
     If the marker of the transaction before was appended after the question, the answer is void. Version 2 asks again:
     each transaction has an epoch of its own, so that a batch of an ended one is fenced. Before that it is refused.
     """
     topic_partition, batch = request.topic_partition, request.batch
-    held, key = held or HeldBatches(), (batch.producer_id, topic_partition)
+    held = held or HeldBatches()
+    questions_left = questions_max(transaction_version)
 
-    def appended(response: ProduceResponse, questions_left: int) -> None:
+    def send(verified: UnverifiedTransactionError | None) -> None:
+        leader.produce_then(request if verified is None else _verified(request, verified), appended)
+
+    def appended(response: ProduceResponse) -> None:
+        nonlocal questions_left
         refusal = response.error
         if not isinstance(refusal, UnverifiedTransactionError) or not questions_left:
-            complete(response)
-            return
-        question = _question(request, transactional_id, transaction_version)
-        open_question = held.asked(key)
-        ask(
-            question,
-            lambda answer: held.answered(key, open_question, lambda: answered(answer, refusal, questions_left - 1)),
-        )
+            end(response)
+        elif held.refused(in_line):
+            questions_left -= 1
+            question = _question(request, transactional_id, transaction_version)
+            ask(question, lambda answer: answered(answer, refusal))
 
-    def answered(answer: object, refusal: UnverifiedTransactionError, questions_left: int) -> None:
+    def answered(answer: object, refusal: UnverifiedTransactionError) -> None:
         error = _error_for(answer, topic_partition)
         if error is None:
-            verified = replace(request, batch=replace(batch, verified_offset=refusal.log_end_offset))
-            leader.produce_then(verified, partial(appended, questions_left=questions_left))
+            held.answered(in_line, refusal)
         else:
             error = _as_produce_error(error, topic_partition, transaction_version, is_abortable_known)
-            complete(ProduceResponse(topic_partition, error=error))
+            end(ProduceResponse(topic_partition, error=error))
 
-    first = partial(appended, questions_left=questions_max(transaction_version))
-    held.begin(key, lambda: leader.produce_then(request, first))
+    def end(response: ProduceResponse) -> None:
+        held.done(in_line)
+        complete(response)
+
+    in_line = HeldBatch((batch.producer_id, topic_partition), send)
+    held.begin(in_line)
 
 
 def questions_max(transaction_version: int) -> int:
@@ -186,6 +191,11 @@ def ask_while_ending(ask: Ask, retries: Retries) -> Ask:
         send()
 
     return begin
+
+
+def _verified(request: ProduceRequest, refusal: UnverifiedTransactionError) -> ProduceRequest:
+    """The batch with the place at which its coordinator was asked about it."""
+    return replace(request, batch=replace(request.batch, verified_offset=refusal.log_end_offset))
 
 
 def _question(request: ProduceRequest, transactional_id: str, transaction_version: int) -> AddPartitionsToTxnRequest:

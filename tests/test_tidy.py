@@ -22,7 +22,8 @@ FLOORS = {
     "storage": """errors clock < config_def < records topic_config objects layered_map < files transactions < producers
         < delta < log < upkeep""",
     "storage/objects": "port registers new_file sync store_settings together < probe < local wakeup < remote",
-    "replication": """log_configs < config java_strings html_table stores threads < internal_topics < requests
+    "replication": """log_configs < config java_strings client_pattern html_table stores threads < internal_topics
+        < requests
         < metadata < metrics broker_root controller progress < replica < leader < follower coordinator
         < broker fast_start < spark < process""",
     "replication/coordinator": "shard < groups transactions < runtime",
@@ -33,7 +34,7 @@ FLOORS = {
         < connection inbox_listener < socket_server inbox_endpoint < kafka_endpoint""",
     "clients/endpoint/security": """jaas principal_mapping certificates sasl_server < plain scram oauthbearer
         < authenticator jwks tls < gate < endpoint_security""",
-    "clients/schemas": """wire_format errors < json_schema_nodes < schema json_compatibility
+    "clients/schemas": """wire_format errors < json_schema_nodes json_patterns < schema json_compatibility
         < avro_compatibility protobuf_compatibility rest_client protobuf_messages
         < avro_values compatibility < registry_state < schema_folder serde < avro json_schema protobuf < columns""",
     "clients/schemas/columns": "avro_fast prefixes writer < reader < avro json_schema protobuf",
@@ -55,6 +56,9 @@ CONSTRUCTOR_ARGUMENTS_MAX = 6
 
 IO_MODULES = {"obstore", "deltalake", "pyspark", "delta", "py4j", "socket", "subprocess"}
 """What a module that calls itself pure does not import, besides time, randomness and ids."""
+
+OWN_PATTERNS = {"clients/consumer/consumer.py", "clients/spark/offsets.py", "clients/spark/options.py"}
+"""Where Python's `re` gets an expression that the process's own user wrote: it holds up nobody else."""
 
 CHANCE_MODULES = {"time", "random", "uuid", "secrets"}
 FROM_ARGUMENTS = {"random.Random", "uuid.UUID", "uuid.uuid5", "uuid.NAMESPACE_URL"}
@@ -269,6 +273,28 @@ def test_a_pure_module_imports_no_room_module_that_does_io() -> None:
 def test_time_chance_and_fresh_ids_come_from_the_clock_module_alone() -> None:
     files = [path for path in python_files(*LIBRARY) if path.as_posix() != "storage/clock.py"]
     assert [use for path in files for use in chance_in(path)] == []
+
+
+def computed_patterns(path: Path) -> Iterator[str]:
+    """Calls of Python's `re` with an expression that is not made of literals and of the module's constants."""
+    for node in ast.walk(tree_of(path)):
+        is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and bool(node.args)
+        if not is_call or not isinstance(node.func.value, ast.Name) or node.func.value.id != "re":
+            continue
+        parts = list(ast.walk(node.args[0]))
+        names = [part.id for part in parts if isinstance(part, ast.Name)]
+        calls = [part for part in parts if isinstance(part, (ast.Call, ast.Attribute, ast.Subscript))]
+        if node.func.attr != "escape" and (calls or not all(name.isupper() for name in names)):
+            yield f"{path}:{node.lineno}: {ast.unparse(node)}"
+
+
+def test_no_pattern_of_a_client_reaches_pythons_re() -> None:
+    """It backtracks, and holds the interpreter meanwhile: see `replication.client_pattern`."""
+    files = [path for path in python_files(*LIBRARY) if path.as_posix() not in OWN_PATTERNS]
+    assert [call for path in files for call in computed_patterns(path)] == []
+    engines = {"re2", "regex"}
+    users = [str(path) for path in files if engines & {top(name) for _, name in imports_of(path)}]
+    assert users == ["replication/client_pattern.py"]
 
 
 def test_obstore_is_imported_by_the_store_alone() -> None:

@@ -10,12 +10,13 @@ Source: `io.confluent.kafka.schemaregistry.json.diff.SchemaDiff` and its neighbo
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
 
 from stratalog.clients.schemas.json_schema_nodes import NodeKind, SchemaNode, SchemaNodes, followed
+from stratalog.replication.client_pattern import client_pattern
+from stratalog.storage.errors import InvalidRegularExpressionError
 
 _COMPATIBLE = """ID_CHANGED DESCRIPTION_CHANGED TITLE_CHANGED DEFAULT_CHANGED SCHEMA_REMOVED TYPE_EXTENDED
     MAX_LENGTH_INCREASED MAX_LENGTH_REMOVED MIN_LENGTH_DECREASED MIN_LENGTH_REMOVED PATTERN_REMOVED
@@ -364,10 +365,18 @@ def _is_open(node: SchemaNode) -> bool:
     )
 
 
+def _covers(pattern: str, name: str) -> bool:
+    """An expression that RE2 does not know covers nothing: the verdict is then that it is not compatible."""
+    try:
+        return client_pattern(pattern, "pattern").search(name) is not None
+    except InvalidRegularExpressionError:
+        return False
+
+
 def _schema_of_others(node: SchemaNode, name: str) -> SchemaNode | None:
     """The schema for a property or item that is not named."""
     for pattern, schema in node.parts.get("patterns", {}).items():
-        if re.search(pattern, name):
+        if _covers(pattern, name):
             return schema if isinstance(schema, SchemaNode) else None
     additional, unevaluated = node.parts["additional"], node.parts["unevaluated"]
     if isinstance(additional, SchemaNode):

@@ -10,10 +10,11 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from stratalog.clients.schemas.json_patterns import bounded
 from stratalog.clients.schemas.schema import Schema, SchemaRegistry, SchemaType, compact, loads, referenced
 from stratalog.clients.schemas.serde import SerializerConfig, SubjectSchemas, WriterSchemas, with_id
 from stratalog.clients.serialization import SerializationContext
-from stratalog.storage.errors import InvalidConfigError, SerializationError
+from stratalog.storage.errors import InvalidConfigError, InvalidRegularExpressionError, SerializationError
 
 Validate = Callable[[Any], None]
 
@@ -36,13 +37,15 @@ def validator_of(schema: Schema, references: Mapping[str, Schema]) -> Validate:
         (name, Resource.from_contents(loads(each), default_specification=DRAFT7)) for name, each in references.items()
     ]
     contents = loads(schema)
-    validator = validator_for(contents)(contents, registry=Registry().with_resources(resources))
+    validator = bounded(validator_for(contents))(contents, registry=Registry().with_resources(resources))
 
     def validate(value: Any) -> None:
         try:
             validator.validate(value)
         except ValidationError as reason:
             raise SerializationError(f"the value breaks the JSON schema: {reason.message}") from reason
+        except InvalidRegularExpressionError as reason:
+            raise SerializationError(f"{reason} Without validation (validate=false) it is not needed.") from reason
 
     return validate
 

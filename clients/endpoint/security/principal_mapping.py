@@ -1,7 +1,7 @@
 """`ssl.principal.mapping.rules`: the user that a certificate's distinguished name stands for. Pure.
 
 A rule is `DEFAULT`, the name itself, or `RULE:pattern/replacement/` with L or U for lower or upper case. The first rule
-that matches the whole name counts.
+that matches the whole name counts. Patterns are RE2's: the network thread matches them with what a certificate says.
 Source: Kafka's `SslPrincipalMapper`, `DefaultKafkaPrincipalBuilder` (KIP-371).
 """
 
@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
+from stratalog.replication.client_pattern import client_pattern
 from stratalog.storage.config_def import invalid_value
-from stratalog.storage.errors import SaslAuthenticationFailedError
+from stratalog.storage.errors import InvalidRegularExpressionError, SaslAuthenticationFailedError
 
 MAPPING_RULES = "ssl.principal.mapping.rules"
 _RULE = r"(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?).*?|(.*?)"
@@ -21,9 +23,9 @@ _BACK_REFERENCE = re.compile(r"\$([0-9]+)")
 
 @dataclass(frozen=True, slots=True)
 class MappingRule:
-    """One rule; `pattern` None is DEFAULT. `case` is "", "L" or "U"."""
+    """One rule; `pattern`, of `client_pattern`, None is DEFAULT. `case` is "", "L" or "U"."""
 
-    pattern: re.Pattern[str] | None
+    pattern: Any
     replacement: str = ""
     case: str = ""
 
@@ -39,7 +41,7 @@ class MappingRule:
         return user.lower() if self.case == "L" else user.upper() if self.case == "U" else user
 
 
-def _referenced(found: re.Match[str], digits: str) -> str:
+def _referenced(found: Any, digits: str) -> str:
     """`$12` with three groups is group 1 and a 2; `$4` with three groups is itself, as in Kafka."""
     groups = found.re.groups
     for end in range(len(digits), 0, -1):
@@ -77,8 +79,8 @@ def _rule(text: str, found: re.Match[str]) -> list[MappingRule]:
     if rule != f"RULE:{pattern}/{replacement}/{case}":
         raise invalid_value(MAPPING_RULES, text, f"Invalid rule: `{rule}`")
     try:
-        return [MappingRule(re.compile(pattern), replacement, case)]
-    except re.error as reason:
+        return [MappingRule(client_pattern(pattern, "pattern"), replacement, case)]
+    except InvalidRegularExpressionError as reason:
         raise invalid_value(MAPPING_RULES, text, f"Invalid rule: `{rule}`: {reason}") from reason
 
 

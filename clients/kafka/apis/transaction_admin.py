@@ -6,7 +6,6 @@ Source: `KafkaApis.handleDescribeProducersRequest` and its neighbours (KIP-664, 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import groupby
@@ -17,6 +16,7 @@ from stratalog.clients.kafka.protocol.values import fields_of, value_of
 from stratalog.clients.kafka.request.api import Api, Call, each_partition, error_only, failed, gather, refused_each
 from stratalog.clients.kafka.request.broker import NO_EPOCH, ApiFamily, attempted
 from stratalog.clients.kafka.request.coordinators import Split, ask_all, ask_each
+from stratalog.replication.client_pattern import client_pattern
 from stratalog.replication.metadata.acls import Operation, ResourceType
 from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.replication.requests.produce import ACKS_ALL, ProduceRequest
@@ -28,7 +28,7 @@ from stratalog.replication.requests.transactions import (
     ListTransactionsResponse,
     active_producers,
 )
-from stratalog.storage.errors import InvalidRegularExpressionError, StratalogError
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import TopicPartition
 from stratalog.storage.transactions import EndMarker, marker_batch
 
@@ -84,10 +84,7 @@ class TransactionAdminApis(ApiFamily):
 
     def _list(self, call: Call) -> None:
         pattern = call.given("transactional_id_pattern")
-        try:
-            wanted = re.compile(pattern) if pattern else None
-        except re.error as reason:
-            raise InvalidRegularExpressionError(f"transactional id pattern {pattern!r}: {reason}") from reason
+        wanted = client_pattern(pattern, "Transactional ID pattern") if pattern else None
         request = value_of(ListTransactionsRequest, call.request)
 
         def is_visible(name: str) -> bool:

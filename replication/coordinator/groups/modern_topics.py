@@ -3,8 +3,7 @@
 Source: `CoordinatorMetadataImage`, `Utils.computeGroupHash` and `TopicRegexResolver` of Kafka 4.3.1. The hash is not
 Kafka's (XXH3, with racks): it is only ever compared with itself.
 
-Regular expressions are RE2's, as in Kafka: matching takes time in proportion to the length of a name, whatever a client
-asks for.
+Regular expressions are RE2's, as in Kafka, and bounded: see `client_pattern`.
 """
 
 from __future__ import annotations
@@ -12,13 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from hashlib import blake2b
 
-import re2
-
+from stratalog.replication.client_pattern import client_pattern
 from stratalog.replication.metadata.image import ClusterImage
-from stratalog.storage.errors import InvalidRegularExpressionError
-
-_OPTIONS = re2.Options()
-_OPTIONS.log_errors = False
 
 
 def topic_ids(image: ClusterImage, names: Iterable[str]) -> frozenset[str]:
@@ -49,13 +43,6 @@ def metadata_hash(image: ClusterImage, names: Iterable[str]) -> int:
 
 
 def matching_topics(image: ClusterImage, regex: str) -> frozenset[str]:
-    """Names that the whole expression matches. Raises INVALID_REGULAR_EXPRESSION, with the expression and the reason:
-    ``SubscribedTopicRegex `(a` is not a valid regular expression: missing ): (a.``"""
-    try:
-        pattern = re2.compile(regex, _OPTIONS)
-    except re2.error as error:
-        reason = error.args[0].decode() if isinstance(error.args[0], bytes) else error
-        raise InvalidRegularExpressionError(
-            f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {reason}."
-        ) from error
+    """Names that the whole expression matches. Raises INVALID_REGULAR_EXPRESSION, as `client_pattern`."""
+    pattern = client_pattern(regex, "SubscribedTopicRegex")
     return frozenset(name for name in image.topic_ids if pattern.fullmatch(name))

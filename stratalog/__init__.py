@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from stratalog.clients.typed_tables.replay import ReplayOutcome
     from stratalog.clients.typed_tables.typed_table import TypedTable, TypedTableState
     from stratalog.clients.view.cluster_view import ClusterView, Fetched, Watermarks
+    from stratalog.clients.view.committed_table import CommittedTable, committed_table
     from stratalog.replication.controller.preferred_leaders import ElectionType
     from stratalog.replication.controller.reassignment import PartitionReassignment
     from stratalog.replication.metadata.acls import (
@@ -110,7 +111,8 @@ __all__ = [
     "PartitionReassignment", "PartitionVerified", "ReplicaErasure", "ReplicaInfo", "ReplicaVerification",
     "TopicDescription",
     # views and Spark
-    "ClusterView", "Fetched", "Watermarks", "ProgressListener", "TopicRead", "cluster_frame", "create_cluster_views",
+    "ClusterView", "CommittedTable", "Fetched", "Watermarks", "committed_table",
+    "ProgressListener", "TopicRead", "cluster_frame", "create_cluster_views",
     "create_committed_view", "from_registry", "read_topic", "register_data_source", "registry_header", "to_registry",
     # typed tables
     "TypedTable", "TypedTableState", "QueryProgress", "ReplayOutcome", "TableErasure",
@@ -154,6 +156,7 @@ _MODULES = {
     "clients.typed_tables.replay": "ReplayOutcome",
     "clients.typed_tables.typed_table": "TypedTable TypedTableState",
     "clients.view.cluster_view": "ClusterView Fetched Watermarks",
+    "clients.view.committed_table": "CommittedTable committed_table",
     "replication.controller.preferred_leaders": "ElectionType",
     "replication.controller.reassignment": "PartitionReassignment",
     "replication.metadata.acls": "AclBinding AclFilter Operation PatternType Permission ResourceType",

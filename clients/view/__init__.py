@@ -2,6 +2,7 @@
 
 cluster_view     topics, leaders, high watermarks, committed records
 read_committed   the same under `isolation.level=read_committed`
+committed_table  committed records as an Arrow stream, for other engines
 shared_read      one read for all threads that want it
 leader_progress  what leaders published
 partition_logs   the replicas' logs of each partition

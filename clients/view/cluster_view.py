@@ -468,14 +468,23 @@ class ClusterView:
         max_bytes: int,
         end_offset: int | None = None,
         timeout_ms: int | None = None,
+        *,
+        columns: Sequence[str] | None = None,
     ) -> Fetched:
-        """As `read`, with the next offset to read: compaction may have removed every record of a long range."""
+        """As `read`, with the next offset to read: compaction may have removed every record of a long range.
+
+        columns  of `READ_SCHEMA`, in its order, `offset`, `producer_id` and `attributes` among them; None: all
+        """
         marks = self._marks_up_to(topic_partition, offset, timeout_ms)
         readable = self._readable(topic_partition, marks, offset, end_offset)
         if readable is None:
             return Fetched(no_rows(), offset)
         bounds = offset, max_bytes, readable.end_offset
-        rows = readable.replicas.read(readable.log, readable.topic_id, *bounds, PlannedRead.read)
+
+        def read(planned: PlannedRead) -> pa.Table:
+            return (planned if columns is None else replace(planned, columns=columns)).read()
+
+        rows = readable.replicas.read(readable.log, readable.topic_id, *bounds, read)
         next_offset = rows["offset"][-1].as_py() + 1 if rows.num_rows else readable.end_offset
         return Fetched(self._kept(rows, readable.transactions.aborted_between(offset, next_offset)), next_offset)
 

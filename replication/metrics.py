@@ -140,11 +140,15 @@ class BrokerMetrics:
 
 
 class LedLog(NamedTuple):
-    """A log that a broker leads. The log may grow between the reads of two fields."""
+    """A log that a broker leads. The log may grow between the reads of two fields.
+
+    first_dirty_offset  where the cleaner's next pass begins; 0 for a log that was never compacted
+    """
 
     start_offset: int
     end_offset: int
     files: Sequence[FileEntry]
+    first_dirty_offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +195,11 @@ def image_metrics(image: ClusterImage, broker_id: int, replica_lag_max: int | No
             sum(state.leader == NO_LEADER for state in states) if is_controller else 0,
         ),
         (
+            "controller_KafkaController_PreferredReplicaImbalanceCount",
+            "Partitions that their preferred replica does not lead; on the controller.",
+            sum(state.leader != state.replicas[0] for state in states) if is_controller else 0,
+        ),
+        (
             "controller_KafkaController_GlobalTopicCount",
             "Topics; on the controller.",
             len(image.topic_ids) if is_controller else 0,
@@ -211,6 +220,15 @@ def image_metrics(image: ClusterImage, broker_id: int, replica_lag_max: int | No
             len(image.brokers) - len(image.live_brokers()) if is_controller else 0,
         ),
     ]
+    preferred = [state for state in hosted if state.replicas[0] == broker_id]
+    by_others = sum(state.leader not in (broker_id, NO_LEADER) for state in preferred)
+    gauges.append(
+        (
+            "controller_KafkaController_LeaderImbalancePercentage",
+            "Of the partitions that prefer this broker, those led by others: leader.imbalance.per.broker.percentage.",
+            round(100 * by_others / len(preferred)) if preferred else 0,
+        )
+    )
     if replica_lag_max is not None:
         doc = "The largest number of records that a follower of a led partition lacks."
         gauges.append(("server_ReplicaFetcherManager_MaxLag", doc, replica_lag_max))
@@ -307,9 +325,15 @@ def log_metrics(logs: Mapping[TopicPartition, LedLog]) -> list[Metric]:
         "LogEndOffset": ("The offset of the next record.", lambda log: log.end_offset),
     }
     ordered = [((("topic", tp.topic), ("partition", str(tp.partition))), log) for tp, log in sorted(logs.items())]
+    compacted: dict[Labels, float | Histogram]
+    compacted = {labels: log.first_dirty_offset for labels, log in ordered if log.first_dirty_offset}
+    doc = "Offset below which a compacted log is clean, as in Kafka's file cleaner-offset-checkpoint."
     return [
-        Metric(f"kafka_log_Log_{name}", GAUGE, doc, {labels: value_of(log) for labels, log in ordered})
-        for name, (doc, value_of) in values.items()
+        *(
+            Metric(f"kafka_log_Log_{name}", GAUGE, of_log, {labels: value_of(log) for labels, log in ordered})
+            for name, (of_log, value_of) in values.items()
+        ),
+        Metric("stratalog_log_LogCleaner_FirstDirtyOffset", GAUGE, doc, compacted),
     ]
 
 

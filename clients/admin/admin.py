@@ -30,6 +30,7 @@ from stratalog.replication.controller import topics
 from stratalog.replication.controller.preferred_leaders import Answers, ElectionType, elect_leaders
 from stratalog.replication.controller.reassignment import PartitionReassignment
 from stratalog.replication.controller.topic_deletion import TopicDeletion, topic_deletions
+from stratalog.replication.controller.unregistration import unregister_broker
 from stratalog.replication.html_table import html_fields, html_table
 from stratalog.replication.leader.delete_records import DeletedRecords
 from stratalog.replication.metadata.acls import AclBinding, AclFilter, create_acls, delete_acls, describe_acls
@@ -434,6 +435,11 @@ class Admin:
         """Mechanisms and iterations of these users; of all users without any named."""
         self._view.refresh()
         return describe_credentials(self._view.image, users)
+
+    def unregister_broker(self, broker_id: int) -> None:
+        """Forget a broker that was stopped for good and holds no replica any more; see `unregister_broker` of the
+        controller for the errors."""
+        self._view.propose(lambda image: unregister_broker(image, broker_id))
 
     def describe_cluster(self) -> ClusterDescription:
         """Controller and brokers as of now."""

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from stratalog.jobs.text.record_decoders import Decoder, as_text
 from stratalog.storage.files.data_file import FileEntry
+from stratalog.storage.log.cleaner_checkpoint import CleanerCheckpoint
 from stratalog.storage.producers import ProducerStates
 from stratalog.storage.records import PAYLOAD_SCHEMA
 from stratalog.storage.upkeep.cleaned_transactions import DELETE_HORIZON, horizon_of
@@ -206,6 +207,22 @@ def producer_lines(states: ProducerStates) -> Iterator[str]:
         yield f"sinkId: {sink_id} {numbers}"
 
 
+def cleaner_lines(table: str, cleaner: CleanerCheckpoint) -> Iterator[str]:
+    """A log's line of Kafka's file `cleaner-offset-checkpoint`, and what stands beside it.
+
+    >>> cleaner = CleanerCheckpoint().after_pass(100, now_ms=5_000, delete_retention_ms=86_400_000)
+    >>> list(cleaner_lines("page-views-3", cleaner))
+    ['page-views 3 100', 'compacted: 100 at: 5000', 'tombstonesGone: 0 abortedGone: 0']
+    """
+    topic, _, partition = table.rpartition("-")
+    yield f"{topic} {partition} {cleaner.first_dirty_offset}"
+    for each in cleaner.passes:
+        yield f"compacted: {each.end_offset} at: {each.cleaned_ms}"
+    if cleaner.under_way is not None:
+        yield f"underWay: {cleaner.under_way.cleaned_end} of: {cleaner.under_way.end_offset}"
+    yield f"tombstonesGone: {cleaner.gone_tombstones_end} abortedGone: {cleaner.gone_aborted_end}"
+
+
 def _java(value: bool) -> str:
     return "true" if value else "false"
 
@@ -225,6 +242,7 @@ class DumpKind(StrEnum):
     INDEX = "index"
     TIME_INDEX = "timeindex"
     PRODUCERS = "snapshot"
+    CLEANER = "checkpoint"
 
 
 _TABLE = r"(?P<root>.+)/(?P<table>[^/]+-\d+)"
@@ -235,6 +253,7 @@ _NAMES = tuple(
         (r"/(?P<path>segment=(?P<segment>\d{20})/[^/]+\.parquet)", DumpKind.LOG),
         (r"/segment=(?P<segment>\d{20})", DumpKind.LOG),
         (r"/(?:_producers|(?P<path>_producers/[0-9a-f]{16}\.json))", DumpKind.PRODUCERS),
+        (r"/cleaner-offset-checkpoint", DumpKind.CLEANER),
         ("", DumpKind.LOG),
     )
 )
@@ -262,7 +281,8 @@ def dump_name(name: str) -> DumpName | None:
     """What a name means; None when it is none of these.
 
     `root/t-0` is a log, `root/t-0/segment=<20 digits>` or Kafka's `root/t-0/<20 digits>.log` a segment, with `.index`
-    or `.timeindex` its index, `root/t-0/segment=…/….parquet` a data file, `root/t-0/_producers` the producers.
+    or `.timeindex` its index, `root/t-0/segment=…/….parquet` a data file, `root/t-0/_producers` the producers,
+    `root/t-0/cleaner-offset-checkpoint` how far the log is compacted.
 
     >>> dump_name("/logs/nginx_access_log-1/00000000000003257573.index").segment
     3257573

@@ -41,6 +41,7 @@ EPILOG = """names for --files, with commas between (ROOT is a broker's root, as 
   ROOT/events-0/00000000000000003257.timeindex    its data files: largest timestamp so far and last offset
   ROOT/events-0/segment=…/….parquet               one data file
   ROOT/events-0/_producers                        producer and sink state at the log's end; or one object below it
+  ROOT/events-0/cleaner-offset-checkpoint         how far a compacted log is clean, and when it was compacted
 
 A data file stands for what Kafka's index has an entry of. position: where the data file begins in its segment; size:
 bytes of a batch's records, uncompressed; crc: the CRC32C of the data file's footer, which its name has in hex.
@@ -129,6 +130,10 @@ class LogDump:
         if self._name.kind is dump.DumpKind.PRODUCERS:
             yield f"Dumping {self._name.name}"
             yield from dump.producer_lines(self._producers())
+            return
+        if self._name.kind is dump.DumpKind.CLEANER:
+            yield f"Dumping {self._name.name}"
+            yield from dump.cleaner_lines(self._name.table, self._log.state.cleaner)
             return
         for segment in self._segments():
             title = self._name.name

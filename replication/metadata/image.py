@@ -29,6 +29,7 @@ from stratalog.replication.metadata.records import (
     TombstoneRecord,
     TopicDeletionRecord,
     TopicRecord,
+    UnregisterBrokerRecord,
     UserScramCredentialRecord,
     of_broker,
 )
@@ -87,7 +88,7 @@ class ClusterImage:
             case PartitionRecord():
                 self.partitions[record.topic_partition] = record
                 self.partitions_by_topic.setdefault(record.topic, set()).add(record.topic_partition)
-            case RegisterBrokerRecord() | FenceBrokerRecord():
+            case RegisterBrokerRecord() | FenceBrokerRecord() | UnregisterBrokerRecord():
                 self._replay_broker(record)
             case ControllerRecord() | ClusterRecord() | ProducerIdsRecord():
                 self._replay_cluster(record)
@@ -117,10 +118,13 @@ class ClusterImage:
             case ProducerIdsRecord():
                 self.next_producer_id = record.next_producer_id
 
-    def _replay_broker(self, record: RegisterBrokerRecord | FenceBrokerRecord) -> None:
+    def _replay_broker(self, record: RegisterBrokerRecord | FenceBrokerRecord | UnregisterBrokerRecord) -> None:
+        self.last_broker_epoch = max(self.last_broker_epoch, record.broker_epoch)
         if isinstance(record, RegisterBrokerRecord):
             self.brokers[record.broker_id] = BrokerState(record)
-            self.last_broker_epoch = max(self.last_broker_epoch, record.broker_epoch)
+            return
+        if isinstance(record, UnregisterBrokerRecord):
+            self.brokers.pop(record.broker_id, None)
             return
         known = self.brokers.get(record.broker_id)
         if known and known.broker_epoch == record.broker_epoch:

@@ -104,6 +104,19 @@ class FenceBrokerRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class UnregisterBrokerRecord:
+    """The broker was stopped for good. In the place of its registration, and kept: `broker_epoch` is not used again."""
+
+    type: ClassVar[str] = "UnregisterBroker"
+    broker_id: int
+    broker_epoch: int
+
+    @property
+    def key(self) -> str:
+        return f"broker/{self.broker_id}"
+
+
+@dataclass(frozen=True, slots=True)
 class TopicRecord:
     type: ClassVar[str] = "Topic"
     name: str
@@ -349,6 +362,7 @@ MetadataRecord = (
     | ClusterRecord
     | RegisterBrokerRecord
     | FenceBrokerRecord
+    | UnregisterBrokerRecord
     | TopicRecord
     | RemoveTopicRecord
     | TopicDeletionRecord

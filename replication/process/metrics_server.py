@@ -60,7 +60,7 @@ def metrics_of(broker: Broker) -> list[Metric]:
 
 
 def _led_log(log: LogReader) -> LedLog:
-    return LedLog(log.log_start_offset, log.log_end_offset, list(log.files))
+    return LedLog(log.log_start_offset, log.log_end_offset, list(log.files), log.state.cleaner.first_dirty_offset)
 
 
 def _copy_times(broker: Broker) -> list[CopyTimes | None]:

@@ -61,6 +61,7 @@ def test_a_broker_tells_of_what_it_leads_and_the_controller_of_all() -> None:
         "AtMinIsrPartitionCount": 1,
         "ActiveControllerCount": 1,
         "OfflinePartitionsCount": 1,
+        "PreferredReplicaImbalanceCount": 1,
         "GlobalTopicCount": 1,
         "GlobalPartitionCount": 5,
         "ActiveBrokerCount": 2,

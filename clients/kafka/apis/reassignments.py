@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments, ListPartitionReassignments, ElectLeaders.
+"""AlterPartitionReassignments, ListPartitionReassignments, ElectLeaders, UnregisterBroker.
 
 I/O: the metadata log, through the admin client.
 
@@ -17,7 +17,7 @@ from stratalog.replication.metadata.acls import Operation, ResourceType
 from stratalog.storage.errors import InvalidRequestError
 from stratalog.storage.records import TopicPartition
 
-ELECT_LEADERS, ALTER_PARTITION_REASSIGNMENTS, LIST_PARTITION_REASSIGNMENTS = 43, 45, 46
+ELECT_LEADERS, ALTER_PARTITION_REASSIGNMENTS, LIST_PARTITION_REASSIGNMENTS, UNREGISTER_BROKER = 43, 45, 46, 64
 _ELECTION_TYPES = {0: ElectionType.PREFERRED, 1: ElectionType.UNCLEAN}
 
 
@@ -27,6 +27,7 @@ class ReassignmentApis(ApiFamily):
             Api(ELECT_LEADERS, self._elect, error_only, is_slow=True),
             Api(ALTER_PARTITION_REASSIGNMENTS, self._alter, is_slow=True),
             Api(LIST_PARTITION_REASSIGNMENTS, self._list),
+            Api(UNREGISTER_BROKER, self._unregister),
         ]
 
     def _alter(self, call: Call) -> Values:
@@ -72,6 +73,11 @@ class ReassignmentApis(ApiFamily):
             for topic, partitions in by_topic(found)
         ]
         return {**failed(None), "topics": topics}
+
+    def _unregister(self, call: Call) -> Values:
+        self._broker.check(call, Operation.ALTER, ResourceType.CLUSTER)
+        self._broker.admin.unregister_broker(call.request.broker_id)
+        return failed(None)
 
     def _elect(self, call: Call) -> Values:
         """For all partitions (null), the answer leaves out those that need no election."""

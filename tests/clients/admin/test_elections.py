@@ -12,8 +12,10 @@ from stratalog.replication.metadata.records import FenceBrokerRecord
 from stratalog.replication.metadata.states import ReplicaState
 from stratalog.storage.errors import UnknownTopicOrPartitionError
 from stratalog.storage.records import TopicPartition
+from tests.clients.kafka_client import KafkaClient, code
 from tests.clients.memory_cluster import ROOT, MemoryCluster
 
+UNREGISTER_BROKER, INVALID_REQUEST, BROKER_ID_NOT_REGISTERED = 64, 42, 102
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
@@ -38,6 +40,18 @@ def test_leaders_are_elected_and_every_partition_has_its_answer(cluster: MemoryC
     assert cluster.state(T1).leader == 1
     assert admin.elect_leaders(ElectionType.PREFERRED) == {}
     assert admin.elect_leaders(ElectionType.UNCLEAN) == {}
+
+
+def test_a_broker_that_was_stopped_for_good_is_forgotten(cluster: MemoryCluster) -> None:
+    """After its replicas were moved, by the admin client and by Kafka's `kafka-cluster.sh unregister`."""
+    cluster.commit(FenceBrokerRecord(3, 3))
+    with KafkaClient(cluster, stores=cluster.stores) as client:
+        assert code(client.ask(UNREGISTER_BROKER, 0, {"broker_id": 3})) == INVALID_REQUEST
+        admin_of(cluster).delete_topics(["t"])
+        answers = [client.ask(UNREGISTER_BROKER, 0, {"broker_id": 3}) for _ in range(2)]
+    assert [code(each) for each in answers] == [0, BROKER_ID_NOT_REGISTERED]
+    assert answers[1].error_message == "Broker ID 3 is not currently registered."
+    assert [each.broker_id for each in admin_of(cluster).describe_cluster().brokers] == [1, 2]
 
 
 def describe(cluster: MemoryCluster, *flags: str, capsys: pytest.CaptureFixture[str]) -> str:

@@ -21,6 +21,7 @@ from stratalog.jobs.text.dump import (
     time_index_line,
 )
 from stratalog.jobs.tools.dump_log import main
+from stratalog.storage.delta.table import Commit
 from stratalog.storage.files.batch_file import crc_of_path
 from stratalog.storage.files.data_file import DataFile, FileEntry
 from stratalog.storage.log.partition_log import PartitionLog
@@ -49,6 +50,7 @@ DIGITS = "00000000000003257573"
             DumpName("", ROOT, "nginx_access_log-1", DumpKind.LOG, 3257573, f"segment={DIGITS}/a.0.parquet"),
         ),
         ("/_producers", DumpName("", ROOT, "nginx_access_log-1", DumpKind.PRODUCERS)),
+        ("/cleaner-offset-checkpoint", DumpName("", ROOT, "nginx_access_log-1", DumpKind.CLEANER)),
         (
             "/_producers/00000000000000ff.json",
             DumpName(
@@ -253,6 +255,21 @@ def test_producers_at_the_logs_end(log: PartitionLog, table: Path, capsys: pytes
         "producerId: 7 producerEpoch: 0 coordinatorEpoch: -1 currentTxnFirstOffset: OptionalLong.empty "
         "lastTimestamp: 5000 firstSequence: 0 lastSequence: 0 lastOffset: 2 offsetDelta: 0 timestamp: 5000"
     )
+
+
+def test_how_far_a_log_is_compacted(log: PartitionLog, table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cleaner = log.state.cleaner.after_pass(3, now_ms=9_000, delete_retention_ms=86_400_000)
+    txns = cleaner.txns_after(log.state.cleaner)
+    log.table.commit(log.version + 1, Commit("cleaned", "COMPACT", 9_000, txns=txns))
+    code, lines, errors = dumped(capsys, "--files", f"{table}/cleaner-offset-checkpoint")
+    topic, _, number = table.name.rpartition("-")
+    assert (code, errors) == (0, "")
+    assert lines == [
+        f"Dumping {table}/cleaner-offset-checkpoint",
+        f"{topic} {number} 3",
+        "compacted: 3 at: 9000",
+        "tombstonesGone: 0 abortedGone: 0",
+    ]
 
 
 def test_max_bytes_leaves_out_what_begins_behind(

@@ -24,6 +24,7 @@ from stratalog.replication.metadata.records import (
     RemoveUserScramCredentialRecord,
     TopicDeletionRecord,
     TopicRecord,
+    UnregisterBrokerRecord,
     UserScramCredentialRecord,
 )
 from stratalog.storage.records import TopicPartition
@@ -83,6 +84,7 @@ def random_event(rng: random.Random, metadata: MetadataLog, at: int) -> tuple[Me
         (RegisterBrokerRecord(broker_id, at, f"run-{at}", f"broker-{broker_id}"),),
         (FenceBrokerRecord(broker_id, broker.broker_epoch, rng.random() < 0.5),) if broker else (),
         (access(rng, at),),
+        (UnregisterBrokerRecord(broker_id, broker.broker_epoch),) if broker else (),
     ]
     return rng.choice([event for event in events if event])
 

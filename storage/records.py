@@ -72,6 +72,24 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+class IdentifiedPartition(NamedTuple):
+    """A partition of the topic with this id, not of a later topic of the same name (KIP-516).
+
+    What is decided about a partition and acted on later carries this. A name alone is resolved once, where a request
+    enters.
+    """
+
+    topic_id: str
+    topic_partition: TopicPartition
+
+    @property
+    def topic(self) -> str:
+        return self.topic_partition.topic
+
+    def __str__(self) -> str:
+        return f"{self.topic_id}:{self.topic_partition}"
+
+
 class Header(NamedTuple):
     """A header of a record. Several headers of one record may have the same key."""
 

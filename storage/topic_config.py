@@ -69,7 +69,9 @@ class LogConfig:
     """The configs of one topic, typed; `overrides` holds those that were set, as text."""
 
     cleanup_policy: tuple[str, ...] = config_field(
-        "LIST", (DELETE,), "",
+        "LIST",
+        (DELETE,),
+        "",
         "'delete' drops old segments by retention time and size, 'compact' keeps the latest record of each key. "
         "Empty: nothing goes.",
         each_of(COMPACT, DELETE),
@@ -77,8 +79,11 @@ class LogConfig:
     compression_gzip_level: int = _level("gzip", -1, _gzip_level)
     compression_lz4_level: int = _level("lz4", 9, between(1, 17))
     compression_type: str = config_field(
-        "STRING", "producer", "",
-        "Codec of data files. 'producer': that of the producer; small files plain, merged ones zstd.", one_of(*_CODECS),
+        "STRING",
+        "producer",
+        "",
+        "Codec of data files. 'producer': that of the producer; small files plain, merged ones zstd.",
+        one_of(*_CODECS),
     )
     compression_zstd_level: int = _level("zstd", 3, between(-131_072, 22))
     delete_retention_ms: int = _long(86_400_000, "ms", 0, "How long compaction keeps a tombstone.")
@@ -89,7 +94,9 @@ class LogConfig:
         "Replicas whose copying is held back, as partition:broker,..., or * for all."
     )
     index_interval_bytes: int = _int(
-        4096, "bytes", 0,
+        4096,
+        "bytes",
+        0,
         "Distance between index entries. Each data file is an index entry: merged files grow up to 8,192 times this.",
     )
     leader_replication_throttled_replicas: str = _throttled(
@@ -106,7 +113,9 @@ class LogConfig:
         LONG_MAX, "ms", 0, "A record whose own time is further in the past is refused."
     )
     message_timestamp_type: str = config_field(
-        "STRING", CREATE_TIME, "",
+        "STRING",
+        CREATE_TIME,
+        "",
         "A record's time: 'CreateTime', its producer's, or 'LogAppendTime', that of the append by a broker.",
         one_of(CREATE_TIME, LOG_APPEND_TIME),
     )
@@ -123,13 +132,18 @@ class LogConfig:
     segment_bytes: int = _int(1_073_741_824, "bytes", 14, "Size at which a new segment begins.")
     segment_files_max: int = _int(10_000, "files", 1, "Data files at which a new segment begins. Ours, not Kafka's.")
     segment_index_bytes: int = _int(
-        10_485_760, "bytes", 4,
+        10_485_760,
+        "bytes",
+        4,
         "Size of a segment's index, 8 bytes an entry. Each data file is an entry: a full index begins a new segment.",
     )
     segment_jitter_ms: int = _long(0, "ms", 0, "segment.ms is shortened by up to so much, lest all logs roll at once.")
     segment_ms: int = _long(604_800_000, "ms", 1, "Age of a segment's first record at which a new segment begins.")
     unclean_leader_election_enable: bool = config_field(
-        "BOOLEAN", False, "", "Whether a replica that is not in sync may lead when no other is left, losing records.",
+        "BOOLEAN",
+        False,
+        "",
+        "Whether a replica that is not in sync may lead when no other is left, losing records.",
     )
     overrides: Mapping[str, str] = field(default_factory=dict)
 

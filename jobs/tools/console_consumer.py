@@ -103,9 +103,7 @@ class Reading:
 
 def reading(given: argparse.Namespace) -> Reading:
     """What the flags ask to read. UsageError in Kafka's words for a malformed offset."""
-    limits = [
-        sys.maxsize if limit is None or limit < 0 else limit for limit in (given.max_messages, given.timeout_ms)
-    ]
+    limits = [sys.maxsize if limit is None or limit < 0 else limit for limit in (given.max_messages, given.timeout_ms)]
     return Reading(TopicFilter(given.include or ""), given.topic, given.partition, _start_offset(given), *limits)
 
 

@@ -616,8 +616,8 @@ class Broker:
         if not self._hosted.offline or now_ms < self._offline_due_ms:
             return
         self._offline_due_ms = now_ms + OFFLINE_INTERVAL_MS
-        offline, absent = self._hosted.record_damage(), self._hosted.absent()
-        self.metadata.propose(lambda image: report_offline(image, self.broker_id, self.broker_epoch, offline, absent))
+        offline = self._hosted.offline_replicas()
+        self.metadata.propose(lambda image: report_offline(image, self.broker_id, self.broker_epoch, offline))
         self._follow_metadata(now_ms)
 
     def _publish(self, turn: Turn) -> bool:

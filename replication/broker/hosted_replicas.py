@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from stratalog.replication.broker.leader_and_isr import (
@@ -24,7 +24,7 @@ from stratalog.replication.broker.leader_and_isr import (
 )
 from stratalog.replication.broker_root import clean_shutdown_epoch, directory_id
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.controller.brokers import AbsentLog, FoundRoot
+from stratalog.replication.controller.brokers import FoundRoot, OfflineReplica
 from stratalog.replication.leader.purgatory import ProducePurgatory
 from stratalog.replication.leader.replica import LeaderPorts, LeaderReplica
 from stratalog.replication.metadata.configs import TopicConfigs
@@ -63,7 +63,7 @@ from stratalog.storage.errors import (
 from stratalog.storage.files.damage import damage_in
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.objects.port import ObjectStore
-from stratalog.storage.records import TopicPartition
+from stratalog.storage.records import IdentifiedPartition, TopicPartition
 from stratalog.storage.upkeep.chore import UpkeepDone, UpkeepLimits, UpkeepWork
 from stratalog.storage.upkeep.upkeep import Upkeep
 
@@ -286,6 +286,8 @@ class HostedReplicas:
             if not self._is_assigned(state):
                 return StopReplica()  # it left the assignment while this broker was fenced
             local = None
+        if local is not None and topic_partition in self.offline:
+            local = replace(local, has_failed=self.leaders[topic_partition].failure is not None)
         return decide_leader_and_isr(local, state, topic_id, self._broker_id)
 
     def _finish_removal(
@@ -386,11 +388,15 @@ class HostedReplicas:
 
     def _become_leader(self, state: PartitionRecord, topic_id: str, image: ClusterImage) -> None:
         topic_partition, config = state.topic_partition, self._configs.of(state.topic, image)
+        led = self.leaders.get(topic_partition)
+        looks_again = led is not None and (led.topic_id, led.leader_epoch) == (topic_id, state.leader_epoch)
         self.stop_leading(topic_partition, f"epoch {state.leader_epoch} began")
         expiration_ms = self._producer_id_expiration_ms
         log = PartitionLog(self._table(topic_partition), config, self._clock, self._ports.ids, expiration_ms)
         committed = known_committed(self._committed.get(topic_partition), topic_id, state)
-        self.leaders[topic_partition] = LeaderReplica(state, topic_id, log, self._leader_ports, committed)
+        self.leaders[topic_partition] = LeaderReplica(
+            state, topic_id, log, self._leader_ports, committed, looks_again=looks_again
+        )
         erases = partial(erases_of, image, topic_partition)
         self.upkeep.add(topic_partition, Upkeep(log, self._upkeep_limits, self._ports.executor, erases=erases))
         self._log_state(state, "became leader")
@@ -491,10 +497,11 @@ class HostedReplicas:
             self._broken(topic_partition, reason)
 
     def _broken(self, topic_partition: TopicPartition, reason: StratalogError) -> None:
-        """A damaged leader that is the whole ISR keeps leading: what it can still read is all there is."""
+        """A damaged leader that is the whole ISR keeps leading, until it is not any more."""
         replica = self.leaders[topic_partition]
         if damage_in(reason) is not None and not replica.may_be_replaced:
             _LOG.error("%s stays online on broker %d, the whole ISR: %s", topic_partition, self._broker_id, reason)
+            replica.keep_damaged(reason)
             return
         replica.go_offline(reason)
 
@@ -511,22 +518,19 @@ class HostedReplicas:
             elif isinstance(self.offline.get(each), StoreFullError):
                 del self.offline[each]
 
-    def absent(self) -> dict[TopicPartition, AbsentLog]:
-        """Those of `offline` that have no table."""
-        replicas = [self.leaders[tp] for tp, reason in self.offline.items() if isinstance(reason, LogLostError)]
-        return {
-            each.state.topic_partition: AbsentLog(each.leader_epoch, each.may_have_had_records) for each in replicas
-        }
-
-    def record_damage(self) -> list[TopicPartition]:
-        """The replicas that are offline, in order. Their damage is recorded beside their tables before it is reported:
-        a follower that uses the table later has to know it."""
-        for topic_partition, reason in self.offline.items():
-            damage = damage_in(reason)
+    def offline_replicas(self) -> list[OfflineReplica]:
+        """What is to be reported, in order. Damage is recorded beside its table before: a follower that uses the table
+        later has to know it."""
+        reports = []
+        for topic_partition, reason in sorted(self.offline.items()):
+            damage, leader = damage_in(reason), self.leaders[topic_partition]
             table = self._table(topic_partition)
             if damage is not None and table.damage() is None:
                 table.note_damage(damage)
-        return sorted(self.offline)
+            is_absent = isinstance(reason, LogLostError)
+            named = IdentifiedPartition(leader.topic_id, topic_partition)
+            reports.append(OfflineReplica(named, leader.state.partition_epoch, is_absent))
+        return reports
 
     def _log(self, what: str) -> None:
         STATE_CHANGE_LOG.info("[Broker %d] %s", self._broker_id, what)

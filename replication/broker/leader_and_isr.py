@@ -15,15 +15,20 @@ NO_CONTROLLER_EPOCH = -1
 
 @dataclass(frozen=True, slots=True)
 class LocalReplica:
-    """What this broker last applied to its replica: the partition's state, and the id of its topic then."""
+    """What this broker last applied to its replica: the partition's state, and the id of its topic then.
+
+    has_failed  it leads by that state, but its table cannot be served; what it judged holds for that state alone
+    """
 
     state: PartitionRecord
     topic_id: str
+    has_failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class BecomeLeader:
-    """Stop fetching, start the leader epoch `state.leader_epoch` in the own table, accept writes."""
+    """Stop fetching, start the leader epoch `state.leader_epoch` in the own table, accept writes. Perhaps once more, in
+    the same epoch."""
 
     state: PartitionRecord
 
@@ -83,7 +88,7 @@ def decide_leader_and_isr(
         return Ignore() if local is None else StopReplica()
     if local is None or state.leader_epoch > local.state.leader_epoch:
         return _enter_epoch(state, broker_id)
-    return _stay_in_epoch(local.state, state)
+    return _stay_in_epoch(local, state, broker_id)
 
 
 def _enter_epoch(state: PartitionRecord, broker_id: int) -> Transition:
@@ -101,10 +106,13 @@ def _staleness(local: LocalReplica | None, state: PartitionRecord, last_controll
     return ""
 
 
-def _stay_in_epoch(applied: PartitionRecord, state: PartitionRecord) -> Transition:
+def _stay_in_epoch(local: LocalReplica, state: PartitionRecord, broker_id: int) -> Transition:
+    """A leader that could not begin, or go on, tries again: others that may have more than it, or that could have taken
+    its place, may have left the ISR, which keeps the leader epoch (decision 0160)."""
+    applied = local.state
     if state.partition_epoch == applied.partition_epoch:
         return Ignore()
     if state.leader != applied.leader:
         # One epoch has one leader (SingleLeaderPerEpoch): a state with another leader is refused.
         return Ignore(f"leader {state.leader} in leader epoch {state.leader_epoch}, which {applied.leader} leads")
-    return UpdateIsr(state)
+    return BecomeLeader(state) if local.has_failed and state.leader == broker_id else UpdateIsr(state)

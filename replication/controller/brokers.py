@@ -50,17 +50,18 @@ from stratalog.storage.errors import (
     StratalogError,
     UnknownLeaderEpochError,
 )
-from stratalog.storage.records import TopicPartition
+from stratalog.storage.records import IdentifiedPartition, TopicPartition
 
 
-class AbsentLog(NamedTuple):
-    """A leader has no table of a partition, and may not begin `leader_epoch` with an empty one.
+class OfflineReplica(NamedTuple):
+    """A leader cannot serve a partition from its storage, as it judged while `partition_epoch` was in force.
 
-    may_have_had_records  False if nothing was lost: it has no table yet, and waits because others may have more
+    is_absent  there is no table, and an empty one may not begin the leader epoch; False: damage, or no space
     """
 
-    leader_epoch: int
-    may_have_had_records: bool
+    partition: IdentifiedPartition
+    partition_epoch: int
+    is_absent: bool = False
 
 
 class IsrChange(NamedTuple):
@@ -334,44 +335,30 @@ def report_offline(
     image: ClusterImage,
     broker_id: int,
     broker_epoch: int,
-    topic_partitions: Iterable[TopicPartition],
-    absent: Mapping[TopicPartition, AbsentLog] = MappingProxyType({}),
+    offline: Iterable[OfflineReplica],
 ) -> Result[tuple[TopicPartition, ...]]:
     """The broker cannot serve these replicas, as with a damaged table: live ISR members lead, or eligible replicas.
 
-    The answer names the moved partitions. One without another live candidate stays, unless its table is `absent` under
-    the leader epoch of now: see `_without_table`. Kafka's brokers report a whole log directory. StaleBrokerEpochError
-    when `broker_epoch` is not the broker's live registration.
+    The answer names the moved partitions. One without another live candidate stays, unless it has no table: then it is
+    `_without_log`, so that nobody leads an empty one. A report counts for the state under which the leader judged, and
+    no other: under a newer one it judges again (`decide_leader_and_isr`), and perhaps leads, as where all leave the ISR
+    that may have had more. Kafka's brokers report a whole log directory. StaleBrokerEpochError when `broker_epoch` is
+    not the broker's live registration.
     """
     check_broker_epoch(image, broker_id, broker_epoch)
     live = image.live_brokers().keys()
     moved: list[PartitionRecord] = []
-    for partition in filter(None, map(image.partitions.get, topic_partitions)):
-        if partition.leader != broker_id:
+    for replica in offline:
+        partition = image.state_of(replica.partition)
+        if partition is None or (partition.leader, partition.partition_epoch) != (broker_id, replica.partition_epoch):
             continue
         election = elect_controlled_shutdown(partition, live, {broker_id})
         if election is not None and election.changes(partition):
             moved.append(election.applied_to(partition, image.controller_epoch))
-        elif election is None and (log := absent.get(partition.topic_partition)) is not None:
-            moved += _without_table(partition, log, live, image.controller_epoch)
+        elif election is None and replica.is_absent:
+            moved.append(_without_log(partition, broker_id, live, image.controller_epoch))
     records = update_eligible_leaders(image, moved, lost=(broker_id,))
     return Result(records, tuple(p.topic_partition for p in moved))
-
-
-def _without_table(
-    partition: PartitionRecord, log: AbsentLog, live: Collection[int], controller_epoch: int
-) -> tuple[PartitionRecord, ...]:
-    """The partition when its leader has no table and no other live replica may lead: `_without_log`, so that nobody
-    leads an empty log.
-
-    But others that may have had more can have left ISR and ELR since the leader looked for its table. So it looks again
-    where it has lost nothing itself and is alone by now: in a new leader epoch. One that began meanwhile is that.
-    """
-    if log.leader_epoch != partition.leader_epoch:
-        return ()
-    if log.may_have_had_records or _others(partition, partition.leader):
-        return (_without_log(partition, partition.leader, live, controller_epoch),)
-    return (partition.changed(controller_epoch=controller_epoch, bump_leader_epoch=True),)
 
 
 def leave_isr(

@@ -129,8 +129,11 @@ class LeaderReplica:
         log: PartitionLog,
         ports: LeaderPorts,
         known_committed: int = UNKNOWN,
+        *,
+        looks_again: bool = False,
     ) -> None:
-        """`known_committed`: up to where the log was committed in earlier epochs, as far as this broker knows."""
+        """`known_committed`: up to where the log was committed in earlier epochs, as far as this broker knows.
+        `looks_again`: the broker could not begin this epoch, or go on, under an earlier state of the partition."""
         self.state = state
         self.topic_id = topic_id
         self.log = log
@@ -138,6 +141,7 @@ class LeaderReplica:
         self.partition: Partition | None = None
         self.failure: StratalogError | None = None
         self._known_committed = known_committed
+        self._looks_again = looks_again
         self._ports = ports
         self._traffic = ports.metrics.topic(state.topic)
         self._in_flight: AppendGroup | None = None
@@ -145,8 +149,8 @@ class LeaderReplica:
         self._appended_ms, self._appended_files = 0, 0
         self._transactions: Transactions | None = None
         self._last_stable_offset = LastStableOffset()
-        self.may_have_had_records = True
-        """Whether a table that is absent may have had records; False once it was found that nothing was lost."""
+        self._kept_damage: StratalogError | None = None
+        """Damage under which it leads, since nobody else has what it has."""
         self.has_no_space = False
         """True after an append of this replica or another one found the root full, until something is appended."""
 
@@ -223,13 +227,14 @@ class LeaderReplica:
         """The table is absent, or was just made: it leads only if the partition has no past. LogLostError.
 
         A member of the ISR has none where nothing was committed since it is one, as soon after the topic's creation.
-        While another member remains that one may lead: it has a table, or is as good.
+        While another member remains that one may lead: it has a table, or is as good. When it has left the ISR, what
+        this broker has published decides; after an unclean election that proves nothing.
         """
         if self.leader_epoch == 0:
             return
         may_have_more = len(self.state.isr) > 1 or bool(self.state.elr)
         had_records = self._known_committed > 0 or self._ports.had_records(self.state, self.topic_id)
-        self.may_have_had_records = had_records or self.state.unclean > 0  # then what was published proves nothing
+        had_records |= self._looks_again and self.state.unclean > 0
         if may_have_more or had_records:
             raise LogLostError(
                 f"{self.log.name}: there is no log here, but leader epoch {self.leader_epoch} is to begin, ISR "
@@ -241,12 +246,19 @@ class LeaderReplica:
 
         Only the newest files are checked, so that a failover stays short; scrubbing checks the others.
         """
-        if not self.may_be_replaced:
-            return
         damage = self.log.table.damage()
         if damage is not None:
-            raise DamagedFileError(f"{self.log.name}: not repaired yet: {damage.reason}", damage.path)
+            reason = DamagedFileError(f"{self.log.name}: not repaired yet: {damage.reason}", damage.path)
+            if self.may_be_replaced:
+                raise reason
+            self.keep_damaged(reason)
+        if not self.may_be_replaced:
+            return
         self.log.table.check_files([entry.file for entry in self.log.files[-FILES_CHECKED:]], bits=False)
+
+    def keep_damaged(self, reason: StratalogError) -> None:
+        """Lead with this damage as long as nobody else may: what can still be read is all there is."""
+        self._kept_damage = reason
 
     @property
     def may_be_replaced(self) -> bool:
@@ -261,9 +273,14 @@ class LeaderReplica:
         return self.log.log_end_offset
 
     def update_state(self, state: PartitionRecord, now_ms: int) -> None:
-        """A newer partition state under the same leader epoch: an ISR change was committed."""
+        """A newer partition state under the same leader epoch: an ISR change was committed. What was judged under the
+        ISR before is judged again: a damaged leader gives way once somebody else has what it has."""
         self.state = state
-        if self.partition is not None:
+        if self.partition is None:
+            return
+        if self._kept_damage is not None and self.may_be_replaced:
+            self.go_offline(self._kept_damage)
+        else:
             self.partition.update_state(state, now_ms)
 
     def reconfigure(self, config: LogConfig) -> None:

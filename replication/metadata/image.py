@@ -34,7 +34,7 @@ from stratalog.replication.metadata.records import (
     of_broker,
 )
 from stratalog.storage.errors import StaleBrokerEpochError, UnknownTopicOrPartitionError
-from stratalog.storage.records import TopicPartition
+from stratalog.storage.records import IdentifiedPartition, TopicPartition
 
 AccessRecord = (
     AccessControlEntryRecord
@@ -237,6 +237,16 @@ class ClusterImage:
             what = f"topic '{topic_partition.topic}' has {known} partitions" if known else "no such topic"
             raise UnknownTopicOrPartitionError(f"{topic_partition}: {what}")
         return state
+
+    def identified(self, topic_partition: TopicPartition) -> IdentifiedPartition:
+        """The partition as one of the topic that has this name now; the id of an unknown topic is empty."""
+        return IdentifiedPartition(self.topic_ids.get(topic_partition.topic, ""), topic_partition)
+
+    def state_of(self, named: IdentifiedPartition) -> PartitionRecord | None:
+        """The state of a partition of the topic with this id; None where there is none, whatever has its name."""
+        if self.topic_ids.get(named.topic) != named.topic_id:
+            return None
+        return self.partitions.get(named.topic_partition)
 
     def cluster_config(self, name: str, default: str) -> str:
         """A cluster-wide config: the altered value, else the one that the cluster was last started with."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from stratalog.replication.controller.brokers import OfflineReplica
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.records import (
     NO_LEADER,
@@ -70,6 +71,13 @@ def image_of(
 def broker_epochs_of(image: ClusterImage) -> dict[int, int]:
     """The present registrations, as a leader knows those whose progress it reads."""
     return {broker_id: broker.broker_epoch for broker_id, broker in image.brokers.items()}
+
+
+def offline(image: ClusterImage, *topic_partitions: TopicPartition, absent: bool = False) -> list[OfflineReplica]:
+    """A leader's report, which it judged under the present states."""
+    return [
+        OfflineReplica(image.identified(tp), image.partition(tp).partition_epoch, absent) for tp in topic_partitions
+    ]
 
 
 def commit(image: ClusterImage, result: Result[T]) -> T:

@@ -4,6 +4,7 @@ wipe 2                              machine 2 stops, and its disk is replaced by
 put-back 2                          machine 2 stops, and the disk before the last `wipe` is in it again
 remove-table 2 t-0                  somebody removes the directory of one replica
 remove-table 2 t-0 under-way=yes    meanwhile a commit is under way, which arrives afterwards, and whose writer dies
+damage 2 t-0                        something is noted as damaged in the table of one replica
 hold-create 2 t-0                   the next request that makes the table of a replica is held on its way
 release-create 2 t-0                it arrives, and its sender continues, also where fetching is stopped
 """
@@ -14,6 +15,7 @@ from dataclasses import replace
 
 from stratalog.replication.stores import replica_of
 from stratalog.storage.delta.commit_race import StoredCommit
+from stratalog.storage.files.damage import DAMAGE_PATH, Damage
 from tests.scenarios.scenario_cluster import FOR_EVER_MS, ScenarioCluster
 from tests.simulation.cluster import Disk
 from tests.simulation.scheduler import Actor
@@ -48,6 +50,11 @@ class DiskVerbs:
         replica = replica_of(table)
         assert replica is not None
         self.sim.invariants.was_removed(int(machine), replica)
+        return []
+
+    def do_damage(self, machine: str, table: str, options: dict[str, str]) -> list[str]:
+        files = self.sim.hosts[int(machine)].disk.tables[table]
+        files.objects.setdefault(DAMAGE_PATH, Damage("a commit decayed").to_json())
         return []
 
     def do_hold_create(self, machine: str, table: str, options: dict[str, str]) -> list[str]:

@@ -10,7 +10,10 @@ import pytest
 from tests.scenarios.script import played
 from tests.scenarios.verbs import Stage
 from tests.simulation.invariants import Violation
+from tests.simulation.mutations import Patches, judged_once_an_epoch
 
+RULES: dict[str, Patches] = {"damaged_leader_is_alone_later": judged_once_an_epoch}
+"""Scenarios that end otherwise with one rule switched off, and how it is."""
 FOLDER = Path(__file__).parent
 SCENARIOS = sorted(FOLDER.glob("*.txt"))
 
@@ -50,6 +53,13 @@ def test_scenario(path: Path, request: pytest.FixtureRequest) -> None:
 def test_another_interleaving_ends_the_same(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert play(text, seed=2) == play(text)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_without_this_rule_the_scenario_ends_otherwise(name: str) -> None:
+    text = (FOLDER / f"{name}.txt").read_text(encoding="utf-8")
+    with RULES[name]():
+        assert play.__wrapped__(text) != text
 
 
 def test_output_is_what_the_block_shows_and_only_that() -> None:

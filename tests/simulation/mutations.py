@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 
 from stratalog.replication.broker.broker import Broker, register_broker
 from stratalog.replication.broker.hosted_replicas import HostedReplicas
+from stratalog.replication.broker.leader_and_isr import LocalReplica, Transition, decide_leader_and_isr
 from stratalog.replication.broker.longest_log import OWN_LEADS
 from stratalog.replication.broker.own_root import OwnRoot
 from stratalog.replication.broker_root import was_shut_down
@@ -101,6 +102,17 @@ def leader_epoch_stays() -> AbstractContextManager[object]:
     """An election keeps the leader epoch."""
     original = PartitionRecord.changed
     return patch.object(PartitionRecord, "changed", lambda *a, **k: original(*a, **{**k, "bump_leader_epoch": False}))
+
+
+def judged_once_an_epoch() -> AbstractContextManager[object]:
+    """A leader that refused to begin its epoch while others were in the ISR does not look again when they have left."""
+    original = decide_leader_and_isr
+
+    def decide(local: LocalReplica | None, *arguments: Any) -> Transition:
+        return original(replace(local, has_failed=False) if local else None, *arguments)
+
+    # Not one of `MUTATIONS`: a scenario holds the moment between the refusal and its report, which is short.
+    return patch("stratalog.replication.broker.hosted_replicas.decide_leader_and_isr", decide)
 
 
 def unclean_elections() -> AbstractContextManager[object]:

@@ -16,7 +16,7 @@ from stratalog.replication.controller.reassignment import is_reassigning
 from stratalog.replication.follower.heartbeats import ACTIVE, ENDING, RESTING, Heartbeats
 from stratalog.replication.metadata.log import METADATA_CONFIG, open_metadata
 from stratalog.replication.metadata.records import NO_LEADER, record_from_json
-from stratalog.storage.errors import CorruptMessageError, UnknownTopicOrPartitionError
+from stratalog.storage.errors import CorruptMessageError, LogLostError, UnknownTopicOrPartitionError
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.records import TopicPartition
 from stratalog.storage.topic_config import LogConfig
@@ -58,6 +58,8 @@ QUIET = {
 """What makes sessions of 1.5 s rest where storage is polled, as real ones of 60 s and longer do."""
 UPKEEP_MS = 180_000
 """The longest time that slow upkeep may need after a run; a session lasts a hundredth of it."""
+OFFLINE_MS_MAX = 3_000
+"""The time in which a leader that is alone in the ISR, and knows it, leads with what it has."""
 METADATA_UPKEEP_MS = 400
 """Real controllers do upkeep of the metadata log every five seconds, longer than a run."""
 
@@ -186,10 +188,49 @@ def quiet() -> Iterator[None]:
 def _trouble(sim: SimCluster, duration_ms: int) -> None:
     scheduler = sim.scheduler
     end_ms, pause_ms = scheduler.now_ms + duration_ms, scheduler.faults.trouble_ms
+    availability = Availability(sim)
     last_ms = scheduler.now_ms + TROUBLE_MS_MAX
     while scheduler.now_ms < end_ms or (scheduler.steps < STEPS_MIN and scheduler.now_ms < last_ms):
         scheduler.run_until(scheduler.now_ms + scheduler.random.randrange(pause_ms // 3, 2 * pause_ms))
+        availability.check()
         make_trouble(sim)
+
+
+class Availability:
+    """The invariant that no partition stays offline while a live replica could lead it: since when each one does."""
+
+    def __init__(self, sim: SimCluster) -> None:
+        self._sim = sim
+        self._since_ms: dict[tuple[TopicPartition, int], int] = {}
+
+    def check(self) -> None:
+        """A leader refuses to lead for its damage only while another member of the ISR may lead. One that has lost its
+        log is excepted: it must not lead."""
+        now_ms = self._sim.scheduler.now_ms
+        offline = {each for host in self._sim.hosts.values() for each in self._offline_alone(host)}
+        self._since_ms = {each: self._since_ms.get(each, now_ms) for each in offline}
+        for (topic_partition, partition_epoch), since_ms in self._since_ms.items():
+            if now_ms - since_ms > OFFLINE_MS_MAX:
+                raise Violation(
+                    "NotOffline",
+                    f"{topic_partition} is offline for {now_ms - since_ms} ms at partition epoch {partition_epoch}, "
+                    f"though its leader is the whole ISR: {self._sim.invariants.partitions[topic_partition]}",
+                )
+
+    def _offline_alone(self, host: Host) -> set[tuple[TopicPartition, int]]:
+        """Those that this broker should lead, as it knows by now, and does not since it found fault with its table."""
+        broker = host.broker
+        if broker is None or broker.stopped_by is not None:
+            return set()
+        image, found = broker.metadata.image, set()
+        for topic_partition, replica in broker.leaders.items():
+            known = image.partitions.get(topic_partition)
+            if known is None or known != self._sim.invariants.partitions.get(topic_partition):
+                continue
+            has_failed = replica.failure is not None and not isinstance(replica.failure, LogLostError)
+            if has_failed and (known.leader, known.isr) == (host.broker_id, (host.broker_id,)):
+                found.add((topic_partition, known.partition_epoch))
+        return found
 
 
 def _recover(sim: SimCluster) -> None:

@@ -10,14 +10,14 @@ import pytest
 
 from stratalog.replication.broker.hosted_replicas import BrokerIdentity, BrokerSetup, HostedReplicas
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.controller.brokers import report_offline
+from stratalog.replication.controller.brokers import OfflineReplica, report_offline
 from stratalog.replication.leader.purgatory import ProducePurgatory
 from stratalog.replication.leader.replica import RETRY_MS, LeaderReplica, WaitingAppend
 from stratalog.replication.requests.produce import ACKS_LEADER, ProduceRequest, ProduceResponse
 from stratalog.storage.errors import StoreFullError, StoreUnavailableError, StratalogError
 from stratalog.storage.objects.local import LocalStore
-from stratalog.storage.records import TopicPartition
-from tests.replication.images import TOPIC, brief, commit, image_of, partition, state
+from stratalog.storage.records import IdentifiedPartition, TopicPartition
+from tests.replication.images import TOPIC, brief, commit, image_of, offline, partition, state
 from tests.replication.memory_stores import METADATA_ROOT, MemoryStores, create, led_by, register
 from tests.storage.logs import batch
 
@@ -67,7 +67,9 @@ def test_one_append_without_space_takes_all_leaders_of_the_root_offline(hosting:
     hosting.is_full = True
     hosting.append(T0, "b", 2)
     assert set(hosting.hosted.offline) == {T0, T1}
-    assert hosting.hosted.record_damage() == [T0, T1]
+    assert hosting.hosted.offline_replicas() == [
+        OfflineReplica(IdentifiedPartition("id", each), 0) for each in (T0, T1)
+    ]
     assert hosting.hosted.metrics.offline_count() == 2
     assert hosting.leader(T0).log.table.damage() is None, "the table is sound"
     assert [answer.base_offset for answer in hosting.answers] == [0], "no request is refused yet"
@@ -118,7 +120,7 @@ def test_the_leaderships_move_and_the_full_broker_leaves_the_isrs() -> None:
     """Alone in its ISR it stays: no other replica has what it has."""
     image = image_of((1, 2, 3), partition((1, 2, 3), 1, (1, 2, 3)), partition((1, 2), 1, (1,), number=1))
     places = [TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)]
-    assert commit(image, report_offline(image, 1, 11, places)) == (places[0],)
+    assert commit(image, report_offline(image, 1, 11, offline(image, *places))) == (places[0],)
     assert brief(state(image)) == (2, (2, 3), 6)
     assert brief(state(image, 1)) == (1, (1,), 5)
 

@@ -23,6 +23,7 @@ ME = 1
 NOW = partition((1, 2, 3), 2, (1, 2), leader_epoch=5, partition_epoch=9, controller_epoch=3)
 LOCAL = LocalReplica(NOW, "id")
 LEAD = replace(NOW, leader=1, leader_epoch=6, partition_epoch=10)
+SMALLER_ISR = replace(LEAD, isr=(1,), partition_epoch=11)
 FOLLOW = replace(NOW, leader=3, leader_epoch=6, partition_epoch=10)
 OFFLINE = replace(NOW, leader=-1, leader_epoch=6, partition_epoch=10)
 WIDER_ISR = replace(NOW, isr=(1, 2, 3), partition_epoch=10)
@@ -41,6 +42,10 @@ UNASSIGNED = replace(NOW, replicas=(2, 3), isr=(2,), leader_epoch=6, partition_e
         (LOCAL, OFFLINE, "id", BecomeFollower(OFFLINE)),
         (LOCAL, WIDER_ISR, "id", UpdateIsr(WIDER_ISR)),
         (LOCAL, NOW, "id", Ignore()),
+        # a leader that could not begin under that ISR, or go on, judges again; one that leads goes on
+        (LocalReplica(LEAD, "id", has_failed=True), SMALLER_ISR, "id", BecomeLeader(SMALLER_ISR)),
+        (LocalReplica(LEAD, "id", has_failed=True), LEAD, "id", Ignore()),
+        (LocalReplica(LEAD, "id"), SMALLER_ISR, "id", UpdateIsr(SMALLER_ISR)),
         (None, None, "", Ignore()),
         (LOCAL, None, "", StopReplica()),
         (None, UNASSIGNED, "id", Ignore()),

@@ -24,7 +24,7 @@ from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.records import PartitionRecord, record_from_json, record_to_json
 from stratalog.storage.files.damage import Damage
 from stratalog.storage.records import TopicPartition
-from tests.replication.images import TOPIC, brief, broker_epochs_of, commit, image_of, partition, state
+from tests.replication.images import TOPIC, brief, broker_epochs_of, commit, image_of, offline, partition, state
 
 REPLICAS = (1, 2, 3)
 P0 = TopicPartition(TOPIC, 0)
@@ -172,7 +172,7 @@ def test_a_damaged_table_ends_eligibility() -> None:
     assert commit(image, leave_isr(image, 2, 12, P0, ends_epoch=False)) == 6
     assert eligible(image) == ((3,), (2,))
     assert leave_isr(image, 2, 12, P0, ends_epoch=False).records == ()
-    assert commit(image, report_offline(image, 1, 11, [P0])) == (P0,)
+    assert commit(image, report_offline(image, 1, 11, offline(image, P0))) == (P0,)
     assert (brief(state(image)), eligible(image)) == ((3, (3,), 7), ((), (2, 1)))
 
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from stratalog.replication.controller.brokers import (
-    AbsentLog,
     FoundRoot,
     fence_brokers,
     online_partitions,
@@ -26,11 +25,12 @@ from stratalog.replication.metadata.records import (
     FenceBrokerRecord,
     PartitionRecord,
     RegisterBrokerRecord,
+    TopicRecord,
     record_from_json,
     record_to_json,
 )
 from stratalog.storage.records import TopicPartition
-from tests.replication.images import TOPIC, brief, commit, image_of, partition, state
+from tests.replication.images import TOPIC, brief, commit, image_of, offline, partition, state
 
 P0 = TopicPartition(TOPIC, 0)
 EPOCH = 5
@@ -152,37 +152,38 @@ def test_a_leader_whose_table_is_gone(
     expected: tuple[int, tuple[int, ...], tuple[int, ...]],
 ) -> None:
     image = image_of(REPLICAS, partition(REPLICAS, 1, isr, elr=elr), fenced=fenced, min_isr=2)
-    absent = {P0: AbsentLog(EPOCH, may_have_had_records=True)}
-    assert commit(image, report_offline(image, 1, 11, [P0], absent)) == (P0,)
+    absent = offline(image, P0, absent=True)
+    assert commit(image, report_offline(image, 1, 11, absent)) == (P0,)
     now = state(image)
     assert (now.leader, now.isr, now.lost) == expected
     assert 1 not in now.elr
-    assert report_offline(image, 1, 11, [P0], absent).records == (), "reported twice it is the same"
+    assert report_offline(image, 1, 11, absent).records == (), "reported twice it is the same"
 
 
-@pytest.mark.parametrize("may_have_had_records", [True, False])
-def test_a_table_that_was_absent_in_an_earlier_epoch_is_looked_for_again(may_have_had_records: bool) -> None:
-    """The other member registered anew meanwhile, which began this epoch: there the leader may find nothing lost."""
-    image = image_of(REPLICAS, partition(REPLICAS, 1, (1,)))
-    earlier = {P0: AbsentLog(EPOCH - 1, may_have_had_records)}
-    assert report_offline(image, 1, 11, [P0], earlier).records == ()
+@pytest.mark.parametrize("absent", [True, False])
+@pytest.mark.parametrize("isr", [(1,), (1, 2)])
+def test_a_report_counts_for_the_state_under_which_it_was_judged(isr: tuple[int, ...], absent: bool) -> None:
+    """Perhaps the others have left the ISR since, under the same leader epoch: the leader judges again."""
+    image = image_of(REPLICAS, partition(REPLICAS, 1, (1, 2, 3)))
+    judged = offline(image, P0, absent=absent)
+    image.replay(state(image).changed(isr=isr, bump_leader_epoch=False))
+    assert report_offline(image, 1, 11, judged).records == ()
+    again = report_offline(image, 1, 11, offline(image, P0, absent=absent))
+    assert bool(again.records) == (absent or len(isr) > 1)
 
 
-def test_a_leader_that_never_had_a_table_and_is_alone_by_now_leads_a_new_epoch() -> None:
-    """It waited for an eligible replica, whose log was lost since; that changes no leader epoch."""
+def test_a_report_of_a_deleted_topics_replica_does_not_concern_the_next_one() -> None:
+    image = image_of(REPLICAS, partition(REPLICAS, 1, (1, 2)))
+    judged = offline(image, P0)
+    image.replay(TopicRecord(TOPIC, "another id"))
+    image.replay(partition(REPLICAS, 1, (1, 2)))
+    assert report_offline(image, 1, 11, judged).records == ()
+    assert commit(image, report_offline(image, 1, 11, offline(image, P0))) == (P0,)
+
+
+def test_a_leader_without_a_table_waits_for_an_eligible_one_that_may_have_records() -> None:
     image = image_of(REPLICAS, partition(REPLICAS, 1, (1,), elr=(3,)), fenced={3: False}, min_isr=2)
-    absent = {P0: AbsentLog(EPOCH, may_have_had_records=False)}
-    commit(image, register_broker(image, 3, "again", "/data/3", found=found(-1, NEW, frozenset())))
-    assert (state(image).leader_epoch, state(image).isr, state(image).elr) == (EPOCH, (1,), ())
-    assert commit(image, report_offline(image, 1, 11, [P0], absent)) == (P0,)
-    assert (brief(state(image)), state(image).lost) == ((1, (1,), EPOCH + 1), ())
-    assert report_offline(image, 1, 11, [P0], absent).records == (), "reported twice it is the same"
-
-
-def test_a_leader_that_never_had_a_table_waits_for_one_that_may_have_records() -> None:
-    image = image_of(REPLICAS, partition(REPLICAS, 1, (1,), elr=(3,)), fenced={3: False}, min_isr=2)
-    absent = {P0: AbsentLog(EPOCH, may_have_had_records=False)}
-    assert commit(image, report_offline(image, 1, 11, [P0], absent)) == (P0,)
+    assert commit(image, report_offline(image, 1, 11, offline(image, P0, absent=True))) == (P0,)
     assert (state(image).leader, state(image).isr, state(image).lost) == (-1, (3,), ())
 
 

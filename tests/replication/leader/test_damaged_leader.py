@@ -9,6 +9,7 @@ import pytest
 from stratalog.replication.broker.hosted_replicas import BrokerIdentity, BrokerSetup, HostedReplicas
 from stratalog.replication.broker.inbox import BrokerInbox
 from stratalog.replication.config import BrokerConfig
+from stratalog.replication.controller.brokers import OfflineReplica
 from stratalog.replication.leader.purgatory import ProducePurgatory
 from stratalog.replication.leader.replica import FILES_CHECKED, LeaderReplica
 from stratalog.replication.metadata.image import ClusterImage
@@ -18,7 +19,7 @@ from stratalog.replication.stores import DeltaStores, Ports
 from stratalog.storage.errors import CorruptMessageError, DamagedFileError, ForeignCommitError, StratalogError
 from stratalog.storage.files.cache import FileCache
 from stratalog.storage.files.damage import UNSETTLED, Damage
-from stratalog.storage.records import TopicPartition
+from stratalog.storage.records import IdentifiedPartition, TopicPartition
 from tests.storage.files.test_damage import in_a_page
 from tests.storage.logs import CountingIds, FakeClock, write
 from tests.storage.memory_store import MemoryStore
@@ -69,7 +70,7 @@ def test_a_damage_report_that_is_true_takes_the_leader_offline_and_is_recorded(t
     leading.hosted.examine(TP, reported)
     assert leading.leader.partition is None
     assert isinstance(leading.leader.failure, DamagedFileError)
-    assert leading.hosted.record_damage() == [TP]
+    assert leading.hosted.offline_replicas() == [OfflineReplica(IdentifiedPartition("id", TP), 0)]
     recorded = leading.leader.log.table.damage()
     assert recorded == Damage(str(leading.leader.failure), reported, UNSETTLED)
 
@@ -103,7 +104,7 @@ def test_a_foreign_commit_takes_the_leader_offline_without_a_record_of_damage(tm
     leading.hosted.examine(TP, "")
     assert isinstance(leading.leader.failure, ForeignCommitError)
     assert f"version {version} (VACUUM START by delta-rs:1)" in str(leading.leader.failure)
-    assert leading.hosted.record_damage() == [TP]
+    assert leading.hosted.offline_replicas() == [OfflineReplica(IdentifiedPartition("id", TP), 0)]
     assert leading.leader.log.table.damage() is None
 
 
@@ -129,6 +130,37 @@ def test_with_recorded_damage_it_does_not_lead_while_another_can(
     assert (replica.partition is not None) is leads
     failure: StratalogError | None = replica.failure
     assert leads or "t-0: not repaired yet: a bit" in str(failure)
+
+
+def test_it_leads_in_the_same_epoch_once_the_others_have_left_the_isr(tmp_path: Path) -> None:
+    leading = Leading(tmp_path)
+    write(leading.leader.log, "a", "b")
+    in_a_page(leading.path(1))
+    leading.hosted.examine(TP, leading.leader.log.files[1].path)
+    leading.hosted.offline_replicas()
+    assert leading.leader.partition is None
+    replica = leading.lead(leading.state.changed(isr=(1,), bump_leader_epoch=False))
+    assert (replica.partition is not None, replica.leader_epoch) == (True, 0)
+    assert leading.hosted.offline == {}
+    write(replica.log, "c")
+
+
+def test_once_another_member_is_in_the_isr_again_it_gives_way(tmp_path: Path) -> None:
+    """Also where the damage was found while it was alone, by itself or before it began to lead."""
+    leading = Leading(tmp_path, isr=(1,))
+    write(leading.leader.log, "a")
+    reported = leading.leader.log.files[0].path
+    in_a_page(leading.path(0))
+    leading.hosted.examine(TP, reported)
+    alone = leading.leader
+    leading.lead(leading.state.changed(isr=(1, 2), bump_leader_epoch=False))
+    assert (alone.partition, list(leading.hosted.offline)) == (None, [TP])
+    leading.hosted.offline_replicas()
+    leading.hosted = leading.opened()
+    restarted = leading.state.changed(bump_leader_epoch=True)
+    assert leading.lead(restarted).partition is not None
+    replica = leading.lead(restarted.changed(isr=(1, 2), bump_leader_epoch=False))
+    assert isinstance(replica.failure, DamagedFileError)
 
 
 @pytest.mark.parametrize(("number", "leads"), [(0, True), (1, False)])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from random import Random
 from unittest.mock import patch
 
-from stratalog.replication.controller.brokers import AbsentLog, report_offline
+from stratalog.replication.controller.brokers import OfflineReplica, report_offline
 from stratalog.replication.coordinator.groups import migration
 from stratalog.replication.coordinator.groups.classic_group import ClassicGroup
 from stratalog.replication.coordinator.groups.committed_offsets import CommittedOffsets
@@ -61,18 +61,14 @@ def kept_after_a_failed_append() -> AbstractContextManager[object]:
 
 
 def absent_tables_are_lost_ones() -> AbstractContextManager[object]:
-    """What a leader found without its table counts in later epochs, and when the others have left the ISR."""
+    """What a leader found without its table counts under later states, also when the others have left the ISR."""
 
     def report(
-        image: ClusterImage,
-        broker_id: int,
-        broker_epoch: int,
-        offline: Iterable[TopicPartition],
-        absent: Mapping[TopicPartition, AbsentLog],
+        image: ClusterImage, broker_id: int, broker_epoch: int, offline: Iterable[OfflineReplica]
     ) -> Result[tuple[TopicPartition, ...]]:
-        known = [each for each in absent if each in image.partitions]
-        lost = {each: AbsentLog(image.partitions[each].leader_epoch, may_have_had_records=True) for each in known}
-        return report_offline(image, broker_id, broker_epoch, offline, lost)
+        known = [(each, image.state_of(each.partition)) for each in offline]
+        counted = [each._replace(partition_epoch=state.partition_epoch) for each, state in known if state is not None]
+        return report_offline(image, broker_id, broker_epoch, counted)
 
     return patch("stratalog.replication.broker.broker.report_offline", report)
 

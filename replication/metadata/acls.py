@@ -38,6 +38,8 @@ CLUSTER_NAME = "kafka-cluster"
 ANONYMOUS = "User:ANONYMOUS"
 """The principal of a connection without authentication."""
 EVERYONE = "User:*"
+PRINCIPALS_KEPT_MAX, SETS_KEPT_MAX = 1_000, 16
+"""Numbers of principals whose visible topics are kept, and of sets of names for each of them."""
 
 
 class Operation(StrEnum):
@@ -208,6 +210,7 @@ class Authorizer:
     ) -> None:
         self._super_users = frozenset(super_users)
         self._default = allow_everyone_if_no_acl_found
+        self._visible: dict[Principal, VisibleTopics] = {}
         self._by_pattern: dict[tuple[ResourceType, PatternType, str], list[AclBinding]] = {}
         for binding in bindings:
             key = (binding.resource_type, binding.pattern_type, binding.resource_name)
@@ -260,6 +263,15 @@ class Authorizer:
         allowed = (each for each in _OPERATIONS_OF[resource.type] if self.authorize(principal, each, resource))
         return sum(1 << OPERATION_CODES[each] for each in allowed)
 
+    def visible_topics(self, principal: Principal) -> VisibleTopics:
+        """The topics that `principal` may describe; the same object each time."""
+        found = self._visible.get(principal)
+        if found is None:
+            if len(self._visible) >= PRINCIPALS_KEPT_MAX:
+                self._visible = {}
+            found = self._visible.setdefault(principal, VisibleTopics(self, principal))
+        return found
+
     def may_write_idempotently(self, principal: Principal) -> bool:
         """The authorization of InitProducerId without a transactional id (KafkaApis.handleInitProducerIdRequest)."""
         return self.authorize(principal, Operation.IDEMPOTENT_WRITE, CLUSTER) or self.authorize_by_resource_type(
@@ -271,6 +283,31 @@ class Authorizer:
         if self.authorize(principal, operation, resource):
             return None
         return _REFUSALS[resource.type](f"{principal.name} is not allowed to {operation.value} {resource}")
+
+
+class VisibleTopics:
+    """Which topics a principal may describe, by the bindings of one authorizer. Any thread may call it.
+
+    Requests carry it to coordinators. A group asks for the same sets of names at every heartbeat, so the last ones are
+    kept.
+    """
+
+    def __init__(self, authorizer: Authorizer, principal: Principal) -> None:
+        self._authorizer = authorizer
+        self._principal = principal
+        self._known: dict[frozenset[str], frozenset[str]] = {}
+
+    def __call__(self, names: frozenset[str]) -> frozenset[str]:
+        """Those of the names that are visible."""
+        found = self._known.get(names)
+        if found is None:
+            if len(self._known) >= SETS_KEPT_MAX:
+                self._known = {}
+            found = self._known[names] = frozenset(name for name in names if self.has(name))
+        return found
+
+    def has(self, name: str) -> bool:
+        return self._authorizer.authorize(self._principal, Operation.DESCRIBE, Resource(ResourceType.TOPIC, name))
 
 
 def _is_dominated(allow: AclBinding, denied: set[tuple[PatternType, str]]) -> bool:

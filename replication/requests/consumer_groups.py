@@ -2,13 +2,14 @@
 
 Names and nesting are those of Kafka's message JSON, version 1, in snake_case; `error` replaces error code and message,
 topic ids are 32 hexadecimal digits, and what Kafka takes from the connection a request carries itself (`client_id`,
-`client_host`, and `generates_member_id`, which follows from the version that the client spoke).
+`client_host`, `visible`, and `generates_member_id`, which follows from the version that the client spoke).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from stratalog.replication.requests.coordinators import VisibleNames
 from stratalog.storage.errors import StratalogError
 
 JOIN_EPOCH = 0
@@ -39,6 +40,7 @@ class ConsumerGroupHeartbeatRequest:
     rebalance_timeout_ms  the time in which this member has to revoke partitions
     topic_partitions      the partitions that it owns; sent when they changed
     generates_member_id   the client spoke version 1 or newer: it makes its member id itself (KIP-1082)
+    visible               the topics that the sender may describe; None: all
     """
 
     group_id: str
@@ -54,6 +56,7 @@ class ConsumerGroupHeartbeatRequest:
     client_id: str = ""
     client_host: str = ""
     generates_member_id: bool = True
+    visible: VisibleNames | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

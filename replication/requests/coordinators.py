@@ -5,6 +5,7 @@ Names are those of FindCoordinator version 4 and newer, in snake_case. The adapt
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -36,6 +37,10 @@ class FindCoordinatorResponse:
     """One answer for each key, in order."""
 
     coordinators: tuple[Coordinator, ...]
+
+
+VisibleNames = Callable[[frozenset[str]], frozenset[str]]
+"""Those of some topics' names that the sender of a request may describe: `replication.metadata.acls.VisibleTopics`."""
 
 
 class CoordinatorType(Enum):

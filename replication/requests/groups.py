@@ -19,8 +19,9 @@ Source: Kafka's `clients/src/main/resources/common/message/*.json`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from stratalog.replication.requests.coordinators import VisibleNames
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import TopicPartition
 
@@ -56,6 +57,7 @@ class JoinGroupRequest:
     requires_known_member_id       the client spoke version 4 or newer: a dynamic member without an id gets
                                    MEMBER_ID_REQUIRED and an id first (KIP-394)
     supports_skipping_assignment   version 9 or newer: a static leader that returns does not assign (KIP-814)
+    visible                        the topics that the sender may describe; None: all
     """
 
     group_id: str
@@ -70,6 +72,7 @@ class JoinGroupRequest:
     client_host: str = ""
     requires_known_member_id: bool = True
     supports_skipping_assignment: bool = True
+    visible: VisibleNames | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

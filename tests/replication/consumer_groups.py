@@ -24,6 +24,7 @@ from stratalog.replication.requests.consumer_groups import (
     DescribedConsumerGroup,
     TopicPartitions,
 )
+from stratalog.replication.requests.coordinators import VisibleNames
 from stratalog.storage.errors import FencedMemberEpochError, StratalogError, UnknownMemberIdError
 
 GROUP = "orders"
@@ -137,6 +138,7 @@ class Consumer:
     reported: frozenset[TopicIdPartition] | None = None
     send_all: bool = True
     errors: list[StratalogError] = field(default_factory=list)
+    visible: VisibleNames | None = None
 
     def request(self) -> ConsumerGroupHeartbeatRequest:
         everything = self.send_all or self.epoch == 0
@@ -152,6 +154,7 @@ class Consumer:
             topic_partitions=owned,
             client_id="client",
             client_host="/127.0.0.1",
+            visible=self.visible,
         )
 
     def heartbeat(self, *, answer_lost: bool = False) -> ConsumerGroupHeartbeatResponse:

@@ -6,6 +6,7 @@ produce            Produce
 fetch/             Fetch: one partition, sessions (KIP-227), waiting
 list_offsets       ListOffsets, OffsetForLeaderEpoch
 topics             CreateTopics, DeleteTopics, CreatePartitions
+new_topics         the topics that CreateTopics and Metadata make
 delete_records     DeleteRecords, DescribeLogDirs
 configs            DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources
 reassignments      AlterPartitionReassignments, ListPartitionReassignments, ElectLeaders

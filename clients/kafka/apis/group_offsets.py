@@ -81,14 +81,16 @@ class GroupOffsetApis(ApiFamily):
             Api(OFFSET_DELETE, self._delete, error_only),
         ]
 
-    def _topics(self, call: Call, topics: Sequence[Any], *, must_exist: bool = True) -> _Topics:
-        """The topics that the caller may read and that exist, and the others."""
+    def _topics(
+        self, call: Call, topics: Sequence[Any], operation: Operation = Operation.READ, *, must_exist: bool = True
+    ) -> _Topics:
+        """The topics on which the caller may do that and that exist, and the others."""
         found = _Topics()
         for topic in topics:
             named = topic_named(topic)
             try:
                 named["name"] = name = self._broker.name_of(topic)
-                self._broker.check(call, Operation.READ, ResourceType.TOPIC, name)
+                self._broker.check(call, operation, ResourceType.TOPIC, name)
                 if must_exist and name not in self._broker.image().topic_ids:
                     raise UnknownTopicOrPartitionError(f"topic '{name}' does not exist")
                 found.allowed.append((name, topic))
@@ -162,7 +164,8 @@ class GroupOffsetApis(ApiFamily):
     def _fetch_group(self, call: Call, group: Any, put: Callable[[Any], None]) -> None:
         group_id = group.group_id
         self._broker.check(call, Operation.DESCRIBE, ResourceType.GROUP, group_id)
-        found = self._topics(call, group.topics or (), must_exist=False)
+        found = self._topics(call, group.topics or (), Operation.DESCRIBE, must_exist=False)
+        visible = self._broker.visible_topics(call)
         wanted = tuple(OffsetFetchRequestTopic(name, topic.partition_indexes) for name, topic in found.allowed)
         asked = value_of(OffsetFetchRequestGroup, group, topics=None if group.topics is None else wanted)
         request = OffsetFetchRequest((asked,), call.given("require_stable", False))
@@ -170,9 +173,12 @@ class GroupOffsetApis(ApiFamily):
         def answer(answered: Any) -> None:
             error = as_error(answered)
             response: OffsetFetchResponse = answered if error is None else error_response(request, error)
+            committed = response.groups[0]
             if group.topics is None:
                 found.ids |= self._broker.view.image.topic_ids
-            put((response.groups[0], found))
+                seen = tuple(each for each in committed.topics if visible is None or visible.has(each.name))
+                committed = replace(committed, topics=seen)
+            put((committed, found))
 
         coordinating_face(self._broker).coordinator(CoordinatorType.GROUP, group_id, request, answer)
 

@@ -63,6 +63,7 @@ class GroupApis(ApiFamily):
             client_host=call.connection.principal.host,
             requires_known_member_id=call.version >= KNOWN_MEMBER_ID_FROM,
             supports_skipping_assignment=call.version >= SKIPPED_ASSIGNMENT_FROM,
+            visible=self._broker.visible_topics(call),
         )
         self._ask(call, request)
 

@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any
 
 from stratalog.clients.admin.admin import NewTopic
+from stratalog.clients.kafka.apis.new_topics import NewTopics
 from stratalog.clients.kafka.protocol.entities import Values, build, id_text
 from stratalog.clients.kafka.protocol.layouts import with_bytes
 from stratalog.clients.kafka.protocol.schema import Entity, EntityType, response_type, shape_of
@@ -31,7 +32,9 @@ from stratalog.storage.errors import (
     LeaderNotAvailableError,
     ListenerNotFoundError,
     MismatchedEndpointTypeError,
+    PolicyViolationError,
     StratalogError,
+    ThrottlingQuotaExceededError,
     TopicAlreadyExistsError,
     TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
@@ -44,6 +47,8 @@ BROKER_ENDPOINTS, CONTROLLER_ENDPOINTS = 1, 2
 LISTENER_NOT_FOUND_FROM = 6
 TOPIC_IDS_FROM = 12
 OPERATIONS_FROM, CLUSTER_OPERATIONS_TO = 8, 10
+STRICT_QUOTA_FROM = 0
+"""A topic beyond the quota is not made in any version: what Kafka sends for it is a newer CreateTopics."""
 ENCODED_TOPICS_MAX = 20_000
 """Number of encoded topics that are kept, each for every listener and version of the API that clients use."""
 
@@ -67,7 +72,8 @@ class MetadataApis(ApiFamily):
         self._broker.image(0)
         asked = call.request.topics
         is_all = asked is None or (call.version == 0 and not asked)
-        topics = self._every_topic(call) if is_all else [self._topic(call, each) for each in dict.fromkeys(asked)]
+        new = NewTopics(self._broker, call, STRICT_QUOTA_FROM)
+        topics = self._every_topic(call) if is_all else [self._topic(call, each, new) for each in dict.fromkeys(asked)]
         image = self._broker.image()
         nodes = [self._node(call, image, broker_id) for broker_id in sorted(image.brokers)]
         values: dict[str, Any] = {
@@ -100,7 +106,7 @@ class MetadataApis(ApiFamily):
         names = [name for name in sorted(image.topic_ids) if self._broker.may_describe_topic(call, name)]
         return [self._known_topic(call, image, name) for name in names]
 
-    def _topic(self, call: Call, asked: Any) -> Values | Entity:
+    def _topic(self, call: Call, asked: Any, new: NewTopics) -> Values | Entity:
         topic_id, name = id_text(getattr(asked, "topic_id", None)), asked.name
         if call.version < TOPIC_IDS_FROM and (name is None or topic_id is not None):
             what = "Topic name can not be null" if name is None else "Topic IDs are not supported in requests"
@@ -112,24 +118,30 @@ class MetadataApis(ApiFamily):
                 raise TopicAuthorizationFailedError(f"not allowed to describe topic {name}")
             image = self._broker.image()
             if name not in image.topic_ids:
-                image = self._created(call, name)
+                image = self._created(call, name, new)
             return self._known_topic(call, image, name)
         except StratalogError as error:
             shown = name if topic_id is None else None
             return {"error_code": error.as_value(), "name": shown, "topic_id": topic_id, "partitions": ()}
 
-    def _created(self, call: Call, name: str) -> ClusterImage:
-        """The metadata with a topic that is created on demand. UnknownTopicOrPartitionError where that is off."""
+    def _created(self, call: Call, name: str, new: NewTopics) -> ClusterImage:
+        """The metadata with a topic that is created on demand. UnknownTopicOrPartitionError where that is off, or where
+        a quota or the bound of a request forbids it for now: clients ask again."""
         image = self._broker.image(0)
         if name in image.topic_ids:
             return image
         if not (call.given("allow_auto_topic_creation", True) and self._broker.config.auto_create_topics_enable):
             check_topic_name(name)
             raise UnknownTopicOrPartitionError(f"topic '{name}' does not exist")
-        if self._broker.refusal(call, Operation.CREATE, ResourceType.CLUSTER) is not None:
-            self._broker.check(call, Operation.CREATE, ResourceType.TOPIC, name)
-        with suppress(TopicAlreadyExistsError):  # a race with another client
-            self._broker.admin.create_topics([NewTopic(name)], wait=False)
+        if (refusal := new.refusal(name)) is not None:
+            raise refusal
+        topic = NewTopic(name)
+        try:
+            new.reserve(topic.partitions)
+            with suppress(TopicAlreadyExistsError):  # a race with another client
+                new.create(topic)
+        except (ThrottlingQuotaExceededError, PolicyViolationError) as reason:
+            raise UnknownTopicOrPartitionError(f"topic '{name}' was not created: {reason}") from reason
         return self._broker.image(0)
 
     def _known_topic(self, call: Call, image: ClusterImage, name: str) -> Values | Entity:

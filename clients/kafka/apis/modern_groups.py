@@ -7,7 +7,6 @@ Source: `KafkaApis.handleConsumerGroupHeartbeat`, `handleConsumerGroupDescribe` 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 
 from stratalog.clients.kafka.protocol.entities import Values
 from stratalog.clients.kafka.protocol.values import fields_of, value_of
@@ -29,6 +28,7 @@ from stratalog.storage.errors import InvalidRequestError, StratalogError, TopicA
 
 CONSUMER_GROUP_HEARTBEAT, CONSUMER_GROUP_DESCRIBE = 68, 69
 OWN_MEMBER_ID_FROM = 1
+HIDDEN_TOPICS = "The group has described topic(s) that the client is not authorized to describe."
 
 
 class ModernGroupApis(ApiFamily):
@@ -45,6 +45,7 @@ class ModernGroupApis(ApiFamily):
             client_id=call.client_id,
             client_host=call.connection.principal.host,
             generates_member_id=call.version >= OWN_MEMBER_ID_FROM,
+            visible=self._broker.visible_topics(call),
         )
         self._broker.check(call, Operation.READ, ResourceType.GROUP, request.group_id)
         if not request.group_id:
@@ -55,16 +56,16 @@ class ModernGroupApis(ApiFamily):
 
     def _describe(self, call: Call) -> None:
         wants_operations = call.request.include_authorized_operations
+        visible = self._broker.visible_topics(call)
 
         def request(group_id: str) -> ConsumerGroupDescribeRequest:
             return ConsumerGroupDescribeRequest((group_id,))
 
         def values(group_id: str, response: ConsumerGroupDescribeResponse) -> Values:
             (found,) = response.groups
-            may_describe = partial(self._broker.may_describe_topic, call)
-            hidden = next((topic for topic in _topics_of(found) if not may_describe(topic)), None)
-            if hidden is not None:
-                return _group_error(group_id, TopicAuthorizationFailedError(f"not allowed to describe {hidden}"))
+            topics = _topics_of(found)
+            if visible is not None and visible(topics) != topics:
+                return _group_error(group_id, TopicAuthorizationFailedError(HIDDEN_TOPICS))
             is_asked = wants_operations and found.error is None
             allowed = self._broker.allowed(call, ResourceType.GROUP, group_id) if is_asked else NOT_REQUESTED
             described = fields_of(found, {"members": lambda members: [_member_values(each) for each in members]})
@@ -90,9 +91,9 @@ def _member_values(member: MemberDescription) -> Values:
     return fields_of(member, {"assignment": assignment, "target_assignment": assignment})
 
 
-def _topics_of(group: DescribedConsumerGroup) -> list[str]:
+def _topics_of(group: DescribedConsumerGroup) -> frozenset[str]:
     assigned = (each for m in group.members for each in (*m.assignment, *m.target_assignment))
-    return sorted({topic.topic_name for topic in assigned if topic.topic_name})
+    return frozenset(topic.topic_name for topic in assigned if topic.topic_name)
 
 
 def _group_error(group_id: str, error: StratalogError) -> Values:

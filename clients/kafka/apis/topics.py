@@ -13,6 +13,7 @@ from typing import Any
 
 from stratalog.clients.admin.admin import NewTopic
 from stratalog.clients.admin.configs import topic_configs
+from stratalog.clients.kafka.apis.new_topics import NewTopics
 from stratalog.clients.kafka.protocol.entities import Values, id_text
 from stratalog.clients.kafka.request.api import SOURCE_CODES, Api, Call, failed, refused_each, repeated
 from stratalog.clients.kafka.request.broker import ApiFamily, attempted
@@ -46,28 +47,27 @@ class TopicApis(ApiFamily):
     # -- CreateTopics ----------------------------------------------------------------------------------------
 
     def _create_topics(self, call: Call) -> Values:
-        check_new_partitions(sum(self._partition_count(each) for each in call.request.topics))
-        return {"topics": _each_topic(call, partial(self._create, call))}
+        new = NewTopics(self._broker, call, STRICT_QUOTA_FROM[CREATE_TOPICS])
+        for topic in call.request.topics:
+            if new.refusal(topic.name) is None:
+                new.reserve(topic.num_partitions, len(topic.assignments))
+        return {"topics": _each_topic(call, partial(self._create, call, new))}
 
-    def _create(self, call: Call, topic: Any) -> Values:
+    def _create(self, call: Call, new: NewTopics, topic: Any) -> Values:
         name = topic.name
-        if self._broker.refusal(call, Operation.CREATE, ResourceType.CLUSTER) is not None:
-            self._broker.check(call, Operation.CREATE, ResourceType.TOPIC, name)
+        if (refusal := new.refusal(name)) is not None:
+            raise refusal
         if nulls := [each.name for each in topic.configs if each.value is None]:
             raise InvalidConfigError(f"Null value not supported for topic configs: {','.join(nulls)}")
         configs = {each.name: each.value for each in topic.configs}
-        new = NewTopic(name, topic.num_partitions, topic.replication_factor, configs, _assignment(topic))
-        call.mutates(self._partition_count(topic), strict_from=STRICT_QUOTA_FROM[CREATE_TOPICS])
-        topic_ids = self._broker.admin.create_topics([new], wait=False, validate_only=call.request.validate_only)
-        if call.request.validate_only:
+        only = call.request.validate_only
+        topic_id = new.create(
+            NewTopic(name, topic.num_partitions, topic.replication_factor, configs, _assignment(topic)),
+            validate_only=only,
+        )
+        if only:
             return {"name": name, **failed(None)}
-        return {"name": name, **failed(None), "topic_id": topic_ids[name], **self._created(call, name)}
-
-    def _partition_count(self, topic: Any) -> int:
-        if topic.assignments:
-            return len(topic.assignments)
-        is_given = topic.num_partitions > 0
-        return topic.num_partitions if is_given else int(self._broker.image().cluster_config("num.partitions", "1"))
+        return {"name": name, **failed(None), "topic_id": topic_id, **self._created(call, name)}
 
     def _created(self, call: Call, name: str) -> Values:
         """A new topic's partitions and configs (KIP-525), unless the caller may not describe configs."""
@@ -129,7 +129,8 @@ class TopicApis(ApiFamily):
     # -- CreatePartitions --------------------------------------------------------------------------------------
 
     def _create_partitions(self, call: Call) -> Values:
-        check_new_partitions(sum(self._added(each) for each in call.request.topics))
+        refusal = partial(self._broker.refusal, call, Operation.ALTER, ResourceType.TOPIC)
+        check_new_partitions(sum(self._added(each) for each in call.request.topics if refusal(each.name) is None))
         return {"results": _each_topic(call, partial(self._grow, call))}
 
     def _grow(self, call: Call, topic: Any) -> Values:

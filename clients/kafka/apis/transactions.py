@@ -171,9 +171,14 @@ class TransactionApis(ApiFamily):
         gather(range(len(asked)), add, done)
 
     def _add(self, call: Call, request: AddPartitionsToTxnRequest, put: Callable[[Any], None]) -> None:
-        """One transaction: all of its partitions, or none if the caller may not write to one of them."""
-        self._broker.check(call, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
-        refused = self._refused(call, request.topics)
+        """One transaction: all of its partitions, or none if the caller may not write to one of them.
+
+        A broker asks for producers whose rights it has checked, so that ClusterAction suffices.
+        """
+        is_broker = call.version >= SEVERAL_TRANSACTIONS_FROM
+        if not is_broker:
+            self._broker.check(call, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+        refused = self._refused(call, request.topics, is_allowed=is_broker)
         if refused:
             rest = OperationNotAttemptedError("another partition of the transaction was refused")
             put({named: refused.get(named, rest) for named in request.topics})
@@ -185,12 +190,16 @@ class TransactionApis(ApiFamily):
         face = coordinating_face(self._broker)
         face.coordinator(CoordinatorType.TRANSACTION, request.transactional_id, request, answer)
 
-    def _refused(self, call: Call, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, StratalogError]:
+    def _refused(
+        self, call: Call, partitions: Sequence[TopicPartition], *, is_allowed: bool
+    ) -> dict[TopicPartition, StratalogError]:
         """The error of each partition that the caller may not write to, or that does not exist."""
         known = self._broker.image(0).partitions
         refused: dict[TopicPartition, StratalogError] = {}
         for named in partitions:
-            refusal = self._broker.refusal(call, Operation.WRITE, ResourceType.TOPIC, named.topic)
+            refusal = None
+            if not is_allowed:
+                refusal = self._broker.refusal(call, Operation.WRITE, ResourceType.TOPIC, named.topic)
             if refusal is None and named not in known:
                 refusal = UnknownTopicOrPartitionError(f"{named} does not exist")
             if refusal is not None:

@@ -21,7 +21,15 @@ from stratalog.clients.kafka.request.endpoint import INBOX, Endpoint
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.coordinator.transactions.add_partitions import Coordinates
-from stratalog.replication.metadata.acls import CLUSTER, Authorizer, Operation, Resource, ResourceType, authorizer_of
+from stratalog.replication.metadata.acls import (
+    CLUSTER,
+    Authorizer,
+    Operation,
+    Resource,
+    ResourceType,
+    VisibleTopics,
+    authorizer_of,
+)
 from stratalog.replication.metadata.image import BrokerState, ClusterImage
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 from stratalog.replication.metrics import BrokerMetrics
@@ -277,6 +285,12 @@ class ServedBroker:
         refusal = self.refusal(call, operation, kind, name)
         if refusal is not None:
             raise refusal
+
+    def visible_topics(self, call: Call) -> VisibleTopics | None:
+        """The topics that the caller may describe, by the ACLs of now; None: all. For work that another thread does,
+        which must not read storage."""
+        authorizer = self.authorizer
+        return None if authorizer is None else authorizer.visible_topics(call.connection.principal)
 
     def may_describe_topic(self, call: Call, name: str) -> bool:
         return self.refusal(call, Operation.DESCRIBE, ResourceType.TOPIC, name) is None

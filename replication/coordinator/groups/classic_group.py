@@ -31,6 +31,7 @@ from stratalog.replication.coordinator.groups.table import CLASSIC
 from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
 from stratalog.replication.java_strings import hash_order
 from stratalog.replication.requests.consumer_protocol import decode_subscription
+from stratalog.replication.requests.coordinators import VisibleNames
 from stratalog.replication.requests.groups import (
     DescribedGroup,
     DescribedGroupMember,
@@ -77,7 +78,8 @@ VALID_PREVIOUS_STATES = {
 @dataclass(slots=True)
 class ClassicMember:
     """One member. `protocols` are its assignors in its order of preference, each with its subscription. `is_new`: it
-    has not been in a generation yet, so that its session ends even while its request waits."""
+    has not been in a generation yet, so that its session ends even while its request waits. `visible`: the topics that
+    it may describe, by its last JoinGroup; None: all, or it has sent none to this coordinator."""
 
     member_id: str
     group_instance_id: str | None
@@ -89,6 +91,7 @@ class ClassicMember:
     protocols: tuple[JoinGroupRequestProtocol, ...]
     assignment: bytes = b""
     is_new: bool = False
+    visible: VisibleNames | None = None
 
     def metadata(self, protocol_name: str | None) -> bytes:
         """The subscription under that protocol; IllegalStateError if the member does not support it."""

@@ -170,6 +170,7 @@ class ClassicGroups:
             return
         group.validate_member(member_id, request.group_instance_id)
         member = group.members[member_id]
+        member.visible = request.visible
         is_same = member.protocols == request.protocols
         if group.state is GroupState.COMPLETING_REBALANCE and is_same:
             # The answer to the JoinGroup of this generation may have been lost.
@@ -194,6 +195,7 @@ class ClassicGroups:
             request.protocol_type,
             request.protocols,
             is_new=True,
+            visible=request.visible,
         )
         if group.state is GroupState.PREPARING_REBALANCE and group.previous_state is GroupState.EMPTY:
             group.new_member_added = True

@@ -50,6 +50,7 @@ from stratalog.replication.requests.consumer_protocol import (
     decode_subscription,
     encode_assignment,
 )
+from stratalog.replication.requests.coordinators import VisibleNames
 from stratalog.replication.requests.kafka_types import version_of
 from stratalog.storage.errors import CorruptMessageError, GroupIdNotFoundError
 from stratalog.storage.records import TopicPartition
@@ -81,7 +82,7 @@ def upgrade_records(group: ClassicGroup, config: BrokerConfig, image: ClusterIma
         for member in group.members.values()
     ]
     group_id, epoch = group.group_id, group.generation_id
-    topics = {topic for member in members for topic in member.subscribed_topic_names}
+    topics = {topic for member in members for topic in _seen(group, member.member_id, member.subscribed_topic_names)}
     counts, owned = partition_counts(image, topics), set().union(*shares.values())
     is_complete = owned >= {TopicIdPartition(topic_id, at) for topic_id in counts for at in range(counts[topic_id])}
     hashed = metadata_hash(image, topics) if is_complete else UNKNOWN_HASH
@@ -116,7 +117,7 @@ def downgraded(
     staying = [member for member in group.members.values() if member.member_id not in leaving]
     members = {member.member_id: member for member in [*staying, *([returning] if returning else [])]}
     for member in members.values():
-        classic.add(_downgraded(member))
+        classic.add(_downgraded(member, group.visible.get(member.member_id)))
     classic.settle()
     names = topic_names(image)
     for joined in classic.members.values():
@@ -163,13 +164,21 @@ def _shares(
                 f"Cannot upgrade classic group {group.group_id} to consumer group because an unsupported custom"
                 " assignor is in use: its assignments have user data. Switch to a default assignor before the upgrade."
             )
-        shares[member.member_id] = set(partitions_with_ids(assignment.partitions, image))
+        seen = _seen(group, member.member_id, frozenset(each.topic for each in assignment.partitions))
+        assigned = tuple(each for each in assignment.partitions if each.topic in seen)
+        shares[member.member_id] = set(partitions_with_ids(assigned, image))
     taken = set().union(*shares.values())
     for member_id, subscription in sorted(subscriptions.items(), key=lambda each: -each[1].generation_id):
         claimed = partitions_with_ids(subscription.owned_partitions, image) - taken
         shares[member_id] |= claimed
         taken |= claimed
     return {member_id: frozenset(share) for member_id, share in shares.items()}
+
+
+def _seen(group: ClassicGroup, member_id: str, topics: frozenset[str]) -> frozenset[str]:
+    """The topics without those that the member may not describe."""
+    visible = group.members[member_id].visible
+    return topics if visible is None else visible(topics)
 
 
 def _subscription(group: ClassicGroup, member: ClassicMember) -> Subscription:
@@ -195,7 +204,7 @@ def _upgraded(
     )
 
 
-def _downgraded(member: ModernMember) -> ClassicMember:
+def _downgraded(member: ModernMember, visible: VisibleNames | None) -> ClassicMember:
     metadata = member.classic_member_metadata
     assert metadata is not None
     return ClassicMember(
@@ -207,4 +216,5 @@ def _downgraded(member: ModernMember) -> ClassicMember:
         metadata.session_timeout_ms,
         CONSUMER_PROTOCOL_TYPE,
         metadata.supported_protocols,
+        visible=visible,
     )

@@ -166,6 +166,7 @@ class ClassicMembers:
             ),
             client_id=request.client_id,
             client_host=request.client_host,
+            visible=request.visible,
         )
 
     # SyncGroup and Heartbeat

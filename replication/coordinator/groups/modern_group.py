@@ -30,6 +30,7 @@ from stratalog.replication.coordinator.groups.modern_records import (
 from stratalog.replication.coordinator.groups.table import CONSUMER
 from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
 from stratalog.replication.requests.consumer_groups import LEAVE_EPOCH
+from stratalog.replication.requests.coordinators import VisibleNames
 from stratalog.replication.requests.groups import DescribedGroup, ListedGroup, OffsetCommitRequestTopic
 from stratalog.storage.errors import (
     FencedInstanceIdError,
@@ -47,9 +48,11 @@ EMPTY, ASSIGNING, RECONCILING, STABLE = "Empty", "Assigning", "Reconciling", "St
 
 @dataclass(slots=True)
 class ModernGroup:
-    """One group, changed by `replay`; only `regexes_checked_ms` is not in the log.
+    """One group, changed by `replay`; only `regexes_checked_ms` and `visible` are not in the log.
 
     topic_ids  the ids of the cluster's topics, by name
+    visible    the topics that a member may describe, by its newest request; None: all. Of a member without an entry,
+               which this coordinator has not met yet, all that it subscribes to: it learns of none before it asks.
     """
 
     group_type: ClassVar[str] = CONSUMER
@@ -66,6 +69,7 @@ class ModernGroup:
     regexes: dict[str, ResolvedRegex] = field(default_factory=dict)
     regexes_checked_ms: int = 0
     topic_ids: Callable[[], Mapping[str, str]] = field(default=dict, compare=False)
+    visible: dict[str, VisibleNames | None] = field(default_factory=dict, compare=False)
 
     # The fold
 
@@ -102,6 +106,7 @@ class ModernGroup:
         elif known is not None:
             self._own(known, ())
             del self.members[member_id]
+            self.visible.pop(member_id, None)
             if self.static_members.get(known.instance_id or "") == member_id:
                 del self.static_members[known.instance_id or ""]
 
@@ -174,10 +179,13 @@ class ModernGroup:
         lacking = self.targets.get(member.member_id, frozenset()) - member.assigned.keys()
         return any(partition in self.owners for partition in lacking)
 
-    def topics_of(self, member: ModernMember, regexes: Mapping[str, ResolvedRegex] | None = None) -> set[str]:
-        """Topics that the member subscribes to, by name and by its regular expression as it was last resolved."""
+    def topics_of(self, member: ModernMember, regexes: Mapping[str, ResolvedRegex] | None = None) -> frozenset[str]:
+        """Topics that the member subscribes to, by name and by its regular expression as it was last resolved. Topics
+        that it may not describe are to it as those that do not exist."""
         resolved = (self.regexes if regexes is None else regexes).get(member.subscribed_topic_regex)
-        return set(member.subscribed_topic_names).union(resolved.topics if resolved else ())
+        names, matched = member.subscribed_topic_names, resolved.topics if resolved else frozenset()
+        visible = self.visible.get(member.member_id)
+        return names | matched if visible is None else visible(names) | visible(matched)
 
     def preferred_assignor(self, members: Iterable[ModernMember]) -> str | None:
         """The server assignor that most of the members request; of equals the first of `SERVER_ASSIGNORS`. In Kafka the

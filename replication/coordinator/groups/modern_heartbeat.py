@@ -35,6 +35,7 @@ from stratalog.replication.coordinator.groups.modern_topics import (
     metadata_hash,
     partition_counts,
     topic_ids,
+    topic_pattern,
 )
 from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
 from stratalog.replication.metadata.configs import GROUP_ASSIGNMENT, group_config_ms
@@ -93,19 +94,20 @@ class Heartbeat:
             self._targets[self._before.member_id] = inherited
 
     def decide(self, *, assigns: bool = True) -> tuple[ModernMember, list[CoordinatorRecord]]:
-        """The member after this heartbeat, and the records in their order. Raises INVALID_REGULAR_EXPRESSION.
+        """The member after this heartbeat, and the records in their order.
         `assigns` False: a target assignment that is older than the group stays, and the member takes no step."""
+        is_seen_anew = self._see()
         member = self._updated_member()
         if member != self._before:
             self._records.append(member_record(self._group.group_id, member))
         regex_changed = member.subscribed_topic_regex != self._before.subscribed_topic_regex
         names_changed = member.subscribed_topic_names != self._before.subscribed_topic_names
         matches_changed = self._match_regexes()
-        group_epoch = self._bump_epoch(bump=regex_changed or names_changed or matches_changed)
+        group_epoch = self._bump_epoch(bump=regex_changed or names_changed or matches_changed or is_seen_anew)
         if not assigns and self._group.target_epoch < group_epoch:
             return member, self._records
         target_epoch = self._compute_targets(group_epoch)
-        changed = regex_changed or names_changed
+        changed = regex_changed or names_changed or is_seen_anew
         if changed or not member.is_reconciled_to(target_epoch):
             member = self._reconcile(member, target_epoch, subscription_changed=changed)
         return member, self._records
@@ -116,6 +118,15 @@ class Heartbeat:
         subscribes = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
         full = request.rebalance_timeout_ms != -1 and subscribes and request.topic_partitions is not None
         return request.member_epoch == JOIN_EPOCH or full or member.assigned != self._before.assigned
+
+    def _see(self) -> bool:
+        """Notes which topics the member may describe now; whether that changes those that it subscribes to."""
+        group, before = self._group, self._before
+        if before.member_id in group.visible and group.visible[before.member_id] is self._request.visible:
+            return False
+        topics = group.topics_of(before)
+        group.visible[before.member_id] = self._request.visible
+        return before.member_id in group.members and group.topics_of(before) != topics
 
     def _updated_member(self) -> ModernMember:
         request = self._request
@@ -149,7 +160,7 @@ class Heartbeat:
             known = self._regexes.get(regex)
             if known is not None and not due:
                 continue
-            topics = matching_topics(self._image, regex)
+            topics = self._resolved(regex)
             if known is None or known.topics != topics:
                 self._regexes[regex] = ResolvedRegex(topics, 0, self._now_ms)
                 self._records.append(regex_record(group.group_id, regex, self._regexes[regex]))
@@ -157,6 +168,18 @@ class Heartbeat:
         if used and due:
             group.regexes_checked_ms = self._now_ms
         return changed
+
+    def _resolved(self, regex: str) -> frozenset[str]:
+        """The topics that match and that a member with this expression may describe. A member whose rights are not
+        known, since this coordinator took over, goes on with those that were found before."""
+        found = matching_topics(self._image, regex)
+        known, visible = self._regexes.get(regex), self._group.visible
+        subscribers = [name for name, member in self._members.items() if member.subscribed_topic_regex == regex]
+        if any(name in visible and visible[name] is None for name in subscribers):
+            return found
+        seen = frozenset(known.topics & found if known and not visible.keys() >= set(subscribers) else ())
+        sights = {sight for name in subscribers if (sight := visible.get(name)) is not None}
+        return seen.union(*(sight(found) for sight in sights))
 
     def _bump_epoch(self, *, bump: bool) -> int:
         names = {name for member in self._members.values() for name in self._topics_of(member)}
@@ -208,7 +231,7 @@ class Heartbeat:
             self.moved = True
         return stepped
 
-    def _topics_of(self, member: ModernMember) -> set[str]:
+    def _topics_of(self, member: ModernMember) -> frozenset[str]:
         return self._group.topics_of(member, self._regexes)
 
 
@@ -222,7 +245,8 @@ def owned_partitions(request: ConsumerGroupHeartbeatRequest) -> frozenset[TopicI
 
 
 def check_request(request: ConsumerGroupHeartbeatRequest, assignors: Collection[str] | Mapping[str, object]) -> None:
-    """Raises INVALID_REQUEST for fields that contradict each other, UNSUPPORTED_ASSIGNOR for an unknown assignor."""
+    """Raises INVALID_REQUEST for fields that contradict each other, UNSUPPORTED_ASSIGNOR for an unknown assignor,
+    INVALID_REGULAR_EXPRESSION."""
     epoch = request.member_epoch
     if request.generates_member_id or epoch > JOIN_EPOCH or epoch == LEAVE_EPOCH:
         _not_empty("MemberId", request.member_id)
@@ -239,6 +263,8 @@ def check_request(request: ConsumerGroupHeartbeatRequest, assignors: Collection[
         raise UnsupportedAssignorError(
             f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {', '.join(assignors)}."
         )
+    if request.subscribed_topic_regex:
+        topic_pattern(request.subscribed_topic_regex)
 
 
 def check_member_epoch(member: ModernMember, request: ConsumerGroupHeartbeatRequest) -> None:

@@ -66,6 +66,7 @@ from stratalog.replication.requests.consumer_groups import (
     TopicPartitions,
 )
 from stratalog.replication.requests.consumer_protocol import partitions_by_topic
+from stratalog.replication.requests.coordinators import VisibleNames
 from stratalog.replication.requests.kafka_types import version_of
 from stratalog.storage.errors import (
     GroupIdNotFoundError,
@@ -89,6 +90,8 @@ class ModernGroups:
         self._sessions = ModernSessions(table, image)
         self._classic_members = ClassicMembers(table, image, self._sessions)
         self._rebalances = Rebalances(table)
+        self._visible: dict[str, dict[str, VisibleNames | None]] = {}
+        """What each member of each group may describe: it outlives the objects of a group that is being made."""
 
     def _topic_ids(self) -> Mapping[str, str]:
         return self._image().topic_ids
@@ -108,11 +111,17 @@ class ModernGroups:
         key = decode_key(record.key)
         group = self._table.groups.get(key.group_id)
         if not isinstance(group, ModernGroup):
+            if record.value is None:
+                self._visible.pop(key.group_id, None)
             if record.value is None or key.version == KeyVersion.LEGACY_TOPICS:
                 return
-            group = self._table.groups[key.group_id] = ModernGroup(key.group_id, topic_ids=self._topic_ids)
+            visible = self._visible.setdefault(key.group_id, {})
+            group = self._table.groups[key.group_id] = ModernGroup(
+                key.group_id, topic_ids=self._topic_ids, visible=visible
+            )
         if key.version == KeyVersion.GROUP and record.value is None:
             del self._table.groups[key.group_id]
+            self._visible.pop(key.group_id, None)
         else:
             group.replay(key, record.value)
 
@@ -153,6 +162,7 @@ class ModernGroups:
         if joins and isinstance(known, ClassicGroup) and not known.is_empty:
             upgrade = upgrade_records(known, self._table.config, self._image())
             group = self._folded(request.group_id, upgrade)
+            group.visible.update((each.member_id, each.visible) for each in known.members.values() if each.visible)
         else:
             group = self._group(request.group_id, make=joins)
         group.validate_room(request.member_id, self._table.config.group_consumer_max_size)
@@ -160,6 +170,7 @@ class ModernGroups:
         sender = self._sender(group, member_id, request)
         heartbeat = Heartbeat(self._table.config, self._image(), group, sender, request, decision.now_ms)
         updated, records = heartbeat.decide()
+        self._visible[group.group_id] = group.visible
         if upgrade and isinstance(known, ClassicGroup):
             self._rebalances.end(known, decision)
             self._sessions.loaded(group, decision.now_ms)

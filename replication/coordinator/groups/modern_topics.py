@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from hashlib import blake2b
+from typing import Any
 
 from stratalog.replication.client_pattern import client_pattern
 from stratalog.replication.metadata.image import ClusterImage
@@ -43,6 +44,11 @@ def metadata_hash(image: ClusterImage, names: Iterable[str]) -> int:
 
 
 def matching_topics(image: ClusterImage, regex: str) -> frozenset[str]:
-    """Names that the whole expression matches. Raises INVALID_REGULAR_EXPRESSION, as `client_pattern`."""
-    pattern = client_pattern(regex, "SubscribedTopicRegex")
+    """Names that the whole expression matches. Raises INVALID_REGULAR_EXPRESSION, as `topic_pattern`."""
+    pattern = topic_pattern(regex)
     return frozenset(name for name in image.topic_ids if pattern.fullmatch(name))
+
+
+def topic_pattern(regex: str) -> Any:
+    """The compiled expression. Raises INVALID_REGULAR_EXPRESSION, as `client_pattern`."""
+    return client_pattern(regex, "SubscribedTopicRegex")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import count
 
 from stratalog.replication.config import BrokerConfig
@@ -26,6 +27,7 @@ class CoordinatingCluster(MemoryCluster):
         self._shards: dict[TopicPartition, CoordinatorShard] = {}
         self._answers: dict[int, Callable[[object], None]] = {}
         self._tokens = count()
+        self._producer_ids = count(1_000_000)
 
     @property
     def waiting_count(self) -> int:
@@ -53,7 +55,7 @@ class CoordinatingCluster(MemoryCluster):
         shard = self._shards.get(topic_partition)
         if shard is None:
             image = self.metadata.image
-            place = ShardPlace(topic_partition, 0, NO_DELAY, self.ids, lambda: image, lambda: None)
+            place = ShardPlace(topic_partition, 0, NO_DELAY, self.ids, lambda: image, partial(next, self._producer_ids))
             shard = self._shards[topic_partition] = self._make[topic_partition.topic](place)
             self._accept(shard, shard.loaded(now_ms), now_ms)
         return shard

@@ -89,8 +89,7 @@ class GroupOffsetApis(ApiFamily):
         for topic in topics:
             named = topic_named(topic)
             try:
-                named["name"] = name = self._broker.name_of(topic)
-                self._broker.check(call, operation, ResourceType.TOPIC, name)
+                name = self._broker.topic_for(call, operation, topic)
                 if must_exist and name not in self._broker.image().topic_ids:
                     raise UnknownTopicOrPartitionError(f"topic '{name}' does not exist")
                 found.allowed.append((name, topic))

@@ -111,6 +111,8 @@ class MetadataApis(ApiFamily):
         if call.version < TOPIC_IDS_FROM and (name is None or topic_id is not None):
             what = "Topic name can not be null" if name is None else "Topic IDs are not supported in requests"
             raise InvalidRequestError(f"{what} for version {call.version}")
+        if name is None and topic_id is None:
+            raise InvalidRequestError("a topic has neither a name nor an id")
         try:
             if topic_id is not None:
                 name = self._broker.topic_name(topic_id)

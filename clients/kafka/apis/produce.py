@@ -115,8 +115,7 @@ class ProduceApis(ApiFamily):
         gather(indexes, append, partial(self._answer, call))
 
     def _part(self, call: Call, topic: Any, data: Any) -> _Part:
-        name = self._broker.name_of(topic)
-        self._broker.check(call, Operation.WRITE, ResourceType.TOPIC, name)
+        name = self._broker.topic_for(call, Operation.WRITE, topic)
         if call.request.acks not in (ACKS_NONE, ACKS_LEADER, ACKS_ALL):
             raise InvalidRequiredAcksError(f"acks is {call.request.acks}, must be 0, 1 or -1 (all)")
         if is_internal(name) and call.client_id != ADMIN_CLIENT_ID:

@@ -40,6 +40,7 @@ from stratalog.storage.errors import (
     FencedLeaderEpochError,
     NotLeaderOrFollowerError,
     StratalogError,
+    TopicAuthorizationFailedError,
     UnknownLeaderEpochError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
@@ -291,6 +292,18 @@ class ServedBroker:
         which must not read storage."""
         authorizer = self.authorizer
         return None if authorizer is None else authorizer.visible_topics(call.connection.principal)
+
+    def topic_for(self, call: Call, operation: Operation, topic: Any) -> str:
+        """The name of a request's topic, on which the caller may do that; UnknownTopicIdError. A refusal names it as
+        the request does: the name of a topic id is for those who may see the topic."""
+        name = self.name_of(topic)
+        refusal = self.refusal(call, operation, ResourceType.TOPIC, name)
+        if refusal is not None and hasattr(topic, "topic_id"):
+            who = call.connection.principal.name
+            raise TopicAuthorizationFailedError(f"{who} is not allowed to {operation.value} topic id {topic.topic_id}")
+        if refusal is not None:
+            raise refusal
+        return name
 
     def may_describe_topic(self, call: Call, name: str) -> bool:
         return self.refusal(call, Operation.DESCRIBE, ResourceType.TOPIC, name) is None

@@ -1,8 +1,9 @@
 """Kafka's broker configs for the logs of topics that do not set them: `log.retention.hours` and its like. Pure.
 
 Each topic config has one broker config or several, the first of which that is given counts: `log.retention.ms`, then
-`log.retention.minutes`, then `log.retention.hours`. What a broker is given comes before conf/topics.toml.
-Source: Kafka's `ServerTopicConfigSynonyms`, `KafkaConfig.logRetentionTimeMillis`.
+`log.retention.minutes`, then `log.retention.hours`. What a broker is given comes before conf/topics.toml. The first one
+has the topic config's unit: by its name the default is in the metadata log, and can be altered while brokers run.
+Source: Kafka's `ServerTopicConfigSynonyms`, `KafkaConfig.logRetentionTimeMillis`, `DynamicLogConfig`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from stratalog.storage.config_def import ConfigKey, spelled
+from stratalog.storage.config_def import ConfigDef, ConfigKey, spelled
 from stratalog.storage.topic_config import TOPIC_CONFIGS
 
 HOUR_MS, MINUTE_MS = 3_600_000, 60_000
@@ -70,6 +71,21 @@ SYNONYMS: dict[str, tuple[LogConfigSynonym, ...]] = {
 LOG_CONFIGS = frozenset(each.name for synonyms in SYNONYMS.values() for each in synonyms)
 """The names of these broker configs."""
 
+UNCLEAN_ELECTION = "unclean.leader.election.enable"
+DEFAULT_NAMES: Mapping[str, str] = {
+    key.name: SYNONYMS[key.name][0].name if key.name in SYNONYMS else key.name for key in TOPIC_CONFIGS
+}
+"""By topic config, the name of its default among the configs of brokers."""
+TOPIC_CONFIG_OF: Mapping[str, str] = {default: topic for topic, default in DEFAULT_NAMES.items()}
+"""By the name of a default, the topic config."""
+DYNAMIC_LOG_CONFIGS = ConfigDef(
+    "broker",
+    [TOPIC_CONFIGS.key(topic)._replace(name=default) for topic, default in DEFAULT_NAMES.items() if topic in SYNONYMS],
+)
+"""Those of the broker configs that can be altered while brokers run."""
+CLUSTERS_OWN = frozenset({"log.cleanup.policy", "min.insync.replicas"})
+"""Those that one broker cannot have for itself: also clients and the controller act by them."""
+
 TopicDefaults = tuple[tuple[str, str], ...]
 """Topic configs by name, as text."""
 
@@ -86,6 +102,20 @@ def topic_defaults(given: Mapping[str, object]) -> TopicDefaults:
             if synonym.name in given:
                 found[topic_name] = _value(TOPIC_CONFIGS.key(topic_name), synonym, given[synonym.name])
     return tuple(sorted(found.items()))
+
+
+def defaults_by_topic_config(values: Mapping[str, str]) -> dict[str, str]:
+    """The defaults among the configs of brokers, by topic config.
+
+    >>> defaults_by_topic_config({"log.retention.ms": "5", "num.partitions": "6"})
+    {'retention.ms': '5'}
+    """
+    return {TOPIC_CONFIG_OF[name]: value for name, value in values.items() if name in TOPIC_CONFIG_OF}
+
+
+def is_kafkas(topic_config: str, value: str) -> bool:
+    """Whether a value is Kafka's default of a topic config."""
+    return spelled(TOPIC_CONFIGS.key(topic_config).default) == value
 
 
 def _value(key: ConfigKey, synonym: LogConfigSynonym, given: object) -> str:

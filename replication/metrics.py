@@ -387,4 +387,5 @@ _ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 def _min_isr(image: ClusterImage, state: PartitionRecord) -> int:
-    return int(image.topic_config(state.topic).get("min.insync.replicas", "1"))
+    """As far as it can be reached: Kafka's `Partition.effectiveMinIsr`."""
+    return min(int(image.topic_config(state.topic).get("min.insync.replicas", "1")), len(state.replicas))

@@ -82,6 +82,9 @@ class ConfigDef:
     def __iter__(self) -> Iterator[ConfigKey]:
         return iter(self._keys.values())
 
+    def __contains__(self, name: str) -> bool:
+        return self._synonyms.get(name, name) in self._keys
+
     def key(self, name: str) -> ConfigKey:
         """The config of this name. Raises InvalidConfigError with the nearest known name for an unknown one."""
         found = self._keys.get(self._synonyms.get(name, name))

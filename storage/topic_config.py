@@ -155,7 +155,15 @@ class LogConfig:
         "Invalid value -1 for configuration segment.ms: Value must be at least 1".
         """
         overrides = {name: spelled(value) for name, value in properties.items()}
-        config = LogConfig(**TOPIC_CONFIGS.parse(overrides), overrides=overrides)
+        return LogConfig(**TOPIC_CONFIGS.parse(overrides), overrides=overrides)
+
+    @staticmethod
+    def validated(properties: Mapping[str, object]) -> LogConfig:
+        """The same for configs that are to be set: InvalidConfigError also for values that contradict each other.
+
+        Defaults that are altered later may contradict those that a topic has: then both hold.
+        """
+        config = LogConfig.from_properties(properties)
         least_ms, most_ms = config.min_compaction_lag_ms, config.max_compaction_lag_ms
         if least_ms > most_ms:
             raise InvalidConfigError(

@@ -27,6 +27,7 @@ from stratalog.clients.bootstrap import Cluster
 from stratalog.clients.offset_spec import ListedOffset, OffsetSpec
 from stratalog.clients.view.cluster_view import DEFAULT_TIMEOUT_MS, ClusterView
 from stratalog.replication.controller import topics
+from stratalog.replication.controller.cluster_configs import alter_cluster_configs
 from stratalog.replication.controller.preferred_leaders import Answers, ElectionType, elect_leaders
 from stratalog.replication.controller.reassignment import PartitionReassignment
 from stratalog.replication.controller.topic_deletion import TopicDeletion, topic_deletions
@@ -34,7 +35,7 @@ from stratalog.replication.controller.unregistration import unregister_broker
 from stratalog.replication.html_table import html_fields, html_table
 from stratalog.replication.leader.delete_records import DeletedRecords
 from stratalog.replication.metadata.acls import AclBinding, AclFilter, create_acls, delete_acls, describe_acls
-from stratalog.replication.metadata.configs import alter_cluster_config, alter_group_config
+from stratalog.replication.metadata.configs import alter_group_config
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.leader_history import LeaderOfOffset
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
@@ -69,7 +70,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """A topic: its id, its partitions in order (leader, ISR, epochs) and the configs it overrides."""
+    """A topic: its id, its partitions in order (leader, ISR, epochs) and its configs that are not Kafka's defaults."""
 
     name: str
     topic_id: str
@@ -209,7 +210,7 @@ class Admin:
                 {name: spelled(value) for name, value in topic.configs.items()},
                 start_index=start_index,
                 shift=shift,
-                check_configs=LogConfig.from_properties,
+                check_configs=LogConfig.validated,
             )
 
         return self._decided(decide, validate_only)
@@ -382,7 +383,7 @@ class Admin:
 
         InvalidConfigError for an unknown name or a bad value, UnknownTopicOrPartitionError; nothing is changed then.
         """
-        check = LogConfig.from_properties
+        check = LogConfig.validated
         return self._view.propose(lambda image: topics.alter_config(image, topic, _texts(changes), check_configs=check))
 
     def describe_cluster_configs(self) -> list[ConfigInForce]:
@@ -395,7 +396,7 @@ class Admin:
 
         They hold at once and outlive restarts. InvalidConfigError: unknown, a bad value, or one that needs a restart.
         """
-        return self._view.propose(lambda image: alter_cluster_config(image, _texts(changes)))
+        return self._view.propose(lambda image: alter_cluster_configs(image, _texts(changes)))
 
     def describe_group_configs(self, group_id: str) -> list[ConfigInForce]:
         """The configs in force of a group of the modern protocol, which need not exist, with each value's source."""

@@ -1,21 +1,23 @@
 """Configs in force, each with its synonyms: Kafka's describeConfigs. Pure.
 
-The first synonym is in force: a topic's override, then a value altered for all brokers, then one that the cluster was
-started with, if it is not the default, then the default.
+The first synonym is in force: a topic's override, then a value altered for one broker, then one for all brokers, then
+one that the cluster was started with, if it is not the default, then the default.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from stratalog.replication.config import BROKER_CONFIGS
+from stratalog.replication.log_configs import DEFAULT_NAMES, DYNAMIC_LOG_CONFIGS
 from stratalog.replication.metadata.configs import (
     CLUSTER_WIDE_CONFIGS,
     DYNAMIC_BROKER_CONFIGS,
     GROUP_CONFIGS,
     GROUP_TIMES,
     group_default_ms,
+    kept_broker_config_key,
 )
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.records import CLUSTER_WIDE, DYNAMIC_DEFAULT, of_broker, of_group
@@ -29,7 +31,7 @@ DYNAMIC_DEFAULT_BROKER_CONFIG = "DYNAMIC_DEFAULT_BROKER_CONFIG"
 DYNAMIC_GROUP_CONFIG = "DYNAMIC_GROUP_CONFIG"
 STATIC_BROKER_CONFIG = "STATIC_BROKER_CONFIG"
 DEFAULT_CONFIG = "DEFAULT_CONFIG"
-DYNAMIC = frozenset({DYNAMIC_TOPIC_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG, DYNAMIC_GROUP_CONFIG})
+DYNAMIC = frozenset({DYNAMIC_TOPIC_CONFIG, DYNAMIC_BROKER_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG, DYNAMIC_GROUP_CONFIG})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +48,11 @@ class ConfigSynonym:
 
 @dataclass(frozen=True, slots=True)
 class ConfigInForce:
-    """A config by name, with its synonyms in order of precedence: at least the default."""
+    """A config by name, with its synonyms in order of precedence: at least the default. `is_sensitive`: not shown."""
 
     name: str
     synonyms: tuple[ConfigSynonym, ...]
+    is_sensitive: bool = False
 
     @property
     def value(self) -> str:
@@ -60,40 +63,53 @@ class ConfigInForce:
         return self.synonyms[0].source
 
 
-def topic_configs(image: ClusterImage, topic: str, defaults: Iterable[tuple[str, str]] = ()) -> list[ConfigInForce]:
-    """Every config of a topic, by name. `defaults`: those of a broker (`BrokerConfig.topic_defaults`)."""
-    overrides, static = image.topic_config(topic), dict(defaults)
-    return [_in_force(image, key, overrides.get(key.name), static.get(key.name)) for key in TOPIC_CONFIGS]
+def topic_configs(image: ClusterImage, topic: str, broker_id: int | None = None) -> list[ConfigInForce]:
+    """Every config of a topic, by name; `broker_id`: as that broker has them."""
+    overrides = image.topic_overrides(topic)
+    found = []
+    for key in TOPIC_CONFIGS:
+        own = overrides.get(key.name)
+        synonyms = () if own is None else (ConfigSynonym(DYNAMIC_TOPIC_CONFIG, key.name, key.shown(own)),)
+        found.append(_in_force(image, key, DEFAULT_NAMES[key.name], broker_id, synonyms))
+    return found
 
 
-def cluster_configs(image: ClusterImage) -> list[ConfigInForce]:
-    """Every cluster-wide config, by name."""
-    return [_in_force(image, key) for key in BROKER_CONFIGS if key.name in CLUSTER_WIDE_CONFIGS]
+def cluster_configs(image: ClusterImage, broker_id: int | None = None) -> list[ConfigInForce]:
+    """Every cluster-wide config, by name: also the defaults of topics' configs. `broker_id`: as that broker has it."""
+    return list(_of_all_brokers(image, broker_id))
 
 
 def broker_configs(image: ClusterImage, broker_id: int, own: Mapping[str, object]) -> list[ConfigInForce]:
-    """Every config of a broker that was started with the values `own`, then its dynamic ones, as far as altered."""
-    cluster_wide = {each.name: each for each in cluster_configs(image)}
-    found = [cluster_wide.get(key.name) or _static(key, own[key.name]) for key in BROKER_CONFIGS]
-    dynamic = {
-        DYNAMIC_BROKER_CONFIG: image.configs.get(of_broker(broker_id), {}),
-        DYNAMIC_DEFAULT_BROKER_CONFIG: image.configs.get(DYNAMIC_DEFAULT, {}),
-    }
-    for key in DYNAMIC_BROKER_CONFIGS:
-        altered = [ConfigSynonym(source, key.name, of[key.name]) for source, of in dynamic.items() if key.name in of]
-        if altered:
-            found.append(ConfigInForce(key.name, (*altered, ConfigSynonym(DEFAULT_CONFIG, key.name, str(key.default)))))
-    return found
+    """Every config of a broker that was started with the values `own`: its identity, its settings, what is cluster-wide
+    or dynamic, and what was altered though it is not known."""
+    shared = {each.name: each for each in _of_all_brokers(image, broker_id)}
+    fixed = {key.name: _static(key, own[key.name]) for key in BROKER_CONFIGS if key.name not in shared}
+    registered = image.brokers.get(broker_id)
+    if registered is not None:
+        rack, root = registered.registration.rack, registered.registration.root
+        for name, value in (("broker.id", str(broker_id)), ("broker.rack", rack), ("log.dirs", root)):
+            if value is not None:
+                fixed[name] = ConfigInForce(name, (ConfigSynonym(STATIC_BROKER_CONFIG, name, value),))
+    found = {**fixed, **shared}
+    return [found[name] for name in sorted(found)]
 
 
 def altered_broker_configs(image: ClusterImage) -> list[ConfigInForce]:
     """The configs that were altered for all brokers."""
     altered = image.configs.get(DYNAMIC_DEFAULT, {})
-    known = {each.name: each for each in cluster_configs(image)}
-    return [
-        known.get(name) or ConfigInForce(name, (ConfigSynonym(DYNAMIC_DEFAULT_BROKER_CONFIG, name, altered[name]),))
-        for name in sorted(altered)
-    ]
+    known = {each.name: each for each in _of_all_brokers(image, None)}
+    return [known[name] for name in sorted(altered)]
+
+
+def _of_all_brokers(image: ClusterImage, broker_id: int | None) -> Iterator[ConfigInForce]:
+    keys = [BROKER_CONFIGS.key(name) for name in CLUSTER_WIDE_CONFIGS]
+    keys += [*DYNAMIC_LOG_CONFIGS, *DYNAMIC_BROKER_CONFIGS]
+    known = {key.name: key for key in keys}
+    own = {} if broker_id is None else image.configs.get(of_broker(broker_id), {})
+    for name in (*own, *image.configs.get(DYNAMIC_DEFAULT, {})):
+        known.setdefault(name, kept_broker_config_key(name))
+    for name in sorted(known):
+        yield _in_force(image, known[name], name, broker_id)
 
 
 def group_configs(image: ClusterImage, group_id: str) -> list[ConfigInForce]:
@@ -111,17 +127,24 @@ def group_configs(image: ClusterImage, group_id: str) -> list[ConfigInForce]:
 def _static(key: ConfigKey, value: object) -> ConfigInForce:
     default = ConfigSynonym(DEFAULT_CONFIG, key.name, spelled(key.default))
     own = ConfigSynonym(STATIC_BROKER_CONFIG, key.name, spelled(value))
-    return ConfigInForce(key.name, (default,) if own.value == default.value else (own, default))
+    synonyms = (default,) if own.value == default.value else (own, default)
+    return ConfigInForce(key.name, synonyms, key.type == "PASSWORD")
 
 
 def _in_force(
-    image: ClusterImage, key: ConfigKey, override: str | None = None, static: str | None = None
+    image: ClusterImage,
+    key: ConfigKey,
+    name: str,
+    broker_id: int | None = None,
+    overrides: Sequence[ConfigSynonym] = (),
 ) -> ConfigInForce:
-    values: dict[str, str | None] = {DYNAMIC_TOPIC_CONFIG: None if override is None else key.shown(override)}
-    if key.name in CLUSTER_WIDE_CONFIGS:
-        values[DYNAMIC_DEFAULT_BROKER_CONFIG] = image.configs.get(DYNAMIC_DEFAULT, {}).get(key.name)
-        static = image.configs.get(CLUSTER_WIDE, {}).get(key.name)
-    values[STATIC_BROKER_CONFIG] = static if static != spelled(key.default) else None
-    values[DEFAULT_CONFIG] = spelled(key.default)
-    found = (ConfigSynonym(source, key.name, value) for source, value in values.items() if value is not None)
-    return ConfigInForce(key.name, tuple(found))
+    """A config with its synonyms among the configs of brokers, which have `name`, after those that come before them."""
+    default = ConfigSynonym(DEFAULT_CONFIG, key.name, spelled(key.default))
+    sources = {DYNAMIC_DEFAULT_BROKER_CONFIG: DYNAMIC_DEFAULT, STATIC_BROKER_CONFIG: CLUSTER_WIDE}
+    if broker_id is not None:
+        sources = {DYNAMIC_BROKER_CONFIG: of_broker(broker_id), **sources}
+    given = [(source, image.configs.get(of, {}).get(name)) for source, of in sources.items()]
+    found = [ConfigSynonym(source, name, key.shown(value)) for source, value in given if value is not None]
+    if found and found[-1].source == STATIC_BROKER_CONFIG and found[-1].value == default.value:
+        found.pop()
+    return ConfigInForce(key.name, (*overrides, *found, default), key.type == "PASSWORD")

@@ -176,7 +176,7 @@ class InboxTransport:
         except LogDirNotFoundError as reason:
             raise LeaderNotAvailableError(f"{request.topic_partition}: {reason}") from reason
         # The broker does not open the file, so its checks of a batch are made here.
-        config = self._view.topic_config(request.topic_partition.topic)
+        config = self._view.topic_config(request.topic_partition.topic, broker.registration.broker_id)
         check_records(batch, config)
         codec = codec_of_append(config.compression_type, [batch.compression_type], batch.size_bytes)
         table = self._table(root, request.topic_partition)

@@ -662,9 +662,9 @@ class ClusterView:
             known = known or self._committed_before(topic_partition)
         return known
 
-    def topic_config(self, topic: str) -> LogConfig:
-        """The topic's configs as of the last refresh."""
-        return LogConfig.from_properties(self.image.topic_config(topic))
+    def topic_config(self, topic: str, broker_id: int | None = None) -> LogConfig:
+        """The topic's configs as of the last refresh; `broker_id`: as that broker has them."""
+        return LogConfig.from_properties(self.image.topic_config(topic, broker_id))
 
     def _log_id(self, state: PartitionRecord) -> _LogId:
         return state.topic_partition, self.image.topic_ids.get(state.topic, ""), state.unclean

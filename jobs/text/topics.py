@@ -58,7 +58,7 @@ def parse_topic_configs(pairs: Iterable[str]) -> dict[str, str]:
             'requirement failed: Invalid topic config: all configs to be added must be in the format "key=val".'
         )
     configs = {pair[0]: pair[1] for pair in split}
-    LogConfig.from_properties(configs)
+    LogConfig.validated(configs)
     return configs
 
 

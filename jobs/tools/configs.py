@@ -35,10 +35,11 @@ EPILOG = """examples (ROOT is the metadata root that strata-cluster printed):
   {prog} --root ROOT --alter --group readers --add-config consumer.session.timeout.ms=60000
   {prog} --root ROOT --alter --entity-type users --entity-name alice --add-config 'SCRAM-SHA-512=[password=secret]'
 
-An altered config of a topic holds from the leader's next append on. A config that is altered for all brokers ({shared})
-holds at once and outlives restarts, until --delete-config restores the value that the brokers are started with. It
-cannot be altered for a single broker. Configs of a group are for the protocol of KIP-848: they hold at a member's next
-heartbeat, within the bounds that the cluster was started with (group.consumer.min.session.timeout.ms and its like).
+An altered config of a topic holds from the leader's next append on. A config that is altered for all brokers ({shared},
+and defaults of topics' configs, as log.retention.ms or message.max.bytes) holds at once and outlives restarts,
+until --delete-config restores the value that the brokers are started with. It cannot be altered for a single broker.
+Configs of a group are for the protocol of KIP-848: they hold at a member's next heartbeat, within the bounds that the
+cluster was started with (group.consumer.min.session.timeout.ms and its like).
 Configs of a user are what SCRAM checks the password against, by mechanism:
 [iterations=<4096 to 16384>,password=<text>]. It works without a running broker, so that a first user can log in.
 exit code: 0 when it was done, 1 with a line on standard error when not; a refused request changes nothing
@@ -143,10 +144,14 @@ def changes_of(given: argparse.Namespace, altered: Mapping[str, str]) -> dict[st
 def config_lines(configs: Sequence[ConfigInForce], *, with_defaults: bool) -> list[str]:
     """A line for each config, as Kafka prints it."""
     shown = [config for config in configs if with_defaults or config.source in DYNAMIC]
-    return [
-        f"  {config.name}={config.value} sensitive=false synonyms={{{', '.join(map(str, config.synonyms))}}}"
-        for config in shown
-    ]
+    lines = []
+    for config in shown:
+        value, synonyms = config.value, ", ".join(map(str, config.synonyms))
+        if config.is_sensitive:
+            value, synonyms = "null", ", ".join(f"{each.source}:{each.name}=null" for each in config.synonyms)
+        is_sensitive = str(config.is_sensitive).lower()
+        lines.append(f"  {config.name}={value} sensitive={is_sensitive} synonyms={{{synonyms}}}")
+    return lines
 
 
 class ConfigCommand:
@@ -190,7 +195,8 @@ class ConfigCommand:
         configs = cluster_configs(self._view.image)
         is_default = self._given.entity_default or self._given.broker_defaults
         for broker in [] if is_default else known if self._name is None else [self._name]:
-            self._show(f"{self._which} configs for broker {broker} are:", configs)
+            own = cluster_configs(self._view.image, int(broker))
+            self._show(f"{self._which} configs for broker {broker} are:", own)
         if self._name is None:
             self._show("Default configs for brokers in the cluster are:", configs)
 
@@ -234,7 +240,7 @@ class ConfigCommand:
 
     def _overrides(self, topic: str) -> Mapping[str, str]:
         self._view.partitions(topic)  # refuses an unknown one
-        return self._view.image.topic_config(topic)
+        return self._view.image.topic_overrides(topic)
 
 
 def configs(given: argparse.Namespace) -> int:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 from stratalog.replication.broker.leader_and_isr import (
@@ -100,14 +100,12 @@ class BrokerIdentity:
 class BrokerSetup:
     """What a broker is started with.
 
-    topic_defaults  topic configs by Kafka's names, for what a topic does not set itself
-    upkeep_limits   a test's, whose times are shorter; None follows from `config`
+    upkeep_limits  a test's, whose times are shorter; None follows from `config`
     """
 
     identity: BrokerIdentity
     config: BrokerConfig
     metadata_root: str
-    topic_defaults: Mapping[str, object] = field(default_factory=dict)
     upkeep_limits: UpkeepLimits | None = None
 
 
@@ -150,7 +148,7 @@ class HostedReplicas:
         self._objects = ports.stores.objects(self._root)
         self._ports = ports
         self._clock = ports.clock
-        self._configs = TopicConfigs(setup.topic_defaults)
+        self._configs = TopicConfigs(self._broker_id)
         self._producer_id_expiration_ms = setup.config.producer_id_expiration_ms
         self._upkeep_limits = limits_of(setup.config, setup.upkeep_limits)
         self._leader_ports = LeaderPorts(

@@ -61,6 +61,8 @@ class Turn:
                     self.to_apply.add(record.topic_partition)
                 case TopicRecord() | RemoveTopicRecord():
                     topics.add(record.name)
+                case ConfigRecord() if record.is_of_all_topics:
+                    self.applies_all = True
                 case ConfigRecord() | EraseRecord():
                     topics.add(record.topic)
         if topics or self.applies_all:

@@ -7,6 +7,7 @@ leader_election     Kafka's leader selectors, the unclean one too
 eligible_leaders    eligible leader replicas (KIP-966)
 preferred_leaders   elections on demand, and the balance of leaders over brokers
 placement           assignment of replicas to brokers
+cluster_configs     cluster-wide configs altered, and what follows for eligible leaders
 topics              topics created, grown, configured, deleted
 topic_deletion      the deletion of a removed topic's replicas, broker by broker
 tombstones          ends records of the metadata log that mean nothing any more

@@ -12,7 +12,7 @@ Source: `PartitionChangeBuilder.populateTargetElr` of Kafka's KRaft controller.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from stratalog.replication.metadata.image import ClusterImage
@@ -31,8 +31,13 @@ def effective_min_isr(replicas: Collection[int], min_insync_replicas: int) -> in
 
 
 def topic_min_isr(image: ClusterImage, topic: str) -> int:
-    """The topic's `min.insync.replicas`. A broker's own default may only be larger: then fewer are eligible."""
-    return int(image.topic_config(topic).get(MIN_ISR_CONFIG, "1"))
+    """The topic's `min.insync.replicas`, which is the same for all brokers."""
+    return min_isr_of(image.topic_config(topic))
+
+
+def min_isr_of(configs: Mapping[str, str]) -> int:
+    """`min.insync.replicas` among the configs of a topic."""
+    return int(configs.get(MIN_ISR_CONFIG, "1"))
 
 
 def with_eligible_leaders(

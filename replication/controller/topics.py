@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from stratalog.replication.controller.eligible_leaders import MIN_ISR_CONFIG, end_eligibility
+from stratalog.replication.controller.eligible_leaders import end_eligibility, min_isr_of, topic_min_isr
 from stratalog.replication.controller.placement import assign_replicas, check_assignment, check_replica_count
 from stratalog.replication.controller.reassignment import original_replicas
 from stratalog.replication.internal_topics import is_internal
@@ -39,7 +39,7 @@ NEW_PARTITIONS_MAX = 10_000
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 ConfigCheck = Callable[[Mapping[str, str]], object]
-"""Raises InvalidConfigError for illegal overrides of a topic (Kafka name -> value)."""
+"""Raises InvalidConfigError for illegal configs of a topic (Kafka name -> value)."""
 
 Assignment = Mapping[int, Sequence[int]]
 """Partition -> replicas, the preferred leader first."""
@@ -95,7 +95,7 @@ def create_topic(
         return Result((), topic_id)
     _check_name_is_free(image, name)
     overrides = dict(configs or {})
-    check_configs(overrides)
+    check_configs({**image.topic_defaults, **overrides})
     if assignment is None:
         partitions, replication_factor = _or_defaults(image, partitions, replication_factor)
         check_new_partitions(partitions)
@@ -174,15 +174,15 @@ def alter_config(
 ) -> Result[dict[str, str]]:
     """Set overrides of a topic, or remove those given as None; the answer is all overrides afterwards.
 
-    `check_configs` gets the overrides afterwards. Raises UnknownTopicOrPartitionError, and the errors of
-    `check_configs`.
+    `check_configs` gets the configs afterwards, with the defaults of the cluster. Raises UnknownTopicOrPartitionError,
+    and the errors of `check_configs`.
     """
     _known_topic(image, name)
-    before = image.topic_config(name)
+    before, defaults = image.topic_overrides(name), image.topic_defaults
     after = {key: value for key, value in {**before, **changes}.items() if value is not None}
-    check_configs(after)
+    check_configs({**defaults, **after})
     changed = [key for key in sorted(changes) if before.get(key) != after.get(key)]
-    is_lowered = int(after.get(MIN_ISR_CONFIG, "1")) < int(before.get(MIN_ISR_CONFIG, "1"))
+    is_lowered = min_isr_of({**defaults, **after}) < topic_min_isr(image, name)
     states = end_eligibility(image, name) if is_lowered else ()
     return Result((*(ConfigRecord(name, key, after.get(key)) for key in changed), *states), after)
 

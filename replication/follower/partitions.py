@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from zlib import crc32
 
@@ -95,7 +95,6 @@ class FetchJob:
     root: str
     metadata_root: str
     config: BrokerConfig
-    topic_defaults: Mapping[str, object] = field(default_factory=dict)
 
 
 class FollowedPartitions:
@@ -129,7 +128,7 @@ class FollowedPartitions:
         bounds_ms = job.config.stratalog_metadata_poll_ms, job.config.stratalog_metadata_poll_max_ms
         self.idle = IdlePause(*bounds_ms, METADATA_SHARE, ports.clock.monotonic_ms())
         """The pauses between reads of metadata where they cannot be watched."""
-        self._configs = TopicConfigs(job.topic_defaults)
+        self._configs = TopicConfigs(job.broker_id)
         self._quota = ReplicationQuota(job.broker_id, job.config.num_replica_fetchers)
         self._leader_of: dict[TopicPartition, int] = {}
         """The leader that each partition is to be fetched from."""

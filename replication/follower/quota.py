@@ -158,6 +158,6 @@ def _altered(image: ClusterImage, wanted: Mapping[tuple[str, str], str | None]) 
     changed = (
         ConfigRecord(topic, name, value)
         for (topic, name), value in sorted(wanted.items())
-        if (topic == CLUSTER_WIDE or topic in image.topic_ids) and image.topic_config(topic).get(name) != value
+        if (topic == CLUSTER_WIDE or topic in image.topic_ids) and image.topic_overrides(topic).get(name) != value
     )
     return Result(tuple(changed), None)

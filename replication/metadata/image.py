@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Generic, TypeVar
 
+from stratalog.replication.log_configs import defaults_by_topic_config, is_kafkas
 from stratalog.replication.metadata.records import (
     CLUSTER_WIDE,
     DYNAMIC_DEFAULT,
@@ -61,7 +62,9 @@ class BrokerState:
 class ClusterImage:
     """The cluster's state. Each part of a broker owns an image of its own.
 
-    ended  keys of records that are in the log and mean nothing any more: tombstones let compaction remove them
+    ended           keys of records that are in the log and mean nothing any more: tombstones let compaction remove them
+    topic_defaults  what the brokers of the cluster were given for all topics, by topic config: part of `configs`,
+                    without those that are Kafka's
     """
 
     cluster_id: str = ""
@@ -80,6 +83,7 @@ class ClusterImage:
     next_producer_id: int = 0
     last_broker_epoch: int = 0
     ended: set[str] = field(default_factory=set)
+    topic_defaults: dict[str, str] = field(default_factory=dict)
 
     def replay(self, record: MetadataRecord) -> None:
         """Fold one record in."""
@@ -154,6 +158,7 @@ class ClusterImage:
     def _replay_config(self, record: ConfigRecord) -> None:
         if record.value is not None:
             self.configs.setdefault(record.topic, {})[record.name] = record.value
+            self._config_changed(record.topic)
             return
         self._remove_config(record.topic, record.name)
         self.ended.add(record.key)
@@ -163,6 +168,13 @@ class ClusterImage:
         overrides.pop(name, None)
         if not overrides:
             self.configs.pop(topic, None)
+        self._config_changed(topic)
+
+    def _config_changed(self, topic: str) -> None:
+        if topic in (CLUSTER_WIDE, DYNAMIC_DEFAULT):
+            known = {**self.configs.get(CLUSTER_WIDE, {}), **self.configs.get(DYNAMIC_DEFAULT, {})}
+            defaults = defaults_by_topic_config(known)
+            self.topic_defaults = {name: value for name, value in defaults.items() if not is_kafkas(name, value)}
 
     def _replay_access(self, record: AccessRecord) -> None:
         match record:
@@ -258,8 +270,17 @@ class ClusterImage:
         own = self.configs.get(of_broker(broker_id), {}).get(name)
         return self.cluster_config(name, default) if own is None else own
 
-    def topic_config(self, topic: str) -> Mapping[str, str]:
-        """The topic's overrides by Kafka name."""
+    def topic_config(self, topic: str, broker_id: int | None = None) -> Mapping[str, str]:
+        """A topic's configs by Kafka name: its overrides, and what brokers were given for all topics; a name that is
+        missing has Kafka's default.
+
+        broker_id  as that broker has them: what was altered for it alone comes before what all brokers have
+        """
+        own = {} if broker_id is None else self.configs.get(of_broker(broker_id), {})
+        return {**self.topic_defaults, **defaults_by_topic_config(own), **self.topic_overrides(topic)}
+
+    def topic_overrides(self, topic: str) -> Mapping[str, str]:
+        """The configs that were set for the topic itself, by Kafka name."""
         return self.configs.get(topic, {})
 
 

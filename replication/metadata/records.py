@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, get_args
 
+from stratalog.replication.log_configs import TOPIC_CONFIG_OF
 from stratalog.storage.errors import CorruptMessageError
 from stratalog.storage.records import TopicPartition
 
@@ -170,6 +171,12 @@ class ConfigRecord:
     @property
     def key(self) -> str:
         return f"config/{self.topic}/{self.name}"
+
+    @property
+    def is_of_all_topics(self) -> bool:
+        """Whether it is a default of topics' configs, of all brokers or of one."""
+        is_of_brokers = self.topic in (CLUSTER_WIDE, DYNAMIC_DEFAULT) or self.topic.startswith(_BROKER)
+        return is_of_brokers and self.name in TOPIC_CONFIG_OF
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,8 @@ class BrokerHost:
         self.running: dict[int, RunningBroker] = {}
         self.endpoints: dict[int, str] = {}
         roots = {broker_id: identity.root for broker_id, identity in hosted.identities.items()}
-        self.joined = join_cluster(hosted.metadata_root, roots, config)
+        topic_defaults = {**flatten_toml(TOPICS_TOML.read_text(encoding="utf-8")), **dict(config.topic_defaults)}
+        self.joined = join_cluster(hosted.metadata_root, roots, config, topic_defaults)
         try:
             self.runner, self.spark = fetch_runner(fetcher, spark, hosted.metadata_root, list(roots.values()), config)
             self._text_logs = open_text_logs(hosted.log_folder)
@@ -122,8 +123,7 @@ class BrokerHost:
         self._endpoint = endpoint or NoEndpoint()
         self._served: set[int] = set()
         self._peers: MutableMapping[int, Peer] = {} if peers is None else peers
-        topic_defaults = {**flatten_toml(TOPICS_TOML.read_text(encoding="utf-8")), **dict(config.topic_defaults)}
-        self._shared = SharedParts(hosted.metadata_root, config, topic_defaults, self.runner, self._upkeep, self._peers)
+        self._shared = SharedParts(hosted.metadata_root, config, self.runner, self._upkeep, self._peers)
 
     @property
     def fetcher(self) -> str:

@@ -5,7 +5,8 @@ I/O: the metadata root and its lock, `meta.properties` of the brokers' roots.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO
 
@@ -17,7 +18,8 @@ from stratalog.replication.broker_root import (
     lock_shared,
 )
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.metadata.configs import record_cluster_wide_configs
+from stratalog.replication.controller.cluster_configs import start_cluster_configs
+from stratalog.replication.metadata.configs import Replaced
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.log import MetadataLog, open_metadata
 from stratalog.replication.metadata.records import ClusterRecord
@@ -26,6 +28,8 @@ from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.errors import CorruptMessageError, InconsistentClusterIdError, LogDirNotFoundError
 from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.objects.remote import open_store
+
+_LOG = logging.getLogger("stratalog.cluster")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +43,17 @@ class JoinedCluster:
         self.lock.close()
 
 
-def join_cluster(metadata_root: str, broker_roots: Mapping[int, str], config: BrokerConfig) -> JoinedCluster:
+def join_cluster(
+    metadata_root: str,
+    broker_roots: Mapping[int, str],
+    config: BrokerConfig,
+    topic_defaults: Mapping[str, object] | None = None,
+) -> JoinedCluster:
     """Make the cluster on an empty metadata root, or join the one that is there, with these brokers (root by id).
 
-    The roots are made and marked as this cluster's. The settings that clients need to know are recorded; those of the
-    broker that came up last are in force. After an unclean stop of all brokers of this machine the metadata log is
-    recovered.
+    The roots are made and marked as this cluster's. The settings that clients need to know are recorded, with
+    `topic_defaults` (`record_cluster_wide_configs`); those of the broker that came up last are in force, and the log
+    names what they replaced. After an unclean stop of all brokers of this machine the metadata log is recovered.
     Raises InconsistentClusterIdError when a root belongs to another cluster, or to one whose metadata is not at
     `metadata_root`: it may not be mounted; a new cluster there would be a second one of the same brokers.
     """
@@ -59,11 +68,22 @@ def join_cluster(metadata_root: str, broker_roots: Mapping[int, str], config: Br
         cluster_id = metadata.propose(lambda image: _identify(image, RandomIds().new_id()))
         for broker_id, store in roots.items():
             check_meta_properties(store, cluster_id, broker_id, FORMAT_VERSION)
-        metadata.propose(lambda image: record_cluster_wide_configs(image, config))
+        replaced = metadata.propose(lambda image: start_cluster_configs(image, config, topic_defaults))
+        _warn(replaced, sorted(metadata.image.live_brokers().keys() - broker_roots.keys()))
     except BaseException:
         lock.close()
         raise
     return JoinedCluster(cluster_id, lock)
+
+
+def _warn(replaced: Sequence[Replaced], others: Sequence[int]) -> None:
+    if replaced and others:
+        _LOG.warning(
+            "cluster-wide settings of brokers %s are replaced by those of a broker that starts: %s. All brokers should "
+            "be started with the same ones",
+            others,
+            ", ".join(map(str, replaced)),
+        )
 
 
 def _check_metadata_is_there(metadata_root: str, broker_root: ObjectStore) -> None:

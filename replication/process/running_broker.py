@@ -66,7 +66,6 @@ class SharedParts:
 
     metadata_root: str
     config: BrokerConfig
-    topic_defaults: Mapping[str, object]
     runner: FetchRunner
     upkeep: UpkeepThreads
     peers: Mapping[int, Appends]
@@ -97,7 +96,7 @@ class RunningBroker:
             together = SideBySide(f"broker-{identity.broker_id}-io") if is_far else OneByOne()
             ports = Ports(stores, clock, RandomIds(), upkeep.at(identity.root), threads=threads, together=together)
             self.broker = Broker(
-                BrokerSetup(identity, shared.config, shared.metadata_root, shared.topic_defaults),
+                BrokerSetup(identity, shared.config, shared.metadata_root),
                 ports,
                 on_registered=self._start_fetching,
                 peers=shared.peers,
@@ -198,9 +197,7 @@ class RunningBroker:
     def _start_fetching(self, broker_epoch: int) -> None:
         """Called by the broker's loop at every registration; starting a query takes seconds, so not there."""
         shared, broker = self._shared, self.broker
-        job = FetchJob(
-            broker.broker_id, broker_epoch, broker.root, shared.metadata_root, shared.config, shared.topic_defaults
-        )
+        job = FetchJob(broker.broker_id, broker_epoch, broker.root, shared.metadata_root, shared.config)
         name = f"start-fetch-{broker.broker_id}"
         threading.Thread(target=shared.runner.start, args=(job,), name=name, daemon=True).start()
 

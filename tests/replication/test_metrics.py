@@ -14,7 +14,7 @@ from stratalog.clients.cluster import Cluster
 from stratalog.clients.producer.producer import Producer
 from stratalog.replication.follower.metrics import STALE_MS, CopyClock, CopyTimes, ThreadFetch, fetch_metrics
 from stratalog.replication.metadata.image import ClusterImage
-from stratalog.replication.metadata.records import NO_LEADER, ConfigRecord
+from stratalog.replication.metadata.records import CLUSTER_WIDE, NO_LEADER, ConfigRecord
 from stratalog.replication.metrics import (
     BrokerMetrics,
     Histogram,
@@ -42,7 +42,8 @@ def gauges(image: ClusterImage, broker_id: int) -> dict[str, float | Histogram]:
     }
 
 
-def test_a_broker_tells_of_what_it_leads_and_the_controller_of_all() -> None:
+@pytest.mark.parametrize("min_isr", [MIN_ISR_2, ConfigRecord(CLUSTER_WIDE, "min.insync.replicas", "2")])
+def test_a_broker_tells_of_what_it_leads_and_the_controller_of_all(min_isr: ConfigRecord) -> None:
     image = image_of(
         (1, 2, 3),
         partition((1, 2, 3), 1, (1, 2, 3)),
@@ -52,7 +53,7 @@ def test_a_broker_tells_of_what_it_leads_and_the_controller_of_all() -> None:
         partition((2, 3), 2, (2,), number=4),
         fenced={3: False},
     )
-    image.replay(MIN_ISR_2)
+    image.replay(min_isr)
     assert gauges(image, 1) == {
         "LeaderCount": 3,
         "PartitionCount": 3,
@@ -73,6 +74,13 @@ def test_a_broker_tells_of_what_it_leads_and_the_controller_of_all() -> None:
         "UnderReplicatedPartitions": 1,
         "UnderMinIsrPartitionCount": 1,
     }
+
+
+def test_a_topic_with_fewer_replicas_than_min_insync_replicas_is_not_under_it() -> None:
+    image = image_of((1, 2), partition((1,), 1, (1,)), partition((1, 2), 1, (1,), number=1))
+    image.replay(ConfigRecord(CLUSTER_WIDE, "min.insync.replicas", "2"))
+    found = gauges(image, 1)
+    assert (found["UnderMinIsrPartitionCount"], found["AtMinIsrPartitionCount"]) == (1, 1)
 
 
 @pytest.mark.parametrize(

@@ -214,7 +214,7 @@ class Stage(ElectionVerbs, DiskVerbs):
                 replication_factor,
                 assignment,
                 configs,
-                check_configs=LogConfig.from_properties,
+                check_configs=LogConfig.validated,
             )
         )
         self.sim.wait(300)
@@ -227,9 +227,7 @@ class Stage(ElectionVerbs, DiskVerbs):
 
     def do_set_config(self, topic: str, options: dict[str, str]) -> list[str]:
         changes: dict[str, str | None] = {**kafka_names(options)}
-        self.sim.metadata.propose(
-            lambda image: alter_config(image, topic, changes, check_configs=LogConfig.from_properties)
-        )
+        self.sim.metadata.propose(lambda image: alter_config(image, topic, changes, check_configs=LogConfig.validated))
         self.sim.wait(300)
         return []
 

@@ -212,7 +212,7 @@ class Admin(Client):
                 replication_factor=2,
                 start_index=self.random.randrange(3),
                 shift=0,
-                check_configs=LogConfig.from_properties,
+                check_configs=LogConfig.validated,
             )
         )
 
@@ -225,9 +225,7 @@ class Admin(Client):
     def change_config(self) -> None:
         changes = {"segment.files.max": str(self.random.randrange(2, 9))}
         topic = self.random.choice(list(self.metadata.image.topic_ids))
-        self.metadata.propose(
-            lambda image: alter_config(image, topic, changes, check_configs=LogConfig.from_properties)
-        )
+        self.metadata.propose(lambda image: alter_config(image, topic, changes, check_configs=LogConfig.validated))
 
     def remove_records(self) -> None:
         """DeleteRecords of one partition, up to a random offset or to the high watermark."""

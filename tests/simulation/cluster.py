@@ -6,7 +6,7 @@ All of it is the real code; only storage, time and identifiers are the simulatio
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from stratalog.replication.broker.broker import Broker
@@ -21,8 +21,12 @@ from stratalog.replication.coordinator.runtime.kinds import CoordinatorKind
 from stratalog.replication.follower.fetch_session import FollowerSession
 from stratalog.replication.follower.partitions import FetchJob, FollowedPartitions
 from stratalog.replication.internal_topics import is_internal
+from stratalog.replication.log_configs import DEFAULT_NAMES
+from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.log import METADATA_COMMITS, open_metadata
 from stratalog.replication.metadata.records import (
+    CLUSTER_WIDE,
+    ConfigRecord,
     FenceBrokerRecord,
     MetadataRecord,
     TopicRecord,
@@ -341,21 +345,25 @@ class SimCluster:
         self.scheduler.run_until(
             self.scheduler.now_ms + 3_000, lambda: len(self.invariants.live) == len(self.hosts), poll_ms=5
         )
-        metadata.propose(
-            lambda image: create_topic(
-                image,
-                TOPIC,
-                self.ids.new_id(),
-                partitions=self.setting.partitions,
-                replication_factor=min(3, len(self.hosts)),
-                configs=dict(self.setting.configs),
-                start_index=self.scheduler.random.randrange(len(self.hosts)),
-                shift=0,
-                check_configs=LogConfig.from_properties,
-            )
-        )
+        metadata.propose(self._first_topic)
         self.scheduler.run_until(self.scheduler.now_ms + 200)
         self.scheduler.faults.is_on = True
+
+    def _first_topic(self, image: ClusterImage) -> Result[str]:
+        """The topic that is there from the beginning, and with it the defaults of all topics."""
+        created = create_topic(
+            image,
+            TOPIC,
+            self.ids.new_id(),
+            partitions=self.setting.partitions,
+            replication_factor=min(3, len(self.hosts)),
+            configs=dict(self.setting.configs),
+            start_index=self.scheduler.random.randrange(len(self.hosts)),
+            shift=0,
+            check_configs=LogConfig.validated,
+        )
+        deleted_after = ConfigRecord(CLUSTER_WIDE, DEFAULT_NAMES["file.delete.delay.ms"], "500")
+        return replace(created, records=(*created.records, deleted_after))
 
     def start_host(self, broker_id: int) -> None:
         """A new process on the host: broker loop and controller candidate; fetch sessions once registered."""
@@ -369,7 +377,6 @@ class SimCluster:
                 BrokerIdentity(broker_id, host.root),
                 CONFIG,
                 METADATA_ROOT,
-                topic_defaults={"file.delete.delay.ms": 500},
                 upkeep_limits=self.setting.upkeep,
             ),
             Ports(self, self.clock, self.ids, threads=threads, together=self._together(host.process, host.actors)),

@@ -72,7 +72,7 @@ def make_cluster(root: str, partitions: int) -> MetadataLog:
                 PARTITIONS_A_TOPIC,
                 3,
                 start_index=number,
-                check_configs=LogConfig.from_properties,
+                check_configs=LogConfig.validated,
             )
         )
     return metadata

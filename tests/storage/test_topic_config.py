@@ -55,7 +55,8 @@ def test_only_sealed_segments_are_compacted_so_a_largest_lag_seals_them():
     assert LogConfig.from_properties({**lag, "cleanup.policy": "compact"}).segment_ms_max == 60_000
     assert LogConfig.from_properties(lag).segment_ms_max == LogConfig().segment_ms
     with pytest.raises(InvalidConfigError, match=r"min\.compaction\.lag\.ms \(60001\) > max\.compaction\.lag\.ms"):
-        LogConfig.from_properties({**lag, "min.compaction.lag.ms": 60_001})
+        LogConfig.validated({**lag, "min.compaction.lag.ms": 60_001})
+    assert LogConfig.from_properties({**lag, "min.compaction.lag.ms": 60_001}).min_compaction_lag_ms == 60_001
 
 
 def test_every_field_has_the_default_of_its_key():

@@ -27,20 +27,23 @@ from stratalog.clients.kafka.protocol.entities import Values
 from stratalog.clients.kafka.request.api import SOURCE_CODES, Api, Call, failed, refused_each, repeated
 from stratalog.clients.kafka.request.broker import ApiFamily, attempted
 from stratalog.replication.controller import topics
+from stratalog.replication.controller.cluster_configs import alter_cluster_configs
 from stratalog.replication.controller.topics import check_topic_name
+from stratalog.replication.log_configs import DYNAMIC_LOG_CONFIGS
 from stratalog.replication.metadata.acls import Operation, ResourceType
 from stratalog.replication.metadata.configs import (
     CLUSTER_WIDE_CONFIGS,
     DYNAMIC_BROKER_CONFIGS,
     GROUP_CONFIGS,
     alter_broker_config,
-    alter_cluster_config,
     alter_group_config,
-    broker_config_key,
+    is_known_broker_config,
+    kept_broker_config_key,
 )
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.records import DYNAMIC_DEFAULT, group_of, of_broker, of_group
-from stratalog.storage.config_def import ConfigKey
+from stratalog.replication.process.broker_properties import IDENTITY
+from stratalog.storage.config_def import ConfigKey, spelled
 from stratalog.storage.errors import (
     InvalidConfigError,
     InvalidRequestError,
@@ -62,7 +65,10 @@ _ACCESS = {
     CLIENT_METRICS: ResourceType.CLUSTER,
     GROUP: ResourceType.GROUP,
 }
-_DYNAMIC = frozenset((*CLUSTER_WIDE_CONFIGS, *(key.name for key in DYNAMIC_BROKER_CONFIGS)))
+_DYNAMIC = frozenset(
+    (*CLUSTER_WIDE_CONFIGS, *(key.name for known in (DYNAMIC_BROKER_CONFIGS, DYNAMIC_LOG_CONFIGS) for key in known))
+)
+_OF_ONE_BROKER = {key.name: key for key in IDENTITY}
 Changes = Mapping[str, str | None]
 
 
@@ -123,7 +129,7 @@ class ConfigApis(ApiFamily):
         check_topic_name(name)
         if name not in image.topic_ids:
             raise UnknownTopicOrPartitionError(f"topic '{name}' does not exist")
-        return topic_configs(image, name, self._broker.config.topic_defaults)
+        return topic_configs(image, name, self._broker.broker_id)
 
     def _list(self, call: Call) -> Values:
         """The resources that have configs; version 0 asks for subscriptions to clients' metrics only (KIP-1142)."""
@@ -165,6 +171,8 @@ class ConfigApis(ApiFamily):
         self._check(call, Operation.ALTER_CONFIGS, kind, name)
         if kind == CLIENT_METRICS:
             raise InvalidRequestError("metrics of clients are not collected here")
+        if kind == BROKER and name:
+            self._check_is_own(name)
         if kind == BROKER_LOGGER:
             self._set_levels(changes(resource, self._broker.image()), call.request.validate_only)
         else:
@@ -174,11 +182,13 @@ class ConfigApis(ApiFamily):
     def _changed(self, resource: Any, image: ClusterImage) -> Changes:
         """What IncrementalAlterConfigs does to single configs."""
         kind, name = resource.resource_type, resource.resource_name
-        if kind != TOPIC:
-            return {each.name: _after(each, {}, is_list=False) for each in resource.configs}
-        known = topic_configs(image, name, self._broker.config.topic_defaults)
-        in_force = {each.name: each.value for each in known}
-        lists = {key.name for key in TOPIC_CONFIGS if key.type == "LIST"}
+        in_force: Mapping[str, str] = {}
+        lists = {key.name for key in (TOPIC_CONFIGS if kind == TOPIC else DYNAMIC_LOG_CONFIGS) if key.type == "LIST"}
+        if kind == TOPIC:
+            in_force = {each.name: each.value for each in topic_configs(image, name)}
+        elif kind == BROKER:
+            altered = image.configs.get(_record_topic(kind, name), {})
+            in_force = {key.name: spelled(key.default) for key in DYNAMIC_LOG_CONFIGS} | altered
         return {each.name: _after(each, in_force, is_list=each.name in lists) for each in resource.configs}
 
     def _replaced(self, resource: Any, image: ClusterImage) -> Changes:
@@ -214,11 +224,13 @@ def _record_topic(kind: int, name: str) -> str:
 
 def _alter(kind: int, name: str, changes: Changes, image: ClusterImage) -> Result[dict[str, str]]:
     if kind == BROKER:
-        return alter_broker_config(image, _broker_id(name), changes) if name else alter_cluster_config(image, changes)
+        if name:
+            return alter_broker_config(image, _broker_id(name), changes, keeps_unknown=True)
+        return alter_cluster_configs(image, changes, keeps_unknown=True)
     if kind == GROUP:
         return alter_group_config(image, name, changes)
     check_topic_name(name)
-    return topics.alter_config(image, name, changes, check_configs=LogConfig.from_properties)
+    return topics.alter_config(image, name, changes, check_configs=LogConfig.validated)
 
 
 def _broker_id(name: str) -> int:
@@ -231,18 +243,17 @@ def _config_values(call: Call, kind: int, config: ConfigInForce) -> Values:
     key = _key(kind, config.name)
     synonyms = config.synonyms if call.request.include_synonyms and key is not None else ()
     doc = None if key is None else f"{key.doc} [{key.unit}]" if key.unit else key.doc
-    is_sensitive = key is not None and key.type == "PASSWORD"
     return {
         "name": config.name,
-        "value": None if is_sensitive else config.value,
+        "value": None if config.is_sensitive else config.value,
         "read_only": kind == BROKER and config.name not in _DYNAMIC,
         "config_source": SOURCE_CODES[config.source],
-        "is_sensitive": is_sensitive,
+        "is_sensitive": config.is_sensitive,
         "synonyms": [
-            {"name": s.name, "value": None if is_sensitive else s.value, "source": SOURCE_CODES[s.source]}
+            {"name": s.name, "value": None if config.is_sensitive else s.value, "source": SOURCE_CODES[s.source]}
             for s in synonyms
         ],
-        "config_type": 0 if key is None else TYPE_CODES[key.type],
+        "config_type": _type_code(kind, key),
         "documentation": doc if call.given("include_documentation", False) else None,
     }
 
@@ -252,8 +263,14 @@ def _key(kind: int, name: str) -> ConfigKey | None:
     if kind == BROKER_LOGGER:
         return None
     if kind == BROKER:
-        return broker_config_key(name)
+        return _OF_ONE_BROKER.get(name) or kept_broker_config_key(name)
     return (GROUP_CONFIGS if kind == GROUP else TOPIC_CONFIGS).key(name)
+
+
+def _type_code(kind: int, key: ConfigKey | None) -> int:
+    if key is None or (kind == BROKER and key.name not in _OF_ONE_BROKER and not is_known_broker_config(key.name)):
+        return 0
+    return TYPE_CODES[key.type]
 
 
 def _check_operations(configs: Sequence[Any]) -> None:

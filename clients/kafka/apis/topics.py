@@ -81,7 +81,7 @@ class TopicApis(ApiFamily):
             "replication_factor": len(image.partitions[partitions[0]].replicas) if partitions else -1,
             "configs": [
                 {"name": each.name, "value": each.value, "config_source": SOURCE_CODES[each.source]}
-                for each in topic_configs(image, name, self._broker.config.topic_defaults)
+                for each in topic_configs(image, name)
             ],
         }
 

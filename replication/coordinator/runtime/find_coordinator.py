@@ -86,5 +86,5 @@ def create_internal_topic(
         configs=topic.configs,
         start_index=start_index,
         shift=shift,
-        check_configs=LogConfig.from_properties,
+        check_configs=LogConfig.validated,
     )

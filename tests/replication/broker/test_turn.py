@@ -6,11 +6,14 @@ import pytest
 
 from stratalog.replication.broker.turn import Turn
 from stratalog.replication.metadata.records import (
+    CLUSTER_WIDE,
+    DYNAMIC_DEFAULT,
     ConfigRecord,
     FenceBrokerRecord,
     MetadataRecord,
     RemoveTopicRecord,
     TopicRecord,
+    of_broker,
 )
 from stratalog.storage.records import TopicPartition
 from tests.replication.memory_stores import led_by
@@ -31,6 +34,10 @@ def after_the_first() -> Turn:
         (TopicRecord("t", "id"), {T0, T1}),
         (RemoveTopicRecord("u", "id"), {U0}),
         (ConfigRecord("t", "min.insync.replicas", "2"), {T0, T1}),
+        (ConfigRecord(CLUSTER_WIDE, "log.retention.ms", "5"), {T0, T1, U0}),
+        (ConfigRecord(DYNAMIC_DEFAULT, "message.max.bytes", None), {T0, T1, U0}),
+        (ConfigRecord(of_broker(1), "log.segment.bytes", "5"), {T0, T1, U0}),
+        (ConfigRecord(DYNAMIC_DEFAULT, "num.partitions", "5"), set()),
         (FenceBrokerRecord(2, 1), set()),
     ],
 )

@@ -30,7 +30,7 @@ def test_what_a_session_folded_is_resumed_once_and_by_its_own_fetcher_only() -> 
     assert folded.pop(JOB, 0) is None
 
 
-@pytest.mark.parametrize("now", [{"broker_epoch": 13}, {"topic_defaults": {"segment.bytes": 1}}])
+@pytest.mark.parametrize("now", [{"broker_epoch": 13}, {"config": BrokerConfig(num_partitions=7)}])
 def test_a_new_registration_or_other_settings_begin_without_folds(now: dict[str, Any]) -> None:
     folded = FoldedPartitions()
     folded.keep(followed())

@@ -39,7 +39,7 @@ def set_to(value: str) -> Callable[[ClusterImage], Result[str]]:
 
 
 def creating(topic_id: str, name: str = "t") -> Callable[[ClusterImage], Result[str]]:
-    return lambda image: create_topic(image, name, topic_id, 1, 1, check_configs=LogConfig.from_properties)
+    return lambda image: create_topic(image, name, topic_id, 1, 1, check_configs=LogConfig.validated)
 
 
 def two_folds() -> tuple[MetadataLog, MetadataLog, MemoryStores]:

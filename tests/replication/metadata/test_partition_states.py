@@ -163,7 +163,7 @@ def test_a_topics_life_from_creation_to_removal_in_the_state_change_log() -> Non
             story.extend(partition_lines(image, record))
             image.replay(record)
 
-    check_configs = LogConfig.from_properties
+    check_configs = LogConfig.validated
     happen(create_topic(image, "t", "id-t", assignment={0: (1, 2)}, check_configs=check_configs))
     happen(create_partitions(image, "t", 2, {1: (3, 1)}))
     happen(fence_brokers(image, {1: 11}))

@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
+from stratalog.replication.config import BrokerConfig
+from stratalog.replication.controller.cluster_configs import start_cluster_configs
 from stratalog.replication.follower.quota import ReplicationQuota
+from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.records import CLUSTER_WIDE, ConfigRecord, ControllerRecord
 from stratalog.storage.records import TopicPartition
 from tests.clients.kafka_client import KafkaClient, code
@@ -50,25 +53,26 @@ def described(client: KafkaClient, kind: int, name: str, broker: int = 1) -> dic
 
 
 def test_a_broker_has_rates_of_its_own(client: KafkaClient, cluster: MemoryCluster) -> None:
-    """As `kafka-reassign-partitions --throttle` sets them, at any broker, and `--verify` removes them."""
-    for broker in ("1", "2", "3"):
-        assert altered(client, BROKER, broker, *((name, SET, "1000") for name in RATES), broker=2) == 0
+    """As `kafka-reassign-partitions --throttle` sets them, at the broker itself, and `--verify` removes them."""
+    for broker in (1, 2, 3):
+        assert altered(client, BROKER, str(broker), *((name, SET, "1000") for name in RATES), broker=broker) == 0
     assert altered(client, BROKER, "", (RATES[0], SET, "9")) == 0
     own = described(client, BROKER, "1")
     assert [own[name] for name in RATES] == [("1000", 2), ("1000", 2)]
     assert own["num.partitions"][1] == 5
     assert described(client, BROKER, "") == {RATES[0]: ("9", 3)}
-    for broker in ("1", "2", "3"):
-        assert altered(client, BROKER, broker, *((name, DELETE, None) for name in (*RATES, MOVE_RATE))) == 0
+    for broker in (1, 2, 3):
+        removed = [(name, DELETE, None) for name in (*RATES, MOVE_RATE)]
+        assert altered(client, BROKER, str(broker), *removed, broker=broker) == 0
     assert described(client, BROKER, "1")[RATES[0]] == ("9", 3)
-    assert RATES[1] not in described(client, BROKER, "1")
+    assert described(client, BROKER, "1")[RATES[1]][1] == 5
 
 
 def test_a_rate_holds_back_the_copies_of_its_broker_alone(client: KafkaClient, cluster: MemoryCluster) -> None:
     named = TopicPartition("t", 0)
     cluster.commit(cluster.state(named).changed(isr=(1,), bump_leader_epoch=False))
     assert altered(client, TOPIC, "t", ("follower.replication.throttled.replicas", SET, "*")) == 0
-    assert altered(client, BROKER, "2", ("follower.replication.throttled.rate", SET, "1000")) == 0
+    assert altered(client, BROKER, "2", ("follower.replication.throttled.rate", SET, "1000"), broker=2) == 0
     cluster.metadata.refresh()
     image = cluster.metadata.image
     assert [ReplicationQuota(b, 1).max_bytes(image, named, 1 << 20) for b in (2, 3)] == [1_000, 1 << 20]
@@ -77,11 +81,16 @@ def test_a_rate_holds_back_the_copies_of_its_broker_alone(client: KafkaClient, c
 @pytest.mark.parametrize(
     ("kind", "name", "change", "error"),
     [
-        (BROKER, "9", (RATES[0], SET, "1"), 102),
+        (BROKER, "2", (RATES[0], SET, "1"), 42),
         (BROKER, "x", (RATES[0], SET, "1"), 42),
         (BROKER, "1", (RATES[0], SET, "-1"), 40),
         (BROKER, "1", ("num.partitions", SET, "2"), 40),
-        (BROKER, "1", ("no.such.config", SET, "2"), 40),
+        (BROKER, "1", ("min.insync.replicas", SET, "2"), 40),
+        (BROKER, "1", ("broker.rack", SET, "a"), 40),
+        (BROKER, "", ("log.retention.hours", SET, "1"), 40),
+        (BROKER, "", ("log.retention.ms", SET, "soon"), 40),
+        (BROKER, "1", ("listener.name.internal.ssl.keystore.location", SET, "k.pem"), 40),
+        (BROKER, "1", ("no/such/config", SET, "2"), 40),
         (BROKER_LOGGER, "2", ("root", SET, "INFO"), 42),
         (BROKER_LOGGER, "1", ("root", SET, "LOUD"), 40),
         (BROKER_LOGGER, "1", ("root", DELETE, None), 40),
@@ -139,11 +148,11 @@ def test_the_older_request_replaces_all_configs(client: KafkaClient, version: in
     assert replaced(TOPIC, "t", {"segment.ms": "0"}) == 40
     assert replaced(TOPIC, "none", {"segment.ms": "9"}) == 3
     assert replaced(BROKER_LOGGER, "1", {"root": "INFO"}) == 42
-    assert altered(client, BROKER, "2", *((name, SET, "5") for name in RATES)) == 0
-    assert replaced(BROKER, "2", {RATES[0]: "6"}) == 0
-    own = described(client, BROKER, "2", broker=2)
+    assert altered(client, BROKER, "1", *((name, SET, "5") for name in RATES)) == 0
+    assert replaced(BROKER, "1", {RATES[0]: "6"}) == 0
+    own = described(client, BROKER, "1")
     assert own[RATES[0]] == ("6", 2)
-    assert RATES[1] not in own
+    assert own[RATES[1]][1] == 5
 
 
 def test_resources_with_configs_are_listed(client: KafkaClient) -> None:
@@ -181,8 +190,9 @@ def test_the_metadata_log_has_a_leader_and_observers(client: KafkaClient, cluste
 
 
 def test_a_topic_has_what_its_broker_was_given_for_all_logs(cluster: MemoryCluster) -> None:
-    settings = {"log.retention.hours": 2, "log.cleanup.policy": "compact"}
-    with KafkaClient(cluster, stores=cluster.stores, settings=settings) as client:
+    config = BrokerConfig.from_properties({"log.retention.hours": 2, "log.cleanup.policy": "compact"})
+    cluster.commit(*start_cluster_configs(ClusterImage(), config).records)
+    with KafkaClient(cluster, stores=cluster.stores) as client:
         found = described(client, TOPIC, "t")
         assert (found["retention.ms"], found["cleanup.policy"]) == (("7200000", 4), ("compact", 4))
         assert altered(client, TOPIC, "t", ("cleanup.policy", APPEND, "delete"), ("retention.ms", SET, "7")) == 0
@@ -198,3 +208,40 @@ def test_a_topic_without_configs_has_defaults_alone(client: KafkaClient, cluster
     cluster.commit(ConfigRecord(CLUSTER_WIDE, "unclean.leader.election.enable", "true"))
     assert described(client, TOPIC, "t")["unclean.leader.election.enable"] == ("true", 4)
     assert described(client, BROKER, "1")["num.partitions"] == ("2", 4)
+
+
+def test_defaults_of_topics_are_altered_while_brokers_run(client: KafkaClient, cluster: MemoryCluster) -> None:
+    assert altered(client, BROKER, "", ("log.retention.ms", SET, "7"), ("message.max.bytes", SET, "2000")) == 0
+    assert altered(client, BROKER, "", ("log.cleanup.policy", APPEND, "compact")) == 0
+    found = described(client, TOPIC, "t")
+    names = ("retention.ms", "max.message.bytes", "cleanup.policy")
+    assert [found[name] for name in names] == [("7", 3), ("2000", 3), ("delete,compact", 3)]
+    assert described(client, BROKER, "2", broker=2)["log.cleanup.policy"] == ("delete,compact", 3)
+    assert altered(client, BROKER, "1", ("message.max.bytes", SET, "1000")) == 0
+    assert described(client, TOPIC, "t")["max.message.bytes"] == ("1000", 2)
+    assert described(client, TOPIC, "t", broker=2)["max.message.bytes"] == ("2000", 3)
+    cluster.metadata.refresh()
+    image = cluster.metadata.image
+    assert [image.topic_config("t", broker)["max.message.bytes"] for broker in (None, 1, 2)] == ["2000", "1000", "2000"]
+    assert altered(client, TOPIC, "t", ("max.message.bytes", SET, "3000")) == 0
+    assert described(client, TOPIC, "t")["max.message.bytes"] == ("3000", 1)
+
+
+def test_a_config_that_is_not_known_is_kept_and_not_shown(client: KafkaClient) -> None:
+    """As Kafka, where it may be a secret of a plug-in."""
+    for name, broker in (("no.such.config", "1"), ("sasl.kerberos.min.time.before.relogin", "1"), ("other", "")):
+        assert altered(client, BROKER, broker, (name, SET, "58000")) == 0
+    own = described(client, BROKER, "1")
+    assert [own[name] for name in ("no.such.config", "other")] == [(None, 2), (None, 3)]
+    assert described(client, BROKER, "") == {"other": (None, 3)}
+    assert altered(client, BROKER, "1", ("no.such.config", DELETE, None)) == 0
+    assert "no.such.config" not in described(client, BROKER, "1")
+
+
+def test_a_brokers_configs_name_its_place_and_the_cleaners(client: KafkaClient) -> None:
+    assert altered(client, BROKER, "1", ("log.cleaner.backoff.ms", SET, "100")) == 0
+    found = described(client, BROKER, "1")
+    assert found["log.cleaner.backoff.ms"] == ("100", 2)
+    assert found["log.cleaner.min.cleanable.ratio"] == ("0.5", 5)
+    assert found["broker.id"] == ("1", 4)
+    assert found["log.dirs"][0].endswith("/broker-1")

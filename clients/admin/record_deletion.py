@@ -32,6 +32,8 @@ from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.records import TopicPartition
 
 PAUSE_MS_MIN, PAUSE_MS_MAX = 2, 50
+ANSWER_MS_MAX = 5_000
+"""The longest wait for a leader's answer after the call's own timeout, which the leader keeps: it answers then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +58,11 @@ class RecordDeletion:
         self._reasons: dict[TopicPartition, StratalogError] = {}
 
     def run(self) -> dict[TopicPartition, DeletedRecords]:
-        """The answers, one for each partition, in the order given. Blocks until the last one or the deadline."""
+        """The answers, one for each partition, in the order given. Blocks until the last one, or the deadline. Leaders
+        wait for replicas until then; without time they do what needs no other replica, as Kafka's."""
         pause_ms = PAUSE_MS_MIN
-        while self._poll() and self._left_ms > 0:
+        self._ask(self._offsets)
+        while self._poll() and (self._left_ms > 0 or (self._asked and self._left_ms > -ANSWER_MS_MAX)):
             self._view.clock.sleep_ms(pause_ms)
             pause_ms = min(2 * pause_ms, PAUSE_MS_MAX)
         for request_id, asked in self._asked.items():
@@ -77,7 +81,7 @@ class RecordDeletion:
             self._read_answer(request_id, asked)
         under_way = {tp for asked in self._asked.values() for tp in asked.topic_partitions}
         unasked = [tp for tp in self._offsets if tp not in self.answers and tp not in under_way]
-        if unasked:
+        if unasked and self._left_ms > 0:
             self._ask(unasked)
         return len(self.answers) < len(self._offsets)
 
@@ -102,8 +106,7 @@ class RecordDeletion:
         offsets = {topic_partition: self._offsets[topic_partition] for topic_partition in topic_partitions}
         try:
             objects = self._view.stores.objects(broker.registration.root)
-            time_left_ms = max(1, self._left_ms - PAUSE_MS_MAX)  # so that the leader's own time-out is read in time
-            request = encode_delete_records(offsets, broker.broker_epoch, time_left_ms)
+            request = encode_delete_records(offsets, broker.broker_epoch, max(0, self._left_ms))
             objects.put(delete_records_path(request_id), request)
         except (StoreError, LogDirNotFoundError) as reason:
             self._reasons.update(dict.fromkeys(topic_partitions, reason))

@@ -14,9 +14,10 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from stratalog.clients.spark.filters import RangeFilters
 from stratalog.clients.spark.offsets import OffsetFetcher
-from stratalog.clients.spark.options import SourceOptions
+from stratalog.clients.spark.options import SourceOptions, SpecificOffsets
 from stratalog.clients.spark.plan import (
     TASK_BYTES_MAX,
+    Offsets,
     PlannedRange,
     batch_ranges,
     check_limits,
@@ -49,16 +50,20 @@ def read_tasks(
     fetcher: OffsetFetcher,
     positions: GroupPositions | None = None,
     planned: Mapping[TopicPartition, PlannedFiles] | None = None,
+    ends: Offsets | None = None,
 ) -> list[InputPartition]:
-    """`planned`: the files of ranges that the planner knows."""
+    """`planned`: the files of ranges that the planner knows. `ends`: the readable ends, where a range may be beyond."""
     reads_committed = is_read_committed(options.isolation_level)
     files = planned or {}
 
     def to_read(part: PlannedRange) -> RangeToRead:
         topic_partition, start, end = part
         epoch, topic_id = fetcher.leader_epoch(topic_partition), fetcher.topic_id(topic_partition.topic)
-        its_files = files[topic_partition].between(start, end) if topic_partition in files else None
-        return RangeToRead(topic_partition, start, end, epoch, reads_committed, topic_id, its_files)
+        seen = (ends or {}).get(topic_partition, end)
+        is_whole = topic_partition in files and end <= seen
+        its_files = files[topic_partition].between(start, end) if is_whole else None
+        end_seen = seen if end > seen else None
+        return RangeToRead(topic_partition, start, end, epoch, reads_committed, topic_id, its_files, end_seen)
 
     tasks = tasks_of(ranges, options.min_partitions, options.max_records_per_partition)
     return [
@@ -67,9 +72,9 @@ def read_tasks(
 
 
 @lru_cache(maxsize=8)
-def _range_readers(root: str, storage: StoreSettings) -> RangeReaders:
+def _range_readers(root: str, storage: StoreSettings, isolation_level: str) -> RangeReaders:
     """Cached in the Python worker, so that a micro-batch does not fold the tables anew."""
-    return RangeReaders(view_of(root, storage))
+    return RangeReaders(view_of(root, storage, isolation_level))
 
 
 def read_partition(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -79,7 +84,7 @@ def read_partition(options: SourceOptions, partition: InputPartition) -> Iterato
     if partition.positions is not None:
         _leave_for_sink(options, partition.positions)
     manner = ReadManner(options.columns, options.fail_on_data_loss, options.poll_timeout_ms, options.rack)
-    readers = _range_readers(options.root, options.storage)
+    readers = _range_readers(options.root, options.storage, options.isolation_level)
     readers.begin(partition.wanted, manner)
     for wanted in partition.wanted:
         yield from readers.record_batches(wanted, manner)
@@ -113,12 +118,13 @@ class StratalogReader(DataSourceReader):
         end = fetcher.limits(options.ending, starting=False)
         ranges = batch_ranges(start, {tp: offset for tp, offset in end.items() if tp in start})
         wanted = [each for each in self._filters.narrowed(ranges, fetcher.first_at) if each.size > 0]
+        ends = fetcher.ends_now(wanted) if isinstance(options.ending, SpecificOffsets) else None
         planned = fetcher.planned_files(wanted, read_committed=is_read_committed(options.isolation_level))
         if options.min_partitions is None and options.max_records_per_partition is None:
             spans = {topic_partition: files.spans for topic_partition, files in planned.items()}
             wanted = cut_by_bytes(wanted, spans, TASK_BYTES_MAX)
         # the planner's files are the leaders'; with a rack tasks look for a replica that is near
-        return read_tasks(wanted, options, fetcher, planned=None if options.rack else planned)
+        return read_tasks(wanted, options, fetcher, planned=None if options.rack else planned, ends=ends)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_partition(self._options, partition)

@@ -138,6 +138,11 @@ class OffsetFetcher:
         """The end of every assigned partition as the view reads it; waits for leaders."""
         return self.retried(lambda: self.view.end_offsets(self.assigned()))
 
+    def ends_now(self, wanted: Iterable[PlannedRange]) -> dict[TopicPartition, int]:
+        """The ends of the partitions of ranges as the view reads them."""
+        partitions = {each.topic_partition for each in wanted}
+        return self.retried(lambda: self.view.end_offsets(partitions)) if partitions else {}
+
     def latest_published(self, known: Offsets) -> dict[TopicPartition, int]:
         """As `latest` after `poll_progress`, without waiting: where no leader has started, the known offset stays.
 

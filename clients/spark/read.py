@@ -10,7 +10,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from weakref import WeakSet
 
 import pyarrow as pa
@@ -104,6 +104,7 @@ class RangeToRead:
 
     `read_committed`: the outcome of every transaction below `end` is certain, and what was aborted is left out.
     `planned`: its files, if the planner found them; where they are gone the task folds the log.
+    `end_seen`: what could be read when it was planned, if `end`, which a user gave, is beyond that.
     """
 
     topic_partition: TopicPartition
@@ -113,6 +114,7 @@ class RangeToRead:
     read_committed: bool = False
     topic_id: str = ""
     planned: PlannedFiles | None = None
+    end_seen: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +185,40 @@ class RangeReaders:
         self._view.at_once(fold, logs)
 
     def _tables(self, wanted: RangeToRead, manner: ReadManner) -> Iterator[pa.Table]:
+        if wanted.end_seen is None:
+            yield from self._tables_of_known(wanted, manner)
+            return
+        end = self._reached_end(wanted, wanted.end_seen, manner)
+        if wanted.start < end:
+            yield from self._tables_of_known(replace(wanted, end=end), manner)
+        if end < wanted.end:
+            why = f"the log ends at {end} after {manner.timeout_ms} ms"
+            _report(
+                could_not_read_offset_range(wanted.topic_partition, max(wanted.start, end), wanted.end, why), manner
+            )
+
+    def _reached_end(self, wanted: RangeToRead, end_seen: int, manner: ReadManner) -> int:
+        """The end of a range that was beyond its log, or the log's end when that has not come there in time. Source:
+        `KafkaDataConsumer.get` of Spark's connector, which polls for its time-out first."""
+        clock, named = self._view.clock, wanted.topic_partition
+        deadline_ms = clock.monotonic_ms() + manner.timeout_ms
+        end = end_seen
+        while end < wanted.end:
+            try:
+                self._check_topic_id(wanted)
+                marks = self._view.published(named)
+                end = end if marks is None else max(end, self._view.readable_end(named, marks))
+            except TopicRecreatedError:
+                raise
+            except StratalogError as reason:  # a leader that is away has no less than was seen
+                _LOG.info("%s: waiting for offset %d: %s", named, wanted.end, reason)
+            if end >= wanted.end or clock.monotonic_ms() >= deadline_ms:
+                break
+            clock.sleep_ms(RETRY_MS)
+            self._view.refresh()
+        return min(end, wanted.end)
+
+    def _tables_of_known(self, wanted: RangeToRead, manner: ReadManner) -> Iterator[pa.Table]:
         start = wanted.start
         if wanted.planned is not None:
             columns = columns_read(manner.columns, bool(wanted.planned.aborted))

@@ -50,7 +50,7 @@ from tests.scenarios.disk_verbs import DiskVerbs
 from tests.scenarios.election_verbs import ElectionVerbs, eligible_lines, partition_assignment, settings
 from tests.scenarios.high_watermark_truncation import truncation_by_high_watermark
 from tests.scenarios.scenario_cluster import ScenarioCluster
-from tests.simulation.cluster import METADATA_ROOT, Disk
+from tests.simulation.cluster import METADATA_ROOT, Disk, with_defaults
 from tests.simulation.scheduler import Actor
 
 ACKS = {"0": ACKS_NONE, "1": ACKS_LEADER, "all": ACKS_ALL}
@@ -206,15 +206,17 @@ class Stage(ElectionVerbs, DiskVerbs):
         # An unclean election may lose acknowledged records: the invariants are for clean ones.
         self.sim.invariants.clean &= "unclean.leader.election.enable" not in configs
         self.sim.metadata.propose(
-            lambda image: create_topic(
-                image,
-                topic,
-                self.sim.ids.new_id(),
-                partitions,
-                replication_factor,
-                assignment,
-                configs,
-                check_configs=LogConfig.validated,
+            lambda image: with_defaults(
+                create_topic(
+                    image,
+                    topic,
+                    self.sim.ids.new_id(),
+                    partitions,
+                    replication_factor,
+                    assignment,
+                    configs,
+                    check_configs=LogConfig.validated,
+                )
             )
         )
         self.sim.wait(300)

@@ -22,7 +22,7 @@ from stratalog.replication.follower.fetch_session import FollowerSession
 from stratalog.replication.follower.partitions import FetchJob, FollowedPartitions
 from stratalog.replication.internal_topics import is_internal
 from stratalog.replication.log_configs import DEFAULT_NAMES
-from stratalog.replication.metadata.image import ClusterImage, Result
+from stratalog.replication.metadata.image import Result
 from stratalog.replication.metadata.log import METADATA_COMMITS, open_metadata
 from stratalog.replication.metadata.records import (
     CLUSTER_WIDE,
@@ -177,6 +177,12 @@ class Workload(Protocol):
     def check_end(self) -> None:
         """Check once more after all faults. Raises `Violation`."""
         ...
+
+
+def with_defaults(created: Result[str]) -> Result[str]:
+    """The creation of a topic, and with it the defaults of all topics."""
+    deleted_after = ConfigRecord(CLUSTER_WIDE, DEFAULT_NAMES["file.delete.delay.ms"], "500")
+    return replace(created, records=(*created.records, deleted_after))
 
 
 class SimCluster:
@@ -345,25 +351,23 @@ class SimCluster:
         self.scheduler.run_until(
             self.scheduler.now_ms + 3_000, lambda: len(self.invariants.live) == len(self.hosts), poll_ms=5
         )
-        metadata.propose(self._first_topic)
+        metadata.propose(
+            lambda image: with_defaults(
+                create_topic(
+                    image,
+                    TOPIC,
+                    self.ids.new_id(),
+                    partitions=self.setting.partitions,
+                    replication_factor=min(3, len(self.hosts)),
+                    configs=dict(self.setting.configs),
+                    start_index=self.scheduler.random.randrange(len(self.hosts)),
+                    shift=0,
+                    check_configs=LogConfig.validated,
+                )
+            )
+        )
         self.scheduler.run_until(self.scheduler.now_ms + 200)
         self.scheduler.faults.is_on = True
-
-    def _first_topic(self, image: ClusterImage) -> Result[str]:
-        """The topic that is there from the beginning, and with it the defaults of all topics."""
-        created = create_topic(
-            image,
-            TOPIC,
-            self.ids.new_id(),
-            partitions=self.setting.partitions,
-            replication_factor=min(3, len(self.hosts)),
-            configs=dict(self.setting.configs),
-            start_index=self.scheduler.random.randrange(len(self.hosts)),
-            shift=0,
-            check_configs=LogConfig.validated,
-        )
-        deleted_after = ConfigRecord(CLUSTER_WIDE, DEFAULT_NAMES["file.delete.delay.ms"], "500")
-        return replace(created, records=(*created.records, deleted_after))
 
     def start_host(self, broker_id: int) -> None:
         """A new process on the host: broker loop and controller candidate; fetch sessions once registered."""

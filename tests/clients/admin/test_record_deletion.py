@@ -117,6 +117,18 @@ def test_without_an_answer_in_time_the_request_is_withdrawn() -> None:
     assert asking.left_behind() == []
 
 
+@pytest.mark.parametrize("timeout_ms", [-1, 0, 1])
+def test_a_leader_without_followers_needs_no_time(timeout_ms: int) -> None:
+    """As in Kafka, whose leader moves its log start before it looks whether the request is to wait."""
+    asking = Asking()
+    assert asking.delete(2, timeout_ms=timeout_ms) == "REQUEST_TIMED_OUT"
+    assert asking.view.beginning_offsets([T0]) == {T0: 2}
+    commit(asking.running.metadata, FenceBrokerRecord(FOLLOWER, 20))
+    asking.clock.sleep_ms(0)
+    assert asking.delete(3, timeout_ms=timeout_ms) == 3
+    assert asking.left_behind() == []
+
+
 def test_a_leader_that_came_up_anew_is_asked_anew() -> None:
     asking = Asking()
     epoch = asking.running.broker.broker_epoch

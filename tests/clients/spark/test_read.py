@@ -76,6 +76,30 @@ def test_a_range_is_read_exactly_over_several_files(cluster: StillCluster, t0: T
     assert table["timestampType"].to_pylist() == [0] * 5
 
 
+@pytest.mark.parametrize(("start", "found"), [(0, "abc"), (1, "bc"), (3, ""), (4, "")])
+def test_an_end_beyond_the_log_is_read_up_to_its_end_or_is_a_loss(
+    cluster: StillCluster, t0: TopicPartition, start: int, found: str
+) -> None:
+    """As Spark's connector does after its poll time-out."""
+    cluster.commit(t0, list("abc"))
+    beyond = RangeToRead(t0, start, 5, 0, end_seen=3)
+    assert values(read(cluster, beyond, fail_on_data_loss=False)) == list(found)
+    lost = rf"COULD_NOT_READ_OFFSET_RANGE.*\[{max(start, 3)}, 5\) .* the log ends at 3 after 200 ms"
+    with pytest.raises(DataLossError, match=f"(?s){lost}"):
+        read(cluster, beyond)
+
+
+def test_records_that_come_in_time_or_are_not_committed_decide_where_an_end_beyond_the_log_is(
+    cluster: StillCluster, t0: TopicPartition
+) -> None:
+    cluster.append(t0, [(None, None, value, None) for value in (b"a", b"b", b"c")])
+    cluster.publish(t0, 2)
+    beyond = RangeToRead(t0, 0, 3, 0, end_seen=1)
+    assert values(read(cluster, beyond, fail_on_data_loss=False)) == list("ab")
+    cluster.publish(t0, 3)
+    assert values(read(cluster, beyond)) == list("abc")
+
+
 def test_headers_are_null_when_there_are_none_and_times_may_be_absent(
     cluster: StillCluster, t0: TopicPartition
 ) -> None:

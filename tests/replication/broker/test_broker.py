@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ from stratalog.replication.requests.hand_over import INBOX_PREFIX, answer_path, 
 from stratalog.replication.requests.produce import ACKS_ALL, ProduceRequest, ProduceResponse
 from stratalog.replication.stores import DeltaStores, Ports, Stores
 from stratalog.storage.clock import Clock, RandomIds, SystemClock
-from stratalog.storage.errors import StoreUnavailableError
+from stratalog.storage.errors import RequestTimedOutError, StoreUnavailableError
 from stratalog.storage.objects.port import ObjectMeta, ObjectStore
 from stratalog.storage.objects.remote import open_store
 from stratalog.storage.records import TopicPartition
@@ -66,8 +67,8 @@ class Running:
         while self.broker.step() or self.broker.wakeup.wait_ms(0):
             pass
 
-    def produce(self, value: str) -> None:
-        request = ProduceRequest(T0, batch([value]), ACKS_ALL, timeout_ms=10_000)
+    def produce(self, value: str, timeout_ms: int = 10_000) -> None:
+        request = ProduceRequest(T0, batch([value]), ACKS_ALL, timeout_ms=timeout_ms)
         self.broker.calls.produce_then(request, self.answers.append)
 
     def follow(self, end: int, log_start: int = 0, version: int | None = None) -> None:
@@ -145,6 +146,26 @@ def test_acks_all_is_answered_once_the_followers_have_it() -> None:
     running.settle()
     assert [answer.base_offset for answer in running.answers] == [0]
     assert running.published(stores.objects("broker-1")).high_watermark == 1
+
+
+@pytest.mark.parametrize("timeout_ms", [0, 1])
+def test_what_needs_no_other_replica_is_in_time_with_any_timeout(timeout_ms: int) -> None:
+    """As in Kafka, which has moved the high watermark when it looks whether the request is to wait."""
+    running, stores = in_memory()
+    alone = replace(led_by(1), isr=(1,), partition_epoch=1)
+    commit(running.metadata, alone)
+    tick(stores)
+    running.settle()
+    running.produce("a", timeout_ms)
+    running.settle()
+    assert [(answer.base_offset, answer.error) for answer in running.answers] == [(0, None)]
+
+
+def test_without_time_to_wait_for_followers_the_outcome_is_unknown_at_once() -> None:
+    running, _stores = in_memory()
+    running.produce("a", 0)
+    running.settle()
+    assert [type(answer.error) for answer in running.answers] == [RequestTimedOutError]
 
 
 def test_a_fenced_broker_registers_again_when_its_root_answers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,6 +98,18 @@ def decode_subscription(data: bytes) -> Subscription:
     return Subscription(**fields)
 
 
+def decode_subscribed_topics(data: bytes) -> tuple[str, ...]:
+    """The topics in a JoinGroup's metadata, as a coordinator reads them: by version 0, with which every version begins,
+    whatever version the bytes name. CorruptMessageError if they are cut off before its end. Source:
+    `ClassicGroup.computeSubscribedTopics`.
+
+    >>> decode_subscribed_topics(bytes.fromhex("0001 00000001 000174 ffffffff"))
+    ('t',)
+    """
+    topics: tuple[str, ...] = tuple(_decoded(_SUBSCRIPTION, data, version_max=0)["topics"])
+    return topics
+
+
 def encode_assignment(assignment: Assignment, version: int = VERSION_MAX) -> bytes:
     """The assignment of SyncGroup; topics in the order in which they first come.
 
@@ -139,10 +151,10 @@ def partitions_of(topics: Iterable[Mapping[str, Any]]) -> tuple[TopicPartition, 
     return tuple(TopicPartition(each["topic"], number) for each in topics for number in each["partitions"])
 
 
-def _decoded(table: Versioned, data: bytes) -> dict[str, Any]:
+def _decoded(table: Versioned, data: bytes, version_max: int = VERSION_MAX) -> dict[str, Any]:
     """A newer version is read as the newest known one: later versions only append fields."""
     version = version_of(data)
     if version < 0:
         raise CorruptMessageError(f"{table.struct.name}: version {version} < 0")
-    fields: dict[str, Any] = table.decode(data, min(version, VERSION_MAX))
+    fields: dict[str, Any] = table.decode(data, min(version, version_max))
     return fields

@@ -119,7 +119,7 @@ class GroupApis(ApiFamily):
             described = {**fields_of(found), "error_message": message_of(found.error)}
             if found.group_state == DEAD and call.version < GROUP_NOT_FOUND_FROM:
                 described["error_code"] = None
-            if wants_operations and found.error is None:
+            if wants_operations and described["error_code"] is None:
                 allowed = self._broker.allowed(call, ResourceType.GROUP, group_id)
                 return {**described, "authorized_operations": allowed}
             return {**described, "authorized_operations": NOT_REQUESTED}

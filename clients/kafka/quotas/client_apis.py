@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 from stratalog.clients.kafka.protocol.entities import Values
@@ -73,7 +74,7 @@ def _parts(entry: Any) -> tuple[tuple[str, str | None], ...]:
 
 
 def _named(entry: Any) -> list[Values]:
-    return [{"entity_type": kind, "entity_name": name} for kind, name in _parts(entry)]
+    return [{"entity_type": kind, "entity_name": name} for kind, name in sorted(_parts(entry), key=itemgetter(0))]
 
 
 def _entry_error(entry: Any, error: StratalogError) -> Values:

@@ -30,7 +30,7 @@ from stratalog.replication.coordinator.groups.records import (
 from stratalog.replication.coordinator.groups.table import CLASSIC
 from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
 from stratalog.replication.java_strings import hash_order
-from stratalog.replication.requests.consumer_protocol import decode_subscription
+from stratalog.replication.requests.consumer_protocol import decode_subscribed_topics
 from stratalog.replication.requests.coordinators import VisibleNames
 from stratalog.replication.requests.groups import (
     DescribedGroup,
@@ -329,7 +329,7 @@ class ClassicGroup:
             return None
         try:
             subscriptions = [member.metadata(self.protocol_name) for member in self.members.values()]
-            return frozenset(topic for each in set(subscriptions) for topic in decode_subscription(each).topics)
+            return frozenset(topic for each in set(subscriptions) for topic in decode_subscribed_topics(each))
         except CorruptMessageError:
             return None
 

@@ -14,6 +14,7 @@ from stratalog.replication.requests.consumer_protocol import (
     Assignment,
     Subscription,
     decode_assignment,
+    decode_subscribed_topics,
     decode_subscription,
     encode_assignment,
     encode_subscription,
@@ -87,6 +88,28 @@ def test_a_newer_version_is_read_as_the_newest_known_one() -> None:
 def test_bytes_that_are_cut_off_or_of_a_negative_version_are_refused(data: bytes) -> None:
     with pytest.raises(CorruptMessageError):
         decode_subscription(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "topics"),
+    [
+        ("0000 00000001 000174 ffffffff", ("t",)),
+        ("0001 00000000 ffffffff", ()),
+        ("0001 00000001 000174 ffffffff", ("t",)),
+        ("0003 00000001 000174 00000001 ff", ("t",)),
+        ("7fff 00000001 000174 ffffffff 00", ("t",)),
+        ("0001 00000001 000174", None),
+        ("ffff 00000000 ffffffff", None),
+    ],
+)
+def test_a_coordinator_reads_topics_by_version_0_whatever_version_a_subscription_names(
+    data: str, topics: tuple[str, ...] | None
+) -> None:
+    if topics is not None:
+        assert decode_subscribed_topics(bytes.fromhex(data)) == topics
+        return
+    with pytest.raises(CorruptMessageError):
+        decode_subscribed_topics(bytes.fromhex(data))
 
 
 def test_no_bytes_are_an_assignment_of_nothing() -> None:

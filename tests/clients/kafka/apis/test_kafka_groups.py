@@ -235,6 +235,15 @@ def test_what_one_may_do_with_a_group_is_told_if_asked_for(client: KafkaClient) 
         assert client.ask(DESCRIBE_GROUPS, 5, values).groups[0].authorized_operations == told
 
 
+@pytest.mark.parametrize(("version", "told"), [(5, 3_400), (6, -(2**31))])
+def test_what_one_may_do_with_a_group_that_is_not_there_goes_with_its_error(
+    client: KafkaClient, version: int, told: int
+) -> None:
+    """Kafka says it where it says no error, which version 6 does."""
+    values = {"groups": ["nobody"], "include_authorized_operations": True}
+    assert client.ask(DESCRIBE_GROUPS, version, values).groups[0].authorized_operations == told
+
+
 def test_groups_are_deleted_one_by_one(client: KafkaClient, cluster: CoordinatingCluster) -> None:
     commit(client, 1, group="quiet")
     joined(client, cluster, 5, "busy")

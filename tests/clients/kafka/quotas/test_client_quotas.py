@@ -54,6 +54,12 @@ def described(client: KafkaClient, *parts: tuple[str, int, str | None], strict: 
 # -- AlterClientQuotas, DescribeClientQuotas -----------------------------------------------------------------------
 
 
+def test_an_entitys_parts_are_named_in_kafkas_order(client: KafkaClient) -> None:
+    one = entry({"user": "a", "client-id": None}, producer_byte_rate=1.0)
+    answer = client.ask(ALTER, 1, {"entries": [one], "validate_only": False})
+    assert [part.entity_type for part in answer.entries[0].entity] == ["client-id", "user"]
+
+
 @pytest.mark.parametrize("version", [0, 1])
 def test_quotas_are_set_described_and_removed(client: KafkaClient, version: int) -> None:
     alice = {"user": "alice"}

@@ -301,12 +301,12 @@ class Broker:
         """The end of a turn. Answers come last: a producer can read what acks=all has confirmed."""
         self._attempt(lambda: self._change_isrs(turn))
         self._attempt(lambda: self._report_offline(turn.begun_ms))
+        self._purgatory.expire(turn.begun_ms)
         if self._attempt(lambda: self._publish(turn)):
             completed, turn.to_complete = turn.to_complete, set()
             for topic_partition in completed:
                 if topic_partition in self.leaders:
                     self.leaders[topic_partition].complete_waiting()
-        self._purgatory.expire(turn.begun_ms)  # afterwards: what needs no other replica is in time with any timeout
         self._attempt(self.inbox.write_answers)
         upkeep_ms = self.config.stratalog_upkeep_interval_ms
         if self._is_due("upkeep", turn.begun_ms, upkeep_ms) or self._hosted.upkeep.is_pressing:

@@ -432,7 +432,8 @@ class LeaderReplica:
             self._ports.metrics.total_time.observe(self._ports.clock.monotonic_ms() - member.arrived_ms)
             member.complete(response)
             return
-        end_offset, deadline_ms = result.last_offset + 1, now_ms + request.timeout_ms
+        # later than this turn: what needs no other replica is in time with any timeout, as in Kafka
+        end_offset, deadline_ms = result.last_offset + 1, now_ms + max(1, request.timeout_ms)
         self._ports.purgatory.add(
             DelayedProduce(response, end_offset, deadline_ms, member.complete, arrived_ms=member.arrived_ms)
         )

@@ -162,8 +162,10 @@ def test_what_needs_no_other_replica_is_in_time_with_any_timeout(timeout_ms: int
 
 
 def test_without_time_to_wait_for_followers_the_outcome_is_unknown_at_once() -> None:
-    running, _stores = in_memory()
+    running, stores = in_memory()
     running.produce("a", 0)
+    running.settle()
+    stores.clock.now_ms += 1
     running.settle()
     assert [type(answer.error) for answer in running.answers] == [RequestTimedOutError]
 

@@ -1,7 +1,7 @@
 """Leadership, the ISR and fencing: brokers, controller, metadata log, follower fetch.
 
 config, log_configs, stores, broker_root  broker settings; the roots and what marks them
-internal_topics, java_strings, metrics
+internal_topics, java_strings, metrics, host_address
 threads/       how the threads of one process share it
 requests/      Kafka's requests as plain values
 metadata/      the cluster as a log: records, image, ACLs, configs, backup

@@ -22,8 +22,8 @@ FLOORS = {
     "storage": """errors clock < config_def < records topic_config objects layered_map < files transactions < producers
         < delta < log < upkeep""",
     "storage/objects": "port registers new_file sync store_settings together < probe < local wakeup < remote",
-    "replication": """log_configs < config java_strings client_pattern html_table stores threads < internal_topics
-        < requests
+    "replication": """log_configs host_address < config java_strings client_pattern html_table stores threads
+        < internal_topics < requests
         < metadata < metrics broker_root controller progress < replica < leader < follower coordinator
         < broker fast_start < spark < process""",
     "replication/coordinator": "shard < groups transactions < runtime",

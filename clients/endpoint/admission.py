@@ -12,6 +12,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from stratalog.replication.host_address import host_address
 from stratalog.storage.config_def import invalid_value
 
 PER_IP_OVERRIDES = "max.connections.per.ip.overrides"
@@ -28,7 +29,7 @@ def parse_overrides(text: str) -> dict[str, int]:
         address, _, limit = pair.rpartition(":")
         if not address or not limit.isdigit():
             raise invalid_value(PER_IP_OVERRIDES, text, f"'{pair}' must be in the format address:number")
-        found[address.strip("[]")] = int(limit)
+        found[host_address(address)] = int(limit)
     return found
 
 

@@ -117,7 +117,7 @@ class EndpointConnection(asyncio.BufferedProtocol):
         if own is not None:
             own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         peer = transport.get_extra_info("peername")
-        self._peer = f"{peer[0]}:{peer[1]}" if peer else self._address
+        self._peer = f"{self._address}:{peer[1]}" if peer else self._address
         self._caller = replace(self._caller, peer=self._peer)
         self._thread.connections.add(self)
         self._traffic.connection_creation += 1

@@ -28,6 +28,7 @@ from stratalog.clients.endpoint.listeners import Listener
 from stratalog.clients.endpoint.loops import NetworkThread
 from stratalog.clients.endpoint.security.endpoint_security import ListenerSecurity
 from stratalog.replication.config import BrokerConfig
+from stratalog.replication.host_address import host_address
 from stratalog.storage.errors import InvalidConfigError
 
 _LOG = logging.getLogger("stratalog.network")
@@ -224,7 +225,7 @@ class SocketServer:
             if reason.errno in NO_DESCRIPTOR:
                 threading.Event().wait(FULL_S)
             return
-        address = str(peer[0])
+        address = host_address(str(peer[0]))
         quotas = self.limits.quotas
         refusal = quotas.admit(address)
         if refusal:

@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import Self
 
 from stratalog.replication.config import parse_principals
+from stratalog.replication.host_address import host_address
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.records import (
     AccessControlEntryRecord,
@@ -141,7 +142,7 @@ class Principal:
 
 @dataclass(frozen=True, slots=True)
 class AclBinding:
-    """One rule. `principal` is `User:alice` or `User:*`, `host` an address or `*`."""
+    """One rule. `principal` is `User:alice` or `User:*`, `host` an address, in any of its forms, or `*`."""
 
     resource_type: ResourceType
     resource_name: str
@@ -185,7 +186,9 @@ class AclBinding:
         return self.resource_name in (WILDCARD, resource.name)
 
     def is_for(self, principal: Principal) -> bool:
-        return self.principal in (principal.name, EVERYONE) and self.host in (principal.host, WILDCARD)
+        if self.principal not in (principal.name, EVERYONE):
+            return False
+        return self.host == WILDCARD or host_address(self.host) == host_address(principal.host)
 
     def covers(self, operation: Operation) -> bool:
         """Whether the binding is about `operation`: an allow implies describe, a deny implies nothing."""
@@ -352,6 +355,9 @@ class AclFilter:
             if not binding.names(Resource(binding.resource_type, self.resource_name)):
                 return False
             return replace(self, resource_name=None, match_pattern=False).matches(binding)
+        if self.host is not None:
+            same = host_address(self.host) == host_address(binding.host)
+            return same and replace(self, host=None).matches(binding)
         wanted = {each.name: getattr(self, each.name) for each in fields(AclBinding)}
         return all(value is None or value == getattr(binding, name) for name, value in wanted.items())
 

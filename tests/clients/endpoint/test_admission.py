@@ -19,6 +19,10 @@ def test_connections_of_one_address_and_of_all_are_limited() -> None:
     assert quotas.admit("10.0.0.3") == ""
 
 
+def test_overrides_count_for_every_form_of_an_address() -> None:
+    assert parse_overrides("::ffff:10.0.0.7:5,[0:0:0:0:0:0:0:1]:6") == {"10.0.0.7": 5, "::1": 6}
+
+
 @pytest.mark.parametrize("text", ["10.0.0.1", "10.0.0.1:x", ":5"])
 def test_overrides_that_cannot_be_are_refused(text: str) -> None:
     with pytest.raises(InvalidConfigError, match=r"max\.connections\.per\.ip\.overrides"):

@@ -102,10 +102,10 @@ def frame(api_key: int, text: bytes = b"") -> bytes:
 
 
 class Server:
-    def __init__(self, settings: dict[str, object]) -> None:
+    def __init__(self, settings: dict[str, object], host: str = "127.0.0.1") -> None:
         self.requests = Requests()
         config = BrokerConfig.from_properties(settings)
-        (bound,) = bind([Listener("PLAINTEXT", SecurityProtocol.PLAINTEXT, "127.0.0.1", 0)])
+        (bound,) = bind([Listener("PLAINTEXT", SecurityProtocol.PLAINTEXT, host, 0)])
         self.port = bound.listener.port
         self.queued = RequestBound(config.queued_max_requests)
         self.server = SocketServer(config, self.queued)
@@ -290,6 +290,20 @@ def test_a_connection_beyond_the_limit_is_closed(server: Server) -> None:
             return True
 
     wait_until(is_served)
+
+
+def test_a_client_of_ipv4_at_a_socket_of_ipv6_has_its_own_address() -> None:
+    """For ACLs by host, and for the limit of its connections."""
+    server = Server({"max.connections.per.ip.overrides": "127.0.0.1:1"}, host="::")
+    try:
+        client = server.client()
+        client.send(frame(METADATA))
+        server.requests.await_count(1)
+        assert server.requests.callers[0].principal.host == "127.0.0.1"
+        assert server.client().is_closed()
+    finally:
+        server.requests.answer_the_rest()
+        server.server.stop()
 
 
 def test_a_process_with_sockets_has_all_the_open_files_that_the_system_allows() -> None:

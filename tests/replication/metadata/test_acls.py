@@ -51,6 +51,23 @@ def asks(authorizer: Authorizer, text: str) -> bool:
     return authorizer.authorize(principal, Operation(operation), Resource(ResourceType(kind), name))
 
 
+@pytest.mark.parametrize(
+    ("rule", "client"),
+    [
+        ("10.0.0.7", "::ffff:10.0.0.7"),
+        ("::ffff:10.0.0.7", "10.0.0.7"),
+        ("0:0:0:0:0:0:0:1", "::1"),
+        ("FE80::1", "fe80::1%eth0"),
+    ],
+)
+def test_a_rule_by_host_counts_for_every_form_of_the_address(rule: str, client: str) -> None:
+    authorizer = Authorizer(map(acl, ("ALLOW User:* READ TOPIC foo", f"DENY User:alice READ TOPIC foo from {rule}")))
+    assert not asks(authorizer, f"alice READ TOPIC foo from {client}")
+    assert asks(authorizer, "alice READ TOPIC foo from 10.0.0.8")
+    assert AclFilter(host=client).matches(acl(f"ALLOW User:bob READ TOPIC foo from {rule}"))
+    assert not AclFilter(host="10.0.0.8").matches(acl(f"ALLOW User:bob READ TOPIC foo from {rule}"))
+
+
 DENY_WITH_ALL = (
     "DENY User:alice ALL TOPIC foo",
     "ALLOW User:alice READ TOPIC foo*",

@@ -27,8 +27,9 @@ FLOORS = {
         < metadata < metrics broker_root controller progress < replica < leader < follower coordinator
         < broker fast_start < spark < process""",
     "replication/coordinator": "shard < groups transactions < runtime",
-    "clients": """serialization < records config bootstrap offset_spec < view coordinator_calls connected_cluster
-        < producer consumer < admin history < schemas kafka < endpoint < remote < spark cluster
+    "clients": """serialization http_redirects < records config bootstrap offset_spec
+        < view coordinator_calls connected_cluster < producer consumer < admin history < schemas kafka < endpoint
+        < remote < spark cluster
         < typed_tables""",
     "clients/endpoint": """listeners frames order admission endpoint_metrics < inbox_channel loops io_threads security
         < connection inbox_listener < socket_server inbox_endpoint < kafka_endpoint""",

@@ -20,6 +20,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import HTTPSHandler, Request, build_opener
 from uuid import UUID
 
+from stratalog.clients.http_redirects import SafeRedirects
 from stratalog.clients.schemas.errors import (
     RETRIABLE_STATUSES,
     RegistryUnavailableError,
@@ -32,6 +33,7 @@ from stratalog.storage.config_def import ConfigDef, at_least, config_field, spel
 from stratalog.storage.errors import InvalidConfigError
 
 CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
+REDIRECTS = frozenset((301, 302, 303, 307, 308))
 ACCEPT = f"{CONTENT_TYPE}, application/vnd.schemaregistry+json, application/json"
 
 T = TypeVar("T")
@@ -127,7 +129,8 @@ class SchemaRegistryClient:
         self._clock = clock or SystemClock()
         self._rng = rng or random.Random()
         is_https = any(each.startswith("https:") for each in self.config.url)
-        self._opener = build_opener(*[HTTPSHandler(context=self.config.ssl_context())] if is_https else [])
+        https = [HTTPSHandler(context=self.config.ssl_context())] if is_https else []
+        self._opener = build_opener(SafeRedirects(), *https)
         self._kept: OrderedDict[Hashable, RegisteredSchema] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -296,6 +299,8 @@ class SchemaRegistryClient:
                 content = response.read()
         except HTTPError as refused:
             with refused:
+                if refused.code in REDIRECTS:
+                    raise registry_error(refused.code, None, str(refused.reason)) from None
                 raise _error_of(refused.code, refused.read()) from None
         except (URLError, OSError) as reason:
             why = reason.reason if isinstance(reason, URLError) else reason

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import stringprep
+import unicodedata
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -31,6 +33,9 @@ from stratalog.storage.errors import (
 ITERATIONS_MIN = 4_096
 """The fewest iterations of both mechanisms (`ScramMechanism.minIterations`)."""
 ITERATIONS_MAX = 16_384
+SALT_BYTES_MIN = 12
+"""The shortest salt: with a shorter one scramp, and so each broker and each of our clients, refuses the login. Kafka's
+tools and clients make longer ones."""
 ITERATIONS_DEFAULT = 4_096
 """Number of iterations where a tool's caller names none."""
 
@@ -129,9 +134,39 @@ def _error_of(image: ClusterImage, change: ScramDeletion | ScramUpsertion) -> St
         return UnacceptableCredentialError("Too few iterations")
     if change.iterations > ITERATIONS_MAX:
         return UnacceptableCredentialError("Too many iterations")
+    if len(change.salt) < SALT_BYTES_MIN:
+        few = len(change.salt)
+        return UnacceptableCredentialError(f"The salt has {few} bytes, at least {SALT_BYTES_MIN} are needed")
+    if not _is_prepared(change.user):
+        return UnacceptableCredentialError("Username must be in the form that logins have (SASLprep, NFKC)")
     if not change.salted_password:
         return UnacceptableCredentialError("The salted password must not be empty")
     return None
+
+
+def _is_prepared(name: str) -> bool:
+    """Whether SASLprep (RFC 4013) leaves a name as it is: names are looked up in that form, and no other is found."""
+    if unicodedata.ucd_3_2_0.normalize("NFKC", name) != name or any(f(each) for f in _NOT_PREPARED for each in name):
+        return False
+    if stringprep.in_table_d1(name[0]):
+        return stringprep.in_table_d1(name[-1]) and not any(map(stringprep.in_table_d2, name))
+    return not any(map(stringprep.in_table_d1, name))
+
+
+_NOT_PREPARED = (
+    stringprep.in_table_a1,
+    stringprep.in_table_b1,
+    stringprep.in_table_c12,
+    stringprep.in_table_c21_c22,
+    stringprep.in_table_c3,
+    stringprep.in_table_c4,
+    stringprep.in_table_c5,
+    stringprep.in_table_c6,
+    stringprep.in_table_c7,
+    stringprep.in_table_c8,
+    stringprep.in_table_c9,
+)
+"""Characters that SASLprep removes, replaces or forbids."""
 
 
 def _record(change: ScramDeletion | ScramUpsertion) -> MetadataRecord:

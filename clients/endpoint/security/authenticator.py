@@ -268,6 +268,10 @@ def _after(state: SaslState, step: SaslStep, rules: SaslRules, now_ms: int) -> S
     return SaslState(SaslPhase.COMPLETE, session, reauthenticated_ms=state.reauthenticated_ms)
 
 
+LIFETIME_MS_MAX = 100 * 366 * 86_400_000
+"""A hundred years: what a token or a setting says beyond that is no time that a message can carry."""
+
+
 def session_lifetime_ms(expires_ms: int | None, max_reauth_ms: int, now_ms: int) -> int | None:
     """How long a session lasts: until the credential ends, but `connections.max.reauth.ms` at most; None: for ever.
 
@@ -277,7 +281,7 @@ def session_lifetime_ms(expires_ms: int | None, max_reauth_ms: int, now_ms: int)
     bounds = [] if expires_ms is None else [expires_ms - now_ms]
     if max_reauth_ms > 0:
         bounds.append(max_reauth_ms)
-    return max(0, min(bounds)) if bounds else None
+    return max(0, min(*bounds, LIFETIME_MS_MAX)) if bounds else None
 
 
 # -- answers ------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """The public keys that sign tokens, as a set of JSON Web Keys. I/O: a file, or HTTP by a thread of its own.
 
-Keys of a server are fetched again every `refresh_ms`, and soon when a token names one that is not known; while the
-server does not answer, those that were fetched last count.
+Keys are read again every `refresh_ms`, and soon when a token names one that is not known; while they cannot be read,
+those that were read last count.
 Source: Kafka's `RefreshingHttpsJwks`, `JwksFileVerificationKeyResolver`, `VerificationKeyResolverFactory`.
 """
 
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from stratalog.clients.http_redirects import SafeRedirects
 from stratalog.storage.config_def import invalid_value
 from stratalog.storage.errors import InvalidConfigError
 
@@ -48,6 +49,13 @@ class JwksKeys:
         if scheme not in ("file", "http", "https"):
             raise invalid_value(ENDPOINT_URL, source.url, "Value must be a URL of scheme https, http or file")
         self._is_file = scheme == "file"
+        self._opener = urllib.request.build_opener(SafeRedirects())
+        if scheme == "http":
+            _LOG.warning(
+                "%s=%s is not encrypted: who is on the way to it can sign tokens of any user; use https",
+                ENDPOINT_URL,
+                source.url,
+            )
         try:
             self._keys = parse_keys(self._read())
         except (OSError, ValueError) as reason:
@@ -55,8 +63,7 @@ class JwksKeys:
         self._asked = threading.Event()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._refresh, name="jwks", daemon=True)
-        if not self._is_file:
-            self._thread.start()
+        self._thread.start()
 
     def key(self, key_id: str | None) -> Any:
         """PyJWT's key; None for one that is not known, which is then asked for."""
@@ -91,7 +98,7 @@ class JwksKeys:
     def _read(self) -> bytes:
         if self._is_file:
             return Path(unquote(urlsplit(self._source.url).path)).read_bytes()
-        with urllib.request.urlopen(self._source.url, timeout=TIMEOUT_S) as answer:
+        with self._opener.open(self._source.url, timeout=TIMEOUT_S) as answer:
             data: bytes = answer.read(BYTES_MAX)
             return data
 

@@ -26,10 +26,12 @@ class Asked(NamedTuple):
 
 
 class RegistryServer:
-    """`answers`: "GET /subjects" -> (status, JSON), without the query; several of a list are answered in turn."""
+    """`answers`: "GET /subjects" -> (status, JSON), without the query; several of a list are answered in turn.
+    `redirects`: where a path has moved."""
 
     def __init__(self, answers: Mapping[str, Any]) -> None:
         self.asked: list[Asked] = []
+        self.redirects: dict[str, str] = {}
         self._answers = {key: list(value) if isinstance(value, list) else value for key, value in answers.items()}
         outer = self
 
@@ -38,6 +40,12 @@ class RegistryServer:
 
             def do_GET(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                if urlsplit(self.path).path in outer.redirects:
+                    self.send_response(302)
+                    self.send_header("Location", outer.redirects[urlsplit(self.path).path])
+                    self.send_header("Content-Length", "0")
+                    self.end_headers()
+                    return
                 status, answer = outer.answer(self.command, self.path, body, dict(self.headers))
                 content = answer.encode() if isinstance(answer, str) else json.dumps(answer).encode()
                 self.send_response(status)

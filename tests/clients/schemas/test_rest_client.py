@@ -8,12 +8,18 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from http.client import HTTPMessage
+from io import BytesIO
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request
 from uuid import UUID
 
 import pytest
 
+from stratalog.clients.http_redirects import SafeRedirects
 from stratalog.clients.schemas import errors
 from stratalog.clients.schemas.avro import AvroDeserializer, AvroSerializer
 from stratalog.clients.schemas.rest_client import SchemaRegistryClient
@@ -188,6 +194,45 @@ def test_a_protobuf_schema_is_asked_for_as_a_descriptor() -> None:
         found = SchemaRegistryClient({"url": server.url}).schema_by_id(7)
         assert server.asked[1].query == (("format", "serialized"),)
     assert found.schema == Schema("CgR4LnByb3Rv", SchemaType.PROTOBUF)
+
+
+def test_a_redirect_to_another_server_is_not_followed_with_a_login() -> None:
+    with RegistryServer({"GET /subjects": (200, ["a"])}) as other, RegistryServer({}) as registry:
+        plain = SchemaRegistryClient({"url": registry.url})
+        alice = SchemaRegistryClient({"url": registry.url, "basic.auth.user.info": "alice:secret"})
+        registry.redirects["/subjects"] = f"{other.url}/subjects"
+        with pytest.raises(errors.SchemaRegistryError, match="is not followed: it is another server"):
+            alice.subjects()
+        assert other.asked == []
+        assert plain.subjects() == ["a"], "without a login it is"
+        registry.redirects["/subjects"] = f"{registry.url}/moved"
+        with pytest.raises(errors.SchemaRegistryError, match="404"):
+            alice.subjects()
+        assert registry.asked[-1].path == "/moved", "the same server answers for what it moved"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "login", "is_followed"),
+    [
+        ("https://a/x", "https://a/y", True, True),
+        ("https://a/x", "https://a:443/y", True, True),
+        ("http://a/x", "http://a:81/y", True, False),
+        ("http://a/x", "https://a/y", True, False),
+        ("http://a/x", "https://b/y", False, True),
+        ("https://a/x", "http://a/y", False, False),
+        ("https://a/x", "ftp://a/y", False, False),
+    ],
+)
+def test_redirects_that_may_be_followed(before: str, after: str, login: bool, is_followed: bool) -> None:
+    request = Request(before, headers={"Authorization": "Bearer x"} if login else {})
+    redirect = partial(SafeRedirects().redirect_request, request, BytesIO(), 302, "Found", HTTPMessage(), after)
+    if is_followed:
+        found = redirect()
+        assert found is not None
+        assert found.full_url == after
+    else:
+        with pytest.raises(HTTPError, match="is not followed"):
+            redirect()
 
 
 def test_a_subject_with_a_slash_stays_one_part_of_the_path() -> None:

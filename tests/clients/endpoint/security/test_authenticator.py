@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from stratalog.clients.endpoint.security.authenticator import (
+    LIFETIME_MS_MAX,
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
     SaslOutcome,
@@ -24,7 +25,7 @@ from stratalog.clients.endpoint.security.plain import PlainServer
 from stratalog.clients.endpoint.security.sasl_server import InvalidCredentialsError, SaslStep
 from stratalog.clients.kafka.protocol.entities import build, milliseconds
 from stratalog.clients.kafka.protocol.frames import decode_response, encode_request
-from stratalog.clients.kafka.protocol.schema import request_type
+from stratalog.clients.kafka.protocol.schema import request_type, response_type
 
 API_VERSIONS, METADATA, PRODUCE = 18, 3, 0
 ALICE, WRONG = b"\0alice\0secret", b"\0alice\0guess"
@@ -196,6 +197,16 @@ def test_a_session_ends_with_the_credential_or_earlier(
     expires_ms: int | None, max_reauth_ms: int, lifetime_ms: int | None
 ) -> None:
     assert session_lifetime_ms(expires_ms, max_reauth_ms, now_ms=1_000) == lifetime_ms
+
+
+@pytest.mark.parametrize(("expires_ms", "max_reauth_ms"), [(10**18, 0), (None, 2**63 - 1)])
+def test_a_time_that_no_message_can_carry_is_a_session_of_a_hundred_years(
+    expires_ms: int | None, max_reauth_ms: int
+) -> None:
+    lifetime_ms = session_lifetime_ms(expires_ms, max_reauth_ms, now_ms=1_000)
+    assert lifetime_ms == LIFETIME_MS_MAX
+    answer = build(response_type(36, 2), {"error_code": None, "auth_bytes": b"", "session_lifetime": lifetime_ms})
+    assert milliseconds(answer.session_lifetime) == lifetime_ms
 
 
 def authenticated(rules: SaslRules = RULES) -> Dialogue:

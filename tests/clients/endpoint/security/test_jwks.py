@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import Any
 
 import jwt
@@ -100,6 +101,22 @@ def test_unknown_ids_do_not_make_a_storm_of_requests(issuer: Issuer) -> None:
     while time.monotonic() < end_s:
         assert keys.key("unknown") is None
     assert issuer.asked <= 3
+    keys.close()
+
+
+def test_keys_over_http_are_warned_of(issuer: Issuer, caplog: pytest.LogCaptureFixture) -> None:
+    keys_of(issuer).close()
+    (line,) = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert issuer.url in line
+    assert "use https" in line
+
+
+def test_keys_of_a_file_are_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    path.write_text(json.dumps({"keys": [key("one")]}))
+    keys = JwksKeys(JwksSource(path.as_uri(), 3_600_000, 10, 20))
+    path.write_text(json.dumps({"keys": [key("one"), key("two")]}))
+    wait_until(lambda: keys.key("two") is not None)
     keys.close()
 
 

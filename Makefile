@@ -14,7 +14,7 @@
 #   make power      300 power cuts under three broker processes: docs/POWER_CUTS.md; needs root, /dev/fuse and losetup
 #   make fuzz       100,000 broken frames over eight connections beside a neighbour that must not notice
 #   make client-storm  three broker processes, one killed every 20 s, under producers, groups and transactions of Kafka's
-#                   Java clients, or STORM_CLIENTS=librdkafka; needs mvn and java
+#                   Java clients, or STORM_CLIENTS=librdkafka; STORM_ACLS=1 with ACLs; needs mvn and java
 #   make many-connections  a thousand waiting fetches beside fifty producers: memory and latency
 #   make exactly-once  a million records read, processed, written while processes are killed: docs/EXACTLY_ONCE.md
 #   make simulate   the seeded simulation, SEEDS=20000 FIRST_SEED=0
@@ -152,7 +152,7 @@ power: $(STAMP) java
 
 # Needs confluent-kafka, as make clients does: it reads what was stored at the end.
 client-storm: $(CLIENTS_STAMP) java
-	@$(PYTHON) -m tests.real.client_storm.run --minutes $(STORM_MINUTES) --clients $(STORM_CLIENTS)
+	@$(PYTHON) -m tests.real.client_storm.run --minutes $(STORM_MINUTES) --clients $(STORM_CLIENTS) $(if $(STORM_ACLS),--acls)
 
 many-connections: $(STAMP)
 	@$(PYTHON) -m tests.real.many_connections.run --minutes 10

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -400,6 +400,12 @@ class BrokerConfig:
     def from_toml(cls, text: str, overrides: Mapping[str, object] | None = None) -> Self:
         """The text of a cluster.toml, with single values replaced by `overrides` (Kafka names)."""
         return cls.from_properties(flatten_toml(text) | dict(overrides or {}))
+
+    def without_passwords(self) -> Self:
+        """The same settings without those of type PASSWORD, for processes that need none, such as Spark's executors."""
+        defaults = {key.field_name: key.default for key in BROKER_CONFIGS if key.type == "PASSWORD"}
+        has_any = any(getattr(self, name) != default for name, default in defaults.items())
+        return replace(self, **defaults) if has_any else self
 
     def properties(self) -> dict[str, Any]:
         """Every setting by its Kafka name, in alphabetical order, those of `stratalog.` last."""

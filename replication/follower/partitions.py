@@ -88,13 +88,17 @@ _UNCONCERNED = (
 
 @dataclass(frozen=True, slots=True)
 class FetchJob:
-    """What the fetch sessions of one registration of a broker need to know of it."""
+    """What the fetch sessions of one registration of a broker need to know of it. A session may run on an executor of
+    Spark's, so that no password is among it."""
 
     broker_id: int
     broker_epoch: int
     root: str
     metadata_root: str
     config: BrokerConfig
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "config", self.config.without_passwords())
 
 
 class FollowedPartitions:

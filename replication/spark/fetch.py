@@ -72,6 +72,17 @@ QUIET_SETTINGS = {
 """Settings of the fetch queries: compiling code for a micro-batch of one row costs more than it saves."""
 
 
+def job_text(job: FetchJob) -> str:
+    """A job as an option of a query, which planners and executors read."""
+    return json.dumps({**asdict(job), "config": asdict(job.config)})
+
+
+def job_of(text: str) -> FetchJob:
+    """The reverse of `job_text`."""
+    body = json.loads(text)
+    return FetchJob(**{**body, "config": BrokerConfig(**body["config"])})
+
+
 class FetchSource(DataSource):
     """`format("stratalog-fetch")`: internal, one row per finished session."""
 
@@ -93,8 +104,7 @@ class FollowerSessionReader(DataSourceStreamReader):
         self._options = options
 
     def _job(self) -> FetchJob:
-        body = json.loads(self._options["job"])
-        return FetchJob(**{**body, "config": BrokerConfig(**body["config"])})
+        return job_of(self._options["job"])
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
         return {"round": 0}
@@ -260,7 +270,6 @@ class SparkFetchRunner:
             self._followers.append(follower)
 
     def _start_query(self, each: _FetchQuery) -> None:
-        body = {**asdict(each.job), "config": asdict(each.job.config)}
         each.starts += 1
         with self._register_lock:
             # A registration of its own for each query: they would share one Java map of environment variables, to which
@@ -268,7 +277,7 @@ class SparkFetchRunner:
             self._spark.dataSource.register(FetchSource)
             reader = self._spark.readStream.format(FORMAT)
             executors = executor_count(self._spark.sparkContext)
-            reader = reader.option("job", json.dumps(body)).option("slot", str(each.slot))
+            reader = reader.option("job", job_text(each.job)).option("slot", str(each.slot))
             frame = reader.option("executors", str(executors)).load()
         each.query = (
             frame.writeStream.format("noop")

@@ -18,7 +18,14 @@ from stratalog.clients.remote.remote_cluster import RemoteCluster, RemotePeers
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.jobs.command.properties import read_properties
 from stratalog.jobs.tools import configs, console_consumer, consumer_groups
-from stratalog.replication.metadata.acls import AclBinding, Operation, PatternType, Permission, ResourceType
+from stratalog.replication.metadata.acls import (
+    CLUSTER_NAME,
+    AclBinding,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
 from stratalog.replication.process.broker_properties import BrokerProperties
 from stratalog.replication.process.broker_server import BrokerServer
 from stratalog.storage.errors import ProducerFencedError, SaslAuthenticationFailedError, StratalogError
@@ -49,8 +56,8 @@ class Apart:
 def apart(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apart]:
     """Three brokers, each the only one of its `BrokerServer`; topics `t` and `out`.
 
-    With security the broker's own user is the only one that may do all; clients have one of their own. Without a
-    listener brokers and clients call each other through inboxes alone.
+    With security there are no super users: the brokers' user has ClusterAction alone, clients have one of their own.
+    Without a listener brokers and clients call each other through inboxes alone.
     """
     folder = tmp_path_factory.mktemp("apart")
     metadata_root, client_file = str(folder / "metadata"), folder / "client.properties"
@@ -68,13 +75,22 @@ def apart(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
                 login = f"SCRAM-SHA-512=[iterations=4096,password={name}s secret]"
                 flags = ["--root", metadata_root, "--alter", "--entity-type", "users", "--entity-name", name]
                 assert configs.main.call([*flags, "--add-config", login]) == 0
-            admin.create_acls([AclBinding(each, "*", *EVERYTHING_OF_ALICE) for each in RESOURCES])
+            admin.create_acls([CALLS_OF_BROKERS, *(AclBinding(each, "*", *EVERYTHING_OF_ALICE) for each in RESOURCES)])
         for topic in ("t", "out"):
             admin.create_topic(topic, 3, 3)
         yield Apart(metadata_root, client_file)
 
 
 RESOURCES = (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID)
+CALLS_OF_BROKERS = AclBinding(
+    ResourceType.CLUSTER,
+    CLUSTER_NAME,
+    PatternType.LITERAL,
+    "User:broker",
+    "*",
+    Operation.CLUSTER_ACTION,
+    Permission.ALLOW,
+)
 EVERYTHING_OF_ALICE = (PatternType.LITERAL, "User:alice", "*", Operation.ALL, Permission.ALLOW)
 
 
@@ -91,7 +107,6 @@ def secured(folder: Path) -> tuple[dict[str, str], dict[str, str]]:
         "sasl.jaas.config": f'{module} required username="broker" password="brokers secret";',
         "ssl.keystore.location": str(authority.issue("broker")),
         "authorizer.class.name": "StandardAuthorizer",
-        "super.users": "User:broker",
     }
     client = {
         "security.protocol": "SASL_SSL",

@@ -1,6 +1,6 @@
 """Three broker processes under clients that others wrote, while one broker after the other is killed.
 
-    python -m tests.real.client_storm.run --minutes 5 --clients java
+    python -m tests.real.client_storm.run --minutes 5 --clients java --acls
 
 Two idempotent producers, two members of a classic group and two of a KIP-848 group, and two transactional copiers, each
 a process with Kafka's Java library, or with librdkafka. Every 20 s another broker gets SIGKILL and is started again a
@@ -29,6 +29,7 @@ from stratalog.clients.admin.admin import Admin, NewTopic
 from tests.foreign.served import Form, Served
 from tests.real.client_storm.client import COPY, PARTITIONS, SOURCE
 from tests.real.client_storm.processes import ClientProcess, Library
+from tests.real.client_storm.rights import BETWEEN_BROKERS, SETTINGS, give_rights
 from tests.real.client_storm.stops import COPIERS, GROUPS, PRODUCERS, group_of, moments_of, stops_of, unread
 from tests.real.processes.broker_processes import BROKERS, ClusterWatch
 from tests.real.processes.machine_watch import MachineWatch
@@ -95,15 +96,20 @@ def storm(served: Served, seconds: float, seed: int) -> int:
     return kills
 
 
-def run_storm(library: Library, seconds: float, seed: int, keep: Path | None = None) -> ClientStorm:
-    """A whole run."""
+def run_storm(
+    library: Library, seconds: float, seed: int, keep: Path | None = None, *, acls: bool = False
+) -> ClientStorm:
+    """A whole run. `acls`: with an authorizer, and without super users."""
+    secured = {"settings": SETTINGS, "listeners": BETWEEN_BROKERS} if acls else {}
     with (
-        Served(Form.BROKERS, keep=keep) as served,
+        Served(Form.BROKERS, keep=keep, **secured) as served,
         library.program as program,
         MachineWatch() as machine,
         ExitStack() as ends,
     ):
         ends.callback(keep_logs, served, keep)
+        if acls:
+            give_rights(served.metadata_root)
         config = {"min.insync.replicas": 2}
         Admin(served.metadata_root).create_topics([NewTopic(each, PARTITIONS, 3, config) for each in (SOURCE, COPY)])
         history = History(served.folder / "history.jsonl")
@@ -207,8 +213,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--clients", type=Library, choices=Library, default=Library.JAVA)
     parser.add_argument("--seed", type=int, default=30)
     parser.add_argument("--keep", type=Path, help="copy the logs of brokers and clients, and the history, here")
+    parser.add_argument("--acls", action="store_true", help="brokers with an authorizer, and without super users")
     given = parser.parse_args(arguments)
-    result = run_storm(given.clients, given.minutes * 60, given.seed, given.keep)
+    result = run_storm(given.clients, given.minutes * 60, given.seed, given.keep, acls=given.acls)
     for finding in result.findings[:SHOWN_FINDINGS]:
         print(f"{finding.rule}: {finding.text}", flush=True)
     print(json.dumps({**asdict(result), "findings": len(result.findings), "is_clean": result.is_clean}, indent=1))

@@ -182,7 +182,7 @@ def _open(folder: Path) -> IO[str]:
     """The lock file, readable and writable: NFSv4 keeps flock(2) by locks of ranges of bytes, of which a shared one
     needs a readable descriptor and an exclusive one a writable descriptor."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return (folder / LOCK_FILE).open("a+")
     except OSError as reason:
         raise KafkaStorageError(f"{folder}: cannot be used for a cluster: {reason}") from reason

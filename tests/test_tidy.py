@@ -33,8 +33,8 @@ FLOORS = {
         < typed_tables""",
     "clients/endpoint": """listeners frames order admission endpoint_metrics < inbox_channel loops io_threads security
         < connection inbox_listener < socket_server inbox_endpoint < kafka_endpoint""",
-    "clients/endpoint/security": """jaas principal_mapping certificates sasl_server < plain scram oauthbearer
-        < authenticator jwks tls < gate < endpoint_security""",
+    "clients/endpoint/security": """jaas principal_mapping certificates sasl_server watched_context
+        < plain scram oauthbearer < authenticator jwks tls < gate < endpoint_security""",
     "clients/schemas": """wire_format errors < json_schema_nodes json_patterns < schema json_compatibility
         < avro_compatibility protobuf_compatibility rest_client protobuf_messages
         < avro_values compatibility < registry_state < schema_folder serde < avro json_schema protobuf < columns""",

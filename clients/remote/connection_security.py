@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 
 from stratalog.clients.config import ConnectionConfig
 from stratalog.clients.endpoint.listeners import SecurityProtocol
 from stratalog.clients.endpoint.security.jaas import login_of
+from stratalog.clients.endpoint.security.watched_context import WatchedContext
 from stratalog.clients.remote.login import LOGIN_MECHANISMS, PLAIN, Credentials, Login
-from stratalog.storage.clock import RandomIds
+from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.config_def import invalid_value
 from stratalog.storage.errors import InvalidConfigError
 
@@ -25,8 +27,13 @@ CHECKED_NAME = "https"
 class ConnectionSecurity:
     """TLS and the SASL login of a client's connections, both before the first request; None: without it."""
 
-    tls: ssl.SSLContext | None = None
+    contexts: WatchedContext | None = None
     credentials: Credentials | None = None
+
+    @property
+    def tls(self) -> ssl.SSLContext | None:
+        """The context of a connection that begins now."""
+        return None if self.contexts is None else self.contexts.current()
 
     def login(self) -> Login | None:
         """A new exchange."""
@@ -36,9 +43,9 @@ class ConnectionSecurity:
 def connection_security(config: ConnectionConfig) -> ConnectionSecurity:
     """InvalidConfigError in Kafka's words for configs or files that cannot be."""
     protocol = SecurityProtocol(config.security_protocol)
-    return ConnectionSecurity(
-        client_context(config) if protocol.is_encrypted else None, _credentials(config) if protocol.has_sasl else None
-    )
+    files = (config.ssl_keystore_location, config.ssl_truststore_location)
+    contexts = WatchedContext(partial(client_context, config), files, SystemClock()) if protocol.is_encrypted else None
+    return ConnectionSecurity(contexts, _credentials(config) if protocol.has_sasl else None)
 
 
 def _credentials(config: ConnectionConfig) -> Credentials:

@@ -43,6 +43,9 @@ _LEFTOVER = re.compile(r"\.[0-9a-f]{32}-delete$")
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 SMALL_BYTES = 8_192
 """Bytes of the first read of a whole object: only for larger ones its size is asked for."""
+ROOT_MODE = 0o700
+"""Mode of a root that is made: records, and in a metadata root the keys of passwords, are for this user alone. One that
+is there already keeps its own."""
 _serial = itertools.count(1)
 
 
@@ -334,8 +337,13 @@ class LocalStore(ObjectStore):
         return os.open(name, flags, 0o644)
 
     def _make_root(self) -> None:
+        if os.path.isdir(self.root):
+            return
         try:
-            self._make_directories(self.root)
+            self._make_directories(os.path.dirname(self.root))
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(self.root, ROOT_MODE)
+                self._durable_directories.discard(self.root)
         except OSError as reason:
             raise LogDirNotFoundError(f"{self.root} cannot be made: {reason}") from reason
 

@@ -10,6 +10,7 @@ oauthbearer        OAUTHBEARER (RFC 7628): tokens, and their signatures
 authenticator      the order of a connection's SASL requests; Kafka's `SaslServerAuthenticator`
 jwks               the keys that sign tokens, from a file or a server
 tls                TLS by PEM files
+watched_context    a TLS context that follows its files
 gate               the authenticator of one connection, in front of its broker's face
 endpoint_security  the security of a process's listeners, by its settings
 """

@@ -26,6 +26,7 @@ from stratalog.clients.endpoint.security.principal_mapping import parse_rules, u
 from stratalog.clients.endpoint.security.sasl_server import NewSaslServer
 from stratalog.clients.endpoint.security.scram import FindCredential, ScramServer
 from stratalog.clients.endpoint.security.tls import server_context
+from stratalog.clients.endpoint.security.watched_context import WatchedContext
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.metadata.acls import ANONYMOUS
 from stratalog.replication.metadata.scram import ScramMechanism
@@ -37,14 +38,19 @@ from stratalog.storage.errors import InvalidConfigError
 class ListenerSecurity:
     """One listener of one broker.
 
-    context            None: without TLS
+    tls                None: without TLS
     receive_bytes_max  the largest frame of a client that is not authenticated; None: as large as any
     open               what handles the frames of a new connection, by its channel and its certificate (DER)
     """
 
-    context: ssl.SSLContext | None
+    tls: WatchedContext | None
     receive_bytes_max: int | None
     open: Callable[[Channel, bytes | None], FrameHandler]
+
+    @property
+    def context(self) -> ssl.SSLContext | None:
+        """The context of a connection that begins now."""
+        return None if self.tls is None else self.tls.current()
 
     @property
     def has_login(self) -> bool:
@@ -58,15 +64,18 @@ class EndpointSecurity:
     def __init__(self, config: BrokerConfig, listeners: Iterable[Listener]) -> None:
         self._config = config
         protocols = {each.protocol for each in listeners}
+        self._clock, self._ids = SystemClock(), RandomIds()
+        files = (config.ssl_keystore_location, config.ssl_truststore_location)
         self._contexts = {
-            each: server_context(config, asks_for_certificates=not each.has_sasl)
+            each: WatchedContext(
+                partial(server_context, config, asks_for_certificates=not each.has_sasl), files, self._clock
+            )
             for each in protocols
             if each.is_encrypted
         }
         self._mapping = parse_rules(config.ssl_principal_mapping_rules)
         if self._contexts and config.ssl_client_auth != "none":
             _need("cryptography", f"ssl.client.auth={config.ssl_client_auth}")
-        self._clock, self._ids = SystemClock(), RandomIds()
         self._keys: JwksKeys | None = None
         self._passwords = plain_users(config.sasl_jaas_config)
         if any(each.has_sasl for each in protocols):
@@ -100,16 +109,16 @@ class EndpointSecurity:
         self, listener: Listener, handler: RefusingHandler, find: FindCredential, io: Executor
     ) -> ListenerSecurity | None:
         """The security of a broker's listener; None for PLAINTEXT."""
-        context = self._contexts.get(listener.protocol)
+        tls = self._contexts.get(listener.protocol)
         if listener.protocol.has_sasl:
             rules = SaslRules(self._mechanisms(find), self._config.connections_max_reauth_ms)
             delay_ms = self._config.connection_failed_authentication_delay_ms
             settings = SaslGateSettings(rules, delay_ms, self._clock, io)
             largest = self._config.sasl_server_max_receive_size
-            return ListenerSecurity(context, largest, lambda channel, _: SaslGate(settings, handler, channel))
-        if context is None:
+            return ListenerSecurity(tls, largest, lambda channel, _: SaslGate(settings, handler, channel))
+        if tls is None:
             return None
-        return ListenerSecurity(context, None, lambda _, certificate: NamedCaller(handler, self._user(certificate)))
+        return ListenerSecurity(tls, None, lambda _, certificate: NamedCaller(handler, self._user(certificate)))
 
     def _user(self, certificate: bytes | None) -> str:
         """SaslAuthenticationFailedError when no mapping rule matches."""

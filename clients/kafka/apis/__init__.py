@@ -7,6 +7,7 @@ fetch/             Fetch: one partition, sessions (KIP-227), waiting
 list_offsets       ListOffsets, OffsetForLeaderEpoch
 topics             CreateTopics, DeleteTopics, CreatePartitions
 new_topics         the topics that CreateTopics and Metadata make
+awaited_topics     new topics, until their leaders lead
 delete_records     DeleteRecords, DescribeLogDirs
 configs            DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources
 reassignments      AlterPartitionReassignments, ListPartitionReassignments, ElectLeaders

@@ -2,8 +2,9 @@
 
 I/O: the metadata log, for new topics.
 
-Any broker answers, from its fold of the metadata log. A topic that a Metadata request may create exists when the answer
-is sent; Kafka answers UNKNOWN_TOPIC_OR_PARTITION meanwhile. Version 0 lists all replicas, also those that are down.
+Any broker answers, from its fold of the metadata log. The request that creates a topic is answered
+UNKNOWN_TOPIC_OR_PARTITION, and so are later ones until its leaders lead; clients ask again.
+Version 0 lists all replicas, also those that are down.
 Source: `KafkaApis.handleTopicMetadataRequest`, `KRaftMetadataCache`, `DescribeTopicPartitionsRequestHandler` (KIP-966).
 """
 
@@ -15,6 +16,7 @@ from functools import cache
 from typing import Any
 
 from stratalog.clients.admin.admin import NewTopic
+from stratalog.clients.kafka.apis.awaited_topics import AwaitedTopics
 from stratalog.clients.kafka.apis.new_topics import NewTopics
 from stratalog.clients.kafka.protocol.entities import Values, build, id_text
 from stratalog.clients.kafka.protocol.layouts import with_bytes
@@ -57,6 +59,7 @@ class MetadataApis(ApiFamily):
     def __init__(self, broker: ServedBroker) -> None:
         super().__init__(broker)
         self._encoded = EncodedTopics(lambda: broker.view.metadata_version)
+        self._awaited = AwaitedTopics(broker.view)
 
     def apis(self) -> Iterable[Api]:
         return [
@@ -104,7 +107,7 @@ class MetadataApis(ApiFamily):
     def _every_topic(self, call: Call) -> list[Values | Entity]:
         image = self._broker.image()
         names = [name for name in sorted(image.topic_ids) if self._broker.may_describe_topic(call, name)]
-        return [self._known_topic(call, image, name) for name in names]
+        return [self._known_topic(call, image, name) for name in names if not self._awaited.awaits(image, name)]
 
     def _topic(self, call: Call, asked: Any, new: NewTopics) -> Values | Entity:
         topic_id, name = id_text(getattr(asked, "topic_id", None)), asked.name
@@ -121,6 +124,8 @@ class MetadataApis(ApiFamily):
             image = self._broker.image()
             if name not in image.topic_ids:
                 image = self._created(call, name, new)
+            if self._awaited.awaits(image, name):
+                raise UnknownTopicOrPartitionError(f"topic '{name}' was just created: its leaders begin")
             return self._known_topic(call, image, name)
         except StratalogError as error:
             shown = name if topic_id is None else None
@@ -144,7 +149,9 @@ class MetadataApis(ApiFamily):
                 new.create(topic)
         except (ThrottlingQuotaExceededError, PolicyViolationError) as reason:
             raise UnknownTopicOrPartitionError(f"topic '{name}' was not created: {reason}") from reason
-        return self._broker.image(0)
+        image = self._broker.image(0)
+        self._awaited.add(image.topic_ids.get(name, ""))
+        return image
 
     def _known_topic(self, call: Call, image: ClusterImage, name: str) -> Values | Entity:
         if call.version >= OPERATIONS_FROM and call.given("include_topic_authorized_operations", False):

@@ -10,6 +10,7 @@ import pytest
 from kafka.protocol.consumer import ListOffsetsRequest, ListOffsetsResponse
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest, MetadataResponse
 
+from stratalog.clients.kafka.apis import awaited_topics
 from stratalog.clients.kafka.protocol.entities import build
 from stratalog.clients.kafka.protocol.schema import request_type
 from stratalog.clients.kafka.request.api import Connection
@@ -141,8 +142,26 @@ def test_an_unknown_topic_is_made_if_both_sides_allow_it(cluster: MemoryCluster)
         assert asked(strict, allow=True) == 3
     with KafkaClient(cluster, stores=cluster.stores, settings={"num.partitions": 4}) as client:
         assert asked(client, allow=False) == 3
-        assert asked(client, allow=True) == 0
+        assert asked(client, allow=True) == 3
+        assert asked(client, allow=False) == 3
+        assert "new" not in [topic.name for topic in client.ask(METADATA, 12, {"topics": None}).topics]
+        cluster.metadata.refresh()
+        for named in cluster.metadata.image.partitions_of("new"):
+            cluster.start_leader(named)
+            cluster.publish(named)
         assert asked(client, allow=False) == 0
+
+
+def test_a_new_topic_whose_leaders_do_not_begin_is_named_after_a_while(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(awaited_topics, "LED_MS_MAX", 0)
+    with KafkaClient(cluster, stores=cluster.stores) as client:
+        assert code(client.ask(METADATA, 12, {"topics": [{"name": "new"}]}).topics[0]) == 0
+
+
+def test_a_name_that_no_topic_can_have_is_refused(cluster: MemoryCluster) -> None:
+    with KafkaClient(cluster, stores=cluster.stores) as client:
         answer = client.ask(METADATA, 12, {"topics": [{"name": "no good"}], "allow_auto_topic_creation": True})
         assert code(answer.topics[0]) == 17
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # a Spark planner, which reads storage alone, loads none of t
         FindCoordinatorResponse,
     )
     from stratalog.replication.requests.produce import ProduceRequest, ProduceResponse
-    from stratalog.storage.records import TopicPartition
+    from stratalog.storage.records import IdentifiedPartition
 
 
 class BrokerFace(Protocol):
@@ -23,7 +23,7 @@ class BrokerFace(Protocol):
         """Queue a batch; `complete` is called once, possibly from the broker's thread. Does not block."""
         ...
 
-    def last_stable_offset(self, topic_partition: TopicPartition, high_watermark: int) -> int | None:
+    def last_stable_offset(self, partition: IdentifiedPartition, high_watermark: int) -> int | None:
         """The offset below which every transaction of a partition that it leads has ended, at that high watermark.
         None: it does not know without asking somebody. Does not block."""
         ...

@@ -29,7 +29,7 @@ from stratalog.storage.errors import (
     UnknownTopicOrPartitionError,
 )
 from stratalog.storage.objects.port import ObjectStore
-from stratalog.storage.records import TopicPartition
+from stratalog.storage.records import IdentifiedPartition, TopicPartition
 
 PAUSE_MS_MIN, PAUSE_MS_MAX = 2, 50
 ANSWER_MS_MAX = 5_000
@@ -53,6 +53,8 @@ class RecordDeletion:
         self.answers: dict[TopicPartition, DeletedRecords] = {}
         self._view = view
         self._offsets = dict(offsets)
+        self._identified: dict[TopicPartition, IdentifiedPartition] = {}
+        """As the caller means them: of the topics that had these names when the call began."""
         self._deadline_ms = view.clock.monotonic_ms() + timeout_ms
         self._asked: dict[str, _Asked] = {}
         self._reasons: dict[TopicPartition, StratalogError] = {}
@@ -61,6 +63,8 @@ class RecordDeletion:
         """The answers, one for each partition, in the order given. Blocks until the last one, or the deadline. Leaders
         wait for replicas until then; without time they do what needs no other replica, as Kafka's."""
         pause_ms = PAUSE_MS_MIN
+        self._view.refresh()
+        self._identified = {tp: self._view.image.identified(tp) for tp in self._offsets}
         self._ask(self._offsets)
         while self._poll() and (self._left_ms > 0 or (self._asked and self._left_ms > -ANSWER_MS_MAX)):
             self._view.clock.sleep_ms(pause_ms)
@@ -89,21 +93,19 @@ class RecordDeletion:
         self._view.refresh()
         by_leader: dict[int, list[TopicPartition]] = {}
         for topic_partition in topic_partitions:
-            try:
-                leader = self._view.partition_state(topic_partition).leader
-            except StratalogError as reason:
-                self._refused(topic_partition, reason)
-                continue
-            if leader == NO_LEADER:
+            state = self._view.image.state_of(self._identified[topic_partition])
+            if state is None:
+                self._refused(topic_partition, UnknownTopicOrPartitionError(f"{topic_partition} does not exist"))
+            elif state.leader == NO_LEADER:
                 self._reasons[topic_partition] = LeaderNotAvailableError(f"{topic_partition} has no leader")
             else:
-                by_leader.setdefault(leader, []).append(topic_partition)
+                by_leader.setdefault(state.leader, []).append(topic_partition)
         for leader, led in by_leader.items():
             self._put(self._view.image.brokers[leader], tuple(led))
 
     def _put(self, broker: BrokerState, topic_partitions: tuple[TopicPartition, ...]) -> None:
         request_id = self._view.ids.new_id()
-        offsets = {topic_partition: self._offsets[topic_partition] for topic_partition in topic_partitions}
+        offsets = {self._identified[each]: self._offsets[each] for each in topic_partitions}
         try:
             objects = self._view.stores.objects(broker.registration.root)
             request = encode_delete_records(offsets, broker.broker_epoch, max(0, self._left_ms))

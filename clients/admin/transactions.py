@@ -129,6 +129,7 @@ class LiveTransactions:
         """
         view = self._view
         leader = view.leader(topic_partition)
+        partition = view.image.identified(topic_partition)
         producers = active_producers(view.producers(topic_partition, leader))
         found = next((each for each in producers if each.current_txn_start_offset == start_offset >= 0), None)
         if found is None:
@@ -142,7 +143,7 @@ class LiveTransactions:
         marker = EndMarker(is_commit=False, coordinator_epoch=max(0, found.coordinator_epoch))
         batch = marker_batch(found.producer_id, found.producer_epoch, marker, view.clock.wall_ms())
         answers: SimpleQueue[ProduceResponse] = SimpleQueue()
-        face.produce_then(ProduceRequest(topic_partition, batch, ACKS_ALL, self._timeout_ms), answers.put)
+        face.produce_then(ProduceRequest(partition, batch, ACKS_ALL, self._timeout_ms), answers.put)
         try:
             error = answers.get(timeout=self._timeout_ms / 1_000).error
         except Empty:

@@ -339,7 +339,8 @@ class Sender:
             attributes=TRANSACTIONAL_ATTRIBUTE if self._config.transactional_id else 0,
             compression_type=self._config.compression_type,
         )
-        request = ProduceRequest(batch.topic_partition, records, self._config.acks, self._config.request_timeout_ms)
+        partition = self._view.image.identified(batch.topic_partition)
+        request = ProduceRequest(partition, records, self._config.acks, self._config.request_timeout_ms)
         self._transport.send(broker, request, answer)
 
     def _finish(self, outcomes: list[_Outcome]) -> None:

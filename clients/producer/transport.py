@@ -182,7 +182,7 @@ class InboxTransport:
         table = self._table(root, request.topic_partition)
         file = table.write_file(data_rows([batch]), 0, codec)
         handed = HandOverRequest(
-            request.topic_partition,
+            request.partition,
             HandedFiles(
                 (file,),
                 producer_id=batch.producer_id,

@@ -99,11 +99,10 @@ def markers_written(requests: Sequence[ProduceRequest], message: Entity) -> list
     """The outcome of each marker, in order."""
     if len(message.markers) != len(requests):
         unknown = UnknownServerError(f"{len(requests)} markers were sent, {len(message.markers)} answered")
-        return [ProduceResponse(request.topic_partition, error=unknown) for request in requests]
+        return [ProduceResponse(request.partition, error=unknown) for request in requests]
     parts = (each.topics[0].partitions[0] for each in message.markers)
     return [
-        ProduceResponse(request.topic_partition, error=error_of(part))
-        for request, part in zip(requests, parts, strict=True)
+        ProduceResponse(request.partition, error=error_of(part)) for request, part in zip(requests, parts, strict=True)
     ]
 
 

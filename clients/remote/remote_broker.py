@@ -51,7 +51,7 @@ from stratalog.storage.errors import (
     RequestTimedOutError,
     StratalogError,
 )
-from stratalog.storage.records import TopicPartition
+from stratalog.storage.records import IdentifiedPartition
 
 BATCHES, MARKERS, QUESTIONS, BROKER = "batches", "markers", "questions", "broker"
 """Names of connections that all calls of a kind share."""
@@ -86,20 +86,20 @@ class RemoteBroker:
 
         def received(answer: Entity | Lost) -> None:
             if isinstance(answer, Lost):
-                complete(ProduceResponse(request.topic_partition, error=self._append_lost(answer)))
+                complete(ProduceResponse(request.partition, error=self._append_lost(answer)))
             else:
                 complete(produced(request, answer))
 
         def sent(answer: Entity | Lost) -> None:
             error = self._append_lost(answer) if isinstance(answer, Lost) else None
-            complete(ProduceResponse(request.topic_partition, error=error))
+            complete(ProduceResponse(request.partition, error=error))
 
         has_answer = request.acks != ACKS_NONE
         try:
             message = produce_message(request)
             self._send(BATCHES, message, received if has_answer else sent, has_answer=has_answer)
         except StratalogError as refusal:
-            complete(ProduceResponse(request.topic_partition, error=refusal))
+            complete(ProduceResponse(request.partition, error=refusal))
 
     def find_coordinator(
         self, request: FindCoordinatorRequest, answer: Callable[[FindCoordinatorResponse], None]
@@ -129,7 +129,7 @@ class RemoteBroker:
             limit_ms = max(limit_ms, request.rebalance_timeout_ms + JOIN_GRACE_MS)
         self._ask(None if waits else (kind, key), request, answer, limit_ms)
 
-    def last_stable_offset(self, _topic_partition: TopicPartition, _high_watermark: int) -> int | None:
+    def last_stable_offset(self, _partition: IdentifiedPartition, _high_watermark: int) -> int | None:
         """Not known here."""
         return None
 
@@ -161,7 +161,7 @@ class RemoteBroker:
                 complete(response)
 
         def refuse(error: StratalogError) -> None:
-            finish([ProduceResponse(request.topic_partition, error=error) for request in requests])
+            finish([ProduceResponse(request.partition, error=error) for request in requests])
 
         def received(answer: Entity | Lost) -> None:
             if isinstance(answer, Lost):

@@ -72,8 +72,8 @@ from stratalog.storage.errors import (
 )
 from stratalog.storage.records import NewRecordBatch, TopicPartition
 
-PRODUCE, FIND_COORDINATOR = (0, 12), (10, 6)
-"""API key and version: topics by name, transactions that brokers verify."""
+PRODUCE, FIND_COORDINATOR = (0, 13), (10, 6)
+"""API key and version: topics by id, transactions that brokers verify."""
 END_TXN_BEFORE_EPOCH_BUMP = 4
 
 _ELSEWHERE = (NotCoordinatorError, CoordinatorNotAvailableError, CoordinatorLoadInProgressError)
@@ -226,8 +226,8 @@ def produce_message(request: ProduceRequest) -> Entity:
     """A batch as Produce sends it. RecordTooLargeError, UnsupportedCompressionTypeError."""
     batch = request.batch
     records = encode_batch(batch) if isinstance(batch, NewRecordBatch) else batch.data
-    topic, partition = request.topic_partition
-    data = {"name": topic, "partition_data": [{"index": partition, "records": records}]}
+    topic_id, (_, partition) = request.partition
+    data = {"topic_id": topic_id, "partition_data": [{"index": partition, "records": records}]}
     values = {
         "transactional_id": request.transactional_id,
         "acks": request.acks,
@@ -242,8 +242,8 @@ def produced(request: ProduceRequest, message: Entity) -> ProduceResponse:
     (part,) = message.responses[0].partition_responses
     error = error_of(part)
     if error is not None:
-        return ProduceResponse(request.topic_partition, error=error)
+        return ProduceResponse(request.partition, error=error)
     count = request.batch.record_count if isinstance(request.batch, NewRecordBatch) else 1
     time_ms = NO_TIME if part.log_append_time is None else time_ms_of(part.log_append_time)
     last_offset = part.base_offset + count - 1
-    return ProduceResponse(request.topic_partition, part.base_offset, last_offset, append_time_ms=time_ms)
+    return ProduceResponse(request.partition, part.base_offset, last_offset, append_time_ms=time_ms)

@@ -256,7 +256,8 @@ class HandOver:
     def _put_request(self, leader: int, partitions: tuple[TopicPartition, ...], now_ms: int, deadline_ms: int) -> None:
         broker = self.view.image.brokers[leader]
         timeout_ms = max(1, min(REQUEST_TIMEOUT_MS, deadline_ms - now_ms))
-        handed = [HandOverRequest(tp, self._handed(tp), self.options.acks, timeout_ms) for tp in partitions]
+        named = {tp: self.view.image.identified(tp) for tp in partitions}
+        handed = [HandOverRequest(named[tp], self._handed(tp), self.options.acks, timeout_ms) for tp in partitions]
         request_id = self.view.ids.new_id()
         try:
             objects = self.view.stores.objects(broker.registration.root)

@@ -135,7 +135,7 @@ class Broker:
             self.leaders,
             ports.clock,
             self.metrics.queue_time,
-            lambda topic_partition: topic_partition in self.metadata.image.partitions,
+            lambda partition: self.metadata.image.state_of(partition) is not None,
             ports.together,
         )
         own: dict[int, Appends] = {}

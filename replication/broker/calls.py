@@ -13,7 +13,7 @@ from stratalog.replication.internal_topics import is_internal
 from stratalog.replication.leader.replica import LeaderReplica, WaitingAppend
 from stratalog.replication.requests.coordinators import CoordinatorType, FindCoordinatorRequest, FindCoordinatorResponse
 from stratalog.replication.requests.produce import ProduceRequest, ProduceResponse
-from stratalog.storage.records import TopicPartition
+from stratalog.storage.records import IdentifiedPartition, TopicPartition
 
 
 class BrokerCalls:
@@ -42,10 +42,11 @@ class BrokerCalls:
         else:
             self._append(waiting)
 
-    def last_stable_offset(self, topic_partition: TopicPartition, high_watermark: int) -> int | None:
+    def last_stable_offset(self, partition: IdentifiedPartition, high_watermark: int) -> int | None:
         """As `LeaderReplica.last_stable_offset`; None when the partition is not led here. Storage is not read."""
-        leader = self._leaders.get(topic_partition)
-        return None if leader is None else leader.last_stable_offset(high_watermark)
+        leader = self._leaders.get(partition.topic_partition)
+        is_led = leader is not None and leader.topic_id == partition.topic_id
+        return leader.last_stable_offset(high_watermark) if leader is not None and is_led else None
 
     def find_coordinator(
         self, request: FindCoordinatorRequest, answer: Callable[[FindCoordinatorResponse], None]

@@ -14,9 +14,14 @@ from stratalog.replication.leader.replica import LeaderReplica, WaitingAppend
 from stratalog.replication.metrics import Histogram
 from stratalog.replication.stores import OneByOne, Together
 from stratalog.storage.clock import Clock
-from stratalog.storage.errors import NotLeaderOrFollowerError, StratalogError, UnknownTopicOrPartitionError
+from stratalog.storage.errors import (
+    NotLeaderOrFollowerError,
+    StratalogError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+)
 from stratalog.storage.objects.together import in_groups
-from stratalog.storage.records import TopicPartition
+from stratalog.storage.records import IdentifiedPartition, TopicPartition
 
 TURN_MS_MAX = 2
 """Limit of the time in which one turn begins appends: then they are published, and followers' progress is read. While
@@ -32,7 +37,7 @@ class AppendQueue:
         leaders: Mapping[TopicPartition, LeaderReplica],
         clock: Clock,
         queue_time: Histogram | None = None,
-        exists: Callable[[TopicPartition], bool] = lambda _topic_partition: True,
+        exists: Callable[[IdentifiedPartition], bool] = lambda _partition: True,
         together: Together | None = None,
     ) -> None:
         """`exists`: whether the broker's metadata has a partition. `together`: stores groups of several partitions."""
@@ -94,21 +99,24 @@ class AppendQueue:
         while self._inbound:
             waiting = self._inbound.popleft()
             self._queue_time.observe(now_ms - waiting.arrived_ms)
-            topic_partition = waiting.request.topic_partition
+            partition = waiting.request.partition
+            topic_partition = partition.topic_partition
             replica = self._leaders.get(topic_partition)
-            if replica is None:
-                waiting.answer(self._refusal(topic_partition))
+            if replica is None or replica.topic_id != partition.topic_id:
+                waiting.answer(self._refusal(partition, replica))
             elif replica.failure is not None:
                 waiting.answer(replica.failure)
             else:
                 replica.waiting.append(waiting)
                 self._waiting.setdefault(topic_partition)
 
-    def _refusal(self, topic_partition: TopicPartition) -> StratalogError:
+    def _refusal(self, partition: IdentifiedPartition, led: LeaderReplica | None) -> StratalogError:
         """Why nothing is appended to a partition without a leader here (Kafka's `ReplicaManager.getPartitionOrError`).
 
-        A topic that was deleted, or that this broker does not know yet, is unknown.
+        A topic that was deleted, or that this broker does not know yet, is unknown, whatever topic has its name.
         """
-        if self._exists(topic_partition):
-            return NotLeaderOrFollowerError(f"{topic_partition} is not led by broker {self._broker_id}")
-        return UnknownTopicOrPartitionError(f"broker {self._broker_id} does not know {topic_partition}")
+        if self._exists(partition):
+            return NotLeaderOrFollowerError(f"{partition} is not led by broker {self._broker_id}")
+        if led is not None:
+            return UnknownTopicIdError(f"{partition}: broker {self._broker_id} leads the topic id {led.topic_id}")
+        return UnknownTopicOrPartitionError(f"broker {self._broker_id} does not know {partition}")

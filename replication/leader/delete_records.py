@@ -27,10 +27,11 @@ from stratalog.storage.errors import (
     RequestTimedOutError,
     StoreError,
     StratalogError,
+    UnknownTopicIdError,
     error_for_code,
 )
 from stratalog.storage.objects.port import ObjectStore
-from stratalog.storage.records import TopicPartition
+from stratalog.storage.records import IdentifiedPartition, TopicPartition
 from stratalog.storage.upkeep.retention import offset_to_delete_before
 
 _LOG = logging.getLogger("stratalog.broker")
@@ -58,17 +59,20 @@ def delete_records_id_of(path: str) -> str | None:
     return path.removeprefix(INBOX_PREFIX).removesuffix(DELETE_RECORDS_SUFFIX)
 
 
-def encode_delete_records(offsets: Mapping[TopicPartition, int], broker_epoch: int, timeout_ms: int) -> bytes:
+def encode_delete_records(offsets: Mapping[IdentifiedPartition, int], broker_epoch: int, timeout_ms: int) -> bytes:
     """`offsets`: new log starts, -1 is the high watermark. `broker_epoch`: the registration that is to handle it."""
-    rows = [[*topic_partition, offset] for topic_partition, offset in offsets.items()]
+    rows = [[each.topic_id, *each.topic_partition, offset] for each, offset in offsets.items()]
     return json.dumps({"broker_epoch": broker_epoch, "timeout_ms": timeout_ms, "offsets": rows}).encode()
 
 
-def decode_delete_records(data: bytes) -> tuple[dict[TopicPartition, int], int, int]:
+def decode_delete_records(data: bytes) -> tuple[dict[IdentifiedPartition, int], int, int]:
     """`(offsets, broker epoch, timeout in ms)`. Raises CorruptMessageError."""
     try:
         body = json.loads(data)
-        offsets = {TopicPartition(str(topic), int(number)): int(offset) for topic, number, offset in body["offsets"]}
+        offsets = {
+            IdentifiedPartition(str(topic_id), TopicPartition(str(topic), int(number))): int(offset)
+            for topic_id, topic, number, offset in body["offsets"]
+        }
         return offsets, int(body["broker_epoch"]), int(body["timeout_ms"])
     except (ValueError, KeyError, TypeError) as reason:
         raise CorruptMessageError(f"not a request to delete records: {data[:200]!r} ({reason})") from reason
@@ -100,20 +104,20 @@ class _Request:
 
     request_id: str
     deadline_ms: int
-    wanted: dict[TopicPartition, int]
-    awaited: dict[TopicPartition, int] = field(default_factory=dict)
-    answers: dict[TopicPartition, DeletedRecords] = field(default_factory=dict)
+    wanted: dict[IdentifiedPartition, int]
+    awaited: dict[IdentifiedPartition, int] = field(default_factory=dict)
+    answers: dict[IdentifiedPartition, DeletedRecords] = field(default_factory=dict)
 
-    def answer(self, topic_partition: TopicPartition, answer: DeletedRecords) -> None:
-        self.wanted.pop(topic_partition, None)
-        self.awaited.pop(topic_partition, None)
-        self.answers[topic_partition] = answer
+    def answer(self, partition: IdentifiedPartition, answer: DeletedRecords) -> None:
+        self.wanted.pop(partition, None)
+        self.awaited.pop(partition, None)
+        self.answers[partition] = answer
 
-    def refuse(self, topic_partition: TopicPartition, error: StratalogError) -> None:
-        self.answer(topic_partition, DeletedRecords(error=error))
+    def refuse(self, partition: IdentifiedPartition, error: StratalogError) -> None:
+        self.answer(partition, DeletedRecords(error=error))
 
     @property
-    def open(self) -> Sequence[TopicPartition]:
+    def open(self) -> Sequence[IdentifiedPartition]:
         return [*self.wanted, *self.awaited]
 
 
@@ -167,45 +171,48 @@ class RecordDeletions:
         now_ms = self._clock.monotonic_ms()
         moved: set[TopicPartition] = set()
         for request in list(self._requests.values()):
-            for topic_partition in request.open:
-                if self._continue(request, topic_partition, live, now_ms):
-                    moved.add(topic_partition)
+            for partition in request.open:
+                if self._continue(request, partition, live, now_ms):
+                    moved.add(partition.topic_partition)
             if not request.open:
                 self._answered.append(self._requests.pop(request.request_id))
         return moved
 
-    def _continue(self, request: _Request, topic_partition: TopicPartition, live: Collection[int], now_ms: int) -> bool:
+    def _continue(self, request: _Request, partition: IdentifiedPartition, live: Collection[int], now_ms: int) -> bool:
         """Continue one partition of a request; True when the log start moved."""
-        replica = self._leaders.get(topic_partition)
+        replica = self._leaders.get(partition.topic_partition)
         if replica is None or replica.failure is not None:
-            request.refuse(topic_partition, NotLeaderOrFollowerError(f"{topic_partition} is not led by this broker"))
+            request.refuse(partition, NotLeaderOrFollowerError(f"{partition} is not led by this broker"))
+            return False
+        if replica.topic_id != partition.topic_id:
+            request.refuse(partition, UnknownTopicIdError(f"{partition}: the topic id here is {replica.topic_id}"))
             return False
         has_moved = False
         try:
-            if topic_partition in request.wanted:
-                has_moved = self._move_log_start(request, topic_partition, replica)
+            if partition in request.wanted:
+                has_moved = self._move_log_start(request, partition, replica)
         except StoreError as reason:
-            _LOG.warning("%s, trying again: %s", topic_partition, reason)
+            _LOG.warning("%s, trying again: %s", partition, reason)
         except FencedLeaderEpochError as reason:
-            request.refuse(topic_partition, NotLeaderOrFollowerError(str(reason)))
+            request.refuse(partition, NotLeaderOrFollowerError(str(reason)))
         except StratalogError as reason:
-            request.refuse(topic_partition, reason)
-        offset = request.awaited.get(topic_partition)
+            request.refuse(partition, reason)
+        offset = request.awaited.get(partition)
         if offset is not None and replica.partition is not None:
             low_watermark = replica.partition.low_watermark(replica.log.log_start_offset, live)
             if low_watermark >= offset:
-                request.answer(topic_partition, DeletedRecords(low_watermark))
-        if topic_partition not in request.answers and now_ms >= request.deadline_ms:
-            late = f"{topic_partition}: not every live replica's log starts there in time"
-            request.refuse(topic_partition, RequestTimedOutError(late))
+                request.answer(partition, DeletedRecords(low_watermark))
+        if partition not in request.answers and now_ms >= request.deadline_ms:
+            late = f"{partition}: not every live replica's log starts there in time"
+            request.refuse(partition, RequestTimedOutError(late))
         return has_moved
 
-    def _move_log_start(self, request: _Request, topic_partition: TopicPartition, replica: LeaderReplica) -> bool:
+    def _move_log_start(self, request: _Request, partition: IdentifiedPartition, replica: LeaderReplica) -> bool:
         """Commit the new log start. The next step retries it if the leader has not started yet or lost a race."""
         if replica.partition is None or replica.partition.high_watermark == UNKNOWN:
             return False
         high_watermark = replica.partition.high_watermark
-        offset = offset_to_delete_before(request.wanted[topic_partition], high_watermark, replica.config)
+        offset = offset_to_delete_before(request.wanted[partition], high_watermark, replica.config)
         log = replica.log
         if is_moving := offset > log.log_start_offset:
             outcome = log.replace_files(
@@ -220,8 +227,8 @@ class RecordDeletions:
             if isinstance(outcome, Conflict):
                 log.refresh()
                 return False
-        del request.wanted[topic_partition]
-        request.awaited[topic_partition] = offset
+        del request.wanted[partition]
+        request.awaited[partition] = offset
         return is_moving
 
     def write_answers(self) -> bool:
@@ -233,7 +240,10 @@ class RecordDeletions:
         moved = bool(self._answered)
         while self._answered:
             request = self._answered[0]
-            self._put_answer(answer_path(request.request_id), encode_deleted(request.answers))
+            self._put_answer(
+                answer_path(request.request_id),
+                encode_deleted({each.topic_partition: found for each, found in request.answers.items()}),
+            )
             self._store.delete(delete_records_path(request.request_id))
             self._answered.popleft()
         return moved

@@ -67,7 +67,7 @@ class WaitingAppend:
     def answer(self, error: StratalogError, log_start_offset: int = -1) -> None:
         """Refuse it; `log_start_offset` of the leader's log, by which a producer tells whether its last records were
         deleted or lost."""
-        self.complete(ProduceResponse(self.request.topic_partition, error=error, log_start_offset=log_start_offset))
+        self.complete(ProduceResponse(self.request.partition, error=error, log_start_offset=log_start_offset))
 
 
 @dataclass(frozen=True, slots=True)
@@ -420,7 +420,7 @@ class LeaderReplica:
     def _answer_stored(self, member: WaitingAppend, result: BatchAppended, append_time_ms: int, now_ms: int) -> None:
         request = member.request
         response = ProduceResponse(
-            request.topic_partition,
+            request.partition,
             result.base_offset,
             result.last_offset,
             self.leader_epoch,

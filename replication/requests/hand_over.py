@@ -19,7 +19,7 @@ from stratalog.storage.errors import (
 )
 from stratalog.storage.files.data_file import DataFile
 from stratalog.storage.log.append import HandedFiles
-from stratalog.storage.records import TopicPartition
+from stratalog.storage.records import IdentifiedPartition, TopicPartition
 
 INBOX_PREFIX = "inbox/"
 ANSWER_SUFFIX = ".answer.json"
@@ -48,7 +48,8 @@ def damage_report_path(topic_partition: TopicPartition) -> str:
 
 
 def encode_damage_report(topic_partition: TopicPartition, path: str) -> bytes:
-    """`path`: the file that could not be read; empty for other damage."""
+    """`path`: the file that could not be read; empty for other damage. It names no topic id: a leader
+    examines the replica that it leads now, and nothing else follows from the report."""
     return json.dumps({"topic_partition": list(topic_partition), "path": path}).encode()
 
 
@@ -74,6 +75,7 @@ def _as_json(handed: HandOverRequest) -> dict[str, object]:
     """What a broker of an earlier release does not know is left out unless the request needs it."""
     values = {name: getattr(handed.handed, name) for name in HandedFiles.__slots__}
     return {
+        "topic_id": handed.partition.topic_id,
         "topic_partition": handed.topic_partition,
         **{name: value for name, value in values.items() if value != NEWER.get(name, ...)},
         "files": [file.as_json() for file in handed.handed.files],
@@ -88,9 +90,11 @@ def decode_request(data: bytes) -> tuple[int, list[HandOverRequest]]:
         body = json.loads(data)
         handed = []
         for item in body["handed"]:
-            topic_partition, acks, timeout_ms = map(item.pop, ("topic_partition", "acks", "timeout_ms"))
+            topic_id, named, acks, timeout_ms = map(item.pop, ("topic_id", "topic_partition", "acks", "timeout_ms"))
             files = HandedFiles(tuple(DataFile(**f) for f in item.pop("files")), **item)
-            handed.append(HandOverRequest(TopicPartition(*topic_partition), files, acks, timeout_ms))
+            handed.append(
+                HandOverRequest(IdentifiedPartition(str(topic_id), TopicPartition(*named)), files, acks, timeout_ms)
+            )
         return int(body["broker_epoch"]), handed
     except (ValueError, KeyError, TypeError) as reason:
         raise CorruptMessageError(f"not an inbox request: {data[:200]!r} ({reason})") from reason
@@ -100,6 +104,7 @@ def encode_answer(responses: Sequence[ProduceResponse]) -> bytes:
     return json.dumps(
         [
             {
+                "topic_id": each.partition.topic_id,
                 "topic": each.topic_partition.topic,
                 "partition": each.topic_partition.partition,
                 "error_code": each.error.code if each.error else 0,
@@ -124,7 +129,7 @@ def decode_answer(data: bytes) -> list[ProduceResponse]:
     try:
         return [
             ProduceResponse(
-                TopicPartition(item["topic"], item["partition"]),
+                IdentifiedPartition(item["topic_id"], TopicPartition(item["topic"], item["partition"])),
                 error=_error_of(item),
                 **{name: item[name] for name in _STORED_AS},
             )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.log.append import HandedFiles
-from stratalog.storage.records import NewRecordBatch, TopicPartition
+from stratalog.storage.records import IdentifiedPartition, NewRecordBatch, TopicPartition
 
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
 NO_TIME = -1
@@ -38,20 +38,25 @@ class SentBatch:
 
 @dataclass(frozen=True, slots=True)
 class ProduceRequest:
-    """One batch for one partition. `acks` is 0, 1 or -1 (all); `timeout_ms` bounds the wait for acks=all.
+    """One batch for one partition, which a later topic of that name refuses with UNKNOWN_TOPIC_ID.
 
+    acks                   0, 1 or -1 (all); `timeout_ms` bounds the wait for acks=all
     expected_leader_epoch  the only leader epoch for the append: FENCED_LEADER_EPOCH under a newer one,
                            UNKNOWN_LEADER_EPOCH under an older one. None: any
     transactional_id       of a transactional batch, for a leader in another process, which asks the transaction's
                            coordinator itself
     """
 
-    topic_partition: TopicPartition
+    partition: IdentifiedPartition
     batch: NewRecordBatch | SentBatch
     acks: int = ACKS_ALL
     timeout_ms: int = 30_000
     expected_leader_epoch: int | None = None
     transactional_id: str | None = None
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return self.partition.topic_partition
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +67,14 @@ class HandOverRequest:
     success and not written again. Without them it is at-least-once.
     """
 
-    topic_partition: TopicPartition
+    partition: IdentifiedPartition
     handed: HandedFiles
     acks: int = ACKS_ALL
     timeout_ms: int = 30_000
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return self.partition.topic_partition
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +85,7 @@ class ProduceResponse:
     log_start_offset  of the leader's log right after the append, or beside a refusal; -1 if it is not known
     """
 
-    topic_partition: TopicPartition
+    partition: IdentifiedPartition
     base_offset: int = -1
     last_offset: int = -1
     leader_epoch: int = -1
@@ -84,3 +93,7 @@ class ProduceResponse:
     error: StratalogError | None = None
     append_time_ms: int = NO_TIME
     log_start_offset: int = -1
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return self.partition.topic_partition

@@ -30,11 +30,12 @@ from stratalog.storage.errors import (
     LogDirNotFoundError,
     NotCoordinatorError,
     StratalogError,
+    UnknownTopicIdError,
 )
 from stratalog.storage.log.append import Appended
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.objects.port import ObjectStore
-from stratalog.storage.records import NewRecordBatch, TopicPartition, payload_table
+from stratalog.storage.records import IdentifiedPartition, NewRecordBatch, TopicPartition, payload_table
 from stratalog.storage.topic_config import LogConfig
 from tests.storage.memory_store import MemoryStore
 from tests.storage.memory_table import MemoryDisk, MemoryLogTable
@@ -102,10 +103,12 @@ class MemoryCluster:
 
         self.metadata.propose(decide)
 
-    def create_topic(self, topic: str, partitions: int = 1, *, started: bool = True) -> list[TopicPartition]:
+    def create_topic(
+        self, topic: str, partitions: int = 1, *, started: bool = True, topic_id: str | None = None
+    ) -> list[TopicPartition]:
         made = [TopicPartition(topic, p) for p in range(partitions)]
         states = [PartitionRecord(topic, p, (1, 2, 3), 1, 0, (1, 2, 3), 0, 0) for p in range(partitions)]
-        self.commit(TopicRecord(topic, self.ids.new_id()), *states)
+        self.commit(TopicRecord(topic, topic_id or self.ids.new_id()), *states)
         if started:
             for topic_partition in made:
                 self.start_leader(topic_partition)
@@ -157,10 +160,11 @@ class MemoryCluster:
         assert isinstance(appended, Appended)
         result = appended.results[0]
         log_start_offset = self.log(state.leader, topic_partition).log_start_offset
+        partition = self.metadata.image.identified(topic_partition)
         if isinstance(result, StratalogError):
-            return ProduceResponse(topic_partition, error=result, log_start_offset=log_start_offset)
+            return ProduceResponse(partition, error=result, log_start_offset=log_start_offset)
         stored = (result.base_offset, result.last_offset, state.leader_epoch, result.duplicate)
-        return ProduceResponse(topic_partition, *stored, log_start_offset=log_start_offset)
+        return ProduceResponse(partition, *stored, log_start_offset=log_start_offset)
 
     def publish(
         self,
@@ -210,9 +214,9 @@ class MemoryBroker:
     ) -> None:
         answer(NotCoordinatorError(f"broker {self.broker_id} does not coordinate {key}"))
 
-    def last_stable_offset(self, topic_partition: TopicPartition, high_watermark: int) -> int | None:
-        state = self.cluster.metadata.image.partition(topic_partition)
-        known = self.cluster.log(state.leader, topic_partition).producers_at_hand
+    def last_stable_offset(self, partition: IdentifiedPartition, high_watermark: int) -> int | None:
+        state = self.cluster.metadata.image.partition(partition.topic_partition)
+        known = self.cluster.log(state.leader, partition.topic_partition).producers_at_hand
         return None if known is None else known.transactions.last_stable_offset(high_watermark)
 
     def every_coordinator(self, kind: CoordinatorType, request: object, answer: Callable[[list[object]], None]) -> None:
@@ -223,13 +227,16 @@ class MemoryBroker:
         if self.script:
             error = self.script.pop(0)
             if error is not None:
-                complete(ProduceResponse(request.topic_partition, error=error))
+                complete(ProduceResponse(request.partition, error=error))
+            return
+        if self.cluster.metadata.image.state_of(request.partition) is None:
+            complete(ProduceResponse(request.partition, error=UnknownTopicIdError(f"{request.partition} is unknown")))
             return
         batch: NewRecordBatch | SentBatch | StratalogError = request.batch
         if isinstance(batch, SentBatch):
             (batch,) = batch.read([batch])
         if isinstance(batch, StratalogError):
-            complete(ProduceResponse(request.topic_partition, error=batch))
+            complete(ProduceResponse(request.partition, error=batch))
             return
         response = self.cluster.append_batch(request.topic_partition, batch)
         self.cluster.publish(request.topic_partition)

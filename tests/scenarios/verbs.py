@@ -269,7 +269,9 @@ class Stage(ElectionVerbs, DiskVerbs):
             return [f"{' '.join(values)} -> LEADER_NOT_AVAILABLE" if leader == "-1" else f"broker {leader} is down"]
         acks = ACKS[options.get("acks", "all")]
         timeout_ms = milliseconds(options.get("timeout", "1500ms"))
-        request = ProduceRequest(topic_partition, self._batch(values, options), acks, timeout_ms)
+        request = ProduceRequest(
+            self.sim.metadata.image.identified(topic_partition), self._batch(values, options), acks, timeout_ms
+        )
         future: Future[ProduceResponse] = Future()
         broker.calls.produce_then(request, future.set_result)
         if "later" in options:
@@ -326,6 +328,9 @@ class Stage(ElectionVerbs, DiskVerbs):
         topic_partition = partition_of(partition)
         view = ClusterView(METADATA_ROOT, stores=self.sim, clock=WaitingClock(self.sim), ids=self.sim.ids)
         timeout_ms = milliseconds(options.get("timeout", "5000ms"))
+        log = self.sim.invariants.log_id(topic_partition)
+        if log is not None:
+            self.sim.invariants.may_delete(log, None if offset == "-1" else int(offset))
         answer = RecordDeletion(view, {topic_partition: int(offset)}, timeout_ms).run()[topic_partition]
         if answer.error is not None:
             return [f"{answer.error.name}: {answer.error}"]

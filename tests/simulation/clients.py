@@ -15,7 +15,13 @@ from stratalog.replication.progress.progress import leader_progress_path, progre
 from stratalog.replication.requests.produce import ACKS_ALL, ACKS_LEADER, ProduceRequest, ProduceResponse
 from stratalog.storage.errors import OffsetOutOfRangeError, StratalogError
 from stratalog.storage.log.reader import LogReader
-from stratalog.storage.records import CONTROL_ATTRIBUTE, NewRecordBatch, TopicPartition, payload_table
+from stratalog.storage.records import (
+    CONTROL_ATTRIBUTE,
+    IdentifiedPartition,
+    NewRecordBatch,
+    TopicPartition,
+    payload_table,
+)
 from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.upkeep.retention import HIGH_WATERMARK
 from tests.simulation.cluster import METADATA_ROOT, TOPIC, SimCluster
@@ -115,17 +121,14 @@ class Producer(Client):
         def complete(response: ProduceResponse) -> None:
             answered.append(response)
             event.set()
-            replica = broker.leaders.get(topic_partition)
-            is_this_log = (
-                replica is not None and replica.topic_id == log[0] and sim.invariants.log_id(topic_partition) == log
-            )
-            if response.error is None and acks == ACKS_ALL and is_this_log:
+            if response.error is None and acks == ACKS_ALL:
                 epoch = response.leader_epoch
                 sim.log_event(f"ack {topic_partition} [{response.base_offset}..] epoch {epoch} {values}")
                 for i, value in enumerate(values):
                     sim.invariants.acknowledged(log, response.base_offset + i, value)
 
-        broker.calls.produce_then(ProduceRequest(topic_partition, batch, acks, timeout_ms=1_500), complete)
+        partition = IdentifiedPartition(log[0], topic_partition)
+        broker.calls.produce_then(ProduceRequest(partition, batch, acks, timeout_ms=1_500), complete)
         event.wait(self.random.randrange(200, 3_000) / 1_000)
         if not answered or answered[0].error is not None:
             sim.clock.sleep_ms(20)
@@ -236,9 +239,11 @@ class Admin(Client):
             return
         end = history.high_watermark
         offset = self.random.choice((HIGH_WATERMARK, self.random.randrange(end + 1)))
-        data = encode_delete_records({state.topic_partition: offset}, leader.broker_epoch, timeout_ms=1_000)
+        partition = self.metadata.image.identified(state.topic_partition)
+        self.sim.invariants.may_delete(self.log_of(state), None if offset == HIGH_WATERMARK else offset)
+        data = encode_delete_records({partition: offset}, leader.broker_epoch, timeout_ms=1_000)
         self.sim.objects(leader.registration.root).put(delete_records_path(self.sim.ids.new_id()), data)
-        self.sim.log_event(f"delete records of {state.topic_partition} below {offset}")
+        self.sim.log_event(f"delete records of {partition} below {offset}")
 
     def reassign(self) -> None:
         """Other replicas for a partition, perhaps more or fewer, or the cancellation of its reassignment."""

@@ -202,6 +202,7 @@ class SimCluster:
             {i: host.disk for i, host in self.hosts.items()},
             session_silence_ms_min=SESSION_MS // 2,
             root_silence_ms_min=SESSION_MS // 3,
+            retained=frozenset({TOPIC}),
         )
         self._disks = {METADATA_ROOT: self.metadata_disk, **{h.root: h.disk for h in self.hosts.values()}}
         self._beats_ms: dict[str, int] = {}

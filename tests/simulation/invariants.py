@@ -25,7 +25,7 @@ SessionExpiry             every broker that is fenced: its session was silent fo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
 from stratalog.replication.internal_topics import is_internal
@@ -102,6 +102,7 @@ class Invariants:
     controller  broker id and controller epoch of the newest one
     torn        brokers whose disk lost unsynced files and that have not registered since; `wiped`: all files
     removed     replicas whose directory was removed, until an epoch begins without them in the ISR, or in a new table
+    retained    topics by name whose logs start later with time
     compacted   topic ids whose records may be removed: a later committed one has the same key, or they are aborted
     """
 
@@ -114,12 +115,15 @@ class Invariants:
     topic_ids: dict[str, str] = field(default_factory=dict)
     histories: dict[Log, History] = field(default_factory=dict)
     compacted: set[str] = field(default_factory=set)
+    retained: Set[str] = frozenset()
     live: dict[int, int] = field(default_factory=dict)
     controller: tuple[int, int] = (NO_LEADER, 0)
     torn: set[int] = field(default_factory=set)
     wiped: set[int] = field(default_factory=set)
     ever_wiped: set[int] = field(default_factory=set)
     removed: set[tuple[int, TopicPartition]] = field(default_factory=set)
+    deletable: dict[Log, int | None] = field(default_factory=dict)
+    """Up to where DeleteRecords was asked for; None: up to wherever the high watermark is."""
     leader_changes: int = 0
     acked_count: int = 0
     _kept: dict[TopicPartition, dict[int, ShadowRecord]] = field(default_factory=dict)
@@ -140,6 +144,11 @@ class Invariants:
         if known is None:
             known = self.histories[log] = History(topic_partition, lossy=not self.clean)
         return known
+
+    def may_delete(self, log: Log, offset: int | None) -> None:
+        """DeleteRecords is asked for, up to this offset; None: the high watermark."""
+        known = self.deletable.get(log, 0)
+        self.deletable[log] = None if offset is None or known is None else max(known, offset)
 
     # -- metadata ----------------------------------------------------------------------------------------
 
@@ -299,12 +308,24 @@ class Invariants:
                 f"be deleted, but {sorted(left)} are on storage",
             )
         self._made_anew(broker_id, topic_partition, shadow)
+        self._check_deleted(broker_id, topic_partition, shadow)
         for entry in commit.adds:
             self._check_matching(broker_id, shadow, history, entry)
         if commit.operation == "TRUNCATE":
             self._check_truncated(broker_id, shadow, history)
         if commit.operation in ("START EPOCH", "TRUNCATE"):
             self._check_leader(broker_id, topic_partition, history, commit.txns[LEADER_EPOCH])
+
+    def _check_deleted(self, broker_id: int, topic_partition: TopicPartition, shadow: Shadow) -> None:
+        """Without retention a log starts where DeleteRecords of this very topic was asked for, not further up."""
+        topic_id = shadow.topic_id
+        asked = self.deletable.get((topic_id, topic_partition.partition), 0)
+        if topic_partition.topic not in self.retained and asked is not None and shadow.log_start > asked:
+            raise Violation(
+                "DeletedAsAsked",
+                f"{topic_partition} of topic id {topic_id} on {broker_id} starts at {shadow.log_start}, records below "
+                f"{asked} were to be deleted",
+            )
 
     def _made_anew(self, broker_id: int, topic_partition: TopicPartition, shadow: Shadow) -> None:
         """A new table in the place of a removed one counts from the newest epoch on."""

@@ -47,18 +47,19 @@ from stratalog.storage.errors import (
     RecordTooLargeError,
     StratalogError,
     TransactionalIdAuthorizationFailedError,
+    UnknownTopicIdError,
     UnknownTopicOrPartitionError,
     UnsupportedCompressionTypeError,
 )
 from stratalog.storage.files.codecs import NO_COMPRESSION
-from stratalog.storage.records import NewRecordBatch, TopicPartition
+from stratalog.storage.records import IdentifiedPartition, NewRecordBatch, TopicPartition
 from stratalog.storage.transactions import is_transactional
 
 PRODUCE = 0
 ADVERTISED_FROM = 0
 """The lowest version named by ApiVersions: without version 0, librdkafka uses no compression (KAFKA-18659)."""
 ZSTD_FROM = 7
-TRANSACTION_ABORTABLE_FROM, EPOCH_BUMP_FROM = 11, 12
+TRANSACTION_ABORTABLE_FROM, EPOCH_BUMP_FROM, TOPIC_IDS_FROM = 11, 12, 13
 ADMIN_CLIENT_ID = "__admin_client"
 RECORD_ERRORS_MAX = 100
 _EXPECTED = (
@@ -67,6 +68,7 @@ _EXPECTED = (
     NotLeaderOrFollowerError,
     RecordListTooLargeError,
     RecordTooLargeError,
+    UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
 """Errors that say nothing of the broker: Kafka's `ReplicaManager.appendRecordsToLeader` does not count them, and tells
@@ -80,7 +82,7 @@ delay the loop, as decompressing would; they are read in the caller's thread. Ja
 class _Part:
     """One partition of a request."""
 
-    topic_partition: TopicPartition
+    partition: IdentifiedPartition
     records: Buffer
     batch: NewRecordBatch | SentBatch
 
@@ -122,11 +124,11 @@ class ProduceApis(ApiFamily):
             raise InvalidTopicError(f"Cannot append to internal topic {name}")
         named = TopicPartition(name, data.index)
         self._broker.partition(named)
-        return _Part(named, data.records or b"", _batch(call.version, data.records))
+        return _Part(self._broker.identified(topic, named), data.records or b"", _batch(call.version, data.records))
 
     def _append(self, call: Call, part: _Part, put: _Put) -> None:
         timeout_ms = max(0, milliseconds(call.request.timeout))
-        request = ProduceRequest(part.topic_partition, part.batch, call.request.acks, timeout_ms)
+        request = ProduceRequest(part.partition, part.batch, call.request.acks, timeout_ms)
         complete = partial(self._appended, part, put)
         transactional_id = call.request.transactional_id
         if not is_transactional(part.batch.attributes):
@@ -151,7 +153,7 @@ class ProduceApis(ApiFamily):
             records = part.records
             if response.append_time_ms != NO_TIME:
                 records = with_append_time(records, response.append_time_ms)
-            self._broker.tail.put(part.topic_partition, response.base_offset, response.leader_epoch, records)
+            self._broker.tail.put(response.partition, response.base_offset, response.leader_epoch, records)
         put((part, response))
 
     # -- the answer ------------------------------------------------------------------------------------------
@@ -178,6 +180,8 @@ class ProduceApis(ApiFamily):
         if isinstance(answer, StratalogError):
             return _partition_error(index, answer)
         part, response = answer
+        if isinstance(response.error, UnknownTopicIdError) and call.version < TOPIC_IDS_FROM:
+            return _partition_error(index, UnknownTopicOrPartitionError(str(response.error)))
         if response.error is None:
             offsets = {
                 "base_offset": response.base_offset,
@@ -187,13 +191,13 @@ class ProduceApis(ApiFamily):
             return {"index": index, "error_code": None, **offsets}
         values = _partition_error(index, response.error)
         if not isinstance(response.error, _EXPECTED):
-            self._broker.metrics.topic(part.topic_partition.topic).failed_produce_requests += 1
+            self._broker.metrics.topic(part.partition.topic).failed_produce_requests += 1
             if not (is_transactional(part.batch.attributes) and isinstance(response.error, InvalidProducerEpochError)):
                 values["log_start_offset"] = response.log_start_offset  # else Kafka's coordinator refuses it, not a log
         if isinstance(response.error, InvalidRecordError):
             values["record_errors"] = _records_without_key(part)
         if isinstance(response.error, NotLeaderOrFollowerError | FencedLeaderEpochError):
-            values["current_leader"] = self._broker.current_leader(call, part.topic_partition, nodes)
+            values["current_leader"] = self._broker.current_leader(call, part.partition.topic_partition, nodes)
         return values
 
 

@@ -19,7 +19,7 @@ from typing import Final, TypeAlias
 from stratalog.clients.kafka.batches.headers import Buffer, EncodedBatch, header_of, start_in_log
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.storage.clock import Clock
-from stratalog.storage.records import TopicPartition
+from stratalog.storage.records import IdentifiedPartition, TopicPartition
 
 CAPACITY_BYTES: Final = 128 << 20
 AGE_MS: Final = 120_000
@@ -290,10 +290,11 @@ class KafkaTail:
         self._image = image
         self._versions: dict[TopicPartition, LogVersion] = {}
 
-    def put(self, named: TopicPartition, base_offset: int, leader_epoch: int, records: Buffer) -> None:
-        """A produced batch was appended at `base_offset`."""
+    def put(self, partition: IdentifiedPartition, base_offset: int, leader_epoch: int, records: Buffer) -> None:
+        """A produced batch was appended at `base_offset`, by the leader of this epoch, to the topic of this id."""
+        named = partition.topic_partition
         version = self.version(named)
-        if version is None or version[1] != leader_epoch:
+        if version is None or version[:2] != (partition.topic_id, leader_epoch):
             return  # the metadata here differs from that of the appending leader
         if self._versions.get(named) != version:
             self._tail.forget(named)

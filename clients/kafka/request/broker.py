@@ -47,7 +47,7 @@ from stratalog.storage.errors import (
 )
 from stratalog.storage.log.leader_epochs import EpochEndOffset
 from stratalog.storage.log.reader import LogReader
-from stratalog.storage.records import TopicPartition
+from stratalog.storage.records import IdentifiedPartition, TopicPartition
 
 METADATA_AGE_MS = 20
 """The age of metadata at most, for a request that does not change it."""
@@ -180,6 +180,12 @@ class ServedBroker:
         """The name of a request's topic, which may have an id instead. UnknownTopicIdError."""
         return self.topic_name(id_text(topic.topic_id)) if hasattr(topic, "topic_id") else str(topic.name)
 
+    def identified(self, topic: Any, named: TopicPartition) -> IdentifiedPartition:
+        """A partition of a request's topic: that of the id in the request, or of the topic that has the name now."""
+        if hasattr(topic, "topic_id"):
+            return IdentifiedPartition(id_text(topic.topic_id) or "", named)
+        return self.view.image.identified(named)
+
     def _names_by_id(self) -> dict[str, str]:
         """Made once for each image; its number is read first, so that a fold that goes on has it made again."""
         version, known = self.view.metadata_version, self._names
@@ -192,7 +198,8 @@ class ServedBroker:
         """The offset below which every transaction has ended, without reading storage: the high watermark where this
         broker does not know, as one that follows, or that has not appended since it leads."""
         face = self._cluster.brokers().get(self.broker_id)
-        known = None if face is None else face.last_stable_offset(topic_partition, high_watermark)
+        partition = self.view.image.identified(topic_partition)
+        known = None if face is None else face.last_stable_offset(partition, high_watermark)
         return high_watermark if known is None else known
 
     def log_end(self, topic_partition: TopicPartition) -> int:

@@ -55,6 +55,7 @@ from stratalog.storage.records import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     TRANSACTIONAL_ATTRIBUTE,
+    IdentifiedPartition,
     NewRecordBatch,
 )
 
@@ -280,7 +281,11 @@ class HostedShard:
         for append in appends:
             self._sent += 1
             request = ProduceRequest(
-                self.topic_partition, append.batch, ACKS_ALL, APPEND_TIMEOUT_MS, self.replica.leader_epoch
+                IdentifiedPartition(self.replica.topic_id, self.topic_partition),
+                append.batch,
+                ACKS_ALL,
+                APPEND_TIMEOUT_MS,
+                self.replica.leader_epoch,
             )
             self._outlets.append(WaitingAppend(request, partial(self._appended, append)))
         return bool(appends)

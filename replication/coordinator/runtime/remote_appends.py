@@ -75,18 +75,20 @@ class RemoteAppends:
         self._numbers = count()
 
     def perform(self, shard: HostedShard, effect: RemoteAppend, now_ms: int) -> None:
-        """Send it to the partition's leader."""
+        """Send it to the leader of the partition that has this name now: transactions name partitions by topic, as in
+        Kafka, and a topic that was created again meanwhile may have records of it, too."""
         number = next(self._numbers)
         self._open[number] = _Open(shard, effect, self._leader_epoch(effect.topic_partition), now_ms + TIMEOUT_MS)
 
         def complete(response: ProduceResponse) -> None:
             self._put(lambda now_ms: self._end(number, response.error, now_ms))
 
+        partition = self._image().identified(effect.topic_partition)
         leader = self._leader_of(effect.topic_partition)
         if isinstance(leader, StratalogError):
-            complete(ProduceResponse(effect.topic_partition, error=leader))
+            complete(ProduceResponse(partition, error=leader))
         else:
-            leader.produce_then(ProduceRequest(effect.topic_partition, effect.batch, ACKS_ALL, TIMEOUT_MS), complete)
+            leader.produce_then(ProduceRequest(partition, effect.batch, ACKS_ALL, TIMEOUT_MS), complete)
 
     def _leader_of(self, topic_partition: TopicPartition) -> Appends | StratalogError:
         state = self._image().partitions.get(topic_partition)

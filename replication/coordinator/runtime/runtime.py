@@ -50,10 +50,11 @@ from stratalog.storage.errors import (
     NotCoordinatorError,
     StoreError,
     StratalogError,
+    UnknownTopicIdError,
 )
 from stratalog.storage.files.damage import damage_in
 from stratalog.storage.objects.wakeup import Wakeup
-from stratalog.storage.records import CONTROL_ATTRIBUTE, NewRecordBatch, TopicPartition
+from stratalog.storage.records import CONTROL_ATTRIBUTE, IdentifiedPartition, NewRecordBatch, TopicPartition
 
 _LOG = logging.getLogger("stratalog.coordinator")
 
@@ -156,9 +157,9 @@ class CoordinatorRuntime:
 
         def complete(response: object) -> None:
             error = response if isinstance(response, StratalogError) else None
-            waiting.complete(ProduceResponse(topic_partition, error=error))
+            waiting.complete(ProduceResponse(request.partition, error=error))
 
-        self._put(lambda now_ms: self._mark(topic_partition, batch, complete, now_ms), complete)
+        self._put(lambda now_ms: self._mark(request.partition, batch, complete, now_ms), complete)
 
     def _down(self) -> CoordinatorNotAvailableError:
         return CoordinatorNotAvailableError(f"broker {self._host.broker_id} is down: {self._stopped_by}")
@@ -383,10 +384,13 @@ class CoordinatorRuntime:
             for topic_partition in asked:
                 self._request(kind, topic_partition.partition, request, partial(collect, topic_partition), now_ms)
 
-    def _mark(self, topic_partition: TopicPartition, marker: NewRecordBatch, answer: Answer, now_ms: int) -> None:
-        shard = self._shard_of(topic_partition)
+    def _mark(self, partition: IdentifiedPartition, marker: NewRecordBatch, answer: Answer, now_ms: int) -> None:
+        shard = self._shard_of(partition.topic_partition)
         if isinstance(shard, StratalogError):
             answer(shard)
+            return
+        if shard.replica.topic_id != partition.topic_id:
+            answer(UnknownTopicIdError(f"{partition}: the topic id here is {shard.replica.topic_id}"))
             return
         shard.end_transaction(marker, answer, now_ms)
         self._reschedule(shard)

@@ -135,7 +135,7 @@ def produce_in_transaction(
             held.answered(in_line, refusal)
         else:
             error = _as_produce_error(error, topic_partition, transaction_version, is_abortable_known)
-            end(ProduceResponse(topic_partition, error=error))
+            end(ProduceResponse(request.partition, error=error))
 
     def end(response: ProduceResponse) -> None:
         held.done(in_line)

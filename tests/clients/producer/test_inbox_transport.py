@@ -16,7 +16,7 @@ from stratalog.replication.requests.hand_over import (
 from stratalog.replication.requests.produce import ACKS_LEADER, ProduceRequest, ProduceResponse
 from stratalog.storage.errors import InvalidRecordError, StratalogError, UnknownTopicOrPartitionError
 from stratalog.storage.log.append import Appended, HandedFiles
-from stratalog.storage.records import TopicPartition
+from stratalog.storage.records import IdentifiedPartition, TopicPartition
 from tests.clients.memory_cluster import ROOT, MemoryCluster
 from tests.storage.logs import batch
 
@@ -32,7 +32,7 @@ class Producing:
         self.answers: list[tuple[ProduceResponse | None, StratalogError | None]] = []
         view = ClusterView(ROOT, stores=self.cluster.stores)
         self.transport = InboxTransport(view)
-        request = ProduceRequest(T0, batch("a"), ACKS_LEADER, timeout_ms=1_000)
+        request = ProduceRequest(self.view.image.identified(T0), batch("a"), ACKS_LEADER, timeout_ms=1_000)
         self.transport.send(
             view.image.brokers[1], request, lambda response, error: self.answers.append((response, error))
         )
@@ -51,7 +51,9 @@ class Producing:
 
     def answered(self, error: StratalogError | None) -> StratalogError | None:
         """The error that the producer gets when the leader answers with this one."""
-        self.inbox.put(answer_path(self.request_id), encode_answer([ProduceResponse(T0, error=error)]))
+        self.inbox.put(
+            answer_path(self.request_id), encode_answer([ProduceResponse(IdentifiedPartition("id", T0), error=error)])
+        )
         self.transport.poll()
         ((response, lost),) = self.answers
         assert response is not None

@@ -42,7 +42,7 @@ from stratalog.storage.errors import (
     StoreUnavailableError,
     StratalogError,
 )
-from stratalog.storage.records import TopicPartition
+from stratalog.storage.records import IdentifiedPartition, TopicPartition
 from tests.clients.coordinating_cluster import CoordinatingCluster
 from tests.clients.memory_cluster import ROOT
 from tests.clients.remote.test_remote_broker import Answers, batch
@@ -52,6 +52,7 @@ from tests.waiting import wait_until
 
 GROUP = CoordinatorType.GROUP
 T = TopicPartition("t", 0)
+IDENTIFIED = IdentifiedPartition("ab" * 16, T)
 COMMIT = OffsetCommitRequest("g", (OffsetCommitRequestTopic("t", (OffsetCommitRequestPartition(0, 1),)),))
 
 
@@ -90,7 +91,7 @@ def memory() -> CoordinatingCluster:
     store = UnsteadyStore()
     store.objects = made.stores.stores[made.root_of(1)].objects  # type: ignore[attr-defined]
     made.stores.stores[made.root_of(1)] = store
-    made.create_topic("t")
+    made.create_topic("t", topic_id=IDENTIFIED.topic_id)
     made.create_topic(GROUP.topic, 1)
     return made
 
@@ -135,7 +136,7 @@ def test_a_store_that_loses_every_first_answer_performs_each_request_once(
     store_of(memory).is_unsteady = True
     answers = Answers()
     for number in range(5):
-        broker.produce_then(ProduceRequest(T, batch(b"%d" % number)), answers)
+        broker.produce_then(ProduceRequest(IDENTIFIED, batch(b"%d" % number)), answers)
     assert sorted(each.base_offset for each in answers.first(5)) == list(range(5))
     assert memory.log(1, T).log_end_offset == 5
     broker.coordinator(GROUP, "g", COMMIT, answers)
@@ -145,7 +146,7 @@ def test_a_store_that_loses_every_first_answer_performs_each_request_once(
 def test_nothing_is_left_when_clients_have_closed(memory: CoordinatingCluster, served: InboxCluster) -> None:
     answers = Answers()
     for number in range(5):
-        served.remote.brokers()[1].produce_then(ProduceRequest(T, batch(b"%d" % number)), answers)
+        served.remote.brokers()[1].produce_then(ProduceRequest(IDENTIFIED, batch(b"%d" % number)), answers)
         answers.first(number + 1)
     served.remote.close()
     wait_until(lambda: not left(served), "the end of the channel")
@@ -161,7 +162,7 @@ def test_a_broker_that_is_replaced_answers_nothing_twice_and_what_waits_is_retri
     waiting = waiting_member(broker, memory)
     served.withdraw(1)
     unread = Answers()
-    broker.produce_then(ProduceRequest(T, batch(b"unread")), unread)
+    broker.produce_then(ProduceRequest(IDENTIFIED, batch(b"unread")), unread)
     wait_until(lambda: bool(left(served)), "the request")
     register_again(memory, served)
     served._endpoint.serve(served, 1, served.handlers[1])
@@ -170,7 +171,7 @@ def test_a_broker_that_is_replaced_answers_nothing_twice_and_what_waits_is_retri
     assert error.retriable
     assert isinstance(waiting.one, CoordinatorNotAvailableError)
     wait_until(lambda: served.remote.brokers()[1] is not broker, "the new registration")
-    served.remote.brokers()[1].produce_then(ProduceRequest(T, batch(b"x")), unread)
+    served.remote.brokers()[1].produce_then(ProduceRequest(IDENTIFIED, batch(b"x")), unread)
     assert unread.first(2)[1].base_offset == 0
     assert memory.log(1, T).log_end_offset == 1
 
@@ -185,7 +186,7 @@ def test_a_broker_that_does_not_answer_any_more_is_one_that_is_away(
         served.withdraw(1)
         broker.coordinator(GROUP, "g", COMMIT, answers)
         assert isinstance(answers.one, CoordinatorNotAvailableError)
-        broker.produce_then(ProduceRequest(T, batch(b"x")), answers)
+        broker.produce_then(ProduceRequest(IDENTIFIED, batch(b"x")), answers)
         assert isinstance(answers.first(2)[1].error, RequestTimedOutError)
 
 
@@ -213,7 +214,7 @@ def test_what_is_no_request_ends_the_channel_and_nothing_else(
     assert decode_frames(store.objects[answers_path("bad", 0)]).entries == [FrameEntry(WHOLE_CHANNEL)]
     wait_until(lambda: answers_path("closed", 0) in store.objects, "the end")
     assert decode_frames(store.objects[answers_path("closed", 0)]).entries == [FrameEntry(3)]
-    served.remote.brokers()[1].produce_then(ProduceRequest(T, batch(b"x")), answers)
+    served.remote.brokers()[1].produce_then(ProduceRequest(IDENTIFIED, batch(b"x")), answers)
     assert answers.one.error is None
 
 
@@ -227,7 +228,7 @@ def test_answers_that_nobody_fetches_are_deleted_after_a_while(
     store.modified_ms[answers_path("dead", 4)] = now_ms - ANSWER_KEEP_MS - 1_000
     store.modified_ms[answers_path("slow", 1)] = now_ms
     answers = Answers()
-    served.remote.brokers()[1].produce_then(ProduceRequest(T, batch(b"x")), answers)
+    served.remote.brokers()[1].produce_then(ProduceRequest(IDENTIFIED, batch(b"x")), answers)
     assert answers.one.error is None
     wait_until(lambda: answers_path("dead", 4) not in store.objects, "the clean-up")
     assert answers_path("slow", 1) in store.objects
@@ -273,7 +274,7 @@ def test_a_channel_that_was_idle_begins_anew(memory: CoordinatingCluster, served
     with RemoteCluster(ROOT, config, stores=memory.stores) as remote:
         for number in range(2):
             answers = Answers()
-            remote.brokers()[1].produce_then(ProduceRequest(T, batch(b"%d" % number)), answers)
+            remote.brokers()[1].produce_then(ProduceRequest(IDENTIFIED, batch(b"%d" % number)), answers)
             assert answers.one.base_offset == number
             memory.clock.sleep_ms(5)
     first_objects = [path for path in names if path.endswith(".0000000000.frames")]

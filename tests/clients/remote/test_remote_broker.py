@@ -51,7 +51,7 @@ from stratalog.storage.errors import (
     RecordTooLargeError,
     RequestTimedOutError,
 )
-from stratalog.storage.records import NewRecordBatch, TopicPartition, payload_table
+from stratalog.storage.records import IdentifiedPartition, NewRecordBatch, TopicPartition, payload_table
 from stratalog.storage.transactions import EndMarker, marker_batch
 from tests.clients.coordinating_cluster import CoordinatingCluster
 from tests.clients.memory_cluster import ROOT
@@ -60,6 +60,7 @@ from tests.waiting import wait_until
 
 GROUP = CoordinatorType.GROUP
 T = TopicPartition("t", 0)
+IDENTIFIED = IdentifiedPartition("ab" * 16, T)
 ANSWER_S = 20
 HERE, SOCKETS, INBOX = "in process", "over sockets", "through the inbox"
 PRODUCE, JOIN_GROUP, HEARTBEAT = 0, 11, 12
@@ -98,7 +99,7 @@ def batch(*values: bytes, **fields: Any) -> NewRecordBatch:
 def memory() -> CoordinatingCluster:
     """Broker 1 leads topic `t` and coordinates all groups."""
     made = CoordinatingCluster({GROUP: group_shard})
-    made.create_topic("t", 2)
+    made.create_topic("t", 2, topic_id=IDENTIFIED.topic_id)
     made.create_topic(GROUP.topic, 2)
     return made
 
@@ -113,7 +114,7 @@ def cluster(request: pytest.FixtureRequest, memory: CoordinatingCluster) -> Iter
 def test_batches_are_appended_in_order(cluster: RunningCluster, memory: CoordinatingCluster) -> None:
     answers = Answers()
     for number in range(20):
-        cluster.brokers()[1].produce_then(ProduceRequest(T, batch(b"%d" % number, b"x")), answers)
+        cluster.brokers()[1].produce_then(ProduceRequest(IDENTIFIED, batch(b"%d" % number, b"x")), answers)
     responses: list[ProduceResponse] = answers.first(20)
     assert [(each.base_offset, each.last_offset, each.error) for each in responses] == [
         (2 * number, 2 * number + 1, None) for number in range(20)
@@ -123,7 +124,7 @@ def test_batches_are_appended_in_order(cluster: RunningCluster, memory: Coordina
 
 def test_what_a_leader_refuses_is_in_the_response(cluster: RunningCluster, memory: CoordinatingCluster) -> None:
     answers, memory.running[1].script = Answers(), [RecordTooLargeError("1 byte too many")]
-    cluster.brokers()[1].produce_then(ProduceRequest(T, batch(b"large")), answers)
+    cluster.brokers()[1].produce_then(ProduceRequest(IDENTIFIED, batch(b"large")), answers)
     assert isinstance(answers.one.error, RecordTooLargeError)
     assert "1 byte too many" in str(answers.one.error)
     assert answers.one.topic_partition == T
@@ -132,8 +133,8 @@ def test_what_a_leader_refuses_is_in_the_response(cluster: RunningCluster, memor
 def test_acks_0_is_complete_when_it_is_sent(cluster: RunningCluster, memory: CoordinatingCluster) -> None:
     answers = Answers()
     face = cluster.brokers()[1]
-    face.produce_then(ProduceRequest(T, batch(b"a"), ACKS_NONE), answers)
-    face.produce_then(ProduceRequest(T, batch(b"b"), ACKS_ALL), answers)
+    face.produce_then(ProduceRequest(IDENTIFIED, batch(b"a"), ACKS_NONE), answers)
+    face.produce_then(ProduceRequest(IDENTIFIED, batch(b"b"), ACKS_ALL), answers)
     assert [each.error for each in answers.first(2)] == [None, None]
     assert answers.list[1].base_offset == 1
 
@@ -141,7 +142,7 @@ def test_acks_0_is_complete_when_it_is_sent(cluster: RunningCluster, memory: Coo
 def test_a_marker_is_written_by_the_leader(cluster: RunningCluster, memory: CoordinatingCluster) -> None:
     answers, face = Answers(), cluster.brokers()[1]
     for number in range(5):
-        face.produce_then(ProduceRequest(T, marker_batch(number, 0, EndMarker(True, 3), 1)), answers)
+        face.produce_then(ProduceRequest(IDENTIFIED, marker_batch(number, 0, EndMarker(True, 3), 1)), answers)
     assert [each.error for each in answers.first(5)] == [None] * 5
     assert [each.batch.producer_id for each in memory.running[1].requests] == list(range(5))
     rows = memory.log(1, T).read(0, 1 << 20).to_pylist()
@@ -264,7 +265,7 @@ def test_a_group_that_waits_holds_up_nobody(scripted: ScriptedBroker, network: N
     for member in ("a", "b"):
         broker.coordinator(GROUP, "g", JoinGroupRequest("g", 10_000, 60_000, member), answers)
     broker.coordinator(GROUP, "g", HeartbeatRequest("g", 1, "c"), answers)
-    broker.produce_then(ProduceRequest(T, batch(b"x")), answers)
+    broker.produce_then(ProduceRequest(IDENTIFIED, batch(b"x")), answers)
     assert sorted(scripted.await_count(4)) == [PRODUCE, JOIN_GROUP, JOIN_GROUP, HEARTBEAT]
     which = scripted.await_count(4).index(HEARTBEAT)
     scripted.answer(which, {"error_code": 22})
@@ -280,7 +281,7 @@ def test_a_group_that_waits_holds_up_nobody(scripted: ScriptedBroker, network: N
 def test_markers_that_come_meanwhile_go_together(scripted: ScriptedBroker, network: NetworkThread) -> None:
     broker, answers = remote(scripted.endpoint, network), Answers()
     for number in range(4):
-        broker.produce_then(ProduceRequest(T, marker_batch(number, 0, EndMarker(True, 3), 1)), answers)
+        broker.produce_then(ProduceRequest(IDENTIFIED, marker_batch(number, 0, EndMarker(True, 3), 1)), answers)
     scripted.await_count(1)
 
     def written(*producers: int) -> dict[str, Any]:
@@ -301,7 +302,7 @@ def test_markers_that_come_meanwhile_go_together(scripted: ScriptedBroker, netwo
 def test_a_broken_connection_answers_each_request_once(scripted: ScriptedBroker, network: NetworkThread) -> None:
     broker, produced, asked = remote(scripted.endpoint, network), Answers(), Answers()
     for _ in range(3):
-        broker.produce_then(ProduceRequest(T, batch(b"x")), produced)
+        broker.produce_then(ProduceRequest(IDENTIFIED, batch(b"x")), produced)
     broker.coordinator(GROUP, "g", HeartbeatRequest("g", 1, "m"), asked)
     scripted.await_count(4)
     for caller in scripted.callers:
@@ -310,7 +311,7 @@ def test_a_broken_connection_answers_each_request_once(scripted: ScriptedBroker,
         assert isinstance(response.error, RequestTimedOutError)
         assert "whether it stored this is unknown" in str(response.error)
     assert isinstance(asked.one, CoordinatorNotAvailableError)
-    broker.produce_then(ProduceRequest(T, batch(b"y")), produced)
+    broker.produce_then(ProduceRequest(IDENTIFIED, batch(b"y")), produced)
     scripted.await_count(5)
     part = {"index": 0, "base_offset": 4, "error_code": None}
     scripted.answer(4, {"responses": [{"name": "t", "partition_responses": [part]}]})
@@ -321,7 +322,7 @@ def test_a_request_without_an_answer_in_its_time_ends_its_connection(
     scripted: ScriptedBroker, network: NetworkThread
 ) -> None:
     broker, answers = remote(scripted.endpoint, network, request_timeout_ms=50), Answers()
-    broker.produce_then(ProduceRequest(T, batch(b"x")), answers)
+    broker.produce_then(ProduceRequest(IDENTIFIED, batch(b"x")), answers)
     assert isinstance(answers.one.error, RequestTimedOutError)
     broker.coordinator(GROUP, "g", HeartbeatRequest("g", 1, "m"), answers)
     assert isinstance(answers.first(2)[1], CoordinatorNotAvailableError)
@@ -332,7 +333,7 @@ def test_a_broker_that_is_away_is_reached_when_it_returns(network: NetworkThread
     endpoint = away.endpoint
     away.stop()
     broker, answers = remote(endpoint, network, reconnect_backoff_ms=10, reconnect_backoff_max_ms=20), Answers()
-    broker.produce_then(ProduceRequest(T, batch(b"x")), answers)
+    broker.produce_then(ProduceRequest(IDENTIFIED, batch(b"x")), answers)
     assert isinstance(answers.one.error, LeaderNotAvailableError)  # certainly not stored
     broker.coordinator(GROUP, "g", HeartbeatRequest("g", 1, "m"), answers)
     assert isinstance(answers.first(2)[1], CoordinatorNotAvailableError)
@@ -351,7 +352,7 @@ def test_a_closed_broker_answers_what_waits_and_what_comes(scripted: ScriptedBro
     broker.coordinator(GROUP, "g", HeartbeatRequest("g", 1, "m"), answers)
     scripted.await_count(1)
     broker.close()
-    broker.produce_then(ProduceRequest(T, batch(b"x")), answers)
+    broker.produce_then(ProduceRequest(IDENTIFIED, batch(b"x")), answers)
     found = answers.first(2)
     assert {type(getattr(each, "error", None) or each) for each in found} == {
         CoordinatorNotAvailableError, LeaderNotAvailableError,
@@ -432,6 +433,6 @@ def test_peers_are_the_own_broker_and_those_elsewhere(memory: CoordinatingCluste
         peers.follow(lambda: memory.metadata.image)
         assert (list(peers), len(peers), peers[2]) == ([1, 2, 3], 3, own)
         answers = Answers()
-        peers[1].produce_then(ProduceRequest(T, marker_batch(7, 0, EndMarker(False, 3), 1)), answers)
+        peers[1].produce_then(ProduceRequest(IDENTIFIED, marker_batch(7, 0, EndMarker(False, 3), 1)), answers)
         assert answers.one.error is None
         assert peers[1] is peers[1]

@@ -107,7 +107,7 @@ from stratalog.storage.errors import (
     NotLeaderOrFollowerError,
     ProducerFencedError,
 )
-from stratalog.storage.records import Header, NewRecordBatch, TopicPartition, payload_table
+from stratalog.storage.records import Header, IdentifiedPartition, NewRecordBatch, TopicPartition, payload_table
 from stratalog.storage.transactions import EndMarker, marker_batch
 
 TOPIC_ID = "0123456789abcdef0123456789abcdef"
@@ -275,7 +275,7 @@ T = [TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)]
 def test_a_batch_is_produced_in_its_transaction() -> None:
     rows = [(1, b"k", b"v", [Header("h", b"1")]), (2, None, None, None)]
     batch = NewRecordBatch(payload_table(rows), 5, 1, 7, attributes=16)
-    request = ProduceRequest(T[1], batch, 1, 5_000, transactional_id="x")
+    request = ProduceRequest(IdentifiedPartition(TOPIC_ID, T[1]), batch, 1, 5_000, transactional_id="x")
     message = received(produce_message(request))
     (topic,) = message.topic_data
     assert (message.transactional_id, message.acks, topic.name, topic.partition_data[0].index) == ("x", 1, "t", 1)
@@ -291,7 +291,9 @@ def test_a_batch_is_produced_in_its_transaction() -> None:
 
 def test_markers_go_together_and_each_has_its_outcome() -> None:
     ends = [
-        ProduceRequest(named, marker_batch(5, 2, EndMarker(is_commit, 3), 1, TRANSACTION_VERSION_2))
+        ProduceRequest(
+            IdentifiedPartition(TOPIC_ID, named), marker_batch(5, 2, EndMarker(is_commit, 3), 1, TRANSACTION_VERSION_2)
+        )
         for named, is_commit in zip(T, (True, False, True), strict=True)
     ]
     assert all(map(is_marker, ends))

@@ -110,7 +110,7 @@ class Brokers:
         if self.metadata.image.partition(topic_partition).leader != broker_id:
             error = NotLeaderOrFollowerError("not me")
         if error is not None:
-            return ProduceResponse(topic_partition, error=error)
+            return ProduceResponse(handed.partition, error=error)
         files = handed.handed
         for file in files.files:
             assert (Path(self.roots[broker_id]) / str(topic_partition) / file.path).is_file()
@@ -118,7 +118,7 @@ class Brokers:
         if not known:
             paths = tuple(file.path for file in files.files)
             self.stored[topic_partition].append((files.sink_id, files.batch_id, paths))
-        return ProduceResponse(topic_partition, 0, 1, duplicate=bool(known))
+        return ProduceResponse(handed.partition, 0, 1, duplicate=bool(known))
 
     def write(self, topic_partition: TopicPartition, broker_id: int = 1) -> WrittenFile:
         rows = data_table([NewRecordBatch(payload_table([(1, None, b"v", None)]))])

@@ -68,7 +68,8 @@ class Running:
             pass
 
     def produce(self, value: str, timeout_ms: int = 10_000) -> None:
-        request = ProduceRequest(T0, batch([value]), ACKS_ALL, timeout_ms=timeout_ms)
+        named = self.metadata.image.identified(T0)
+        request = ProduceRequest(named, batch([value]), ACKS_ALL, timeout_ms=timeout_ms)
         self.broker.calls.produce_then(request, self.answers.append)
 
     def follow(self, end: int, log_start: int = 0, version: int | None = None) -> None:

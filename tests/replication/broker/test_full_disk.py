@@ -48,7 +48,9 @@ class Hosting:
         return self.hosted.leaders[topic_partition]
 
     def append(self, topic_partition: TopicPartition, value: str, now_ms: int) -> None:
-        request = ProduceRequest(topic_partition, batch([value]), ACKS_LEADER, timeout_ms=1_000)
+        request = ProduceRequest(
+            IdentifiedPartition("id", topic_partition), batch([value]), ACKS_LEADER, timeout_ms=1_000
+        )
         self.leader(topic_partition).waiting.append(WaitingAppend(request, self.answers.append))
         self.leader(topic_partition).append_waiting(now_ms)
 

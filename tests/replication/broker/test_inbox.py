@@ -15,7 +15,7 @@ from stratalog.replication.requests.produce import HandOverRequest, ProduceRespo
 from stratalog.storage.errors import StoreUnavailableError
 from stratalog.storage.files.data_file import DataFile
 from stratalog.storage.log.append import HandedFiles
-from stratalog.storage.records import TopicPartition
+from stratalog.storage.records import IdentifiedPartition, TopicPartition
 from tests.storage.memory_store import MemoryStore
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -57,7 +57,7 @@ class Inbox:
         """The leader answers the oldest hand-over that it has."""
         waiting = self.queued.pop(0)
         tp = waiting.request.topic_partition
-        waiting.complete(ProduceResponse(tp, base_offset, base_offset + 2, leader_epoch=4))
+        waiting.complete(ProduceResponse(IdentifiedPartition("id", tp), base_offset, base_offset + 2, leader_epoch=4))
 
     def answer(self, request_id: str) -> list[str] | None:
         """Offsets or error name of each part; None without an answer."""
@@ -71,7 +71,7 @@ class Inbox:
 
 
 def handed(partition: TopicPartition = T0, *files: DataFile) -> HandOverRequest:
-    return HandOverRequest(partition, HandedFiles(files or (FILE,), "query", 1))
+    return HandOverRequest(IdentifiedPartition("id", partition), HandedFiles(files or (FILE,), "query", 1))
 
 
 def test_a_request_is_queued_answered_and_removed() -> None:
@@ -130,7 +130,7 @@ def test_what_a_dead_broker_left_open_its_next_incarnation_refuses() -> None:
 
 def test_a_hand_over_without_files_is_an_error() -> None:
     inbox = Inbox()
-    inbox.ask("r", HandOverRequest(T0, HandedFiles((), "query", 1)), handed(T1))
+    inbox.ask("r", HandOverRequest(IdentifiedPartition("id", T0), HandedFiles((), "query", 1)), handed(T1))
     inbox.inbox.poll()
     inbox.stored(3)
     inbox.inbox.poll()
@@ -182,7 +182,9 @@ def test_answers_that_were_not_fetched_are_removed_after_ten_minutes() -> None:
 
 def test_a_hand_over_has_this_form_in_the_inbox() -> None:
     """Writers and brokers of different releases read each other's requests."""
-    request = HandOverRequest(T0, HandedFiles((DataFile("f", 9, 1, 0, 0, None, 5),), "query", 1), timeout_ms=7)
+    request = HandOverRequest(
+        IdentifiedPartition("id", T0), HandedFiles((DataFile("f", 9, 1, 0, 0, None, 5),), "query", 1), timeout_ms=7
+    )
     encoded = encode_request([request], 3)
     assert encoded == (
         b'{"broker_epoch": 3, "handed": [{"topic_partition": ["t", 0], "files": [{"path": "f", "size_bytes": 9, '

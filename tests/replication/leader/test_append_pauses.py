@@ -23,7 +23,7 @@ from stratalog.storage.delta.delta_table import DeltaLogTable
 from stratalog.storage.errors import CorruptMessageError, StratalogError
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.objects.remote import open_store
-from stratalog.storage.records import TopicPartition
+from stratalog.storage.records import IdentifiedPartition, TopicPartition
 from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.upkeep.append_pause import STOPPED_MS
 from stratalog.storage.upkeep.chore import UpkeepDone, UpkeepLimits
@@ -58,7 +58,7 @@ class Led:
         return len(self.replica.log.files)
 
     def put(self) -> None:
-        request = ProduceRequest(T0, batch(["a"]), ACKS_LEADER, timeout_ms=30_000)
+        request = ProduceRequest(IdentifiedPartition("id", T0), batch(["a"]), ACKS_LEADER, timeout_ms=30_000)
         self.queue.put(WaitingAppend(request, self.answers.append))
 
     def turn(self, after_ms: int = 0) -> bool:

@@ -9,7 +9,7 @@ from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.replication.requests.produce import ACKS_LEADER, ProduceRequest
 from stratalog.storage.errors import CorruptMessageError
 from stratalog.storage.log.partition_log import PartitionLog
-from stratalog.storage.records import TopicPartition
+from stratalog.storage.records import IdentifiedPartition, TopicPartition
 from stratalog.storage.topic_config import LogConfig
 from tests.replication.memory_stores import MemoryStores, led_by
 from tests.storage.logs import batch
@@ -21,7 +21,9 @@ class Queued:
     def __init__(self, partitions: int) -> None:
         self.stores = MemoryStores()
         self.leaders = {state.topic_partition: self.led(state.partition) for state in map(_state, range(partitions))}
-        self.queue = AppendQueue(1, self.leaders, self.stores.clock, exists=lambda named: named.partition < partitions)
+        self.queue = AppendQueue(
+            1, self.leaders, self.stores.clock, exists=lambda named: named.topic_partition.partition < partitions
+        )
         self.answers: list[tuple[str, str]] = []
 
     def led(self, partition: int) -> LeaderReplica:
@@ -33,7 +35,9 @@ class Queued:
         return replica
 
     def put(self, partition: int, value: str) -> None:
-        request = ProduceRequest(TopicPartition("t", partition), batch([value]), ACKS_LEADER, timeout_ms=1_000)
+        request = ProduceRequest(
+            IdentifiedPartition("id", TopicPartition("t", partition)), batch([value]), ACKS_LEADER, timeout_ms=1_000
+        )
         self.queue.put(
             WaitingAppend(
                 request, lambda r: self.answers.append((value, r.error.name if r.error else str(r.base_offset)))

@@ -21,7 +21,7 @@ from stratalog.replication.progress.progress import UNKNOWN, ReplicaProgress
 from stratalog.replication.replica.upkeep_rounds import limits_of
 from stratalog.replication.requests.hand_over import answer_path, request_id_of, request_path
 from stratalog.storage.errors import CorruptMessageError, OffsetOutOfRangeError
-from stratalog.storage.records import TopicPartition
+from stratalog.storage.records import IdentifiedPartition, TopicPartition
 from stratalog.storage.upkeep.chore import UpkeepLimits
 from tests.replication.broker.test_broker import CONFIG, FOLLOWER, in_memory, tick
 from tests.replication.follower.test_replica import Pair, run
@@ -36,6 +36,8 @@ class Asked:
 
     def __init__(self, config: BrokerConfig = CONFIG) -> None:
         self.running, self.stores = in_memory(config)
+        self.topic_id = ""
+        """In requests; empty: that of the topic."""
         self.objects = self.stores.objects("broker-1")
         for value in "abcde":
             self.running.produce(value)
@@ -54,8 +56,12 @@ class Asked:
 
     def ask(self, offset: int, *, of: TopicPartition = T0, epoch: int | None = None, timeout_ms: int = 60_000) -> None:
         broker_epoch = self.running.broker.broker_epoch if epoch is None else epoch
-        self.objects.put(delete_records_path("r"), encode_delete_records({of: offset}, broker_epoch, timeout_ms))
+        self.objects.put(delete_records_path("r"), self.request(of, offset, broker_epoch, timeout_ms))
         self.go_on()
+
+    def request(self, of: TopicPartition, offset: int, broker_epoch: int, timeout_ms: int) -> bytes:
+        named = IdentifiedPartition(self.topic_id or self.running.metadata.image.topic_ids["t"], of)
+        return encode_delete_records({named: offset}, broker_epoch, timeout_ms)
 
     def answer(self) -> DeletedRecords | str | None:
         """The answer, or its error's name; None without one. An answered request is gone."""
@@ -68,7 +74,7 @@ class Asked:
 
 
 def test_a_request_and_its_answer_cross_the_inbox() -> None:
-    offsets = {T0: 5, T1: -1}
+    offsets = {IdentifiedPartition("a", T0): 5, IdentifiedPartition("b", T1): -1}
     assert decode_delete_records(encode_delete_records(offsets, 7, 1_000)) == (offsets, 7, 1_000)
     answers = {T0: DeletedRecords(5), T1: DeletedRecords(error=OffsetOutOfRangeError("9 > 8"))}
     decoded = decode_deleted(encode_deleted(answers))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from stratalog.replication.leader.purgatory import DelayedProduce, ProducePurgatory
 from stratalog.replication.requests.produce import ProduceResponse
 from stratalog.storage.errors import NotLeaderOrFollowerError
-from stratalog.storage.records import TopicPartition
+from stratalog.storage.records import IdentifiedPartition, TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -21,7 +21,7 @@ class Waiting:
         def complete(response: ProduceResponse) -> None:
             self.answers.append((name, response.error.name if response.error else "ok"))
 
-        response = ProduceResponse(partition, offset, offset, leader_epoch=3)
+        response = ProduceResponse(IdentifiedPartition("id", partition), offset, offset, leader_epoch=3)
         self.purgatory.add(DelayedProduce(response, offset + 1, deadline_ms, complete))
 
 

@@ -29,7 +29,13 @@ from stratalog.storage.errors import (
 )
 from stratalog.storage.log.append import HandedFiles
 from stratalog.storage.log.partition_log import PartitionLog
-from stratalog.storage.records import TRANSACTIONAL_ATTRIBUTE, NewRecordBatch, TopicPartition, data_table
+from stratalog.storage.records import (
+    TRANSACTIONAL_ATTRIBUTE,
+    IdentifiedPartition,
+    NewRecordBatch,
+    TopicPartition,
+    data_table,
+)
 from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.transactions import EndMarker, marker_batch
 from tests.replication.memory_stores import FailingDisk, MemoryStores, led_by
@@ -83,7 +89,7 @@ class Led:
         return self.replica.partition
 
     def queue(self, name: str, appended: NewRecordBatch, acks: int = ACKS_LEADER) -> None:
-        self.queue_request(name, ProduceRequest(T0, appended, acks, timeout_ms=1_000))
+        self.queue_request(name, ProduceRequest(IdentifiedPartition("id", T0), appended, acks, timeout_ms=1_000))
 
     def queue_request(self, name: str, request: ProduceRequest | HandOverRequest) -> None:
         def complete(response: ProduceResponse) -> None:
@@ -283,7 +289,9 @@ def test_batches_sent_as_bytes_are_read_at_once_and_one_that_is_none_spoils_no_o
 
     led = Led().started()
     for name in ("a", "?", "c"):
-        led.queue_request(name, ProduceRequest(T0, SentBatch(name.encode(), -1, -1, 0, read), ACKS_LEADER))
+        led.queue_request(
+            name, ProduceRequest(IdentifiedPartition("id", T0), SentBatch(name.encode(), -1, -1, 0, read), ACKS_LEADER)
+        )
         led.produce(f"after {name}")
     assert led.replica.append_waiting(0)
     assert groups == [[b"a", b"?", b"c"]]
@@ -295,7 +303,9 @@ def test_batches_sent_as_bytes_are_read_at_once_and_one_that_is_none_spoils_no_o
         "c": "3-3",
         "after c": "4-4",
     }
-    led.queue_request("only", ProduceRequest(T0, SentBatch(b"?", -1, -1, 0, read), ACKS_LEADER))
+    led.queue_request(
+        "only", ProduceRequest(IdentifiedPartition("id", T0), SentBatch(b"?", -1, -1, 0, read), ACKS_LEADER)
+    )
     assert not led.replica.append_waiting(0)
     assert led.said()["only"] == "INVALID_RECORD"
 
@@ -331,7 +341,9 @@ def test_files_handed_over_are_placed_between_batches_in_their_order() -> None:
     led = Led().started()
     file = led.stores.table("broker-1", T0).write_file(data_table([batch(["x", "y"])]), 0)
     led.produce("a")
-    led.queue_request("files", HandOverRequest(T0, HandedFiles((file,), "query", 1), ACKS_LEADER))
+    led.queue_request(
+        "files", HandOverRequest(IdentifiedPartition("id", T0), HandedFiles((file,), "query", 1), ACKS_LEADER)
+    )
     led.produce("b")
     while led.replica.append_waiting(0):
         pass
@@ -459,7 +471,7 @@ def test_the_first_table_of_a_topic_remembers_which_producers_are_older() -> Non
     answers: dict[int, ProduceResponse] = {}
     for producer_id in (999, 1_000):
         appended = batch("a", producer_id=producer_id, epoch=0, sequence=5)
-        request = ProduceRequest(T0, appended, ACKS_LEADER, timeout_ms=1_000)
+        request = ProduceRequest(IdentifiedPartition("id", T0), appended, ACKS_LEADER, timeout_ms=1_000)
         replica.waiting.append(WaitingAppend(request, partial(answers.__setitem__, producer_id)))
     replica.append_waiting(0)
     errors = {producer_id: each.error and each.error.name for producer_id, each in answers.items()}

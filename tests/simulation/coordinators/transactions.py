@@ -49,7 +49,13 @@ from stratalog.replication.requests.transactions import (
     InitProducerIdResponse,
 )
 from stratalog.storage.log.reader import LogReader
-from stratalog.storage.records import CONTROL_ATTRIBUTE, TRANSACTIONAL_ATTRIBUTE, NewRecordBatch, payload_table
+from stratalog.storage.records import (
+    CONTROL_ATTRIBUTE,
+    TRANSACTIONAL_ATTRIBUTE,
+    IdentifiedPartition,
+    NewRecordBatch,
+    payload_table,
+)
 from tests.simulation.clients import Consumer
 from tests.simulation.cluster import TOPIC, SimCluster
 from tests.simulation.coordinators.coordinator_clients import GROUP, TRANSACTION, CoordinatorClient
@@ -266,7 +272,9 @@ class Processor(CoordinatorClient):
         sequence = self._sequences.get(log, 0)
         batch = NewRecordBatch(payload, producer_id, epoch, sequence, attributes=TRANSACTIONAL_ATTRIBUTE)
         for _ in range(SENDS_MAX):
-            response = self._send(ProduceRequest(state.topic_partition, batch, ACKS_ALL, timeout_ms=1_500))
+            response = self._send(
+                ProduceRequest(IdentifiedPartition(log[0], state.topic_partition), batch, ACKS_ALL, timeout_ms=1_500)
+            )
             if response is not None and response.error is None:
                 self._sequences[log] = sequence + 1
                 attempt.stored[value] = log, response.base_offset

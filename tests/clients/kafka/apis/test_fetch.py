@@ -468,7 +468,9 @@ def test_of_aborted_records_that_compaction_took_nothing_is_told_nor_given_from_
     client: KafkaClient, to_be_compacted: PartitionLog
 ) -> None:
     tail, produced = client.handlers[1].broker.tail, replace(keyed("a=1", producer_id=1, sequence=0), attributes=16)
-    tail.put(T1, 0, to_be_compacted.leader_epoch, encode_batch(produced))
+    tail.put(
+        client.handlers[1].broker.view.image.identified(T1), 0, to_be_compacted.leader_epoch, encode_batch(produced)
+    )
     (before,) = fetch(client, wanted(0, 1), isolation_level=1)
     assert given(before) == ([0, 1, 2, 3, 4, 5], [(1, 0)])
     clean(to_be_compacted)

@@ -13,6 +13,7 @@ from stratalog.storage.log.append import HandedFiles
 from stratalog.storage.records import (
     CONTROL_ATTRIBUTE,
     TRANSACTIONAL_ATTRIBUTE,
+    IdentifiedPartition,
     NewRecordBatch,
     TopicPartition,
     payload_table,
@@ -34,7 +35,7 @@ def end_transaction(running: Coordinated, producer_id: int, *, is_commit: bool) 
 
 
 def append_marker(running: Coordinated, batch: NewRecordBatch) -> None:
-    request = ProduceRequest(P0, batch)
+    request = ProduceRequest(running.metadata.image.identified(P0), batch)
     running.broker.calls.produce_then(request, lambda response: running.answers.append(response.error))
 
 
@@ -94,10 +95,14 @@ def test_a_fenced_transactional_producer_spoils_nobody_else() -> None:
 def test_clients_do_not_write_to_internal_topics() -> None:
     running = coordinated()
     answers: list[ProduceResponse] = []
-    running.broker.calls.produce_then(ProduceRequest(P0, batch(["x"])), answers.append)
+    running.broker.calls.produce_then(
+        ProduceRequest(running.metadata.image.identified(P0), batch(["x"])), answers.append
+    )
     unknown = TopicPartition("__transaction_state", 0)
-    running.broker.calls.produce_then(ProduceRequest(unknown, marker(7, is_commit=True)), answers.append)
-    handed = HandOverRequest(P0, HandedFiles((DataFile("f", 1, 1, 0, 0, None, None),)))
+    running.broker.calls.produce_then(
+        ProduceRequest(IdentifiedPartition("", unknown), marker(7, is_commit=True)), answers.append
+    )
+    handed = HandOverRequest(IdentifiedPartition("", P0), HandedFiles((DataFile("f", 1, 1, 0, 0, None, None),)))
     running.broker.calls.append(WaitingAppend(handed, answers.append))
     running.settle()
     assert [str(answer.error) for answer in answers] == [

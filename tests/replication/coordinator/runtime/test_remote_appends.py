@@ -12,7 +12,7 @@ from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 from stratalog.replication.requests.produce import ProduceRequest, ProduceResponse
 from stratalog.storage.errors import BrokerNotAvailableError, NotLeaderOrFollowerError, RequestTimedOutError
-from stratalog.storage.records import TopicPartition
+from stratalog.storage.records import IdentifiedPartition, TopicPartition
 from stratalog.storage.transactions import EndMarker, marker_batch
 
 PLACE = TopicPartition("out", 0)
@@ -59,7 +59,7 @@ def test_a_leader_that_is_none_any_more_is_not_waited_for(leader: int) -> None:
     assert sent.outcomes == []
     sent.lead(6, leader)
     sent.appends.expire(2)
-    sent.leader.completions[0](ProduceResponse(PLACE))
+    sent.leader.completions[0](ProduceResponse(IdentifiedPartition("id", PLACE)))
     (outcome,) = sent.outcomes
     assert isinstance(outcome.error, NotLeaderOrFollowerError)
     assert str(outcome.error) == "out-0: sent under leader epoch 5, which is 6 by now"
@@ -80,14 +80,14 @@ def test_what_is_sent_again_goes_to_the_new_leader_and_is_waited_for_anew() -> N
     assert (len(sent.leader.completions), len(sent.other.completions)) == (1, 1)
     sent.appends.expire(TIMEOUT_MS)
     assert (len(sent.outcomes), sent.appends.next_deadline_ms) == (1, 9_100 + TIMEOUT_MS)
-    sent.other.completions[0](ProduceResponse(PLACE))
+    sent.other.completions[0](ProduceResponse(IdentifiedPartition("id", PLACE)))
     assert [outcome.error for outcome in sent.outcomes[1:]] == [None]
 
 
 def test_a_leader_whose_connection_broke_says_so_by_its_answer() -> None:
     sent = Sent()
     error = BrokerNotAvailableError("broker 2: the connection ended")
-    sent.leader.completions[0](ProduceResponse(PLACE, error=error))
+    sent.leader.completions[0](ProduceResponse(IdentifiedPartition("id", PLACE), error=error))
     assert sent.outcomes == [RemoteAppended(PLACE, "context", error)]
 
 
@@ -102,6 +102,6 @@ def test_a_leader_that_is_silent_is_waited_for_up_to_the_time_out() -> None:
 
 def test_the_leader_s_answer_comes_back_with_its_context() -> None:
     sent = Sent()
-    sent.leader.completions[0](ProduceResponse(PLACE))
+    sent.leader.completions[0](ProduceResponse(IdentifiedPartition("id", PLACE)))
     assert sent.outcomes == [RemoteAppended(PLACE, "context", None)]
     assert sent.appends.next_deadline_ms is None

@@ -194,7 +194,7 @@ def test_a_decision_of_an_older_epoch_never_reaches_the_log() -> None:
     running.lead(1, 1)
     answers: list[ProduceResponse] = []
     for epoch in (0, 2, 1):
-        request = ProduceRequest(P0, batch(["x"]), expected_leader_epoch=epoch)
+        request = ProduceRequest(running.metadata.image.identified(P0), batch(["x"]), expected_leader_epoch=epoch)
         running.broker.append(WaitingAppend(request, answers.append))
     running.settle()
     running.follow(1)

@@ -14,7 +14,13 @@ from stratalog.replication.coordinator.transactions.held_batches import HeldBatc
 from stratalog.replication.requests.produce import ProduceRequest, ProduceResponse
 from stratalog.replication.requests.transactions import TRANSACTION_VERSION_2, AddPartitionsToTxnResponse
 from stratalog.storage.errors import ConcurrentTransactionsError, StratalogError, UnverifiedTransactionError
-from stratalog.storage.records import TRANSACTIONAL_ATTRIBUTE, NewRecordBatch, TopicPartition, payload_table
+from stratalog.storage.records import (
+    TRANSACTIONAL_ATTRIBUTE,
+    IdentifiedPartition,
+    NewRecordBatch,
+    TopicPartition,
+    payload_table,
+)
 from stratalog.storage.transactions import EndMarker, marker_batch
 from tests.storage.logs import Replicas, append, idempotent
 
@@ -37,7 +43,7 @@ class Leader:
         assert isinstance(batch, NewRecordBatch)
         key = (batch.producer_id, request.topic_partition)
         if key not in self.open and batch.verified_offset < 0:
-            refusal = ProduceResponse(request.topic_partition, error=UnverifiedTransactionError("not yet", 5))
+            refusal = ProduceResponse(request.partition, error=UnverifiedTransactionError("not yet", 5))
             if self.refused is None:
                 complete(refusal)
             else:
@@ -45,7 +51,7 @@ class Leader:
             return
         self.open.add(key)
         self.sequences.append(batch.base_sequence)
-        complete(ProduceResponse(request.topic_partition, 5, 5))
+        complete(ProduceResponse(request.partition, 5, 5))
 
     def refuse_later(self) -> list[Callable[[], None]]:
         """Refusals are calls of the test from now on."""
@@ -61,7 +67,7 @@ class Leader:
         def complete(response: ProduceResponse) -> None:
             self.completed.append((sequence, response.error.name if response.error else ""))
 
-        request = ProduceRequest(named, batch)
+        request = ProduceRequest(IdentifiedPartition("id", named), batch)
         produce_in_transaction(self, ask, request, "x", TRANSACTION_VERSION_2, complete, held=self.held)
 
     def answer(self, which: int, answer: Any = None, named: TopicPartition = T) -> None:
@@ -225,7 +231,9 @@ def test_a_marker_between_two_batches_that_are_under_way_costs_no_sequence() -> 
         def ask(_question: object, answer: Callable[[object], None]) -> None:
             questions.append(answer)
 
-        produce_in_transaction(leader, ask, ProduceRequest(T, batch), "x", 2, complete, held=held)
+        produce_in_transaction(
+            leader, ask, ProduceRequest(IdentifiedPartition("id", T), batch), "x", 2, complete, held=held
+        )
 
     def answer_all() -> None:
         while questions:
@@ -239,8 +247,8 @@ def test_a_marker_between_two_batches_that_are_under_way_costs_no_sequence() -> 
             batch, complete = queue.popleft()
             (result,) = append(log, batch).results
             if isinstance(result, StratalogError):
-                complete(ProduceResponse(T, error=result))
+                complete(ProduceResponse(IdentifiedPartition("id", T), error=result))
             elif batch.base_sequence >= 0:
-                complete(ProduceResponse(T, result.base_offset, result.last_offset))
+                complete(ProduceResponse(IdentifiedPartition("id", T), result.base_offset, result.last_offset))
         answer_all()
     assert told == [(0, 2), (1, 3)]

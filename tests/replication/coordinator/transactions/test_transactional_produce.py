@@ -29,7 +29,7 @@ from stratalog.storage.errors import (
     ProducerFencedError,
     StratalogError,
 )
-from stratalog.storage.records import TRANSACTIONAL_ATTRIBUTE, NewRecordBatch, TopicPartition
+from stratalog.storage.records import TRANSACTIONAL_ATTRIBUTE, IdentifiedPartition, NewRecordBatch, TopicPartition
 from tests.replication.transaction_tools import TX, A, B, Coordinator
 from tests.storage.logs import Replicas, append, idempotent
 
@@ -47,9 +47,9 @@ class Leader:
         self.seen.append(request.batch)
         (result,) = append(self.log, request.batch).results
         if isinstance(result, StratalogError):
-            complete(ProduceResponse(request.topic_partition, error=result))
+            complete(ProduceResponse(request.partition, error=result))
         else:
-            complete(ProduceResponse(request.topic_partition, result.base_offset, result.last_offset))
+            complete(ProduceResponse(request.partition, result.base_offset, result.last_offset))
 
 
 class Producer:
@@ -80,7 +80,7 @@ class Producer:
         produce_in_transaction(
             self.leader,
             self.ask,
-            ProduceRequest(A, batch),
+            ProduceRequest(IdentifiedPartition("id", A), batch),
             TX,
             self.version,
             answers.append,

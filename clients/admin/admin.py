@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Self, TypeVar
 
 from stratalog.clients.admin.configs import (
@@ -242,12 +243,17 @@ class Admin:
         image = self._view.image
         return TopicDescription(name, image.topic_ids[name], partitions, dict(image.topic_config(name)))
 
-    def delete_topics(self, names: Iterable[str]) -> None:
+    def delete_topics(self, names: Iterable[str], topic_ids: Mapping[str, str] = MappingProxyType({})) -> None:
         """Delete topics; brokers then drop their replicas. Every one is tried, then the first error is raised.
 
+        topic_ids  of topics that are only deleted if they still have these ids, by name: else UnknownTopicIdError
         TopicDeletionDisabledError (`delete.topic.enable` is false), UnknownTopicOrPartitionError.
         """
-        _each(names, lambda name: self._view.propose(lambda image: topics.delete_topic(image, name)))
+
+        def delete(name: str) -> None:
+            self._view.propose(lambda image: topics.delete_topic(image, name, topic_ids.get(name)))
+
+        _each(names, delete)
 
     def list_topic_deletions(self) -> list[TopicDeletion]:
         """Deleted topics with replicas left, and the brokers that have them: one that is down deletes its own when it

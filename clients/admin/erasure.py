@@ -96,12 +96,14 @@ class ErasureReport:
 def request_erasure(view: ClusterView, topic: str, predicate: str | Mapping[str, Any], timeout_ms: int | None) -> int:
     """Commit a request about all records committed by now; its id. See `Admin.delete_where`."""
     text = ErasePredicate.parse(predicate).text
-    ends = view.end_offsets(view.partitions(topic), timeout_ms)
+    places = view.partitions(topic)
+    topic_id = view.image.topic_ids.get(topic, "")
+    ends = view.end_offsets(places, timeout_ms)
     end_offsets = [ends[place] for place in sorted(ends)]
     request_id = view.ids.new_id()
 
     def decide(image: ClusterImage) -> Result[EraseRecord]:
-        return request_erase(image, topic, text, end_offsets, request_id)
+        return request_erase(image, topic, topic_id, text, end_offsets, request_id)
 
     return view.propose(decide).erase_id
 

@@ -64,7 +64,7 @@ from stratalog.storage.errors import (
 )
 from stratalog.storage.objects.together import in_groups
 from stratalog.storage.objects.wakeup import Wakeup, WatchedPlace
-from stratalog.storage.records import TopicPartition
+from stratalog.storage.records import IdentifiedPartition, TopicPartition
 
 _LOG = logging.getLogger("stratalog.broker")
 
@@ -145,10 +145,10 @@ class Broker:
         self.calls = own[self.broker_id] = BrokerCalls(self.append, self._coordinators, self.leaders)
         self._followers = FollowerWatch(self.broker_id, ports, self.wakeup, self._progress_poll_ms)
         self._log_ends = LogEnds(self.broker_id, ports, self.wakeup, self.config.broker_session_timeout_ms)
-        objects, put_answer = self._objects, self._own_root.put
+        objects, put_answer, examine = self._objects, self._own_root.put, self._hosted.examine
         self._deletions = RecordDeletions(objects, self.leaders, ports.clock, put_answer)
         self._removed_topics = ReplicaDeletions(self.broker_id, self.root, ports, self.metadata)
-        self.inbox = BrokerInbox(objects, self.calls.append, self._hosted.examine, self._deletions, put_answer)
+        self.inbox = BrokerInbox(objects, self.calls.append, examine, self._deletions, put_answer, self._identified)
         self._inbox_watch = self.wakeup.watch(self._objects, INBOX_PREFIX, only_new=True)
         self._metadata_watch = self.wakeup.watch(self._metadata_objects, METADATA_COMMITS, only_new=True)
         self._turn = Turn()
@@ -276,6 +276,9 @@ class Broker:
         if self.stopped_by is not None:
             self._queue.refuse_all(self._down())
         self.wakeup.wake()
+
+    def _identified(self, topic_partition: TopicPartition) -> IdentifiedPartition:
+        return self.metadata.image.identified(topic_partition)
 
     def coordinator_metrics(self) -> list[Metric]:
         """What the coordinators here count and hold, by the names of Kafka's metrics."""
@@ -551,11 +554,11 @@ class Broker:
             _LOG.info("broker %d: %s", self.broker_id, reason)
             return False
         if is_handed:
-            self._log_ends.decided(longer.topic_partition)
+            self._log_ends.decided(longer.partition.topic_partition)
             STATE_CHANGE_LOG.warning(
                 "[Broker %d] %s: after a loss of power the log of broker %d is the longest, it leads",
                 self.broker_id,
-                longer.topic_partition,
+                longer.partition.topic_partition,
                 longer.broker_id,
             )
         self._due_ms["metadata"] = now_ms
@@ -600,7 +603,10 @@ class Broker:
         if not wanted:
             return
         epochs = self._followers.broker_epochs()
-        proposed = [proposed_isr(partition, isr, epochs) for partition, isr in wanted]
+        proposed = [
+            proposed_isr(partition, self.leaders[partition.state.topic_partition].topic_id, isr, epochs)
+            for partition, isr in wanted
+        ]
         try:
             self.metadata.propose(lambda image: alter_partition(image, self.broker_id, self.broker_epoch, proposed))
         except StaleBrokerEpochError as reason:

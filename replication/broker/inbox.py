@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from stratalog.replication.leader.delete_records import RecordDeletions, delete_records_id_of
 from stratalog.replication.leader.replica import WaitingAppend
@@ -29,7 +30,7 @@ from stratalog.replication.requests.inbox_frames import FRAMES_SUFFIX
 from stratalog.replication.requests.produce import ProduceResponse
 from stratalog.storage.errors import CorruptMessageError, InvalidRequestError, NotLeaderOrFollowerError
 from stratalog.storage.objects.port import ObjectMeta, ObjectStore
-from stratalog.storage.records import TopicPartition
+from stratalog.storage.records import IdentifiedPartition, TopicPartition
 
 _LOG = logging.getLogger("stratalog.broker")
 
@@ -41,6 +42,10 @@ IDLE_SHARE = 20
 
 FramesListed = Callable[[Sequence[ObjectMeta], int], None]
 """Receives the objects with request frames that the inbox has now, in order, and the broker epoch."""
+
+
+def _of_no_topic(topic_partition: TopicPartition) -> IdentifiedPartition:
+    return IdentifiedPartition("", topic_partition)
 
 
 class BrokerInbox:
@@ -57,9 +62,11 @@ class BrokerInbox:
         examine: Callable[[TopicPartition, str], None] = lambda _topic_partition, _path: None,
         deletions: RecordDeletions | None = None,
         put_answer: Callable[[str, bytes], None] | None = None,
+        identified: Callable[[TopicPartition], IdentifiedPartition] = _of_no_topic,
     ) -> None:
         """`examine` is called with a replica that a follower reports as damaged, and the file; `deletions` handles
-        requests to delete records. `put_answer` writes an answer to a path of `store`; None is its `put`."""
+        requests to delete records. `put_answer` writes an answer to a path of `store`; None is its `put`. `identified`:
+        a partition of the topic that has the name now, for writers that name no topic id."""
         self.broker_epoch = NO_BROKER_EPOCH
         self.frames_listed: FramesListed | None = None
         self.has_requests = False
@@ -68,6 +75,7 @@ class BrokerInbox:
         self._examine = examine
         self._deletions = deletions
         self._put_answer = put_answer or store.put
+        self._identified = identified
         self._accepted: set[str] = set()
         self._answers: deque[tuple[str, list[ProduceResponse]]] = deque()
 
@@ -129,7 +137,8 @@ class BrokerInbox:
                 self._answers.append((request_id, responses))
 
         for part in handed:
-            waiting = WaitingAppend(part, collect)
+            named = part.partition if part.partition.topic_id else self._identified(part.topic_partition)
+            waiting = WaitingAppend(replace(part, partition=named), collect)
             if broker_epoch != self.broker_epoch:
                 refusal = f"handed over to broker epoch {broker_epoch}, this is {self.broker_epoch}"
                 waiting.answer(NotLeaderOrFollowerError(refusal))

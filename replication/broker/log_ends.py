@@ -182,9 +182,10 @@ class LogEnds:
         """That of this leader epoch. The deadline stays: other leader epochs do not make it later."""
         state = replica.state
         known = self._comparisons.get(state.topic_partition)
-        if known is None or known.state.leader_epoch != state.leader_epoch:
+        now = (replica.topic_id, state.leader_epoch)
+        if known is None or (known.topic_id, known.state.leader_epoch) != now:
             deadline_ms = now_ms + self._wait_ms_max if known is None else known.deadline_ms
-            known = self._comparisons[state.topic_partition] = LongestLog(state, deadline_ms)
+            known = self._comparisons[state.topic_partition] = LongestLog(replica.topic_id, state, deadline_ms)
         return known
 
     def _reader(self, life: Life, image: ClusterImage) -> _RootReader:

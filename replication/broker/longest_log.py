@@ -15,7 +15,7 @@ from stratalog.replication.controller.brokers import LongerLog
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.storage.log.leader_epochs import LogEnd
-from stratalog.storage.records import TopicPartition
+from stratalog.storage.records import IdentifiedPartition, TopicPartition
 
 
 class Life(NamedTuple):
@@ -64,11 +64,12 @@ def others_of(image: ClusterImage, state: PartitionRecord, broker_id: int) -> Ot
 
 @dataclass(slots=True)
 class LongestLog:
-    """The comparison for one leader epoch of a partition; from `deadline_ms` on those that answered are enough.
+    """The comparison for one leader epoch of a topic's partition; from `deadline_ms` on those that answered are enough.
 
     ends  what was read, by the registration under which it was asked for
     """
 
+    topic_id: str
     state: PartitionRecord
     deadline_ms: int
     ends: dict[Life, LogEnd] = field(default_factory=dict)
@@ -84,7 +85,8 @@ class LongestLog:
         longest = longest_of(own, {life: self.ends[life] for life in others.live if life in self.ends})
         if longest is None:
             return OWN_LEADS
-        return Comparison(True, LongerLog(self.state.topic_partition, self.state.leader_epoch, *longest))
+        named = IdentifiedPartition(self.topic_id, self.state.topic_partition)
+        return Comparison(True, LongerLog(named, self.state.leader_epoch, *longest))
 
 
 def longest_of(own: LogEnd, ends: Mapping[Life, LogEnd]) -> Life | None:

@@ -49,6 +49,7 @@ from stratalog.storage.errors import (
     NotLeaderOrFollowerError,
     StratalogError,
     UnknownLeaderEpochError,
+    UnknownTopicIdError,
 )
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
 
@@ -71,7 +72,7 @@ class IsrChange(NamedTuple):
     have lost its log and is refused, as is one without (KIP-903).
     """
 
-    topic_partition: TopicPartition
+    partition: IdentifiedPartition
     leader_epoch: int
     partition_epoch: int
     isr: tuple[int, ...]
@@ -82,7 +83,7 @@ class LongerLog(NamedTuple):
     """The leader of `leader_epoch`, which is alone in the ISR and has not begun this epoch, found that the log of
     `broker_id`, under that broker's registration `broker_epoch`, is longer than its own and any other."""
 
-    topic_partition: TopicPartition
+    partition: IdentifiedPartition
     leader_epoch: int
     broker_id: int
     broker_epoch: int
@@ -362,7 +363,7 @@ def report_offline(
 
 
 def leave_isr(
-    image: ClusterImage, broker_id: int, broker_epoch: int, topic_partition: TopicPartition, *, ends_epoch: bool
+    image: ClusterImage, broker_id: int, broker_epoch: int, named: IdentifiedPartition, *, ends_epoch: bool
 ) -> Result[int | None]:
     """A follower with a damaged table leaves ISR and ELR, and a new leader epoch begins.
 
@@ -373,7 +374,7 @@ def leave_isr(
     StaleBrokerEpochError when `broker_epoch` is not the broker's live registration.
     """
     check_broker_epoch(image, broker_id, broker_epoch)
-    partition = image.partitions.get(topic_partition)
+    partition = image.state_of(named)
     if partition is None or partition.leader in (broker_id, NO_LEADER) or broker_id not in partition.replicas:
         return Result((), None)
     if broker_id not in (*partition.isr, *partition.elr) and not ends_epoch:
@@ -393,7 +394,7 @@ def hand_to_longer_log(image: ClusterImage, broker_id: int, broker_epoch: int, l
     StaleBrokerEpochError when `broker_epoch` is not the broker's live registration.
     """
     check_broker_epoch(image, broker_id, broker_epoch)
-    partition = image.partitions.get(longer.topic_partition)
+    partition = image.state_of(longer.partition)
     if partition is None or (partition.leader, partition.leader_epoch) != (broker_id, longer.leader_epoch):
         return Result((), False)
     may_lead = longer.broker_id in partition.replicas and image.is_current(longer.broker_id, longer.broker_epoch)
@@ -412,26 +413,34 @@ def alter_partition(
 ) -> Result[list[PartitionRecord | StratalogError]]:
     """Decide the ISR changes of leader `broker_id`, each by itself; the answers are in the order of the changes.
 
-    An answer is the partition's new state, or an error: UnknownTopicOrPartition, FencedLeaderEpoch, UnknownLeaderEpoch,
-    NotLeaderOrFollower, InvalidUpdateVersion (the state has changed since), InvalidRequest (an illegal ISR). An ISR
-    that is in force already is answered with the current state. An ISR with all target replicas of a reassignment also
-    ends it, under a new leader epoch. Raises StaleBrokerEpochError for all when `broker_epoch` is not the broker's live
-    registration.
+    An answer is the partition's new state, or an error: UnknownTopicOrPartition, UnknownTopicId, FencedLeaderEpoch,
+    UnknownLeaderEpoch, NotLeaderOrFollower, InvalidUpdateVersion (the state has changed since), InvalidRequest (an
+    illegal ISR). An ISR that is in force already is answered with the current state. An ISR with all target replicas of
+    a reassignment also ends it, under a new leader epoch. Raises StaleBrokerEpochError for all when `broker_epoch` is
+    not the broker's live registration.
     """
     check_broker_epoch(image, broker_id, broker_epoch)
-    decided: dict[TopicPartition, PartitionRecord] = {}
+    decided: dict[IdentifiedPartition, PartitionRecord] = {}
     answers: list[PartitionRecord | StratalogError] = []
     for change in changes:
         try:
-            current = decided.get(change.topic_partition) or image.partition(change.topic_partition)
+            current = decided.get(change.partition) or _known(image, change.partition)
             answer = _altered(image, current, broker_id, change)
         except StratalogError as refusal:
             answers.append(refusal.as_value())
             continue
         if answer is not current:
-            decided[change.topic_partition] = answer
+            decided[change.partition] = answer
         answers.append(answer)
     return Result(tuple(decided.values()), answers)
+
+
+def _known(image: ClusterImage, named: IdentifiedPartition) -> PartitionRecord:
+    """UnknownTopicOrPartitionError, UnknownTopicIdError where another topic has the name."""
+    state = image.partition(named.topic_partition)
+    if image.state_of(named) is None:
+        raise UnknownTopicIdError(f"{named}: the topic id is {image.identified(named.topic_partition).topic_id} now")
+    return state
 
 
 def _altered(image: ClusterImage, current: PartitionRecord, broker_id: int, change: IsrChange) -> PartitionRecord:

@@ -28,6 +28,7 @@ from stratalog.storage.errors import (
     PolicyViolationError,
     TopicAlreadyExistsError,
     TopicDeletionDisabledError,
+    UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
 
@@ -152,9 +153,10 @@ def _or_defaults(image: ClusterImage, partitions: int, replication_factor: int) 
     return partitions, replication_factor
 
 
-def delete_topic(image: ClusterImage, name: str) -> Result[str]:
+def delete_topic(image: ClusterImage, name: str, topic_id: str | None = None) -> Result[str]:
     """Delete a topic; the answer is its topic id. Brokers that fold the record stop and delete their replicas.
 
+    topic_id  only the topic with this id, not a later one of the name: UnknownTopicIdError
     Raises TopicDeletionDisabledError unless the cluster's `delete.topic.enable`, UnknownTopicOrPartitionError, and
     InvalidTopicError for an internal topic, as Kafka before KRaft: the state of groups and transactions would be lost.
     """
@@ -162,11 +164,13 @@ def delete_topic(image: ClusterImage, name: str) -> Result[str]:
         raise InvalidTopicError(f"Topic {name} is a kafka internal topic and is not allowed to be marked for deletion.")
     if image.cluster_config("delete.topic.enable", "true") != "true":
         raise TopicDeletionDisabledError("Topic deletion is disabled.")
-    topic_id = _known_topic(image, name)
+    known_id = _known_topic(image, name)
+    if topic_id not in (None, known_id):
+        raise UnknownTopicIdError(f"topic '{name}' has the id {known_id} by now, not {topic_id}")
     states = _existing_partitions(image, name)
     brokers = sorted({replica for state in states for replica in state.replicas})
-    deletion = TopicDeletionRecord(name, topic_id, len(states), tuple(brokers))
-    return Result((RemoveTopicRecord(name, topic_id), deletion), topic_id)
+    deletion = TopicDeletionRecord(name, known_id, len(states), tuple(brokers))
+    return Result((RemoveTopicRecord(name, known_id), deletion), known_id)
 
 
 def alter_config(

@@ -691,7 +691,7 @@ class FollowedPartitions:
         topic_partition = replica.state.topic_partition
         if self.replicas.get(topic_partition) is not replica:
             return
-        if self._repair.begin(replica.state, replica.own.table, replica.leader.name, reason):
+        if self._repair.begin(replica.state, replica.topic_id, replica.own.table, replica.leader.name, reason):
             replica.failure = reason
         else:
             replica.has_started = False

@@ -32,7 +32,7 @@ from stratalog.storage.errors import (
 )
 from stratalog.storage.files.damage import UNSETTLED, Damage, damage_in, is_about
 from stratalog.storage.files.data_file import FileEntry
-from stratalog.storage.records import TopicPartition
+from stratalog.storage.records import IdentifiedPartition
 
 _LOG = logging.getLogger("stratalog.fetcher")
 
@@ -111,10 +111,12 @@ class ReplicaRepair:
         self._metadata = metadata
         self._stores = stores
 
-    def begin(self, state: PartitionRecord, own: LogTable, leader_name: str, reason: StratalogError) -> bool:
+    def begin(
+        self, state: PartitionRecord, topic_id: str, own: LogTable, leader_name: str, reason: StratalogError
+    ) -> bool:
         """False when it is the leader's table, or one is absent: the follower tries again. Otherwise the own replica is
         offline; if copying anew repairs it, until the epoch that begins."""
-        found = finding(reason, own.name, leader_name)
+        found, named = finding(reason, own.name, leader_name), IdentifiedPartition(topic_id, state.topic_partition)
         if found is ReplicaFinding.LEADER:
             _LOG.warning("%s cannot be copied by broker %d: %s", state.topic_partition, self._broker_id, reason)
             self._report_to_leader(state, reason)
@@ -124,14 +126,14 @@ class ReplicaRepair:
             return False
         _LOG.error("%s goes offline on broker %d: %s", state.topic_partition, self._broker_id, reason)
         if found is ReplicaFinding.DAMAGED:
-            self._copy_anew(own, state.topic_partition, reason)
+            self._copy_anew(own, named, reason)
         elif found is ReplicaFinding.ALIEN:
-            self._leave_isr(state.topic_partition, ends_epoch=False)  # the leader must not wait for it
+            self._leave_isr(named, ends_epoch=False)  # the leader must not wait for it
         elif found is ReplicaFinding.LOST:
-            self._leave_isr(state.topic_partition, ends_epoch=True, lost_under=state.leader_epoch)
+            self._leave_isr(named, ends_epoch=True, lost_under=state.leader_epoch)
         return True
 
-    def _copy_anew(self, own: LogTable, topic_partition: TopicPartition, reason: StratalogError) -> None:
+    def _copy_anew(self, own: LogTable, named: IdentifiedPartition, reason: StratalogError) -> None:
         """Record the damage, then end the epoch and leave the ISR: under a later epoch `may_repair` is true.
 
         It is recorded first, without an epoch, so that no other session follows with this table meanwhile.
@@ -139,23 +141,21 @@ class ReplicaRepair:
         damage = damage_in(reason)
         assert damage is not None
         own.note_damage(damage)
-        epoch = self._leave_isr(topic_partition, ends_epoch=True)
+        epoch = self._leave_isr(named, ends_epoch=True)
         if epoch is not None:
             own.note_damage(replace(damage, leader_epoch=epoch - 1))
 
-    def _leave_isr(
-        self, topic_partition: TopicPartition, *, ends_epoch: bool, lost_under: int = UNSETTLED
-    ) -> int | None:
+    def _leave_isr(self, named: IdentifiedPartition, *, ends_epoch: bool, lost_under: int = UNSETTLED) -> int | None:
         """The epoch that begins; None when it was not in the ISR, or its registration is over.
 
         `lost_under`: the epoch under which a table was found to be gone; under a later one it is looked for again.
         """
 
         def decide(image: ClusterImage) -> Result[int | None]:
-            newest = image.partitions.get(topic_partition)
+            newest = image.state_of(named)
             if newest is not None and newest.leader_epoch > lost_under:
                 return Result((), newest.leader_epoch)
-            return leave_isr(image, self._broker_id, self._broker_epoch, topic_partition, ends_epoch=ends_epoch)
+            return leave_isr(image, self._broker_id, self._broker_epoch, named, ends_epoch=ends_epoch)
 
         try:
             return self._metadata.propose(decide)

@@ -61,20 +61,24 @@ def delete_records_id_of(path: str) -> str | None:
 
 def encode_delete_records(offsets: Mapping[IdentifiedPartition, int], broker_epoch: int, timeout_ms: int) -> bytes:
     """`offsets`: new log starts, -1 is the high watermark. `broker_epoch`: the registration that is to handle it."""
-    rows = [[each.topic_id, *each.topic_partition, offset] for each, offset in offsets.items()]
-    return json.dumps({"broker_epoch": broker_epoch, "timeout_ms": timeout_ms, "offsets": rows}).encode()
+    rows = [[*each.topic_partition, offset] for each, offset in offsets.items()]
+    topic_ids = [each.topic_id for each in offsets]
+    body = {"broker_epoch": broker_epoch, "timeout_ms": timeout_ms, "offsets": rows, "topic_ids": topic_ids}
+    return json.dumps(body).encode()
 
 
 def decode_delete_records(data: bytes) -> tuple[dict[IdentifiedPartition, int], int, int]:
-    """`(offsets, broker epoch, timeout in ms)`. Raises CorruptMessageError."""
+    """`(offsets, broker epoch, timeout in ms)`. Raises CorruptMessageError. Clients of earlier releases name no topic
+    ids, which are empty then."""
     try:
         body = json.loads(data)
+        topic_ids = body.get("topic_ids") or [""] * len(body["offsets"])
         offsets = {
             IdentifiedPartition(str(topic_id), TopicPartition(str(topic), int(number))): int(offset)
-            for topic_id, topic, number, offset in body["offsets"]
+            for topic_id, (topic, number, offset) in zip(topic_ids, body["offsets"], strict=True)
         }
         return offsets, int(body["broker_epoch"]), int(body["timeout_ms"])
-    except (ValueError, KeyError, TypeError) as reason:
+    except (ValueError, KeyError, TypeError, AttributeError) as reason:
         raise CorruptMessageError(f"not a request to delete records: {data[:200]!r} ({reason})") from reason
 
 
@@ -157,6 +161,7 @@ class RecordDeletions:
         except CorruptMessageError as reason:
             _LOG.error("inbox request %s refused: %s", request_id, reason)
             offsets, asked_epoch, timeout_ms = {}, broker_epoch, 0
+        offsets = {each if each.topic_id else self._led(each): offset for each, offset in offsets.items()}
         request = _Request(request_id, self._clock.monotonic_ms() + timeout_ms, offsets)
         for each in request.open:
             if is_internal(each.topic):
@@ -165,6 +170,11 @@ class RecordDeletions:
                 refusal = f"asked of broker epoch {asked_epoch}, this is {broker_epoch}"
                 request.refuse(each, NotLeaderOrFollowerError(refusal))
         self._requests[request_id] = request
+
+    def _led(self, named: IdentifiedPartition) -> IdentifiedPartition:
+        """A partition that a client names without a topic id: of the topic that is led here now."""
+        replica = self._leaders.get(named.topic_partition)
+        return named if replica is None else IdentifiedPartition(replica.topic_id, named.topic_partition)
 
     def step(self, live: Collection[int]) -> set[TopicPartition]:
         """Continue all requests; returns the partitions whose log start moved. `live`: brokers whose replicas count."""

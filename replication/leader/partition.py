@@ -14,6 +14,7 @@ from stratalog.replication.controller.brokers import IsrChange
 from stratalog.replication.controller.eligible_leaders import effective_min_isr
 from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.replication.progress.progress import UNKNOWN, ReplicaProgress
+from stratalog.storage.records import IdentifiedPartition
 
 
 @dataclass(slots=True)
@@ -231,8 +232,11 @@ def isr_changes(
     return expanding + isr_shrinks(rest, now_ms, lag_ms_max)
 
 
-def proposed_isr(partition: Partition, isr: tuple[int, ...], broker_epochs: Mapping[int, int]) -> IsrChange:
+def proposed_isr(
+    partition: Partition, topic_id: str, isr: tuple[int, ...], broker_epochs: Mapping[int, int]
+) -> IsrChange:
     """The proposal to the metadata log. `broker_epochs`: the registration under which each follower's progress was
     read."""
     state = partition.state
-    return IsrChange(state.topic_partition, partition.leader_epoch, state.partition_epoch, isr, broker_epochs)
+    named = IdentifiedPartition(topic_id, state.topic_partition)
+    return IsrChange(named, partition.leader_epoch, state.partition_epoch, isr, broker_epochs)

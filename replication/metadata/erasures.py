@@ -15,14 +15,15 @@ _parsed = lru_cache(maxsize=256)(ErasePredicate.parse)
 
 
 def request_erase(
-    image: ClusterImage, topic: str, predicate: str, end_offsets: Sequence[int], request_id: str
+    image: ClusterImage, topic: str, topic_id: str, predicate: str, end_offsets: Sequence[int], request_id: str
 ) -> Result[EraseRecord]:
-    """Erase the records that match below `end_offsets[partition]`; the answer is the request with its id.
+    """Erase the records that match below `end_offsets[partition]` of the topic with this id; the answer is the request
+    with its own id.
 
     The same `request_id` again is answered with the first request. UnknownTopicOrPartitionError, InvalidRequestError.
     """
-    if not image.partitions_of(topic):
-        raise UnknownTopicOrPartitionError(f"topic '{topic}' does not exist")
+    if image.topic_ids.get(topic) != topic_id:
+        raise UnknownTopicOrPartitionError(f"topic '{topic}' of id {topic_id} does not exist")
     known = image.erases.get(topic, {})
     asked = next((each for each in known.values() if each.request_id == request_id), None)
     if asked is not None:

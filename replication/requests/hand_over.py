@@ -68,14 +68,14 @@ NEWER = {"is_transactional": False, "verified_offset": -1}
 
 def encode_request(handed: Sequence[HandOverRequest], broker_epoch: int) -> bytes:
     """`broker_epoch`: the leader's registration that the writer knows; a later one refuses the request."""
-    return json.dumps({"broker_epoch": broker_epoch, "handed": [_as_json(each) for each in handed]}).encode()
+    items, topic_ids = [_as_json(each) for each in handed], [each.partition.topic_id for each in handed]
+    return json.dumps({"broker_epoch": broker_epoch, "handed": items, "topic_ids": topic_ids}).encode()
 
 
 def _as_json(handed: HandOverRequest) -> dict[str, object]:
     """What a broker of an earlier release does not know is left out unless the request needs it."""
     values = {name: getattr(handed.handed, name) for name in HandedFiles.__slots__}
     return {
-        "topic_id": handed.partition.topic_id,
         "topic_partition": handed.topic_partition,
         **{name: value for name, value in values.items() if value != NEWER.get(name, ...)},
         "files": [file.as_json() for file in handed.handed.files],
@@ -85,18 +85,21 @@ def _as_json(handed: HandOverRequest) -> dict[str, object]:
 
 
 def decode_request(data: bytes) -> tuple[int, list[HandOverRequest]]:
-    """`(broker_epoch, hand-overs)` of a request. CorruptMessageError for anything else."""
+    """`(broker_epoch, hand-overs)` of a request. CorruptMessageError for anything else.
+
+    Writers of earlier releases name no topic ids: those of the partitions are empty then.
+    """
     try:
         body = json.loads(data)
         handed = []
-        for item in body["handed"]:
-            topic_id, named, acks, timeout_ms = map(item.pop, ("topic_id", "topic_partition", "acks", "timeout_ms"))
+        topic_ids = body.get("topic_ids") or [""] * len(body["handed"])
+        for topic_id, item in zip(topic_ids, body["handed"], strict=True):
+            named, acks, timeout_ms = map(item.pop, ("topic_partition", "acks", "timeout_ms"))
             files = HandedFiles(tuple(DataFile(**f) for f in item.pop("files")), **item)
-            handed.append(
-                HandOverRequest(IdentifiedPartition(str(topic_id), TopicPartition(*named)), files, acks, timeout_ms)
-            )
+            partition = IdentifiedPartition(str(topic_id), TopicPartition(*named))
+            handed.append(HandOverRequest(partition, files, acks, timeout_ms))
         return int(body["broker_epoch"]), handed
-    except (ValueError, KeyError, TypeError) as reason:
+    except (ValueError, KeyError, TypeError, AttributeError) as reason:
         raise CorruptMessageError(f"not an inbox request: {data[:200]!r} ({reason})") from reason
 
 
@@ -129,7 +132,7 @@ def decode_answer(data: bytes) -> list[ProduceResponse]:
     try:
         return [
             ProduceResponse(
-                IdentifiedPartition(item["topic_id"], TopicPartition(item["topic"], item["partition"])),
+                IdentifiedPartition(item.get("topic_id", ""), TopicPartition(item["topic"], item["partition"])),
                 error=_error_of(item),
                 **{name: item[name] for name in _STORED_AS},
             )

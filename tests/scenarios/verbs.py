@@ -43,7 +43,7 @@ from stratalog.storage.delta.table import LogTable
 from stratalog.storage.errors import LogDirNotFoundError, StratalogError
 from stratalog.storage.log.reader import LogReader
 from stratalog.storage.objects.port import ObjectStore
-from stratalog.storage.records import NewRecordBatch, TopicPartition, payload_table
+from stratalog.storage.records import IdentifiedPartition, NewRecordBatch, TopicPartition, payload_table
 from stratalog.storage.topic_config import LogConfig
 from tests.replication.images import broker_epochs_of
 from tests.scenarios.disk_verbs import DiskVerbs
@@ -353,7 +353,8 @@ class Stage(ElectionVerbs, DiskVerbs):
         assert broker is not None
         known = broker.leaders[topic_partition].state
         epochs = broker_epochs_of(broker.metadata.image)
-        change = IsrChange(topic_partition, known.leader_epoch, known.partition_epoch, numbers(isr), epochs)
+        named = IdentifiedPartition(broker.leaders[topic_partition].topic_id, topic_partition)
+        change = IsrChange(named, known.leader_epoch, known.partition_epoch, numbers(isr), epochs)
         answers = broker.metadata.propose(
             lambda image: alter_partition(image, broker.broker_id, broker.broker_epoch, [change])
         )

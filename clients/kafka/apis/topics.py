@@ -122,7 +122,7 @@ class TopicApis(ApiFamily):
             raise UnknownTopicIdError("This server does not host this topic ID.")
         count = len(self._broker.image().partitions_of(wanted))
         call.mutates(count, strict_from=STRICT_QUOTA_FROM[DELETE_TOPICS])
-        self._broker.admin.delete_topics([wanted])
+        self._broker.admin.delete_topics([wanted], {wanted: found} if is_by_id and found else {})
         deleted.add(wanted)
         return {"name": wanted, "topic_id": found, **failed(None)}
 

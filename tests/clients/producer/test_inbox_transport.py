@@ -32,7 +32,7 @@ class Producing:
         self.answers: list[tuple[ProduceResponse | None, StratalogError | None]] = []
         view = ClusterView(ROOT, stores=self.cluster.stores)
         self.transport = InboxTransport(view)
-        request = ProduceRequest(self.view.image.identified(T0), batch("a"), ACKS_LEADER, timeout_ms=1_000)
+        request = ProduceRequest(view.image.identified(T0), batch("a"), ACKS_LEADER, timeout_ms=1_000)
         self.transport.send(
             view.image.brokers[1], request, lambda response, error: self.answers.append((response, error))
         )

@@ -278,13 +278,18 @@ def test_a_batch_is_produced_in_its_transaction() -> None:
     request = ProduceRequest(IdentifiedPartition(TOPIC_ID, T[1]), batch, 1, 5_000, transactional_id="x")
     message = received(produce_message(request))
     (topic,) = message.topic_data
-    assert (message.transactional_id, message.acks, topic.name, topic.partition_data[0].index) == ("x", 1, "t", 1)
+    assert (message.transactional_id, message.acks, topic.partition_data[0].index) == ("x", 1, 1)
+    assert topic.topic_id.hex == TOPIC_ID
     part = {"index": 1, "base_offset": 40, "error_code": None}
-    response = produced(request, answered(message, {"responses": [{"name": "t", "partition_responses": [part]}]}))
+    response = produced(
+        request, answered(message, {"responses": [{"topic_id": TOPIC_ID, "partition_responses": [part]}]})
+    )
     assert (response.topic_partition, response.error) == (T[1], None)
     assert (response.base_offset, response.last_offset) == (40, 41)
     part |= {"error_code": NotLeaderOrFollowerError(""), "error_message": "led elsewhere"}
-    response = produced(request, answered(message, {"responses": [{"name": "t", "partition_responses": [part]}]}))
+    response = produced(
+        request, answered(message, {"responses": [{"topic_id": TOPIC_ID, "partition_responses": [part]}]})
+    )
     assert isinstance(response.error, NotLeaderOrFollowerError)
     assert str(response.error) == "led elsewhere"
 

@@ -182,7 +182,9 @@ class Tool:
         """The leader lets replicas into the ISR."""
         state = self.cluster.state(named)
         epochs = broker_epochs_of(self.cluster.metadata.image)
-        change = IsrChange(named, state.leader_epoch, state.partition_epoch, isr, epochs)
+        change = IsrChange(
+            self.cluster.metadata.image.identified(named), state.leader_epoch, state.partition_epoch, isr, epochs
+        )
         broker_epoch = epochs[state.leader]
         self.cluster.metadata.propose(lambda image: alter_partition(image, state.leader, broker_epoch, [change]))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from stratalog.replication.broker.inbox import ANSWER_KEEP_MS, BrokerInbox
 from stratalog.replication.leader.replica import WaitingAppend
 from stratalog.replication.requests.hand_over import (
@@ -167,6 +169,19 @@ def test_an_answer_that_could_not_be_written_is_written_later() -> None:
         assert inbox.queued == [], "the answered request is not taken in again"
 
 
+def test_a_writer_of_an_earlier_release_means_the_topic_that_has_the_name_when_the_request_is_read() -> None:
+    inbox = Inbox()
+    known = {T0: IdentifiedPartition("now", T0), T1: IdentifiedPartition("other", T1)}
+    inbox.inbox = BrokerInbox(inbox.store, inbox.queued.append, identified=known.__getitem__)
+    inbox.inbox.broker_epoch = EPOCH
+    request = json.loads(encode_request([handed(T0), handed(T1)], EPOCH))
+    inbox.store.put(request_path("new"), json.dumps(request).encode())
+    del request["topic_ids"]
+    inbox.store.put(request_path("old"), json.dumps(request).encode())
+    inbox.inbox.poll()
+    assert {each.request.partition.topic_id for each in inbox.queued} == {"id", "now", "other"}
+
+
 def test_answers_that_were_not_fetched_are_removed_after_ten_minutes() -> None:
     now_ms = [0]
     inbox = Inbox(UnsteadyStore({}, lambda: now_ms[0]))
@@ -190,6 +205,6 @@ def test_a_hand_over_has_this_form_in_the_inbox() -> None:
         b'{"broker_epoch": 3, "handed": [{"topic_partition": ["t", 0], "files": [{"path": "f", "size_bytes": 9, '
         b'"record_count": 1, "first_delta": 0, "last_delta": 0, "min_timestamp_ms": null, "max_timestamp_ms": 5}], '
         b'"sink_id": "query", "batch_id": 1, "producer_id": -1, "producer_epoch": -1, "base_sequence": -1, '
-        b'"acks": -1, "timeout_ms": 7}]}'
+        b'"acks": -1, "timeout_ms": 7}], "topic_ids": ["id"]}'
     )
     assert decode_request(encoded) == (3, [request])

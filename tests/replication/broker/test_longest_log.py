@@ -29,10 +29,11 @@ from stratalog.replication.metadata.records import NO_LEADER
 from stratalog.replication.metadata.state_changes import check_transitions
 from stratalog.storage.errors import StaleBrokerEpochError
 from stratalog.storage.log.leader_epochs import NO_LOG, LeaderEpochCache, LogEnd
-from stratalog.storage.records import TopicPartition
+from stratalog.storage.records import IdentifiedPartition, TopicPartition
 from tests.replication.images import TOPIC, brief, commit, image_of, partition, state
 
 T0 = TopicPartition(TOPIC, 0)
+NAMED = IdentifiedPartition("id-orders", T0)
 ENDS = [
     pytest.param({}, LogEnd(5, 100), None, id="nobody else"),
     pytest.param({1: LogEnd(5, 101)}, LogEnd(5, 100), 1, id="the greater offset"),
@@ -101,7 +102,7 @@ def test_a_logs_end(entries: tuple[tuple[int, int], ...], log_start: int, log_en
 
 ONE, TWO = Life(1, 11), Life(2, 12)
 LONG, SHORT = LogEnd(5, 100), LogEnd(5, 90)
-HANDED = Comparison(True, LongerLog(T0, 5, 1, 11))
+HANDED = Comparison(True, LongerLog(NAMED, 5, 1, 11))
 WAITING = [
     # live, awaited, answers, own, before the deadline, after it
     pytest.param((), False, {}, SHORT, OWN_LEADS, OWN_LEADS, id="nobody may come"),
@@ -125,7 +126,7 @@ def test_others_are_waited_for_until_a_deadline(
     before: Comparison,
     after: Comparison,
 ) -> None:
-    comparison = LongestLog(partition((1, 2, 3), 3, (3,)), 1_000, dict(answers))
+    comparison = LongestLog("id-orders", partition((1, 2, 3), 3, (3,)), 1_000, dict(answers))
     assert comparison.compare(own, Others(live, awaited), 999) == before
     assert comparison.compare(own, Others(live, awaited), 1_000) == after
 
@@ -150,7 +151,7 @@ def test_only_partitions_with_other_replicas_and_no_other_member_are_unsure(
 
 # -- the decision in the metadata --------------------------------------------------------------------------
 
-LONGER = LongerLog(T0, 5, 2, 12)
+LONGER = LongerLog(NAMED, 5, 2, 12)
 HAND_OVER = [
     # replicas, leader, isr, what was found -> leader, isr, leader epoch
     pytest.param((1, 2, 3), 3, (3,), LONGER, (2, (2,), 6), id="the longer log leads alone"),
@@ -160,7 +161,7 @@ HAND_OVER = [
     pytest.param((1, 2, 3), 3, (3,), LONGER._replace(leader_epoch=4), (3, (3,), 5), id="another leader epoch"),
     pytest.param((1, 2, 3), 3, (3,), LONGER._replace(broker_epoch=9), (3, (3,), 5), id="the other has restarted"),
     pytest.param((1, 3), 3, (3,), LONGER, (3, (3,), 5), id="it is not assigned any more"),
-    pytest.param((1, 2, 3), 3, (3,), LongerLog(T0, 5, 3, 13), (3, (3,), 5), id="itself"),
+    pytest.param((1, 2, 3), 3, (3,), LongerLog(NAMED, 5, 3, 13), (3, (3,), 5), id="itself"),
 ]
 
 

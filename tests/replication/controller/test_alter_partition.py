@@ -16,14 +16,15 @@ from stratalog.storage.errors import (
     StaleBrokerEpochError,
     StratalogError,
     UnknownLeaderEpochError,
+    UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
-from stratalog.storage.records import TopicPartition
+from stratalog.storage.records import IdentifiedPartition, TopicPartition
 from tests.replication.images import TOPIC, brief, commit, image_of, partition, state
 
 TP = TopicPartition(TOPIC, 0)
 LED_BY_1 = partition((1, 2, 3), 1, (1, 2), leader_epoch=5, partition_epoch=9)
-GROW = IsrChange(TP, 5, 9, (1, 2, 3), {3: 13})
+GROW = IsrChange(IdentifiedPartition("id-orders", TP), 5, 9, (1, 2, 3), {3: 13})
 
 
 @pytest.mark.parametrize("isr", [(1, 2, 3), (1,), (1, 3), (3, 1)])
@@ -36,7 +37,8 @@ def test_the_leader_changes_its_isr_without_a_new_leader_epoch(isr: tuple[int, .
 @pytest.mark.parametrize(
     ("change", "error"),
     [
-        (GROW._replace(topic_partition=TopicPartition("nope", 0)), UnknownTopicOrPartitionError),
+        (GROW._replace(partition=IdentifiedPartition("id", TopicPartition("nope", 0))), UnknownTopicOrPartitionError),
+        (GROW._replace(partition=IdentifiedPartition("an earlier id", TP)), UnknownTopicIdError),
         (GROW._replace(leader_epoch=4), FencedLeaderEpochError),
         (GROW._replace(leader_epoch=6), UnknownLeaderEpochError),
         (GROW._replace(partition_epoch=8), InvalidUpdateVersionError),
@@ -88,7 +90,7 @@ def test_a_member_that_stays_is_not_asked_for_its_broker_epoch() -> None:
 def test_changes_are_decided_each_for_itself_and_answered_in_order() -> None:
     other = replace(LED_BY_1, partition=1)
     image = image_of([1, 2, 3], LED_BY_1, other)
-    stale = IsrChange(TopicPartition(TOPIC, 1), 4, 9, (1,))
+    stale = IsrChange(IdentifiedPartition("id-orders", TopicPartition(TOPIC, 1)), 4, 9, (1,))
     twice = [GROW, stale, GROW._replace(isr=(1,)), GROW._replace(partition_epoch=10, isr=(1, 3))]
     decision = alter_partition(image, 1, 11, twice)
     kinds = [PartitionRecord, FencedLeaderEpochError, InvalidUpdateVersionError, PartitionRecord]

@@ -53,7 +53,7 @@ def change_isr(image: ClusterImage, brokers: set[int]) -> None:
     if now.leader == NO_LEADER:
         return
     isr, epochs = tuple(brokers | {now.leader}), broker_epochs_of(image)
-    change = IsrChange(now.topic_partition, now.leader_epoch, now.partition_epoch, isr, epochs)
+    change = IsrChange(image.identified(now.topic_partition), now.leader_epoch, now.partition_epoch, isr, epochs)
     commit(image, alter_partition(image, now.leader, epochs[now.leader], [change]))
 
 

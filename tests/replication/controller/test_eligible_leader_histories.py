@@ -116,7 +116,9 @@ class History:
         assert self.led is not None
         now = state(self.image)
         epochs = broker_epochs_of(self.image)
-        change = IsrChange(now.topic_partition, now.leader_epoch, now.partition_epoch, isr, epochs)
+        change = IsrChange(
+            self.image.identified(now.topic_partition), now.leader_epoch, now.partition_epoch, isr, epochs
+        )
         commit(self.image, alter_partition(self.image, now.leader, epochs[now.leader], [change]))
 
     def fence(self) -> None:

@@ -149,7 +149,7 @@ def test_a_leaders_own_isr_changes_say_who_is_eligible() -> None:
 
     def change(*isr: int) -> PartitionRecord:
         now = state(image)
-        asked = IsrChange(P0, now.leader_epoch, now.partition_epoch, isr, broker_epochs_of(image))
+        asked = IsrChange(image.identified(P0), now.leader_epoch, now.partition_epoch, isr, broker_epochs_of(image))
         (answer,) = commit(image, alter_partition(image, 1, 11, [asked]))
         assert answer == state(image), "the leader goes on with what is committed"
         return state(image)
@@ -169,9 +169,9 @@ def test_a_controlled_shutdown_leaves_eligible_replicas_behind_and_the_leadershi
 
 def test_a_damaged_table_ends_eligibility() -> None:
     image = image_of(REPLICAS, partition(REPLICAS, 1, (1,), elr=(2, 3)), min_isr=2)
-    assert commit(image, leave_isr(image, 2, 12, P0, ends_epoch=False)) == 6
+    assert commit(image, leave_isr(image, 2, 12, image.identified(P0), ends_epoch=False)) == 6
     assert eligible(image) == ((3,), (2,))
-    assert leave_isr(image, 2, 12, P0, ends_epoch=False).records == ()
+    assert leave_isr(image, 2, 12, image.identified(P0), ends_epoch=False).records == ()
     assert commit(image, report_offline(image, 1, 11, offline(image, P0))) == (P0,)
     assert (brief(state(image)), eligible(image)) == ((3, (3,), 7), ((), (2, 1)))
 

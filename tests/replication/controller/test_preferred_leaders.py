@@ -118,7 +118,9 @@ def in_sync(image: ClusterImage, broker_id: int) -> None:
         if broker_id in now.replicas and broker_id not in now.isr:
             isr = (*now.isr, broker_id)
             epochs = broker_epochs_of(image)
-            change = IsrChange(now.topic_partition, now.leader_epoch, now.partition_epoch, isr, epochs)
+            change = IsrChange(
+                image.identified(now.topic_partition), now.leader_epoch, now.partition_epoch, isr, epochs
+            )
             commit(image, alter_partition(image, now.leader, epochs[now.leader], [change]))
 
 

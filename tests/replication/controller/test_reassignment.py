@@ -63,7 +63,9 @@ def ask(image: ClusterImage, target: Sequence[int] | None, *, unclean: bool = Fa
 def want_isr(image: ClusterImage, isr: Sequence[int]) -> PartitionRecord:
     """The leader asks for this ISR."""
     known = state(image)
-    change = IsrChange(TP, known.leader_epoch, known.partition_epoch, tuple(isr), broker_epochs_of(image))
+    change = IsrChange(
+        image.identified(TP), known.leader_epoch, known.partition_epoch, tuple(isr), broker_epochs_of(image)
+    )
     (answer,) = commit(image, alter_partition(image, known.leader, 10 + known.leader, [change]))
     assert isinstance(answer, PartitionRecord), answer
     return answer
@@ -273,7 +275,7 @@ def test_restart_shutdown_and_damage_keep_the_plan() -> None:
         lambda image: register_broker(image, 4, "run-4b", "/data/4"),
         lambda image: shut_down_broker(image, 1, 11),
         lambda image: shut_down_broker(image, 4, 14),
-        lambda image: leave_isr(image, 4, 14, TP, ends_epoch=True),
+        lambda image: leave_isr(image, 4, 14, image.identified(TP), ends_epoch=True),
     ):
         image = image_of(SIX, before)
         commit(image, decide(image))

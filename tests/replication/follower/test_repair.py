@@ -139,14 +139,14 @@ def test_a_follower_leaves_the_isr(
 ) -> None:
     image = image_of([1, 2, 3], partition((1, 2, 3), leader, isr))
     place = TopicPartition("orders", 0)
-    result = leave_isr(image, 2, 12, place, ends_epoch=ends_epoch)
+    result = leave_isr(image, 2, 12, image.identified(place), ends_epoch=ends_epoch)
     for record in result.records:
         image.replay(record)
     after = image.partition(place)
     assert (after.leader, result.response) == (leader, None if expected is None else after.leader_epoch)
     assert (after.isr, after.leader_epoch) == (expected or (isr, 5))
     with pytest.raises(StaleBrokerEpochError):
-        leave_isr(image, 2, 11, place, ends_epoch=ends_epoch)
+        leave_isr(image, 2, 11, image.identified(place), ends_epoch=ends_epoch)
 
 
 def test_a_suspicion_is_handed_over() -> None:

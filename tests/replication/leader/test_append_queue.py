@@ -22,7 +22,10 @@ class Queued:
         self.stores = MemoryStores()
         self.leaders = {state.topic_partition: self.led(state.partition) for state in map(_state, range(partitions))}
         self.queue = AppendQueue(
-            1, self.leaders, self.stores.clock, exists=lambda named: named.topic_partition.partition < partitions
+            1,
+            self.leaders,
+            self.stores.clock,
+            exists=lambda named: named[0] == "id" and named[1].partition < partitions,
         )
         self.answers: list[tuple[str, str]] = []
 
@@ -34,9 +37,9 @@ class Queued:
         assert replica.start(0)
         return replica
 
-    def put(self, partition: int, value: str) -> None:
+    def put(self, partition: int, value: str, topic_id: str = "id") -> None:
         request = ProduceRequest(
-            IdentifiedPartition("id", TopicPartition("t", partition)), batch([value]), ACKS_LEADER, timeout_ms=1_000
+            IdentifiedPartition(topic_id, TopicPartition("t", partition)), batch([value]), ACKS_LEADER, timeout_ms=1_000
         )
         self.queue.put(
             WaitingAppend(
@@ -152,3 +155,12 @@ def test_a_broker_that_stopped_refuses_all() -> None:
     queued.queue.refuse_all("stopped")
     assert queued.answers == [("a", "NOT_LEADER_OR_FOLLOWER"), ("b", "NOT_LEADER_OR_FOLLOWER")]
     assert queued.turn() == []
+
+
+def test_a_request_to_a_deleted_topic_is_not_appended_to_the_next_one_of_that_name() -> None:
+    queued = Queued(1)
+    queued.put(0, "old", topic_id="of the topic before")
+    queued.put(0, "new")
+    queued.put(7, "gone", topic_id="of the topic before")
+    queued.turn()
+    assert queued.answers == [("old", "UNKNOWN_TOPIC_ID"), ("gone", "UNKNOWN_TOPIC_OR_PARTITION"), ("new", "0")]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from stratalog.replication.config import BrokerConfig
@@ -71,6 +73,22 @@ class Asked:
         assert self.objects.get_optional(delete_records_path("r")) is None
         (answer,) = decode_deleted(data).values()
         return answer if answer.error is None else answer.error.name
+
+
+def test_a_request_to_a_deleted_topic_deletes_nothing_of_the_next_one_of_that_name() -> None:
+    asked = Asked()
+    asked.topic_id = "of the topic before"
+    asked.ask(-1)
+    assert (asked.answer(), asked.log_start) == ("UNKNOWN_TOPIC_ID", 0)
+
+
+def test_a_client_of_an_earlier_release_names_no_topic_id() -> None:
+    asked = Asked()
+    request = json.loads(asked.request(T0, 3, asked.running.broker.broker_epoch, 60_000))
+    del request["topic_ids"]
+    asked.objects.put(delete_records_path("r"), json.dumps(request).encode())
+    asked.go_on()
+    assert asked.log_start == 3
 
 
 def test_a_request_and_its_answer_cross_the_inbox() -> None:

@@ -19,7 +19,7 @@ def two_partitions() -> ClusterImage:
 
 
 def ask(image: ClusterImage, request_id: str, *end_offsets: int, predicate: str = BOB) -> int:
-    result = request_erase(image, TOPIC, predicate, end_offsets, request_id)
+    result = request_erase(image, TOPIC, image.topic_ids[TOPIC], predicate, end_offsets, request_id)
     for record in result.records:
         _, value = record_to_json(record)
         image.replay(record_from_json(value))
@@ -53,6 +53,6 @@ def test_a_topic_made_anew_has_nothing_to_erase(after: RemoveTopicRecord | Topic
 
 def test_what_cannot_be_asked_is_refused() -> None:
     with pytest.raises(UnknownTopicOrPartitionError, match="'other'"):
-        request_erase(two_partitions(), "other", BOB, (5,), "x")
+        request_erase(two_partitions(), "other", "id", BOB, (5,), "x")
     with pytest.raises(InvalidRequestError, match="unknown name 'offset'"):
-        request_erase(two_partitions(), TOPIC, '{"offset": 3}', (5, 7), "x")
+        request_erase(two_partitions(), TOPIC, "id-orders", '{"offset": 3}', (5, 7), "x")

@@ -87,7 +87,7 @@ class IdentifiedPartition(NamedTuple):
         return self.topic_partition.topic
 
     def __str__(self) -> str:
-        return f"{self.topic_id}:{self.topic_partition}"
+        return str(self.topic_partition)
 
 
 class Header(NamedTuple):

@@ -439,7 +439,8 @@ def _known(image: ClusterImage, named: IdentifiedPartition) -> PartitionRecord:
     """UnknownTopicOrPartitionError, UnknownTopicIdError where another topic has the name."""
     state = image.partition(named.topic_partition)
     if image.state_of(named) is None:
-        raise UnknownTopicIdError(f"{named}: the topic id is {image.identified(named.topic_partition).topic_id} now")
+        known = image.identified(named.topic_partition).topic_id
+        raise UnknownTopicIdError(f"{named}: topic id {named.topic_id} is unknown, it is {known}")
     return state
 
 

@@ -118,5 +118,6 @@ class AppendQueue:
         if self._exists(partition):
             return NotLeaderOrFollowerError(f"{partition} is not led by broker {self._broker_id}")
         if led is not None:
-            return UnknownTopicIdError(f"{partition}: broker {self._broker_id} leads the topic id {led.topic_id}")
+            what = f"topic id {partition.topic_id} is unknown, broker {self._broker_id} leads {led.topic_id}"
+            return UnknownTopicIdError(f"{partition}: {what}")
         return UnknownTopicOrPartitionError(f"broker {self._broker_id} does not know {partition}")

@@ -195,7 +195,8 @@ class RecordDeletions:
             request.refuse(partition, NotLeaderOrFollowerError(f"{partition} is not led by this broker"))
             return False
         if replica.topic_id != partition.topic_id:
-            request.refuse(partition, UnknownTopicIdError(f"{partition}: the topic id here is {replica.topic_id}"))
+            unknown = f"{partition}: topic id {partition.topic_id} is unknown, it is {replica.topic_id}"
+            request.refuse(partition, UnknownTopicIdError(unknown))
             return False
         has_moved = False
         try:

@@ -390,7 +390,11 @@ class CoordinatorRuntime:
             answer(shard)
             return
         if shard.replica.topic_id != partition.topic_id:
-            answer(UnknownTopicIdError(f"{partition}: the topic id here is {shard.replica.topic_id}"))
+            answer(
+                UnknownTopicIdError(
+                    f"{partition}: topic id {partition.topic_id} is unknown, it is {shard.replica.topic_id}"
+                )
+            )
             return
         shard.end_transaction(marker, answer, now_ms)
         self._reschedule(shard)

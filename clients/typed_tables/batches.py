@@ -117,26 +117,30 @@ class TableWriter:
         """The rows that fit, into the table."""
         fitting = _fitting(read)
         if self.mode == WriteMode.APPEND:
-            self.target.append(fitting.select(*self._row(read)), txn)
+            values = [sf.col(READ_COLUMN)[name].alias(name) for name in read.columns]
+            self.target.append(fitting.select(*self._parts().values(), *values), txn)
             return
-        newest = newest_of_keys(fitting).select(*self._row(read), TOMBSTONE_COLUMN)
+        newest = newest_of_keys(fitting).select(*self._parts().values(), READ_COLUMN, TOMBSTONE_COLUMN)
         newest.createOrReplaceTempView(_ROWS_VIEW)
-        self.target.change(self._merge(newest), txn, read.frame.sparkSession)
+        self.target.change(self._merge(read), txn, read.frame.sparkSession)
 
-    def _row(self, read: ReadRows) -> list[Column]:
+    def _parts(self) -> dict[str, Column]:
+        """The columns of a record's place and of its raw parts, by the table's names."""
         kept = self._config.kept(self.mode)
         raw = [part for part in (KEY, VALUE, HEADERS) if part in kept]
-        places = [sf.col(name).alias(f"_{name}") for name in ("partition", "offset", "timestamp", *raw)]
-        return [*places, *(sf.col(READ_COLUMN)[name].alias(name) for name in read.columns)]
+        return {f"_{name}": sf.col(name).alias(f"_{name}") for name in ("partition", "offset", "timestamp", *raw)}
 
-    def _merge(self, newest: DataFrame) -> str:
-        names = [quoted(name) for name in newest.columns if name != TOMBSTONE_COLUMN]
+    def _merge(self, read: ReadRows) -> str:
+        """The fields of values stay in the struct `read`: beside them no column of ours has a name that one may have."""
+        source = {name: f"s.{name}" for name in self._parts()}
+        source |= {quoted(name): f"s.{READ_COLUMN}.{quoted(name)}" for name in read.columns}
+        assigned = [f"t.{name} = {each}" for name, each in source.items()]
         return (
             f"MERGE INTO {self.target.sql} t USING {_ROWS_VIEW} s ON t._key = s._key "
             f"WHEN MATCHED AND {NEWER} AND s.{TOMBSTONE_COLUMN} THEN DELETE "
-            f"WHEN MATCHED AND {NEWER} THEN UPDATE SET {', '.join(f't.{name} = s.{name}' for name in names)} "
-            f"WHEN NOT MATCHED AND NOT s.{TOMBSTONE_COLUMN} THEN INSERT ({', '.join(names)}) "
-            f"VALUES ({', '.join(f's.{name}' for name in names)})"
+            f"WHEN MATCHED AND {NEWER} THEN UPDATE SET {', '.join(assigned)} "
+            f"WHEN NOT MATCHED AND NOT s.{TOMBSTONE_COLUMN} THEN INSERT ({', '.join(source)}) "
+            f"VALUES ({', '.join(source.values())})"
         )
 
     # -- dead letters --------------------------------------------------------------------------------------

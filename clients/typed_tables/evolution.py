@@ -21,6 +21,7 @@ PARTITION, OFFSET, TIMESTAMP, KEY, VALUE, HEADERS = (
 RECORD_COLUMNS = frozenset({PARTITION, OFFSET, TIMESTAMP, KEY, VALUE, HEADERS})
 """The columns of a record's place and of its raw parts, before those of its value."""
 DECIMAL_DIGITS_MAX = 38
+LOCAL_TIMES_FEATURE = "delta.feature.timestampNtz"
 _FORBIDDEN = re.compile(r"[ ,;{}()\n\t=]")
 """What Delta allows in no column name."""
 _INTEGER_DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
@@ -252,8 +253,14 @@ def quoted(name: str) -> str:
 
 
 def alterations(table: str, change: SchemaChange) -> list[str]:
-    """The statements that make the change; `table` as SQL names it. Types grow only with Delta's type widening on."""
+    """The statements that make the change; `table` as SQL names it.
+
+    Types grow only with Delta's type widening on, and a column of times without a zone needs a feature of the table's
+    that Delta turns on by itself for new tables alone.
+    """
     statements = []
+    if any(has_local_times(each.type) for each in (*change.new, *change.wider)):
+        statements.append(f"ALTER TABLE {table} SET TBLPROPERTIES ('{LOCAL_TIMES_FEATURE}' = 'supported')")
     if change.new:
         columns = ", ".join(f"{_sql_path(each.path)} {sql_type(each.type)}" for each in change.new)
         statements.append(f"ALTER TABLE {table} ADD COLUMNS ({columns})")
@@ -263,6 +270,17 @@ def alterations(table: str, change: SchemaChange) -> list[str]:
         f"ALTER TABLE {table} ALTER COLUMN {_sql_path(each.path)} TYPE {sql_type(each.type)}" for each in change.wider
     ]
     return statements
+
+
+def has_local_times(kind: pa.DataType) -> bool:
+    """Whether a type has TIMESTAMP_NTZ in it.
+
+    >>> has_local_times(pa.list_(pa.struct([("at", pa.timestamp("us"))]))), has_local_times(pa.timestamp("us", "UTC"))
+    (True, False)
+    """
+    if pa.types.is_timestamp(kind):
+        return kind.tz is None
+    return any(has_local_times(kind.field(place).type) for place in range(kind.num_fields))
 
 
 def _sql_path(path: Path) -> str:
@@ -301,7 +319,7 @@ def conformed(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def _conformed_struct(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if not len(kind):
-        return values
+        return pa.array([None if is_null else {} for is_null in values.is_null().to_pylist()], kind)
     places = {each.name.lower(): place for place, each in enumerate(values.type)}
     parts = values.flatten()
     columns = [

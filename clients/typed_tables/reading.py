@@ -160,7 +160,7 @@ class _TableColumns:
         read = columns_of(writer, self._plan.value_format, self._plan.message).read(payloads, writer, message_indexes)
         values = read.values
         if not pa.types.is_struct(values.type):
-            values = pa.StructArray.from_arrays([values], [VALUE_COLUMN])
+            values = pa.StructArray.from_arrays([values], [VALUE_COLUMN], mask=values.is_null())
         return ReadValues(conformed(values, self._plan.type), read.errors)
 
 
@@ -207,11 +207,17 @@ READ_COLUMN, ERROR_COLUMN, UNPLANNED_COLUMN = "read", "error", "unplanned"
 def read_rows(plan: ReadPlan, values: pa.Array, ids: pa.Array) -> pa.StructArray:
     """The structs `read`, `error`, `unplanned` of n values; `unplanned` of the first row is that of all.
 
+    `read` is null where the value does not fit, and where it is a null of its format.
+
     ids  binary: the values of the headers with schema ids; null for rows without one
     """
     read = read_batch(plan, values, header_column(ids))
     rows = len(values)
-    columns = read.values if len(plan.type) else pa.nulls(rows, read_type(plan.type))
+    columns = read.values
+    if not len(plan.type):
+        columns = pa.StructArray.from_arrays(
+            [pa.nulls(rows, pa.bool_())], fields=list(read_type(plan.type)), mask=columns.is_null()
+        )
     unplanned = pa.array([read.unplanned, *[None] * (rows - 1)], pa.string()) if rows else pa.nulls(0, pa.string())
     return pa.StructArray.from_arrays(
         [columns, read.errors, unplanned], names=[READ_COLUMN, ERROR_COLUMN, UNPLANNED_COLUMN]

@@ -22,7 +22,7 @@ from stratalog.clients.schemas.wire_format import schema_id_header
 from stratalog.clients.spark.sql.registry_columns import arrow_function
 from stratalog.clients.typed_tables.config import HEADERS, VALUE, TypedTableConfig, ValueFormat, WriteMode
 from stratalog.clients.typed_tables.delta_table import TypedDelta, arrow_columns
-from stratalog.clients.typed_tables.evolution import VALUE_COLUMN, quoted, schema_change, sql_type
+from stratalog.clients.typed_tables.evolution import RECORD_COLUMNS, VALUE_COLUMN, quoted, schema_change, sql_type
 from stratalog.clients.typed_tables.reading import (
     ERROR_COLUMN,
     NO_KEY,
@@ -47,6 +47,7 @@ KNOWN, KNOWN_MAX = "stratalog.schemas", 100
 with them before it reads."""
 _CORRUPT, _FOUND = "_corrupt_record", "found"
 _ID_HEADER = schema_id_header(is_key=False)
+_NULL_TEXT = r"^[ \t\r\n]*null[ \t\r\n]*$"
 _SHOWN_MAX = 80
 
 
@@ -106,7 +107,7 @@ class ValueReader:
                 self._spark.sql(f"ALTER TABLE {table.sql} ADD COLUMNS ({VALUE_COLUMN} VARIANT)")
             return
         wanted = arrow_columns(self._spark.createDataFrame([], self._config.value_schema).schema)
-        change = schema_change(table.columns(), wanted)
+        change = schema_change(table.columns(), wanted, RECORD_COLUMNS)
         if change.misfits:
             raise InvalidConfigError(f"value.schema does not fit {table.name}: {'; '.join(change.misfits)}")
         table.alter(change)
@@ -189,8 +190,9 @@ class ValueReader:
     # -- frames --------------------------------------------------------------------------------------------
 
     def _rows(self, records: DataFrame) -> DataFrame:
-        rows = records.select(*RECORD).withColumn(TOMBSTONE_COLUMN, sf.col("value").isNull())
+        rows = records.select(*RECORD)
         read = self._by_spark(rows) if self._registry is None else self._by_plan(rows)
+        read = read.withColumn(TOMBSTONE_COLUMN, self._is_tombstone())
         if self._mode == WriteMode.UPSERT:
             error = sf.when(sf.col("key").isNull(), NO_KEY).when(~sf.col(TOMBSTONE_COLUMN), sf.col(ERROR_COLUMN))
         else:
@@ -198,6 +200,19 @@ class ValueReader:
         judged = read.withColumn(ERROR_COLUMN, error)
         needed = {name: sf.when(sf.col(ERROR_COLUMN).isNotNull(), sf.col(name)) for name in self._dropped}
         return judged.withColumns(needed) if needed else judged
+
+    def _is_tombstone(self) -> Column:
+        """Whether a record deletes its key: it has no value, or in upsert mode one that is a null of its format.
+
+        Kafka Connect's JsonConverter writes a null that has a schema, such as a deletion of Debezium's
+        ExtractNewRecordState, as the text `null`. Source: `JsonConverter.fromConnectData`.
+        """
+        no_value = sf.col("value").isNull()
+        if self._mode != WriteMode.UPSERT:
+            return no_value
+        if self._registry is None:
+            return no_value | sf.col("value").cast("string").rlike(_NULL_TEXT)
+        return no_value | (sf.col(READ_COLUMN).isNull() & sf.col(ERROR_COLUMN).isNull())
 
     @property
     def _dropped(self) -> frozenset[str]:

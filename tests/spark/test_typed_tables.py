@@ -143,6 +143,26 @@ def test_upsert_has_what_compaction_leaves(ours: SparkSession, cluster: Cluster,
     assert table.replay() == ReplayOutcome(0, 0, 0)
 
 
+def test_upsert_knows_deletions_of_connect_and_any_name_of_a_field(
+    ours: SparkSession, cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    """The text `null` deletes; a field may have a name of our own columns, and be a time without a zone."""
+    path = tmp_path / "any"
+    names = ("is_tombstone", "read", "error", "unplanned", "found", "key", "t", "s")
+    columns = ", ".join(["at TIMESTAMP_NTZ", *(f"{name} BIGINT" for name in names)])
+    config = {"value.format": "json", "value.schema": columns, "write.mode": "upsert"}
+    with Producer(cluster) as producer:
+        for number, key in enumerate("abc"):
+            value = {"at": "2024-03-10T02:30:00", **dict.fromkeys(names, number)}
+            producer.send(topic, json.dumps(value), key, partition=0)
+        producer.send(topic, "null", "a", partition=0)
+        producer.send(topic, " null\n", "b", partition=0)
+        producer.send(topic, '"null"', "c", partition=0)
+    state = TypedTable(ours, cluster, topic, str(path), config).run_available()
+    assert rows(ours, path, f"string(_key),string(at),{','.join(names)}") == [("c", "2024-03-10 02:30:00", *[2] * 8)]
+    assert state.dead_letter_count == 1
+
+
 def test_a_batch_that_was_cut_off_is_completed_once(
     ours: SparkSession, cluster: Cluster, topic: str, tmp_path: Path
 ) -> None:

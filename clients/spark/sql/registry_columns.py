@@ -240,7 +240,7 @@ def _opened(registry: RegistryGiven, place: RegistryPlace) -> SchemaRegistry:
 def _spark_type(kind: pa.DataType) -> Any:
     from pyspark.sql.pandas.types import from_arrow_type
 
-    return from_arrow_type(kind)
+    return from_arrow_type(kind, prefer_timestamp_ntz=True)
 
 
 def _struct(found: ReadColumn) -> pa.Array:

@@ -141,6 +141,28 @@ def test_values_that_are_no_records_are_one_column() -> None:
     assert read_batch(plan, pa.array([value]), None).values.to_pylist() == [{"value": "hello"}]
 
 
+NULLABLE = ResolvedSchema(Schema(json.dumps(["null", json.loads(V1.schema.text)])))
+
+
+@pytest.mark.parametrize(
+    ("schema", "null"),
+    [(NULLABLE, b"\0"), (ResolvedSchema(Schema('["null", "string"]')), b"\0"), (avro(), None)],
+)
+def test_a_null_of_the_format_is_told_from_a_value_and_from_an_error(schema: ResolvedSchema, null: bytes | None) -> None:
+    """In upsert mode it deletes the row of its key."""
+    plan, _ = planned({1: schema})
+    prefix, good = b"\0\0\0\0\1", encode_avro(parsed_avro(schema.schema), _one_of(schema))
+    values = [prefix + good, None if null is None else prefix + null, b"bad"]
+    read = read_rows(plan, pa.array(values, pa.binary()), pa.nulls(3, pa.binary()))
+    found = zip(read.field("read").is_null().to_pylist(), read.field("error").is_null().to_pylist(), strict=True)
+    assert list(found) == [(False, True), (True, True), (True, False)]
+
+
+def _one_of(schema: ResolvedSchema) -> Any:
+    text = schema.schema.text
+    return "x" if text == '["null", "string"]' else {"id": 1, "item": "a"}
+
+
 def test_fastavro_reads_what_the_test_wrote() -> None:
     """The helper of this file is not its own judge."""
     written = encode_avro(parsed_avro(V1.schema), {"id": 1, "item": "a"})

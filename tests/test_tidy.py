@@ -37,7 +37,8 @@ FLOORS = {
         < plain scram oauthbearer < authenticator jwks tls < gate < endpoint_security""",
     "clients/schemas": """wire_format errors < json_schema_nodes json_patterns < schema json_compatibility
         < avro_compatibility protobuf_compatibility rest_client protobuf_messages
-        < avro_values compatibility < registry_state < schema_folder serde < avro json_schema protobuf < columns""",
+        < avro_binary < avro_values compatibility < registry_state < schema_folder serde < avro json_schema protobuf
+        < columns""",
     "clients/schemas/columns": "avro_fast prefixes writer < reader < avro json_schema protobuf",
     "clients/remote": """open_requests translation between_brokers login inter_broker places
         < connection_security request_connection < broker_connection inbox_connection inbox_channel < routes

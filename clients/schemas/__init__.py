@@ -10,6 +10,7 @@ json_compatibility, json_schema_nodes   the same for JSON schemas
 compatibility       levels: what a new schema is compared with
 registry_state      the fold of a schema topic, and the records of a change
 schema_folder       a registry without a server, in a topic of the cluster
+avro_binary/        Avro's binary form: bytes as values, values before they are bytes
 avro_values, protobuf_messages   values and messages of a schema
 serde               what serializers share: configs, subjects, ids on records
 avro, json_schema, protobuf   serializers and deserializers

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from stratalog.clients.schemas.avro_values import decode_avro, encode_avro, parsed_avro, record_name
+from stratalog.clients.schemas.avro_values import AvroSchema, AvroValues, encode_avro, record_name
 from stratalog.clients.schemas.schema import Schema, SchemaRegistry, compact, referenced
 from stratalog.clients.schemas.serde import SerializerConfig, SubjectSchemas, WriterSchemas, with_id
 from stratalog.clients.serialization import SerializationContext
@@ -34,9 +34,9 @@ class AvroSerializer:
         self._registry = registry
         self._config = SerializerConfig.from_settings(config)
         self._schema = compact(Schema(schema) if isinstance(schema, str) else schema) if schema is not None else None
-        name = record_name(self._parse(self._schema)) if self._schema is not None else ""
+        name = record_name(self._parse(self._schema).parsed) if self._schema is not None else ""
         self._subjects = SubjectSchemas(registry, self._config, name)
-        self._parsed: dict[Schema, Any] = {}
+        self._parsed: dict[Schema, AvroSchema] = {}
 
     def __call__(self, value: Any, context: SerializationContext) -> bytes | None:
         """SerializationError for a value that does not fit the schema."""
@@ -52,8 +52,8 @@ class AvroSerializer:
             raise SerializationError("the serializer has no schema: give one, or set use.latest.version=true")
         return self._schema
 
-    def _parse(self, schema: Schema) -> Any:
-        return parsed_avro(schema, referenced(self._registry, schema))
+    def _parse(self, schema: Schema) -> AvroSchema:
+        return AvroSchema.of(schema, referenced(self._registry, schema))
 
 
 class AvroDeserializer:
@@ -67,14 +67,14 @@ class AvroDeserializer:
         self._registry = registry
         reader = Schema(schema) if isinstance(schema, str) else schema
         self._reader = None if reader is None else self._parse(reader)
-        self._writers: WriterSchemas[Any] = WriterSchemas(registry, self._parse)
+        self._writers = WriterSchemas(registry, lambda schema: AvroValues(self._parse(schema), self._reader))
 
     def __call__(self, data: bytes | None, context: SerializationContext) -> Any:
         """SerializationError for bytes of another form, SchemaNotFoundError for an unknown schema."""
         if data is None:
             return None
         writer, payload = self._writers.of(data, context)
-        return decode_avro(writer, payload, self._reader)
+        return writer.value(payload)
 
-    def _parse(self, schema: Schema) -> Any:
-        return parsed_avro(schema, referenced(self._registry, schema))
+    def _parse(self, schema: Schema) -> AvroSchema:
+        return AvroSchema.of(schema, referenced(self._registry, schema))

@@ -23,11 +23,21 @@ _PROMOTED = {
     "string": {"bytes"},
 }
 """A reader's type -> the writers' types that it reads besides its own."""
+_LOGICAL_OF = {
+    "date": ("int",), "time-millis": ("int",), "time-micros": ("long",), "uuid": ("string", "fixed"),
+    "duration": ("fixed",), "big-decimal": ("bytes",),
+    **{f"{local}timestamp-{unit}": ("long",) for local in ("", "local-") for unit in ("millis", "micros", "nanos")},
+}  # fmt: skip
+"""The types of which a logical type may be."""
 
 
 @dataclass(slots=True, eq=False)
 class AvroType:
-    """A node of an Avro schema with its names resolved; recursive schemas are circles of nodes."""
+    """A node of an Avro schema with its names resolved; recursive schemas are circles of nodes.
+
+    branches   the types of a union; of an array or a map the only one of its items
+    logical    a logical type that is valid for the type; precision and scale are those of a decimal
+    """
 
     type: str
     name: str = ""
@@ -37,6 +47,9 @@ class AvroType:
     size: int = 0
     branches: tuple[AvroType, ...] = ()
     fields: list[AvroField] = field(default_factory=list)
+    logical: str = ""
+    precision: int = 0
+    scale: int = 0
 
     @property
     def simple_name(self) -> str:
@@ -51,6 +64,8 @@ class AvroField:
     aliases: tuple[str, ...]
     type: AvroType
     has_default: bool
+    default: Any = None
+    """As the schema's JSON has it."""
 
 
 def parsed(schema: Any, named: Mapping[str, Any] | None = None) -> AvroType:
@@ -91,7 +106,27 @@ def _node(schema: Any, namespace: str, names: dict[str, AvroType]) -> AvroType:
             return _definition(schema, kind, namespace, names)
     except KeyError as lacking:
         raise InvalidSchemaError(f"the Avro {kind} {schema.get('name', '')} lacks {lacking}") from None
-    return _named(kind, namespace, names)
+    found = _named(kind, namespace, names)
+    if found.type in PRIMITIVES and not found.name:
+        _make_logical(found, schema)
+    return found
+
+
+def _make_logical(node: AvroType, schema: Mapping[str, Any]) -> None:
+    """Give a node its logical type; one that is not valid counts as none, as in Java.
+
+    Source: `org.apache.avro.LogicalTypes.fromSchemaIgnoreInvalid`.
+    """
+    logical = schema.get("logicalType")
+    if logical != "decimal":
+        node.logical = logical if isinstance(logical, str) and node.type in _LOGICAL_OF.get(logical, ()) else ""
+        return
+    precision, scale = schema.get("precision"), schema.get("scale", 0)
+    if node.type not in ("bytes", "fixed") or not isinstance(precision, int) or not isinstance(scale, int):
+        return
+    digits_max = len(str((1 << (8 * node.size - 1)) - 1)) - 1 if node.type == "fixed" and node.size else None
+    if precision > 0 and 0 <= scale <= precision and (digits_max is None or precision <= digits_max):
+        node.logical, node.precision, node.scale = "decimal", precision, scale
 
 
 def _named(name: str, namespace: str, names: Mapping[str, AvroType]) -> AvroType:
@@ -113,6 +148,7 @@ def _definition(schema: Mapping[str, Any], kind: str, outer: str, names: dict[st
         raise InvalidSchemaError(f"the Avro type {full} is defined twice")
     if kind == "fixed":
         names[full] = AvroType("fixed", full, aliases, size=schema["size"])
+        _make_logical(names[full], schema)
         return names[full]
     if kind == "enum":
         names[full] = AvroType("enum", full, aliases, tuple(schema["symbols"]), schema.get("default"))
@@ -120,8 +156,14 @@ def _definition(schema: Mapping[str, Any], kind: str, outer: str, names: dict[st
     names[full] = record = AvroType("record", full, aliases)
     for each in schema["fields"]:
         node = _node(each["type"], namespace, names)
-        record.fields.append(AvroField(each["name"], tuple(each.get("aliases") or ()), node, "default" in each))
+        record.fields.append(_field(each, node))
     return record
+
+
+def _field(schema: Mapping[str, Any], node: AvroType) -> AvroField:
+    return AvroField(
+        schema["name"], tuple(schema.get("aliases") or ()), node, "default" in schema, schema.get("default")
+    )
 
 
 def _full_name(name: str, namespace: str | None) -> str:

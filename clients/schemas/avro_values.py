@@ -5,17 +5,25 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Mapping
-from typing import Any
+from decimal import Context, Decimal
+from functools import partial
+from typing import Any, NamedTuple
 
 import fastavro
+from fastavro.read import LOGICAL_READERS
 from fastavro.schema import SchemaParseException, UnknownType
 
 from stratalog.clients.schemas import avro_compatibility
+from stratalog.clients.schemas.avro_binary.checks import Check, check_of
+from stratalog.clients.schemas.avro_binary.decoding import AvroMisfitError, AvroReading, Convert
+from stratalog.clients.schemas.avro_compatibility import AvroType
 from stratalog.clients.schemas.errors import InvalidSchemaError
 from stratalog.clients.schemas.schema import Schema, loads
 from stratalog.storage.errors import SerializationError
 
 WRAPPER = "stratalog_value"
+_SHOWN_MAX = 60
+_EXACT = Context(prec=10_000)
 _STREAM = re.compile(r" from <_io\.BytesIO object at 0x[0-9a-f]+>")
 
 
@@ -44,34 +52,101 @@ def record_name(parsed: Any) -> str:
     return str(kind.get("name", "")) if isinstance(kind, dict) else ""
 
 
-def encode_avro(parsed: Any, value: Any) -> bytes:
-    """A value in Avro's binary form; bytes stand for themselves, as in Confluent's serializers."""
-    if is_bytes(parsed):
+class AvroSchema(NamedTuple):
+    """A schema as fastavro has it, its nodes, and the check of values before they are written."""
+
+    parsed: Any
+    type: AvroType
+    check: Check
+
+    @classmethod
+    def of(cls, schema: Schema, references: Mapping[str, Schema] | None = None) -> AvroSchema:
+        """InvalidSchemaError."""
+        node = avro_type(schema, references)
+        return cls(parsed_avro(schema, references), node, check_of(node))
+
+
+def encode_avro(schema: AvroSchema, value: Any) -> bytes:
+    """A value in Avro's binary form; bytes stand for themselves, as in Confluent's serializers. SerializationError."""
+    if is_bytes(schema.parsed):
         if not isinstance(value, bytes | bytearray | memoryview):
             raise SerializationError(f"the Avro schema is bytes, the value is {type(value).__name__}")
         return bytes(value)
     written = io.BytesIO()
     try:
-        fastavro.schemaless_writer(written, parsed, {"value": value})
-    except (ValueError, TypeError, KeyError, IndexError, OverflowError, AttributeError) as reason:
+        schema.check(value)
+        fastavro.schemaless_writer(written, schema.parsed, {"value": value})
+    except (ValueError, TypeError, KeyError, IndexError, OverflowError, AttributeError, RecursionError) as reason:
         raise SerializationError(f"the value does not fit the Avro schema: {reason}") from reason
     return written.getvalue()
 
 
-def decode_avro(writer: Any, payload: bytes, reader: Any = None) -> Any:
-    """The value of bytes that `encode_avro` made, resolved into the reader's schema if there is one."""
-    if is_bytes(writer) and (reader is None or is_bytes(reader)):
-        return payload
-    try:
-        wrapped: Any = fastavro.schemaless_reader(io.BytesIO(payload), writer, reader)
-    except Exception as reason:
-        # fastavro raises whatever its decoding ran into: EOFError, struct.error, IndexError ...
-        raise SerializationError(misfit(reason)) from reason
-    return wrapped["value"]
+class AvroValues:
+    """Reads payloads of a writer's schema as fastavro's values, resolved into the reader's schema if there is one.
+
+    fastavro itself reads where it gives the same: it knows neither defaults of a reader's schema as values of their
+    types nor a decimal with more digits than its schema allows, which it rounds.
+    """
+
+    def __init__(self, writer: AvroSchema, reader: AvroSchema | None = None) -> None:
+        self._is_bytes = is_bytes(writer.parsed) and (reader is None or is_bytes(reader.parsed))
+        self._parsed = writer.parsed if reader is None and not has_decimals(writer.type) else None
+        self._reading = AvroReading(writer.type, (reader or writer).type, _PythonForms())
+
+    def value(self, payload: bytes) -> Any:
+        """The value of bytes that `encode_avro` made. SerializationError."""
+        if self._is_bytes:
+            return payload
+        try:
+            if self._parsed is None:
+                return self._reading.value(payload)
+            wrapped: Any = fastavro.schemaless_reader(io.BytesIO(payload), self._parsed, None)
+        except Exception as reason:
+            # fastavro raises whatever its decoding ran into: EOFError, struct.error, IndexError ...
+            raise SerializationError(misfit(reason)) from reason
+        return wrapped["value"]
+
+
+class _PythonForms:
+    """Plain values as fastavro's logical types have them."""
+
+    def value(self, node: AvroType) -> Convert | None:
+        if node.logical == "decimal":
+            return partial(decimal_of, precision=node.precision, scale=node.scale)
+        convert = LOGICAL_READERS.get(f"{node.type}-{node.logical}")
+        return None if convert is None else lambda value: convert(value, None, None)
+
+    def member(self, union: AvroType, place: int) -> tuple[AvroType, Convert | None]:
+        return union.branches[place], None
+
+
+def avro_type(schema: Schema, references: Mapping[str, Schema] | None = None) -> AvroType:
+    """The nodes of a schema. InvalidSchemaError."""
+    return avro_compatibility.parsed(loads(schema), {name: loads(each) for name, each in (references or {}).items()})
+
+
+def decimal_of(data: bytes, precision: int, scale: int) -> Decimal:
+    """The decimal of two's-complement bytes. AvroMisfitError for no bytes, and for more digits than the schema has."""
+    if not data:
+        raise AvroMisfitError("a decimal of no bytes")
+    unscaled = int.from_bytes(data, "big", signed=True)
+    if abs(unscaled) >= 10**precision:
+        raise AvroMisfitError(f"a decimal of more than {precision} digits: {str(unscaled)[:_SHOWN_MAX]}")
+    return Decimal(unscaled).scaleb(-scale, _EXACT)
+
+
+def has_decimals(node: AvroType, seen: frozenset[int] = frozenset()) -> bool:
+    """Whether a decimal is in a type."""
+    if id(node) in seen:
+        return False
+    inside = [*node.branches, *(each.type for each in node.fields)]
+    return node.logical == "decimal" or any(has_decimals(each, seen | {id(node)}) for each in inside)
 
 
 def misfit(reason: Exception) -> str:
-    """The text for bytes that fastavro could not decode, the same for the same bytes: fastavro names its stream."""
+    """The text for bytes that do not fit, the same for the same bytes: fastavro names its stream."""
+    if isinstance(reason, AvroMisfitError):
+        return f"the bytes do not fit the Avro schema: {reason}"
     return f"the bytes do not fit the Avro schema: {type(reason).__name__} {_STREAM.sub('', str(reason))}"
 
 

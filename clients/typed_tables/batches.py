@@ -131,7 +131,7 @@ class TableWriter:
         return {f"_{name}": sf.col(name).alias(f"_{name}") for name in ("partition", "offset", "timestamp", *raw)}
 
     def _merge(self, read: ReadRows) -> str:
-        """The fields of values stay in the struct `read`: beside them no column of ours has a name that one may have."""
+        """The fields of values stay in a struct, as no column beside them may have a name that one of them may have."""
         source = {name: f"s.{name}" for name in self._parts()}
         source |= {quoted(name): f"s.{READ_COLUMN}.{quoted(name)}" for name in read.columns}
         assigned = [f"t.{name} = {each}" for name, each in source.items()]

@@ -259,7 +259,8 @@ def alterations(table: str, change: SchemaChange) -> list[str]:
     that Delta turns on by itself for new tables alone.
     """
     statements = []
-    if any(has_local_times(each.type) for each in (*change.new, *change.wider)):
+    kinds = [*(each.type for each in change.new), *(each.type for each in change.wider)]
+    if any(map(has_local_times, kinds)):
         statements.append(f"ALTER TABLE {table} SET TBLPROPERTIES ('{LOCAL_TIMES_FEATURE}' = 'supported')")
     if change.new:
         columns = ", ".join(f"{_sql_path(each.path)} {sql_type(each.type)}" for each in change.new)

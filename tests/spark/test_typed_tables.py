@@ -12,7 +12,7 @@ from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
 
 from stratalog import Admin, Cluster, NewTopic, Producer, TypedTable
-from stratalog.clients.schemas.avro import encode_avro, parsed_avro
+from stratalog.clients.schemas.avro_values import AvroSchema, encode_avro
 from stratalog.clients.schemas.schema import Schema
 from stratalog.clients.schemas.wire_format import SchemaId
 from stratalog.clients.typed_tables.delta_table import Txn
@@ -107,7 +107,7 @@ def test_a_new_run_reads_a_batch_of_known_schemas_once(
 
 
 def encode_with(schema_id: int, text: str, value: dict[str, Any]) -> bytes:
-    return SchemaId(id=schema_id).id_prefix() + encode_avro(parsed_avro(Schema(text)), value)
+    return SchemaId(id=schema_id).id_prefix() + encode_avro(AvroSchema.of(Schema(text)), value)
 
 
 def test_upsert_has_what_compaction_leaves(ours: SparkSession, cluster: Cluster, tmp_path: Path) -> None:

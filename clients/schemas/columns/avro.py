@@ -1,34 +1,30 @@
 """Avro payloads as typed columns. Pure.
 
 Types are those of Spark's `from_avro`: a union with null is nullable, int or long is long, float or double is double,
-any other union a struct `member0`, `member1`, …; an enum is a string, a fixed binary. Timestamps have microseconds;
-times of day and durations stay the numbers and bytes that they are. fastavro reads them as plain numbers, and Arrow
-makes the column's type of them. Rows that the reader's schema itself wrote are read by `avro_fast` where it can.
+any other union a struct `member0`, `member1`, …; an enum is a string, a fixed binary. Timestamps have microseconds:
+nanoseconds are rounded down to them. Times of day and durations stay the numbers and bytes that they are. Rows that the
+reader's schema itself wrote are read by `avro_fast` where it can, all others one by one by `avro_binary`.
 
 Source: `org.apache.spark.sql.avro.SchemaConverters`.
 """
 
 from __future__ import annotations
 
-import io
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-import fastavro
 import numpy as np
 import pyarrow as pa
 
-from stratalog.clients.schemas.avro_values import is_bytes, misfit, parsed_avro, value_type
+from stratalog.clients.schemas.avro_binary.decoding import AvroMisfitError, AvroReading, Convert
+from stratalog.clients.schemas.avro_compatibility import AvroType
+from stratalog.clients.schemas.avro_values import avro_type, decimal_of, misfit
 from stratalog.clients.schemas.columns.avro_fast import FastSchema, read_fast
 from stratalog.clients.schemas.columns.reader import ReadValues, values_column
 from stratalog.clients.schemas.compatibility import ResolvedSchema
 from stratalog.clients.schemas.errors import InvalidSchemaError
-from stratalog.clients.schemas.schema import Schema, loads
-
-Fit = Callable[[Any], Any]
-"""A value of fastavro's in the form that Arrow needs."""
+from stratalog.clients.schemas.schema import Schema
 
 _PRIMITIVES = {
     "null": pa.null(),
@@ -42,29 +38,11 @@ _PRIMITIVES = {
     "fixed": pa.binary(),
     "enum": pa.string(),
 }
-_LOGICAL = {
-    ("int", "date"): pa.date32(),
-    ("long", "timestamp-millis"): pa.timestamp("ms", "UTC"),
-    ("long", "timestamp-micros"): pa.timestamp("us", "UTC"),
-    ("long", "timestamp-nanos"): pa.timestamp("ns", "UTC"),
-    ("long", "local-timestamp-millis"): pa.timestamp("ms"),
-    ("long", "local-timestamp-micros"): pa.timestamp("us"),
-    ("long", "local-timestamp-nanos"): pa.timestamp("ns"),
-}
-"""What the plain number of a logical type is in Arrow."""
+_INSTANT, _LOCAL_TIME = pa.timestamp("us", "UTC"), pa.timestamp("us")
 _WIDER = {frozenset({"int", "long"}): "long", frozenset({"float", "double"}): "double"}
 DECIMAL_DIGITS_MAX = 38
-_PYTHON_TYPES = {
-    "boolean": bool,
-    "int": int,
-    "long": int,
-    "float": float,
-    "double": float,
-    "bytes": bytes,
-    "string": str,
-    "array": list,
-    "map": dict,
-}
+MICROS_OF_MILLI, NANOS_OF_MICRO = 1_000, 1_000
+_MILLIS_LIMIT = (2**63 - 1) // MICROS_OF_MILLI
 
 
 class AvroColumns:
@@ -74,13 +52,11 @@ class AvroColumns:
     """
 
     def __init__(self, reader: ResolvedSchema) -> None:
-        shape = _Shape(parsed_avro(reader.schema, reader.references))
-        self._built, self._fit, self._has_unions = shape.type, shape.fit, shape.has_unions
         self._own = reader
-        self._type = in_microseconds(shape.type)
-        self._parsed: dict[ResolvedKey, Any] = {}
-        self._reader = self._form(reader)
-        self._fast = FastSchema.of(self._reader, self._built)
+        self._reader = avro_type(reader.schema, reader.references)
+        self._type = _column_type(self._reader, ())
+        self._fast = FastSchema.of(self._reader, self._type)
+        self._readings: dict[ResolvedKey, tuple[AvroType, AvroReading]] = {}
 
     @property
     def arrow_type(self) -> pa.DataType:
@@ -96,198 +72,126 @@ class AvroColumns:
     ) -> ReadValues:
         """The values of payloads that `writer` wrote."""
         del message_indexes
-        form = self._form(writer or self._own)
-        if is_bytes(form) and is_bytes(self._reader):
+        written, reading = self._reading(writer or self._own)
+        if is_plain_bytes(written) and is_plain_bytes(self._reader):
             return ReadValues(payloads.cast(self._type), {})
-        read, errors = self._read(payloads, form)
-        return ReadValues(read.cast(self._type, safe=False), errors)
-
-    def _read(self, payloads: pa.Array, form: Any) -> ReadValues:
-        """The values as they are built, before timestamps have Spark's unit."""
-        fast = read_fast(self._fast if form is self._reader else None, payloads)
+        fast = read_fast(self._fast if written is self._reader else None, payloads)
         if fast is None:
-            return self._read_by_row(payloads, form)
+            return self._row_by_row(payloads, reading)
         if not len(fast.left):
             return ReadValues(fast.values, {})
-        rest = self._read_by_row(payloads.take(pa.array(fast.left)), form)
+        rest = self._row_by_row(payloads.take(pa.array(fast.left)), reading)
         order = np.arange(len(payloads))
         order[fast.left] = len(payloads) + np.arange(len(fast.left))
         merged = pa.concat_arrays([fast.values, rest.values]).take(pa.array(order))
         return ReadValues(merged, {int(fast.left[place]): text for place, text in rest.errors.items()})
 
-    def _read_by_row(self, payloads: pa.Array, form: Any) -> ReadValues:
-        values, errors = self._values(payloads.to_pylist(), form)
-        read, refused = values_column(values, self._built)
-        return ReadValues(read, {**errors, **refused})
-
-    def _values(self, payloads: Sequence[bytes | None], form: Any) -> tuple[list[Any], dict[int, str]]:
-        reader = None if form is self._reader else self._reader
+    def _row_by_row(self, payloads: pa.Array, reading: AvroReading) -> ReadValues:
         values: list[Any] = [None] * len(payloads)
         errors: dict[int, str] = {}
-        decode: Any = fastavro.schemaless_reader
-        stream, fit, named = io.BytesIO, self._fit, self._has_unions
-        for place, payload in enumerate(payloads):
+        for place, payload in enumerate(payloads.to_pylist()):
             if payload is None:
                 continue
             try:
-                value = decode(stream(payload), form, reader, return_named_type=named)["value"]
-                values[place] = value if fit is None else fit(value)
-            except Exception as reason:  # noqa: BLE001 - fastavro raises whatever its decoding ran into
+                values[place] = reading.value(payload)
+            except AvroMisfitError as reason:
                 errors[place] = misfit(reason)
-        return values, errors
+        read, refused = values_column(values, self._type)
+        return ReadValues(read, {**errors, **refused})
 
-    def _form(self, schema: ResolvedSchema) -> Any:
-        """fastavro's form of a schema without the logical types that Arrow makes of plain values."""
-        key = (schema.schema, tuple(schema.references.items()))
-        if key not in self._parsed:
-            references = {name: _plain(each) for name, each in schema.references.items()}
-            self._parsed[key] = parsed_avro(_plain(schema.schema), references)
-        return self._parsed[key]
+    def _reading(self, writer: ResolvedSchema) -> tuple[AvroType, AvroReading]:
+        key = (writer.schema, tuple(writer.references.items()))
+        if key not in self._readings:
+            is_own = key == (self._own.schema, tuple(self._own.references.items()))
+            written = self._reader if is_own else avro_type(writer.schema, writer.references)
+            self._readings[key] = written, AvroReading(written, self._reader, _ColumnForms())
+        return self._readings[key]
 
 
 ResolvedKey = tuple[Schema, tuple[tuple[str, Schema], ...]]
 
 
-class _Shape:
-    """The column type of a parsed schema, and what to do with values of fastavro's before Arrow takes them."""
+class _ColumnForms:
+    """Plain values in the form that Arrow needs."""
 
-    def __init__(self, parsed: Any) -> None:
-        self._named: Mapping[str, Any] = parsed["__named_schemas"]
-        self._open: list[str] = []
-        self.has_unions = any(_has_wide_union(each) for each in self._named.values())
-        self.type, self.fit = self._of(value_type(parsed))
+    def value(self, node: AvroType) -> Convert | None:
+        if node.logical == "decimal":
+            return partial(decimal_of, precision=node.precision, scale=node.scale)
+        if node.logical.endswith("timestamp-millis"):
+            return _micros_of_millis
+        return _micros_of_nanos if node.logical.endswith("timestamp-nanos") else None
 
-    def _of(self, node: Any) -> tuple[pa.DataType, Fit | None]:
-        if isinstance(node, list):
-            return self._union(node)
-        if isinstance(node, str):
-            return self._of(self._named[node]) if node in self._named else (_PRIMITIVES[node], None)
-        kind = node["type"]
-        if not isinstance(kind, str):
-            return self._of(kind)
-        if kind in ("record", "error"):
-            return self._record(node)
-        if kind == "array":
-            items, fit = self._of(node["items"])
-            return pa.list_(items), None if fit is None else partial(_fit_list, fit)
-        if kind == "map":
-            values, fit = self._of(node["values"])
-            return pa.map_(pa.string(), values), None if fit is None else partial(_fit_map, fit)
-        if kind not in _PRIMITIVES:
-            return self._of(kind)
-        logical = node.get("logicalType")
-        if logical == "decimal" and kind in ("bytes", "fixed"):
-            if node["precision"] > DECIMAL_DIGITS_MAX:
-                raise InvalidSchemaError(
-                    f"decimal({node['precision']}) is wider than a column's {DECIMAL_DIGITS_MAX} digits: "
-                    "read with a schema that leaves the field out"
-                )
-            return pa.decimal128(node["precision"], node.get("scale", 0)), None
-        return _LOGICAL.get((kind, logical), _PRIMITIVES[kind]), None
+    def member(self, union: AvroType, place: int) -> tuple[AvroType, Convert | None]:
+        branch = union.branches[place]
+        real = real_branches(union)
+        if branch.type == "null" or len(real) == 1:
+            return branch, None
+        number = one_number(real)
+        if number is not None:
+            return AvroType(number), None
+        name = f"member{sum(each.type != 'null' for each in union.branches[:place])}"
+        return branch, lambda value: {name: value}
 
-    def _record(self, node: Any) -> tuple[pa.DataType, Fit | None]:
-        name = node["name"]
-        if name in self._open:
+
+def real_branches(union: AvroType) -> list[AvroType]:
+    """The types of a union without null."""
+    return [each for each in union.branches if each.type != "null"]
+
+
+def one_number(branches: Sequence[AvroType]) -> str | None:
+    """The type of the column of a union of int and long, or float and double; None for other unions."""
+    return _WIDER.get(frozenset(each.type for each in branches)) if len(branches) == 2 else None
+
+
+def is_plain_bytes(node: AvroType) -> bool:
+    """Whether payloads stand for themselves, as in Confluent's serializers."""
+    return node.type == "bytes" and not node.logical
+
+
+def _micros_of_millis(millis: int) -> int:
+    if abs(millis) > _MILLIS_LIMIT:
+        raise AvroMisfitError(f"{millis} ms are beyond the microseconds of 64 bits")
+    return millis * MICROS_OF_MILLI
+
+
+def _micros_of_nanos(nanos: int) -> int:
+    return nanos // NANOS_OF_MICRO
+
+
+def _column_type(node: AvroType, around: tuple[str, ...]) -> pa.DataType:
+    if node.type == "union":
+        return _union_type(node, around)
+    if node.type == "record":
+        if node.name in around:
             raise InvalidSchemaError(
-                f"{name} contains itself, which no column type does: read with a schema that leaves the field out"
+                f"{node.name} contains itself, which no column type does: read with a schema that leaves the field out"
             )
-        self._open.append(name)
-        shapes = {each["name"]: self._of(each["type"]) for each in node["fields"]}
-        self._open.pop()
-        fits = {field: fit for field, (_, fit) in shapes.items() if fit is not None}
-
-        def fit_record(value: Any) -> Any:
-            return value | {field: fit(value[field]) for field, fit in fits.items()}
-
-        return pa.struct([(field, kind) for field, (kind, _) in shapes.items()]), fit_record if fits else None
-
-    def _union(self, branches: Sequence[Any]) -> tuple[pa.DataType, Fit | None]:
-        real = [each for each in branches if each != "null"]
-        names = frozenset(each for each in real if isinstance(each, str))
-        if len(real) <= 1 or (len(names) == len(real) and names in _WIDER):
-            only = real[0] if len(real) == 1 else _WIDER.get(names, "null")
-            kind, fit = self._of(only)
-            if self.has_unions and _name(self._defined(only)) is not None:
-                fit = _unwrapped(fit)
-            return kind, None if fit is None else partial(_fit_nullable, fit)
-        members = [(f"member{place}", *self._of(each), self._test(each)) for place, each in enumerate(real)]
-
-        def fit_union(value: Any) -> Any:
-            for member, _, fit, test in members:
-                if value is not None and test(value):
-                    inner = value[1] if isinstance(value, tuple) else value
-                    return {member: inner if fit is None else fit(inner)}
-            return None
-
-        return pa.struct([(member, kind) for member, kind, _, _ in members]), fit_union
-
-    def _test(self, branch: Any) -> Callable[[Any], bool]:
-        """Whether a value is of the branch: of a named type fastavro gives the name and the value."""
-        node = self._defined(branch)
-        name = _name(node)
-        if name is not None:
-            return lambda value: isinstance(value, tuple) and value[0] == name
-        python = _PYTHON_TYPES[node if isinstance(node, str) else node["type"]]
-        return lambda value: type(value) is python
-
-    def _defined(self, branch: Any) -> Any:
-        return self._named.get(branch, branch) if isinstance(branch, str) else branch
+        return pa.struct([(each.name, _column_type(each.type, (*around, node.name))) for each in node.fields])
+    if node.type == "array":
+        return pa.list_(_column_type(node.branches[0], around))
+    if node.type == "map":
+        return pa.map_(pa.string(), _column_type(node.branches[0], around))
+    if node.logical == "decimal":
+        if node.precision > DECIMAL_DIGITS_MAX:
+            raise InvalidSchemaError(
+                f"decimal({node.precision}) is wider than a column's {DECIMAL_DIGITS_MAX} digits: "
+                "read with a schema that leaves the field out"
+            )
+        return pa.decimal128(node.precision, node.scale)
+    if node.logical == "date":
+        return pa.date32()
+    if "timestamp-" in node.logical:
+        return _LOCAL_TIME if node.logical.startswith("local-") else _INSTANT
+    return _PRIMITIVES[node.type]
 
 
-def _fit_list(fit: Fit, value: Any) -> Any:
-    return [fit(each) for each in value]
-
-
-def _fit_map(fit: Fit, value: Any) -> Any:
-    return {key: fit(each) for key, each in value.items()}
-
-
-def _fit_nullable(fit: Fit, value: Any) -> Any:
-    return None if value is None else fit(value)
-
-
-def _name(node: Any) -> str | None:
-    """The name of a record, enum or fixed."""
-    return node.get("name") if isinstance(node, dict) else None
-
-
-def _unwrapped(fit: Fit | None) -> Fit:
-    def fit_named(value: Any) -> Any:
-        inner = value[1] if isinstance(value, tuple) else value
-        return inner if fit is None else fit(inner)
-
-    return fit_named
-
-
-def _has_wide_union(node: Any) -> bool:
-    """Whether a union has more than one type besides null: fastavro is then asked for the names of values."""
-    if isinstance(node, list):
-        return len([each for each in node if each != "null"]) > 1 or any(map(_has_wide_union, node))
-    if not isinstance(node, dict):
-        return False
-    inside = [each["type"] for each in node.get("fields", ())]
-    return any(map(_has_wide_union, [node.get("type"), node.get("items"), node.get("values"), *inside]))
-
-
-def in_microseconds(kind: pa.DataType) -> pa.DataType:
-    """The type with timestamps in microseconds, as Spark has them."""
-    if pa.types.is_timestamp(kind):
-        return pa.timestamp("us", kind.tz)
-    if pa.types.is_struct(kind):
-        return pa.struct([(each.name, in_microseconds(each.type)) for each in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(kind.key_type, in_microseconds(kind.item_type))
-    return pa.list_(in_microseconds(kind.value_type)) if pa.types.is_list(kind) else kind
-
-
-def _plain(schema: Schema) -> Schema:
-    return Schema(json.dumps(_without_logical(loads(schema))), schema.type, schema.references)
-
-
-def _without_logical(node: Any) -> Any:
-    if isinstance(node, list):
-        return [_without_logical(each) for each in node]
-    if not isinstance(node, dict):
-        return node
-    dropped = "type" in node and node.get("logicalType") != "decimal"
-    return {name: _without_logical(each) for name, each in node.items() if not (dropped and name == "logicalType")}
+def _union_type(union: AvroType, around: tuple[str, ...]) -> pa.DataType:
+    real = real_branches(union)
+    if not real:
+        return pa.null()
+    if len(real) == 1:
+        return _column_type(real[0], around)
+    number = one_number(real)
+    if number is not None:
+        return _PRIMITIVES[number]
+    return pa.struct([(f"member{place}", _column_type(each, around)) for place, each in enumerate(real)])

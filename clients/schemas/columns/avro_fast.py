@@ -1,7 +1,7 @@
 """Avro payloads of one schema as columns, each field read for all rows at once; the twin of `avro`'s reading. Pure.
 
-numpy keeps where each row stands. What is rare is left to fastavro: rows whose bytes do not fit, or that have much more
-items than others; of schemas, those with maps, decimals, nulls, or unions of more than null and one type.
+numpy keeps where each row stands. What is rare is left to `avro_binary`: rows whose bytes or values do not fit, or that
+have much more items than others; of schemas, those with maps, decimals, or nulls alone.
 
 Source: the section on binary encoding of Avro's specification 1.12.
 """
@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from stratalog.clients.schemas.avro_values import value_type
+from stratalog.clients.schemas.avro_compatibility import AvroType
 
 ROWS_MIN = 32
-"""The least number of rows for which numpy is faster than fastavro."""
+"""The least number of rows for which numpy is faster."""
 _BYTES_MAX = 2**31 - 1
 _PADDING = bytes(16)
 """Bytes behind the last row: a number, and each fixed width but `fixed`, is read before it is checked."""
@@ -27,6 +27,9 @@ _GATHERED_BYTES_MAX = 64
 """Average size of strings up to which they are gathered byte by byte; longer ones are joined."""
 _NUMBERS: dict[str, type[np.int32 | np.int64]] = {"int": np.int32, "long": np.int64}
 _FLOATS: dict[str, np.dtype[Any]] = {"float": np.dtype("<f4"), "double": np.dtype("<f8")}
+
+_MICROS, _IN_MICRO = {"millis": 1_000}, {"nanos": 1_000}
+"""Microseconds of a unit of timestamps, and units of a microsecond."""
 
 Numbers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -40,7 +43,7 @@ class FastValues(NamedTuple):
 
 
 class _Rows:
-    """Rows that are read together: where each stands, where it ends, and whether it is left to fastavro."""
+    """Rows that are read together: where each stands, where it ends, and whether it is left to `avro_binary`."""
 
     def __init__(self, data: npt.NDArray[np.uint8], at: Numbers, limit: Numbers) -> None:
         self.data, self.at, self.limit = data, at, limit
@@ -125,9 +128,9 @@ class FastSchema:
         self._node = node
 
     @classmethod
-    def of(cls, parsed: Any, kind: pa.DataType) -> FastSchema | None:
-        """parsed: fastavro's form of a schema without logical types. kind: the column type of its values."""
-        node = _node(value_type(parsed), kind, parsed["__named_schemas"])
+    def of(cls, schema: AvroType, kind: pa.DataType) -> FastSchema | None:
+        """kind: the column type of the schema's values."""
+        node = _node(schema, kind)
         return None if node is None else cls(node)
 
     def read(self, payloads: pa.Array) -> FastValues:
@@ -139,7 +142,7 @@ class FastSchema:
 
 
 def read_fast(schema: FastSchema | None, payloads: pa.Array) -> FastValues | None:
-    """The values of payloads; None where fastavro is the faster way, or the only one."""
+    """The values of payloads; None where `avro_binary` is the faster way, or the only one."""
     if schema is None or len(payloads) < ROWS_MIN or payloads.null_count or payloads.nbytes > _BYTES_MAX:
         return None
     return schema.read(payloads)
@@ -168,8 +171,10 @@ class _Boolean:
 
 
 class _Number:
-    def __init__(self, width: type[np.int32 | np.int64], kind: pa.DataType) -> None:
-        self._width, self._kind = width, kind
+    """An int or a long; of a time the microseconds, of which `micros` are in a unit and `units` in a microsecond."""
+
+    def __init__(self, width: type[np.int32 | np.int64], kind: pa.DataType, micros: int = 1, units: int = 1) -> None:
+        self._width, self._kind, self._micros, self._units = width, kind, micros, units
 
     def read(self, rows: _Rows) -> pa.Array:
         numbers = rows.longs()
@@ -177,6 +182,12 @@ class _Number:
             narrow = numbers.astype(np.int32)
             rows.leave(narrow != numbers)
             return pa.array(narrow).cast(self._kind)
+        if self._micros > 1:
+            limit = np.iinfo(np.int64).max // self._micros
+            rows.leave((numbers < -limit) | (numbers > limit))
+            numbers = numbers * self._micros
+        elif self._units > 1:
+            numbers = numbers // self._units
         return pa.array(numbers).cast(self._kind)
 
 
@@ -252,6 +263,35 @@ class _Nullable:
         return values.take(pa.array(order, mask=order < 0))
 
 
+class _Members:
+    """A union of several types: a struct with a field for each but null. `nodes` has None for null."""
+
+    def __init__(self, nodes: Sequence[_Node | None], kind: pa.DataType) -> None:
+        self._nodes, self._kind = nodes, kind
+
+    def read(self, rows: _Rows) -> pa.Array:
+        branches = rows.longs()
+        rows.leave((branches < 0) | (branches >= len(self._nodes)))
+        columns: list[pa.Array] = []
+        is_null = rows.is_left.copy()
+        for place, node in enumerate(self._nodes):
+            places = np.flatnonzero((branches == place) & ~rows.is_left)
+            if node is None:
+                is_null[places] = True
+                continue
+            kind = self._kind.field(len(columns)).type
+            if not len(places):
+                columns.append(pa.nulls(len(rows), kind))
+                continue
+            some = rows.some(places)
+            values = node.read(some)
+            rows.join(places, some)
+            order = np.full(len(rows), -1, np.int64)
+            order[places] = np.arange(len(places))
+            columns.append(values.take(pa.array(order, mask=order < 0)))
+        return pa.StructArray.from_arrays(columns, fields=list(self._kind), mask=pa.array(is_null))
+
+
 class _Record:
     def __init__(self, nodes: Sequence[_Node], kind: pa.DataType) -> None:
         self._nodes, self._kind = nodes, kind
@@ -319,41 +359,52 @@ def _is_text(value: bytes) -> bool:
     return True
 
 
-def _node(node: Any, kind: pa.DataType, named: Any) -> _Node | None:
-    """What reads a type; None for one that is left to fastavro."""
-    if isinstance(node, list):
-        return _union(node, kind, named)
-    if isinstance(node, str):
-        return _node(named[node], kind, named) if node in named else _primitive(node, kind)
-    name = node["type"]
-    if not isinstance(name, str) or name in named:
-        return _node(name, kind, named)
-    if name in ("record", "error"):
-        nodes = [_node(each["type"], kind.field(place).type, named) for place, each in enumerate(node["fields"])]
+def _node(node: AvroType, kind: pa.DataType) -> _Node | None:
+    """What reads a type; None for one that is left to `avro_binary`."""
+    if node.type == "union":
+        return _union(node, kind)
+    if node.type == "record":
+        nodes = [_node(each.type, kind.field(place).type) for place, each in enumerate(node.fields)]
         found = [each for each in nodes if each is not None]
         return _Record(found, kind) if found and len(found) == len(nodes) else None
-    if "logicalType" in node or name == "map":
+    if node.logical == "decimal":
         return None
-    if name == "array":
-        item = _node(node["items"], kind.value_type, named)
+    if node.type == "array":
+        item = _node(node.branches[0], kind.value_type)
         return None if item is None else _List(item, kind)
-    if name == "fixed":
-        return _Fixed(node["size"])
-    return _Enum(node["symbols"]) if name == "enum" else _primitive(name, kind)
+    if node.type == "fixed":
+        return _Fixed(node.size)
+    return _Enum(node.symbols) if node.type == "enum" else _primitive(node, kind)
 
 
-def _primitive(name: str, kind: pa.DataType) -> _Node | None:
+def _primitive(node: AvroType, kind: pa.DataType) -> _Node | None:
+    name = node.type
     if name in _NUMBERS:
-        return _Number(_NUMBERS[name], kind)
+        unit = node.logical.rpartition("timestamp-")[2]
+        return _Number(_NUMBERS[name], kind, _MICROS.get(unit, 1), _IN_MICRO.get(unit, 1))
     if name in _FLOATS:
         return _Float(_FLOATS[name])
     others: dict[str, _Node] = {"boolean": _Boolean(), "bytes": _Binary(), "string": _String()}
     return others.get(name)
 
 
-def _union(branches: Sequence[Any], kind: pa.DataType, named: Any) -> _Node | None:
-    if len(branches) != 2 or branches.count("null") != 1:
+def _union(union: AvroType, kind: pa.DataType) -> _Node | None:
+    real = [each for each in union.branches if each.type != "null"]
+    if not real or len(union.branches) == 1:
         return None
-    null_branch = branches.index("null")
-    node = _node(branches[1 - null_branch], kind, named)
-    return None if node is None else _Nullable(null_branch, node, kind)
+    if len(real) == 1:
+        node = _node(real[0], kind)
+        null_branch = next(place for place, each in enumerate(union.branches) if each.type == "null")
+        return None if node is None else _Nullable(null_branch, node, kind)
+    if not pa.types.is_struct(kind):  # one number for two types
+        return None
+    nodes: list[_Node | None] = []
+    place = 0
+    for branch in union.branches:
+        is_null = branch.type == "null"
+        node = None if is_null else _node(branch, kind.field(place).type)
+        if node is None and not is_null:
+            return None
+        nodes.append(node)
+        place += not is_null
+    return _Members(nodes, kind)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from stratalog.clients.schemas.avro_values import encode_avro, parsed_avro, value_type
+from stratalog.clients.schemas.avro_values import AvroSchema, encode_avro, value_type
 from stratalog.clients.schemas.compatibility import ResolvedSchema
 from stratalog.clients.schemas.errors import InvalidSchemaError
 from stratalog.clients.schemas.protobuf_messages import messages_of
@@ -57,9 +57,9 @@ class ColumnWriter:
 
 
 def _avro(schema: ResolvedSchema) -> Encode:
-    parsed = parsed_avro(schema.schema, schema.references)
-    fit = _Unions(parsed["__named_schemas"]).fit(value_type(parsed))
-    return lambda value: encode_avro(parsed, value if fit is None else fit(value))
+    avro = AvroSchema.of(schema.schema, schema.references)
+    fit = _Unions(avro.parsed["__named_schemas"]).fit(value_type(avro.parsed))
+    return lambda value: encode_avro(avro, value if fit is None else fit(value))
 
 
 class _Unions:
@@ -101,7 +101,7 @@ class _Unions:
         real = [each for each in branches if each != "null"]
         if len(real) < 2:
             return self.fit(real[0]) if real else None
-        if {each for each in real if isinstance(each, str)} in _SAME_COLUMN and len(real) == 2:
+        if {each["type"] if isinstance(each, dict) else each for each in real} in _SAME_COLUMN and len(real) == 2:
             return None
         members = [(f"member{place}", _branch_name(each), self.fit(each)) for place, each in enumerate(real)]
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from stratalog import Cluster, SchemaFolder
-from stratalog.clients.schemas.avro_values import encode_avro, parsed_avro
+from stratalog.clients.schemas.avro_values import AvroSchema, encode_avro
 from tests.bench.benches.spark import SparkApp
 from tests.bench.lab import BROKERS, Lab, Outcome, show
 from tests.bench.measures import Row, Spread
@@ -77,7 +77,7 @@ def version_of(number: int) -> int:
 
 def orders(numbers: range) -> Iterator[bytes]:
     """The bytes of orders in Confluent's wire format; the ids of their schemas are their versions."""
-    parsed = [parsed_avro(schema) for schema in SCHEMAS]
+    parsed = [AvroSchema.of(schema) for schema in SCHEMAS]
     for number in numbers:
         version = version_of(number)
         yield struct.pack(">bI", 0, version) + encode_avro(parsed[version - 1], order(number, version))

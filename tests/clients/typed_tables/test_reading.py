@@ -11,7 +11,7 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from stratalog.clients.schemas.avro import encode_avro, parsed_avro
+from stratalog.clients.schemas.avro_values import AvroSchema, encode_avro
 from stratalog.clients.schemas.compatibility import ResolvedSchema
 from stratalog.clients.schemas.schema import Schema, SchemaType
 from stratalog.clients.schemas.wire_format import VALUE_SCHEMA_ID_HEADER, SchemaId
@@ -42,7 +42,7 @@ V3 = avro(id="int", item="bytes")
 
 
 def encoded(schema_id: int, schema: ResolvedSchema, value: dict[str, Any]) -> bytes:
-    return b"\0" + struct.pack(">I", schema_id) + encode_avro(parsed_avro(schema.schema), value)
+    return b"\0" + struct.pack(">I", schema_id) + encode_avro(AvroSchema.of(schema.schema), value)
 
 
 def planned(found: dict[WriterKey, ResolvedSchema | str], columns: pa.DataType = EMPTY) -> Planned:
@@ -91,7 +91,7 @@ def test_rows_of_several_schemas_are_rows_of_one_table() -> None:
         encoded(3, V1, {"id": 1, "item": "a"}),
         b"text",
         encoded(1, V1, {"id": 1, "item": "a"})[:-1],
-        encode_avro(parsed_avro(V1.schema), {"id": 3, "item": "c"}),
+        encode_avro(AvroSchema.of(V1.schema), {"id": 3, "item": "c"}),
     ]
     headers: list[Any] = [*[None] * 6, header]
     kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -137,7 +137,7 @@ def test_values_that_are_no_records_are_one_column() -> None:
     text = ResolvedSchema(Schema('"string"'))
     plan, change = planned({1: text})
     assert [each.path for each in change.new] == [("value",)]
-    value = b"\0\0\0\0\1" + encode_avro(parsed_avro(text.schema), "hello")
+    value = b"\0\0\0\0\1" + encode_avro(AvroSchema.of(text.schema), "hello")
     assert read_batch(plan, pa.array([value]), None).values.to_pylist() == [{"value": "hello"}]
 
 
@@ -148,10 +148,10 @@ NULLABLE = ResolvedSchema(Schema(json.dumps(["null", json.loads(V1.schema.text)]
     ("schema", "null"),
     [(NULLABLE, b"\0"), (ResolvedSchema(Schema('["null", "string"]')), b"\0"), (avro(), None)],
 )
-def test_a_null_of_the_format_is_told_from_a_value_and_from_an_error(schema: ResolvedSchema, null: bytes | None) -> None:
+def test_a_null_of_the_format_is_neither_a_value_nor_an_error(schema: ResolvedSchema, null: bytes | None) -> None:
     """In upsert mode it deletes the row of its key."""
     plan, _ = planned({1: schema})
-    prefix, good = b"\0\0\0\0\1", encode_avro(parsed_avro(schema.schema), _one_of(schema))
+    prefix, good = b"\0\0\0\0\1", encode_avro(AvroSchema.of(schema.schema), _one_of(schema))
     values = [prefix + good, None if null is None else prefix + null, b"bad"]
     read = read_rows(plan, pa.array(values, pa.binary()), pa.nulls(3, pa.binary()))
     found = zip(read.field("read").is_null().to_pylist(), read.field("error").is_null().to_pylist(), strict=True)
@@ -165,7 +165,7 @@ def _one_of(schema: ResolvedSchema) -> Any:
 
 def test_fastavro_reads_what_the_test_wrote() -> None:
     """The helper of this file is not its own judge."""
-    written = encode_avro(parsed_avro(V1.schema), {"id": 1, "item": "a"})
+    written = encode_avro(AvroSchema.of(V1.schema), {"id": 1, "item": "a"})
     parsed = fastavro.parse_schema(json.loads(V1.schema.text))
     import io
 

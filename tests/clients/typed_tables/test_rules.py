@@ -178,7 +178,11 @@ def test_a_table_grows_into_a_record(table: pa.DataType, record: pa.DataType, st
 
 @pytest.mark.parametrize(
     ("table", "record"),
-    [(columns(), columns(at=NTZ)), (columns(at=DATE), columns(at=NTZ)), (columns(), columns(a=pa.list_(columns(b=NTZ))))],
+    [
+        (columns(), columns(at=NTZ)),
+        (columns(at=DATE), columns(at=NTZ)),
+        (columns(), columns(a=pa.list_(columns(b=NTZ)))),
+    ],
 )
 def test_times_without_a_zone_need_a_feature_of_the_table(table: pa.DataType, record: pa.DataType) -> None:
     first, *_ = alterations("t", schema_change(table, record))

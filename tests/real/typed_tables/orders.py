@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from stratalog.clients.schemas.avro_values import encode_avro, parsed_avro
+from stratalog.clients.schemas.avro_values import AvroSchema, encode_avro
 from stratalog.clients.schemas.schema import Schema
 
 PARTITIONS = 4
@@ -76,7 +76,7 @@ class Orders:
 
     def values(self, first: int, end: int, late: int = LATE) -> Iterator[bytes | None]:
         """The bytes of orders `[first, end)`. Ids of schemas are their versions, `late` at most."""
-        parsed = [parsed_avro(schema) for schema in SCHEMAS]
+        parsed = [AvroSchema.of(schema) for schema in SCHEMAS]
         for number in range(first, end):
             version = min(late, self.version(number))
             prefix = struct.pack(">bI", 0, version)

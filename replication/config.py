@@ -306,7 +306,9 @@ class BrokerConfig:
     stratalog_checkpoint_interval_ms: int = _ms(
         600_000, "a checkpoint is written when files wait this long for one, so that they can be deleted"
     )
-    stratalog_encoded_tail_cache_bytes: int = _int(134_217_728, "bytes", "memory for new batches in Kafka's bytes", 0)
+    stratalog_encoded_tail_cache_bytes: int = _int(
+        134_217_728, "bytes", "memory for batches in Kafka's bytes: new ones, and a quarter for what was read ahead", 0
+    )
     stratalog_encoded_tail_cache_ms: int = _ms(120_000, "batches stay in that memory for so long, if there is room")
     stratalog_event_loop: str = _string(
         ASYNCIO, "of network threads; uvloop: that of the package of this name, which has to be installed",

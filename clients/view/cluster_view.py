@@ -53,6 +53,7 @@ from stratalog.storage.errors import (
 )
 from stratalog.storage.log.reader import LogReader, PlannedRead
 from stratalog.storage.log.rows import no_rows
+from stratalog.storage.log.state import NOTHING_REMOVED, RemovedRecords
 from stratalog.storage.objects.together import run_together
 from stratalog.storage.producers import ProducerStates
 from stratalog.storage.records import TopicPartition
@@ -76,12 +77,17 @@ _LogId = tuple[TopicPartition, str, int]
 
 @dataclass(frozen=True, slots=True)
 class Watermarks:
-    """The readable offsets of a partition, `[log_start_offset, high_watermark)`, as the leader published them."""
+    """The readable offsets of a partition, `[log_start_offset, high_watermark)`, as the leader published them.
+
+    removed  what of the leader's log, up to this version, may be gone that was read before
+    """
 
     log_start_offset: int
     high_watermark: int
     leader_epoch: int
     version: int
+    topic_id: str = ""
+    removed: RemovedRecords = NOTHING_REMOVED
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +276,11 @@ class ClusterView:
     def leader(self, topic_partition: TopicPartition) -> int:
         """The leader's broker id as of the last refresh, -1 when there is none."""
         return self.partition_state(topic_partition).leader
+
+    def leader_root(self, topic_partition: TopicPartition) -> str | None:
+        """The leader's root as of the last refresh; None when there is none."""
+        leader = self.image.brokers.get(self.leader(topic_partition))
+        return None if leader is None else leader.registration.root
 
     # -- offsets -----------------------------------------------------------------------------------------
 
@@ -680,7 +691,9 @@ class ClusterView:
 
 
 def _watermarks(entry: ReplicaProgress) -> Watermarks:
-    return Watermarks(entry.log_start_offset, entry.high_watermark, entry.leader_epoch, entry.version)
+    removed = RemovedRecords(entry.removed_version, entry.removed_end)
+    bounds = entry.log_start_offset, entry.high_watermark, entry.leader_epoch, entry.version
+    return Watermarks(*bounds, entry.topic_id, removed)
 
 
 def _later(known: Watermarks, published: Watermarks) -> Watermarks:

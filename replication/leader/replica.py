@@ -498,6 +498,7 @@ class LeaderReplica:
             self.partition.epoch_start_offset,
             self.topic_id,
             self._known_committed if self.partition.high_watermark == UNKNOWN else UNKNOWN,
+            *self.log.state.removed_records,
         )
 
 

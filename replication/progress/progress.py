@@ -28,6 +28,7 @@ class ReplicaProgress(NamedTuple):
     known_committed  while a leader's high watermark is UNKNOWN, for long if its ISR is under `min.insync.replicas`: the
                      highest one of earlier epochs that the leader knows, up to which the log may be read. Not a high
                      watermark itself, since a higher one may have been published.
+    removed_version, removed_end  a leader's `LogState.removed_records`
     """
 
     topic_partition: TopicPartition
@@ -39,6 +40,8 @@ class ReplicaProgress(NamedTuple):
     start_offset: int = UNKNOWN
     topic_id: str = ""
     known_committed: int = UNKNOWN
+    removed_version: int = 0
+    removed_end: int = 0
 
     def supersedes(self, other: ReplicaProgress | None) -> bool:
         """True when this is newer: a later leader epoch, table version, or high watermark of the same version.
@@ -71,10 +74,12 @@ class ProgressHeader(NamedTuple):
 def encode_row(sequence: int, p: ReplicaProgress) -> bytes:
     """One line: a JSON list that begins with the sequence number of the change."""
     topic, partition = p.topic_partition
-    known_committed = "" if p.known_committed == UNKNOWN else f",{p.known_committed}"
+    more = "" if p.known_committed == UNKNOWN else f",{p.known_committed}"
+    if p.removed_version:
+        more = f",{p.known_committed},{p.removed_version},{p.removed_end}"
     return (
         f"[{sequence},{_quoted(topic)},{partition},{p.leader_epoch},{p.log_end_offset},{p.version},{p.high_watermark},"
-        f"{p.log_start_offset},{p.start_offset},{_quoted(p.topic_id)}{known_committed}]"
+        f"{p.log_start_offset},{p.start_offset},{_quoted(p.topic_id)}{more}]"
     ).encode()
 
 
@@ -136,7 +141,8 @@ def _followed(progress: ReplicaProgress) -> tuple[object, ...]:
 
 def _read(progress: ReplicaProgress) -> tuple[object, ...]:
     start = (progress.leader_epoch, progress.log_start_offset, progress.start_offset, progress.topic_id)
-    return (*start, progress.high_watermark, progress.known_committed)
+    removed = (progress.removed_version, progress.removed_end)
+    return (*start, progress.high_watermark, progress.known_committed, *removed)
 
 
 def progress_prefix(broker_epoch: int) -> str:

@@ -60,6 +60,8 @@ T = TypeVar("T")
 class PlannedRead:
     """A read of records in `[start_offset, end_offset)`; the fold that it was planned with may move on meanwhile.
 
+    version            of the table, as it was folded, and the leader epoch that it shows
+    removed_version    of the newest commit that removed records, or may have; see `LogState.removed_records`
     entries            the files to read, in order; the last ones are left out when `max_bytes` are reached before them
     decoded_bytes_max  about where it ends, however little the records take on storage; None: `max_bytes` alone counts
     """
@@ -71,6 +73,9 @@ class PlannedRead:
     max_bytes: int
     columns: Sequence[str] | None = None
     decoded_bytes_max: int | None = None
+    version: int = 0
+    leader_epoch: int = -1
+    removed_version: int = 0
 
     def read(self) -> pa.Table:
         """As `LogReader.read`. ObjectNotFoundError when a file was deleted since the fold: plan again after a fold."""
@@ -354,7 +359,9 @@ class LogReader:
             # Of the first file a part may be read, or nothing: it does not count.
             size_bytes += entry.file.size_bytes if entries else 0
             entries.append(entry)
-        return PlannedRead(self.table, tuple(entries), start_offset, bound, max_bytes, columns)
+        bounds, shown = (start_offset, bound, max_bytes), (state.version, state.leader_epoch)
+        removed_version = state.removed_records.version
+        return PlannedRead(self.table, tuple(entries), *bounds, columns, None, *shown, removed_version)
 
     def _find_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
         state = self.state

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
 
 from stratalog.storage.delta.removed import NO_PRODUCERS, RemovedObjects
 from stratalog.storage.delta.snapshot import note_producer_changes
@@ -43,6 +44,24 @@ SEALED_EPOCH = 2**31 - 1
 table is neither written nor read any more."""
 
 
+class RemovedRecords(NamedTuple):
+    """What was read from an earlier version of a table than `version`, or written to it, may hold records below
+    `end_offset` that the log has no more: compaction or an erasure removed them. (0, 0): none was removed.
+
+    Those below the log start, and those of a log that was truncated, which begins a leader epoch, are not counted.
+    """
+
+    version: int = 0
+    end_offset: int = 0
+
+    def concerns(self, offset: int, version: int) -> bool:
+        """Whether a record at `offset`, as read from table version `version`, may be gone."""
+        return offset < self.end_offset and version < self.version
+
+
+NOTHING_REMOVED: Final = RemovedRecords()
+
+
 class LogState:
     """One log at table version `version`. `files` are ordered by offset.
 
@@ -55,6 +74,7 @@ class LogState:
     times             the time index of `files`
     writer_version    of Delta's protocol, that the table asks of those who commit
     garbage_bytes     size of the files that left the log since the last checkpoint that this fold knows of
+    removed_records   as far as the commits of this fold show it: of those up to its beginning, everything is suspect
     """
 
     def __init__(self, snapshot: TableSnapshot, name: str, *, remembers_removed: bool = True) -> None:
@@ -77,6 +97,8 @@ class LogState:
         self._epochs: LeaderEpochCache | None = None
         self._segments: list[LogSegment] | None = None
         self._record_txns(snapshot.txns)
+        suspect = RemovedRecords(snapshot.version, self.log_end_offset)
+        self.removed_records = suspect if self.log_end_offset else NOTHING_REMOVED
 
     @property
     def producers_number(self) -> int:
@@ -179,6 +201,8 @@ class LogState:
         for entry in commit.adds:
             self._add(entry)
         self._record_txns(commit.txns)
+        if gone and commit.data_change:
+            self._note_removed(version, gone)
         self.writer_version = commit.writer_version or self.writer_version
         note_producer_changes(self.producer_changes, version, commit)
         if gone:
@@ -239,6 +263,13 @@ class LogState:
         self._segments = None
         self.swapped_version = self.version + 1
         return gone
+
+    def _note_removed(self, version: int, gone: list[FileEntry]) -> None:
+        """These files left the log, and not all of their records are in others."""
+        ends = [entry.end_offset for entry in gone if entry.end_offset > self.log_start_offset]
+        if ends:
+            end_offset = min(max(*ends, self.removed_records.end_offset), self.log_end_offset)
+            self.removed_records = RemovedRecords(version, end_offset)
 
     def _record_txns(self, txns: Mapping[str, int]) -> None:
         for name, value in txns.items():

@@ -188,6 +188,7 @@ class MemoryCluster:
             0,
             topic_id,
             known_committed,
+            *log.state.removed_records,
         )
         self.writers[state.leader].update([progress])
         self.writers[state.leader].publish()

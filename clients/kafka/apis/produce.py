@@ -153,7 +153,7 @@ class ProduceApis(ApiFamily):
             records = part.records
             if response.append_time_ms != NO_TIME:
                 records = with_append_time(records, response.append_time_ms)
-            self._broker.tail.put(response.partition, response.base_offset, response.leader_epoch, records)
+            self._broker.memory.put(response.partition, response.base_offset, response.leader_epoch, records)
         put((part, response))
 
     # -- the answer ------------------------------------------------------------------------------------------

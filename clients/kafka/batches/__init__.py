@@ -5,4 +5,6 @@ compression     gzip, snappy, lz4, zstd
 columns         the records of batches as columns
 record_batches  batches to and from stratalog's values: produced batches, rows of a log
 tail            the encoded tail: the newest produced batches in memory
+read_ahead      batches that were read from storage and not sent yet
+batch_memory    the owner of both, and which of it may be given
 """

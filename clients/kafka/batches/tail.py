@@ -12,14 +12,11 @@ import threading
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final
 
 from stratalog.clients.kafka.batches.headers import Buffer, EncodedBatch, header_of, start_in_log
-from stratalog.replication.metadata.image import ClusterImage
-from stratalog.storage.clock import Clock
-from stratalog.storage.records import IdentifiedPartition, TopicPartition
+from stratalog.storage.records import IdentifiedPartition
 
 CAPACITY_BYTES: Final = 128 << 20
 AGE_MS: Final = 120_000
@@ -102,6 +99,19 @@ class _Chunk:
         data = memoryview(self.data)[byte_start : self.byte_ends[stop - 1]]
         return EncodedBatch(base_offset, self.ends[stop - 1] - 1, data, self.head)
 
+    def without(self, end_offset: int) -> _Chunk | None:
+        """A chunk of the batches that begin at or above `end_offset`, full if this one is; None when there are none."""
+        first = bisect_left(self.ends, end_offset) + 1
+        if first >= len(self.ends):
+            return None
+        byte_start = self.byte_ends[first - 1]
+        kept = _Chunk(self.ends[first - 1], self.since_ms, bytearray(self.owned_bytes), self.owned_bytes)
+        memoryview(kept.data)[: self.used_bytes - byte_start] = memoryview(self.data)[byte_start : self.used_bytes]
+        kept.ends = self.ends[first:]
+        kept.byte_ends = array("q", [end - byte_start for end in self.byte_ends[first:]])
+        kept.has_zstd = self.has_zstd
+        return kept
+
 
 @dataclass(slots=True)
 class _PartitionTail:
@@ -118,10 +128,10 @@ class EncodedTail:
 
     Small batches are gathered in chunks, so that thousands of them are neither objects of their own nor pieces of an
     answer of their own. Chunks go oldest first. A large batch is kept as it came: a slice of a larger frame if it is at
-    least half of that frame, which stays in memory with it and is counted whole, else a copy. A partition's batches are
-    those of its newest leader epoch: within it a leader's log is neither truncated nor written by others. After an
-    erasure or a topic's deletion the caller has to `forget` the partition. Records that compaction removed may still be
-    returned, as Kafka returns them until its cleaner has run. Any thread may use it.
+    least half of that frame, which stays in memory with it and is counted whole, else a copy. A log's batches are those
+    of its newest leader epoch: within it a leader's log is neither truncated nor written by others. What compaction or
+    an erasure removed from it lies below a reader's `removed_end`, from where nothing is returned: what was kept of it
+    is dropped. Any thread may use it.
     """
 
     def __init__(self, capacity_bytes: int = CAPACITY_BYTES, age_ms: int = AGE_MS) -> None:
@@ -129,17 +139,21 @@ class EncodedTail:
         self._capacity_bytes = capacity_bytes
         self._age_ms = age_ms
         self._size_bytes = 0
-        self._partitions: dict[TopicPartition, _PartitionTail] = {}
-        self._oldest_first: OrderedDict[tuple[TopicPartition, int], _Chunk] = OrderedDict()
+        self._logs: dict[IdentifiedPartition, _PartitionTail] = {}
+        self._oldest_first: OrderedDict[tuple[IdentifiedPartition, int], _Chunk] = OrderedDict()
 
     @property
     def size_bytes(self) -> int:
         """The memory that the batches take."""
         return self._size_bytes
 
-    def append(
-        self, topic_partition: TopicPartition, base_offset: int, leader_epoch: int, data: Buffer, now_ms: int
-    ) -> None:
+    def resize(self, capacity_bytes: int, now_ms: int) -> None:
+        """Take so much memory from now on, and drop what is too old."""
+        with self._lock:
+            self._capacity_bytes = capacity_bytes
+            self._shrink(now_ms)
+
+    def append(self, log: IdentifiedPartition, base_offset: int, leader_epoch: int, data: Buffer, now_ms: int) -> None:
         """Keep a batch, `data` as its producer sent it, that was appended at `base_offset` under `leader_epoch`.
 
         To be called once for each append, in any order; not for duplicates. A batch of an older epoch than those here
@@ -148,18 +162,18 @@ class EncodedTail:
         if len(data) + CHUNK_OVERHEAD_BYTES + BATCH_OVERHEAD_BYTES > self._capacity_bytes:
             return
         with self._lock:
-            found = self._partitions.get(topic_partition)
+            found = self._logs.get(log)
             if found is not None and leader_epoch > found.leader_epoch:
-                self._drop(topic_partition)
+                self._drop(log)
                 found = None
             if found is None:
-                found = self._partitions[topic_partition] = _PartitionTail(leader_epoch)
+                found = self._logs[log] = _PartitionTail(leader_epoch)
             if leader_epoch == found.leader_epoch:
-                self._append(found, topic_partition, base_offset, data, now_ms)
+                self._append(found, log, base_offset, data, now_ms)
                 self._shrink(now_ms)
 
     def _append(
-        self, tail: _PartitionTail, topic_partition: TopicPartition, base_offset: int, data: Buffer, now_ms: int
+        self, tail: _PartitionTail, log: IdentifiedPartition, base_offset: int, data: Buffer, now_ms: int
     ) -> None:
         index = bisect_right(tail.bases, base_offset)
         before = tail.chunks[index - 1] if index else None
@@ -183,17 +197,18 @@ class EncodedTail:
             chunk.gather(base_offset, tail.leader_epoch, data)
         tail.chunks.insert(index, chunk)
         tail.bases.insert(index, base_offset)
-        self._oldest_first[topic_partition, base_offset] = chunk
+        self._oldest_first[log, base_offset] = chunk
         self._size_bytes += chunk.memory_bytes
 
     def read(
         self,
-        topic_partition: TopicPartition,
+        log: IdentifiedPartition,
         leader_epoch: int,
         start_offset: int,
         end_offset: int,
         max_bytes: int,
         *,
+        removed_end: int = 0,
         takes_zstd: bool = True,
     ) -> list[EncodedBatch]:
         """The batches from the one with `start_offset` on, without a gap, that lie wholly below `end_offset` (high
@@ -205,9 +220,11 @@ class EncodedTail:
         """
         found: list[EncodedBatch] = []
         with self._lock:
-            tail = self._partitions.get(topic_partition)
+            tail = self._logs.get(log)
             if tail is None or tail.leader_epoch != leader_epoch:
                 return found
+            if tail.bases and tail.bases[0] < removed_end:
+                self._remove(tail, log, removed_end)
             offset, left = start_offset, max_bytes
             for index in range(max(0, bisect_right(tail.bases, start_offset) - 1), len(tail.chunks)):
                 chunk = tail.chunks[index]
@@ -222,40 +239,50 @@ class EncodedTail:
         return found
 
     def readable_bytes(
-        self, topic_partition: TopicPartition, leader_epoch: int, start_offset: int, end_offset: int
+        self, log: IdentifiedPartition, leader_epoch: int, start_offset: int, end_offset: int, removed_end: int = 0
     ) -> int | None:
         """The size of the batches in `[start_offset, end_offset)`; None when not all of them are here."""
-        tail = self._partitions.get(topic_partition)
+        tail = self._logs.get(log)
         if tail is None or tail.leader_epoch != leader_epoch:
             return None
-        found = self.read(topic_partition, leader_epoch, start_offset, end_offset, sys.maxsize)
+        found = self.read(log, leader_epoch, start_offset, end_offset, sys.maxsize, removed_end=removed_end)
         next_offset = found[-1].last_offset + 1 if found else start_offset
         return sum(len(each.data) for each in found) if next_offset >= end_offset else None
 
-    def forget(self, topic_partition: TopicPartition) -> None:
-        """Drop the partition's batches: its topic is deleted, or records were erased."""
-        with self._lock:
-            self._drop(topic_partition)
-
-    def _drop(self, topic_partition: TopicPartition) -> None:
-        dropped = self._partitions.pop(topic_partition, None)
+    def _drop(self, log: IdentifiedPartition) -> None:
+        dropped = self._logs.pop(log, None)
         for chunk in dropped.chunks if dropped else ():
             self._size_bytes -= chunk.memory_bytes
-            del self._oldest_first[topic_partition, chunk.base_offset]
+            del self._oldest_first[log, chunk.base_offset]
+
+    def _remove(self, tail: _PartitionTail, log: IdentifiedPartition, end_offset: int) -> None:
+        """Drop the batches that begin below `end_offset`; what their last chunk has above it stays, as old as it is."""
+        count = bisect_left(tail.bases, end_offset)
+        for chunk in tail.chunks[:count]:
+            del self._oldest_first[log, chunk.base_offset]
+            self._size_bytes -= chunk.memory_bytes
+        kept = tail.chunks[count - 1].without(end_offset)
+        tail.chunks[:count], tail.bases[:count] = ([kept], [kept.base_offset]) if kept else ([], [])
+        if kept is not None:
+            self._oldest_first[log, kept.base_offset] = kept
+            self._oldest_first.move_to_end((log, kept.base_offset), last=False)
+            self._size_bytes += kept.memory_bytes
+        if not tail.chunks:
+            del self._logs[log]
 
     def _shrink(self, now_ms: int) -> None:
         since_ms = now_ms - self._age_ms - CHUNK_MS_MAX
         while self._oldest_first:
-            (topic_partition, base_offset), chunk = next(iter(self._oldest_first.items()))
+            (log, base_offset), chunk = next(iter(self._oldest_first.items()))
             if self._size_bytes <= self._capacity_bytes and chunk.since_ms >= since_ms:
                 break
-            del self._oldest_first[topic_partition, base_offset]
+            del self._oldest_first[log, base_offset]
             self._size_bytes -= chunk.memory_bytes
-            tail = self._partitions[topic_partition]
+            tail = self._logs[log]
             index = bisect_left(tail.bases, base_offset)
             del tail.chunks[index], tail.bases[index]
             if not tail.chunks:
-                del self._partitions[topic_partition]
+                del self._logs[log]
 
 
 def _kept(data: Buffer) -> Buffer:
@@ -271,56 +298,3 @@ def _owner_bytes(data: Buffer) -> int:
 def uses_zstd(batch: Buffer) -> bool:
     """Whether the batch is compressed with zstd, which clients know since Produce 7 and Fetch 10."""
     return header_of(batch).compression_type == "zstd"
-
-
-LogVersion: TypeAlias = tuple[str, int, int]
-"""A topic's id, the partition's leader epoch, its newest erasure: while all stay, a batch stays as it was appended."""
-
-
-class KafkaTail:
-    """The encoded tail of one broker, by its metadata. Any thread may use it.
-
-    Batches of another leader epoch, of an earlier topic of the name, or from before an erasure are not returned.
-    """
-
-    def __init__(self, capacity_bytes: int, age_ms: int, clock: Clock, image: Callable[[], ClusterImage]) -> None:
-        """`image`: the metadata as it is here, without a refresh."""
-        self._tail = EncodedTail(capacity_bytes, age_ms)
-        self._clock = clock
-        self._image = image
-        self._versions: dict[TopicPartition, LogVersion] = {}
-
-    def put(self, partition: IdentifiedPartition, base_offset: int, leader_epoch: int, records: Buffer) -> None:
-        """A produced batch was appended at `base_offset`, by the leader of this epoch, to the topic of this id."""
-        named = partition.topic_partition
-        version = self.version(named)
-        if version is None or version[:2] != (partition.topic_id, leader_epoch):
-            return  # the metadata here differs from that of the appending leader
-        if self._versions.get(named) != version:
-            self._tail.forget(named)
-            self._versions[named] = version
-        self._tail.append(named, base_offset, leader_epoch, records, self._clock.monotonic_ms())
-
-    def read(
-        self, named: TopicPartition, start_offset: int, end_offset: int, max_bytes: int, *, takes_zstd: bool
-    ) -> list[EncodedBatch]:
-        """As `EncodedTail.read`."""
-        version = self.version(named)
-        if version is None or self._versions.get(named) != version:
-            return []
-        return self._tail.read(named, version[1], start_offset, end_offset, max_bytes, takes_zstd=takes_zstd)
-
-    def readable_bytes(self, named: TopicPartition, start_offset: int, end_offset: int) -> int | None:
-        """As `EncodedTail.readable_bytes`."""
-        version = self.version(named)
-        if version is None or self._versions.get(named) != version:
-            return None
-        return self._tail.readable_bytes(named, version[1], start_offset, end_offset)
-
-    def version(self, named: TopicPartition) -> LogVersion | None:
-        """By the metadata as it is here; None for a partition that it does not have."""
-        image = self._image()
-        state, topic_id = image.partitions.get(named), image.topic_ids.get(named.topic)
-        if state is None or topic_id is None:
-            return None
-        return topic_id, state.leader_epoch, max(image.erases.get(named.topic, ()), default=0)

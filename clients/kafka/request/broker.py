@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from stratalog.clients.admin.admin import Admin
 from stratalog.clients.bootstrap import BrokerFace, RunningCluster
-from stratalog.clients.kafka.batches.tail import KafkaTail
+from stratalog.clients.kafka.batches.batch_memory import BatchMemory
 from stratalog.clients.kafka.protocol.entities import Values, id_text
 from stratalog.clients.kafka.request.api import Api, Call
 from stratalog.clients.kafka.request.endpoint import INBOX, Endpoint
@@ -88,8 +88,8 @@ class ServedBroker:
         deadline_ms = request_ms_max(self.config.broker_session_timeout_ms)
         self.view = view or ClusterView(cluster, stores=DeltaStores(RandomIds(), request_ms=deadline_ms))
         self.admin = Admin(cluster, view=self.view)
-        tail_bounds = self.config.stratalog_encoded_tail_cache_bytes, self.config.stratalog_encoded_tail_cache_ms
-        self.tail = KafkaTail(*tail_bounds, self.view.clock, lambda: self.view.image)
+        memory_bounds = self.config.stratalog_encoded_tail_cache_bytes, self.config.stratalog_encoded_tail_cache_ms
+        self.memory = BatchMemory(*memory_bounds, self.view.clock)
         self.scheduler = CallScheduler(self.view.clock, f"kafka-{broker_id}-scheduler")
         self._cluster = cluster
         self._advertised = dict(advertised or {})

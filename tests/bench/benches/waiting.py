@@ -108,7 +108,7 @@ def main() -> None:
         handler = handler_of(cluster, io)
         for _ in range(OLD_BATCHES):
             produced(handler, old, bytes(OLD_BYTES // 2))
-        handler.broker.tail._tail.forget(old)
+        handler.broker.memory._tail.resize(0, 0)
         ended, sizes = threading.Event(), list[int]()
         reader = threading.Thread(target=read_on, args=(handler, old, ended, sizes))
         reader.start()

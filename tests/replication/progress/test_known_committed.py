@@ -96,3 +96,5 @@ def test_it_is_a_column_of_progress_only_where_there_is_something_to_say(known: 
     row = encode_row(3, progress)
     assert list(progress_rows(b'[3,0,1,"active"]\n' + row)) == [progress]
     assert row.endswith(b'"id"]') == (known == UNKNOWN)
+    removed = progress._replace(removed_version=9, removed_end=4)
+    assert list(progress_rows(b'[3,0,1,"active"]\n' + encode_row(3, removed))) == [removed]

@@ -18,7 +18,7 @@ from typing import Any
 
 from stratalog.clients.kafka.apis.fetch.delayed_fetches import NEVER, DelayedFetches
 from stratalog.clients.kafka.apis.fetch.memory import EmptyRead, FetchMemory, RepeatedFetch
-from stratalog.clients.kafka.apis.fetch.partition_read import PartitionFetch, PartitionRead
+from stratalog.clients.kafka.apis.fetch.partition_read import PartitionFetch, PartitionRead, published_log
 from stratalog.clients.kafka.apis.fetch.sessions import (
     FINAL_EPOCH,
     INVALID_SESSION_ID,
@@ -266,7 +266,8 @@ class FetchApis(ApiFamily):
             with suppress(StratalogError):
                 marks = broker.view.published(named, poll=False)
         lead = None if state is None else self._lead(state)
-        return PartitionNews(lead, marks, partial(broker.tail.readable_bytes, named))
+        readable = partial(broker.memory.readable_bytes, published_log(named, marks)) if marks else _nothing
+        return PartitionNews(lead, marks, readable)
 
     # -- the answer ------------------------------------------------------------------------------------------
 
@@ -340,6 +341,10 @@ class FetchApis(ApiFamily):
         if read.topic_partition and isinstance(read.error, NotLeaderOrFollowerError | FencedLeaderEpochError):
             values["current_leader"] = self._broker.current_leader(call, read.topic_partition, nodes)
         return values
+
+
+def _nothing(_start_offset: int, _end_offset: int) -> int:
+    return 0
 
 
 def _result(read: PartitionRead) -> FetchSessionResult:

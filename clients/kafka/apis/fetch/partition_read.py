@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from stratalog.clients.kafka.apis.fetch.read_ahead import ReadAhead
 from stratalog.clients.kafka.apis.fetch.sessions import WantedPartition
 from stratalog.clients.kafka.apis.fetch.stored_batches import StoredBatches
+from stratalog.clients.kafka.batches.batch_memory import PublishedLog
 from stratalog.clients.kafka.batches.headers import EncodedBatch
+from stratalog.clients.kafka.batches.read_ahead import ReadFrom
 from stratalog.clients.kafka.batches.record_batches import empty_batch
 from stratalog.clients.kafka.protocol.entities import Values
 from stratalog.clients.kafka.request.broker import NO_EPOCH, ServedBroker
@@ -22,12 +23,13 @@ from stratalog.storage.log.cleaner_checkpoint import GONE_ABORTED
 from stratalog.storage.log.leader_epochs import UNDEFINED, EpochEndOffset
 from stratalog.storage.log.reader import LogReader
 from stratalog.storage.log.state import LogState
-from stratalog.storage.records import TopicPartition
+from stratalog.storage.records import IdentifiedPartition, TopicPartition
 from stratalog.storage.transactions import NO_TRANSACTIONS, Transactions
 
 UNKNOWN = -1
 READS_MAX = 16
 """The reads of a log for one partition of one response: a file of one record is larger than a batch of one record."""
+MAX_VERSION = 1 << 62
 COMMITTED_TRIES = 3
 """The number of reads of a partition whose log compaction changes meanwhile; after that the answer has no records."""
 
@@ -88,13 +90,28 @@ class PartitionRead:
         return self.error is not None or self.diverging is not None
 
 
+class _Piece(NamedTuple):
+    """Batches that lie together, and the offset behind them. They are those of the table in each version from
+    `since_version` to `version`.
+
+    source     where a rest of them may be kept for
+    is_stored  they came from storage, now or for the fetch before
+    """
+
+    batches: Sequence[EncodedBatch]
+    next_offset: int
+    since_version: int
+    version: int
+    source: ReadFrom | None = None
+    is_stored: bool = False
+
+
 class PartitionFetch:
     """Reads partitions for one broker. Any thread may use it."""
 
     def __init__(self, broker: ServedBroker) -> None:
         self._broker = broker
         self._stored = StoredBatches(broker.view, broker.config.stratalog_reading_process_bytes)
-        self._ahead = ReadAhead()
 
     def close(self) -> None:
         """End the process that reads old records."""
@@ -131,14 +148,16 @@ class PartitionFetch:
         is_wanted, limits = max_bytes > 0 or must_return_one, (max_bytes, must_return_one, takes_zstd)
         if not is_committed:
             bounds = self._bounds(named, marks)
-            batches = self._batches(named, offset, bounds[0], *limits) if is_wanted and offset < bounds[0] else []
+            of = published_log(named, marks)
+            batches = self._batches(of, offset, bounds[0], *limits) if is_wanted and offset < bounds[0] else []
             return PartitionRead(named, batches, *bounds)
         for _ in range(COMMITTED_TRIES):
             known = view.look_at_log(named, lambda log: _Committed.of(log, marks), 0)
             bounds = marks.high_watermark, known.last_stable_offset, marks.log_start_offset
             if not is_wanted or offset >= known.last_stable_offset:
                 break
-            batches = self._batches(named, offset, known.last_stable_offset, *limits, known.cleaned_end)
+            of = published_log(named, marks)
+            batches = self._batches(of, offset, known.last_stable_offset, *limits, known.cleaned_end)
             if view.look_at_log(named, known.holds_in, 0):
                 end_offset = batches[-1].last_offset + 1 if batches else offset
                 found = known.transactions.aborted_between(offset, end_offset) if batches else ()
@@ -158,9 +177,11 @@ class PartitionFetch:
         bounds = self._bounds(named, marks)
         if offset == marks.high_watermark or not (max_bytes > 0 or must_return_one):
             return PartitionRead(named, (), *bounds)
-        end, wanted_bytes = marks.high_watermark, max(1, max_bytes)
-        batches = self._broker.tail.read(named, offset, end, wanted_bytes, takes_zstd=takes_zstd)
-        return PartitionRead(named, _fitting(batches, max_bytes, must_return_one), *bounds) if batches else None
+        of, end, wanted_bytes = published_log(named, marks), marks.high_watermark, max(1, max_bytes)
+        batches = self._broker.memory.read(of, offset, end, wanted_bytes, takes_zstd=takes_zstd)
+        if not batches:
+            return None
+        return PartitionRead(named, _fitting(batches, max_bytes, must_return_one), *bounds)
 
     def _bounds(self, named: TopicPartition, marks: Watermarks) -> tuple[int, int, int]:
         """High watermark, last stable offset and log start for a reader of all records, without reading storage."""
@@ -181,7 +202,7 @@ class PartitionFetch:
 
     def _batches(
         self,
-        named: TopicPartition,
+        of: PublishedLog,
         offset: int,
         end: int,
         max_bytes: int,
@@ -189,40 +210,60 @@ class PartitionFetch:
         takes_zstd: bool,
         cleaned_end: int = 0,
     ) -> list[EncodedBatch]:
-        """From the encoded tail or from the log, in turn: a marker may stand between batches."""
+        """From memory or from the log, in turn: a marker may stand between batches. All are of one version of the
+        table: an answer ends where others begin."""
         found: list[EncodedBatch] = []
-        left_bytes, clock = max_bytes, self._broker.view.clock
-        version = self._broker.tail.version(named)
+        left_bytes, since_version, until_version = max_bytes, 0, MAX_VERSION
         for _ in range(READS_MAX):
             if offset >= end or (found and left_bytes <= 0):
                 break
-            wanted_bytes = max(1, left_bytes)
-            batches: list[EncodedBatch] = []
-            if offset >= cleaned_end:
-                batches = self._broker.tail.read(named, offset, end, wanted_bytes, takes_zstd=takes_zstd)
-            is_stored = not batches
-            if is_stored and offset >= cleaned_end:
-                batches = self._ahead.take(named, offset, end, version)
-            next_offset = batches[-1].last_offset + 1 if batches else offset
-            if not batches:
-                if found and 2 * left_bytes < max_bytes:  # enough for one answer: a small read costs as a larger one
-                    break
-                room_bytes = self._ahead.room_bytes(clock.monotonic_ms())
-                batches, next_offset = self._stored.read(named, offset, wanted_bytes, end, room_bytes)
-                if not batches and next_offset > offset:
-                    batches = [self._gap(named, offset, next_offset)]
-            fitting = _fitting(batches, left_bytes, must_return_one and not found)
+            is_enough = bool(found) and 2 * left_bytes < max_bytes  # a small read costs as much as a larger one
+            piece = self._piece(of, offset, end, max(1, left_bytes), takes_zstd, cleaned_end, from_memory=is_enough)
+            since_version, until_version = max(since_version, piece.since_version), min(until_version, piece.version)
+            if found and since_version > until_version:
+                break
+            fitting = _fitting(piece.batches, left_bytes, must_return_one and not found)
             found += fitting
             fitting_bytes = sum(len(batch.data) for batch in fitting)
             left_bytes -= fitting_bytes
-            if is_stored and fitting:
-                behind = fitting[-1].last_offset + 1
-                self._stored.streaks.went_on(named, offset, behind, fitting_bytes, clock.monotonic_ms())
-                self._ahead.put(named, behind, version, batches[len(fitting) :], clock.monotonic_ms())
-            if len(fitting) < len(batches) or next_offset <= offset:
+            if piece.is_stored and fitting:
+                behind, now_ms = fitting[-1].last_offset + 1, self._broker.view.clock.monotonic_ms()
+                self._stored.streaks.went_on(of.partition.topic_partition, offset, behind, fitting_bytes, now_ms)
+                self._broker.memory.put_ahead(piece.source, behind, piece.batches[len(fitting) :])
+            if len(fitting) < len(piece.batches) or piece.next_offset <= offset:
                 break
-            offset = next_offset
+            offset = piece.next_offset
         return found
+
+    def _piece(
+        self,
+        of: PublishedLog,
+        offset: int,
+        end: int,
+        wanted_bytes: int,
+        takes_zstd: bool,
+        cleaned_end: int,
+        *,
+        from_memory: bool,
+    ) -> _Piece:
+        """The batches from `offset` on that lie in one place; `from_memory`: storage is not read."""
+        memory, versions = self._broker.memory, (of.removed.version, of.version)
+        if offset >= cleaned_end:
+            if batches := memory.read(of, offset, end, wanted_bytes, takes_zstd=takes_zstd):
+                return _Piece(batches, batches[-1].last_offset + 1, *versions)
+            if batches := memory.take_ahead(of, offset, end):
+                now = ReadFrom(of.partition, of.leader_epoch, of.version)
+                return _Piece(batches, batches[-1].last_offset + 1, *versions, now, is_stored=True)
+        if from_memory:
+            return _Piece([], offset, *versions)
+        batches, next_offset, source = self._stored.read(of, offset, wanted_bytes, end, memory.room_bytes())
+        if not batches and next_offset > offset:
+            batches = [self._gap(of.partition.topic_partition, offset, next_offset)]
+        if source is not None:
+            versions = source.removed_version, source.version
+        elif batches:
+            versions = MAX_VERSION, 0  # of another replica, whose versions say nothing of the leader's
+        return _Piece(batches, next_offset, *versions, source, is_stored=True)
 
     def _gap(self, named: TopicPartition, offset: int, end_offset: int) -> EncodedBatch:
         """An empty batch for offsets from which compaction removed all records.
@@ -232,6 +273,11 @@ class PartitionFetch:
         """
         leader_epoch = self._broker.view.look_at_log(named, lambda log: log.epochs.epoch_at(end_offset - 1), 0)
         return empty_batch(offset, end_offset, leader_epoch)
+
+
+def published_log(named: TopicPartition, marks: Watermarks) -> PublishedLog:
+    """The log that these are the marks of."""
+    return PublishedLog(IdentifiedPartition(marks.topic_id, named), marks.leader_epoch, marks.version, marks.removed)
 
 
 def _is_of_epoch(wanted: WantedPartition, marks: Watermarks) -> bool:

@@ -6,8 +6,9 @@ process keeps no state but connections to storage: a request names the files, so
 broker, and by itself when it was idle for long.
 
 A message is the length of its head, the length of its content, the head (pickled), the content. The head of a request
-is a `ReadRequest`; of an answer the batches as (base offset, last offset, bytes), None when the read failed: then the
-broker reads itself, and finds out why.
+is its number and a `ReadRequest`; of an answer the same number and partition, and the batches as (base offset, last
+offset, bytes), None when the read failed: then the broker reads itself, and finds out why. A stream that an error left
+within a message is never read on: the process ends with it.
 """
 
 from __future__ import annotations
@@ -79,6 +80,7 @@ class ReadingProcess:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
+        self._number = 0
         self._is_closed = False
 
     def read(self, request: ReadRequest) -> list[EncodedBatch] | None:
@@ -87,17 +89,30 @@ class ReadingProcess:
             return None
         try:
             stream = self._ready_socket()
-            if stream is None:
-                return None
-            send(stream, request)
-            head, content = receive(stream)
+            return None if stream is None else self._answered(stream, request)
         except OSError as reason:
             _LOG.info("the process that reads old records has ended: %s", reason)
             self._end()
             return None
+        except Exception as reason:  # noqa: BLE001 - whatever it is, the rest of a message may be left in the stream
+            _LOG.warning("the process that reads old records is ended: %r", reason)
+            self._end()
+            return None
+        except BaseException:
+            self._end()
+            raise
         finally:
             self._lock.release()
-        return None if head is None else _batches(head, content)
+
+    def _answered(self, stream: socket.socket, request: ReadRequest) -> list[EncodedBatch] | None:
+        self._number += 1
+        send(stream, (self._number, request))
+        (number, named, places), content = receive(stream)
+        if (number, named) != (self._number, request.topic_partition):
+            raise ConnectionError(
+                f"request {self._number} for {request.topic_partition} got the answer of {number} for {named}"
+            )
+        return None if places is None else _batches(places, content)
 
     def _ready_socket(self) -> socket.socket | None:
         """That of the process once it has loaded what it needs; starts one if there is none."""
@@ -221,15 +236,17 @@ def main(number: int) -> None:
         waiting.register(stream, select.POLLIN)
         while waiting.poll(IDLE_MS):
             try:
-                request, _ = receive(stream)
+                (number, request), _ = receive(stream)
             except ConnectionResetError:
                 return
+            asked = number, request.topic_partition
             try:
                 batches = reader.read(request)
             except Exception:  # noqa: BLE001 - the broker reads it again, and raises what it meets
-                send(stream, None)
+                send(stream, (*asked, None))
                 continue
-            send(stream, [(b.base_offset, b.last_offset, len(b.data)) for b in batches], [b.data for b in batches])
+            places = [(b.base_offset, b.last_offset, len(b.data)) for b in batches]
+            send(stream, (*asked, places), [b.data for b in batches])
 
 
 if __name__ == "__main__":

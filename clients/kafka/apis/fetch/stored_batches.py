@@ -10,10 +10,12 @@ import threading
 from collections import OrderedDict
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from stratalog.clients.kafka.apis.fetch.reading_process import ReadingProcess, ReadRequest
+from stratalog.clients.kafka.batches.batch_memory import PublishedLog
 from stratalog.clients.kafka.batches.headers import EncodedBatch
+from stratalog.clients.kafka.batches.read_ahead import ReadFrom
 from stratalog.clients.kafka.batches.record_batches import encode_rows, part_of
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.stores import DeltaStores
@@ -69,6 +71,15 @@ class Streaks:
         return self._recent_bytes if now_ms - self._since_ms < RECENT_MS else 0
 
 
+class StoredRead(NamedTuple):
+    """Batches, and the offset behind them: without batches there are no records below that. `source`: whose they are;
+    None unless they are the leader's, the versions of whose table are published."""
+
+    batches: list[EncodedBatch]
+    next_offset: int
+    source: ReadFrom | None
+
+
 class StoredBatches:
     """Reads for one broker. Any thread may use it.
 
@@ -81,22 +92,30 @@ class StoredBatches:
         self._process = ReadingProcess(view.clock)
         self.streaks = Streaks()
 
-    def read(
-        self, named: TopicPartition, offset: int, wanted_bytes: int, end_offset: int, room_bytes: int
-    ) -> tuple[list[EncodedBatch], int]:
-        """Batches from `offset` on, of records below `end_offset`, often more than `wanted_bytes`; and the offset
-        behind them. No batches: there are no records below that offset. Raises as `ClusterView.fetch`.
+    def read(self, of: PublishedLog, offset: int, wanted_bytes: int, end_offset: int, room_bytes: int) -> StoredRead:
+        """Batches from `offset` on, of records below `end_offset`, often more than `wanted_bytes`. Raises as
+        `ClusterView.fetch`.
 
         room_bytes  how much more than is wanted may be read for the client's next fetches
         """
-        size_bytes = min(wanted_bytes, READ_BYTES_MAX)
+        named, size_bytes = of.partition.topic_partition, min(wanted_bytes, READ_BYTES_MAX)
         ahead_bytes = max(size_bytes, min(AHEAD_BYTES, wanted_bytes + room_bytes))
-        read = partial(self._read, named, size_bytes)
+        read = partial(self._read, of, size_bytes)
         found, next_offset = self._view.read_planned(named, offset, ahead_bytes, end_offset, read, timeout_ms=0)
-        batches = found or []
-        return batches, batches[-1].last_offset + 1 if batches else next_offset
+        batches, source = found or ([], None)
+        return StoredRead(batches, batches[-1].last_offset + 1 if batches else next_offset, source)
 
-    def _read(self, named: TopicPartition, size_bytes: int, root: str, planned: PlannedRead) -> list[EncodedBatch]:
+    def _read(
+        self, of: PublishedLog, size_bytes: int, root: str, planned: PlannedRead
+    ) -> tuple[list[EncodedBatch], ReadFrom | None]:
+        is_leaders = (
+            root == self._view.leader_root(of.partition.topic_partition) and planned.leader_epoch == of.leader_epoch
+        )
+        versions = planned.version, planned.removed_version
+        source = ReadFrom(of.partition, of.leader_epoch, *versions) if is_leaders else None
+        return self._encoded(of.partition.topic_partition, size_bytes, root, planned), source
+
+    def _encoded(self, named: TopicPartition, size_bytes: int, root: str, planned: PlannedRead) -> list[EncodedBatch]:
         stores = self._view.stores
         if isinstance(stores, DeltaStores) and self._is_for_the_process(named, planned.start_offset):
             bounds = planned.start_offset, planned.end_offset, planned.max_bytes

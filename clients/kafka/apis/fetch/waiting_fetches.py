@@ -119,7 +119,8 @@ class PartitionNews:
         return wanted.fetch_offset < marks.log_start_offset
 
     def readable_bytes(self, offset: int) -> int | None:
-        """The bytes from `offset` up to the high watermark, as far as they are in memory; None: not all of them are."""
+        """The bytes from `offset` up to the high watermark, as far as they are in memory; None: not all of them are, or
+        some of the records were removed."""
         if self._marks is None or offset >= self._marks.high_watermark:
             return 0
         if offset not in self._by_offset:

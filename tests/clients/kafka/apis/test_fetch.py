@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from stratalog.clients.kafka.apis.fetch import stored_batches
 from stratalog.clients.kafka.apis.fetch.memory import is_at_end
-from stratalog.clients.kafka.apis.fetch.partition_read import PartitionRead
+from stratalog.clients.kafka.apis.fetch.partition_read import PartitionRead, published_log
 from stratalog.clients.kafka.apis.fetch.sessions import FetchKey, WantedPartition
-from stratalog.clients.kafka.batches.headers import batches_in
+from stratalog.clients.kafka.batches.headers import EncodedBatch, batches_in
 from stratalog.clients.kafka.batches.record_batches import decode_rows, encode_batch
 from stratalog.clients.kafka.protocol.entities import build
 from stratalog.clients.kafka.protocol.schema import request_type
@@ -24,6 +25,8 @@ from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.records import TRANSACTIONAL_ATTRIBUTE, NewRecordBatch, TopicPartition, payload_table
 from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.transactions import EndMarker, marker_batch
+from stratalog.storage.upkeep.erase import Erase, ErasePredicate
+from stratalog.storage.upkeep.erasure import Erasure
 from tests.clients.kafka_client import (
     FETCH,
     LIST_OFFSETS,
@@ -35,7 +38,8 @@ from tests.clients.kafka_client import (
     code,
 )
 from tests.clients.memory_cluster import MemoryBroker, MemoryCluster
-from tests.storage.keyed import clean, compacted, keyed
+from tests.storage.keyed import clean, compacted, keyed, step, view_of
+from tests.waiting import wait_until
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 LONG_MS = 20_000
@@ -165,14 +169,94 @@ def test_readers_get_the_time_of_the_append(cluster: MemoryCluster, tail_bytes: 
     assert rows["value"].to_pylist() == [b"x", b"y"]
 
 
-def test_erased_and_old_batches_are_not_given_from_memory(client: KafkaClient, cluster: MemoryCluster) -> None:
+def test_batches_of_an_earlier_leader_epoch_are_not_given_from_memory(
+    client: KafkaClient, cluster: MemoryCluster
+) -> None:
     data = {"name": "t", "partition_data": [{"index": 1, "records": batch_of(b"x")}]}
     client.ask(PRODUCE, 9, {"acks": -1, "timeout": 1_000, "topic_data": [data]})
-    tail = client.handlers[1].broker.tail
-    assert tail.read(T1, 0, 1, 1_000, takes_zstd=True)
+    broker = client.handlers[1].broker
+
+    def at_hand() -> list[EncodedBatch]:
+        marks = broker.view.watermarks(T1)
+        return broker.memory.read(published_log(T1, marks), 0, 1, 1_000)
+
+    assert at_hand()
     cluster.elect(T1, 1)
-    client.handlers[1].broker.view.refresh()
-    assert not tail.read(T1, 0, 1, 1_000, takes_zstd=True)
+    cluster.start_leader(T1)
+    cluster.publish(T1)
+    assert not at_hand()
+
+
+@pytest.mark.parametrize("isolation_level", [0, 1])
+@pytest.mark.parametrize("tail_bytes", [0, 1 << 20])
+def test_what_compaction_removed_is_not_given_once_the_leader_has_published_it(
+    cluster: MemoryCluster, tail_bytes: int, isolation_level: int
+) -> None:
+    settings = {"stratalog.encoded.tail.cache.bytes": tail_bytes}
+    log = cluster.log(1, T1)
+    log.config = compacted(segment_files_max=2)
+    with KafkaClient(cluster, stores=cluster.stores, settings=settings) as client:
+        for number in range(6):
+            data = {"name": "t", "partition_data": [{"index": 1, "records": batch_of(b"%d" % number)}]}
+            client.ask(PRODUCE, 9, {"acks": -1, "timeout": 1_000, "topic_data": [data]})
+        (before,) = fetch(client, wanted(0, 1), isolation_level=isolation_level)
+        assert values(before) == [b"%d" % number for number in range(6)]
+        clean(log)
+        cluster.publish(T1)
+        (after,) = fetch(client, wanted(0, 1), isolation_level=isolation_level)
+        assert values(after) == [b"3", b"4", b"5"]
+        (behind,) = fetch(client, wanted(4, 1), isolation_level=isolation_level)
+        assert values(behind) == [b"4", b"5"], "the active segment is not compacted"
+        if tail_bytes and not isolation_level:
+            assert client.handlers[1].broker.memory.size_bytes, "what compaction left is still in memory"
+
+
+def test_an_answer_does_not_join_batches_of_the_log_before_and_after_an_erasure(
+    client: KafkaClient, cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys a, a, b, a, b; every other batch is in memory. While the second of the others is read, a is erased."""
+    monkeypatch.setattr(stored_batches, "READ_BYTES_MAX", 1)
+    disk, log = cluster.stores.disks[cluster.root_of(1)], cluster.log(1, T1)
+    for number, key in enumerate("aabab"):
+        if number % 2:
+            cluster.append_batch(T1, keyed(f"{key}={number}"))
+            cluster.publish(T1)
+        else:
+            records = batch_of(b"%d" % number, key=key.encode())
+            data = {"name": "t", "partition_data": [{"index": 1, "records": records}]}
+            client.ask(PRODUCE, 9, {"acks": -1, "timeout": 1_000, "topic_data": [data]})
+    erase = Erase(1, 5, ErasePredicate.parse({"key": {"equals": "a"}}))
+    old = [entry.path for entry in log.files]
+
+    def access(operation: str, _table: str, detail: str) -> None:
+        if operation == "get" and detail == old[3]:
+            disk.access = lambda *_: None
+            step(Erasure(lambda: [erase]), view_of(log, 10_000))
+            log.table.delete_objects([old[0], old[1], old[3]])
+
+    disk.access = access
+    (partition,) = fetch(client, wanted(1, 1))
+    assert values(partition, 1) == [b"1", b"2"]
+    (partition,) = fetch(client, wanted(1, 1))
+    assert values(partition, 1) == [b"2", b"4"]
+
+
+def test_a_fetch_that_waits_reads_again_what_was_removed_meanwhile(cluster: MemoryCluster) -> None:
+    """It has six records and waits for more bytes; the answer at its deadline is not of the log as it was."""
+    log = cluster.log(1, T1)
+    log.config = compacted(segment_files_max=2)
+    with KafkaClient(cluster, stores=cluster.stores) as client:
+        for number in range(6):
+            data = {"name": "t", "partition_data": [{"index": 1, "records": batch_of(b"%d" % number)}]}
+            client.ask(PRODUCE, 9, {"acks": -1, "timeout": 1_000, "topic_data": [data]})
+        waits = {"max_wait": 1_500, "min_bytes": 1 << 20}
+        answer = client.asked(FETCH, 12, request_of(wanted(0, 1), **waits))
+        delayed = client.handlers[1]._fetch._delayed
+        wait_until(lambda: len(delayed) == 1, "the fetch waits")
+        clean(log)
+        cluster.publish(T1)
+        (partition,) = answer().responses[0].partitions
+    assert values(partition) == [b"3", b"4", b"5"]
 
 
 def test_limits_are_kept_but_for_the_first_batch(client: KafkaClient, cluster: MemoryCluster) -> None:
@@ -465,12 +549,11 @@ def given(partition: Any) -> tuple[list[int], list[tuple[int, int]]]:
 
 
 def test_of_aborted_records_that_compaction_took_nothing_is_told_nor_given_from_memory(
-    client: KafkaClient, to_be_compacted: PartitionLog
+    client: KafkaClient, cluster: MemoryCluster, to_be_compacted: PartitionLog
 ) -> None:
-    tail, produced = client.handlers[1].broker.tail, replace(keyed("a=1", producer_id=1, sequence=0), attributes=16)
-    tail.put(
-        client.handlers[1].broker.view.image.identified(T1), 0, to_be_compacted.leader_epoch, encode_batch(produced)
-    )
+    broker = client.handlers[1].broker
+    produced = replace(keyed("a=1", producer_id=1, sequence=0), attributes=16)
+    broker.memory.put(broker.view.image.identified(T1), 0, to_be_compacted.leader_epoch, encode_batch(produced))
     (before,) = fetch(client, wanted(0, 1), isolation_level=1)
     assert given(before) == ([0, 1, 2, 3, 4, 5], [(1, 0)])
     clean(to_be_compacted)
@@ -478,7 +561,10 @@ def test_of_aborted_records_that_compaction_took_nothing_is_told_nor_given_from_
     (after,) = fetch(client, wanted(0, 1), isolation_level=1)
     assert given(after) == ([1, 2, 3, 4, 5], [])
     (everything,) = fetch(client, wanted(0, 1))
-    assert decode_rows(everything.records)["offset"].to_pylist()[0] == 0, "as in Kafka until its cleaner comes by"
+    assert decode_rows(everything.records)["offset"].to_pylist()[0] == 0, "the leader has not published it yet"
+    cluster.publish(T1)
+    (everything,) = fetch(client, wanted(0, 1))
+    assert decode_rows(everything.records)["offset"].to_pylist() == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("isolation_level", [0, 1])

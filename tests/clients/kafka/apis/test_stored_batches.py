@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,20 +13,23 @@ import pytest
 
 from stratalog import Admin, Cluster, NewTopic, Producer
 from stratalog.clients.kafka.apis.fetch import reading_process, stored_batches
-from stratalog.clients.kafka.apis.fetch.read_ahead import LEFT_MS, ReadAhead
 from stratalog.clients.kafka.apis.fetch.reading_process import RETRY_MS, TABLES_KEPT, ReadingProcess, ReadRequest
 from stratalog.clients.kafka.apis.fetch.stored_batches import RECENT_MS, Streaks
+from stratalog.clients.kafka.batches.batch_memory import BatchMemory, PublishedLog
 from stratalog.clients.kafka.batches.headers import EncodedBatch
-from stratalog.clients.kafka.batches.record_batches import decode_rows, encode_rows
+from stratalog.clients.kafka.batches.read_ahead import LEFT_MS, ReadAhead, ReadFrom
+from stratalog.clients.kafka.batches.record_batches import decode_rows, encode_batch, encode_rows
+from stratalog.clients.kafka.batches.tail import CHUNK_MS_MAX
+from stratalog.storage.log.state import NOTHING_REMOVED, RemovedRecords
 from stratalog.storage.objects.store_settings import FROM_ENVIRONMENT
-from stratalog.storage.records import TopicPartition
+from stratalog.storage.records import IdentifiedPartition, TopicPartition
 from tests.bench.machine import descendants
 from tests.clients.kafka_client import FETCH, KafkaClient
-from tests.storage.logs import Replicas, append, batch
+from tests.storage.logs import FakeClock, Replicas, append, batch
 from tests.waiting import wait_until
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-NOW, ERASED = ("id", 3, 0), ("id", 3, 17)
+L0, L1, ANEW = IdentifiedPartition("id", T0), IdentifiedPartition("id", T1), IdentifiedPartition("new", T0)
 SETTINGS = {"offsets.topic.num.partitions": 1, "offsets.topic.replication.factor": 1}
 
 
@@ -40,39 +44,68 @@ def offsets(batches: list[EncodedBatch]) -> list[int]:
 # -- what one fetch leaves -----------------------------------------------------------------------------------
 
 
+def put(ahead: ReadAhead, log: IdentifiedPartition, offset: int, batches: list[EncodedBatch], now_ms: int = 0) -> None:
+    """Read under leader epoch 3 from version 7 of the table."""
+    ahead.put(ReadFrom(log, 3, 7), offset, batches, now_ms)
+
+
+def take(
+    ahead: ReadAhead,
+    log: IdentifiedPartition,
+    offset: int,
+    end_offset: int = 99,
+    epoch: int = 3,
+    removed: tuple[int, int] = (0, 0),
+    now_ms: int = 0,
+) -> list[int]:
+    return offsets(ahead.take(log, epoch, offset, end_offset, RemovedRecords(*removed), now_ms))
+
+
 def test_what_a_fetch_left_is_taken_once_by_the_one_behind_it() -> None:
     ahead = ReadAhead(100)
-    ahead.put(T0, 5, NOW, encoded((5, 7), (8, 8)), 0)
-    assert (offsets(ahead.take(T0, 4, 99, NOW)), offsets(ahead.take(T1, 5, 99, NOW))) == ([], [])
-    assert (offsets(ahead.take(T0, 5, 99, NOW)), ahead.size_bytes) == ([5, 8], 0)
-    assert ahead.take(T0, 5, 99, NOW) == []
+    put(ahead, L0, 5, encoded((5, 7), (8, 8)))
+    assert (take(ahead, L0, 4), take(ahead, L1, 5), take(ahead, ANEW, 5)) == ([], [], [])
+    assert (take(ahead, L0, 5), ahead.size_bytes) == ([5, 8], 0)
+    assert take(ahead, L0, 5) == []
 
 
 @pytest.mark.parametrize(("end_offset", "found"), [(5, []), (7, []), (8, [5]), (9, [5, 8])])
 def test_only_batches_below_the_readers_end_are_given(end_offset: int, found: list[int]) -> None:
     ahead = ReadAhead(100)
-    ahead.put(T0, 5, NOW, encoded((5, 7), (8, 8)), 0)
-    assert offsets(ahead.take(T0, 5, end_offset, NOW)) == found
+    put(ahead, L0, 5, encoded((5, 7), (8, 8)))
+    assert take(ahead, L0, 5, end_offset) == found
 
 
-@pytest.mark.parametrize("version", [ERASED, ("id", 4, 0), ("new", 3, 0), None])
-def test_batches_of_another_log_are_not_given(version: tuple[str, int, int] | None) -> None:
+@pytest.mark.parametrize(
+    ("epoch", "removed", "found"),
+    [
+        (3, (0, 0), [5]),
+        (4, (0, 0), []),
+        (2, (0, 0), []),
+        (3, (8, 6), []),
+        (3, (8, 5), [5]),
+        (3, (7, 9), [5]),
+        (3, (9, 9), []),
+    ],
+)
+def test_what_the_log_may_have_lost_since_is_not_given(epoch: int, removed: tuple[int, int], found: list[int]) -> None:
+    """Version 8 of the table removed records below 6, or below 5; those that version 7 removed were not read."""
     ahead = ReadAhead(100)
-    ahead.put(T0, 5, NOW, encoded((5, 7)), 0)
-    assert (ahead.take(T0, 5, 99, version), ahead.size_bytes) == ([], 0)
+    put(ahead, L0, 5, encoded((5, 7)))
+    assert (take(ahead, L0, 5, epoch=epoch, removed=removed), ahead.size_bytes) == (found, 0)
 
 
-def test_the_oldest_goes_first_and_what_is_too_large_is_not_kept() -> None:
+def test_the_oldest_goes_first_and_what_is_too_large_or_has_no_source_is_not_kept() -> None:
     ahead = ReadAhead(25)
     for offset in (1, 2, 3):
-        ahead.put(T0, offset, NOW, encoded((offset, offset)), 0)
-    assert [offsets(ahead.take(T0, offset, 99, NOW)) for offset in (1, 2, 3)] == [[], [2], [3]]
-    ahead.put(T0, 9, NOW, encoded((9, 9), size_bytes=26), 0)
-    ahead.put(T0, 9, None, encoded((9, 9)), 0)
-    assert (ahead.take(T0, 9, 99, NOW), ahead.size_bytes) == ([], 0)
-    ahead.put(T0, 9, NOW, encoded((9, 9)), 0)
-    ahead.put(T0, 9, NOW, encoded((9, 9), (10, 10)), 0)
-    assert (ahead.size_bytes, offsets(ahead.take(T0, 9, 99, NOW))) == (20, [9, 10])
+        put(ahead, L0, offset, encoded((offset, offset)))
+    assert [take(ahead, L0, offset) for offset in (1, 2, 3)] == [[], [2], [3]]
+    put(ahead, L0, 9, encoded((9, 9), size_bytes=26))
+    ahead.put(None, 9, encoded((9, 9)), 0)
+    assert (take(ahead, L0, 9), ahead.size_bytes) == ([], 0)
+    put(ahead, L0, 9, encoded((9, 9)))
+    put(ahead, L0, 9, encoded((9, 9), (10, 10)))
+    assert (ahead.size_bytes, take(ahead, L0, 9)) == (20, [9, 10])
 
 
 @pytest.mark.parametrize(("first", "size_bytes"), [(4, 60), (6, 40), (9, 10)])
@@ -81,22 +114,43 @@ def test_what_is_kept_of_an_answer_takes_no_more_memory_than_is_counted(first: i
     whole = memoryview(bytes(100))
     batches = [EncodedBatch(number, number, whole[10 * number : 10 * number + 10]) for number in range(10)]
     ahead = ReadAhead(1_000)
-    ahead.put(T0, first, NOW, batches[first:], 0)
+    put(ahead, L0, first, batches[first:])
     counted = ahead.size_bytes
-    found = ahead.take(T0, first, 99, NOW)
+    found = ahead.take(L0, 3, first, 99, NOTHING_REMOVED, 0)
     assert offsets(found) == list(range(first, 10))
     is_slice = any(isinstance(each.data, memoryview) for each in found)
     assert (is_slice, counted) == ((True, 100) if first <= 5 else (False, size_bytes))
 
 
-def test_there_is_room_again_when_a_reader_has_left() -> None:
+def test_there_is_room_again_when_a_reader_has_left_and_what_was_kept_for_it_is_not_given() -> None:
     ahead = ReadAhead(100)
-    for at_ms, partition in ((0, T0), (5_000, T1)):
-        ahead.put(partition, 5, NOW, encoded((5, 7), size_bytes=30), at_ms)
+    for at_ms, log in ((0, L0), (5_000, L1)):
+        put(ahead, log, 5, encoded((5, 7), size_bytes=30), at_ms)
     room = [ahead.room_bytes(now_ms) for now_ms in (5_000, LEFT_MS - 1, LEFT_MS, LEFT_MS + 4_999)]
     assert room == [40, 40, 70, 70]
-    assert (offsets(ahead.take(T0, 5, 99, NOW)), offsets(ahead.take(T1, 5, 99, NOW))) == ([], [5])
+    assert (take(ahead, L0, 5), take(ahead, L1, 5, now_ms=LEFT_MS + 4_999)) == ([], [5])
     assert ahead.room_bytes(LEFT_MS) == 100
+    put(ahead, L0, 5, encoded((5, 7)), 0)
+    assert (take(ahead, L0, 5, now_ms=LEFT_MS), ahead.size_bytes) == ([], 0)
+
+
+def test_both_memories_have_one_budget() -> None:
+    """What is read ahead takes a quarter at most, for which the oldest of the newest batches go."""
+    clock = FakeClock()
+    memory, batches = BatchMemory(80_000, 60_000, clock), [encode_batch(batch(["x" * 4_000])) for _ in range(8)]
+    for offset, data in enumerate(batches):
+        memory.put(L0, offset, 3, data)
+    now = PublishedLog(L0, 3, 1)
+    assert memory.read(now, 0, 99, 1)
+    full_bytes = memory.size_bytes
+    memory.put_ahead(ReadFrom(L1, 0, 1), 5, encoded((5, 5), size_bytes=19_000))
+    assert full_bytes <= memory.size_bytes <= 80_000
+    assert (memory.read(now, 0, 99, 1), bool(memory.read(now, 7, 99, 1))) == ([], True)
+    memory.put_ahead(ReadFrom(L1, 0, 1), 9, encoded((9, 9), size_bytes=20_001))
+    assert memory.take_ahead(PublishedLog(L1, 0, 1), 9, 99) == []
+    clock.now_ms += 60_000 + CHUNK_MS_MAX + 1
+    assert (memory.read(now, 7, 99, 1), memory.size_bytes) == ([], 19_000), "old batches stay until others come"
+    assert (memory.take_ahead(PublishedLog(L1, 0, 1), 5, 99), memory.size_bytes) == ([], 0)
 
 
 def test_a_reader_is_known_where_it_goes_on_and_forgotten_after_many_others() -> None:
@@ -221,6 +275,53 @@ def test_after_a_kill_the_broker_reads_itself_and_tries_again_later(
     assert (process.read(request), alive()) == (None, [])
 
 
+@pytest.mark.parametrize(
+    "failure", [MemoryError("unable to allocate"), ValueError("not a pickle"), KeyboardInterrupt()]
+)
+@pytest.mark.parametrize("piece", [1, 2, 3], ids=["lengths", "head", "content"])
+def test_an_answer_that_broke_off_ends_the_process(
+    replicas: Replicas, process: ReadingProcess, failure: BaseException, piece: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the error: the rest of the message would be taken for the next answer."""
+    request, received = request_for(replicas, 0), reading_process._received
+    reads(process, request)
+    pieces: list[int] = []
+
+    def short(stream: socket.socket, size_bytes: int) -> memoryview:
+        pieces.append(size_bytes)
+        if len(pieces) == piece:
+            raise failure
+        return received(stream, size_bytes)
+
+    monkeypatch.setattr(reading_process, "_received", short)
+    if isinstance(failure, Exception):
+        assert process.read(request) is None
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            process.read(request)
+    assert (process.is_ready, alive(), process.read(request)) == (False, [], None)
+    replicas.clock.now_ms += RETRY_MS
+    assert own_values(reads(process, request)) == own_values(encode_rows(replicas.log().read(0, 1 << 20, 200)))
+
+
+@pytest.mark.parametrize("other", [(0, T0), (None, T1)], ids=["number", "partition"])
+def test_the_answer_to_another_request_is_not_taken(
+    replicas: Replicas,
+    process: ReadingProcess,
+    other: tuple[int | None, TopicPartition],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    request, receive = request_for(replicas, 0), reading_process.receive
+    reads(process, request)
+
+    def mixed_up(stream: socket.socket) -> tuple[Any, memoryview]:
+        (number, _, places), content = receive(stream)
+        return (number if other[0] is None else other[0], other[1], places), content
+
+    monkeypatch.setattr(reading_process, "receive", mixed_up)
+    assert (process.read(request), process.is_ready, alive()) == (None, False, [])
+
+
 def test_a_process_that_does_not_answer_is_given_up(
     replicas: Replicas, process: ReadingProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,7 +357,7 @@ def test_a_consumer_that_begins_with_old_records_gets_them_all(
                 for each in range(25):
                     producer.send("t", f"{number}-{each}".encode() * 40)
                 producer.flush()
-        settings = {**SETTINGS, "stratalog.reading.process.bytes": from_bytes, "stratalog.encoded.tail.cache.bytes": 0}
+        settings = {**SETTINGS, "stratalog.reading.process.bytes": from_bytes}
         with KafkaClient(cluster, settings=settings, advertised=[1]) as client:
             found, rounds, was_used = 0, 0, False
             while not (found and (was_used or not from_bytes)):

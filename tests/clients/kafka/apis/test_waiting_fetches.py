@@ -28,7 +28,7 @@ from stratalog.clients.kafka.protocol.schema import request_type
 from stratalog.clients.kafka.request.api import Call, Connection
 from stratalog.clients.view.cluster_view import ClusterView, Watermarks
 from stratalog.storage.errors import NotLeaderOrFollowerError
-from stratalog.storage.records import TopicPartition
+from stratalog.storage.records import IdentifiedPartition, TopicPartition
 from tests.clients.kafka_client import FETCH, PRODUCE, KafkaClient, batch_of
 from tests.clients.memory_cluster import ROOT, MemoryCluster
 from tests.waiting import wait_until
@@ -123,11 +123,11 @@ def test_the_tail_counts_the_bytes_that_it_has_without_a_gap(start: int, end: in
     tail = EncodedTail()
     size = len(batch_of(b"x", b"y"))
     for base_offset in (0, 2, 7):
-        tail.append(TopicPartition("t", 0), base_offset, 0, batch_of(b"x", b"y"), 0)
-    found = tail.readable_bytes(TopicPartition("t", 0), 0, start, end)
+        tail.append(IdentifiedPartition("id", TopicPartition("t", 0)), base_offset, 0, batch_of(b"x", b"y"), 0)
+    found = tail.readable_bytes(IdentifiedPartition("id", TopicPartition("t", 0)), 0, start, end)
     assert found == (None if expected is None else expected // 20 * size)
-    assert tail.readable_bytes(TopicPartition("t", 0), 1, start, end) is None
-    assert tail.readable_bytes(TopicPartition("t", 1), 0, start, end) is None
+    assert tail.readable_bytes(IdentifiedPartition("id", TopicPartition("t", 0)), 1, start, end) is None
+    assert tail.readable_bytes(IdentifiedPartition("id", TopicPartition("t", 1)), 0, start, end) is None
 
 
 # -- the index ---------------------------------------------------------------------------------------------------

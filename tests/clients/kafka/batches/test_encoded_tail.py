@@ -17,10 +17,11 @@ from stratalog.clients.kafka.batches.tail import (
     GATHERED_BYTES_MAX,
     EncodedTail,
 )
-from stratalog.storage.records import TopicPartition
+from stratalog.storage.records import IdentifiedPartition, TopicPartition
 from tests.clients.batch_tools import new_batch
 
-T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+T0, T1 = (IdentifiedPartition("id", TopicPartition("t", number)) for number in (0, 1))
+ANEW = IdentifiedPartition("new", TopicPartition("t", 0))
 MUCH = 1 << 20
 CHUNK = CHUNK_BYTES_MIN + CHUNK_OVERHEAD_BYTES
 """The memory of the first chunk of a partition, without its batches' indexes."""
@@ -211,31 +212,79 @@ def test_a_batch_that_is_larger_than_everything_is_not_kept() -> None:
     assert (read(tail, 0), read(tail, 1)) == ([0], [])
 
 
-def test_what_is_forgotten_is_not_given() -> None:
+def test_a_topic_that_is_created_again_has_batches_of_its_own() -> None:
     tail = tail_with((0, 3), (3, 2))
-    tail.append(T1, 0, 1, batch_of(1), 0)
-    tail.forget(T0)
-    assert read(tail, 0) == []
-    assert len(tail.read(T1, 1, 0, 9, MUCH)) == 1
-    tail.append(T0, 0, 0, batch_of(1), 0)
-    assert read(tail, 0, epoch=0) == [0]
-    tail.forget(T0)
-    tail.forget(T1)
-    assert tail.size_bytes == 0
+    tail.append(ANEW, 0, 3, batch_of(1), 0)
+    assert [each.last_offset for each in tail.read(ANEW, 3, 0, 9, MUCH)] == [0]
+    assert read(tail, 0) == [0, 3]
+    tail.append(T0, 5, 3, batch_of(1), 0)  # an answer of the old topic's leader that comes late
+    assert tail.read(ANEW, 3, 1, 9, MUCH) == []
+
+
+@pytest.mark.parametrize(
+    ("removed_end", "given"),
+    [
+        (0, [0, 3, 5, 6]),
+        (1, [3, 5, 6]),
+        (3, [3, 5, 6]),
+        (4, [5, 6]),
+        (6, [6]),
+        (7, [9]),
+        (9, [9]),
+        (10, []),
+        (99, []),
+    ],
+)
+def test_below_the_offset_up_to_which_records_were_removed_nothing_is_given(removed_end: int, given: list[int]) -> None:
+    """Offsets 0-2, 3-4, 5 and 6 in one chunk, a gap, 9 in another."""
+    tail = tail_with((0, 3), (3, 2), (5, 1), (6, 1), (9, 1))
+    first = given[0] if given else 0
+    assert bases(tail.read(T0, 3, first, 99, MUCH, removed_end=removed_end)) == given
+    below = [offset for offset in range(10) if offset < removed_end]
+    assert [read(tail, offset) for offset in below] == [[]] * len(below), "it is here no longer"
+    assert (read(tail, 9) == [9]) == (removed_end < 10)
+
+
+def test_what_was_removed_takes_no_memory_and_what_is_above_it_goes_on_being_gathered() -> None:
+    tail, data = EncodedTail(), batch_of(1, bytes(1_000), "none")
+    for offset in range(500):
+        tail.append(T0, offset, 3, data, offset)
+    before, (piece, *_) = tail.size_bytes, tail.read(T0, 3, 0, 500, MUCH)
+    kept = bytes(piece.data)
+    assert bases(tail.read(T0, 3, 490, 999, MUCH, removed_end=490)) == list(range(490, 500))
+    assert (tail.size_bytes < before / 2, bytes(piece.data) == kept) == (True, True)
+    for offset in range(500, 520):
+        tail.append(T0, offset, 3, data, offset)
+    found = tail.read(T0, 3, 490, 999, MUCH)
+    assert bases(found) == list(range(490, 520))
+    tail.resize(0, 500)
+    assert (tail.size_bytes, read(tail, 490)) == (0, [])
+    assert tail.read(T0, 3, 0, 999, MUCH, removed_end=999) == []
+
+
+def test_an_append_below_what_was_removed_comes_to_nothing() -> None:
+    """Its answer waited for followers meanwhile."""
+    tail = tail_with((9, 1))
+    assert bases(tail.read(T0, 3, 9, 99, MUCH, removed_end=9)) == [9]
+    tail.append(T0, 3, 3, batch_of(2), 0)
+    assert tail.read(T0, 3, 3, 99, MUCH, removed_end=9) == []
+    assert tail.readable_bytes(T0, 3, 3, 5, removed_end=9) is None
 
 
 def test_threads_may_use_it_at_once() -> None:
     tail, data = EncodedTail(5 * CHUNK), batch_of(1)
     gaps: list[list[int]] = []
 
-    def write(partition: TopicPartition) -> None:
+    def write(log: IdentifiedPartition) -> None:
         for offset in range(300):
-            tail.append(partition, offset, 1, data, 0)
-            found = bases(tail.read(partition, 1, max(0, offset - 5), 1_000, MUCH))
+            tail.append(log, offset, 1, data, 0)
+            found = bases(tail.read(log, 1, max(0, offset - 5), 1_000, MUCH))
             if found and found != list(range(found[0], offset + 1)):
                 gaps.append(found)
 
-    threads = [threading.Thread(target=write, args=(TopicPartition("t", i),)) for i in range(4)]
+    threads = [
+        threading.Thread(target=write, args=(IdentifiedPartition("id", TopicPartition("t", i)),)) for i in range(4)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -102,6 +102,10 @@ class BrokerNotAvailableError(StratalogError, code=8):
     """The broker is not available."""
 
 
+class ReplicaNotAvailableError(StratalogError, code=9, retriable=True):
+    """The broker has no replica of the partition."""
+
+
 class RecordTooLargeError(StratalogError, code=10):
     """A batch is larger than `max.message.bytes`."""
 

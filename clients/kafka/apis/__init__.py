@@ -8,7 +8,7 @@ list_offsets       ListOffsets, OffsetForLeaderEpoch
 topics             CreateTopics, DeleteTopics, CreatePartitions
 new_topics         the topics that CreateTopics and Metadata make
 awaited_topics     new topics, until their leaders lead
-delete_records     DeleteRecords, DescribeLogDirs
+delete_records     DeleteRecords, DescribeLogDirs, AlterReplicaLogDirs
 configs            DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources
 reassignments      AlterPartitionReassignments, ListPartitionReassignments, ElectLeaders
 find_coordinator   FindCoordinator

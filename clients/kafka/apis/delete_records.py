@@ -1,11 +1,13 @@
-"""DeleteRecords and DescribeLogDirs. I/O: brokers' roots, through the admin client.
+"""DeleteRecords, DescribeLogDirs and AlterReplicaLogDirs. I/O: brokers' roots, through the admin client.
 
-Source: `KafkaApis.handleDeleteRecordsRequest`, `ReplicaManager.describeLogDirs` (KIP-107, KIP-113, KIP-827).
+A broker has one log directory, its root: replicas stay there, as in Kafka with one directory.
+Source: `KafkaApis.handleDeleteRecordsRequest`, `ReplicaManager.describeLogDirs`, `ReplicaManager.alterReplicaLogDirs`
+(KIP-107, KIP-113, KIP-827).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from stratalog.clients.kafka.protocol.entities import Values, milliseconds
@@ -13,10 +15,16 @@ from stratalog.clients.kafka.request.api import Api, Call, by_topic, each_partit
 from stratalog.clients.kafka.request.broker import ApiFamily
 from stratalog.replication.leader.delete_records import DeletedRecords
 from stratalog.replication.metadata.acls import Operation, ResourceType
-from stratalog.storage.errors import ClusterAuthorizationFailedError, StratalogError
+from stratalog.storage.errors import (
+    ClusterAuthorizationFailedError,
+    LogDirNotFoundError,
+    ReplicaNotAvailableError,
+    StratalogError,
+    UnknownTopicOrPartitionError,
+)
 from stratalog.storage.records import TopicPartition
 
-DELETE_RECORDS, DESCRIBE_LOG_DIRS = 21, 35
+DELETE_RECORDS, ALTER_REPLICA_LOG_DIRS, DESCRIBE_LOG_DIRS = 21, 34, 35
 REFUSAL_FROM = 3
 """The first version of DescribeLogDirs with a code for the whole; before it, an unauthorized client gets no log dir."""
 
@@ -25,6 +33,7 @@ class RecordApis(ApiFamily):
     def apis(self) -> Iterable[Api]:
         return [
             Api(DELETE_RECORDS, self._delete_records, _refused, is_slow=True),
+            Api(ALTER_REPLICA_LOG_DIRS, self._alter_replica_log_dirs, _alterations_refused),
             Api(DESCRIBE_LOG_DIRS, self._describe_log_dirs, error_only, is_slow=True),
         ]
 
@@ -43,6 +52,23 @@ class RecordApis(ApiFamily):
             timeout_ms = max(0, milliseconds(call.request.timeout))
             answers |= self._broker.admin.delete_records(wanted, timeout_ms)
         return _deleted(call, answers)
+
+    def _alter_replica_log_dirs(self, call: Call) -> Values:
+        """A replica is moved to a directory that the broker has: it is there."""
+        self._broker.check(call, Operation.ALTER, ResourceType.CLUSTER)
+        image = self._broker.image(0)
+
+        def moved(named: TopicPartition, path: str) -> StratalogError | None:
+            if path != image.brokers[self._broker.broker_id].registration.root:
+                return LogDirNotFoundError(f"Log dir {path} is not found in the config.")
+            state = image.partitions.get(named)
+            if state is None:
+                return UnknownTopicOrPartitionError(f"{named} does not exist")
+            if self._broker.broker_id not in state.replicas:
+                return ReplicaNotAvailableError(f"{named}: broker {self._broker.broker_id} has no replica of it")
+            return None
+
+        return _altered({named: moved(named, path) for named, path in _destinations(call).items()})
 
     def _describe_log_dirs(self, call: Call) -> Values:
         """This broker's one log directory: its root."""
@@ -81,6 +107,31 @@ def _offsets(call: Call) -> dict[TopicPartition, int]:
         for topic in call.request.topics
         for each in topic.partitions
     }
+
+
+def _destinations(call: Call) -> dict[TopicPartition, str]:
+    """The directory that each partition is to be in; of several the last one."""
+    return {
+        TopicPartition(topic.name, partition): each.path
+        for each in call.request.dirs
+        for topic in each.topics
+        for partition in topic.partitions
+    }
+
+
+def _altered(answers: Mapping[TopicPartition, StratalogError | None]) -> Values:
+    topics = [
+        {
+            "topic_name": topic,
+            "partitions": [{"partition_index": number, "error_code": error} for number, error in partitions],
+        }
+        for topic, partitions in by_topic(answers)
+    ]
+    return {"results": topics}
+
+
+def _alterations_refused(call: Call, error: StratalogError) -> Values:
+    return _altered(dict.fromkeys(_destinations(call), error.as_value()))
 
 
 def _deleted(call: Call, answers: dict[TopicPartition, DeletedRecords]) -> Values:

@@ -17,7 +17,7 @@ Source: Kafka's `org.apache.kafka.common.protocol.Errors`. A lost commit race is
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 
 class StratalogError(Exception):
@@ -256,11 +256,21 @@ class InvalidTxnStateError(StratalogError, code=48):
 
 class UnverifiedTransactionError(InvalidTxnStateError):
     """The transaction's coordinator has not verified this partition. After it has, the batch is retried with
-    `log_end_offset` as `NewRecordBatch.verified_offset`. Internal: of clients only Spark's sink receives it."""
+    `verification`. Internal: of clients only Spark's sink receives it.
 
-    def __init__(self, message: str, log_end_offset: int = -1) -> None:
+    log_end_offset, leader_epoch  where the log ended, and under which leader epoch; -1: not known
+    """
+
+    def __init__(self, message: str, log_end_offset: int = -1, leader_epoch: int = -1) -> None:
         super().__init__(message)
         self.log_end_offset = log_end_offset
+        self.leader_epoch = leader_epoch
+
+    @property
+    def verification(self) -> dict[str, Any]:
+        """The fields of a batch, hand-over or commit whose coordinator was asked because of this refusal."""
+        known = {"verified_leader_epoch": self.leader_epoch} if self.leader_epoch >= 0 else {}
+        return {"verified_offset": self.log_end_offset, **known}
 
 
 class InvalidProducerIdMappingError(StratalogError, code=49):

@@ -23,7 +23,7 @@ from stratalog.storage.errors import (
 )
 from stratalog.storage.layered_map import LayeredMap
 from stratalog.storage.records import NO_PRODUCER_ID, NO_SEQUENCE
-from stratalog.storage.transactions import BEGIN, NO_TRANSACTIONS, TransactionChange, Transactions
+from stratalog.storage.transactions import BEGIN, NO_TRANSACTIONS, OffsetAndEpoch, TransactionChange, Transactions
 
 BATCHES_KEPT = 5
 """Batches that are remembered of a producer or sink, as in Kafka."""
@@ -177,15 +177,20 @@ class ProducerStates:
         return _check_next(producer_id, entry, base_sequence, record_count)
 
     def check_transactional(
-        self, producer_id: int, producer_epoch: int, is_transactional: bool, verified_offset: int, end: int
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        is_transactional: bool,
+        verified: OffsetAndEpoch,
+        end: OffsetAndEpoch,
     ) -> None:
         """Check a batch of records, new and in order, against the producer's transaction; `end` is the log end.
 
         The first batch of a transaction in this log must be verified: unless the coordinator knows of this partition,
         no marker ever ends the transaction here (KIP-890). The coordinator verified it when the log ended at
-        `verified_offset`; a verification from before the last marker is of the transaction before (Kafka's
-        VerificationGuard). So is a transaction that is open under an older epoch: its marker is on the way
-        (`hasOngoingTransaction`).
+        `verified`; a verification from before the last marker is of the transaction before (Kafka's VerificationGuard).
+        One of another leader epoch may be: the log was perhaps cut, and the marker appended below. So is a transaction
+        that is open under an older epoch: its marker is on the way (`hasOngoingTransaction`).
         Raises UnverifiedTransactionError, InvalidTxnStateError (not transactional, while a transaction is open).
         """
         known = self.transactions.of(producer_id)
@@ -196,11 +201,12 @@ class ProducerStates:
             )
         entry = self.producers.get(producer_id)
         is_ongoing = known.is_open and entry is not None and entry.producer_epoch == producer_epoch
-        if is_transactional and not is_ongoing and verified_offset <= known.marker_offset:
+        if is_transactional and not is_ongoing and not verified.is_after(known.marker_offset, end):
             raise UnverifiedTransactionError(
                 f"producer {producer_id} has none of epoch {producer_epoch} open, its coordinator was asked at "
-                f"offset {verified_offset}, the last marker is at {known.marker_offset}",
-                end,
+                f"offset {verified.offset} of leader epoch {verified.leader_epoch}, the last marker is at "
+                f"{known.marker_offset}, the log ends at {end.offset} of leader epoch {end.leader_epoch}",
+                *end,
             )
 
     def check_marker(

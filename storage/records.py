@@ -143,6 +143,8 @@ class NewRecordBatch:
     compression_type  the producer's, in Kafka's words: none, gzip, snappy, lz4, zstd; a wish
     verified_offset   of a transactional batch: the log end when its coordinator verified that the partition is in the
                       transaction (KIP-890); -1: not verified. Never stored.
+    verified_leader_epoch  the leader epoch of that log end, in which alone it counts; -1: it is a high watermark, which
+                      every leader has. Never stored.
     transaction_version  of a marker: 2 when it must bump the producer's epoch (KIP-890). Never stored.
     sent_bytes        size of a batch that was received as Kafka's bytes, as compressed; 0 of any other
     """
@@ -157,6 +159,7 @@ class NewRecordBatch:
     verified_offset: int = -1
     transaction_version: int = 0
     sent_bytes: int = 0
+    verified_leader_epoch: int = -1
 
     def is_measured(self, size_bytes: int, timestamp_range: tuple[int | None, int | None]) -> None:
         """Set `size_bytes` and `timestamp_range`, which a caller that made many batches at once has computed."""

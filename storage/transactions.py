@@ -23,10 +23,27 @@ ABORT, COMMIT = 0, 1
 BEGIN = 2
 """The change of a transactional batch: a transaction begins, unless the producer has one open in this log."""
 NO_OFFSET = -1
+NO_EPOCH = -1
 FORGOTTEN = -2
 """The offsets of a last transaction that a truncation removed: one before it may have ended here."""
 _KEY, _VALUE = struct.Struct(">hh"), struct.Struct(">hi")
 _VERSION = 0
+
+
+class OffsetAndEpoch(NamedTuple):
+    """Where a log ended, and under which leader epoch. Another epoch may have cut it, so ends of different epochs are
+    not compared. NO_EPOCH: a high watermark, which the log has under every leader."""
+
+    offset: int = NO_OFFSET
+    leader_epoch: int = NO_EPOCH
+
+    def is_after(self, marker_offset: int, end: OffsetAndEpoch) -> bool:
+        """Whether the log, which ends at `end`, had a marker at this offset here."""
+        is_known = self.offset <= end.offset if self.leader_epoch == NO_EPOCH else self.leader_epoch == end.leader_epoch
+        return is_known and self.offset > marker_offset
+
+
+NOT_VERIFIED = OffsetAndEpoch()
 
 
 class EndMarker(NamedTuple):

@@ -156,7 +156,7 @@ class TransactionSession:
                 partition = TopicPartition(GROUP_METADATA_TOPIC, partition_of_key(commit.group_id, count))
                 asked = question_about(commit, partition, TRANSACTION_VERSION_2)
                 self._call(CoordinatorType.TRANSACTION, commit.transactional_id, asked, timeout_ms)
-                commit = replace(commit, verified_offset=unverified.log_end_offset)
+                commit = replace(commit, **unverified.verification)
         self._call(CoordinatorType.GROUP, commit.group_id, commit, timeout_ms)
 
     def end(self, *, committed: bool, timeout_ms: int) -> None:

@@ -81,7 +81,8 @@ _ELSEWHERE = (NotCoordinatorError, CoordinatorNotAvailableError, CoordinatorLoad
 _NOT_SENT = frozenset(
     (
         *("client_id", "client_host", "requires_known_member_id", "supports_skipping_assignment"),
-        *("generates_member_id", "visible", "verified_offset", "transaction_version", "offsets_partition"),
+        *("generates_member_id", "visible", "verified_offset", "verified_leader_epoch"),
+        *("transaction_version", "offsets_partition"),
     )
 )
 """Fields of requests that follow from the connection, the version, or are known to the broker."""

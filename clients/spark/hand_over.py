@@ -49,6 +49,7 @@ from stratalog.storage.files.data_file import DataFile
 from stratalog.storage.log.append import HandedFiles
 from stratalog.storage.objects.wakeup import Wakeup
 from stratalog.storage.records import TopicPartition
+from stratalog.storage.transactions import NOT_VERIFIED, OffsetAndEpoch
 
 POLL_MS_MIN, POLL_MS_MAX = 2, 20
 WATCHED_POLL_MS = 100
@@ -56,8 +57,6 @@ WATCHED_POLL_MS = 100
 RETRY_MS = 100
 REQUEST_TIMEOUT_MS = 30_000
 ANSWER_GRACE_MS = 2_000
-NOT_VERIFIED = -1
-
 _LOG = logging.getLogger("stratalog.sink")
 
 Files = tuple[WrittenFile, ...]
@@ -84,7 +83,7 @@ class _Part:
     request_id: str | None = None
     not_before_ms: int = 0
     error: StratalogError | None = None
-    verified_offset: int = NOT_VERIFIED
+    verified: OffsetAndEpoch = NOT_VERIFIED
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +133,7 @@ class HandOver:
         the offset at which it is verified; without one the leader refuses once, and says it."""
         for topic_partition, part in self._parts.items():
             marks = self.view.published(topic_partition)
-            part.verified_offset = NOT_VERIFIED if marks is None else marks.high_watermark
+            part.verified = NOT_VERIFIED if marks is None else OffsetAndEpoch(marks.high_watermark)
         if self._parts:
             transaction.add(list(self._parts), self.options.delivery_timeout_ms)
 
@@ -279,7 +278,8 @@ class HandOver:
             self.batch.batch_id,
             *producer,
             is_transactional=self.transaction is not None,
-            verified_offset=part.verified_offset,
+            verified_offset=part.verified.offset,
+            verified_leader_epoch=part.verified.leader_epoch,
         )
 
     # -- answers -----------------------------------------------------------------------------------------
@@ -330,7 +330,8 @@ class HandOver:
     ) -> None:
         transaction.add([topic_partition], self.options.delivery_timeout_ms)
         part = self._parts[topic_partition]
-        part.request_id, part.error, part.verified_offset = None, refusal, refusal.log_end_offset
+        part.request_id, part.error = None, refusal
+        part.verified = OffsetAndEpoch(refusal.log_end_offset, refusal.leader_epoch)
 
     def _has_expired(self, request: _Request, now_ms: int) -> bool:
         """The broker has another registration, or did not answer in time. It need not be known whether it stored the

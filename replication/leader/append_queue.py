@@ -60,7 +60,13 @@ class AppendQueue:
     def put(self, waiting: WaitingAppend) -> None:
         """Queue a request for the next turn of the partition's leader."""
         waiting.arrived_ms = self._clock.monotonic_ms()
+        waiting.arrived_in = self.arrives_in(waiting.request.partition)
         self._inbound.append(waiting)
+
+    def arrives_in(self, partition: IdentifiedPartition) -> int | None:
+        """The leader epoch under which a request that comes now may be appended; None: any, it is not led here yet."""
+        replica = self._leaders.get(partition.topic_partition)
+        return None if replica is None or replica.topic_id != partition.topic_id else replica.leader_epoch
 
     def refuse_all(self, reason: str) -> None:
         """Refuse what is queued: nothing is led here any more. Called from any thread."""
@@ -106,9 +112,19 @@ class AppendQueue:
                 waiting.answer(self._refusal(partition, replica))
             elif replica.failure is not None:
                 waiting.answer(replica.failure)
+            elif waiting.arrived_in not in (None, replica.leader_epoch):
+                waiting.answer(self._overtaken(waiting, replica))
             else:
                 replica.waiting.append(waiting)
                 self._waiting.setdefault(topic_partition)
+
+    def _overtaken(self, waiting: WaitingAppend, replica: LeaderReplica) -> StratalogError:
+        """The refusal of what came under an earlier leader epoch: it may have been sent again to the leader of one in
+        between, and its sender gone on. The queue stands when the loop does."""
+        return NotLeaderOrFollowerError(
+            f"{waiting.request.topic_partition}: came under leader epoch {waiting.arrived_in}, which is "
+            f"{replica.leader_epoch} by now"
+        )
 
     def _refusal(self, partition: IdentifiedPartition, led: LeaderReplica | None) -> StratalogError:
         """Why nothing is appended to a partition without a leader here (Kafka's `ReplicaManager.getPartitionOrError`).

@@ -58,11 +58,13 @@ FILES_CHECKED = 64
 
 @dataclass(slots=True)
 class WaitingAppend:
-    """A request in the queue, and the callback for its response; `arrived_ms` is on the broker's clock."""
+    """A request in the queue, and the callback for its response; `arrived_ms` is on the broker's clock, `arrived_in`
+    the leader epoch of its partition then, None if that was not led here."""
 
     request: ProduceRequest | HandOverRequest
     complete: Callable[[ProduceResponse], None]
     arrived_ms: int = 0
+    arrived_in: int | None = None
 
     def answer(self, error: StratalogError, log_start_offset: int = -1) -> None:
         """Refuse it; `log_start_offset` of the leader's log, by which a producer tells whether its last records were
@@ -147,7 +149,7 @@ class LeaderReplica:
         self._in_flight: AppendGroup | None = None
         self._retry_at_ms = 0
         self._appended_ms, self._appended_files = 0, 0
-        self._transactions: Transactions | None = None
+        self._transactions: tuple[Transactions, int] | None = None
         self._last_stable_offset = LastStableOffset()
         self._kept_damage: StratalogError | None = None
         """Damage under which it leads, since nobody else has what it has."""
@@ -364,13 +366,18 @@ class LeaderReplica:
         since the last append; after a start it is not known until the next one."""
         known = self.log.producers_at_hand
         if known is not None:
-            self._transactions = known.transactions
+            self._transactions = known.transactions, self.log.log_end_offset
+        elif self._transactions is not None:
+            self._transactions = self._transactions[0], self.log.log_end_offset
 
     def last_stable_offset(self, high_watermark: int) -> int | None:
         """The offset below which the outcome of every transaction is known, at a high watermark that was published;
-        None while it is not known without reading the log. Called from any thread."""
-        transactions = self._transactions
-        return None if transactions is None else self._last_stable_offset.of(transactions, high_watermark)
+        None while it is not known without reading the log. Called from any thread.
+
+        Not above the end of this log: a high watermark beyond it is of a leader epoch of which nothing is known here.
+        """
+        known = self._transactions
+        return None if known is None else self._last_stable_offset.of(known[0], min(high_watermark, known[1]))
 
     def _next_group(self) -> AppendGroup | None:
         members: list[WaitingAppend] = []
@@ -398,10 +405,9 @@ class LeaderReplica:
     def _refusal(self, request: ProduceRequest | HandOverRequest) -> StratalogError | None:
         if request.acks not in (ACKS_NONE, ACKS_LEADER, ACKS_ALL):
             return InvalidRequiredAcksError(f"acks is {request.acks}, must be 0, 1 or -1 (all)")
-        expected = request.expected_leader_epoch if isinstance(request, ProduceRequest) else None
-        if expected is not None and expected != self.leader_epoch:
-            error = FencedLeaderEpochError if expected < self.leader_epoch else UnknownLeaderEpochError
-            return error(f"{self.state.topic_partition}: expected leader epoch {expected}, it is {self.leader_epoch}")
+        wrong = self.wrong_epoch(request.expected_leader_epoch if isinstance(request, ProduceRequest) else None)
+        if wrong is not None:
+            return wrong
         assert self.partition is not None
         needed = self.config.min_insync_replicas
         if request.acks == ACKS_ALL and not self.partition.has_enough_replicas(needed):
@@ -410,6 +416,13 @@ class LeaderReplica:
                 f"min.insync.replicas {needed}"
             )
         return None
+
+    def wrong_epoch(self, expected: int | None) -> StratalogError | None:
+        """The refusal of a request for another leader epoch; None: any."""
+        if expected is None or expected == self.leader_epoch:
+            return None
+        error = FencedLeaderEpochError if expected < self.leader_epoch else UnknownLeaderEpochError
+        return error(f"{self.state.topic_partition}: expected leader epoch {expected}, it is {self.leader_epoch}")
 
     def _append(self, group: AppendGroup) -> Appended | Conflict:
         wall_ms = self._ports.clock.wall_ms()

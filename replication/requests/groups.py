@@ -231,8 +231,8 @@ class OffsetCommitResponse:
 class TxnOffsetCommitRequest:
     """Offsets that count when the transaction of this producer commits. Topics are those of OffsetCommit.
 
-    `verified_offset` is the log end of the group's partition when the transaction's coordinator verified it, -1 before
-    that; see `replication.coordinator.transactions.add_partitions`.
+    `verified_offset` is the log end of the group's partition when the transaction's coordinator verified it, under
+    `verified_leader_epoch`; both are -1 before. See `replication.coordinator.transactions.add_partitions`.
     """
 
     transactional_id: str
@@ -244,6 +244,7 @@ class TxnOffsetCommitRequest:
     member_id: str = UNKNOWN_MEMBER_ID
     group_instance_id: str | None = None
     verified_offset: int = -1
+    verified_leader_epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True)

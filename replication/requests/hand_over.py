@@ -20,6 +20,7 @@ from stratalog.storage.errors import (
 from stratalog.storage.files.data_file import DataFile
 from stratalog.storage.log.append import HandedFiles
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
+from stratalog.storage.transactions import NO_EPOCH
 
 INBOX_PREFIX = "inbox/"
 ANSWER_SUFFIX = ".answer.json"
@@ -62,7 +63,7 @@ def decode_damage_report(data: bytes) -> tuple[TopicPartition, str]:
         raise CorruptMessageError(f"not a damage report: {data[:200]!r} ({reason})") from reason
 
 
-NEWER = {"is_transactional": False, "verified_offset": -1}
+NEWER = {"is_transactional": False, "verified_offset": -1, "verified_leader_epoch": -1}
 """Values that mean the same as their absence."""
 
 
@@ -115,6 +116,9 @@ def encode_answer(responses: Sequence[ProduceResponse]) -> bytes:
                 "unverified_at": each.error.log_end_offset
                 if isinstance(each.error, UnverifiedTransactionError)
                 else None,
+                "unverified_in": each.error.leader_epoch
+                if isinstance(each.error, UnverifiedTransactionError)
+                else None,
                 **{name: getattr(each, name) for name in _STORED_AS},
             }
             for each in responses
@@ -124,7 +128,10 @@ def encode_answer(responses: Sequence[ProduceResponse]) -> bytes:
 
 def _error_of(item: Mapping[str, Any]) -> StratalogError | None:
     if item.get("unverified_at") is not None:
-        return UnverifiedTransactionError(item["error_message"], int(item["unverified_at"]))
+        epoch = item.get("unverified_in")  # not of a broker of an earlier release
+        return UnverifiedTransactionError(
+            item["error_message"], int(item["unverified_at"]), NO_EPOCH if epoch is None else int(epoch)
+        )
     return error_for_code(item["error_code"], item["error_message"]) if item["error_code"] else None
 
 

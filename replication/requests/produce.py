@@ -30,6 +30,7 @@ class SentBatch:
     attributes: int
     read: Callable[[Sequence[SentBatch]], Sequence[NewRecordBatch | StratalogError]]
     verified_offset: int = -1
+    verified_leader_epoch: int = -1
 
     @property
     def size_bytes(self) -> int:

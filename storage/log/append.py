@@ -35,7 +35,15 @@ from stratalog.storage.records import (
     NewRecordBatch,
 )
 from stratalog.storage.topic_config import LogConfig
-from stratalog.storage.transactions import BEGIN, TransactionChange, change_of, is_control, is_transactional
+from stratalog.storage.transactions import (
+    BEGIN,
+    NO_EPOCH,
+    OffsetAndEpoch,
+    TransactionChange,
+    change_of,
+    is_control,
+    is_transactional,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +70,8 @@ class HandedFiles:
 
     sink_id      the Spark query that wrote them, with a growing `batch_id`; None of other writers
     producer_id  with epoch and base sequence as in `NewRecordBatch`: all records of the files are one batch
-    is_transactional  the records are part of the producer's transaction, as the files' rows show; `verified_offset` as
-                 in `NewRecordBatch`. With a sink id they need no sequence
+    is_transactional  the records are part of the producer's transaction, as the files' rows show; `verified_offset` and
+                 `verified_leader_epoch` as in `NewRecordBatch`. With a sink id they need no sequence
     """
 
     files: tuple[DataFile, ...]
@@ -74,6 +82,7 @@ class HandedFiles:
     base_sequence: int = NO_SEQUENCE
     is_transactional: bool = False
     verified_offset: int = -1
+    verified_leader_epoch: int = -1
 
     @property
     def record_count(self) -> int:
@@ -92,8 +101,13 @@ class Admission:
     producers: ProducerStates
     log_end_offset: int
     now_ms: int
+    leader_epoch: int = NO_EPOCH
     results: list[BatchAppended | StratalogError] = field(default_factory=list)
     accepted: list[int] = field(default_factory=list)
+
+    @property
+    def end(self) -> OffsetAndEpoch:
+        return OffsetAndEpoch(self.log_end_offset, self.leader_epoch)
 
     def accept(self, batch: NewRecordBatch | HandedFiles, change: TransactionChange | None = None) -> BatchAppended:
         """Assign the next offsets to a batch, and add it to producer state."""
@@ -110,20 +124,20 @@ class Admission:
 
 
 def admit(
-    batches: Iterable[NewRecordBatch], producers: ProducerStates, config: LogConfig, log_end_offset: int, now_ms: int
+    batches: Iterable[NewRecordBatch], producers: ProducerStates, config: LogConfig, end: OffsetAndEpoch, now_ms: int
 ) -> Admission:
-    """Admit batches; a refused one has its error as result and does not affect the others."""
-    group = Admission(producers, log_end_offset, now_ms)
+    """Admit batches at the end of a log; a refused one has its error as result and does not affect the others."""
+    group = Admission(producers, end.offset, now_ms, end.leader_epoch)
     for batch in batches:
         group.results.append(_admit_batch(group, batch, config))
     return group
 
 
 def admit_files(
-    handed: Iterable[HandedFiles], producers: ProducerStates, config: LogConfig, log_end_offset: int, now_ms: int
+    handed: Iterable[HandedFiles], producers: ProducerStates, config: LogConfig, end: OffsetAndEpoch, now_ms: int
 ) -> Admission:
     """The same for files of other processes; their size is not limited."""
-    group = Admission(producers, log_end_offset, now_ms)
+    group = Admission(producers, end.offset, now_ms, end.leader_epoch)
     for files in handed:
         group.results.append(_admit_files(group, files, config))
     return group
@@ -164,7 +178,8 @@ def _change_of(group: Admission, batch: NewRecordBatch) -> TransactionChange | N
         return None
     if not is_control(batch.attributes):
         is_in_one, epoch = is_transactional(batch.attributes), batch.producer_epoch
-        group.producers.check_transactional(producer_id, epoch, is_in_one, batch.verified_offset, end_offset)
+        verified = OffsetAndEpoch(batch.verified_offset, batch.verified_leader_epoch)
+        group.producers.check_transactional(producer_id, epoch, is_in_one, verified, group.end)
         return TransactionChange(producer_id, BEGIN, end_offset) if is_in_one else None
     key, value = batch.payload["key"][0].as_py(), batch.payload["value"][0].as_py()
     change = change_of(producer_id, batch.attributes, end_offset, key, value)
@@ -181,9 +196,8 @@ def _admit_files(group: Admission, handed: HandedFiles, config: LogConfig) -> Ba
         known = group.producers.check(producer_id, epoch, handed.base_sequence, handed.record_count)
         if not isinstance(known, Duplicate):
             _check_times_of_files(handed, config, group.now_ms)
-            group.producers.check_transactional(
-                producer_id, epoch, handed.is_transactional, handed.verified_offset, group.log_end_offset
-            )
+            verified = OffsetAndEpoch(handed.verified_offset, handed.verified_leader_epoch)
+            group.producers.check_transactional(producer_id, epoch, handed.is_transactional, verified, group.end)
     except StratalogError as refusal:
         return refusal
     if handed.sink_id is not None and not isinstance(known, Duplicate):

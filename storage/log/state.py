@@ -33,6 +33,7 @@ from stratalog.storage.log.leader_epochs import EpochEntry, LeaderEpochCache
 from stratalog.storage.log.segments import LogSegment, segments_of, start_of
 from stratalog.storage.log.time_index import TimeIndex
 from stratalog.storage.producers import ProducerChanges
+from stratalog.storage.transactions import OffsetAndEpoch
 
 TOPIC_ID_PROPERTY = "stratalog.topic-id"
 PRODUCERS_FROM_PROPERTY = "stratalog.producers-from"
@@ -172,6 +173,10 @@ class LogState:
     def erase_again_txns(self) -> dict[str, int]:
         """Txns of a commit that removes the log's end: a copy may bring it back from a replica that has not erased."""
         return {ERASED: 0} if self.txn_number(ERASED) else {}
+
+    @property
+    def end(self) -> OffsetAndEpoch:
+        return OffsetAndEpoch(self.log_end_offset, self.leader_epoch)
 
     @property
     def position_txns(self) -> dict[str, int]:

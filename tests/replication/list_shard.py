@@ -16,6 +16,7 @@ from stratalog.replication.coordinator.shard.shard import (
 )
 from stratalog.storage.errors import InvalidRequestError, StratalogError
 from stratalog.storage.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
+from stratalog.storage.transactions import OffsetAndEpoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +147,7 @@ class ListShard:
             producer_id,
             producer_epoch,
             effects,
-            verified_offset=1 << 40,
+            verified=OffsetAndEpoch(1 << 40, self.place.leader_epoch),
         )
 
     def _record(self, at: int, value: str) -> CoordinatorRecord:

@@ -48,7 +48,7 @@ class Transaction:
     def put(self, written: Sequence[str]) -> None:
         payload = payload_table([(1, None, value.encode(), None) for value in written])
         batch = NewRecordBatch(payload, self._producer_id, 0, 0, attributes=TRANSACTIONAL_ATTRIBUTE)
-        self._add(replace(batch, verified_offset=1 << 40))
+        self._add(replace(batch, verified_offset=1 << 40, verified_leader_epoch=0))
 
     def end(self, *, committed: bool) -> None:
         self._add(marker_batch(self._producer_id, 0, EndMarker(committed, 0), 1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import nullcontext
 
 import pytest
 
@@ -23,6 +24,7 @@ from stratalog.storage.transactions import (
     AbortedTransaction,
     EndMarker,
     LastStableOffset,
+    OffsetAndEpoch,
     ProducerTransaction,
     TransactionChange,
     Transactions,
@@ -71,14 +73,32 @@ def states(*changes: tuple[int, int, int], epoch: int = 5) -> ProducerStates:
     ],
 )
 def test_what_batches_of_records_may_be_appended(known, is_transactional, verified_offset, error):
+    verified, end = OffsetAndEpoch(verified_offset, 3), OffsetAndEpoch(10, 3)
     if error is None:
-        known.check_transactional(7, 5, is_transactional, verified_offset, 10)
+        known.check_transactional(7, 5, is_transactional, verified, end)
         return
     with pytest.raises(error) as raised:
-        known.check_transactional(7, 5, is_transactional, verified_offset, 10)
+        known.check_transactional(7, 5, is_transactional, verified, end)
     assert raised.value.name == "INVALID_TXN_STATE"
     if error is UnverifiedTransactionError:
-        assert raised.value.log_end_offset == 10
+        assert (raised.value.log_end_offset, raised.value.leader_epoch) == end
+        assert raised.value.verification == {"verified_offset": 10, "verified_leader_epoch": 3}
+
+
+@pytest.mark.parametrize(
+    ("verified", "is_void"),
+    [
+        pytest.param(OffsetAndEpoch(7, 3), False, id="of this leader epoch"),
+        pytest.param(OffsetAndEpoch(7, 2), True, id="of an earlier one, which may have ended elsewhere"),
+        pytest.param(OffsetAndEpoch(7, 4), True, id="of a later one"),
+        pytest.param(OffsetAndEpoch(7), False, id="a high watermark"),
+        pytest.param(OffsetAndEpoch(11), True, id="beyond the end: not one of this log"),
+    ],
+)
+def test_a_log_end_is_compared_within_its_leader_epoch(verified, is_void):
+    known = states((7, BEGIN, 4), (7, ABORT, 6))
+    with pytest.raises(UnverifiedTransactionError) if is_void else nullcontext():
+        known.check_transactional(7, 5, True, verified, OffsetAndEpoch(10, 3))
 
 
 @pytest.mark.parametrize(

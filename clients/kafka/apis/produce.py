@@ -231,7 +231,7 @@ def _batch(version: int, records: bytes | memoryview | None) -> NewRecordBatch |
 def _read_together(sent: Sequence[SentBatch]) -> list[NewRecordBatch | StratalogError]:
     read = decode_group([each.data for each in sent])
     return [
-        replace(batch, verified_offset=each.verified_offset)
+        replace(batch, verified_offset=each.verified_offset, verified_leader_epoch=each.verified_leader_epoch)
         if each.verified_offset >= 0 and isinstance(batch, NewRecordBatch)
         else batch
         for each, batch in zip(sent, read, strict=True)

@@ -118,7 +118,7 @@ class TransactionAdminApis(ApiFamily):
         gather(_marker_keys(call), write, done)
 
     def _write_marker(self, marker: Any, named: TopicPartition, put: Callable[[StratalogError | None], None]) -> None:
-        self._broker.led_partition(named)
+        leader_epoch = self._broker.led_partition(named).leader_epoch
         partition = self._broker.view.image.identified(named)
         batch = marker_batch(
             marker.producer_id,
@@ -127,7 +127,7 @@ class TransactionAdminApis(ApiFamily):
             self._broker.view.clock.wall_ms(),
             getattr(marker, "transaction_version", TRANSACTION_VERSION_0),
         )
-        request = ProduceRequest(partition, batch, ACKS_ALL, MARKER_TIMEOUT_MS)
+        request = ProduceRequest(partition, batch, ACKS_ALL, MARKER_TIMEOUT_MS, leader_epoch)
         self._broker.face().produce_then(request, lambda response: put(response.error))
 
 

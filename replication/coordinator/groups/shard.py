@@ -65,6 +65,7 @@ from stratalog.storage.errors import (
     StratalogError,
 )
 from stratalog.storage.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
+from stratalog.storage.transactions import OffsetAndEpoch
 
 RETENTION, DROPPING = TimerKey("offsets-retention", ""), TimerKey("offsets-dropping", "")
 TOMBSTONE_BYTES_MAX = 512 * 1024
@@ -243,7 +244,7 @@ class GroupShard:
             self.table.groups[request.group_id] = ClassicGroup(request.group_id, None)
         decision.records += [commit_record(request.group_id, *each) for each in values]
         decision.producer_id, decision.producer_epoch = request.producer_id, request.producer_epoch
-        decision.verified_offset = request.verified_offset
+        decision.verified = OffsetAndEpoch(request.verified_offset, request.verified_leader_epoch)
         decision.answer(token, TxnOffsetCommitResponse(topics))
 
     def _fetch(self, request: OffsetFetchRequest, token: int, decision: DecisionBuilder) -> None:

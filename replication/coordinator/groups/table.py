@@ -22,6 +22,7 @@ from stratalog.replication.requests.groups import DescribedGroup, ListedGroup, O
 from stratalog.storage.clock import Ids
 from stratalog.storage.errors import GroupIdNotFoundError
 from stratalog.storage.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from stratalog.storage.transactions import NOT_VERIFIED
 
 CLASSIC, CONSUMER = "classic", "consumer"
 """Types of groups, as ListGroups names them."""
@@ -30,15 +31,14 @@ CLASSIC, CONSUMER = "classic", "consumer"
 class DecisionBuilder:
     """Collects the records and answers of a decision at `now_ms` (ms since 1970).
 
-    A `producer_id` makes the records a batch of that producer's transaction; `verified_offset` and `is_read` are
-    `Decision`'s.
+    A `producer_id` makes the records a batch of that producer's transaction; `verified` and `is_read` are `Decision`'s.
     """
 
     def __init__(self, now_ms: int) -> None:
         self.now_ms = now_ms
         self.producer_id = NO_PRODUCER_ID
         self.producer_epoch = NO_PRODUCER_EPOCH
-        self.verified_offset = -1
+        self.verified = NOT_VERIFIED
         self.is_read = False
         self.records: list[CoordinatorRecord] = []
         self.answers: list[Answered] = []
@@ -54,7 +54,7 @@ class DecisionBuilder:
             self.producer_id,
             self.producer_epoch,
             is_read=self.is_read,
-            verified_offset=self.verified_offset,
+            verified=self.verified,
         )
 
 

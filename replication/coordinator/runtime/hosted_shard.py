@@ -58,6 +58,7 @@ from stratalog.storage.records import (
     IdentifiedPartition,
     NewRecordBatch,
 )
+from stratalog.storage.transactions import OffsetAndEpoch
 
 _LOG = logging.getLogger("stratalog.coordinator")
 
@@ -187,7 +188,8 @@ class HostedShard:
         """Refuses records that the log would refuse before the shard decides, as far as it is known."""
         if isinstance(request, TxnOffsetCommitRequest):
             log, producer = self.replica.log, (request.producer_id, request.producer_epoch)
-            log.producers.check_transactional(*producer, True, request.verified_offset, log.log_end_offset)
+            verified = OffsetAndEpoch(request.verified_offset, request.verified_leader_epoch)
+            log.producers.check_transactional(*producer, True, verified, log.state.end)
         try:
             return shard.decide(request, token, now_ms)
         except StratalogError:

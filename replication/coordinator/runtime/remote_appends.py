@@ -76,9 +76,11 @@ class RemoteAppends:
 
     def perform(self, shard: HostedShard, effect: RemoteAppend, now_ms: int) -> None:
         """Send it to the leader of the partition that has this name now: transactions name partitions by topic, as in
-        Kafka, and a topic that was created again meanwhile may have records of it, too."""
-        number = next(self._numbers)
-        self._open[number] = _Open(shard, effect, self._leader_epoch(effect.topic_partition), now_ms + TIMEOUT_MS)
+        Kafka, and a topic that was created again meanwhile may have records of it, too. It is for the leader epoch of
+        now alone: in a later one that leader may find it in its queue, when it was sent again elsewhere and the
+        producer has begun its next transaction."""
+        number, leader_epoch = next(self._numbers), self._leader_epoch(effect.topic_partition)
+        self._open[number] = _Open(shard, effect, leader_epoch, now_ms + TIMEOUT_MS)
 
         def complete(response: ProduceResponse) -> None:
             self._put(lambda now_ms: self._end(number, response.error, now_ms))
@@ -88,7 +90,8 @@ class RemoteAppends:
         if isinstance(leader, StratalogError):
             complete(ProduceResponse(partition, error=leader))
         else:
-            leader.produce_then(ProduceRequest(partition, effect.batch, ACKS_ALL, TIMEOUT_MS), complete)
+            request = ProduceRequest(partition, effect.batch, ACKS_ALL, TIMEOUT_MS, leader_epoch)
+            leader.produce_then(request, complete)
 
     def _leader_of(self, topic_partition: TopicPartition) -> Appends | StratalogError:
         state = self._image().partitions.get(topic_partition)

@@ -121,6 +121,7 @@ class CoordinatorRuntime:
         self._reading: set[TopicPartition] = set()
         self._confirm_due_ms = 0
         self._begun_ms: dict[TopicPartition, int] = {}
+        self._led_from_ms: dict[TopicPartition, int] = {}
         self._counts = CoordinatorCounts()
         self._remote = RemoteAppends(
             lambda: host.metadata.image, peers, lambda work: self._put(work, lambda _error: None), self._performed
@@ -132,7 +133,8 @@ class CoordinatorRuntime:
 
     def request(self, kind: CoordinatorType, key: str | int, request: object, answer: Answer) -> None:
         """Send a request to the shard of a key, or of a partition by number. See `Broker.coordinator`."""
-        self._put(lambda now_ms: self._request(kind, key, request, answer, now_ms), answer)
+        arrived_ms = self._clock.monotonic_ms()
+        self._put(lambda now_ms: self._request(kind, key, request, answer, arrived_ms, now_ms), answer)
 
     def every(self, kind: CoordinatorType, request: object, answer: Callable[[list[object]], None]) -> None:
         """Send a request to every shard of a kind here; the answers, or errors, in order of partition."""
@@ -159,7 +161,8 @@ class CoordinatorRuntime:
             error = response if isinstance(response, StratalogError) else None
             waiting.complete(ProduceResponse(request.partition, error=error))
 
-        self._put(lambda now_ms: self._mark(request.partition, batch, complete, now_ms), complete)
+        epoch = request.expected_leader_epoch if isinstance(request, ProduceRequest) else None
+        self._put(lambda now_ms: self._mark(request.partition, batch, epoch, complete, now_ms), complete)
 
     def _down(self) -> CoordinatorNotAvailableError:
         return CoordinatorNotAvailableError(f"broker {self._host.broker_id} is down: {self._stopped_by}")
@@ -248,6 +251,7 @@ class CoordinatorRuntime:
                 self._drop(topic_partition, f"broker {self._host.broker_id} does not lead it in that epoch anymore")
                 shard = None
             if shard is None and replica is not None and self._stopped_by is None:
+                self._led_from_ms[topic_partition] = self._clock.monotonic_ms()
                 self._begin(replica, None)
         return bool(changed)
 
@@ -339,25 +343,38 @@ class CoordinatorRuntime:
 
     # -- requests ----------------------------------------------------------------------------------------
 
-    def _request(self, kind: CoordinatorType, key: str | int, request: object, answer: Answer, now_ms: int) -> None:
+    def _request(
+        self, kind: CoordinatorType, key: str | int, request: object, answer: Answer, arrived_ms: int, now_ms: int
+    ) -> None:
         if isinstance(key, int):
             topic_partition: TopicPartition | None = TopicPartition(kind.topic, key)
         else:
             topic_partition = coordinator_partition(self._host.metadata.image, kind, key)
-        shard = self._shard_of(topic_partition)
+        shard = self._shard_of(topic_partition, arrived_ms)
         if isinstance(shard, StratalogError):
             answer(shard)
             return
         shard.request(request, answer, now_ms)
         self._reschedule(shard)
 
-    def _shard_of(self, topic_partition: TopicPartition | None) -> HostedShard | StratalogError:
+    def _shard_of(
+        self, topic_partition: TopicPartition | None, arrived_ms: int | None = None
+    ) -> HostedShard | StratalogError:
+        """The shard for a request that arrived at this time, by the monotonic clock.
+
+        What came before its leader epoch began here is refused: while this broker's loop stood still, its sender may
+        have asked another coordinator and gone on, and an EndTxn would end the transaction after its own.
+        """
         if self._stopped_by is not None:
             return self._down()
         shard = None if topic_partition is None else self._shards.get(topic_partition)
         if topic_partition is None or shard is None or shard.replica.failure is not None:
             return NotCoordinatorError(
                 f"{topic_partition or 'this key'}: broker {self._host.broker_id} does not coordinate it"
+            )
+        if arrived_ms is not None and arrived_ms < self._led_from_ms[topic_partition]:
+            return NotCoordinatorError(
+                f"{topic_partition}: the request came before leader epoch {shard.replica.leader_epoch} began here"
             )
         if shard.is_active and shard.failure is None:
             return shard
@@ -381,10 +398,21 @@ class CoordinatorRuntime:
         elif not asked:
             answer([])
         else:
+            arrived_ms = self._clock.monotonic_ms()
             for topic_partition in asked:
-                self._request(kind, topic_partition.partition, request, partial(collect, topic_partition), now_ms)
+                self._request(
+                    kind, topic_partition.partition, request, partial(collect, topic_partition), arrived_ms, now_ms
+                )
 
-    def _mark(self, partition: IdentifiedPartition, marker: NewRecordBatch, answer: Answer, now_ms: int) -> None:
+    def _mark(
+        self,
+        partition: IdentifiedPartition,
+        marker: NewRecordBatch,
+        leader_epoch: int | None,
+        answer: Answer,
+        now_ms: int,
+    ) -> None:
+        """Append a marker, if it is for this leader epoch (None: any)."""
         shard = self._shard_of(partition.topic_partition)
         if isinstance(shard, StratalogError):
             answer(shard)
@@ -395,6 +423,10 @@ class CoordinatorRuntime:
                     f"{partition}: topic id {partition.topic_id} is unknown, it is {shard.replica.topic_id}"
                 )
             )
+            return
+        refusal = shard.replica.wrong_epoch(leader_epoch)
+        if refusal is not None:
+            answer(refusal)
             return
         shard.end_transaction(marker, answer, now_ms)
         self._reschedule(shard)

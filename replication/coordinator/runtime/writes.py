@@ -39,6 +39,7 @@ from stratalog.storage.records import (
     NewRecordBatch,
     payload_table,
 )
+from stratalog.storage.transactions import NOT_VERIFIED, OffsetAndEpoch
 
 APPEND_BYTES_MAX = 4 << 20
 """Size of an append; decisions beyond it are in the next one."""
@@ -54,8 +55,7 @@ class Write:
     """A decision that waits for its append; one without records waits for those before it.
 
     marker   the control batch that ends a transaction
-    verified_offset
-             of a transaction's records: see `NewRecordBatch`
+    verified of a transaction's records: see `Decision`
     is_read  its answers wait further until the shard is known to have led meanwhile
     refusal  why the log refused it, while it stored the writes before and after it
     """
@@ -67,7 +67,7 @@ class Write:
     effects: tuple[RemoteAppend, ...] = ()
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = -1
-    verified_offset: int = -1
+    verified: OffsetAndEpoch = NOT_VERIFIED
     marker: NewRecordBatch | None = None
     is_read: bool = False
     refusal: StratalogError | None = None
@@ -174,7 +174,7 @@ def write_of(decision: Decision, timestamp_ms: int, deadline_ms: int) -> Write:
         decision.effects,
         decision.producer_id,
         decision.producer_epoch,
-        decision.verified_offset,
+        decision.verified,
         is_read=decision.is_read,
     )
 
@@ -204,8 +204,8 @@ def _share_a_batch(first: Write, write: Write) -> bool:
     return _of_producer(first) == _of_producer(write)
 
 
-def _of_producer(write: Write) -> tuple[int, int, int]:
-    return write.producer_id, write.producer_epoch, write.verified_offset
+def _of_producer(write: Write) -> tuple[int, int, OffsetAndEpoch]:
+    return write.producer_id, write.producer_epoch, write.verified
 
 
 def _batch(writes: Sequence[Write]) -> NewRecordBatch:
@@ -218,7 +218,8 @@ def _batch(writes: Sequence[Write]) -> NewRecordBatch:
         first.producer_id,
         first.producer_epoch,
         attributes=TRANSACTIONAL_ATTRIBUTE if first.is_of_transaction else 0,
-        verified_offset=first.verified_offset,
+        verified_offset=first.verified.offset,
+        verified_leader_epoch=first.verified.leader_epoch,
     )
 
 

@@ -24,6 +24,7 @@ from stratalog.replication.metadata.image import ClusterImage
 from stratalog.storage.clock import Ids
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NewRecordBatch, TopicPartition
+from stratalog.storage.transactions import NOT_VERIFIED, OffsetAndEpoch
 
 NO_TOKEN = -1
 """Token of a request without an answer, such as `RemoteAppended`."""
@@ -73,7 +74,7 @@ class Decision:
                     too, as it may depend on them
     producer_id, producer_epoch
                     set: the records are a transactional batch of that producer (TxnOffsetCommit)
-    verified_offset of such a batch: see `NewRecordBatch`
+    verified        of such a batch: where the log ended when the transaction's coordinator was asked
     effects         performed when the answers are returned, never before `records` are committed
     is_read         the answers contain stored state that clients continue from: they are returned once it is certain
                     that no other broker coordinated before the request was received. See `CoordinatorRuntime`
@@ -85,7 +86,7 @@ class Decision:
     producer_epoch: int = NO_PRODUCER_EPOCH
     effects: tuple[RemoteAppend, ...] = ()
     is_read: bool = False
-    verified_offset: int = -1
+    verified: OffsetAndEpoch = NOT_VERIFIED
 
 
 class CoordinatorShard(Protocol):

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import NamedTuple, Protocol
 
 from stratalog.replication.coordinator.transactions.held_batches import HeldBatch, HeldBatches
@@ -39,12 +38,14 @@ from stratalog.storage.errors import (
     InvalidTxnStateError,
     NotCoordinatorError,
     NotEnoughReplicasError,
+    NotLeaderOrFollowerError,
     ProducerFencedError,
     StratalogError,
     TransactionAbortableError,
     UnverifiedTransactionError,
 )
-from stratalog.storage.records import TopicPartition
+from stratalog.storage.records import IdentifiedPartition, TopicPartition
+from stratalog.storage.transactions import NO_EPOCH
 
 Question = AddPartitionsToTxnRequest | AddOffsetsToTxnRequest
 Answer = Callable[[object], None]
@@ -110,22 +111,25 @@ def produce_in_transaction(
     it keeps those of one producer and partition in their order.
 
     If the marker of the transaction before was appended after the question, the answer is void. Version 2 asks again:
-    each transaction has an epoch of its own, so that a batch of an ended one is fenced. Before that it is refused.
+    each transaction has an epoch of its own, so that a batch of an ended one is fenced. Before that it is refused. An
+    answer of another leader epoch is void, too; before version 2 the client then comes again, unless it has given up.
     """
     topic_partition, batch = request.topic_partition, request.batch
     held = held or HeldBatches()
-    questions_left = questions_max(transaction_version)
+    questions_left, asked_in = questions_max(transaction_version), NO_EPOCH
 
     def send(verified: UnverifiedTransactionError | None) -> None:
         leader.produce_then(request if verified is None else _verified(request, verified), appended)
 
     def appended(response: ProduceResponse) -> None:
-        nonlocal questions_left
+        nonlocal questions_left, asked_in
         refusal = response.error
-        if not isinstance(refusal, UnverifiedTransactionError) or not questions_left:
+        if not isinstance(refusal, UnverifiedTransactionError):
             end(response)
+        elif not questions_left:
+            end(response if refusal.leader_epoch == asked_in else _moved(request.partition, asked_in, refusal))
         elif held.refused(in_line):
-            questions_left -= 1
+            questions_left, asked_in = questions_left - 1, refusal.leader_epoch
             question = _question(request, transactional_id, transaction_version)
             ask(question, lambda answer: answered(answer, refusal))
 
@@ -193,9 +197,16 @@ def ask_while_ending(ask: Ask, retries: Retries) -> Ask:
     return begin
 
 
+def _moved(partition: IdentifiedPartition, asked_in: int, refusal: UnverifiedTransactionError) -> ProduceResponse:
+    moved = NotLeaderOrFollowerError(
+        f"{partition}: verified under leader epoch {asked_in}, which is {refusal.leader_epoch} by now"
+    )
+    return ProduceResponse(partition, error=moved)
+
+
 def _verified(request: ProduceRequest, refusal: UnverifiedTransactionError) -> ProduceRequest:
     """The batch with the place at which its coordinator was asked about it."""
-    return replace(request, batch=replace(request.batch, verified_offset=refusal.log_end_offset))
+    return replace(request, batch=replace(request.batch, **refusal.verification))
 
 
 def _question(request: ProduceRequest, transactional_id: str, transaction_version: int) -> AddPartitionsToTxnRequest:
@@ -251,22 +262,30 @@ def commit_in_transaction(
     Version 2 asks again as with records.
     """
 
-    def committed(answer: object, questions_left: int) -> None:
-        if not isinstance(answer, UnverifiedTransactionError) or not questions_left:
-            complete(answer)
-            return
-        end_offset, question = answer.log_end_offset, question_about(request, offsets_partition, transaction_version)
-        ask_transaction(question, lambda response: asked(response, end_offset, questions_left - 1))
+    questions_left, asked_in = questions_max(transaction_version), NO_EPOCH
 
-    def asked(answer: object, end_offset: int, questions_left: int) -> None:
+    def committed(answer: object) -> None:
+        nonlocal questions_left, asked_in
+        if not isinstance(answer, UnverifiedTransactionError):
+            complete(answer)
+        elif questions_left:
+            questions_left, asked_in = questions_left - 1, answer.leader_epoch
+            question = question_about(request, offsets_partition, transaction_version)
+            ask_transaction(question, lambda response: asked(response, answer))
+        elif answer.leader_epoch == asked_in:
+            complete(answer)
+        else:
+            at = f"under leader epoch {asked_in}, which is {answer.leader_epoch} by now"
+            complete(NotCoordinatorError(f"{offsets_partition}: verified {at}"))
+
+    def asked(answer: object, refusal: UnverifiedTransactionError) -> None:
         error = _error_of(answer)
         if error is None:
-            again = replace(request, verified_offset=end_offset)
-            ask_group(again, partial(committed, questions_left=questions_left))
+            ask_group(replace(request, **refusal.verification), committed)
         else:
             complete(_as_client_error(error, is_abortable_known))
 
-    ask_group(request, partial(committed, questions_left=questions_max(transaction_version)))
+    ask_group(request, committed)
 
 
 def question_about(

@@ -210,8 +210,9 @@ class TransactionShard:
 
     def _add_partitions(self, request: AddPartitionsToTxnRequest, token: int, now_ms: int) -> Decision:
         known = self._transactions.get(request.transactional_id)
-        if request.verify_only:
-            return Decision(answers=(Answered(token, AddPartitionsToTxnResponse(verified(known, request))),))
+        if request.verify_only:  # the transaction may have been ended by a coordinator that this one has not heard of
+            answers = (Answered(token, AddPartitionsToTxnResponse(verified(known, request))),)
+            return Decision(answers=answers, is_read=True)
         after = with_partitions(known, request, now_ms)
         answer = Answered(token, AddPartitionsToTxnResponse(tuple((each, None) for each in request.topics)))
         return Decision(answers=(answer,)) if after is known else self._stepped(after, now_ms, answer)

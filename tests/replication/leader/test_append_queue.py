@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from stratalog.replication.leader.append_queue import TURN_MS_MAX, AppendQueue
 from stratalog.replication.leader.purgatory import ProducePurgatory
 from stratalog.replication.leader.replica import RETRY_MS, LeaderPorts, LeaderReplica, WaitingAppend
@@ -29,8 +31,8 @@ class Queued:
         )
         self.answers: list[tuple[str, str]] = []
 
-    def led(self, partition: int) -> LeaderReplica:
-        state = _state(partition)
+    def led(self, partition: int, epoch: int = 0) -> LeaderReplica:
+        state = replace(_state(partition), leader_epoch=epoch)
         table = self.stores.table("broker-1", state.topic_partition)
         log = PartitionLog(table, LogConfig(), self.stores.clock, self.stores.ids)
         replica = LeaderReplica(state, "id", log, LeaderPorts(1, self.stores.clock, ProducePurgatory()))
@@ -164,3 +166,25 @@ def test_a_request_to_a_deleted_topic_is_not_appended_to_the_next_one_of_that_na
     queued.put(7, "gone", topic_id="of the topic before")
     queued.turn()
     assert queued.answers == [("old", "UNKNOWN_TOPIC_ID"), ("gone", "UNKNOWN_TOPIC_OR_PARTITION"), ("new", "0")]
+
+
+def test_what_came_under_an_earlier_leader_epoch_is_not_appended_in_a_later_one() -> None:
+    """The loop stood still with a request in its queue. Meanwhile another broker led, its sender sent it there again
+    and went on; a marker would end the transaction that follows its own."""
+    queued = Queued(2)
+    queued.put(0, "late")
+    queued.put(1, "in time")
+    queued.leaders[TopicPartition("t", 0)] = queued.led(0, epoch=5)
+    queued.put(0, "now")
+    assert queued.turn() == [1, 0]
+    assert queued.answers == [("late", "NOT_LEADER_OR_FOLLOWER"), ("in time", "0"), ("now", "0")]
+
+
+def test_what_came_before_the_partition_was_led_here_is_appended() -> None:
+    """Its sender knew of the new leader first."""
+    queued = Queued(1)
+    named = TopicPartition("t", 0)
+    replica = queued.leaders.pop(named)
+    queued.put(0, "early")
+    queued.leaders[named] = replica
+    assert (queued.turn(), queued.answers) == ([0], [("early", "0")])

@@ -120,7 +120,12 @@ def test_a_leader_knows_its_last_stable_offset_without_a_read() -> None:
 
     def in_transaction(producer_id: int) -> NewRecordBatch:
         made = replace(batch(["t"]), producer_id=producer_id, producer_epoch=0, base_sequence=0)
-        return replace(made, attributes=TRANSACTIONAL_ATTRIBUTE, verified_offset=1 << 40)
+        return replace(
+            made,
+            attributes=TRANSACTIONAL_ATTRIBUTE,
+            verified_offset=1 << 40,
+            verified_leader_epoch=led.replica.leader_epoch,
+        )
 
     append(batch(["a"]))
     led.disk.access = lambda operation, _table, _detail: reads.append(operation)
@@ -133,6 +138,8 @@ def test_a_leader_knows_its_last_stable_offset_without_a_read() -> None:
     reads.clear()
     assert [led.replica.last_stable_offset(mark) for mark in (3, 4)] == [1, 2]
     assert reads == []
+    append(marker_batch(8, 0, EndMarker(True, 0), 1))
+    assert led.replica.last_stable_offset(9) == 5  # what another leader has beyond may be in a transaction
 
 
 def test_a_leader_publishes_what_it_knows_to_be_committed_until_it_has_a_high_watermark() -> None:

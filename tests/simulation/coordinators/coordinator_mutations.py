@@ -17,6 +17,7 @@ from stratalog.replication.coordinator.groups.modern_member import Reconciliatio
 from stratalog.replication.coordinator.groups.modern_requests import ModernGroups
 from stratalog.replication.coordinator.runtime.hosted_shard import HostedShard
 from stratalog.replication.coordinator.runtime.runtime import CoordinatorRuntime
+from stratalog.replication.leader.append_queue import AppendQueue
 from stratalog.replication.leader.replica import LeaderReplica
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.requests.produce import ACKS_LEADER, HandOverRequest, ProduceRequest
@@ -40,15 +41,15 @@ def answered_by_the_leader_alone() -> AbstractContextManager[object]:
 
 @contextmanager
 def appended_under_any_epoch() -> Iterator[None]:
-    """A leader accepts a decision of an earlier epoch."""
-    refusal = LeaderReplica._refusal
+    """A leader accepts a decision of an earlier epoch, also one that waited in its queue since."""
+    refusal, overtaken = LeaderReplica._refusal, patch.object(AppendQueue, "arrives_in", lambda *_: None)
 
     def of_any_epoch(self: LeaderReplica, request: ProduceRequest | HandOverRequest) -> StratalogError | None:
         if isinstance(request, ProduceRequest):
             request = replace(request, expected_leader_epoch=None)
         return refusal(self, request)
 
-    with patch.object(LeaderReplica, "_refusal", of_any_epoch):
+    with patch.object(LeaderReplica, "_refusal", of_any_epoch), overtaken:
         yield
 
 

@@ -24,6 +24,7 @@ from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.producers import PRODUCER_ID_EXPIRATION_MS, ProducerStates
 from stratalog.storage.records import TRANSACTIONAL_ATTRIBUTE, NewRecordBatch, OneRecord, data_table
 from stratalog.storage.topic_config import LogConfig
+from stratalog.storage.transactions import OffsetAndEpoch
 from tests.storage.logs import (
     MIB,
     FakeClock,
@@ -155,9 +156,9 @@ def test_a_record_whose_time_is_far_from_the_brokers_clock_is_refused(time_ms, r
     properties = {"message.timestamp.before.max.ms": 5_000, "message.timestamp.after.max.ms": 2_000}
     one = NewRecordBatch(OneRecord(time_ms, None, b"x"))
     config = LogConfig.from_properties(properties)
-    (result,) = admit([one], ProducerStates(), config, 0, NOW_MS).results
+    (result,) = admit([one], ProducerStates(), config, OffsetAndEpoch(0, 0), NOW_MS).results
     assert isinstance(result, InvalidTimestampError) is refused
-    (stamped,) = admit([one.appended_at(0)], ProducerStates(), config, 0, NOW_MS).results
+    (stamped,) = admit([one.appended_at(0)], ProducerStates(), config, OffsetAndEpoch(0, 0), NOW_MS).results
     assert not isinstance(stamped, InvalidTimestampError), "its time is the broker's own"
 
 

@@ -184,7 +184,12 @@ class LogMachine(RuleBasedStateMachine):
             sequence=self._next_sequence(producer),
             attributes=TRANSACTIONAL_ATTRIBUTE,
         )
-        self._put(replace(batch, verified_offset=VERIFIED), new, kill, is_sent_again=True)
+        self._put(
+            replace(batch, verified_offset=VERIFIED, verified_leader_epoch=self.epoch),
+            new,
+            kill,
+            is_sent_again=True,
+        )
 
     @rule(producer=st.sampled_from(TRANSACTIONAL_IDS), is_commit=st.booleans(), kill=kills)
     def end_transaction(self, producer: int, is_commit: bool, kill: int | None) -> None:

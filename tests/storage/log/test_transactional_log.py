@@ -30,7 +30,7 @@ def replicas(request, tmp_path):
 
 def transactional(values: str, sequence: int, producer_id: int = 7, epoch: int = 0, verified: int = 1 << 40):
     plain = idempotent(values.split(), sequence, producer_id, epoch)
-    return replace(plain, attributes=TRANSACTIONAL_ATTRIBUTE, verified_offset=verified)
+    return replace(plain, attributes=TRANSACTIONAL_ATTRIBUTE, verified_offset=verified, verified_leader_epoch=0)
 
 
 def marker(is_commit: bool, producer_id: int = 7, epoch: int = 0, coordinator: int = 0, version: int = 0):
@@ -81,7 +81,9 @@ def handed(log: PartitionLog, *files: str, epoch: int = 0, verified: int = 1 << 
     of_task = replace(transactional("", 0, epoch=epoch), base_sequence=-1)
     tables = (data_table([replace(of_task, content=batch(words.split()).payload)]) for words in files)
     written = tuple(log.table.write_file(table, 0) for table in tables)
-    return HandedFiles(written, "sink/7", epoch, 7, epoch, is_transactional=True, verified_offset=verified)
+    return HandedFiles(
+        written, "sink/7", epoch, 7, epoch, is_transactional=True, verified_offset=verified, verified_leader_epoch=0
+    )
 
 
 def test_files_of_a_sink_are_part_of_a_transaction(replicas):
@@ -359,3 +361,21 @@ def test_the_last_stable_offset_is_never_above_what_a_reader_has_folded(replicas
     leader = replicas.leader()
     assert isinstance(result(leader, idempotent(["a", "b"], 0)), BatchAppended)
     assert leader.last_stable_offset(7) == 2
+
+
+def test_a_verification_of_another_leader_epoch_begins_no_transaction(replicas):
+    """A leader refuses a batch at 10 and the coordinator is asked. Meanwhile it is cut to 5, follows, and the producer,
+    which has one epoch for all its transactions, aborts: the marker is at 5, below the end of that time."""
+    log = replicas.leader()
+    write(log, "a b c d e")
+    write(log, "f g h i j")
+    sent = transactional("x", 0, verified=-1)
+    (refused,) = append(log, sent).results
+    log.start_epoch(1, as_leader=False, truncate_to=5)
+    log.start_epoch(2, as_leader=True)
+    append(log, marker(False), epoch=2)
+    for late in (replace(sent, **refused.verification), replace(sent, verified_offset=refused.log_end_offset)):
+        (result,) = append(log, late, epoch=2).results
+        assert isinstance(result, UnverifiedTransactionError)
+    assert (stable(log), log.log_end_offset) == (6, 6)
+    assert append(log, replace(sent, **result.verification), epoch=2).results == (BatchAppended(6, 6),)

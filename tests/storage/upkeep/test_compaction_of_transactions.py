@@ -44,7 +44,8 @@ def put(log: PartitionLog, words: str, epoch: int = 0, sequences: dict[str, int]
     """Each word a batch, a commit and a file of its own."""
     known = {} if sequences is None else sequences
     for word in words.split():
-        (result,) = append(log, batch_of(word, known), epoch=epoch).results
+        new = replace(batch_of(word, known), verified_leader_epoch=epoch)
+        (result,) = append(log, new, epoch=epoch).results
         assert isinstance(result, BatchAppended), result
         assert not result.duplicate
 

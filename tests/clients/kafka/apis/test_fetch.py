@@ -471,7 +471,9 @@ def test_a_session_of_topic_ids_is_not_gone_on_with_by_names(client: KafkaClient
 
 def transactional(cluster: MemoryCluster, producer_id: int, value: bytes) -> None:
     payload = payload_table([(1, None, value, None)])
-    batch = NewRecordBatch(payload, producer_id, 0, 0, attributes=TRANSACTIONAL_ATTRIBUTE, verified_offset=1 << 40)
+    batch = NewRecordBatch(
+        payload, producer_id, 0, 0, attributes=TRANSACTIONAL_ATTRIBUTE, verified_offset=1 << 40, verified_leader_epoch=0
+    )
     assert cluster.append_batch(T1, batch).error is None
 
 
@@ -532,9 +534,13 @@ def to_be_compacted(cluster: MemoryCluster) -> PartitionLog:
     log = cluster.log(1, T1)
     log.config = compacted(segment_files_max=2)
     in_one = {"producer_id": 1, "attributes": TRANSACTIONAL_ATTRIBUTE}
-    cluster.append_batch(T1, replace(keyed("a=1", sequence=0, **in_one), verified_offset=1 << 40))
+    cluster.append_batch(
+        T1, replace(keyed("a=1", sequence=0, **in_one), verified_offset=1 << 40, verified_leader_epoch=0)
+    )
     cluster.append_batch(T1, marker_batch(1, 0, EndMarker(False, 0), 1))
-    cluster.append_batch(T1, replace(keyed("a=2", sequence=1, **in_one), verified_offset=1 << 40))
+    cluster.append_batch(
+        T1, replace(keyed("a=2", sequence=1, **in_one), verified_offset=1 << 40, verified_leader_epoch=0)
+    )
     cluster.append_batch(T1, marker_batch(1, 0, EndMarker(True, 0), 1))
     for record in ("b=1", "b=2"):
         cluster.append_batch(T1, keyed(record))

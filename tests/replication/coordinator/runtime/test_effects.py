@@ -5,6 +5,8 @@ from __future__ import annotations
 import struct
 from dataclasses import replace
 
+import pytest
+
 from stratalog.replication.coordinator.shard.shard import RemoteAppend
 from stratalog.replication.leader.replica import WaitingAppend
 from stratalog.replication.requests.produce import HandOverRequest, ProduceRequest, ProduceResponse
@@ -166,3 +168,17 @@ def test_an_effect_at_a_broker_that_never_answers_is_timed_out() -> None:
     running.settle()
     (outcome,) = running.shard.outcomes
     assert (outcome.error and outcome.error.name) == "REQUEST_TIMED_OUT"
+
+
+@pytest.mark.parametrize(("epoch", "told"), [(1, None), (0, "FENCED_LEADER_EPOCH"), (2, "UNKNOWN_LEADER_EPOCH")])
+def test_a_marker_for_another_leader_epoch_is_refused(epoch: int, told: str | None) -> None:
+    running = coordinated()
+    running.lead(1, 1)
+    running.follow(0)
+    request = ProduceRequest(
+        running.metadata.image.identified(P0), marker(7, is_commit=True), expected_leader_epoch=epoch
+    )
+    running.broker.calls.produce_then(request, lambda response: running.answers.append(response.error))
+    running.settle()
+    running.follow(1)
+    assert running.taken() == [told]

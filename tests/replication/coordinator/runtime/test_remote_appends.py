@@ -23,9 +23,11 @@ class Leader:
     """Keeps what it is asked, and says nothing."""
 
     def __init__(self) -> None:
+        self.requests: list[ProduceRequest] = []
         self.completions: list[Callable[[ProduceResponse], None]] = []
 
     def produce_then(self, request: ProduceRequest, complete: Callable[[ProduceResponse], None]) -> None:
+        self.requests.append(request)
         self.completions.append(complete)
 
 
@@ -105,3 +107,9 @@ def test_the_leader_s_answer_comes_back_with_its_context() -> None:
     sent.leader.completions[0](ProduceResponse(IdentifiedPartition("id", PLACE)))
     assert sent.outcomes == [RemoteAppended(PLACE, "context", None)]
     assert sent.appends.next_deadline_ms is None
+
+
+def test_a_marker_is_for_the_leader_epoch_in_which_it_is_sent() -> None:
+    """In a later one the same leader may find it in its queue, when the producer has begun its next transaction."""
+    sent = Sent()
+    assert [request.expected_leader_epoch for request in sent.leader.requests] == [5]

@@ -457,3 +457,17 @@ def test_requests_that_take_long_leave_room_for_the_rest_of_the_brokers_turn() -
     assert running.taken() == [()]
     running.settle()
     assert running.taken() == [(), ()]
+
+
+def test_a_request_that_came_before_the_leader_epoch_is_not_decided_in_it() -> None:
+    """The broker's loop stood still while another one coordinated and this one again: an EndTxn that waited here was
+    sent there, too, and its producer has begun another transaction."""
+    running = coordinated()
+    running.ask(Add("late"))
+    running.clock.now_ms += 1
+    running.lead(1, 1, isr=(1,))
+    assert running.taken() == ["NOT_COORDINATOR"]
+    running.ask(Add("now"))
+    running.settle()
+    running.follow(1)
+    assert running.taken() == [added(0, "now", 1)]

@@ -174,3 +174,18 @@ def test_a_transaction_that_ends_after_it_was_verified_takes_no_offset(*, is_mar
     assert (told.name, told.log_end_offset) == ("INVALID_TXN_STATE", 1)
     assert consumer.end == 1
     assert not groups.broker.leaders[P0].log.producers.transactions.of(consumer.producer[0]).is_open
+
+
+def test_offsets_that_were_verified_in_another_leader_epoch_are_not_taken() -> None:
+    consumer = Consumer(0)
+    consumer.add()
+    groups = consumer.groups
+    first = TxnOffsetCommitRequest(TX, "g", *consumer.producer, commit_request({("t", 0): 5}).topics)
+    refused = groups.answer(first)
+    assert isinstance(refused, UnverifiedTransactionError)
+    assert refused.leader_epoch == 0
+    groups.lead(1, 1)
+    groups.follow(0)
+    again = groups.answer(replace(first, **refused.verification))
+    assert isinstance(again, UnverifiedTransactionError)
+    assert (again.leader_epoch, consumer.end) == (1, 0)

@@ -45,7 +45,7 @@ class Leader:
 
     def produce_then(self, request, complete):
         self.seen.append(request.batch)
-        (result,) = append(self.log, request.batch).results
+        (result,) = append(self.log, request.batch, epoch=self.log.leader_epoch).results
         if isinstance(result, StratalogError):
             complete(ProduceResponse(request.partition, error=result))
         else:
@@ -60,6 +60,7 @@ class Producer:
         self.asked: list[AddPartitionsToTxnRequest] = []
         self.answer: object = None
         self.late_marker: NewRecordBatch | None = None
+        self.later_epoch: int | None = None
         given = self.coordinator.ask(InitProducerIdRequest(TX, 60_000))
         self.producer_id, self.epoch = given.producer_id, given.producer_epoch
 
@@ -69,6 +70,9 @@ class Producer:
             append(self.leader.log, self.late_marker)
             self.coordinator.write_markers()
             self.late_marker = None
+        if self.later_epoch is not None:
+            self.leader.log.start_epoch(self.later_epoch, as_leader=True)
+            self.later_epoch = None
         answer(self.answer or self.coordinator.ask(request))
 
     def produce(self, sequence: int, *, is_abortable_known: bool = True) -> str:
@@ -170,6 +174,21 @@ def test_a_marker_that_comes_after_the_question_makes_version_2_ask_again():
     assert producer.produce(0) == "NONE"
     assert [batch.verified_offset for batch in producer.leader.seen] == [-1, 0, -1, 1, 2]
     assert producer.leader.log.log_end_offset == 3
+
+
+def test_an_answer_of_another_leader_epoch_is_void() -> None:
+    """Log ends of different epochs are not compared: the log may have been cut, and a marker appended below. Version 2
+    asks again; before, the client comes again, unless it has given the transaction up."""
+    producer = Producer(2)
+    producer.later_epoch = 4
+    assert producer.produce(0) == "NONE"
+    assert len(producer.asked) == 2
+    producer = Producer(0)
+    producer.coordinator.ask(AddPartitionsToTxnRequest(TX, producer.producer_id, 0, (A,)))
+    producer.later_epoch = 4
+    assert producer.produce(0) == "NOT_LEADER_OR_FOLLOWER"
+    assert producer.produce(0) == "NONE"
+    assert producer.leader.log.log_end_offset == 1
 
 
 @pytest.mark.parametrize(

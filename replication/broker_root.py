@@ -110,14 +110,23 @@ def _decode(data: bytes) -> dict[str, str]:
 
 
 def mark_clean_shutdown(objects: ObjectStore, broker_epoch: int) -> None:
-    """Mark a clean stop after the last write below the root, fetch sessions' included; all of it is durable then."""
+    """Mark a clean stop after the last write below the root, fetch sessions' included; all of it is durable then.
+
+    KafkaStorageError when any store of the root lost writes: the kernel reports that once, so the sync of this one
+    succeeds, and the tails are to be examined at the next start.
+    """
     objects.sync_all()
+    if (lost := objects.lost_writes()) is not None:
+        raise KafkaStorageError(f"{objects.url}: no clean stop, since the disk did not keep what was written: {lost}")
     objects.put(CLEAN_SHUTDOWN, b"%d" % broker_epoch)
     objects.sync([CLEAN_SHUTDOWN])
 
 
 def clean_shutdown_epoch(objects: ObjectStore) -> int:
-    """The broker epoch of the newest clean stop that is marked in the root; NO_BROKER_EPOCH without a readable mark."""
+    """The broker epoch of the newest clean stop that is marked in the root; NO_BROKER_EPOCH without a readable mark, or
+    when writes were lost since."""
+    if objects.lost_writes() is not None:
+        return NO_BROKER_EPOCH
     mark = objects.get_optional(CLEAN_SHUTDOWN) or b""
     return int(mark) if mark.isdigit() else NO_BROKER_EPOCH
 

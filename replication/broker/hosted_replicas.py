@@ -217,6 +217,7 @@ class HostedReplicas:
                 if is_sealed(table, self._clock, self._ports.ids):
                     self._log(f"removes replica {topic_partition}, which was to be deleted: it is copied anew")
                     self._removals[topic_partition] = Sealed(now_ms)
+        self._objects.forget_lost_writes()
 
     def remove_unknown(self, image: Callable[[], ClusterImage]) -> None:
         """At start: remove tables of topics that there are no more, and what deletions left. The newest `image` is

@@ -46,6 +46,10 @@ SMALL_BYTES = 8_192
 ROOT_MODE = 0o700
 """Mode of a root that is made: records, and in a metadata root the keys of passwords, are for this user alone. One that
 is there already keeps its own."""
+LOST_WRITES = "lost-writes"
+"""Name of the note in a root that writes below it may be gone, for other processes and the next start."""
+_LOST_WRITES: dict[str, str] = {}
+"""The same for the stores of this process, by root: the disk may not take the note."""
 _serial = itertools.count(1)
 
 
@@ -286,13 +290,36 @@ class LocalStore(ObjectStore):
     def sync_all(self) -> None:
         self._sync("", lambda: sync_tree(self.root))
 
+    def lost_writes(self) -> str | None:
+        noted = self._lost or _LOST_WRITES.get(self._place)
+        if noted:
+            return noted
+        with contextlib.suppress(OSError):
+            return Path(self.root, LOST_WRITES).read_text(encoding="utf-8")
+        return None
+
+    def forget_lost_writes(self) -> None:
+        _LOST_WRITES.pop(self._place, None)
+        with contextlib.suppress(OSError):
+            Path(self.root, LOST_WRITES).unlink()
+
+    def _note_lost_writes(self, reason: str) -> None:
+        """For all stores of this root: those of this process, and others as far as the disk keeps the note."""
+        self._lost = _LOST_WRITES[self._place] = reason
+        with contextlib.suppress(OSError):
+            Path(self.root, LOST_WRITES).write_text(reason, encoding="utf-8")
+
+    @property
+    def _place(self) -> str:
+        return os.path.realpath(self.root)
+
     def _sync(self, what: str, sync: Callable[[], None]) -> None:
         """KafkaStorageError once writes were lost, and from then on: only a new store for this root syncs again."""
         if not self._lost:
             try:
                 sync()
             except WritesLostError as reason:
-                self._lost = str(reason)
+                self._note_lost_writes(str(reason))
             except OSError as reason:
                 raise self._failed("sync", what, reason) from reason
         if self._lost:

@@ -119,6 +119,15 @@ class ObjectStore(Protocol):
         """Make everything below the root durable, whoever wrote it. Raises as `sync`."""
         return
 
+    def lost_writes(self) -> str | None:
+        """Why writes below the root may be gone, whichever store or process met that; None when nobody did since
+        `forget_lost_writes`."""
+        return None
+
+    def forget_lost_writes(self) -> None:
+        """What may be gone has been looked for."""
+        return
+
     def waiting_for(self, call: Callable[[], Answer]) -> Answer:
         """Make a call that waits for this store although another object makes it, such as a copy's of a file here."""
         return call()

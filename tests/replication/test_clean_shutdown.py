@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from pathlib import Path
 
@@ -19,9 +20,12 @@ from stratalog.replication.broker_root import (
     was_shut_down,
 )
 from stratalog.replication.metadata.image import BrokerState
-from stratalog.replication.metadata.records import RegisterBrokerRecord
+from stratalog.replication.metadata.records import NO_BROKER_EPOCH, RegisterBrokerRecord
 from stratalog.storage.delta.delta_table import DeltaLogTable
+from stratalog.storage.errors import KafkaStorageError
+from stratalog.storage.objects import local
 from stratalog.storage.objects.local import LocalStore
+from stratalog.storage.objects.sync import WritesLostError
 from tests.replication.broker.test_broker import Running
 from tests.replication.memory_stores import METADATA_ROOT, MemoryStores
 from tests.storage.memory_store import MemoryStore
@@ -73,6 +77,36 @@ def test_where_the_mark_survived_a_power_cut_everything_did(seed):
     store.restart()
     if was_shut_down(clean_shutdown_epoch(store), known(7)):
         assert {path: store.objects.get(path) for path in written} == written
+
+
+def test_no_stop_is_clean_after_any_store_of_the_root_lost_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel reports it once, to the store of a fetch session: the broker's syncs succeed."""
+    roots = [str(tmp_path / name) for name in ("a", "b")]
+    session, broker, other = (LocalStore(root, create=True) for root in (roots[0], *roots))
+    with monkeypatch.context() as failing:
+        lost = OSError(errno.EIO, "Input/output error")
+        failing.setattr(local, "sync_files", lambda _: (_ for _ in ()).throw(WritesLostError(*lost.args)))
+        with pytest.raises(KafkaStorageError, match="did not keep"):
+            session.sync(["t-0"])
+    with pytest.raises(KafkaStorageError, match="no clean stop"):
+        mark_clean_shutdown(broker, 7)
+    mark_clean_shutdown(other, 7)
+    assert (clean_shutdown_epoch(broker), clean_shutdown_epoch(other)) == (NO_BROKER_EPOCH, 7)
+    monkeypatch.setattr(local, "_LOST_WRITES", {})  # another process
+    with pytest.raises(KafkaStorageError, match="no clean stop"):
+        mark_clean_shutdown(LocalStore(roots[0]), 7)
+    broker.forget_lost_writes()  # the tails were examined
+    mark_clean_shutdown(LocalStore(roots[0]), 8)
+    assert clean_shutdown_epoch(broker) == 8
+
+
+def test_a_mark_from_before_the_loss_does_not_count(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path), create=True)
+    mark_clean_shutdown(store, 7)
+    store._note_lost_writes("EIO")
+    assert clean_shutdown_epoch(LocalStore(str(tmp_path))) == NO_BROKER_EPOCH
 
 
 def test_a_broker_syncs_its_root_before_it_leaves_its_isrs(monkeypatch):

@@ -35,6 +35,10 @@ if TYPE_CHECKING:  # a query without a group loads none of it
     from stratalog.clients.spark.transaction.positions import GroupPositions
 
 
+KEPT_BATCHES = 2
+"""The batches of a run whose positions are kept: the one that is read, and the one before."""
+
+
 class RangesPartition(InputPartition):
     """One task's ranges; `positions`: those of its whole batch, which the first task leaves for the query's sink."""
 
@@ -97,8 +101,11 @@ def _leave_for_sink(options: SourceOptions, positions: GroupPositions) -> None:
     batch = streaming_batch()
     if batch is not None:
         objects = view_of(options.root, options.storage).stores.objects(options.root)
-        path = positions_path(batch.query_id, batch.run_id, positions.planner)
+        run = batch.query_id, batch.run_id
+        path = positions_path(*run, batch.batch_id, positions.planner)
         objects.put_register(path, encode_positions(batch.batch_id, positions))
+        if batch.batch_id >= KEPT_BATCHES:
+            objects.delete(positions_path(*run, batch.batch_id - KEPT_BATCHES, positions.planner))
 
 
 class StratalogReader(DataSourceReader):

@@ -103,7 +103,7 @@ def positions_of(view: ClusterView, batch: StreamingBatch) -> list[GroupPosition
     """What the tasks of this batch's sources in groups have left for its sink."""
     objects = view.stores.objects(view.root)
     found = []
-    for each in objects.list(positions_prefix(batch.query_id, batch.run_id)):
+    for each in objects.list(positions_prefix(batch.query_id, batch.run_id, batch.batch_id)):
         batch_id, positions = decode_positions(objects.get_register(each.path) or b"")
         if batch_id == batch.batch_id and positions.offsets:
             found.append(positions)

@@ -2,8 +2,9 @@
 
 Spark passes nothing from a source to a sink, and neither knows whether the other is of this format. But all tasks of a
 micro-batch know the query, its run and the batch. So the first task of a source in a group writes an object below the
-metadata root, `sinks/<query id>/<run id>/<planner>.json`, and a sink in transactions reads those of its run. A run has
-one object for each of its sources, rewritten with each batch.
+metadata root, `sinks/<query id>/<run id>/<batch id>-<planner>.json`, and a sink in transactions reads those of its
+batch. Each batch has objects of its own: a copy of an earlier batch's task that is killed may still write late. With a
+batch's object that of two batches before is deleted.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ class GroupPositions:
     metadata: str = ""
 
 
-def positions_prefix(query_id: str, run_id: str) -> str:
-    """The folder of a run's objects, below the metadata root."""
-    return f"sinks/{quote(query_id, safe='')}/{quote(run_id, safe='')}/"
+def positions_prefix(query_id: str, run_id: str, batch_id: int) -> str:
+    """What the paths of a batch's objects begin with, below the metadata root."""
+    return f"sinks/{quote(query_id, safe='')}/{quote(run_id, safe='')}/{batch_id}-"
 
 
-def positions_path(query_id: str, run_id: str, planner: str) -> str:
-    return f"{positions_prefix(query_id, run_id)}{quote(planner, safe='')}.json"
+def positions_path(query_id: str, run_id: str, batch_id: int, planner: str) -> str:
+    return f"{positions_prefix(query_id, run_id, batch_id)}{quote(planner, safe='')}.json"
 
 
 def encode_positions(batch_id: int, positions: GroupPositions) -> bytes:

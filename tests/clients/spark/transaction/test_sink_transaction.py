@@ -19,8 +19,9 @@ from stratalog.clients.consumer.offsets import OffsetFetch
 from stratalog.clients.coordinator_calls import InProcessCalls
 from stratalog.clients.records import ConsumerGroupMetadata
 from stratalog.clients.remote.remote_cluster import RemoteCluster
+from stratalog.clients.spark import batch_reader
 from stratalog.clients.spark.hand_over import HandOver, encode_manifest, manifest_path, write_manifest
-from stratalog.clients.spark.options import SinkOptions, sink_options
+from stratalog.clients.spark.options import SinkOptions, sink_options, stream_options
 from stratalog.clients.spark.sink_batches import NOTE_PARTITION, Course, Noted, SinkBatchId, Stage, note_group
 from stratalog.clients.spark.sink_rows import ProducerIdAndEpoch
 from stratalog.clients.spark.sink_task import SinkTask, WrittenFile
@@ -230,10 +231,24 @@ def test_the_sink_reads_what_the_tasks_of_its_own_run_left_for_this_batch(sink: 
     group = ConsumerGroupMetadata("g", 3, "member", "instance")
     left = {planner: GroupPositions(planner, group, {INPUT: 5, TopicPartition("i/2", 1): 0}, "m") for planner in "ab"}
     query = f"query {sink.topic}"
-    for run, planner, batch_id in (("run", "a", 4), ("run", "b", 3), ("other", "a", 4)):
-        objects.put_register(positions_path(query, run, planner), encode_positions(batch_id, left[planner]))
+    late = ("run", "a", 3)  # a copy of the earlier batch's first task, which was killed
+    for run, planner, batch_id in (("run", "a", 4), ("run", "b", 3), ("other", "a", 4), late):
+        objects.put_register(positions_path(query, run, batch_id, planner), encode_positions(batch_id, left[planner]))
     assert positions_of(sink.view, StreamingBatch(query, "run", 4)) == [left["a"]]
     assert positions_of(sink.view, StreamingBatch(query, "run", 5)) == []
+
+
+def test_the_first_task_of_a_batch_leaves_positions_and_deletes_old_ones(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query, options = f"leaves {sink.topic}", stream_options({"stratalog.root": sink.view.root, "subscribe": "t"})
+    batches = iter(StreamingBatch(query, "run", batch_id) for batch_id in (0, 1, 2, 1))
+    monkeypatch.setattr(batch_reader, "streaming_batch", lambda: next(batches))
+    monkeypatch.setattr(batch_reader, "view_of", lambda *_: sink.view)
+    for end in (5, 6, 7, 6):
+        batch_reader._leave_for_sink(options, GroupPositions("a", ConsumerGroupMetadata("g"), {INPUT: end}))
+    ends = [positions_of(sink.view, StreamingBatch(query, "run", batch_id)) for batch_id in range(3)]
+    assert [[left.offsets[INPUT] for left in found] for found in ends] == [[], [6], [7]]
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b'{"batch_id": 1, "planner": "a", "group": [], "offsets": []}', b"[1]"])

@@ -10,9 +10,13 @@ import pytest
 from tests.scenarios.script import played
 from tests.scenarios.verbs import Stage
 from tests.simulation.invariants import Violation
-from tests.simulation.mutations import Patches, judged_once_an_epoch
+from tests.simulation.mutations import Patches, appends_by_name, deletions_by_name, judged_once_an_epoch
 
-RULES: dict[str, Patches] = {"damaged_leader_is_alone_later": judged_once_an_epoch}
+RULES: list[tuple[str, Patches]] = [
+    ("damaged_leader_is_alone_later", judged_once_an_epoch),
+    ("requests_outlive_their_topic", appends_by_name),
+    ("requests_outlive_their_topic", deletions_by_name),
+]
 """Scenarios that end otherwise with one rule switched off, and how it is."""
 FOLDER = Path(__file__).parent
 SCENARIOS = sorted(FOLDER.glob("*.txt"))
@@ -55,10 +59,10 @@ def test_another_interleaving_ends_the_same(path: Path) -> None:
     assert play(text, seed=2) == play(text)
 
 
-@pytest.mark.parametrize("name", RULES)
-def test_without_this_rule_the_scenario_ends_otherwise(name: str) -> None:
+@pytest.mark.parametrize(("name", "patches"), RULES)
+def test_without_this_rule_the_scenario_ends_otherwise(name: str, patches: Patches) -> None:
     text = (FOLDER / f"{name}.txt").read_text(encoding="utf-8")
-    with RULES[name]():
+    with patches():
         assert play.__wrapped__(text) != text
 
 

@@ -9,6 +9,7 @@ reassign t-0 4,5,6 · cancel t-0 · reassignment t-0
 produce t-0 a b acks=all                          one batch; also timeout=500ms to=1 id=7 seq=0 later=x
 answer x                                          the answer of a `later=x`
 delete-records t-0 3                              -1: up to the high watermark; also timeout=500ms
+ask-to-delete t-0 3                               the same request, whose answer nobody waits for
 read t-0 [from=2] [avoid=1,2]                     what a client reads that cannot read these brokers' tables
 show t-0 · history t-0 · controller               the present state; states since the last `history`
 tables t-0                                        the brokers that have a table of it
@@ -35,6 +36,7 @@ from stratalog.jobs.text.reassignment import under_way_line
 from stratalog.replication.broker_root import mark_clean_shutdown
 from stratalog.replication.controller.brokers import IsrChange, alter_partition, fence_brokers
 from stratalog.replication.controller.topics import alter_config, create_topic, delete_topic
+from stratalog.replication.leader.delete_records import delete_records_path, encode_delete_records
 from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.replication.progress.progress import UNKNOWN, leader_progress_path
 from stratalog.replication.progress.progress_object import ProgressReader
@@ -335,6 +337,15 @@ class Stage(ElectionVerbs, DiskVerbs):
         if answer.error is not None:
             return [f"{answer.error.name}: {answer.error}"]
         return [f"low watermark {answer.low_watermark}"]
+
+    def do_ask_to_delete(self, partition: str, offset: str, options: dict[str, str]) -> list[str]:
+        self.sim.metadata.refresh()
+        image, named = self.sim.metadata.image, self.sim.metadata.image.identified(partition_of(partition))
+        leader = image.brokers[image.partition(named.topic_partition).leader]
+        self.sim.invariants.may_delete((named.topic_id, named.topic_partition.partition), None)
+        request = encode_delete_records({named: int(offset)}, leader.broker_epoch, 60_000)
+        self.sim.objects(leader.registration.root).put(delete_records_path(self.sim.ids.new_id()), request)
+        return []
 
     # -- deposed controllers and leaders -----------------------------------------------------------------------------
 

@@ -24,6 +24,8 @@ from stratalog.replication.controller.brokers import FoundRoot
 from stratalog.replication.controller.sessions import SessionObserver
 from stratalog.replication.follower.held_records import HeldRecords
 from stratalog.replication.follower.replica import FollowedReplica
+from stratalog.replication.leader.append_queue import AppendQueue
+from stratalog.replication.leader.delete_records import decode_delete_records
 from stratalog.replication.leader.partition import UNKNOWN, Partition
 from stratalog.replication.leader.purgatory import ProducePurgatory
 from stratalog.replication.metadata.image import BrokerState, Result
@@ -42,6 +44,7 @@ from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.log.state import LogState
 from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.producers import Accept, ProducerStates
+from stratalog.storage.records import IdentifiedPartition
 from tests.simulation.cluster import QUICK_UPKEEP, Setting
 from tests.simulation.faults import Faults, Focus
 from tests.storage.memory_table import MemoryLogTable
@@ -113,6 +116,30 @@ def judged_once_an_epoch() -> AbstractContextManager[object]:
 
     # Not one of `MUTATIONS`: a scenario holds the moment between the refusal and its report, which is short.
     return patch("stratalog.replication.broker.hosted_replicas.decide_leader_and_isr", decide)
+
+
+def appends_by_name() -> AbstractContextManager[object]:
+    """A waiting batch goes to whichever topic has the name when the leader's loop gets to it."""
+    distribute = AppendQueue._distribute
+
+    def by_name(self: AppendQueue, now_ms: int) -> None:
+        for waiting in self._inbound:
+            if (led := self._leaders.get(waiting.request.topic_partition)) is not None:
+                named = IdentifiedPartition(led.topic_id, waiting.request.topic_partition)
+                waiting.request = replace(waiting.request, partition=named)
+        distribute(self, now_ms)
+
+    return patch.object(AppendQueue, "_distribute", by_name)
+
+
+def deletions_by_name() -> AbstractContextManager[object]:
+    """A request to delete records goes to whichever topic has the name when the leader reads it."""
+
+    def decode(data: bytes) -> tuple[dict[IdentifiedPartition, int], int, int]:
+        offsets, broker_epoch, timeout_ms = decode_delete_records(data)
+        return {each._replace(topic_id=""): offset for each, offset in offsets.items()}, broker_epoch, timeout_ms
+
+    return patch("stratalog.replication.leader.delete_records.decode_delete_records", decode)
 
 
 def unclean_elections() -> AbstractContextManager[object]:

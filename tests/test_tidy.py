@@ -331,6 +331,38 @@ def line_count(path: Path) -> int:
     return len((ROOT / path).read_text(encoding="utf-8").splitlines())
 
 
+NAMED_BY_ID = {
+    "replication/requests/produce.py": (),
+    "replication/leader/append_queue.py": ("leaders",),
+    "replication/leader/delete_records.py": ("leaders", "answers"),
+    "replication/controller/brokers.py": ("held",),
+    "replication/broker/calls.py": ("leaders",),
+    "clients/bootstrap.py": (),
+}
+"""Files of requests to replicas and of proposals about them, with the fields and arguments that may name a partition by
+its topic's name alone: maps of what is here now, and of answers."""
+
+
+@pytest.mark.parametrize(("file", "exceptions"), NAMED_BY_ID.items())
+def test_requests_and_proposals_name_a_partition_by_its_topic_id(file: str, exceptions: tuple[str, ...]) -> None:
+    """Decision 0159: a name is resolved where a request enters. Behind that it would stand for a later topic, too."""
+    found = []
+    for node in ast.walk(tree_of(Path(file))):
+        if isinstance(node, ast.ClassDef):
+            fields = [each for each in node.body if isinstance(each, ast.AnnAssign)]
+            found += [(ast.unparse(each.target), each.annotation) for each in fields]
+        elif (isinstance(node, ast.FunctionDef) and not node.name.startswith("_")) or _is_constructor(node):
+            assert isinstance(node, ast.FunctionDef)
+            arguments = [*node.args.args, *node.args.kwonlyargs]
+            found += [(each.arg, each.annotation) for each in arguments if each.annotation is not None]
+    names = [name for name, annotation in found if re.search(r"\bTopicPartition\b", ast.unparse(annotation))]
+    assert [name for name in names if name not in exceptions] == []
+
+
+def _is_constructor(node: ast.AST) -> bool:
+    return isinstance(node, ast.FunctionDef) and node.name == "__init__"
+
+
 def test_a_function_has_at_most_70_lines() -> None:
     functions = [
         (path, node)

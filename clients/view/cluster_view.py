@@ -77,7 +77,8 @@ _LogId = tuple[TopicPartition, str, int]
 
 @dataclass(frozen=True, slots=True)
 class Watermarks:
-    """The readable offsets of a partition, `[log_start_offset, high_watermark)`, as the leader published them.
+    """The readable offsets of a partition, `[log_start_offset, high_watermark)`, as the leader published them for the
+    topic with this id.
 
     removed  what of the leader's log, up to this version, may be gone that was read before
     """
@@ -86,7 +87,7 @@ class Watermarks:
     high_watermark: int
     leader_epoch: int
     version: int
-    topic_id: str = ""
+    topic_id: str
     removed: RemovedRecords = NOTHING_REMOVED
 
 
@@ -577,6 +578,8 @@ class ClusterView:
         under the partition's lock.
         """
         state = self.partition_state(topic_partition)
+        if self._log_id(state)[1] != marks.topic_id:
+            raise LeaderNotAvailableError(f"{topic_partition}: the topic was created again: ask anew")
         reason: StoreError | LogDirNotFoundError | None = None
         for replica in sorted(state.replicas, key=lambda r: (r != state.leader, r not in state.isr)):
             try:
@@ -623,7 +626,8 @@ class ClusterView:
         return _watermarks(entry) if entry.high_watermark != UNKNOWN else None
 
     def _last_entry(self, state: PartitionRecord, log_id: _LogId) -> Watermarks | None:
-        """Without a leader, as after a stop of the whole cluster: the highest high watermark that a replica published.
+        """Without a leader, as after a stop of the whole cluster: the highest high watermark that a replica published
+        since the last unclean election.
 
         Every member of the ISR has all records below it (promise 17), so readers need no broker.
         """
@@ -635,7 +639,9 @@ class ClusterView:
                     continue
                 leader.poll()
                 entry = leader.entry(state.topic_partition)
-                if entry is not None and entry.topic_id == log_id[1] and entry.high_watermark != UNKNOWN:
+                if entry is None or (entry.topic_id, entry.unclean) != log_id[1:]:
+                    continue
+                if entry.high_watermark != UNKNOWN:
                     published.append(_watermarks(entry))
         return max(published, key=lambda marks: marks.high_watermark, default=None)
 
@@ -654,7 +660,7 @@ class ClusterView:
             return None
         if (entry.topic_id, entry.leader_epoch) != (log_id[1], state.leader_epoch):
             return None
-        before = None if state.unclean else self._last_entry(state, log_id)
+        before = self._last_entry(state, log_id)
         earlier = UNKNOWN if before is None else before.high_watermark
         committed = max(entry.log_start_offset, entry.known_committed, earlier)
         return replace(_watermarks(entry), high_watermark=committed)

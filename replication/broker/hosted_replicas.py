@@ -387,15 +387,11 @@ class HostedReplicas:
 
     def _become_leader(self, state: PartitionRecord, topic_id: str, image: ClusterImage) -> None:
         topic_partition, config = state.topic_partition, self._configs.of(state.topic, image)
-        led = self.leaders.get(topic_partition)
-        looks_again = led is not None and (led.topic_id, led.leader_epoch) == (topic_id, state.leader_epoch)
         self.stop_leading(topic_partition, f"epoch {state.leader_epoch} began")
         expiration_ms = self._producer_id_expiration_ms
         log = PartitionLog(self._table(topic_partition), config, self._clock, self._ports.ids, expiration_ms)
         committed = known_committed(self._committed.get(topic_partition), topic_id, state)
-        self.leaders[topic_partition] = LeaderReplica(
-            state, topic_id, log, self._leader_ports, committed, looks_again=looks_again
-        )
+        self.leaders[topic_partition] = LeaderReplica(state, topic_id, log, self._leader_ports, committed)
         erases = partial(erases_of, image, topic_partition)
         self.upkeep.add(topic_partition, Upkeep(log, self._upkeep_limits, self._ports.executor, erases=erases))
         self._log_state(state, "became leader")

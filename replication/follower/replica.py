@@ -306,4 +306,5 @@ class FollowedReplica:
             self.own.version,
             log_start_offset=self.own.log_start_offset,
             topic_id=self.topic_id,
+            unclean=self.state.unclean,
         )

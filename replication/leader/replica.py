@@ -131,11 +131,8 @@ class LeaderReplica:
         log: PartitionLog,
         ports: LeaderPorts,
         known_committed: int = UNKNOWN,
-        *,
-        looks_again: bool = False,
     ) -> None:
-        """`known_committed`: up to where the log was committed in earlier epochs, as far as this broker knows.
-        `looks_again`: the broker could not begin this epoch, or go on, under an earlier state of the partition."""
+        """`known_committed`: up to where the log was committed in earlier epochs, as far as this broker knows."""
         self.state = state
         self.topic_id = topic_id
         self.log = log
@@ -143,7 +140,6 @@ class LeaderReplica:
         self.partition: Partition | None = None
         self.failure: StratalogError | None = None
         self._known_committed = known_committed
-        self._looks_again = looks_again
         self._ports = ports
         self._traffic = ports.metrics.topic(state.topic)
         self._in_flight: AppendGroup | None = None
@@ -230,13 +226,12 @@ class LeaderReplica:
 
         A member of the ISR has none where nothing was committed since it is one, as soon after the topic's creation.
         While another member remains that one may lead: it has a table, or is as good. When it has left the ISR, what
-        this broker has published decides; after an unclean election that proves nothing.
+        this broker has published since the last unclean election decides.
         """
         if self.leader_epoch == 0:
             return
         may_have_more = len(self.state.isr) > 1 or bool(self.state.elr)
         had_records = self._known_committed > 0 or self._ports.had_records(self.state, self.topic_id)
-        had_records |= self._looks_again and self.state.unclean > 0
         if may_have_more or had_records:
             raise LogLostError(
                 f"{self.log.name}: there is no log here, but leader epoch {self.leader_epoch} is to begin, ISR "
@@ -512,6 +507,7 @@ class LeaderReplica:
             self.topic_id,
             self._known_committed if self.partition.high_watermark == UNKNOWN else UNKNOWN,
             *self.log.state.removed_records,
+            self.state.unclean,
         )
 
 

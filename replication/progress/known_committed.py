@@ -16,7 +16,7 @@ from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.replication.progress.progress import PROGRESS_PREFIX, UNKNOWN, leader_progress_path
 from stratalog.replication.progress.progress_object import ProgressReader
 from stratalog.storage.objects.port import ObjectStore
-from stratalog.storage.records import TopicPartition
+from stratalog.storage.records import IdentifiedPartition, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def known_committed(known: KnownCommitted | None, topic_id: str, state: Partitio
 def published_before(objects: ObjectStore, image: ClusterImage, broker_id: int) -> dict[TopicPartition, KnownCommitted]:
     """The committed offsets that the registration of `broker_id` in `image` last published in its root `objects`.
 
-    Only of partitions without an unclean election: an entry may be from before one.
+    Not those of before an unclean election.
     """
     broker = image.brokers.get(broker_id)
     if broker is None:
@@ -52,8 +52,8 @@ def published_before(objects: ObjectStore, image: ClusterImage, broker_id: int) 
     for topic_partition, entry in reader.entries.items():
         state = image.partitions.get(topic_partition)
         offset = max(entry.high_watermark, entry.known_committed)
-        if state is not None and state.unclean == 0 and offset != UNKNOWN:
-            found[topic_partition] = KnownCommitted(entry.topic_id, 0, offset)
+        if state is not None and state.unclean == entry.unclean and offset != UNKNOWN:
+            found[topic_partition] = KnownCommitted(entry.topic_id, entry.unclean, offset)
     return found
 
 
@@ -61,12 +61,10 @@ def had_records(objects: ObjectStore, state: PartitionRecord, topic_id: str) -> 
     """Whether this broker ever published, as a leader or as a follower, that it has records of the partition: evidence
     that a table which is absent is lost. `remove_old_progress` keeps it.
 
-    Not after an unclean election, whose leader may begin anew.
+    Not before an unclean election, whose leader may begin anew.
     """
-    if state.unclean:
-        return False
     paths = [meta.path for meta in objects.list(PROGRESS_PREFIX)]
-    return (state.topic_partition, topic_id) in _with_records(objects, paths)
+    return (state.topic_partition, topic_id, state.unclean) in _with_records(objects, paths)
 
 
 def remove_old_progress(objects: ObjectStore, image: ClusterImage, broker_epoch: int) -> None:
@@ -90,19 +88,21 @@ def remove_old_progress(objects: ObjectStore, image: ClusterImage, broker_epoch:
         said |= says
 
 
-def _with_records(objects: ObjectStore, paths: Sequence[str]) -> set[tuple[TopicPartition, str]]:
-    """The partitions, with their topic ids, of which these progress objects say that there are records."""
-    found: set[tuple[TopicPartition, str]] = set()
+def _with_records(objects: ObjectStore, paths: Sequence[str]) -> set[tuple[TopicPartition, str, int]]:
+    """The partitions of which these progress objects say that there are records, with their topic ids and numbers of
+    unclean elections."""
+    found: set[tuple[TopicPartition, str, int]] = set()
     for path in paths:
         kind = path.split("/", 2)[2]
         if kind not in ("leader", "leader-ends") and not (kind.startswith("for-") and "/fetch-" in kind):
             continue  # a full state, which is read with its object, or a session's own object
         reader = ProgressReader(objects, path)
         reader.poll()
-        found |= {(tp, entry.topic_id) for tp, entry in reader.entries.items() if entry.log_end_offset > 0}
+        entries = reader.entries.items()
+        found |= {(tp, entry.topic_id, entry.unclean) for tp, entry in entries if entry.log_end_offset > 0}
     return found
 
 
-def _is_known(image: ClusterImage, topic_partition: TopicPartition, topic_id: str) -> bool:
-    state = image.partitions.get(topic_partition)
-    return state is not None and not state.unclean and image.topic_ids.get(topic_partition.topic) == topic_id
+def _is_known(image: ClusterImage, topic_partition: TopicPartition, topic_id: str, unclean: int) -> bool:
+    state = image.state_of(IdentifiedPartition(topic_id, topic_partition))
+    return state is not None and state.unclean == unclean

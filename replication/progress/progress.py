@@ -29,6 +29,7 @@ class ReplicaProgress(NamedTuple):
                      highest one of earlier epochs that the leader knows, up to which the log may be read. Not a high
                      watermark itself, since a higher one may have been published.
     removed_version, removed_end  a leader's `LogState.removed_records`
+    unclean          the number of the partition's unclean elections by then: an entry says nothing after the next one
     """
 
     topic_partition: TopicPartition
@@ -42,6 +43,7 @@ class ReplicaProgress(NamedTuple):
     known_committed: int = UNKNOWN
     removed_version: int = 0
     removed_end: int = 0
+    unclean: int = 0
 
     def supersedes(self, other: ReplicaProgress | None) -> bool:
         """True when this is newer: a later leader epoch, table version, or high watermark of the same version.
@@ -75,11 +77,12 @@ def encode_row(sequence: int, p: ReplicaProgress) -> bytes:
     """One line: a JSON list that begins with the sequence number of the change."""
     topic, partition = p.topic_partition
     more = "" if p.known_committed == UNKNOWN else f",{p.known_committed}"
-    if p.removed_version:
+    if p.removed_version or p.unclean:
         more = f",{p.known_committed},{p.removed_version},{p.removed_end}"
+    unclean = f",{p.unclean}" if p.unclean else ""
     return (
         f"[{sequence},{_quoted(topic)},{partition},{p.leader_epoch},{p.log_end_offset},{p.version},{p.high_watermark},"
-        f"{p.log_start_offset},{p.start_offset},{_quoted(p.topic_id)}{more}]"
+        f"{p.log_start_offset},{p.start_offset},{_quoted(p.topic_id)}{more}{unclean}]"
     ).encode()
 
 

@@ -189,6 +189,7 @@ class MemoryCluster:
             topic_id,
             known_committed,
             *log.state.removed_records,
+            state.unclean,
         )
         self.writers[state.leader].update([progress])
         self.writers[state.leader].publish()

@@ -10,7 +10,7 @@ from stratalog.clients.records import OffsetAndTimestamp
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.metadata.image import Result
 from stratalog.replication.metadata.log import open_metadata
-from stratalog.replication.metadata.records import ConfigRecord
+from stratalog.replication.metadata.records import NO_LEADER, ConfigRecord
 from stratalog.replication.progress.progress import UNKNOWN
 from stratalog.storage.errors import (
     LeaderNotAvailableError,
@@ -130,6 +130,31 @@ def test_the_high_watermark_never_goes_back_but_for_an_unclean_election(cluster:
     cluster.start_leader(T0)
     cluster.publish(T0, 1)
     assert view.end_offsets([T0]) == {T0: 1}
+
+
+def test_without_a_leader_what_was_published_before_an_unclean_election_does_not_count(cluster: MemoryCluster) -> None:
+    cluster.append(T0, b"a", b"b", b"c")
+    cluster.publish(T0)
+    cluster.elect(T0, 2, unclean=True)
+    cluster.start_leader(T0)
+    cluster.append(T0, b"d", b"e")
+    cluster.publish(T0, 1)
+    cluster.elect(T0, NO_LEADER)
+    assert view_of(cluster).end_offsets([T0]) == {T0: 1}
+    assert view_of(cluster).beginning_offsets([T0]) == {T0: 0}
+
+
+def test_offsets_of_a_topic_are_not_looked_up_in_the_next_one_of_its_name(cluster: MemoryCluster) -> None:
+    cluster.append(T0, b"a", b"b", b"c")
+    cluster.publish(T0)
+    view = view_of(cluster)
+    marks = view.watermarks(T0)
+    cluster.delete_topic("t")
+    cluster.create_topic("t")
+    cluster.append(T0, b"not committed")
+    view.refresh()
+    with pytest.raises(LeaderNotAvailableError, match="created again"):
+        view._look_up(T0, marks, lambda log, end: (end, 0))
 
 
 def test_a_leader_that_commits_nothing_is_read_up_to_what_was_committed_before(cluster: MemoryCluster) -> None:

@@ -17,9 +17,9 @@ from stratalog.storage.records import IdentifiedPartition
 from tests.replication.leader.test_damaged_leader import TP, Leading
 
 
-def publish(leading: Leading, log_end: int) -> None:
+def publish(leading: Leading, log_end: int, unclean: int = 0) -> None:
     writer = ProgressWriter(leading.stores.objects(str(leading.root)), leader_progress_path(1))
-    writer.update([ReplicaProgress(TP, 0, log_end, 0, topic_id="id")])
+    writer.update([ReplicaProgress(TP, 0, log_end, 0, topic_id="id", unclean=unclean)])
     writer.publish()
 
 
@@ -34,18 +34,19 @@ def test_a_leader_without_a_table_reports_under_which_state_it_looked(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("published_end", "unclean", "leads"),
+    ("published", "unclean", "leads"),
     [
-        pytest.param(0, 0, True, id="it published an empty log only"),
-        pytest.param(3, 0, False, id="it published records"),
-        pytest.param(0, 1, False, id="after an unclean election what it published proves nothing"),
+        pytest.param((0, 0), 0, True, id="it published an empty log only"),
+        pytest.param((3, 0), 0, False, id="it published records"),
+        pytest.param((3, 0), 1, True, id="before an unclean election"),
+        pytest.param((3, 1), 1, False, id="after the unclean election"),
     ],
 )
 def test_when_the_others_have_left_the_isr_it_looks_again_in_the_same_epoch(
-    tmp_path: Path, published_end: int, unclean: int, leads: bool
+    tmp_path: Path, published: tuple[int, int], unclean: int, leads: bool
 ) -> None:
     leading = Leading(tmp_path)
-    publish(leading, published_end)
+    publish(leading, *published)
     shutil.rmtree(tmp_path / "t-0")
     first = replace(leading.state, leader_epoch=1, partition_epoch=1, unclean=unclean)
     assert leading.lead(first).partition is None

@@ -177,9 +177,12 @@ class FetchApis(ApiFamily):
         state = self._broker.state_at_hand(named, wanted.current_leader_epoch, leader_only=only_leader)
         if state is None or run.is_committed:
             return None
-        run.leads[wanted.key] = self._lead(state)
+        lead = run.leads[wanted.key] = self._lead(state)
+        if wanted.key.topic_id not in (None, lead.topic_id):
+            return None
         takes_zstd = call.version >= ZSTD_FROM
-        return self._reader.at_hand(named, wanted, max_bytes, must_return_one=must_return_one, takes_zstd=takes_zstd)
+        read = self._reader.at_hand(named, wanted, max_bytes, must_return_one=must_return_one, takes_zstd=takes_zstd)
+        return read if self._is_still(named, lead.topic_id) else None
 
     def _read(self, run: FetchRun, wanted: Sequence[WantedPartition]) -> bool:
         """Read these partitions, in turn; True when that is enough for an answer.
@@ -207,6 +210,7 @@ class FetchApis(ApiFamily):
             topic = self._topic_of(run, key)
             named = TopicPartition(topic, key.partition)
             self._broker.check(call, Operation.READ, ResourceType.TOPIC, named.topic)
+            topic_id = self._broker.view.image.topic_ids.get(topic)
             self._check_topic_id(named, key.topic_id)
             if replica_id(call) >= 0:
                 raise NotLeaderOrFollowerError(f"{named} has no follower {replica_id(call)} that fetches by request")
@@ -214,7 +218,7 @@ class FetchApis(ApiFamily):
             run.leads[wanted.key] = self._lead(state)
             only_leader = call.version < FOLLOWERS_FROM
             self._broker.checked(state, wanted.current_leader_epoch, leader_only=only_leader)
-            return self._reader.read(
+            read = self._reader.read(
                 named,
                 wanted,
                 max_bytes,
@@ -222,6 +226,9 @@ class FetchApis(ApiFamily):
                 is_committed=run.is_committed,
                 takes_zstd=call.version >= ZSTD_FROM,
             )
+            if not self._is_still(named, topic_id):
+                raise UnknownTopicOrPartitionError(f"{named}: the topic was deleted or created again meanwhile")
+            return read
         except StratalogError as error:
             known = _known_error(error.as_value())
             if named is not None and not isinstance(known, _EXPECTED):
@@ -245,6 +252,11 @@ class FetchApis(ApiFamily):
             if known is None:
                 raise
             return known
+
+    def _is_still(self, named: TopicPartition, topic_id: str | None) -> bool:
+        """Whether the topic is the one that it was before a read. What was read by its name is then of that topic: none
+        gets an earlier id again."""
+        return self._broker.view.image.topic_ids.get(named.topic) == topic_id
 
     def _check_topic_id(self, named: TopicPartition, topic_id: str | None) -> None:
         """UnknownTopicOrPartitionError for the id of a deleted topic; InconsistentTopicIdError if another topic of its

@@ -53,7 +53,7 @@ def run_of(*partitions: int, min_bytes: int = 1, deadline_ms: int = LONG_MS, off
 
 
 def news(end: int, readable: int | None = None, *, start: int = 0, lead: Lead | None = LEAD) -> PartitionNews:
-    return PartitionNews(lead, Watermarks(start, end, 0, 1), lambda _start, _end: readable)
+    return PartitionNews(lead, Watermarks(start, end, 0, 1, "id"), lambda _start, _end: readable)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_the_same_bytes_are_counted_once_for_many_fetches() -> None:
         asked.append((start, end))
         return 10
 
-    told = PartitionNews(LEAD, Watermarks(0, 7, 0, 1), readable)
+    told = PartitionNews(LEAD, Watermarks(0, 7, 0, 1, "id"), readable)
     for run in (run_of(0), run_of(0), run_of(0, offset=3)):
         assert outlook(run, run.context.wanted, lambda _: told).is_due
     assert asked == [(0, 7), (3, 7)]

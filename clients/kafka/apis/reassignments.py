@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from stratalog.clients.kafka.protocol.entities import Values
-from stratalog.clients.kafka.request.api import Api, Call, by_topic, error_only, failed
+from stratalog.clients.kafka.request.api import Api, Call, by_topic, failed
 from stratalog.clients.kafka.request.broker import ApiFamily
 from stratalog.replication.controller.preferred_leaders import ElectionType
 from stratalog.replication.metadata.acls import Operation, ResourceType
-from stratalog.storage.errors import InvalidRequestError
+from stratalog.storage.errors import InvalidRequestError, StratalogError
 from stratalog.storage.records import TopicPartition
 
 ELECT_LEADERS, ALTER_PARTITION_REASSIGNMENTS, LIST_PARTITION_REASSIGNMENTS, UNREGISTER_BROKER = 43, 45, 46, 64
@@ -24,7 +24,7 @@ _ELECTION_TYPES = {0: ElectionType.PREFERRED, 1: ElectionType.UNCLEAN}
 class ReassignmentApis(ApiFamily):
     def apis(self) -> Iterable[Api]:
         return [
-            Api(ELECT_LEADERS, self._elect, error_only, is_slow=True),
+            Api(ELECT_LEADERS, self._elect, _elections_refused, is_slow=True),
             Api(ALTER_PARTITION_REASSIGNMENTS, self._alter, is_slow=True),
             Api(LIST_PARTITION_REASSIGNMENTS, self._list),
             Api(UNREGISTER_BROKER, self._unregister),
@@ -95,3 +95,12 @@ class ReassignmentApis(ApiFamily):
             for topic, partitions in by_topic(answers)
         ]
         return {"error_code": None, "replica_election_results": results}
+
+
+def _elections_refused(call: Call, error: StratalogError) -> Values:
+    """The error for the whole and for each partition: version 0 has no code for the whole."""
+    results = [
+        {"topic": each.topic, "partition_result": [{"partition_id": p, **failed(error)} for p in each.partitions]}
+        for each in call.request.topic_partitions or ()
+    ]
+    return {"error_code": error, "replica_election_results": results}

@@ -114,6 +114,14 @@ def test_the_cluster_is_for_those_who_may(client: KafkaClient, key: int, version
         assert code(client.ask(key, version, values)) == error
 
 
+@pytest.mark.parametrize("version", range(3))
+def test_an_election_is_refused_in_every_version(client: KafkaClient, version: int) -> None:
+    client.principal = Principal("User:alice")
+    named = {"topic_partitions": [{"topic": "t", "partitions": [0]}], "timeout": 1_000}
+    (result,) = client.ask(ELECT_LEADERS, version, named).replica_election_results
+    assert [code(each) for each in result.partition_result] == [31]
+
+
 def test_topics_configs_and_groups_are_for_those_who_may(client: KafkaClient) -> None:
     client.principal = Principal("User:alice")
     topic = {"name": "new", "num_partitions": 1, "replication_factor": 1}

@@ -1,6 +1,6 @@
 """How a sink's files become records: one hand-over per leader broker, retried until acknowledged or too late.
 
-I/O: `inbox/` objects of the leaders' roots, and the manifest `sinks/<sink id>.json` below the metadata root: what a
+I/O: `inbox/` objects of the leaders' roots, and the manifest of the batch below the metadata root: what a
 batch consists of, written before any of it is handed over. Spark runs a batch again when its driver died, and a task
 may then send rows to other partitions. With the manifest the batch's first files are handed over again, and every
 partition's log recognizes those it has by (sink id, batch id) (promise 31).
@@ -144,6 +144,12 @@ class HandOver:
         manifest."""
         noted, stored_files = read_manifest(self.view, self.batch.sink_id)
         course = course_without_transaction(self.batch, noted)
+        if course is Course.WRITE and found:
+            files = [file for part in found.values() for file in part]
+            if write_manifest(self.view, self.batch.sink_id, Noted(self.batch.batch_id), files):
+                return
+            noted, stored_files = read_manifest(self.view, self.batch.sink_id)  # another run of this batch was first
+            course = course_without_transaction(self.batch, noted)
         if course is Course.STORED:
             _LOG.info("batch %d of sink %s was stored before", self.batch.batch_id, self.batch.sink_id)
             self._parts = {}
@@ -151,9 +157,6 @@ class HandOver:
             earlier = _by_partition(stored_files)
             self._parts = {tp: _Part(part, spare=found.get(tp, ())) for tp, part in earlier.items()}
             self._check_earlier_files()
-        elif found:
-            files = [file for part in found.values() for file in part]
-            write_manifest(self.view, self.batch.sink_id, Noted(self.batch.batch_id), files)
 
     def _check_earlier_files(self) -> None:
         """Files that no commit names may have been vacuumed since the earlier run, or torn by a power cut: then use
@@ -365,21 +368,43 @@ class HandOver:
 
 def read_manifest(view: ClusterView, sink_id: str) -> tuple[Noted | None, Files]:
     """A sink's newest batch and its files; `(None, ())` without a manifest."""
-    manifest = view.stores.objects(view.root).get_register(manifest_path(sink_id))
-    is_written = manifest is not None and manifest.strip(b"\0")  # not one that a power cut left before its sync
-    return decode_manifest(manifest) if manifest and is_written else (None, ())
+    objects = view.stores.objects(view.root)
+    for each in reversed(objects.list(_manifests(sink_id))):
+        manifest = objects.get_optional(each.path)
+        if manifest and not _is_torn(manifest):
+            return decode_manifest(manifest)
+    return None, ()
 
 
-def write_manifest(view: ClusterView, sink_id: str, noted: Noted, files: Iterable[WrittenFile] = ()) -> None:
-    """Replace a sink's manifest; it is durable afterwards."""
-    objects, path = view.stores.objects(view.root), manifest_path(sink_id)
-    objects.put_register(path, encode_manifest(noted, files))
+def write_manifest(view: ClusterView, sink_id: str, noted: Noted, files: Iterable[WrittenFile] = ()) -> bool:
+    """Make a manifest, which is durable afterwards, and delete older ones; False when there is one of this batch.
+
+    Each has a name of its own and is made once: a write that is applied after its writer gave up neither hides a newer
+    batch nor changes what this one consists of.
+    """
+    objects, path = view.stores.objects(view.root), manifest_path(sink_id, noted)
+    data = encode_manifest(noted, files)
+    is_made = objects.create(path, data)
+    if not is_made and _is_torn(objects.get_optional(path) or b""):
+        objects.put(path, data)
+        is_made = True
     objects.sync([path])
+    objects.delete_all([each.path for each in objects.list(_manifests(sink_id)) if each.path < path])
+    return is_made
 
 
-def manifest_path(sink_id: str) -> str:
-    """Path of the manifest of a sink's newest batch, below the metadata root."""
-    return f"sinks/{quote(sink_id, safe='')}.json"
+def _is_torn(manifest: bytes) -> bool:
+    """Whether a power cut left it before its sync."""
+    return not manifest.strip(b"\0")
+
+
+def manifest_path(sink_id: str, noted: Noted) -> str:
+    """Path of the manifest of a sink's batch, below the metadata root; in order of batches and their stages."""
+    return f"{_manifests(sink_id)}{noted.batch_id:020}-{list(Stage).index(noted.stage)}.json"
+
+
+def _manifests(sink_id: str) -> str:
+    return f"sinks/{quote(sink_id, safe='')}.manifests/"
 
 
 def encode_manifest(noted: Noted, files: Iterable[WrittenFile] = ()) -> bytes:

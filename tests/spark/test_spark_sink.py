@@ -185,7 +185,7 @@ def test_a_stream_keeps_a_manifest_of_its_newest_batch(
     query = start(spark, cluster, topic, tmp_path).trigger(availableNow=True).start()
     query.awaitTermination(60)
     view = ClusterView(cluster.root)
-    note = view.stores.objects(cluster.root).get_register(manifest_path(str(query.id)))
+    note = view.stores.objects(cluster.root).get_optional(manifest_path(str(query.id), Noted(0)))
     assert note is not None
     noted, files = decode_manifest(note)
     assert (noted, len(files)) == (Noted(0), 1)

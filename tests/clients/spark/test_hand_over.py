@@ -181,12 +181,41 @@ def test_the_manifest_is_durable_before_anything_is_handed_over(
     handed_after: list[list[str]] = []
     brokers.answer = lambda handed: handed_after.append(list(synced))  # type: ignore[func-returns-value]
     brokers.hand_over([brokers.write(T0)])
-    assert handed_after == [[manifest_path("query")]]
+    assert handed_after == [[manifest_path("query", Noted(0))]]
+
+
+def test_a_manifest_that_is_applied_late_neither_hides_a_newer_one_nor_replaces_its_own(brokers: Brokers) -> None:
+    """A write that timed out reaches the store behind those of later runs: of the batch before, of this one."""
+    first, late, other = (brokers.write(T0) for _ in range(3))
+    brokers.hand_over([first], batch_id=4)
+    objects = brokers.stores.objects(brokers.root)
+    objects.create(manifest_path("query", Noted(3)), encode_manifest(Noted(3), [late]))
+    assert not objects.create(manifest_path("query", Noted(4)), encode_manifest(Noted(4), [late]))
+    brokers.stored[T0].clear()
+    brokers.hand_over([other], batch_id=4)
+    assert brokers.stored[T0] == [("query", 4, paths(first))], "the very files, which a log recognizes"
+    brokers.hand_over([brokers.write(T0)], batch_id=5)
+    assert [each.path for each in objects.list("sinks/query")] == [manifest_path("query", Noted(5))]
+
+
+def test_of_two_runs_of_a_batch_the_first_manifest_counts(brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = brokers.write(T0), brokers.write(T0)
+    objects, create = brokers.stores.objects(brokers.root), LocalStore.create
+
+    def second(store: LocalStore, path: str, data: bytes) -> bool:
+        monkeypatch.setattr(LocalStore, "create", create)
+        create(store, path, encode_manifest(Noted(0), [theirs]))
+        return create(store, path, data)
+
+    monkeypatch.setattr(LocalStore, "create", second)
+    brokers.hand_over([ours])
+    assert brokers.stored[T0] == [("query", 0, paths(theirs))]
+    assert objects.exists(manifest_path("query", Noted(0)))
 
 
 @pytest.mark.parametrize("left", [b"", bytes(300)])
 def test_a_manifest_that_a_power_cut_left_empty_is_that_of_no_batch(brokers: Brokers, left: bytes) -> None:
-    brokers.stores.objects(brokers.root).put(manifest_path("query"), left)
+    brokers.stores.objects(brokers.root).put(manifest_path("query", Noted(0)), left)
     first = brokers.write(T0)
     brokers.hand_over([first])
     assert brokers.stored[T0] == [("query", 0, paths(first))]
@@ -194,7 +223,7 @@ def test_a_manifest_that_a_power_cut_left_empty_is_that_of_no_batch(brokers: Bro
 
 def test_files_of_the_manifest_that_are_gone_are_replaced_by_this_runs(brokers: Brokers) -> None:
     gone, again = brokers.write(T0), brokers.write(T0)
-    brokers.stores.objects(brokers.root).put(manifest_path("query"), encode_manifest(Noted(0), [gone]))
+    brokers.stores.objects(brokers.root).put(manifest_path("query", Noted(0)), encode_manifest(Noted(0), [gone]))
     (Path(brokers.roots[1]) / str(T0) / gone.file.path).unlink()
     brokers.hand_over([again])
     assert brokers.stored[T0] == [("query", 0, paths(again))]
@@ -202,7 +231,7 @@ def test_files_of_the_manifest_that_are_gone_are_replaced_by_this_runs(brokers: 
 
 def test_files_of_the_manifest_that_a_power_cut_tore_are_replaced_by_this_runs(brokers: Brokers) -> None:
     torn, again = brokers.write(T0), brokers.write(T0)
-    brokers.stores.objects(brokers.root).put(manifest_path("query"), encode_manifest(Noted(0), [torn]))
+    brokers.stores.objects(brokers.root).put(manifest_path("query", Noted(0)), encode_manifest(Noted(0), [torn]))
     (Path(brokers.roots[1]) / str(T0) / torn.file.path).write_bytes(bytes(torn.file.size_bytes))
     brokers.hand_over([again])
     assert brokers.stored[T0] == [("query", 0, paths(again))]
@@ -210,7 +239,7 @@ def test_files_of_the_manifest_that_a_power_cut_tore_are_replaced_by_this_runs(b
 
 def test_files_of_the_manifest_that_are_gone_without_a_replacement_are_named(brokers: Brokers) -> None:
     gone = brokers.write(T0)
-    brokers.stores.objects(brokers.root).put(manifest_path("query"), encode_manifest(Noted(0), [gone]))
+    brokers.stores.objects(brokers.root).put(manifest_path("query", Noted(0)), encode_manifest(Noted(0), [gone]))
     (Path(brokers.roots[1]) / str(T0) / gone.file.path).unlink()
     with pytest.raises(UnknownServerError, match=gone.file.path):
         brokers.hand_over([brokers.write(T1)])
@@ -256,7 +285,7 @@ def test_an_unanswered_request_is_cancelled_at_the_timeout(brokers: Brokers) -> 
 
 def test_a_write_that_cannot_come_again_leaves_no_manifest(brokers: Brokers) -> None:
     brokers.hand_over([brokers.write(T0)], is_replayable=False)
-    assert not brokers.stores.objects(brokers.root).exists(manifest_path("query"))
+    assert not brokers.stores.objects(brokers.root).exists(manifest_path("query", Noted(0)))
 
 
 def test_manifests_are_read_back_and_garbage_is_refused(brokers: Brokers) -> None:
@@ -264,7 +293,8 @@ def test_manifests_are_read_back_and_garbage_is_refused(brokers: Brokers) -> Non
     assert decode_manifest(encode_manifest(Noted(3), [file])) == (Noted(3), (file,))
     begun = Noted(4, Stage.BEGUN)
     assert decode_manifest(encode_manifest(begun)) == (begun, ())
-    assert manifest_path("a/b ../c") == "sinks/a%2Fb%20..%2Fc.json"
+    path = "sinks/a%2Fb%20..%2Fc.manifests/00000000000000000004-1.json"
+    assert manifest_path("a/b ../c", begun) == path
     with pytest.raises(CorruptMessageError, match="not a sink's manifest"):
         decode_manifest(b'{"batch_id": 1}')
 

@@ -224,9 +224,12 @@ def _record_topic(kind: int, name: str) -> str:
 
 def _alter(kind: int, name: str, changes: Changes, image: ClusterImage) -> Result[dict[str, str]]:
     if kind == BROKER:
-        if name:
-            return alter_broker_config(image, _broker_id(name), changes, keeps_unknown=True)
-        return alter_cluster_configs(image, changes, keeps_unknown=True)
+        try:
+            if name:
+                return alter_broker_config(image, _broker_id(name), changes, keeps_unknown=True)
+            return alter_cluster_configs(image, changes, keeps_unknown=True)
+        except InvalidConfigError as reason:
+            raise InvalidRequestError(str(reason)) from reason  # Kafka's code for brokers (KAFKA-13609)
     if kind == GROUP:
         return alter_group_config(image, name, changes)
     check_topic_name(name)

@@ -329,6 +329,9 @@ class BrokerConfig:
         "User:ANONYMOUS", "the user from whom Kafka's requests in the inbox are, for ACLs; empty: they stay unanswered",
         _text,
     )  # fmt: skip
+    stratalog_login_max_ms: int = _ms(
+        60_000, "a client of a listener with a login that has not logged in this long after it connected is closed"
+    )
     stratalog_metadata_backup_interval_ms: int = _ms(
         60_000, "least time between two copies of the metadata log, while it changes, to a broker's own root; 0 = none",
         0,
@@ -340,13 +343,28 @@ class BrokerConfig:
         20, "without watchable storage: pause between two polls for metadata after a change; it grows with the time "
         "since, or since the last record",
     )  # fmt: skip
+    stratalog_metrics_host: str = _string(
+        "localhost", "address of /metrics; 0.0.0.0: all, to whoever reaches the port, without a login", non_empty
+    )
     stratalog_metrics_port: int = _int(0, "", "TCP port of /metrics for Prometheus; 0 = none", 0)
+    stratalog_produce_max_decoded_bytes: int = _int(
+        104_857_600, "bytes", "decompressed records of one Produce request; batches beyond it are refused"
+    )
     stratalog_progress_poll_max_ms: int = _ms(500, "without watchable storage: longest pause between polls of progress")
     stratalog_progress_poll_min_ms: int = _ms(1, "without watchable storage: shortest pause between polls", 0)
     stratalog_reading_process_bytes: int = _int(
         8_388_608, "bytes", "what clients that read on read of old records in 10 s before a process reads for them; "
         "0 = never", 0,
     )  # fmt: skip
+    stratalog_request_max_bytes: int = _int(
+        8_388_608, "bytes", "largest request but Produce (socket.request.max.bytes); a larger one closes its connection"
+    )
+    stratalog_request_max_elements: int = _int(
+        100_000, "elements", "of all arrays of a request together, as topics and partitions; more close its connection"
+    )
+    stratalog_request_max_name_bytes: int = _int(
+        4_096, "bytes", "longest name in a request, as of a group or a member; a longer one closes its connection", 249
+    )
     stratalog_scrub_interval_ms: int = _ms(86_400_000, "on a local disk every data file is read once in this time")
     stratalog_tail_cache_bytes: int = _int(
         67_108_864, "bytes", "memory for the rows of the newest files, which consumers in the same process read", 0

@@ -50,6 +50,7 @@ class ConnectionLimits:
     idle_ms          without a request for so long, a connection is closed
     bytes_under_way  of requests that are read and not answered
     queued           requests that wait for an io thread
+    login_ms         within so long after it connected, a client has logged in where that is needed
     """
 
     frame_bytes_max: int
@@ -57,6 +58,7 @@ class ConnectionLimits:
     bytes_under_way: RequestBound
     queued: RequestBound
     quotas: ConnectionQuotas
+    login_ms: int = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,7 @@ class EndpointConnection(asyncio.BufferedProtocol):
         self._order = RequestOrder()
         self._transport: asyncio.Transport | None = None
         self._pauses: set[str] = set()
-        self._active_s = 0.0
+        self._active_s = self._opened_s = 0.0
         self._is_pumping = False
         self._is_closed = False
         self._taken_bytes = 0
@@ -112,7 +114,7 @@ class EndpointConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's are not of its classes
-        self._active_s = self._thread.loop.time()
+        self._active_s = self._opened_s = self._thread.loop.time()
         own = transport.get_extra_info("socket")
         if own is not None:
             own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -143,6 +145,7 @@ class EndpointConnection(asyncio.BufferedProtocol):
         self._traffic.connection_close += 1
         self._limits.quotas.release(self._address)
         self._limits.bytes_under_way.release(self._taken_bytes)
+        self._caller.memory.end()
         # what refers to it in a circle would keep it and its buffers until a garbage collection, which is rare here
         self._reader.drop()
         self._order = RequestOrder()
@@ -155,13 +158,14 @@ class EndpointConnection(asyncio.BufferedProtocol):
         return self._reader.buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._active_s = self._thread.loop.time()
         try:
             frames = self._reader.received(nbytes)
         except InvalidRequestError as reason:
             self.close(str(reason))
             return
         self._count_announced()
+        if frames or self._announced_bytes:  # a byte now and then is no sign of a client that works
+            self._active_s = self._thread.loop.time()
         if frames:
             self._order.received(frames)
             self._pump()
@@ -370,11 +374,13 @@ class EndpointConnection(asyncio.BufferedProtocol):
         return self._transport.get_write_buffer_size()
 
     def close_if_idle(self, now_s: float) -> None:
-        silent_s = now_s - self._active_s
+        silent_s, open_s = now_s - self._active_s, now_s - self._opened_s
         is_held_up = bool(self._announced_bytes and self._limits.bytes_under_way.waiting)
         if is_held_up and not self._pauses and silent_s > STALLED_S:
             text = f"of a frame of {self._announced_bytes} bytes nothing arrived for"
             self.close(f"{text} {silent_s:.0f} s > {STALLED_S}")
+        elif not self._has_logged_in and self._security is not None and open_s > self._limits.login_ms / 1_000:
+            self.close(f"no login within {open_s:.0f} s > stratalog.login.max.ms {self._limits.login_ms}")
         elif (not self.is_busy or self.unread_bytes) and silent_s > self._limits.idle_ms / 1_000:
             self.close()
 

@@ -20,6 +20,8 @@ from stratalog.storage.errors import InvalidRequestError
 _LENGTH = Struct(">i")
 CHUNK_BYTES = 64 << 10
 """The size of the buffer for small frames."""
+FIRST_CHUNK_BYTES = 4 << 10
+"""The same until it was full once: many connections send little."""
 SERIOUS_BYTES = 1 << 20
 """The bytes of a large frame that arrive before its whole size counts: a client can announce any size."""
 
@@ -41,16 +43,18 @@ class FrameReader:
 
     def __init__(self, frame_bytes_max: int) -> None:
         self.frame_bytes_max = frame_bytes_max
-        self._chunk = bytearray(CHUNK_BYTES)
+        self._chunk = bytearray(FIRST_CHUNK_BYTES)
         self._view = memoryview(self._chunk)
         self._end = 0
         self._large: memoryview | None = None
         self._large_end = 0
+        self._given = 0
 
     def buffer(self) -> memoryview:
         """Memory for the next bytes of the connection; at least one byte long."""
         if self._large is not None:
             return self._large[self._large_end :]
+        self._given = len(self._chunk) - self._end
         return self._view[self._end :]
 
     @property
@@ -75,9 +79,22 @@ class FrameReader:
             if self._large_end < len(self._large):
                 return []
             frame, self._large = self._large.toreadonly(), None
+            self._grow()
             return [frame]
         self._end += count
-        return self._cut()
+        frames = self._cut()
+        if count == self._given:
+            self._grow()
+        return frames
+
+    def _grow(self) -> None:
+        """The client sends much: the buffer has its full size from now on."""
+        if len(self._chunk) == CHUNK_BYTES:
+            return
+        chunk = bytearray(CHUNK_BYTES)
+        chunk[: self._end] = self._view[: self._end]
+        self._chunk = chunk
+        self._view = memoryview(chunk)
 
     def _cut(self) -> list[Frame]:
         found: list[Frame] = []

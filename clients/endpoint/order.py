@@ -13,19 +13,13 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Any
 
-from stratalog.clients.kafka.protocol.frames import Frame
+from stratalog.clients.kafka.protocol.frames import Frame, api_key_of
 
 PRODUCE = 0
 PIPELINED_MAX = 5
 """Produce requests under way at a time: `max.in.flight.requests.per.connection` of an idempotent producer."""
-_API_KEY = Struct(">h")
 _API_VERSION = Struct(">xxh")
 _NOT_ANSWERED: Any = object()
-
-
-def api_key_of(frame: Frame) -> int:
-    """The API of a request frame; -1 for one that is too short to have one."""
-    return int(_API_KEY.unpack_from(frame)[0]) if len(frame) >= _API_KEY.size else -1
 
 
 def version_of(frame: Frame) -> int:

@@ -29,12 +29,18 @@ from stratalog.clients.endpoint.loops import NetworkThread
 from stratalog.clients.endpoint.security.endpoint_security import ListenerSecurity
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.host_address import host_address
+from stratalog.storage.clock import measured_ns
 from stratalog.storage.errors import InvalidConfigError
+from stratalog.storage.topic_config import INT_MAX
 
 _LOG = logging.getLogger("stratalog.network")
 
 DRAIN_S = 10.0
 """Limit of the time in which requests that were read are answered at the end."""
+FILE_DESCRIPTORS = 1_024
+"""The open files that are not connections for which a process keeps descriptors; at most half of what it may open."""
+WARNING_S = 1.0
+"""Least time between two lines about connections that are refused: there may be thousands a second."""
 FULL_S = 0.1
 """Pause of the acceptor while the process has no file descriptor left."""
 NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -99,11 +105,23 @@ class _Served:
         self.listener.traffic.failed_authentication += 1
 
 
-def allow_descriptors() -> None:
-    """As many open files as the system allows this process, since each connection is one; Java does the same."""
+def allow_descriptors() -> int:
+    """As many open files as the system allows this process, since each connection is one; Java does the same. The
+    number of connections that leaves enough descriptors for files."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):  # macOS knows a limit that it does not allow
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return connections_for(allowed) if allowed != resource.RLIM_INFINITY else INT_MAX
+
+
+def connections_for(descriptors: int) -> int:
+    """The connections that a process may have which may open so many files.
+
+    >>> connections_for(1_024), connections_for(65_536)
+    (512, 64512)
+    """
+    return max(1, descriptors - min(FILE_DESCRIPTORS, descriptors // 2))
 
 
 class SocketServer:
@@ -111,18 +129,24 @@ class SocketServer:
 
     def __init__(self, config: BrokerConfig, queued: RequestBound) -> None:
         """`queued`: the requests that wait for an io thread."""
-        allow_descriptors()
+        connections_max = min(config.max_connections, allow_descriptors())
+        if connections_max < config.max_connections < INT_MAX:
+            _LOG.warning("max.connections: %d instead of %d, by the limit of open files",
+                         connections_max, config.max_connections)  # fmt: skip
         self.limits = ConnectionLimits(
             config.socket_request_max_bytes,
             config.connections_max_idle_ms,
             RequestBound(config.queued_max_request_bytes),
             queued,
             ConnectionQuotas(
-                config.max_connections,
+                connections_max,
                 config.max_connections_per_ip,
                 parse_overrides(config.max_connections_per_ip_overrides),
             ),
+            config.stratalog_login_max_ms,
         )
+        self._warned_s = 0.0
+        self._unwarned = 0
         self._threads = [
             NetworkThread(f"network-{n}", config.stratalog_event_loop) for n in range(config.num_network_threads)
         ]
@@ -221,7 +245,7 @@ class SocketServer:
         except BlockingIOError:
             return
         except OSError as reason:
-            _LOG.warning("a connection could not be accepted: %s", reason)
+            self._warn(f"a connection could not be accepted: {reason}")
             if reason.errno in NO_DESCRIPTOR:
                 threading.Event().wait(FULL_S)
             return
@@ -230,7 +254,7 @@ class SocketServer:
         refusal = quotas.admit(address)
         if refusal:
             accepted.close()
-            _LOG.warning("connection of %s refused: %s", address, refusal)
+            self._warn(f"connection of {address} refused: {refusal}")
             return
         accepted.setblocking(False)
         thread = next(self._next_thread)
@@ -239,3 +263,12 @@ class SocketServer:
         security = served.listener.security
         context = None if security is None else security.context
         thread.accept(accepted, lambda: connection, context, partial(served.lost, quotas, address))
+
+    def _warn(self, text: str) -> None:
+        now_s = measured_ns() / 1e9
+        if now_s - self._warned_s < WARNING_S:
+            self._unwarned += 1
+            return
+        more = f"; {self._unwarned} more since the last line" if self._unwarned else ""
+        _LOG.warning("%s%s", text, more)
+        self._warned_s, self._unwarned = now_s, 0

@@ -38,10 +38,19 @@ from stratalog.clients.kafka.protocol.entities import Values
 from stratalog.clients.kafka.protocol.frames import (
     Answer,
     Frame,
+    RequestFrame,
+    api_key_of,
     correlation_id_of,
     decode_request,
     encode_answer,
     encode_response,
+)
+from stratalog.clients.kafka.protocol.limits import (
+    PRODUCE,
+    QUICK_ELEMENTS,
+    bounds_before_login,
+    is_quick,
+    limits_by_api,
 )
 from stratalog.clients.kafka.protocol.schema import Entity
 from stratalog.clients.kafka.quotas.client_apis import QuotaApis
@@ -50,6 +59,7 @@ from stratalog.clients.kafka.quotas.rates import QuotaWindow
 from stratalog.clients.kafka.request.api import Api, Call, Connection, Later
 from stratalog.clients.kafka.request.broker import ApiFamily, ServedBroker
 from stratalog.clients.kafka.request.endpoint import Endpoint
+from stratalog.clients.kafka.request.fair_threads import FairThreads, Line
 from stratalog.clients.kafka.request.quick_calls import QuickCalls
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.config import BrokerConfig
@@ -60,6 +70,11 @@ _LOG = logging.getLogger("stratalog.kafka")
 
 SLOW_THREADS = 2
 """The number of threads of each API that waits long, such as DeleteRecords: it does not hold up the others."""
+
+COMPUTING_THREADS = 2
+"""The number of threads for requests that name much. They take the interpreter, not storage."""
+DECODING_THREADS = 2
+"""The number of threads that decompress the batches of Produce requests, mostly outside of the interpreter."""
 
 _FAMILIES: tuple[type[ApiFamily], ...] = (
     MetadataApis,
@@ -81,6 +96,11 @@ _FAMILIES: tuple[type[ApiFamily], ...] = (
 )
 
 
+
+def _nothing() -> None:
+    """Nobody waits for its end."""
+
+
 class KafkaHandler:
     """Answers Kafka's requests for one broker of a cluster that runs in this process. Any thread may call it."""
 
@@ -99,6 +119,7 @@ class KafkaHandler:
         io  runs requests that read storage, so that the caller's thread never waits; None: the caller's thread does
         """
         broker = self.broker = ServedBroker(cluster, broker_id, config=config, view=view, advertised=advertised)
+        broker.io = io
         self._quotas = ClientQuotas(
             lambda: broker.view.image,
             lambda: broker.view.metadata.log.log_end_offset,
@@ -111,8 +132,11 @@ class KafkaHandler:
         apis += ApiVersions(apis).apis()
         self._apis = {api.key: api for api in apis}
         self._served = {api.key: api.versions for api in apis}
+        self._limits = limits_by_api(broker.config, self._served)
         self._io = io
         self._quick = None if io is None else QuickCalls(broker)
+        self._computing = None if io is None else FairThreads(COMPUTING_THREADS, f"kafka-{broker_id}-computing")
+        self._decoding = None if io is None else FairThreads(DECODING_THREADS, f"kafka-{broker_id}-decoding")
         self._slow = {
             api.key: ThreadPoolExecutor(SLOW_THREADS, thread_name_prefix=f"kafka-{broker_id}-api-{api.key}")
             for api in apis
@@ -134,17 +158,69 @@ class KafkaHandler:
         """
         if self._is_repeated(frame, connection, answer):
             return
+        api_key, size_bytes = api_key_of(frame), len(frame)
+        limits = self._limits.get(api_key)
+        if limits is not None and size_bytes > limits.bytes_max:
+            connection.close(f"a request of API {api_key} has {size_bytes} bytes > {limits.bytes_max}")
+        elif self._computing is None:
+            self._begin(frame, connection, answer, elements_max=None)
+        elif api_key == PRODUCE:
+            line = connection.memory.produce = connection.memory.produce or Line()
+            line.put(partial(self._begin_produce, frame, connection, answer))
+        elif not is_quick(size_bytes) or not self._begin(frame, connection, answer, elements_max=QUICK_ELEMENTS):
+            self._computing.submit(connection, partial(self._begin, frame, connection, answer, elements_max=None))
+
+    def _begin_produce(
+        self, frame: Frame, connection: Connection, answer: Callable[[Answer | None], None], done: Callable[[], None]
+    ) -> None:
+        """The next request in a connection's line: its batches are queued in this order, whoever decodes them."""
+        assert self._decoding is not None
+        if not self._begin(frame, connection, answer, elements_max=QUICK_ELEMENTS, done=done):
+            begin = partial(self._begin, frame, connection, answer, elements_max=None, done=done)
+            self._decoding.submit(connection, begin)
+
+    def _begin(
+        self,
+        frame: Frame,
+        connection: Connection,
+        answer: Callable[[Answer | None], None],
+        *,
+        elements_max: int | None,
+        done: Callable[[], None] = _nothing,
+    ) -> bool:
+        """Decode a request and begin it; False, and nothing happened, when it has more elements than `elements_max`.
+
+        elements_max  None: as many as its API may have, in a thread where it may take long
+        done          called when it has been worked on; it may be answered later
+        """
+        limits = self._limits.get(api_key_of(frame))
+        bounds = None if limits is None else limits.bounds(elements_max)
         try:
-            request = decode_request(frame, self._served)
+            request = decode_request(frame, self._served, bounds)
         except UnsupportedVersionError as reason:
             connection.close(str(reason))
-            return
         except StratalogError as reason:
+            if bounds is not None and bounds.elements_left < 0 and elements_max is not None:
+                return False
             connection.close(f"unreadable request: {reason}")
-            return
-        if request.entity is None:
-            answer(unsupported_version(request.correlation_id, self.apis))
-            return
+        else:
+            if request.entity is None:
+                answer(unsupported_version(request.correlation_id, self.apis))
+            else:
+                call = self._call(request, request.entity, connection, answer, frame)
+                self._serve(call, done, is_own_thread=elements_max is None)
+                return True
+        done()
+        return True
+
+    def _call(
+        self,
+        request: RequestFrame,
+        entity: Entity,
+        connection: Connection,
+        answer: Callable[[Answer | None], None],
+        frame: Frame,
+    ) -> Call:
         correlation_id = request.correlation_id
         use = self._quotas.of_request(connection.principal, request.client_id, request.api_key, len(frame))
 
@@ -158,7 +234,7 @@ class KafkaHandler:
                         encoded = encode_answer(correlation_id, _told(response, throttle_ms))
             answer(encoded)
 
-        self._serve(Call(request.entity, connection, request.client_id, encode, use, frame))
+        return Call(entity, connection, request.client_id, encode, use, frame)
 
     def _is_repeated(self, frame: Frame, connection: Connection, answer: Callable[[Answer | None], None]) -> bool:
         """Serve a Fetch with the bytes of the connection's last one, which is not decoded again; False for others."""
@@ -178,7 +254,7 @@ class KafkaHandler:
     ) -> None:
         """Answer a request frame with this error, without doing what it asks for."""
         try:
-            request = decode_request(frame, self._served)
+            request = decode_request(frame, self._served, bounds_before_login())
         except StratalogError:
             answer(None)
             return
@@ -202,24 +278,27 @@ class KafkaHandler:
         """As `handle`, with kio's messages instead of frames."""
         self._serve(Call(request, connection, client_id, answer))
 
-    def _serve(self, call: Call) -> None:
+    def _serve(self, call: Call, done: Callable[[], None] = _nothing, *, is_own_thread: bool = False) -> None:
         api = self._apis.get(call.api_key)
         if api is None or call.version not in self._served[call.api_key]:
             call.connection.close(f"API {call.api_key} version {call.version} is not served")
+            done()
             return
-        if api.is_quick and self._quick is not None:
-            self._quick.run(partial(self._run, api, call), is_known=api.is_known(call))
+        executor = self._slow.get(api.key, None if is_own_thread else self._io)
+        if api.is_quick and self._quick is not None and not is_own_thread:
+            self._quick.run(partial(self._run, api, call, done), is_known=api.is_known(call))
             return
-        executor = self._slow.get(api.key, self._io)
         if executor is None:
-            self._run(api, call)
+            self._run(api, call, done)
         else:
-            executor.submit(self._run, api, call)
+            executor.submit(self._run, api, call, done)
 
-    def _run(self, api: Api, call: Call) -> None:
-        self._work(api, call, partial(api.handle, call))
+    def _run(self, api: Api, call: Call, done: Callable[[], None]) -> None:
+        self._work(api, call, partial(api.handle, call), done)
 
-    def _work(self, api: Api, call: Call, work: Callable[[], Values | Later | None]) -> None:
+    def _work(
+        self, api: Api, call: Call, work: Callable[[], Values | Later | None], done: Callable[[], None]
+    ) -> None:
         begun_ns = 0 if call.use is None else measured_ns()
         call.begins()
         try:
@@ -227,21 +306,27 @@ class KafkaHandler:
         except Exception as defect:  # noqa: BLE001 - a request that cannot even be refused ends its connection
             _LOG.exception("broker %d: API %d version %d", self.broker.broker_id, call.api_key, call.version)
             call.connection.close(f"no answer could be made: {type(defect).__name__}: {defect}")
+            done()
             return
         call.worked()
         if call.use is not None:
             call.use.worked(measured_ns() - begun_ns)
         if isinstance(values, Later):
-            self._continue(api, call, values)
-        elif values is not None:
+            self._continue(api, call, values, done)
+            return
+        if values is not None:
             call.respond(values)
+        done()
 
-    def _continue(self, api: Api, call: Call, later: Later) -> None:
-        if self._io is None:
-            self._work(api, call, later.work)
+    def _continue(self, api: Api, call: Call, later: Later, done: Callable[[], None]) -> None:
+        if self._io is None or self._decoding is None:
+            self._work(api, call, later.work, done)
+            return
+        if later.computes:
+            self._decoding.submit(call.connection, partial(self._work, api, call, later.work, done))
             return
         try:
-            self._io.submit(self._work, api, call, later.work)
+            self._io.submit(self._work, api, call, later.work, done)
         except RuntimeError:  # its threads have ended
             call.connection.close("the broker stops")
 
@@ -259,6 +344,9 @@ class KafkaHandler:
         self._fetch.close()
         if self._quick is not None:
             self._quick.close()
+        for threads in (self._computing, self._decoding):
+            if threads is not None:
+                threads.close()
         self.broker.scheduler.close()
         for executor in self._slow.values():
             executor.shutdown(wait=True)

@@ -192,7 +192,8 @@ class BrokerHost:
             self._served.add(broker_id)
         if self.hosted.config.stratalog_metrics_port and self._metrics is None:
             port = self.hosted.config.stratalog_metrics_port
-            self._metrics = MetricsServer(port, self.running_brokers, further=self._further_metrics)
+            host = self.hosted.config.stratalog_metrics_host
+            self._metrics = MetricsServer(port, self.running_brokers, host, self._further_metrics)
 
     def add_metrics(self, source: Callable[[], Iterable[Metric]]) -> None:
         """Serve these at the metrics port, too, from now on."""
@@ -211,7 +212,9 @@ class BrokerHost:
     def described(self) -> list[str]:
         """How followers fetch, and where metrics are."""
         port = self._metrics.port if self._metrics is not None else None
-        at = [] if port is None else [f"metrics at http://localhost:{port}/metrics"]
+        host = self.hosted.config.stratalog_metrics_host
+        host = "localhost" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
+        at = [] if port is None else [f"metrics at http://{host}:{port}/metrics"]
         return [f"follower fetch by {self.fetcher}", *at]
 
     def stop(self) -> bool:

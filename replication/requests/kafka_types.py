@@ -10,8 +10,9 @@ have it, as in Kafka's message JSON. `layout` compiles a struct for one version 
     nullable struct   a byte: -1 null, 1 present (KIP-893); in a tagged field 0 null
     tagged fields     at the end of a struct of a flexible version, in the order of their tags (KIP-482)
 
-Each length is compared with the data before anything is allocated for it. Tagged fields that the table does not have
-are skipped: a newer peer may send them. Bytes that the table does not fit are CorruptMessageError.
+Each length is compared with the data, and with the reader's `Bounds`, before anything is allocated for it. Tagged
+fields that the table does not have are skipped: a newer peer may send them. Bytes that the table does not fit are
+CorruptMessageError.
 Source: Kafka's message JSON, `MessageDataGenerator`, `ByteBufferAccessor`.
 """
 
@@ -29,6 +30,9 @@ from stratalog.storage.errors import CorruptMessageError
 
 VERSION_MAX: Final = 2**15 - 1
 VARINT_BYTES_MAX: Final = 5
+STRING_BYTES_MAX: Final = 0x7FFF
+"""The longest string in Kafka, in flexible versions, too (`MessageDataGenerator`)."""
+ELEMENTS_MAX: Final = 1 << 31
 _INT16, _INT32 = struct.Struct(">h"), struct.Struct(">i")
 _NULL_STRUCT, _NULL_TAGGED_STRUCT, _PRESENT_STRUCT = b"\xff", b"\x00", b"\x01"
 _NO_TAGS: Final = b"\x00"
@@ -60,6 +64,24 @@ NUMBERS: Final[Mapping[str, Number]] = {
 """Kinds by Kafka's names. A UUID is 32 hexadecimal digits in Python."""
 
 
+@dataclass(slots=True)
+class Bounds:
+    """What one message may hold at most; it is changed as the message is read.
+
+    elements_left   elements of arrays and tagged fields, all together; below 0: there were more
+    name_bytes_max  of a string that is no text
+    """
+
+    elements_left: int = ELEMENTS_MAX
+    name_bytes_max: int = STRING_BYTES_MAX
+
+    def take(self, count: int, at: int) -> None:
+        """Count elements that are about to be read. CorruptMessageError when they are too many."""
+        self.elements_left -= count
+        if self.elements_left < 0:
+            raise CorruptMessageError(f"{-self.elements_left} elements too many, with {count} before byte {at}")
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Struct:
     """Fields in the order in which they are written; tagged ones anywhere among them.
@@ -84,6 +106,7 @@ class Field:
     tag            of a tagged field, else None
     default        of a tagged field: it is not written when it has this value
     is_compact     False: not even in flexible versions has it a compact length (Kafka: `flexibleVersions: none`)
+    is_text        of a string: its length has the bound of all strings only, as of a note, not that of a name
     """
 
     name: str
@@ -95,10 +118,12 @@ class Field:
     tag: int | None = None
     default: Any = None
     is_compact: bool = True
+    is_text: bool = False
 
 
-Read = Callable[[bytes, int, list[Any]], int]
-"""Appends the value at a position, returns the position behind it. IndexError or struct.error: the data is cut off."""
+Read = Callable[[bytes, int, list[Any], Bounds], int]
+"""Appends the value at a position, within the bounds, and returns the position behind it. IndexError or
+struct.error: the data is cut off."""
 Write = Callable[[Any, list[bytes]], None]
 """Appends the bytes of a value."""
 
@@ -117,11 +142,12 @@ class Layout:
     name: str
     codec: Codec
 
-    def read(self, data: bytes, start: int = 0) -> tuple[Any, int]:
-        """(value, position behind it). CorruptMessageError if it is cut off, or if a length or a value does not fit."""
+    def read(self, data: bytes, start: int = 0, bounds: Bounds | None = None) -> tuple[Any, int]:
+        """(value, position behind it). CorruptMessageError if it is cut off, or if a length or a value does not fit, or
+        if it holds more than `bounds` allow, which are used up."""
         values: list[Any] = []
         try:
-            end = self.codec.read(data, start, values)
+            end = self.codec.read(data, start, values, bounds or Bounds())
         except (IndexError, struct.error) as reason:
             raise CorruptMessageError(f"{self.name} is cut off: there are {len(data)} bytes") from reason
         except (ValueError, OverflowError, KeyError) as reason:
@@ -149,10 +175,10 @@ def sequence(name: str, *layouts: Layout) -> Layout:
     """One struct behind the other, as a frame's header and body: a tuple of their values."""
     codecs = [each.codec for each in layouts]
 
-    def read(data: bytes, at: int, values: list[Any]) -> int:
+    def read(data: bytes, at: int, values: list[Any], bounds: Bounds) -> int:
         own: list[Any] = []
         for codec in codecs:
-            at = codec.read(data, at, own)
+            at = codec.read(data, at, own, bounds)
         values.append(tuple(own))
         return at
 
@@ -180,10 +206,10 @@ class Versioned:
         """The bytes of a value in this version."""
         return _INT16.pack(version) + self.layout(version).write(value)
 
-    def decode(self, data: bytes, version: int | None = None) -> Any:
+    def decode(self, data: bytes, version: int | None = None, bounds: Bounds | None = None) -> Any:
         """The value, read as the version in front of it or as `version`. CorruptMessageError as `Layout.read`, or for a
         version that the struct does not have."""
-        return self.layout(version_of(data) if version is None else version).read(data, _INT16.size)[0]
+        return self.layout(version_of(data) if version is None else version).read(data, _INT16.size, bounds)[0]
 
     def layout(self, version: int) -> Layout:
         """The struct in this version. CorruptMessageError if there is none."""
@@ -213,14 +239,14 @@ def _struct_codec(of: Struct, version: int, is_flexible: bool) -> Codec:
     reads, writes = [codec.read for _, codec in steps], [(at, codec.write) for at, codec in steps]
     tags, plain_count, has_tags = _tags_codec(tagged, version), len(plain), is_flexible and bool(tagged)
 
-    def read(data: bytes, at: int, values: list[Any]) -> int:
+    def read(data: bytes, at: int, values: list[Any], bounds: Bounds) -> int:
         own: list[Any] = []
         for step in reads:
-            at = step(data, at, own)
+            at = step(data, at, own, bounds)
         if absent:
             own += absent
         if is_flexible:
-            at = at + 1 if not data[at] else tags.read(data, at, own)
+            at = at + 1 if not data[at] else tags.read(data, at, own, bounds)
         values.append(make(own))
         return at
 
@@ -293,7 +319,7 @@ def _numbers_codec(numbers: Sequence[Number]) -> Codec:
     decodes = [(which, number.decode) for which, number in enumerate(numbers) if number.decode is not None]
     encodes = [(which, number.encode) for which, number in enumerate(numbers) if number.encode is not None]
 
-    def read(data: bytes, at: int, values: list[Any]) -> int:
+    def read(data: bytes, at: int, values: list[Any], _bounds: Bounds) -> int:
         found: Any = unpack(data, at)
         if decodes:
             found = list(found)
@@ -320,7 +346,7 @@ def _field_codec(field: Field, version: int, is_flexible: bool) -> Codec:
     if _is_number(kind):
         number = _number(kind)
         if field.is_array:
-            return _sized_codec(lengths, struct.calcsize(f">{number.form}"), field.is_nullable, *_array_of(number))
+            return _numbers_array_codec(number, lengths, field.is_nullable)
         numbers = _numbers_codec([number])
         return Codec(numbers.read, lambda value, parts: numbers.write([value], parts))
     if isinstance(kind, Struct):
@@ -328,10 +354,9 @@ def _field_codec(field: Field, version: int, is_flexible: bool) -> Codec:
         if is_nullable:
             codec = _nullable_codec(codec, _NULL_STRUCT if field.tag is None else _NULL_TAGGED_STRUCT)
     elif kind == "string":
-        of_string = lengths if is_flexible else _legacy(_INT16)
-        codec = _sized_codec(of_string, 1, is_nullable, lambda data: str(data, "utf-8"), str.encode)
+        codec = _string_codec(lengths if is_flexible else _legacy(_INT16), is_nullable, is_text=field.is_text)
     elif kind in ("bytes", "records"):
-        codec = _sized_codec(lengths, 1, is_nullable, None, None)
+        codec = _bytes_codec(lengths, is_nullable)
         if kind == "records":
             codec = Codec(codec.read, _records_writer(lengths))
     else:
@@ -343,50 +368,86 @@ def _as_it_is(value: Any) -> Any:
     return value
 
 
-def _array_of(number: Number) -> tuple[Callable[[bytes], Any], Callable[[Any], bytes]]:
-    """How the numbers of an array are read and written."""
+def _numbers_array_codec(number: Number, lengths: _Lengths, is_nullable: bool) -> Codec:
+    """For an array of numbers, which is read and written in one step."""
     form, decode, encode = number.form, number.decode or _as_it_is, number.encode or _as_it_is
     packed = struct.Struct(">" + form)
-    if number.decode is None and len(form) == 1:
-        return (
-            lambda data: struct.unpack(f">{len(data) // packed.size}{form}", data),
-            lambda values: struct.pack(f">{len(values)}{form}", *values),
-        )
-    return (
-        lambda data: tuple(decode(value) for (value,) in packed.iter_unpack(data)),
-        lambda values: b"".join(packed.pack(encode(value)) for value in values),
-    )
+    is_plain, element_bytes = number.decode is None and len(form) == 1, packed.size
+    read_length, write_length, _ = lengths
 
-
-def _sized_codec(
-    lengths: _Lengths,
-    unit_bytes: int,
-    is_nullable: bool,
-    decode: Callable[[bytes], Any] | None,
-    encode: Callable[[Any], bytes] | None,
-) -> Codec:
-    """For a length in units of so many bytes, and those bytes."""
-    read_length, write_length, is_compact = lengths
-
-    def read(data: bytes, at: int, values: list[Any]) -> int:
-        if is_compact and (byte := data[at]) < 0x80:
-            length, at = byte - 1, at + 1
-        else:
-            length, at = read_length(data, at)
-        end = at + length * unit_bytes
-        if length < 0 or end > len(data):
-            _check_null(length, at, data, is_nullable)
+    def read(data: bytes, at: int, values: list[Any], bounds: Bounds) -> int:
+        count, at = read_length(data, at)
+        end = at + count * element_bytes
+        if count < 0 or end > len(data):
+            _check_null(count, at, data, is_nullable)
             values.append(None)
             return at
-        values.append(data[at:end] if decode is None else decode(data[at:end]))
+        bounds.take(count, at)
+        if is_plain:
+            values.append(struct.unpack_from(f">{count}{form}", data, at))
+        else:
+            values.append(tuple(decode(value) for (value,) in packed.iter_unpack(data[at:end])))
         return end
 
     def write(value: Any, parts: list[bytes]) -> None:
         if not value:
             parts.append(write_length(-1 if value is None else 0))
+        elif is_plain:
+            parts += (write_length(len(value)), struct.pack(f">{len(value)}{form}", *value))
+        else:
+            parts += (write_length(len(value)), b"".join(packed.pack(encode(each)) for each in value))
+
+    return Codec(read, write)
+
+
+def _string_codec(lengths: _Lengths, is_nullable: bool, *, is_text: bool) -> Codec:
+    read_length, write_length, is_compact = lengths
+
+    def read(data: bytes, at: int, values: list[Any], bounds: Bounds) -> int:
+        if is_compact and (byte := data[at]) < 0x80:
+            length, at = byte - 1, at + 1
+        else:
+            length, at = read_length(data, at)
+        end = at + length
+        if length < 0 or end > len(data):
+            _check_null(length, at, data, is_nullable)
+            values.append(None)
+            return at
+        if length > bounds.name_bytes_max:
+            bytes_max = STRING_BYTES_MAX if is_text else bounds.name_bytes_max
+            if length > bytes_max:
+                raise CorruptMessageError(f"a string of {length} bytes at byte {at} > {bytes_max}")
+        values.append(str(data[at:end], "utf-8"))
+        return end
+
+    def write(value: str | None, parts: list[bytes]) -> None:
+        if not value:
+            parts.append(write_length(-1 if value is None else 0))
             return
-        encoded = value if encode is None else encode(value)
-        parts += (write_length(len(encoded) // unit_bytes), encoded)
+        encoded = value.encode()
+        parts += (write_length(len(encoded)), encoded)
+
+    return Codec(read, write)
+
+
+def _bytes_codec(lengths: _Lengths, is_nullable: bool) -> Codec:
+    read_length, write_length, _ = lengths
+
+    def read(data: bytes, at: int, values: list[Any], _bounds: Bounds) -> int:
+        length, at = read_length(data, at)
+        end = at + length
+        if length < 0 or end > len(data):
+            _check_null(length, at, data, is_nullable)
+            values.append(None)
+            return at
+        values.append(data[at:end])
+        return end
+
+    def write(value: Any, parts: list[bytes]) -> None:
+        if not value:
+            parts.append(write_length(-1 if value is None else 0))
+        else:
+            parts += (write_length(len(value)), value)
 
     return Codec(read, write)
 
@@ -407,7 +468,7 @@ def _array_codec(element: Codec, lengths: _Lengths, is_nullable: bool) -> Codec:
     read_length, write_length, is_compact = lengths
     read_element, write_element = element
 
-    def read(data: bytes, at: int, values: list[Any]) -> int:
+    def read(data: bytes, at: int, values: list[Any], bounds: Bounds) -> int:
         if is_compact and (byte := data[at]) < 0x80:
             count, at = byte - 1, at + 1
         else:
@@ -416,9 +477,10 @@ def _array_codec(element: Codec, lengths: _Lengths, is_nullable: bool) -> Codec:
             _check_null(count, at, data, is_nullable, "an array")
             values.append(None)
             return at
+        bounds.take(count, at)
         elements: list[Any] = []
         for _ in range(count):
-            at = read_element(data, at, elements)
+            at = read_element(data, at, elements, bounds)
         values.append(tuple(elements))
         return at
 
@@ -439,11 +501,11 @@ def _check_null(length: int, at: int, data: bytes, is_nullable: bool, what: str 
 
 
 def _nullable_codec(of_struct: Codec, null: bytes) -> Codec:
-    def read(data: bytes, at: int, values: list[Any]) -> int:
+    def read(data: bytes, at: int, values: list[Any], bounds: Bounds) -> int:
         if data[at] == null[0]:
             values.append(None)
             return at + 1
-        return of_struct.read(data, at + 1, values)
+        return of_struct.read(data, at + 1, values, bounds)
 
     def write(value: Any, parts: list[bytes]) -> None:
         parts.append(null if value is None else _PRESENT_STRUCT)
@@ -459,8 +521,9 @@ def _tags_codec(tagged: Sequence[Field], version: int) -> Codec:
     reads = {field.tag: (which - len(tagged), codecs[which].read) for which, field in enumerate(tagged)}
     heads = [(_varint(field.tag or 0), field.default) for field in tagged]
 
-    def read(data: bytes, at: int, values: list[Any]) -> int:
+    def read(data: bytes, at: int, values: list[Any], bounds: Bounds) -> int:
         count, at = _read_varint(data, at)
+        bounds.take(count, at)
         for _ in range(count):
             tag, at = _read_varint(data, at)
             size, at = _read_varint(data, at)
@@ -470,7 +533,7 @@ def _tags_codec(tagged: Sequence[Field], version: int) -> Codec:
             if tag in reads:
                 which, read_value = reads[tag]
                 found: list[Any] = []
-                if read_value(data, at, found) != end:
+                if read_value(data, at, found, bounds) != end:
                     raise CorruptMessageError(f"tagged field {tag} at byte {at} does not end at byte {end}")
                 values[which] = found[0]
             at = end

@@ -23,6 +23,7 @@ from stratalog.clients.kafka.protocol.frames import (
     encode_response,
     served_versions,
 )
+from stratalog.clients.kafka.protocol.limits import bounds_before_login
 from stratalog.clients.kafka.protocol.schema import api_name, response_type
 from stratalog.storage.errors import (
     IllegalSaslStateError,
@@ -166,7 +167,7 @@ def _handshake_or_versions(state: SaslState, frame: bytes, rules: SaslRules) -> 
     if key not in (API_VERSIONS, SASL_HANDSHAKE):
         return _failed(state, f"Unexpected Kafka request of type {name} during SASL handshake.")
     try:
-        request = decode_request(frame, _SERVED)
+        request = decode_request(frame, _SERVED, bounds_before_login())
     except (InvalidRequestError, UnsupportedVersionError) as reason:
         return _closed(state, f"unreadable request: {reason}")
     return _versions(state, request) if key == API_VERSIONS else _handshake(state, request, rules)
@@ -217,7 +218,7 @@ def _authenticate(state: SaslState, frame: bytes, rules: SaslRules, now_ms: int)
         failed = replace(state, phase=SaslPhase.FAILED)
         return SaslOutcome(failed, refused_by=error, failure=str(error), is_delayed=True)
     try:
-        request = decode_request(frame, _SERVED)
+        request = decode_request(frame, _SERVED, bounds_before_login())
     except (InvalidRequestError, UnsupportedVersionError) as reason:
         return _closed(state, f"unreadable request: {reason}")
     try:

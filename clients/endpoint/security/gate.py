@@ -14,7 +14,6 @@ from functools import partial
 from typing import Protocol
 
 from stratalog.clients.endpoint.frames import FrameHandler
-from stratalog.clients.endpoint.order import api_key_of
 from stratalog.clients.endpoint.security.authenticator import (
     SASL_HANDSHAKE,
     SaslOutcome,
@@ -24,7 +23,7 @@ from stratalog.clients.endpoint.security.authenticator import (
     reauthenticating,
 )
 from stratalog.clients.kafka.protocol.frames import Answer as ResponseFrame
-from stratalog.clients.kafka.protocol.frames import Frame
+from stratalog.clients.kafka.protocol.frames import Frame, api_key_of
 from stratalog.clients.kafka.request.api import Connection
 from stratalog.replication.metadata.acls import Principal
 from stratalog.storage.clock import Clock

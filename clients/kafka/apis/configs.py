@@ -98,10 +98,11 @@ class ConfigApis(ApiFamily):
     # -- DescribeConfigs, ListConfigResources --------------------------------------------------------------------
 
     def _describe(self, call: Call) -> Values:
+        self._broker.image(0)
         return {
             "results": [
                 attempted(partial(self._described, call, each), partial(_resource_error, each))
-                for each in call.request.resources
+                for each in dict.fromkeys(call.request.resources)
             ]
         }
 
@@ -114,7 +115,7 @@ class ConfigApis(ApiFamily):
         return {**failed(None), "resource_type": kind, "resource_name": name, "configs": configs}
 
     def _configs(self, kind: int, name: str) -> list[ConfigInForce]:
-        image, own = self._broker.image(0), self._broker.config.properties()
+        image, own = self._broker.view.image, self._broker.config.properties()
         if kind == BROKER_LOGGER:
             return logger_levels()
         if kind == GROUP:

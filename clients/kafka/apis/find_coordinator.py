@@ -5,13 +5,13 @@ Source: `KafkaApis.handleFindCoordinatorRequest` (KIP-699).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from stratalog.clients.kafka.protocol.entities import Values
 from stratalog.clients.kafka.protocol.values import message_of
-from stratalog.clients.kafka.request.api import Api, Call, top_level_error
+from stratalog.clients.kafka.request.api import Api, Call, gather_in_turns, top_level_error
 from stratalog.clients.kafka.request.broker import ApiFamily
 from stratalog.clients.kafka.request.coordinators import RESOURCES, coordinating_face
 from stratalog.replication.metadata.acls import Operation
@@ -30,6 +30,8 @@ from stratalog.storage.errors import (
 
 FIND_COORDINATOR = 10
 KEYS_FROM = 4
+FOUND_TOGETHER = 100
+"""The keys that the broker's loop finds at a time."""
 _KINDS = {kind.value: kind for kind in CoordinatorType}
 _NOWHERE = {"node_id": NO_NODE, "host": "", "port": -1}
 
@@ -43,22 +45,34 @@ class CoordinatorApis(ApiFamily):
         kind = _KINDS.get(call.given("key_type", CoordinatorType.GROUP.value))
         if kind is None:
             raise InvalidRequestError(f"key type {call.request.key_type} is neither a group (0) nor a transaction (1)")
-        keys = _keys(call)
+        keys = tuple(dict.fromkeys(_keys(call)))
         refusals = {key: self._broker.refusal(call, Operation.DESCRIBE, RESOURCES[kind], key) for key in keys}
         refused = {key: refusal for key, refusal in refusals.items() if refusal is not None}
-        allowed = tuple(dict.fromkeys(key for key in keys if key not in refused))
-        answer = partial(self._found, call, keys, refused)
+        allowed = tuple(key for key in keys if key not in refused)
         self._broker.image()  # a client may ask for nothing else: without this, brokers that came later are not known
-        if not allowed:
-            answer(FindCoordinatorResponse(()))
-            return
-        coordinating_face(self._broker).find_coordinator(FindCoordinatorRequest(kind, allowed), answer)
+        pieces = [allowed[start : start + FOUND_TOGETHER] for start in range(0, len(allowed), FOUND_TOGETHER)]
+
+        def ask(number: int, put: Callable[[FindCoordinatorResponse], None]) -> None:
+            coordinating_face(self._broker).find_coordinator(FindCoordinatorRequest(kind, pieces[number]), put)
+
+        def done(found: dict[int, FindCoordinatorResponse | StratalogError]) -> None:
+            self._broker.aside(partial(self._found, call, keys, refused, found), len(keys))
+
+        gather_in_turns(range(len(pieces)), ask, done)
 
     def _found(
-        self, call: Call, keys: Iterable[str], refused: Mapping[str, StratalogError], found: FindCoordinatorResponse
+        self,
+        call: Call,
+        keys: Sequence[str],
+        refused: Mapping[str, StratalogError],
+        pieces: Mapping[int, FindCoordinatorResponse | StratalogError],
     ) -> None:
         def make() -> Values:
-            by_key = {each.key: each for each in found.coordinators}
+            failed = next((each for each in pieces.values() if isinstance(each, StratalogError)), None)
+            if failed is not None:
+                return _refused(call, failed)
+            found = (each for each in pieces.values() if isinstance(each, FindCoordinatorResponse))
+            by_key = {each.key: each for piece in found for each in piece.coordinators}
             answers = [self._values(call, by_key.get(key) or Coordinator(key, error=refused.get(key))) for key in keys]
             return {"coordinators": answers} if call.version >= KEYS_FROM else answers[0]
 

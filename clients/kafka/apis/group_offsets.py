@@ -18,7 +18,7 @@ from stratalog.clients.kafka.request.api import (
     Call,
     each_partition,
     error_only,
-    gather,
+    gather_in_turns,
     partition_error,
     refused_partitions,
     topic_named,
@@ -156,9 +156,13 @@ class GroupOffsetApis(ApiFamily):
             return _group_values(OffsetFetchResponseGroup(groups[number].group_id, error=error), _Topics())
 
         def done(answers: dict[int, Any]) -> None:
-            call.respond_with(lambda: _fetched(call, [group_values(*each) for each in sorted(answers.items())]))
+            def make() -> Values:
+                return _fetched(call, [group_values(*each) for each in sorted(answers.items())])
 
-        gather(range(len(groups)), ask_one, done)
+            parts = sum(1 + _partition_count(answer) for answer in answers.values())
+            self._broker.aside(lambda: call.respond_with(make), parts)
+
+        gather_in_turns(range(len(groups)), ask_one, done)
 
     def _fetch_group(self, call: Call, group: Any, put: Callable[[Any], None]) -> None:
         group_id = group.group_id
@@ -174,7 +178,7 @@ class GroupOffsetApis(ApiFamily):
             response: OffsetFetchResponse = answered if error is None else error_response(request, error)
             committed = response.groups[0]
             if group.topics is None:
-                found.ids |= self._broker.view.image.topic_ids
+                found.ids = self._broker.view.image.topic_ids
                 seen = tuple(each for each in committed.topics if visible is None or visible.has(each.name))
                 committed = replace(committed, topics=seen)
             put((committed, found))
@@ -228,6 +232,11 @@ def _fetched(call: Call, groups: Sequence[Values]) -> Values:
     if call.version < TOP_LEVEL_ERROR_FROM and alone["error_code"] is not None:
         return _fetch_refused(call, alone["error_code"])
     return {"topics": alone["topics"], "error_code": alone["error_code"]}
+
+
+def _partition_count(answer: Any) -> int:
+    """Of a group's answer that is no error."""
+    return 0 if isinstance(answer, StratalogError) else sum(len(topic.partitions) for topic in answer[0].topics)
 
 
 def _group_values(group: OffsetFetchResponseGroup, found: _Topics) -> Values:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from stratalog.clients.kafka.protocol.layouts import layout_of
 from stratalog.clients.kafka.protocol.schema import Entity, EntityType, known_versions, request_type, response_type
-from stratalog.replication.requests.kafka_types import Field, Layout, Struct, layout, sequence
+from stratalog.replication.requests.kafka_types import Bounds, Field, Layout, Struct, layout, sequence
 from stratalog.storage.errors import CorruptMessageError, InvalidRequestError, UnsupportedVersionError
 
 API_VERSIONS, PRODUCE = 18, 0
@@ -26,6 +26,7 @@ Answer: TypeAlias = bytes | Sequence[bytes | memoryview]
 JOINED_BYTES_MAX = 64 << 10
 """Pieces of an answer are joined while they are smaller than this together."""
 CORRELATION_BYTES = 4
+API_KEY_BYTES = 2
 _INT32 = Packed(">i")
 _START = Packed(">hhi")
 """The beginning of every request's header: API key, version, correlation id."""
@@ -51,12 +52,13 @@ class EncodedResponse(NamedTuple):
     body: bytes
 
 
-def decode_request(frame: Frame, served: Mapping[int, range]) -> RequestFrame:
+def decode_request(frame: Frame, served: Mapping[int, range], bounds: Bounds | None = None) -> RequestFrame:
     """A request frame, header and body. The records of a Produce request are slices of the frame.
 
     served   the versions that are answered, by API key
-    Raises InvalidRequestError for bytes that are no request, UnsupportedVersionError for one that is not served:
-    neither can be answered.
+    bounds   what the request may hold
+    Raises InvalidRequestError for bytes that are no request, or one beyond its bounds, UnsupportedVersionError for one
+    that is not served: neither can be answered.
     """
     if len(frame) < _START.size:
         raise InvalidRequestError(f"a request begins with {_START.size} bytes of header, the frame has {len(frame)}")
@@ -68,8 +70,13 @@ def decode_request(frame: Frame, served: Mapping[int, range]) -> RequestFrame:
         known = "is not served" if versions is None else f"is served in versions {versions[0]} to {versions[-1]}"
         raise UnsupportedVersionError(f"API {api_key} version {version}: it {known}")
     data = memoryview(frame) if api_key == PRODUCE else bytes(frame)
-    header, entity = _decode(data, _START.size, request_type(api_key, version), _REQUEST_HEADER)
+    header, entity = _decode(data, _START.size, request_type(api_key, version), _REQUEST_HEADER, bounds)
     return RequestFrame(api_key, version, correlation_id, header["client_id"], entity)
+
+
+def api_key_of(frame: Frame) -> int:
+    """The API of a request frame; -1 for one that is too short to have one."""
+    return int.from_bytes(frame[:2], "big", signed=True) if len(frame) >= API_KEY_BYTES else -1
 
 
 def correlation_id_of(frame: Frame) -> int:
@@ -88,9 +95,11 @@ def decode_response(frame: bytes, api_key: int, version: int) -> tuple[int, Enti
     return header["correlation_id"], entity
 
 
-def _decode(frame: Any, start: int, entity_type: EntityType, header: Struct) -> tuple[dict[str, Any], Entity]:
+def _decode(
+    frame: Any, start: int, entity_type: EntityType, header: Struct, bounds: Bounds | None = None
+) -> tuple[dict[str, Any], Entity]:
     try:
-        (values, entity), _ = _frame_layout(entity_type, header).read(frame, start)
+        (values, entity), _ = _frame_layout(entity_type, header).read(frame, start, bounds)
     except CorruptMessageError as reason:
         raise InvalidRequestError(str(reason)) from reason
     return values, entity

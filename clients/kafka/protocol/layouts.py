@@ -17,6 +17,7 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from stratalog.clients.kafka.protocol.entities import default_of
+from stratalog.clients.kafka.protocol.limits import TEXTS
 from stratalog.clients.kafka.protocol.schema import Entity, EntityType, FieldShape, shape_of
 from stratalog.replication.requests.kafka_types import Field, Layout, Number, Struct, layout
 
@@ -59,6 +60,7 @@ def _field(shape: FieldShape) -> Field:
         is_nullable=shape.is_nullable,
         tag=shape.tag,
         default=None if shape.tag is None else default_of(shape),
+        is_text=shape.name in TEXTS,
     )
 
 

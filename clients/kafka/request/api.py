@@ -7,12 +7,13 @@ An API is a row: its key, its handler, its refusal. A handler returns the respon
 from __future__ import annotations
 
 import logging
-from collections import Counter
+import threading
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from stratalog.clients.admin.configs import (
     DEFAULT_CONFIG,
@@ -74,9 +75,20 @@ def _throttle_nothing(_duration_ms: int) -> None:
 
 @dataclass(slots=True)
 class ConnectionMemory:
-    """What the broker's face remembers of a connection between its requests. `fetch`: a `FetchMemory`, or None."""
+    """What the broker's face remembers of a connection between its requests.
+
+    fetch    a `FetchMemory`, or None
+    produce  the `Line` of its Produce requests, or None
+    work     what waits for a thread of `FairThreads`
+    """
 
     fetch: Any = None
+    produce: Any = None
+    work: deque[Callable[[], object]] = field(default_factory=deque)
+
+    def end(self) -> None:
+        """The connection has ended: what waits is not done any more."""
+        self.work.clear()
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,9 +232,13 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """What is left of a quick call that has to read storage: `work` returns as a handler does, in an io thread."""
+    """What is left of a quick call that has to read storage: `work` returns as a handler does, in an io thread.
+
+    computes  it computes for long instead: in a thread for that, where clients take turns
+    """
 
     work: Callable[[], Values | None]
+    computes: bool = False
 
 
 Handle = Callable[[Call], Values | Later | None]
@@ -340,6 +356,63 @@ class _Gathered:
             except IndexError:
                 return  # another thread saw the last answer, too
             self.done(dict(self.answers))
+
+
+AT_A_TIME = 32
+"""The questions of one request that are under way: those of others come in between."""
+
+
+@dataclass(slots=True)
+class _InTurns(Generic[K]):
+    """Asks for some keys at a time; the next ones are asked for by whoever brings an answer."""
+
+    waiting: deque[K]
+    ask: Callable[[K], None]
+    under_way: int = 0
+    is_asking: bool = True
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def begin(self) -> None:
+        while True:
+            with self.lock:  # the end of asking is decided where answers are counted: none is missed
+                if self.under_way >= AT_A_TIME or not self.waiting:
+                    self.is_asking = False
+                    return
+                self.under_way += 1
+                key = self.waiting.popleft()
+            self.ask(key)
+
+    def answered(self) -> None:
+        with self.lock:
+            self.under_way -= 1
+            if self.is_asking:
+                return
+            self.is_asking = True
+        self.begin()
+
+
+def gather_in_turns(
+    keys: Iterable[K], ask: Callable[[K, Callable[[Any], None]], None], done: Callable[[dict[K, Any]], None]
+) -> None:
+    """As `gather`, with `AT_A_TIME` questions under way: a request that names many does not delay those of others."""
+    asked = list(keys)
+    if len(asked) <= AT_A_TIME:
+        gather(asked, ask, done)
+        return
+    gathered = _Gathered(len(asked), done)
+
+    def put(key: K, answer: Any) -> None:
+        gathered.put(key, answer)
+        turns.answered()
+
+    def ask_one(key: K) -> None:
+        try:
+            ask(key, partial(put, key))
+        except StratalogError as error:
+            put(key, error.as_value())
+
+    turns: _InTurns[K] = _InTurns(deque(asked), ask_one)
+    turns.begin()
 
 
 def gather(

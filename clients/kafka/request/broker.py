@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Executor
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -54,6 +55,8 @@ METADATA_AGE_MS = 20
 NOT_REQUESTED = -(2**31)
 """The bit field of allowed operations in an answer to a request that does not want it."""
 NO_EPOCH = -1
+ASIDE_COUNT = 100
+"""The parts of an answer from which it is made in an io thread, not in the broker's own loop."""
 
 
 class _KnownAuthorizer(NamedTuple):
@@ -91,6 +94,8 @@ class ServedBroker:
         memory_bounds = self.config.stratalog_encoded_tail_cache_bytes, self.config.stratalog_encoded_tail_cache_ms
         self.memory = BatchMemory(*memory_bounds, self.view.clock)
         self.scheduler = CallScheduler(self.view.clock, f"kafka-{broker_id}-scheduler")
+        self.io: Executor | None = None
+        """Threads in which long answers are made; who serves a broker sets them. None: the thread that has them."""
         self._cluster = cluster
         self._advertised = dict(advertised or {})
         self._settings = self.config.properties()
@@ -106,6 +111,16 @@ class ServedBroker:
         if found is None:
             raise NotLeaderOrFollowerError(f"broker {self.broker_id} is not running")
         return found
+
+    def aside(self, work: Callable[[], None], count: int = ASIDE_COUNT) -> None:
+        """Do it: in another thread, if it makes an answer of many parts. This one may be the broker's loop."""
+        if self.io is None or count < ASIDE_COUNT:
+            work()
+            return
+        try:
+            self.io.submit(work)
+        except RuntimeError:  # its threads have ended
+            work()
 
     def peers(self) -> Mapping[int, Coordinates]:
         """The brokers that this one can call, itself among them."""

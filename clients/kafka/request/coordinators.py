@@ -10,7 +10,7 @@ from typing import Any
 from stratalog.clients.bootstrap import BrokerFace
 from stratalog.clients.kafka.protocol.entities import Values
 from stratalog.clients.kafka.protocol.values import as_error
-from stratalog.clients.kafka.request.api import Call, gather
+from stratalog.clients.kafka.request.api import Call, gather_in_turns
 from stratalog.clients.kafka.request.broker import ServedBroker
 from stratalog.replication.coordinator.transactions.add_partitions import (
     Ask,
@@ -66,7 +66,8 @@ def ask(
 
     def answer(answered: object) -> None:
         error = as_error(answered)
-        call.respond_with(partial(values, answered) if error is None else partial(refused, error))
+        make = partial(values, answered) if error is None else partial(refused, error)
+        broker.aside(lambda: call.respond_with(make), _count(answered))
 
     coordinating_face(broker).coordinator(kind, key, request, answer)
 
@@ -101,9 +102,12 @@ def ask_each(broker: ServedBroker, call: Call, names: Iterable[str], split: Spli
         return split.values(name, answer) if error is None else split.refused(name, error)
 
     def done(answers: dict[str, object]) -> None:
-        call.respond_with(lambda: {field: [part(name, answers[name]) for name in distinct]})
+        def make() -> Values:
+            return {field: [part(name, answers[name]) for name in distinct]}
 
-    gather(distinct, ask_one, done)
+        broker.aside(lambda: call.respond_with(make), sum(map(_count, answers.values())))
+
+    gather_in_turns(distinct, ask_one, done)
 
 
 def ask_all(
@@ -120,6 +124,15 @@ def ask_all(
         errors = (as_error(each) or getattr(each, "error", None) for each in answers)
         error = next(filter(None, errors), None)
         responses = [each for each in answers if as_error(each) is None]
-        call.respond_with(lambda: values(responses, error))
+        broker.aside(lambda: call.respond_with(lambda: values(responses, error)))
 
     coordinating_face(broker).every_coordinator(kind, request, answer)
+
+
+def _count(response: object) -> int:
+    """About how many parts a response has."""
+    topics: Iterable[Any] = getattr(response, "topics", None) or ()
+    groups: Iterable[Any] = getattr(response, "groups", None) or ()
+    members = getattr(response, "members", None) or ()
+    below = sum(_count(each) for each in groups)
+    return 1 + len(members) + below + sum(1 + len(getattr(each, "partitions", ())) for each in topics)

@@ -30,7 +30,7 @@ from stratalog.clients.spark.progress.offsets_behind import SourceProgress, metr
 from stratalog.clients.spark.progress.replica_lag import ReplicaLag
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.metrics import Metric
-from stratalog.replication.process.metrics_server import MetricsServer
+from stratalog.replication.process.metrics_server import LOOPBACK, MetricsServer
 from stratalog.storage.errors import StratalogError
 
 INTERVAL_MS = 10_000
@@ -71,13 +71,20 @@ class ProgressListener(StreamingQueryListener):
 
     cluster      a running `Cluster`, which serves the numbers at its metrics port, or the metadata root of any
     port         of a metrics server of the listener's own; None: there is none, 0: a free one, see `port`
+    host         where that listens: "0.0.0.0" for other machines, too, without a login
     table        path or URL of a Delta table that gets a row for each source of each micro-batch; "": none
     interval_ms  between looks at the replicas' lag, and between commits to the table
     KafkaStorageError when the port is taken; LogDirNotFoundError without a cluster.
     """
 
     def __init__(
-        self, cluster: Cluster, *, port: int | None = None, table: str = "", interval_ms: int = INTERVAL_MS
+        self,
+        cluster: Cluster,
+        *,
+        port: int | None = None,
+        host: str = LOOPBACK,
+        table: str = "",
+        interval_ms: int = INTERVAL_MS,
     ) -> None:
         self._lag = ReplicaLag(ClusterView(root_of(cluster)))
         self._table = table
@@ -88,7 +95,7 @@ class ProgressListener(StreamingQueryListener):
         self._replica_lag_max: int | None = None
         if isinstance(cluster, ServesMetrics):
             cluster.add_metrics(self.metrics)
-        self._server = None if port is None else MetricsServer(port, dict, further=self.metrics)
+        self._server = None if port is None else MetricsServer(port, dict, host, self.metrics)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="query-progress", daemon=True)
         self._thread.start()

@@ -57,7 +57,11 @@ from stratalog.storage.errors import (
     RebalanceInProgressError,
     StratalogError,
     UnknownMemberIdError,
+    UnknownServerError,
 )
+
+MEMBER_RECORD_BYTES = 32
+"""Of a member in its group's record, beside its names, subscription and assignment."""
 
 
 class ClassicGroups:
@@ -240,6 +244,8 @@ class ClassicGroups:
         group = self._of_member(request.group_id)
         self._validate_sync(group, request)
         member = group.members[request.member_id]
+        if group.leader == member.member_id and group.state is not GroupState.STABLE:
+            self._check_size(group, request)
         earlier = group.awaiting_sync.get(member.member_id)
         if earlier is not None:
             again = RebalanceInProgressError(f"member {member.member_id!r} sent another SyncGroup")
@@ -264,6 +270,21 @@ class ClassicGroups:
                 raise InconsistentGroupProtocolError(f"{given!r} != {own!r} of group {group.group_id}")
         if group.state is GroupState.PREPARING_REBALANCE:
             raise RebalanceInProgressError(f"group {group.group_id} rebalances again")
+
+    def _check_size(self, group: ClassicGroup, request: SyncGroupRequest) -> None:
+        """The group's record has to fit into its log, else the shard would be lost for all of its groups. Kafka: the
+        append fails, and the leader is answered UNKNOWN_SERVER_ERROR."""
+        subscriptions = sum(len(each.metadata(group.protocol_name)) for each in group.members.values())
+        size_bytes = subscriptions + sum(len(each.assignment) for each in request.assignments)
+        for each in group.members.values():
+            names = (each.member_id, each.group_instance_id or "", each.client_id, each.client_host)
+            size_bytes += MEMBER_RECORD_BYTES + sum(len(name.encode()) for name in names)
+        bytes_max = self._table.record_bytes_max()
+        if size_bytes > bytes_max:
+            raise UnknownServerError(
+                f"the record of group {group.group_id} would have about {size_bytes} bytes with {len(group.members)} "
+                f"members > max.message.bytes {bytes_max} of the topic of committed offsets"
+            )
 
     # Heartbeat and LeaveGroup
 

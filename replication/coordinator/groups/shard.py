@@ -66,6 +66,7 @@ from stratalog.storage.errors import (
 )
 from stratalog.storage.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 from stratalog.storage.transactions import OffsetAndEpoch
+from stratalog.storage.topic_config import LogConfig
 
 RETENTION, DROPPING = TimerKey("offsets-retention", ""), TimerKey("offsets-dropping", "")
 TOMBSTONE_BYTES_MAX = 512 * 1024
@@ -362,4 +363,9 @@ class GroupShard:
 def group_shard(place: ShardPlace) -> GroupShard:
     """A `ShardFactory`."""
     kinds = (lambda table: ModernGroups(table, place.image),)
-    return GroupShard(place.config, place.ids, kinds, place.counts)
+    shard = GroupShard(place.config, place.ids, kinds, place.counts)
+    topic = place.topic_partition.topic
+    shard.table.record_bytes_max = lambda: int(
+        place.image().topic_config(topic).get("max.message.bytes") or LogConfig().max_message_bytes
+    )
+    return shard

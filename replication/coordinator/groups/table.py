@@ -23,6 +23,7 @@ from stratalog.storage.clock import Ids
 from stratalog.storage.errors import GroupIdNotFoundError
 from stratalog.storage.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from stratalog.storage.transactions import NOT_VERIFIED
+from stratalog.storage.topic_config import LogConfig
 
 CLASSIC, CONSUMER = "classic", "consumer"
 """Types of groups, as ListGroups names them."""
@@ -175,6 +176,8 @@ class GroupTable:
     groups: dict[str, Group] = field(default_factory=dict)
     timers: ShardTimers[TimerKey] = field(default_factory=ShardTimers)
     counts: CoordinatorCounts = field(default_factory=CoordinatorCounts)
+    record_bytes_max: Callable[[], int] = lambda: LogConfig().max_message_bytes
+    """Size of the largest record that the log takes."""
 
     def group(self, group_id: str) -> Group:
         """The group of that id; raises GROUP_ID_NOT_FOUND."""

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from stratalog.replication.coordinator.runtime.request_sizes import least_record_bytes
 from stratalog.replication.coordinator.runtime.writes import (
     Append,
     CoordinatorWrites,
@@ -186,6 +187,11 @@ class HostedShard:
 
     def _decide(self, shard: CoordinatorShard, request: object, token: int, now_ms: int) -> Decision:
         """Refuses records that the log would refuse before the shard decides, as far as it is known."""
+        least_bytes, bytes_max = least_record_bytes(request), self.replica.config.max_message_bytes
+        if least_bytes > bytes_max:
+            raise as_coordinator_error(
+                RecordTooLargeError(f"records of at least {least_bytes} bytes > max.message.bytes {bytes_max}")
+            )
         if isinstance(request, TxnOffsetCommitRequest):
             log, producer = self.replica.log, (request.producer_id, request.producer_epoch)
             verified = OffsetAndEpoch(request.verified_offset, request.verified_leader_epoch)

@@ -1,0 +1,110 @@
+"""Clients take turns; a connection's work keeps its order, and is forgotten with it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from stratalog.clients.kafka.request.api import AT_A_TIME, Connection, gather_in_turns
+from stratalog.clients.kafka.request.fair_threads import FairThreads, Line
+from stratalog.replication.metadata.acls import Principal
+
+
+def of(user: str) -> Connection:
+    return Connection(Principal(f"User:{user}", "10.0.0.1"))
+
+
+def test_users_take_turns_and_so_do_the_connections_of_a_user() -> None:
+    threads, begun, may_go, done = FairThreads(1, "test"), threading.Event(), threading.Event(), []
+    all_done = threading.Event()
+    stranger, other, neighbour = of("stranger"), of("stranger"), of("neighbour")
+
+    def wait() -> None:
+        begun.set()
+        may_go.wait(10)
+
+    threads.submit(stranger, wait)
+    assert begun.wait(10)
+    for number in range(3):
+        threads.submit(stranger, lambda n=number: done.append(f"stranger {n}"))
+    threads.submit(other, lambda: done.append("other"))
+    threads.submit(neighbour, lambda: done.append("neighbour"))
+    threads.submit(stranger, all_done.set)
+    may_go.set()
+    assert all_done.wait(10)
+    threads.close()
+    assert done == ["stranger 0", "neighbour", "other", "stranger 1", "stranger 2"]
+
+
+def test_the_work_of_a_connection_that_has_ended_is_forgotten() -> None:
+    threads, begun, may_go, done = FairThreads(1, "test"), threading.Event(), threading.Event(), []
+    gone, there, all_done = of("gone"), of("there"), threading.Event()
+
+    def wait() -> None:
+        begun.set()
+        may_go.wait(10)
+
+    threads.submit(there, wait)
+    assert begun.wait(10)
+    threads.submit(gone, lambda: done.append("gone"))
+    threads.submit(there, all_done.set)
+    gone.memory.end()
+    may_go.set()
+    assert all_done.wait(10)
+    threads.close()
+    assert done == []
+
+
+def test_after_the_end_a_connection_is_closed() -> None:
+    reasons: list[str] = []
+    threads = FairThreads(1, "test")
+    threads.close()
+    threads.submit(Connection(close=reasons.append), lambda: None)
+    assert reasons == ["the broker stops"]
+
+
+def test_a_line_waits_for_the_step_that_is_done_later() -> None:
+    line, done, ends = Line(), [], []
+
+    def later(end: Callable[[], None]) -> None:
+        done.append("begins")
+        ends.append(end)
+
+    def at_once(name: str) -> Callable[[Callable[[], None]], None]:
+        def step(end: Callable[[], None]) -> None:
+            done.append(name)
+            end()
+
+        return step
+
+    line.put(at_once("first"))
+    line.put(later)
+    line.put(at_once("second"))
+    line.put(at_once("third"))
+    assert done == ["first", "begins"]
+    ends[0]()
+    assert done == ["first", "begins", "second", "third"]
+    line.put(at_once("fourth"))
+    assert done[-1] == "fourth"
+
+
+def test_many_questions_are_asked_some_at_a_time_and_all_are_answered() -> None:
+    count, under_way, most, waiting = 1_000, 0, 0, []
+    found: list[dict[int, int]] = []
+
+    def ask(key: int, put: Callable[[int], None]) -> None:
+        nonlocal under_way, most
+        if key % 7 == 0:
+            put(-key)
+            return
+        under_way += 1
+        most = max(most, under_way)
+        waiting.append((key, put))
+
+    gather_in_turns(range(count), ask, found.append)
+    while waiting:
+        key, put = waiting.pop()
+        under_way -= 1
+        put(key)
+    assert most == AT_A_TIME
+    assert found == [{key: -key if key % 7 == 0 else key for key in range(count)}]

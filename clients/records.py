@@ -6,18 +6,18 @@ A `Delivery` is shared by all records of one producer batch: it completes once, 
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from stratalog.storage.errors import RequestTimedOutError, StratalogError
+from stratalog.storage.log_lines import line_logger
 from stratalog.storage.records import Header, TopicPartition
 
 UNKNOWN_OFFSET = -1
 
-_log = logging.getLogger(__name__)
+_log = line_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ ROOMS = ("storage", "replication", "clients", "jobs", "notebooks")
 LIBRARY = ("storage", "replication", "clients")
 FLOORS = {
     ".": "storage < replication < clients < jobs < notebooks",
-    "storage": """errors clock < config_def < records topic_config objects layered_map < files transactions < producers
-        < delta < log < upkeep""",
+    "storage": """errors clock log_lines < config_def < records topic_config objects layered_map
+        < files transactions < producers < delta < log < upkeep""",
     "storage/objects": "port registers new_file sync store_settings together < probe < local wakeup < remote",
     "replication": """log_configs host_address < config java_strings client_pattern html_table stores threads
         < internal_topics < requests
@@ -297,6 +297,13 @@ def test_no_pattern_of_a_client_reaches_pythons_re() -> None:
     engines = {"re2", "regex"}
     users = [str(path) for path in files if engines & {top(name) for _, name in imports_of(path)}]
     assert users == ["replication/client_pattern.py"]
+
+
+def test_loggers_come_from_the_function_that_keeps_their_records_in_one_line() -> None:
+    """Names that clients choose are in many messages."""
+    allowed = {"storage/log_lines.py", "clients/admin/loggers.py", "replication/process/text_logs.py"}
+    files = [path for path in python_files(*LIBRARY) if path.as_posix() not in allowed]
+    assert lines_matching(re.compile(r"\bgetLogger\("), files) == []
 
 
 def test_obstore_is_imported_by_the_store_alone() -> None:

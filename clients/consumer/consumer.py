@@ -9,7 +9,6 @@ its offsets (`clients.consumer.group_member`); then coordinators are called: bro
 
 from __future__ import annotations
 
-import logging
 import re
 import weakref
 from collections.abc import Iterable, Mapping
@@ -56,9 +55,10 @@ from stratalog.storage.errors import (
     StratalogError,
     UnknownServerError,
 )
+from stratalog.storage.log_lines import line_logger
 from stratalog.storage.records import TopicPartition
 
-_LOG = logging.getLogger("stratalog.clients")
+_LOG = line_logger("stratalog.clients")
 
 CLOSE_TIMEOUT_MS = 30_000
 IDLE_PAUSE_MS_MIN, IDLE_PAUSE_MS_MAX = 1, 20

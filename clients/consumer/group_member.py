@@ -6,7 +6,6 @@ thread, within `Consumer.poll` and similar calls. Answers come from brokers' thr
 
 from __future__ import annotations
 
-import logging
 import re
 import threading
 from collections import deque
@@ -47,6 +46,7 @@ from stratalog.storage.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
+from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.wakeup import Wakeup
 from stratalog.storage.records import TopicPartition
 
@@ -56,7 +56,7 @@ CommitCallback = Callable[[Mapping[TopicPartition, OffsetAndMetadata], Stratalog
 HEARTBEAT_WAIT_MS_MAX = 1_000
 
 _NUMBERS = count(1)
-_log = logging.getLogger(__name__)
+_log = line_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

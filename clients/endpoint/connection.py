@@ -9,7 +9,6 @@ Source: Kafka's `SocketServer.Processor`, `KafkaChannel`.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import socket
 import ssl
@@ -29,8 +28,9 @@ from stratalog.clients.kafka.protocol.frames import Answer, joined
 from stratalog.clients.kafka.request.api import Connection
 from stratalog.replication.metadata.acls import Principal
 from stratalog.storage.errors import InvalidRequestError, StratalogError
+from stratalog.storage.log_lines import line_logger
 
-_LOG = logging.getLogger("stratalog.network")
+_LOG = line_logger("stratalog.network")
 
 PIECES_MAX = os.sysconf("SC_IOV_MAX")
 """The number of buffers that the kernel takes in one call."""

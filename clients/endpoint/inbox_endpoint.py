@@ -5,7 +5,6 @@ What answers them is made at the first request: a process whose inboxes nobody u
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -15,13 +14,14 @@ from stratalog.clients.bootstrap import RunningCluster
 from stratalog.replication.broker.inbox import BrokerInbox
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.metrics import BrokerMetrics
+from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.port import ObjectMeta
 
 if TYPE_CHECKING:
     from stratalog.clients.endpoint.inbox_listener import InboxListener
     from stratalog.clients.kafka.handler import KafkaHandler
 
-_LOG = logging.getLogger("stratalog.network")
+_LOG = line_logger("stratalog.network")
 
 CHANNEL_GRACE_MS = 60_000
 """The time beyond `connections.max.idle.ms` for which a client's channel is known: the client ends it before."""

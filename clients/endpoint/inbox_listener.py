@@ -6,7 +6,6 @@ worked on by one thread at a time, so that its requests begin in order.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -34,9 +33,10 @@ from stratalog.replication.requests.inbox_frames import (
 )
 from stratalog.storage.clock import SystemClock
 from stratalog.storage.errors import CorruptMessageError, StoreError
+from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.port import ObjectMeta, ObjectStore
 
-_LOG = logging.getLogger("stratalog.network")
+_LOG = line_logger("stratalog.network")
 
 CLEAN_INTERVAL_MS = 60_000
 THREADS = 4

@@ -8,7 +8,6 @@ Source: Kafka's `SocketServer.Processor`.
 from __future__ import annotations
 
 import asyncio
-import logging
 import ssl
 import threading
 from collections import deque
@@ -20,8 +19,9 @@ from typing import Protocol
 
 from stratalog.replication.config import ASYNCIO
 from stratalog.storage.errors import InvalidConfigError
+from stratalog.storage.log_lines import line_logger
 
-_LOG = logging.getLogger("stratalog.network")
+_LOG = line_logger("stratalog.network")
 HANDSHAKE_S = 10.0
 """Limit of the time for a TLS handshake."""
 SHUTDOWN_S = 0.5

@@ -8,7 +8,6 @@ Source: Kafka's `SocketServer.Acceptor`, `DataPlaneAcceptor`.
 from __future__ import annotations
 
 import errno
-import logging
 import resource
 import selectors
 import socket
@@ -31,9 +30,10 @@ from stratalog.replication.config import BrokerConfig
 from stratalog.replication.host_address import host_address
 from stratalog.storage.clock import measured_ns
 from stratalog.storage.errors import InvalidConfigError
+from stratalog.storage.log_lines import line_logger
 from stratalog.storage.topic_config import INT_MAX
 
-_LOG = logging.getLogger("stratalog.network")
+_LOG = line_logger("stratalog.network")
 
 DRAIN_S = 10.0
 """Limit of the time in which requests that were read are answered at the end."""

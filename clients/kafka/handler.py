@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
@@ -65,8 +64,9 @@ from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.config import BrokerConfig
 from stratalog.storage.clock import measured_ns
 from stratalog.storage.errors import StratalogError, UnknownServerError, UnsupportedVersionError
+from stratalog.storage.log_lines import line_logger
 
-_LOG = logging.getLogger("stratalog.kafka")
+_LOG = line_logger("stratalog.kafka")
 
 SLOW_THREADS = 2
 """The number of threads of each API that waits long, such as DeleteRecords: it does not hold up the others."""

@@ -6,7 +6,6 @@ record is stored once and in order per partition, whatever brokers fail within `
 
 from __future__ import annotations
 
-import logging
 import random
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -48,13 +47,14 @@ from stratalog.storage.errors import (
     UnknownServerError,
     UnknownTopicOrPartitionError,
 )
+from stratalog.storage.log_lines import line_logger
 from stratalog.storage.records import TIMESTAMP_MS_LIMIT, Header, TopicPartition, as_payload
 
 METADATA_POLL_MS = 100
 FOR_INBOX: dict[str, object] = {"batch.size": 1_048_576}
 """Default for files through inboxes, where a partition has one batch under way at a time: small ones would be slow."""
 
-_log = logging.getLogger(__name__)
+_log = line_logger(__name__)
 
 Bytes = bytes | bytearray | memoryview | str | None
 Headers = Mapping[str, Bytes] | Iterable[tuple[str, Bytes]] | None

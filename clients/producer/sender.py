@@ -7,7 +7,6 @@ cannot block is done by the appending thread, which saves a change of threads.
 
 from __future__ import annotations
 
-import logging
 import random
 import threading
 from collections import deque
@@ -34,6 +33,7 @@ from stratalog.storage.errors import (
     StratalogError,
     UnknownServerError,
 )
+from stratalog.storage.log_lines import line_logger
 from stratalog.storage.records import TRANSACTIONAL_ATTRIBUTE, NewRecordBatch
 
 IDLE_WAIT_MS = 1_000
@@ -44,7 +44,7 @@ METADATA_BACKOFF_MS = 20
 
 _JITTER = 0.2
 
-_log = logging.getLogger(__name__)
+_log = line_logger(__name__)
 
 
 _Answer = tuple[ProducerBatch, int, ProduceResponse | None, StratalogError | None]

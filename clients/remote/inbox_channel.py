@@ -7,7 +7,6 @@ intervals that grow. Objects whose write had no certain outcome are written agai
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -27,10 +26,11 @@ from stratalog.replication.requests.inbox_frames import (
 )
 from stratalog.storage.clock import Ids, SystemClock
 from stratalog.storage.errors import BrokerNotAvailableError, StoreError, StratalogError
+from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.objects.wakeup import Wakeup
 
-_LOG = logging.getLogger("stratalog.network")
+_LOG = line_logger("stratalog.network")
 
 POLL_MS_MIN, POLL_MS_MAX = 4, 250
 """The pauses between two looks for an answer where storage cannot be watched; each is half as long again."""

@@ -17,8 +17,9 @@ from stratalog.clients.endpoint.loops import NetworkThread
 from stratalog.clients.remote.open_requests import OpenRequest, OpenRequests, ReconnectBackoff
 from stratalog.storage.clock import SystemClock
 from stratalog.storage.errors import StratalogError
+from stratalog.storage.log_lines import line_logger
 
-_LOG = logging.getLogger("stratalog.network")
+_LOG = line_logger("stratalog.network")
 
 
 class RequestConnection(ABC):

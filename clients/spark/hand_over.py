@@ -12,7 +12,6 @@ transaction's coordinator, so the partitions are added to the transaction here.
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -47,6 +46,7 @@ from stratalog.storage.errors import (
 )
 from stratalog.storage.files.data_file import DataFile
 from stratalog.storage.log.append import HandedFiles
+from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.wakeup import Wakeup
 from stratalog.storage.records import TopicPartition
 from stratalog.storage.transactions import NOT_VERIFIED, OffsetAndEpoch
@@ -57,7 +57,7 @@ WATCHED_POLL_MS = 100
 RETRY_MS = 100
 REQUEST_TIMEOUT_MS = 30_000
 ANSWER_GRACE_MS = 2_000
-_LOG = logging.getLogger("stratalog.sink")
+_LOG = line_logger("stratalog.sink")
 
 Files = tuple[WrittenFile, ...]
 

@@ -6,7 +6,6 @@ I/O: through `ClusterView`, from storage alone. Retriable errors are retried as 
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
@@ -34,6 +33,7 @@ from stratalog.replication.internal_topics import is_internal
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.log.reader import LogReader
 from stratalog.storage.log.segments import files_between
+from stratalog.storage.log_lines import line_logger
 from stratalog.storage.records import TopicPartition
 
 LOOK_MS = 30_000
@@ -41,7 +41,7 @@ LOOK_MS = 30_000
 PLANNED_ON_DISK_MAX = 50
 """The number of partitions on a local disk above which a planner does not find their files."""
 
-_LOG = logging.getLogger("stratalog.source")
+_LOG = line_logger("stratalog.source")
 
 T = TypeVar("T")
 

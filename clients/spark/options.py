@@ -7,7 +7,6 @@ A wrong option raises InvalidConfigError with the connector's text. Source: Kafk
 from __future__ import annotations
 
 import json
-import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from stratalog.clients.spark.option_names import MORE_COLUMNS, OF_SINK, OF_SOURCE, ROOT, SOURCE_COLUMNS, STORAGE
 from stratalog.storage.errors import InvalidConfigError
+from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.store_settings import FROM_ENVIRONMENT, StoreSettings
 from stratalog.storage.records import TopicPartition
 
@@ -38,7 +38,7 @@ DEFAULT_MAX_TRIGGER_DELAY = "15m"
 
 T = TypeVar("T")
 
-_log = logging.getLogger(__name__)
+_log = line_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

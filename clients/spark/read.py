@@ -6,7 +6,6 @@ so any replica that has followed (or led) that leader epoch and reaches the rang
 
 from __future__ import annotations
 
-import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -40,6 +39,7 @@ from stratalog.storage.errors import (
 )
 from stratalog.storage.log.reader import LogReader, PlannedRead
 from stratalog.storage.log.segments import files_between
+from stratalog.storage.log_lines import line_logger
 from stratalog.storage.records import HEADERS_TYPE, TopicPartition
 from stratalog.storage.transactions import NO_TRANSACTIONS
 
@@ -60,7 +60,7 @@ _ARROW_HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), (
 _OFFSET_BYTES = 4
 """Size of an offset of a list in Arrow's format."""
 
-_LOG = logging.getLogger("stratalog.source")
+_LOG = line_logger("stratalog.source")
 
 _TYPES = {
     "key": pa.binary(),

@@ -7,7 +7,6 @@ a batch is one transaction (`transaction.commit`).
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -33,8 +32,9 @@ from stratalog.clients.spark.worker import (
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.storage.clock import RandomIds
 from stratalog.storage.errors import InvalidRequestError
+from stratalog.storage.log_lines import line_logger
 
-_LOG = logging.getLogger("stratalog.sink")
+_LOG = line_logger("stratalog.sink")
 
 
 @dataclass

@@ -5,7 +5,6 @@ I/O: through `offsets` where Spark plans, through `batch_reader` in tasks.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -44,6 +43,7 @@ from stratalog.clients.spark.worker import loading, view_of
 from stratalog.clients.view.read_committed import is_read_committed
 from stratalog.storage.clock import RandomIds
 from stratalog.storage.errors import InvalidConfigError, StratalogError
+from stratalog.storage.log_lines import line_logger
 
 if TYPE_CHECKING:  # a query without a group loads none of it
     from stratalog.clients.spark.group.commits import GroupCommits
@@ -67,7 +67,7 @@ together arrives leader by leader; otherwise its first part would be a batch of 
 METADATA_MAX_AGE_MS = 50
 STOP_TIMEOUT_MS = 1_000
 
-_LOG = logging.getLogger("stratalog.source")
+_LOG = line_logger("stratalog.source")
 
 
 class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -10,7 +10,6 @@ lose against the row anyway, and could bring back a key that was deleted.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -30,8 +29,9 @@ from stratalog.clients.typed_tables.evolution import quoted
 from stratalog.clients.typed_tables.reading import ERROR_COLUMN, READ_COLUMN
 from stratalog.clients.typed_tables.values import RECORD, TOMBSTONE_COLUMN, ReadRows, ValueReader
 from stratalog.storage.errors import SerializationError
+from stratalog.storage.log_lines import line_logger
 
-_LOG = logging.getLogger("stratalog.typed_tables")
+_LOG = line_logger("stratalog.typed_tables")
 _ROWS_VIEW, _NEWER_VIEW, _LETTERS_VIEW = "stratalog_rows", "stratalog_newer_rows", "stratalog_letters"
 """Temporary views in the session of a query, as SQL names frames."""
 _SHOWN = 3

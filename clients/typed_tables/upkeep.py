@@ -5,7 +5,6 @@ It runs in the query's own thread, so that it meets no write of the query. Each 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 
 from stratalog.clients.typed_tables.batches import TableWriter
@@ -26,8 +25,9 @@ from stratalog.clients.typed_tables.erasure import (
 from stratalog.clients.typed_tables.evolution import TIMESTAMP, quoted
 from stratalog.clients.typed_tables.predicates import Condition, RecordParts, erased_rows
 from stratalog.replication.metadata.records import EraseRecord
+from stratalog.storage.log_lines import line_logger
 
-_LOG = logging.getLogger("stratalog.typed_tables")
+_LOG = line_logger("stratalog.typed_tables")
 Positions = Callable[[], Mapping[int, int]]
 """How far the query is, asked only when an erasure waits for it."""
 

@@ -10,7 +10,6 @@ their folds; the image and what was published so far are there without these, an
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -54,13 +53,14 @@ from stratalog.storage.errors import (
 from stratalog.storage.log.reader import LogReader, PlannedRead
 from stratalog.storage.log.rows import no_rows
 from stratalog.storage.log.state import NOTHING_REMOVED, RemovedRecords
+from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.together import run_together
 from stratalog.storage.producers import ProducerStates
 from stratalog.storage.records import TopicPartition
 from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.transactions import NO_TRANSACTIONS, AbortedTransaction, Transactions
 
-_LOG = logging.getLogger("stratalog.clients")
+_LOG = line_logger("stratalog.clients")
 
 DEFAULT_TIMEOUT_MS = 30_000
 WAIT_MS_MIN, WAIT_MS_MAX = 2, 50

@@ -8,7 +8,6 @@ The rules are elsewhere: `leader_and_isr` (becoming leader or follower), `leader
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
@@ -62,11 +61,12 @@ from stratalog.storage.errors import (
     StoreError,
     StratalogError,
 )
+from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.together import in_groups
 from stratalog.storage.objects.wakeup import Wakeup, WatchedPlace
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
 
-_LOG = logging.getLogger("stratalog.broker")
+_LOG = line_logger("stratalog.broker")
 
 ANSWER_CLEAN_INTERVAL_MS = 60_000
 OFFLINE_INTERVAL_MS = 1_000

@@ -6,7 +6,6 @@ change is a line of the state change log, as in Kafka's `becomeLeaderOrFollower`
 
 from __future__ import annotations
 
-import logging
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -62,13 +61,14 @@ from stratalog.storage.errors import (
 )
 from stratalog.storage.files.damage import damage_in
 from stratalog.storage.log.partition_log import PartitionLog
+from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
 from stratalog.storage.upkeep.chore import UpkeepDone, UpkeepLimits, UpkeepWork
 from stratalog.storage.upkeep.upkeep import Upkeep
 
-_LOG = logging.getLogger("stratalog.broker")
-STATE_CHANGE_LOG = logging.getLogger("stratalog.state.change")
+_LOG = line_logger("stratalog.broker")
+STATE_CHANGE_LOG = line_logger("stratalog.state.change")
 
 NOT_ASSIGNED = "it is not assigned to this broker any more"
 REMOVE_MS_MAX = 50

@@ -7,7 +7,6 @@ sink or producer state shows whether the files were stored.
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -29,10 +28,11 @@ from stratalog.replication.requests.hand_over import (
 from stratalog.replication.requests.inbox_frames import FRAMES_SUFFIX
 from stratalog.replication.requests.produce import ProduceResponse
 from stratalog.storage.errors import CorruptMessageError, InvalidRequestError, NotLeaderOrFollowerError
+from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.port import ObjectMeta, ObjectStore
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
 
-_LOG = logging.getLogger("stratalog.broker")
+_LOG = line_logger("stratalog.broker")
 
 ANSWER_KEEP_MS = 600_000
 """Age at which an answer that its writer did not fetch is removed."""

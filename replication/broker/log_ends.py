@@ -6,7 +6,6 @@ is to be read, so that a root that answers nothing blocks nobody else; without, 
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -19,6 +18,7 @@ from stratalog.storage.delta.table import Conflict, LogTable
 from stratalog.storage.errors import StoreError, StratalogError
 from stratalog.storage.log.leader_epochs import NO_LOG, LogEnd
 from stratalog.storage.log.partition_log import PartitionLog
+from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.wakeup import Wakeup
 from stratalog.storage.records import TopicPartition
 from stratalog.storage.topic_config import LogConfig
@@ -28,7 +28,7 @@ RETRY_MS = 200
 IDLE_MS = 1_000
 """Longest wait of a thread that has nothing to read."""
 
-_LOG = logging.getLogger("stratalog.broker")
+_LOG = line_logger("stratalog.broker")
 
 
 class _Question(NamedTuple):

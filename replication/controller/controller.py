@@ -24,11 +24,12 @@ from stratalog.replication.stores import Ports
 from stratalog.replication.threads.back_off import IdlePause
 from stratalog.storage.config_def import spelled
 from stratalog.storage.errors import StaleControllerEpochError
+from stratalog.storage.log_lines import line_logger
 from stratalog.storage.upkeep.chore import UpkeepLimits
 from stratalog.storage.upkeep.upkeep import Upkeep
 
-_LOG = logging.getLogger("stratalog.controller")
-_STATE_CHANGE_LOG = logging.getLogger("stratalog.state.change")
+_LOG = line_logger("stratalog.controller")
+_STATE_CHANGE_LOG = line_logger("stratalog.state.change")
 
 UPKEEP_INTERVAL_MS = 5_000
 POLLS_IDLE, POLLS, POLLS_LATE = 6, 12, 24

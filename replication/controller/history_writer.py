@@ -5,7 +5,6 @@ I/O: the metadata root, and the tables of leaders for the start offsets of their
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import suppress
@@ -17,8 +16,9 @@ from stratalog.replication.metadata.log import METADATA_PARTITION
 from stratalog.replication.stores import Ports
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.log.reader import LogReader
+from stratalog.storage.log_lines import line_logger
 
-_LOG = logging.getLogger("stratalog.controller")
+_LOG = line_logger("stratalog.controller")
 
 APPEND_RECORDS = 20_000
 """Records of the metadata log at which the history is appended: few commits and large files."""

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 
 from stratalog.replication.metadata.image import ClusterImage, Result, check_broker_epoch
 from stratalog.replication.metadata.log import MetadataLog
 from stratalog.replication.metadata.records import ProducerIdsRecord
 from stratalog.storage.errors import StratalogError
+from stratalog.storage.log_lines import line_logger
 
 PRODUCER_ID_BLOCK = 1000
 
-_LOG = logging.getLogger("stratalog.broker")
+_LOG = line_logger("stratalog.broker")
 
 
 def allocate_producer_ids(image: ClusterImage, broker_id: int = -1, broker_epoch: int | None = None) -> Result[range]:

@@ -16,7 +16,6 @@ wasteful.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from functools import partial
 
@@ -45,10 +44,11 @@ from stratalog.replication.progress.progress import ENDED, fetch_progress_path, 
 from stratalog.replication.replica.upkeep_rounds import most_live_files
 from stratalog.replication.threads.back_off import idle_pause_ms
 from stratalog.storage.errors import StratalogError
+from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.port import ObjectMeta
 from stratalog.storage.objects.wakeup import Wakeup
 
-_LOG = logging.getLogger("stratalog.fetcher")
+_LOG = line_logger("stratalog.fetcher")
 
 FORGOTTEN_MS = 60_000
 """Time without a change after which another session's objects are deleted."""

@@ -7,7 +7,6 @@ outlives the session: the next one in the same process resumes it, checks every 
 
 from __future__ import annotations
 
-import logging
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -51,12 +50,13 @@ from stratalog.storage.errors import (
     StratalogError,
 )
 from stratalog.storage.log.partition_log import PartitionLog
+from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.wakeup import Wakeup
 from stratalog.storage.records import TopicPartition
 from stratalog.storage.upkeep.chore import UpkeepDone, UpkeepLimits, UpkeepWork
 from stratalog.storage.upkeep.upkeep import Upkeep
 
-_LOG = logging.getLogger("stratalog.fetcher")
+_LOG = line_logger("stratalog.fetcher")
 
 SLICE_MS = 4
 """Copying time of a turn: short, so that copies are published soon and heartbeats are on time."""

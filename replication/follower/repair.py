@@ -8,7 +8,6 @@ is gone is made anew under the epoch after that in which others relied on it (`i
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
@@ -32,9 +31,10 @@ from stratalog.storage.errors import (
 )
 from stratalog.storage.files.damage import UNSETTLED, Damage, damage_in, is_about
 from stratalog.storage.files.data_file import FileEntry
+from stratalog.storage.log_lines import line_logger
 from stratalog.storage.records import IdentifiedPartition
 
-_LOG = logging.getLogger("stratalog.fetcher")
+_LOG = line_logger("stratalog.fetcher")
 
 
 class ReplicaFinding(StrEnum):

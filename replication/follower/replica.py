@@ -8,7 +8,6 @@ the history that it prevents.
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Callable
 
 from stratalog.replication.follower.repair import is_lost, may_repair, sound_end
@@ -29,8 +28,9 @@ from stratalog.storage.files.damage import Damage
 from stratalog.storage.log.leader_epochs import LeaderEpochCache
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.log.segments import files_between
+from stratalog.storage.log_lines import line_logger
 
-_LOG = logging.getLogger("stratalog.fetcher")
+_LOG = line_logger("stratalog.fetcher")
 
 FOLD_AHEAD_COMMITS = 32
 """Commits of a table that are folded ahead at a time."""

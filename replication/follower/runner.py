@@ -6,7 +6,6 @@ tests, and for followers whose queries fail (`replication/follower/fetch_place.p
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from functools import cache
@@ -22,9 +21,10 @@ from stratalog.replication.threads.turn_lock import TurnLock
 from stratalog.replication.threads.upkeep_thread import UpkeepThreads
 from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.errors import StratalogError
+from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.remote import open_store
 
-_LOG = logging.getLogger("stratalog.fetcher")
+_LOG = line_logger("stratalog.fetcher")
 
 THREAD_SESSION = "thread-"
 """The beginning of the names of sessions in threads."""

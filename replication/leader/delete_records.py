@@ -8,7 +8,6 @@ log start.
 from __future__ import annotations
 
 import json
-import logging
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,11 +29,12 @@ from stratalog.storage.errors import (
     UnknownTopicIdError,
     error_for_code,
 )
+from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
 from stratalog.storage.upkeep.retention import offset_to_delete_before
 
-_LOG = logging.getLogger("stratalog.broker")
+_LOG = line_logger("stratalog.broker")
 
 DELETE_RECORDS_SUFFIX = ".delete-records"
 

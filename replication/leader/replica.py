@@ -6,7 +6,6 @@ Requests that arrive during a commit form the next group: the commit is the ling
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -43,13 +42,15 @@ from stratalog.storage.errors import (
 )
 from stratalog.storage.log.append import Appended, BatchAppended, HandedFiles
 from stratalog.storage.log.partition_log import PartitionLog
+from stratalog.storage.log_lines import line_logger
 from stratalog.storage.records import NewRecordBatch, TopicPartition
 from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.transactions import LastStableOffset, Transactions
 
-_LOG = logging.getLogger("stratalog.broker")
+_LOG = line_logger("stratalog.broker")
 
-GROUP_BYTES_MAX = 64 << 20
+GROUP_BYTES_MAX = 8 << 20
+"""Of the batches of one commit, but for one batch: the appends of other partitions wait meanwhile."""
 GROUP_REQUESTS_MAX = 10_000
 RETRY_MS = 100
 FILES_CHECKED = 64

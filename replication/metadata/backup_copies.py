@@ -7,7 +7,6 @@ the metadata root is one place, as durable as its store.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -20,9 +19,10 @@ from stratalog.replication.metadata.records import value_of_row
 from stratalog.replication.stores import Ports, Stores
 from stratalog.storage.clock import Clock, Ids
 from stratalog.storage.errors import InconsistentClusterIdError, InvalidRequestError, StratalogError
+from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.port import ObjectStore
 
-_LOG = logging.getLogger("stratalog.controller")
+_LOG = line_logger("stratalog.controller")
 
 COPIES_PREFIX = "metadata-backup/"
 COPIES_KEPT = 2

@@ -8,7 +8,6 @@ that append the same offsets one loses.
 from __future__ import annotations
 
 import io
-import logging
 from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
@@ -42,9 +41,10 @@ from stratalog.storage.delta.checkpoint import (
 )
 from stratalog.storage.errors import CorruptMessageError
 from stratalog.storage.log.reader import LogReader
+from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.port import ObjectStore
 
-_LOG = logging.getLogger("stratalog.controller")
+_LOG = line_logger("stratalog.controller")
 _COMMITS = f"{HISTORY_DIRECTORY}/_delta_log/"
 ROW_GROUP_ROWS = 5_000
 

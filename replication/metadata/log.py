@@ -6,7 +6,6 @@ Every commit is made durable before it counts (promise 4).
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -38,6 +37,7 @@ from stratalog.storage.errors import (
 )
 from stratalog.storage.log.append import Appended
 from stratalog.storage.log.partition_log import PartitionLog
+from stratalog.storage.log_lines import line_logger
 from stratalog.storage.records import NewRecordBatch, TopicPartition, payload_table
 from stratalog.storage.topic_config import LogConfig
 
@@ -60,7 +60,7 @@ METADATA_CONFIG = LogConfig.from_properties(
 READ_BYTES = 8 << 20
 REFOLD_TRIES = 20
 PROPOSE_TRIES = 200
-_LOG = logging.getLogger("stratalog.state.change")
+_LOG = line_logger("stratalog.state.change")
 BACKOFF_MS_MAX = 50
 
 T = TypeVar("T")

@@ -5,7 +5,6 @@ I/O: the metadata root, threads, log files, and Spark unless followers fetch in 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,11 +26,12 @@ from stratalog.replication.process.text_logs import close_text_logs, open_text_l
 from stratalog.replication.threads.upkeep_thread import UpkeepThreads
 from stratalog.storage.clock import SystemClock
 from stratalog.storage.files.cache import SHARED_FILE_CACHE
+from stratalog.storage.log_lines import line_logger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_LOG = logging.getLogger("stratalog.cluster")
+_LOG = line_logger("stratalog.cluster")
 
 
 class ClientEndpoint(Protocol):

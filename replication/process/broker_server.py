@@ -5,7 +5,6 @@ I/O: directories and their locks, threads, log files, and Spark unless it fetche
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -21,12 +20,13 @@ from stratalog.replication.process.fetch_choice import Fetcher
 from stratalog.replication.process.running_broker import lock_root
 from stratalog.replication.threads.interpreter import share_interpreter
 from stratalog.storage.errors import StratalogError, UnknownServerError
+from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.remote import open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_LOG = logging.getLogger("stratalog.broker")
+_LOG = line_logger("stratalog.broker")
 
 
 class BrokerServer:

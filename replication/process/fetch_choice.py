@@ -5,7 +5,6 @@ I/O: Spark, and the roots that its executors are to reach.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
@@ -15,11 +14,12 @@ from stratalog.replication.metadata.log import open_metadata
 from stratalog.replication.stores import DeltaStores
 from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.errors import InvalidConfigError
+from stratalog.storage.log_lines import line_logger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_LOG = logging.getLogger("stratalog.cluster")
+_LOG = line_logger("stratalog.cluster")
 
 Fetcher = Literal["auto", "spark", "thread"]
 

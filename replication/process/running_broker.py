@@ -5,7 +5,6 @@ I/O: the broker's root and its lock, threads and, through a fetch runner, Spark.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -34,9 +33,10 @@ from stratalog.storage.errors import (
     StratalogError,
     UnknownServerError,
 )
+from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.remote import open_store
 
-_LOG = logging.getLogger("stratalog.cluster")
+_LOG = line_logger("stratalog.cluster")
 
 START_WAIT_MS = 60_000
 TRY_AGAIN_S = 0.1

@@ -8,7 +8,6 @@ active session has ended.
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from stratalog.replication.progress.progress_object import ProgressReader
 from stratalog.replication.stores import Ports
 from stratalog.replication.threads.back_off import BackOff, idle_pause_ms
 from stratalog.storage.errors import StratalogError
+from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.together import in_groups
 from stratalog.storage.objects.wakeup import Wakeup, WatchedPlace
 
@@ -34,7 +34,7 @@ WATCHED_POLL_MS = 1_000
 RETRY_MS, RETRY_MS_MAX = 500, 10_000
 """First and longest pause after a root did not answer."""
 
-_LOG = logging.getLogger("stratalog.broker")
+_LOG = line_logger("stratalog.broker")
 
 
 @dataclass(frozen=True, slots=True)

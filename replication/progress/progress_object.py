@@ -7,7 +7,6 @@ neither, that is at most once per `RECENT_CHANGES` changes.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Protocol
@@ -22,10 +21,11 @@ from stratalog.replication.progress.progress import (
     progress_rows,
 )
 from stratalog.storage.errors import CorruptMessageError
+from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.records import TopicPartition
 
-_LOG = logging.getLogger("stratalog.progress")
+_LOG = line_logger("stratalog.progress")
 
 RECENT_CHANGES = 64
 """The number of changes that a progress object holds at most."""

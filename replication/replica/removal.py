@@ -12,7 +12,6 @@ Replicas of removed topics are dropped when the broker applies the removal or st
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
@@ -31,9 +30,10 @@ from stratalog.storage.errors import (
 )
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.log.state import SEALED_EPOCH
+from stratalog.storage.log_lines import line_logger
 from stratalog.storage.topic_config import LogConfig
 
-_LOG = logging.getLogger("stratalog.state.change")
+_LOG = line_logger("stratalog.state.change")
 
 SEAL_TRIES = 20
 

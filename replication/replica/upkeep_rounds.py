@@ -7,7 +7,6 @@ a damaged table keeps the others waiting.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from heapq import heappop, heappush
@@ -24,11 +23,12 @@ from stratalog.storage.errors import (
     StratalogError,
 )
 from stratalog.storage.log.partition_log import PartitionLog
+from stratalog.storage.log_lines import line_logger
 from stratalog.storage.records import TopicPartition
 from stratalog.storage.upkeep.chore import UpkeepDone, UpkeepLimits
 from stratalog.storage.upkeep.upkeep import Upkeep
 
-_LOG = logging.getLogger("stratalog.upkeep")
+_LOG = line_logger("stratalog.upkeep")
 
 BUDGET_MS = 10
 """Time of one round, in which the broker or fetch session does no other work; long work runs in the background."""

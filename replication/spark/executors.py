@@ -8,7 +8,6 @@ the same folder on none, so a task is to find there what this process wrote, and
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 import socket
 import threading
@@ -22,12 +21,13 @@ from stratalog.replication.spark.worker_error import worker_error
 from stratalog.replication.stores import DeltaStores, Stores
 from stratalog.storage.clock import Clock, Ids, RandomIds
 from stratalog.storage.errors import StratalogError
+from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.port import ObjectStore
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-_LOG = logging.getLogger("stratalog.fetcher")
+_LOG = line_logger("stratalog.fetcher")
 
 PROBE_PREFIX = ".executor-probe-"
 """Objects below a root by which driver and executors find out whether they see the same storage."""

@@ -8,7 +8,6 @@ standby, so that copying does not stop between two micro-batches.
 from __future__ import annotations
 
 import json
-import logging
 import shutil
 import tempfile
 import threading
@@ -47,9 +46,10 @@ from stratalog.replication.threads.interpreter import freeze_folds, share_interp
 from stratalog.replication.threads.upkeep_thread import release_free_memory
 from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.errors import StratalogError
+from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.port import ObjectStore
 
-_LOG = logging.getLogger("stratalog.fetcher")
+_LOG = line_logger("stratalog.fetcher")
 
 FORMAT = "stratalog-fetch"
 END_WAIT_MS = 15_000

@@ -6,14 +6,14 @@ Source: Kafka's `KafkaScheduler.scheduleOnce`.
 from __future__ import annotations
 
 import heapq
-import logging
 import threading
 from collections.abc import Callable
 from itertools import count
 
 from stratalog.storage.clock import Clock
+from stratalog.storage.log_lines import line_logger
 
-_LOG = logging.getLogger("stratalog.threads")
+_LOG = line_logger("stratalog.threads")
 
 
 class CallScheduler:

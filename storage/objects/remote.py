@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +18,7 @@ from obstore.store import from_url
 
 from stratalog.storage.clock import RandomIds
 from stratalog.storage.errors import LogDirNotFoundError, ObjectNotFoundError, StoreUnavailableError
+from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.local import LocalStore
 from stratalog.storage.objects.port import ObjectMeta, ObjectStore
 from stratalog.storage.objects.probe import probe_create_if_absent
@@ -28,7 +28,7 @@ from stratalog.storage.objects.together import run_together
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, RetryConfig, S3Config
 
-_LOG = logging.getLogger("stratalog.storage")
+_LOG = line_logger("stratalog.storage")
 
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")

@@ -6,7 +6,6 @@ runs one request at a time, so the state needs no lock. What comes later goes to
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
@@ -28,8 +27,9 @@ from stratalog.clients.kafka.request.api import Connection
 from stratalog.replication.metadata.acls import Principal
 from stratalog.storage.clock import Clock
 from stratalog.storage.errors import StratalogError
+from stratalog.storage.log_lines import line_logger
 
-_LOG = logging.getLogger("stratalog.network")
+_LOG = line_logger("stratalog.network")
 Answer = Callable[[ResponseFrame | None], None]
 
 

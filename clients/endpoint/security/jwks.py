@@ -8,7 +8,6 @@ Source: Kafka's `RefreshingHttpsJwks`, `JwksFileVerificationKeyResolver`, `Verif
 from __future__ import annotations
 
 import json
-import logging
 import threading
 import urllib.request
 from collections.abc import Mapping
@@ -20,8 +19,9 @@ from urllib.parse import unquote, urlsplit
 from stratalog.clients.http_redirects import SafeRedirects
 from stratalog.storage.config_def import invalid_value
 from stratalog.storage.errors import InvalidConfigError
+from stratalog.storage.log_lines import line_logger
 
-_LOG = logging.getLogger("stratalog.network")
+_LOG = line_logger("stratalog.network")
 ENDPOINT_URL = "sasl.oauthbearer.jwks.endpoint.url"
 TIMEOUT_S = 10.0
 ASKED_PAUSE_S = 1.0

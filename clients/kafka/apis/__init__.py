@@ -3,6 +3,7 @@
 api_versions       ApiVersions
 metadata           Metadata, DescribeTopicPartitions, DescribeCluster, DescribeQuorum
 produce            Produce
+produced_batches   the batches of Produce, within bounds
 fetch/             Fetch: one partition, sessions (KIP-227), waiting
 list_offsets       ListOffsets, OffsetForLeaderEpoch
 topics             CreateTopics, DeleteTopics, CreatePartitions

@@ -45,10 +45,10 @@ class CoordinatorApis(ApiFamily):
         kind = _KINDS.get(call.given("key_type", CoordinatorType.GROUP.value))
         if kind is None:
             raise InvalidRequestError(f"key type {call.request.key_type} is neither a group (0) nor a transaction (1)")
-        keys = tuple(dict.fromkeys(_keys(call)))
+        keys = _keys(call)
         refusals = {key: self._broker.refusal(call, Operation.DESCRIBE, RESOURCES[kind], key) for key in keys}
         refused = {key: refusal for key, refusal in refusals.items() if refusal is not None}
-        allowed = tuple(key for key in keys if key not in refused)
+        allowed = tuple(dict.fromkeys(key for key in keys if key not in refused))
         self._broker.image()  # a client may ask for nothing else: without this, brokers that came later are not known
         pieces = [allowed[start : start + FOUND_TOGETHER] for start in range(0, len(allowed), FOUND_TOGETHER)]
 

@@ -7,17 +7,22 @@ Source: `KafkaApis.handleProduceRequest`, `ProduceRequest.validateRecords`, `Rep
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import pyarrow.compute as pc
 
+from stratalog.clients.kafka.apis.produced_batches import (
+    AT_HAND_PARTITIONS_MAX,
+    BatchesAtHand,
+    BatchesInThread,
+    DecodedMemory,
+)
 from stratalog.clients.kafka.batches.headers import Buffer, with_append_time
-from stratalog.clients.kafka.batches.record_batches import decode_group, decode_produced, produced_header
-from stratalog.clients.kafka.batches.tail import uses_zstd
+from stratalog.clients.kafka.batches.record_batches import decode_produced
 from stratalog.clients.kafka.protocol.entities import Values, milliseconds
-from stratalog.clients.kafka.request.api import Api, Call, gather, topic_named
+from stratalog.clients.kafka.request.api import Api, Call, Later, gather, repeated, topic_named
 from stratalog.clients.kafka.request.broker import ApiFamily, ServedBroker
 from stratalog.clients.kafka.request.coordinators import transaction_asker
 from stratalog.replication.coordinator.transactions.add_partitions import produce_in_transaction
@@ -39,6 +44,7 @@ from stratalog.storage.errors import (
     FencedLeaderEpochError,
     InvalidProducerEpochError,
     InvalidRecordError,
+    InvalidRequestError,
     InvalidRequiredAcksError,
     InvalidTopicError,
     KafkaStorageError,
@@ -49,16 +55,13 @@ from stratalog.storage.errors import (
     TransactionalIdAuthorizationFailedError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
-    UnsupportedCompressionTypeError,
 )
-from stratalog.storage.files.codecs import NO_COMPRESSION
 from stratalog.storage.records import IdentifiedPartition, NewRecordBatch, TopicPartition
 from stratalog.storage.transactions import is_transactional
 
 PRODUCE = 0
 ADVERTISED_FROM = 0
 """The lowest version named by ApiVersions: without version 0, librdkafka uses no compression (KAFKA-18659)."""
-ZSTD_FROM = 7
 TRANSACTION_ABORTABLE_FROM, EPOCH_BUMP_FROM, TOPIC_IDS_FROM = 11, 12, 13
 ADMIN_CLIENT_ID = "__admin_client"
 RECORD_ERRORS_MAX = 100
@@ -73,9 +76,6 @@ _EXPECTED = (
 )
 """Errors that say nothing of the broker: Kafka's `ReplicaManager.appendRecordsToLeader` does not count them, and tells
 the start of the log beside any other. Java's producer comes again for ever where UNKNOWN_PRODUCER_ID lacks it."""
-READ_TOGETHER_BYTES_MAX = 64 << 10
-"""The size up to which batches are read together, in the broker's loop. Larger ones gain nothing from that and would
-delay the loop, as decompressing would; they are read in the caller's thread. Java producers send 16 KiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +84,12 @@ class _Part:
 
     partition: IdentifiedPartition
     records: Buffer
-    batch: NewRecordBatch | SentBatch
+    attributes: int
 
 
+_Batch = NewRecordBatch | SentBatch
+_Index = tuple[int, int]
+"""Of a topic in the request, and of a partition in it."""
 _Answer = StratalogError | tuple[_Part, ProduceResponse]
 _Put = Callable[[_Answer], None]
 
@@ -95,6 +98,7 @@ class ProduceApis(ApiFamily):
     def __init__(self, broker: ServedBroker) -> None:
         super().__init__(broker)
         self._held = HeldBatches()
+        self._memory = DecodedMemory(broker.config.queued_max_request_bytes)
 
     def apis(self) -> Iterable[Api]:
         first = ADVERTISED_FROM
@@ -104,19 +108,67 @@ class ProduceApis(ApiFamily):
         topics = call.request.topic_data
         return all(self._broker.is_known(topic, data.index) for topic in topics for data in topic.partition_data)
 
-    def _produce(self, call: Call) -> None:
+    def _produce(self, call: Call) -> Later | None:
         request = call.request
         if request.transactional_id is not None:
             self._broker.check(call, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
         indexes = [(t, p) for t, topic in enumerate(request.topic_data) for p in range(len(topic.partition_data))]
+        _check_each_once(request, indexes)
+        parts = self._at_hand(call, indexes) if len(indexes) <= AT_HAND_PARTITIONS_MAX else None
+        if parts is None:
+            return Later(partial(self._append_one_by_one, call, indexes), computes=True)
 
-        def append(index: tuple[int, int], put: _Put) -> None:
-            topic = request.topic_data[index[0]]
-            self._append(call, self._part(call, topic, topic.partition_data[index[1]]), put)
+        def append(index: _Index, put: _Put) -> None:
+            part = parts[index]
+            if isinstance(part, StratalogError):
+                raise part
+            self._append(call, *part, put)
+
+        gather(indexes, append, partial(self._answer, call))
+        return None
+
+    def _at_hand(
+        self, call: Call, indexes: Sequence[_Index]
+    ) -> dict[_Index, tuple[_Part, _Batch] | StratalogError] | None:
+        """The parts of a request that is small; None of another one."""
+        batches = BatchesAtHand(call.version)
+        parts: dict[_Index, tuple[_Part, _Batch] | StratalogError] = {}
+        for index in indexes:
+            try:
+                named, records = self._checked(call, index)
+                batch = batches.read(records)
+                parts[index] = _Part(named, records or b"", batch.attributes), batch
+            except StratalogError as error:
+                parts[index] = error.as_value()
+            if batches.is_over:
+                return None
+        return parts
+
+    def _append_one_by_one(self, call: Call, indexes: Sequence[_Index]) -> None:
+        """In a thread that may wait: a batch is in the broker's queue before the next one is read."""
+        batches = BatchesInThread(call.version, self._memory, self._broker.config.stratalog_produce_max_decoded_bytes)
+
+        def append(index: _Index, put: _Put) -> None:
+            named, records = self._checked(call, index)
+            batch, taken_bytes = batches.read(records)
+
+            def put_and_release(answer: _Answer) -> None:
+                self._memory.release(taken_bytes)
+                put(answer)
+
+            part = _Part(named, records or b"", batch.attributes)
+            try:
+                self._append(call, part, batch, put_and_release if taken_bytes else put)
+            except StratalogError:
+                self._memory.release(taken_bytes)
+                raise
 
         gather(indexes, append, partial(self._answer, call))
 
-    def _part(self, call: Call, topic: Any, data: Any) -> _Part:
+    def _checked(self, call: Call, index: _Index) -> tuple[IdentifiedPartition, bytes | memoryview | None]:
+        """A partition of the request that its client may write to, and its records."""
+        topic = call.request.topic_data[index[0]]
+        data = topic.partition_data[index[1]]
         name = self._broker.topic_for(call, Operation.WRITE, topic)
         if call.request.acks not in (ACKS_NONE, ACKS_LEADER, ACKS_ALL):
             raise InvalidRequiredAcksError(f"acks is {call.request.acks}, must be 0, 1 or -1 (all)")
@@ -124,14 +176,14 @@ class ProduceApis(ApiFamily):
             raise InvalidTopicError(f"Cannot append to internal topic {name}")
         named = TopicPartition(name, data.index)
         self._broker.partition(named)
-        return _Part(self._broker.identified(topic, named), data.records or b"", _batch(call.version, data.records))
+        return self._broker.identified(topic, named), data.records
 
-    def _append(self, call: Call, part: _Part, put: _Put) -> None:
+    def _append(self, call: Call, part: _Part, batch: _Batch, put: _Put) -> None:
         timeout_ms = max(0, milliseconds(call.request.timeout))
-        request = ProduceRequest(part.partition, part.batch, call.request.acks, timeout_ms)
+        request = ProduceRequest(part.partition, batch, call.request.acks, timeout_ms)
         complete = partial(self._appended, part, put)
         transactional_id = call.request.transactional_id
-        if not is_transactional(part.batch.attributes):
+        if not is_transactional(batch.attributes):
             self._broker.face().produce_then(request, complete)
             return
         if transactional_id is None:
@@ -192,7 +244,7 @@ class ProduceApis(ApiFamily):
         values = _partition_error(index, response.error)
         if not isinstance(response.error, _EXPECTED):
             self._broker.metrics.topic(part.partition.topic).failed_produce_requests += 1
-            if not (is_transactional(part.batch.attributes) and isinstance(response.error, InvalidProducerEpochError)):
+            if not (is_transactional(part.attributes) and isinstance(response.error, InvalidProducerEpochError)):
                 values["log_start_offset"] = response.log_start_offset  # else Kafka's coordinator refuses it, not a log
         if isinstance(response.error, InvalidRecordError):
             values["record_errors"] = _records_without_key(part)
@@ -209,33 +261,14 @@ def _partition_error(index: int, error: StratalogError) -> dict[str, Any]:
     return {"index": index, "error_code": error, "base_offset": -1, "error_message": str(error)}
 
 
-def _batch(version: int, records: bytes | memoryview | None) -> NewRecordBatch | SentBatch:
-    """The one batch of a partition. InvalidRecordError, UnsupportedCompressionTypeError, …
-
-    The broker decodes small batches, all of one commit at once.
-    """
-    if not records:
-        raise InvalidRecordError(
-            f"Produce requests with version {version} must have at least one record batch per partition"
-        )
-    header = produced_header(records)
-    if version < ZSTD_FROM and uses_zstd(records):
-        raise UnsupportedCompressionTypeError(
-            f"Produce requests with version {version} are not allowed to use ZStandard compression"
-        )
-    if len(records) > READ_TOGETHER_BYTES_MAX or header.compression_type != NO_COMPRESSION:
-        return decode_produced(records)
-    return SentBatch(records, header.producer_id, header.producer_epoch, header.attributes, _read_together)
-
-
-def _read_together(sent: Sequence[SentBatch]) -> list[NewRecordBatch | StratalogError]:
-    read = decode_group([each.data for each in sent])
-    return [
-        replace(batch, verified_offset=each.verified_offset, verified_leader_epoch=each.verified_leader_epoch)
-        if each.verified_offset >= 0 and isinstance(batch, NewRecordBatch)
-        else batch
-        for each, batch in zip(sent, read, strict=True)
-    ]
+def _check_each_once(request: Any, indexes: Sequence[_Index]) -> None:
+    """InvalidRequestError for a partition that is named twice: a request has one batch of it, at one place."""
+    named = [(*topic_named(request.topic_data[t]).values(), request.topic_data[t].partition_data[p].index)
+             for t, p in indexes]  # fmt: skip
+    twice = repeated(named)
+    if twice:
+        topic, partition = min(twice, key=str)
+        raise InvalidRequestError(f"partition {partition} of topic {topic} is named more than once")
 
 
 def _records_without_key(part: _Part) -> list[Values]:

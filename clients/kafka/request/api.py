@@ -39,11 +39,12 @@ from stratalog.clients.kafka.request.request_log import (
 from stratalog.replication.metadata.acls import Principal
 from stratalog.storage.clock import measured_ns
 from stratalog.storage.errors import StratalogError
+from stratalog.storage.log_lines import line_logger
 from stratalog.storage.records import TopicPartition
 
 K = TypeVar("K")
 V = TypeVar("V")
-_LOG = logging.getLogger("stratalog.kafka")
+_LOG = line_logger("stratalog.kafka")
 
 SOURCE_CODES = {
     DYNAMIC_TOPIC_CONFIG: 1,

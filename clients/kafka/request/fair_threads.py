@@ -6,15 +6,15 @@ most. What a connection has waiting is forgotten with the connection.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
 from stratalog.clients.kafka.request.api import Connection, ConnectionMemory
+from stratalog.storage.log_lines import line_logger
 
-_LOG = logging.getLogger("stratalog.kafka")
+_LOG = line_logger("stratalog.kafka")
 
 Work = Callable[[], object]
 Step = Callable[[Callable[[], None]], None]

@@ -19,8 +19,11 @@ from typing import Any
 
 from stratalog.clients.kafka.protocol.schema import Entity, api_name, shape_of
 from stratalog.replication.metadata.acls import Principal
+from stratalog.storage.log_lines import line_logger
 
-REQUEST_LOG = logging.getLogger("stratalog.request")
+CHARACTERS_MAX = 100_000
+"""A line of this log is a whole request."""
+REQUEST_LOG = line_logger("stratalog.request", CHARACTERS_MAX)
 TRACE = logging.NOTSET + 1
 VALUES_MAX = 100
 """Elements of one list of a request that a line shows."""

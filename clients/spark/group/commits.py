@@ -6,7 +6,6 @@ consumer of Kafka's that assigns partitions to itself.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 
 from stratalog.clients.consumer.offsets import OffsetFetch, as_error, commit_error, commit_request
@@ -18,6 +17,7 @@ from stratalog.clients.spark.group.options import GROUP_ID, MODE, GroupOptions
 from stratalog.replication.requests.groups import OffsetCommitResponse
 from stratalog.storage.clock import Clock
 from stratalog.storage.errors import StratalogError, UnknownMemberIdError
+from stratalog.storage.log_lines import line_logger
 from stratalog.storage.records import TopicPartition
 
 COMMIT_INTERVAL_MS = 200
@@ -25,7 +25,7 @@ COMMIT_INTERVAL_MS = 200
 not later than this."""
 POLL_MS = 5
 
-_LOG = logging.getLogger("stratalog.source")
+_LOG = line_logger("stratalog.source")
 
 
 @dataclass(frozen=True, slots=True)

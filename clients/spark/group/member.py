@@ -6,7 +6,6 @@ within `advance`, so between two micro-batches. Offsets are committed there befo
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterable
 
@@ -27,6 +26,7 @@ from stratalog.storage.errors import (
     RequestTimedOutError,
     StratalogError,
 )
+from stratalog.storage.log_lines import line_logger
 from stratalog.storage.records import TopicPartition
 
 REBALANCING = ("PreparingRebalance", "CompletingRebalance")
@@ -34,7 +34,7 @@ REBALANCING = ("PreparingRebalance", "CompletingRebalance")
 OWNERS_WAIT_MS = 5_000
 WAIT_MS_MAX = 50
 
-_LOG = logging.getLogger("stratalog.source")
+_LOG = line_logger("stratalog.source")
 
 Begin = Callable[[Committed], Offsets]
 """Where new partitions begin, from the group's committed offsets of them."""

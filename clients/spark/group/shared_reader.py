@@ -6,7 +6,6 @@ when it is planned; what is committed and where a partition begins is decided be
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -29,6 +28,7 @@ from stratalog.clients.spark.stream_reader import METADATA_MAX_AGE_MS, STOP_TIME
 from stratalog.clients.spark.transaction.positions import GroupPositions
 from stratalog.clients.view.read_committed import is_read_committed
 from stratalog.storage.errors import RequestTimedOutError, StratalogError
+from stratalog.storage.log_lines import line_logger
 from stratalog.storage.records import TopicPartition
 
 SETTLE_MS = 10_000
@@ -38,7 +38,7 @@ TAKE_OVER_MS = 10_000
 Without one both may read the partition."""
 LOOK_AGAIN_MS = 100
 
-_LOG = logging.getLogger("stratalog.source")
+_LOG = line_logger("stratalog.source")
 
 
 class SharedStreamReader(StratalogStreamReader):

@@ -7,7 +7,6 @@ callbacks only put numbers into memory: a slow listener slows every query.
 from __future__ import annotations
 
 import json
-import logging
 import threading
 from collections.abc import Callable, Iterable
 from datetime import datetime
@@ -32,6 +31,7 @@ from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.metrics import Metric
 from stratalog.replication.process.metrics_server import LOOPBACK, MetricsServer
 from stratalog.storage.errors import StratalogError
+from stratalog.storage.log_lines import line_logger
 
 INTERVAL_MS = 10_000
 ROWS_MAX = 100_000
@@ -54,7 +54,7 @@ TABLE_SCHEMA = pa.schema(
 )
 """One row for each source of each micro-batch."""
 
-_LOG = logging.getLogger("stratalog.progress")
+_LOG = line_logger("stratalog.progress")
 
 
 @runtime_checkable

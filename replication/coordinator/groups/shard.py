@@ -65,8 +65,8 @@ from stratalog.storage.errors import (
     StratalogError,
 )
 from stratalog.storage.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
-from stratalog.storage.transactions import OffsetAndEpoch
 from stratalog.storage.topic_config import LogConfig
+from stratalog.storage.transactions import OffsetAndEpoch
 
 RETENTION, DROPPING = TimerKey("offsets-retention", ""), TimerKey("offsets-dropping", "")
 TOMBSTONE_BYTES_MAX = 512 * 1024

@@ -22,8 +22,8 @@ from stratalog.replication.requests.groups import DescribedGroup, ListedGroup, O
 from stratalog.storage.clock import Ids
 from stratalog.storage.errors import GroupIdNotFoundError
 from stratalog.storage.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from stratalog.storage.transactions import NOT_VERIFIED
 from stratalog.storage.topic_config import LogConfig
+from stratalog.storage.transactions import NOT_VERIFIED
 
 CLASSIC, CONSUMER = "classic", "consumer"
 """Types of groups, as ListGroups names them."""

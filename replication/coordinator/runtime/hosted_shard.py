@@ -6,7 +6,6 @@ broker's loop. A failed append makes the whole shard fail: its owner folds anoth
 
 from __future__ import annotations
 
-import logging
 import struct
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -51,6 +50,7 @@ from stratalog.storage.errors import (
     UnknownServerError,
 )
 from stratalog.storage.log.partition_log import PartitionLog
+from stratalog.storage.log_lines import line_logger
 from stratalog.storage.records import (
     CONTROL_ATTRIBUTE,
     NO_PRODUCER_EPOCH,
@@ -61,7 +61,7 @@ from stratalog.storage.records import (
 )
 from stratalog.storage.transactions import OffsetAndEpoch
 
-_LOG = logging.getLogger("stratalog.coordinator")
+_LOG = line_logger("stratalog.coordinator")
 
 FOLD_BYTES = 256 << 10
 """Bytes that are read at a time: about 2,000 records."""

@@ -16,7 +16,6 @@ its log; and the fold ends when the high watermark has passed it, so that a shar
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -53,10 +52,11 @@ from stratalog.storage.errors import (
     UnknownTopicIdError,
 )
 from stratalog.storage.files.damage import damage_in
+from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.wakeup import Wakeup
 from stratalog.storage.records import CONTROL_ATTRIBUTE, IdentifiedPartition, NewRecordBatch, TopicPartition
 
-_LOG = logging.getLogger("stratalog.coordinator")
+_LOG = line_logger("stratalog.coordinator")
 
 FOLD_MS_MAX = 20
 """Time for folding shards in one turn; appends to other partitions wait meanwhile."""

@@ -7,7 +7,6 @@ from storage an io thread reads. It starts with the first fetch that has to wait
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
@@ -24,9 +23,10 @@ from stratalog.clients.kafka.apis.fetch.waiting_fetches import (
 )
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.storage.errors import StratalogError
+from stratalog.storage.log_lines import line_logger
 from stratalog.storage.records import TopicPartition
 
-_LOG = logging.getLogger("stratalog.kafka")
+_LOG = line_logger("stratalog.kafka")
 
 POLL_MS = 5
 """The poll interval where storage cannot be watched."""

@@ -13,7 +13,6 @@ within a message is never read on: the process ends with it.
 
 from __future__ import annotations
 
-import logging
 import os
 import pickle
 import select
@@ -39,10 +38,11 @@ from stratalog.storage.delta.table import LogTable
 from stratalog.storage.files.cache import FileCache
 from stratalog.storage.files.data_file import FileEntry
 from stratalog.storage.log.reader import PlannedRead
+from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.store_settings import StoreSettings
 from stratalog.storage.records import TopicPartition
 
-_LOG = logging.getLogger("stratalog.clients")
+_LOG = line_logger("stratalog.clients")
 
 READ_S_MAX: Final = 10
 """After this time the process is taken for stuck: a root may answer nothing."""

@@ -198,3 +198,12 @@ def test_a_smaller_limit_of_the_topic_holds_for_the_batch_as_it_was_sent(cluster
     with KafkaClient(cluster, stores=cluster.stores) as client:
         assert code(produce(client, batch_of(b"v" * 600))) == 10
         assert code(produce(client, batch_of(b"v" * 600, compression_type="gzip"))) == 0
+
+
+def test_a_partition_that_is_named_twice_refuses_the_request(client: KafkaClient, cluster: MemoryCluster) -> None:
+    partition = {"index": 0, "records": batch_of(b"v")}
+    topics = [{"name": "t", "partition_data": [partition]}, {"name": "t", "partition_data": [partition]}]
+    answer = client.ask(PRODUCE, 9, {"acks": 1, "timeout": 1_000, "topic_data": topics})
+    assert [code(each.partition_responses[0]) for each in answer.responses] == [42, 42]
+    assert "is named more than once" in answer.responses[0].partition_responses[0].error_message
+    assert stored(cluster) == []

@@ -43,6 +43,7 @@ from stratalog.clients.kafka.protocol.frames import (
     decode_request,
     encode_answer,
     encode_response,
+    start_of,
 )
 from stratalog.clients.kafka.protocol.limits import (
     PRODUCE,
@@ -51,11 +52,11 @@ from stratalog.clients.kafka.protocol.limits import (
     is_quick,
     limits_by_api,
 )
-from stratalog.clients.kafka.protocol.schema import Entity
+from stratalog.clients.kafka.protocol.schema import Entity, response_type
 from stratalog.clients.kafka.quotas.client_apis import QuotaApis
 from stratalog.clients.kafka.quotas.client_quotas import ClientQuotas
 from stratalog.clients.kafka.quotas.rates import QuotaWindow
-from stratalog.clients.kafka.request.api import Api, Call, Connection, Later
+from stratalog.clients.kafka.request.api import Api, Call, Connection, Later, top_level_refusal
 from stratalog.clients.kafka.request.broker import ApiFamily, ServedBroker
 from stratalog.clients.kafka.request.endpoint import Endpoint
 from stratalog.clients.kafka.request.fair_threads import FairThreads, Line
@@ -63,7 +64,7 @@ from stratalog.clients.kafka.request.quick_calls import QuickCalls
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.config import BrokerConfig
 from stratalog.storage.clock import measured_ns
-from stratalog.storage.errors import StratalogError, UnknownServerError, UnsupportedVersionError
+from stratalog.storage.errors import InvalidRequestError, StratalogError, UnknownServerError, UnsupportedVersionError
 from stratalog.storage.log_lines import line_logger
 
 _LOG = line_logger("stratalog.kafka")
@@ -161,7 +162,7 @@ class KafkaHandler:
         api_key, size_bytes = api_key_of(frame), len(frame)
         limits = self._limits.get(api_key)
         if limits is not None and size_bytes > limits.bytes_max:
-            connection.close(f"a request of API {api_key} has {size_bytes} bytes > {limits.bytes_max}")
+            self._too_large(frame, f"it has {size_bytes} bytes > {limits.bytes_max}", connection, answer)
         elif self._computing is None:
             self._begin(frame, connection, answer, elements_max=None)
         elif api_key == PRODUCE:
@@ -202,7 +203,10 @@ class KafkaHandler:
         except StratalogError as reason:
             if bounds is not None and bounds.elements_left < 0 and elements_max is not None:
                 return False
-            connection.close(f"unreadable request: {reason}")
+            if bounds is not None and bounds.is_exceeded:
+                self._too_large(frame, str(reason), connection, answer)
+            else:
+                connection.close(f"unreadable request: {reason}")
         else:
             if request.entity is None:
                 answer(unsupported_version(request.correlation_id, self.apis))
@@ -212,6 +216,21 @@ class KafkaHandler:
                 return True
         done()
         return True
+
+    def _too_large(
+        self, frame: Frame, reason: str, connection: Connection, answer: Callable[[Answer | None], None]
+    ) -> None:
+        """Refuse a request beyond its bounds, of which only the header is read: where its API has one error for all of
+        it by INVALID_REQUEST, else, as bytes that are no request, by the end of the connection."""
+        api_key, version, correlation_id = start_of(frame)
+        error = InvalidRequestError(f"the request is too large: {reason}")
+        is_served = version in self._served.get(api_key, ())
+        values = top_level_refusal(response_type(api_key, version), error) if is_served else None
+        if values is None:
+            connection.close(f"a request of API {api_key} is too large: {reason}")
+        else:
+            _LOG.warning("broker %d: API %d of %s: %s", self.broker.broker_id, api_key, connection.peer, error)
+            answer(encode_response(correlation_id, values))
 
     def _call(
         self,

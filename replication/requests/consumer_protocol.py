@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stratalog.replication.java_strings import string_order
-from stratalog.replication.requests.kafka_types import Field, Struct, Versioned, version_of
+from stratalog.replication.requests.kafka_types import Bounds, Field, Struct, Versioned, version_of
 from stratalog.storage.errors import CorruptMessageError
 from stratalog.storage.records import TopicPartition
 
@@ -25,6 +25,8 @@ UNKNOWN_GENERATION = -1
 PARTITIONS = Struct("TopicPartition", (Field("topic", "string"), Field("partitions", "int32", is_array=True)))
 """Partitions of one topic; `topics_of` and `partitions_of` convert them."""
 _VERSIONS = range(VERSION_MAX + 1)
+SUBSCRIPTION_ELEMENTS_MAX = 100_000
+"""Topics and partitions of one member: its coordinator reads them in the broker's loop."""
 _SUBSCRIPTION = Versioned(
     Struct(
         "ConsumerProtocolSubscription",
@@ -91,8 +93,9 @@ def encode_subscription(subscription: Subscription, version: int = VERSION_MAX) 
 
 
 def decode_subscription(data: bytes) -> Subscription:
-    """The subscription in a JoinGroup's metadata; CorruptMessageError if it is cut off."""
-    fields = _decoded(_SUBSCRIPTION, data)
+    """The subscription in a JoinGroup's metadata; CorruptMessageError if it is cut off, or has more topics and
+    partitions than `SUBSCRIPTION_ELEMENTS_MAX`."""
+    fields = _decoded(_SUBSCRIPTION, data, bounds=Bounds(SUBSCRIPTION_ELEMENTS_MAX))
     fields["owned_partitions"] = partitions_of(fields.get("owned_partitions", ()))
     fields["rack_id"] = fields.get("rack_id") or None
     return Subscription(**fields)
@@ -100,13 +103,13 @@ def decode_subscription(data: bytes) -> Subscription:
 
 def decode_subscribed_topics(data: bytes) -> tuple[str, ...]:
     """The topics in a JoinGroup's metadata, as a coordinator reads them: by version 0, with which every version begins,
-    whatever version the bytes name. CorruptMessageError if they are cut off before its end. Source:
+    whatever version the bytes name. CorruptMessageError if they are cut off before its end, or too many. Source:
     `ClassicGroup.computeSubscribedTopics`.
 
     >>> decode_subscribed_topics(bytes.fromhex("0001 00000001 000174 ffffffff"))
     ('t',)
     """
-    topics: tuple[str, ...] = tuple(_decoded(_SUBSCRIPTION, data, version_max=0)["topics"])
+    topics: tuple[str, ...] = tuple(_decoded(_SUBSCRIPTION, data, 0, Bounds(SUBSCRIPTION_ELEMENTS_MAX))["topics"])
     return topics
 
 
@@ -151,10 +154,12 @@ def partitions_of(topics: Iterable[Mapping[str, Any]]) -> tuple[TopicPartition, 
     return tuple(TopicPartition(each["topic"], number) for each in topics for number in each["partitions"])
 
 
-def _decoded(table: Versioned, data: bytes, version_max: int = VERSION_MAX) -> dict[str, Any]:
+def _decoded(
+    table: Versioned, data: bytes, version_max: int = VERSION_MAX, bounds: Bounds | None = None
+) -> dict[str, Any]:
     """A newer version is read as the newest known one: later versions only append fields."""
     version = version_of(data)
     if version < 0:
         raise CorruptMessageError(f"{table.struct.name}: version {version} < 0")
-    fields: dict[str, Any] = table.decode(data, min(version, version_max))
+    fields: dict[str, Any] = table.decode(data, min(version, version_max), bounds)
     return fields

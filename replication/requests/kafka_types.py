@@ -70,15 +70,18 @@ class Bounds:
 
     elements_left   elements of arrays and tagged fields, all together; below 0: there were more
     name_bytes_max  of a string that is no text
+    is_exceeded     the message holds more: it is no damage for which it is refused
     """
 
     elements_left: int = ELEMENTS_MAX
     name_bytes_max: int = STRING_BYTES_MAX
+    is_exceeded: bool = False
 
     def take(self, count: int, at: int) -> None:
         """Count elements that are about to be read. CorruptMessageError when they are too many."""
         self.elements_left -= count
         if self.elements_left < 0:
+            self.is_exceeded = True
             raise CorruptMessageError(f"{-self.elements_left} elements too many, with {count} before byte {at}")
 
 
@@ -416,6 +419,7 @@ def _string_codec(lengths: _Lengths, is_nullable: bool, *, is_text: bool) -> Cod
         if length > bounds.name_bytes_max:
             bytes_max = STRING_BYTES_MAX if is_text else bounds.name_bytes_max
             if length > bytes_max:
+                bounds.is_exceeded = True
                 raise CorruptMessageError(f"a string of {length} bytes at byte {at} > {bytes_max}")
         values.append(str(data[at:end], "utf-8"))
         return end

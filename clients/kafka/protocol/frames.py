@@ -79,6 +79,12 @@ def api_key_of(frame: Frame) -> int:
     return int.from_bytes(frame[:2], "big", signed=True) if len(frame) >= API_KEY_BYTES else -1
 
 
+def start_of(frame: Frame) -> tuple[int, int, int]:
+    """API key, version and correlation id of a request frame that has a header."""
+    api_key, version, correlation_id = _START.unpack_from(frame)
+    return api_key, version, correlation_id
+
+
 def correlation_id_of(frame: Frame) -> int:
     """The correlation id of a request frame that has a header."""
     return int(_START.unpack_from(frame)[2])

@@ -2,8 +2,8 @@
 
 Kafka bounds the bytes of a request alone (`socket.request.max.bytes`). But work and memory grow with the elements: a
 frame of some MiB may have millions of them. The bounds here lie far above what clients send: an admin client that names
-10,000 topics has some ten thousand elements. A request beyond them is no request: its connection is closed, and the log
-names the bound.
+10,000 topics has some ten thousand elements. A request beyond them is refused, or where its answer has no place for
+that its connection is closed, and the log names the bound.
 
     APIs                          bytes                         elements
     Produce                       socket.request.max.bytes      stratalog.request.max.elements

@@ -27,7 +27,7 @@ from stratalog.clients.admin.configs import (
 from stratalog.clients.kafka.protocol.entities import Values, build
 from stratalog.clients.kafka.protocol.error_codes import errors_in
 from stratalog.clients.kafka.protocol.frames import Frame, served_versions
-from stratalog.clients.kafka.protocol.schema import Entity, response_type
+from stratalog.clients.kafka.protocol.schema import Entity, EntityType, response_type, shape_of
 from stratalog.clients.kafka.request.request_log import (
     REQUEST_LOG,
     TRACE,
@@ -259,6 +259,13 @@ def top_level_error(_call: Call, error: StratalogError) -> Values:
 def error_only(_call: Call, error: StratalogError) -> Values:
     """As `top_level_error`, for a response without a message."""
     return {"error_code": error}
+
+
+def top_level_refusal(response: EntityType, error: StratalogError) -> Entity | None:
+    """A response with the error for the whole request and nothing else; None for one that has no place for it."""
+    names = {field.name for field in shape_of(response)}
+    values = {name: value for name, value in failed(error).items() if name in names}
+    return build(response, values) if "error_code" in values else None
 
 
 def _names_nothing(_call: Call) -> bool:

@@ -64,10 +64,12 @@ def ask(
 ) -> None:
     """Have the coordinator of a key answer a call: with `values` of its response, or with `refused` of its error."""
 
+    asked_count = _count(request)
+
     def answer(answered: object) -> None:
         error = as_error(answered)
         make = partial(values, answered) if error is None else partial(refused, error)
-        broker.aside(lambda: call.respond_with(make), _count(answered))
+        broker.aside(lambda: call.respond_with(make), max(_count(answered), asked_count))
 
     coordinating_face(broker).coordinator(kind, key, request, answer)
 

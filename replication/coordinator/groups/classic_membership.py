@@ -60,6 +60,8 @@ from stratalog.storage.errors import (
     UnknownServerError,
 )
 
+PROTOCOLS_MAX = 4
+"""How much more than its record a group may keep for the other protocols that its members support."""
 MEMBER_RECORD_BYTES = 32
 """Of a member in its group's record, beside its names, subscription and assignment."""
 
@@ -136,6 +138,21 @@ class ClassicGroups:
             raise InconsistentGroupProtocolError(
                 f"group {group.group_id} of type {group.protocol_type} has no protocol in common with type"
                 f" {request.protocol_type!r}, {[protocol.name for protocol in request.protocols]}"
+            )
+
+        self._check_subscriptions(group, request)
+
+    def _check_subscriptions(self, group: ClassicGroup, request: JoinGroupRequest) -> None:
+        """The subscriptions of all members are stored in one record, and read together in each generation. GroupMaxSize
+        when they cannot fit; for what members keep for other protocols there is room of the same kind."""
+        others = (each.protocols for each in group.members.values() if each.member_id != request.member_id)
+        sizes = [[len(each.metadata) for each in protocols] for protocols in (*others, request.protocols)]
+        least, total = sum(min(each, default=0) for each in sizes), sum(map(sum, sizes))
+        bytes_max = self._table.record_bytes_max()
+        if least > bytes_max or total > PROTOCOLS_MAX * bytes_max:
+            raise GroupMaxSizeReachedError(
+                f"the subscriptions of {len(sizes)} members of group {group.group_id} have {least} bytes, or {total} "
+                f"with all protocols > max.message.bytes {bytes_max} of the topic of committed offsets"
             )
 
     def _accepts(self, group: ClassicGroup, member_id: str) -> bool:

@@ -32,6 +32,9 @@ from stratalog.replication.requests.groups import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
     OffsetDeleteRequest,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -45,12 +48,14 @@ from stratalog.storage.errors import (
     StratalogError,
     UnknownTopicOrPartitionError,
 )
+from stratalog.storage.records import TopicPartition
 
 OFFSET_COMMIT, OFFSET_FETCH, OFFSET_DELETE = 8, 9, 47
 GROUP_NOT_FOUND_FROM = 9
 GROUPS_FROM = 8
 TOP_LEVEL_ERROR_FROM = 2
 NO_OFFSET = -1
+COMMITTED_TOGETHER = 500
 
 
 @dataclass(slots=True)
@@ -130,15 +135,38 @@ class GroupOffsetApis(ApiFamily):
         def refused(error: StratalogError) -> Values:
             return values(error_response(request, error))
 
-        ask(self._broker, call, CoordinatorType.GROUP, request.group_id, request, values, refused)
+        pieces = offset_pieces(topics)
+        if len(pieces) == 1:
+            ask(self._broker, call, CoordinatorType.GROUP, request.group_id, request, values, refused)
+            return
+
+        def ask_piece(number: int, put: Callable[[Any], None]) -> None:
+            piece, face = replace(request, topics=pieces[number]), coordinating_face(self._broker)
+
+            def answer(answered: Any) -> None:
+                error = as_error(answered)
+                put(answered if error is None else error_response(piece, error))
+
+            face.coordinator(CoordinatorType.GROUP, request.group_id, piece, answer)
+
+        def done(answers: dict[int, Any]) -> None:
+            responses = [
+                error_response(replace(request, topics=pieces[number]), each)
+                if isinstance(each, StratalogError)
+                else each
+                for number, each in sorted(answers.items())
+            ]
+            self._broker.aside(lambda: call.respond_with(lambda: values(_joined(responses))))
+
+        gather_in_turns(range(len(pieces)), ask_piece, done, at_a_time=1)
 
     def _existing(self, found: _Topics, topic: OffsetCommitRequestTopic) -> tuple[OffsetCommitRequestPartition, ...]:
         """The topic's partitions that exist; `found` gets the others."""
-        known = {named.partition for named in self._broker.image().partitions_of(topic.name)}
-        missing = [each for each in topic.partitions if each.partition_index not in known]
+        known, name = self._broker.image().partitions, topic.name
+        missing = [each for each in topic.partitions if TopicPartition(name, each.partition_index) not in known]
         if missing:
-            found.missing[topic.name] = missing
-        return tuple(each for each in topic.partitions if each.partition_index in known)
+            found.missing.setdefault(name, []).extend(missing)
+        return tuple(each for each in topic.partitions if TopicPartition(name, each.partition_index) in known)
 
     # -- OffsetFetch -------------------------------------------------------------------------------------------
 
@@ -200,6 +228,31 @@ class GroupOffsetApis(ApiFamily):
             return values(error_response(request, error))
 
         ask(self._broker, call, CoordinatorType.GROUP, request.group_id, request, values, refused)
+
+
+def offset_pieces(topics: Sequence[OffsetCommitRequestTopic]) -> list[tuple[OffsetCommitRequestTopic, ...]]:
+    """The topics of a commit with at most `COMMITTED_TOGETHER` partitions in each piece: each is one decision, in the
+    broker's loop, and one batch of the log. Each partition has an error of its own, so none needs to be with others."""
+    pieces: list[list[OffsetCommitRequestTopic]] = [[]]
+    room = COMMITTED_TOGETHER
+    for topic in topics:
+        left = topic.partitions
+        while left:
+            if not room:
+                pieces.append([])
+                room = COMMITTED_TOGETHER
+            pieces[-1].append(replace(topic, partitions=left[:room]))
+            left, room = left[room:], max(0, room - len(left))
+    return [tuple(piece) for piece in pieces]
+
+
+def _joined(responses: Iterable[OffsetCommitResponse]) -> OffsetCommitResponse:
+    """The answers of pieces, with each topic once."""
+    partitions: dict[str, list[OffsetCommitResponsePartition]] = {}
+    for response in responses:
+        for topic in response.topics:
+            partitions.setdefault(topic.name, []).extend(topic.partitions)
+    return OffsetCommitResponse(tuple(OffsetCommitResponseTopic(name, tuple(own)) for name, own in partitions.items()))
 
 
 def _commit_error(call: Call, error: StratalogError | None) -> StratalogError | None:

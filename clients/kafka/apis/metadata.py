@@ -76,7 +76,7 @@ class MetadataApis(ApiFamily):
         asked = call.request.topics
         is_all = asked is None or (call.version == 0 and not asked)
         new = NewTopics(self._broker, call, STRICT_QUOTA_FROM)
-        topics = self._every_topic(call) if is_all else [self._topic(call, each, new) for each in dict.fromkeys(asked)]
+        topics = self._every_topic(call) if is_all else [self._topic(call, each, new) for each in _each_once(asked)]
         image = self._broker.image()
         nodes = [self._node(call, image, broker_id) for broker_id in sorted(image.brokers)]
         values: dict[str, Any] = {
@@ -380,6 +380,14 @@ def _unknown_topic(name: str) -> StratalogError:
 
 def _topic_error(name: str, error: StratalogError) -> Values:
     return {"error_code": error, "name": name, "is_internal": is_internal(name), "partitions": ()}
+
+
+def _each_once(topics: Iterable[Any]) -> Iterable[Any]:
+    """By id, else by name: an answer about one topic may be large."""
+    found: dict[Any, Any] = {}
+    for each in topics:
+        found.setdefault(id_text(getattr(each, "topic_id", None)) or each.name, each)
+    return found.values()
 
 
 def _metadata_refused(call: Call, error: StratalogError) -> Values:

@@ -378,12 +378,13 @@ class _InTurns(Generic[K]):
     ask: Callable[[K], None]
     under_way: int = 0
     is_asking: bool = True
+    at_a_time: int = AT_A_TIME
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self) -> None:
         while True:
             with self.lock:  # the end of asking is decided where answers are counted: none is missed
-                if self.under_way >= AT_A_TIME or not self.waiting:
+                if self.under_way >= self.at_a_time or not self.waiting:
                     self.is_asking = False
                     return
                 self.under_way += 1
@@ -400,11 +401,14 @@ class _InTurns(Generic[K]):
 
 
 def gather_in_turns(
-    keys: Iterable[K], ask: Callable[[K, Callable[[Any], None]], None], done: Callable[[dict[K, Any]], None]
+    keys: Iterable[K],
+    ask: Callable[[K, Callable[[Any], None]], None],
+    done: Callable[[dict[K, Any]], None],
+    at_a_time: int = AT_A_TIME,
 ) -> None:
-    """As `gather`, with `AT_A_TIME` questions under way: a request that names many does not delay those of others."""
+    """As `gather`, with so many questions under way: a request that names many does not delay those of others."""
     asked = list(keys)
-    if len(asked) <= AT_A_TIME:
+    if len(asked) <= at_a_time:
         gather(asked, ask, done)
         return
     gathered = _Gathered(len(asked), done)
@@ -419,7 +423,7 @@ def gather_in_turns(
         except StratalogError as error:
             put(key, error.as_value())
 
-    turns: _InTurns[K] = _InTurns(deque(asked), ask_one)
+    turns: _InTurns[K] = _InTurns(deque(asked), ask_one, at_a_time=at_a_time)
     turns.begin()
 
 

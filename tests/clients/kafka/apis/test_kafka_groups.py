@@ -8,8 +8,10 @@ from uuid import UUID
 
 import pytest
 
+from stratalog.clients.kafka.apis.group_offsets import offset_pieces
 from stratalog.replication.coordinator.groups.shard import group_shard
 from stratalog.replication.requests.coordinators import CoordinatorType
+from stratalog.replication.requests.groups import OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from tests.clients.coordinating_cluster import CoordinatingCluster
 from tests.clients.kafka_client import KafkaClient, code
 
@@ -299,3 +301,20 @@ def test_a_note_of_null_reads_back_as_an_empty_one(client: KafkaClient) -> None:
     asked = {"groups": [{"group_id": "g", "topics": None}]}
     (found,) = client.ask(OFFSET_FETCH, 8, asked).groups[0].topics[0].partitions
     assert (found.committed_offset, found.metadata) == (4, "")
+
+
+def test_a_commit_of_thousands_of_partitions_is_made_in_pieces(client: KafkaClient) -> None:
+    topics = tuple(
+        OffsetCommitRequestTopic(name, tuple(OffsetCommitRequestPartition(number, number) for number in range(count)))
+        for name, count in (("a", 700), ("b", 3), ("c", 1_000), ("empty", 0))
+    )
+    pieces = offset_pieces(topics)
+    assert [sum(len(topic.partitions) for topic in piece) for piece in pieces] == [500, 500, 500, 203]
+    assert [(topic.name, each) for piece in pieces for topic in piece for each in topic.partitions] == [
+        (topic.name, each) for topic in topics for each in topic.partitions
+    ]
+    partitions = [{"partition_index": 0, "committed_offset": 7}] * 600
+    answer = client.ask(OFFSET_COMMIT, 8, {"group_id": "g", "topics": [{"name": "t", "partitions": partitions}]})
+    (topic,) = answer.topics
+    assert [code(each) for each in topic.partitions] == [0] * 600
+    assert committed(client) == [("t", 0, 7)]

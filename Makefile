@@ -12,7 +12,8 @@
 #   make check      ruff, mypy --strict, the house rules (tests/test_tidy.py)
 #   make storm      three broker processes, killed and paused for minutes: docs/STORM.md
 #   make power      300 power cuts under three broker processes: docs/POWER_CUTS.md; needs root, /dev/fuse and losetup
-#   make fuzz       100,000 broken frames over eight connections beside a neighbour that must not notice
+#   make fuzz       100,000 broken frames, then ten minutes of the most expensive valid ones, over eight connections
+#                   beside a neighbour that must not notice
 #   make client-storm  three broker processes, one killed every 20 s, under producers, groups and transactions of Kafka's
 #                   Java clients, or STORM_CLIENTS=librdkafka; STORM_ACLS=1 with ACLs; needs mvn and java
 #   make many-connections  a thousand waiting fetches beside fifty producers: memory and latency
@@ -47,6 +48,7 @@ STORM_MINUTES ?= 5
 STORM_CLIENTS ?= java
 POWER_CUTS ?= 300
 FUZZ_FRAMES ?= 100000
+FUZZ_MINUTES ?= 10
 DIALOGUES ?= 50
 # One seed of the simulation is one history in every process.
 export PYTHONHASHSEED := 0
@@ -159,6 +161,7 @@ many-connections: $(STAMP)
 
 fuzz: $(STAMP)
 	@$(PYTHON) -m tests.real.fuzz.run --frames $(FUZZ_FRAMES)
+	@$(PYTHON) -m tests.real.fuzz.expensive_run --minutes $(FUZZ_MINUTES)
 
 exactly-once: $(STAMP)
 	@$(PYTHON) -m tests.real.exactly_once.run --runs 3 --report docs

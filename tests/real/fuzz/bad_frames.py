@@ -217,14 +217,14 @@ class BadFrames:
         at, form = self._rng.choice(((8, ">i"), (16, ">b"), (21, ">h"), (23, ">i"), (43, ">q"), (51, ">h"), (57, ">i")))
         bits = 8 * struct.calcsize(form)
         struct.pack_into(form, batch, at, self._rng.randrange(-(1 << bits - 1), 1 << bits - 1))
-        return _with_crc(batch)
+        return with_crc(batch)
 
     def _with_other_records(self) -> bytes:
         batch = bytearray(self._batch())
         for _ in range(self._rng.choice((1, 3, 10))):
             at = self._rng.randrange(HEADER_BYTES, len(batch))
             batch[at] = self._rng.choice((0, 0x7F, 0x80, 0xFF, self._rng.randrange(256)))
-        return _with_crc(batch)
+        return with_crc(batch)
 
     def _two_batches(self) -> bytes:
         return self._batch() + self._batch()[: self._rng.choice((1_000, 11, 61))]
@@ -237,7 +237,7 @@ class BadFrames:
         struct.pack_into(">i", batch, _COUNT_AT, self._rng.choice((1, 1_000, 0x7FFFFFFF)))
         batch += content
         struct.pack_into(">i", batch, 8, len(batch) - 12)
-        return _with_crc(batch)
+        return with_crc(batch)
 
 
 def _may_be_null_in_bytes(field: FieldShape) -> bool:
@@ -245,7 +245,8 @@ def _may_be_null_in_bytes(field: FieldShape) -> bool:
     return has_length and not field.is_nullable and field.tag is None
 
 
-def _with_crc(batch: bytearray) -> bytes:
+def with_crc(batch: bytearray) -> bytes:
+    """The batch with the CRC of its content."""
     struct.pack_into(">I", batch, _CRC_AT, crc32c.crc32c(bytes(batch[_ATTRIBUTES_AT:])))
     return bytes(batch)
 

@@ -12,12 +12,14 @@ import hypothesis
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
+from stratalog.clients.kafka.protocol import entities
 from tests.stores import servers
 from tests.stores.servers import StoreServer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+entities.NAMES_ARE_CHECKED = True
 LACKING = {name: reason for name, reason in servers.lacking().items() if reason}
 FIRST_COMPILER_ONLY = "-XX:TieredStopAtLevel=1"
 """The options of a JVM that lives for minutes: its second compiler costs more CPU time than it saves in that time."""

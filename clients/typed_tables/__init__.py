@@ -4,6 +4,7 @@ config        settings, and the mode that follows from the topic
 evolution     new columns and wider types: what a table needs for a schema
 predicates    the rows of tables that an erasure means
 reading       plans of schemas, and batches read by them in tasks
+missing_schemas  what records name and the registry lacks, and when it is asked again
 erasure       which erasures are due in a table, and the proof
 checkpoint    how far a query is
 delta_table   one Delta table: idempotent writes, evolution, upkeep

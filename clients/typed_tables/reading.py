@@ -47,6 +47,10 @@ SCHEMA_TYPES = {
 }
 
 
+LACKING_MAX = 1_000
+"""Names of schemas that are reported for some rows: a producer can name a million that nobody has."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
     """How tasks read values.
@@ -54,6 +58,7 @@ class ReadPlan:
     type      the table's columns, a struct
     writers   the schemas of which the table has all columns
     refused   why rows of other schemas do not fit
+    others    the same for all schemas that are neither; "": what names them is reported
     message   full name of the Protobuf message; the first of the file if empty
     """
 
@@ -62,6 +67,7 @@ class ReadPlan:
     writers: Mapping[WriterKey, ResolvedSchema] = field(default_factory=dict)
     refused: Mapping[WriterKey, str] = field(default_factory=dict)
     message: str = ""
+    others: str = ""
 
 
 class Planned(NamedTuple):
@@ -132,7 +138,10 @@ def read_batch(plan: ReadPlan, values: pa.Array, headers: pa.Array | None) -> Re
             return plan.writers[key]
         if key in plan.refused:
             raise SerializationError(plan.refused[key])
-        lacking.add(key)
+        if plan.others:
+            raise SerializationError(plan.others)
+        if len(lacking) < LACKING_MAX:
+            lacking.add(key)
         raise SchemaNotFoundError(f"schema {key} is not planned")
 
     read = read_column(values, _TableColumns(plan), writer_of, headers)

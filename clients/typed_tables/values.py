@@ -23,6 +23,7 @@ from stratalog.clients.spark.sql.registry_columns import arrow_function
 from stratalog.clients.typed_tables.config import HEADERS, VALUE, TypedTableConfig, ValueFormat, WriteMode
 from stratalog.clients.typed_tables.delta_table import TypedDelta, arrow_columns
 from stratalog.clients.typed_tables.evolution import RECORD_COLUMNS, VALUE_COLUMN, quoted, schema_change, sql_type
+from stratalog.clients.typed_tables.missing_schemas import ASKED_MAX, NOT_ASKED, MissingSchemas
 from stratalog.clients.typed_tables.reading import (
     ERROR_COLUMN,
     NO_KEY,
@@ -84,7 +85,7 @@ class ValueReader:
     ) -> None:
         self._spark, self._config, self._mode, self._registry = spark, config, mode, registry
         self._plan = ReadPlan(ValueFormat(config.value_format), pa.struct([]), message=config.protobuf_message)
-        self._missing: set[WriterKey] = set()
+        self._missing = MissingSchemas()
         """Schemas that the registry did not have when it was asked last."""
         self._known: set[WriterKey] | None = None
         """What the table's property has; None before it was read."""
@@ -119,8 +120,9 @@ class ValueReader:
             self._recall(table)
             columns = table.columns()
             if columns != self._plan.type:  # somebody else altered it: what did not fit may fit now
-                self._plan_anew(table, replace(self._plan, refused={}), columns, {})
-            self._ask_again(table)
+                self._plan_anew(table, replace(self._plan, refused={}), columns, self._missing.texts())
+            self._plan = replace(self._plan, others="")
+        asked = 0 if self._registry is None else self._ask_again(table)
         while True:
             frame = self._rows(records).persist()
             rows, errors, first, last, unplanned = self._counted(frame)
@@ -128,9 +130,12 @@ class ValueReader:
             if not named:
                 return ReadRows(frame, self._columns, rows, errors, (first, last))
             frame.unpersist()
-            found = {key: self._fetch(key) for key in named}
-            self._missing |= {key for key, each in found.items() if isinstance(each, str)}
-            self._plan_anew(table, self._plan, table.columns(), {**self._plan.refused, **found})
+            chosen = sorted(named, key=str)[: max(0, ASKED_MAX - asked)]
+            asked += len(chosen)
+            found = {key: self._fetch(key) for key in chosen}
+            self._missing.asked(found)
+            plan = self._plan if len(chosen) == len(named) else replace(self._plan, others=NOT_ASKED)
+            self._plan_anew(table, plan, table.columns(), {**self._plan.refused, **found})
             self._remember(table)
 
     def _recall(self, table: TypedDelta) -> None:
@@ -178,14 +183,18 @@ class ValueReader:
         except SchemaNotFoundError as reason:
             return str(reason)
 
-    def _ask_again(self, table: TypedDelta) -> None:
-        """A schema that the registry did not have may be there now: each batch asks for it once, before it is read."""
-        found = {key: self._fetch(key) for key in self._missing}
+    def _ask_again(self, table: TypedDelta) -> int:
+        """A schema that the registry did not have may be there now: it is asked for again before a batch is read, after
+        growing numbers of batches. The number of schemas that were asked for."""
+        due = self._missing.due(ASKED_MAX)
+        found = {key: self._fetch(key) for key in due}
+        forgotten = self._missing.asked(found)
         there = {key: each for key, each in found.items() if not isinstance(each, str)}
-        self._missing -= there.keys()
-        if there:
-            refused = {key: text for key, text in self._plan.refused.items() if key not in there}
+        if there or forgotten:
+            gone = there.keys() | forgotten
+            refused = {key: text for key, text in self._plan.refused.items() if key not in gone}
             self._plan_anew(table, replace(self._plan, refused=refused), table.columns(), {**refused, **there})
+        return len(due)
 
     # -- frames --------------------------------------------------------------------------------------------
 

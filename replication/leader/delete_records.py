@@ -78,7 +78,7 @@ def decode_delete_records(data: bytes) -> tuple[dict[IdentifiedPartition, int], 
             for topic_id, (topic, number, offset) in zip(topic_ids, body["offsets"], strict=True)
         }
         return offsets, int(body["broker_epoch"]), int(body["timeout_ms"])
-    except (ValueError, KeyError, TypeError, AttributeError) as reason:
+    except Exception as reason:
         raise CorruptMessageError(f"not a request to delete records: {data[:200]!r} ({reason})") from reason
 
 
@@ -98,7 +98,7 @@ def decode_deleted(data: bytes) -> dict[TopicPartition, DeletedRecords]:
             TopicPartition(topic, partition): DeletedRecords(low, error_for_code(code, text) if code else None)
             for topic, partition, low, code, text in json.loads(data)
         }
-    except (ValueError, TypeError) as reason:
+    except Exception as reason:
         raise CorruptMessageError(f"not an answer about deleted records: {data[:200]!r} ({reason})") from reason
 
 

@@ -58,8 +58,9 @@ def decode_damage_report(data: bytes) -> tuple[TopicPartition, str]:
     """Partition and path of a damage report. CorruptMessageError for anything else."""
     try:
         body = json.loads(data)
-        return TopicPartition(*body["topic_partition"]), str(body["path"])
-    except (ValueError, KeyError, TypeError) as reason:
+        topic, partition = body["topic_partition"]
+        return _named(topic, partition), str(body["path"])
+    except Exception as reason:
         raise CorruptMessageError(f"not a damage report: {data[:200]!r} ({reason})") from reason
 
 
@@ -95,13 +96,36 @@ def decode_request(data: bytes) -> tuple[int, list[HandOverRequest]]:
         handed = []
         topic_ids = body.get("topic_ids") or [""] * len(body["handed"])
         for topic_id, item in zip(topic_ids, body["handed"], strict=True):
-            named, acks, timeout_ms = map(item.pop, ("topic_partition", "acks", "timeout_ms"))
-            files = HandedFiles(tuple(DataFile(**f) for f in item.pop("files")), **item)
-            partition = IdentifiedPartition(str(topic_id), TopicPartition(*named))
-            handed.append(HandOverRequest(partition, files, acks, timeout_ms))
+            (topic, number), acks, timeout_ms = map(item.pop, ("topic_partition", "acks", "timeout_ms"))
+            files = HandedFiles(tuple(_file(each) for each in item.pop("files")), **item)
+            _check_fields(files)
+            partition = IdentifiedPartition(str(topic_id), _named(topic, number))
+            handed.append(HandOverRequest(partition, files, int(acks), int(timeout_ms)))
         return int(body["broker_epoch"]), handed
-    except (ValueError, KeyError, TypeError, AttributeError) as reason:
+    except Exception as reason:
         raise CorruptMessageError(f"not an inbox request: {data[:200]!r} ({reason})") from reason
+
+
+def _file(values: Mapping[str, Any]) -> DataFile:
+    numbers = [value for name, value in values.items() if name != "path"]
+    if not isinstance(values["path"], str) or not all(each is None or type(each) is int for each in numbers):
+        raise TypeError(f"no data file: {values!r:.200}")
+    return DataFile(**values)
+
+
+def _check_fields(files: HandedFiles) -> None:
+    """TypeError unless each value is of its field's type: the loop that appends the files relies on it."""
+    numbers = (files.batch_id, files.producer_id, files.producer_epoch, files.base_sequence, files.verified_offset)
+    typed = [*((each, int) for each in numbers), (files.is_transactional, bool), (files.sink_id or "", str)]
+    if not all(type(value) is kind for value, kind in typed):
+        raise TypeError("a field of another type")
+
+
+def _named(topic: object, partition: object) -> TopicPartition:
+    """TypeError unless they are a name and a number."""
+    if not isinstance(topic, str) or type(partition) is not int:
+        raise TypeError(f"no partition: {topic!r:.100}, {partition!r:.100}")
+    return TopicPartition(topic, partition)
 
 
 def encode_answer(responses: Sequence[ProduceResponse]) -> bytes:
@@ -145,5 +169,5 @@ def decode_answer(data: bytes) -> list[ProduceResponse]:
             )
             for item in json.loads(data)
         ]
-    except (ValueError, KeyError, TypeError) as reason:
+    except Exception as reason:
         raise CorruptMessageError(f"not an inbox answer: {data[:200]!r} ({reason})") from reason

@@ -46,6 +46,9 @@ class Frames:
     entries: Sequence[FrameEntry]
 
 
+NUMBER_DIGITS_MAX = 18
+
+
 def frames_path(channel: str, number: int) -> str:
     return f"{INBOX_PREFIX}{channel}.{number:010d}{FRAMES_SUFFIX}"
 
@@ -63,7 +66,8 @@ def channel_and_number(path: str) -> tuple[str, int] | None:
     if not path.startswith(INBOX_PREFIX) or not path.endswith(FRAMES_SUFFIX):
         return None
     channel, _, number = path.removeprefix(INBOX_PREFIX).removesuffix(FRAMES_SUFFIX).rpartition(".")
-    return (channel, int(number)) if channel and number.isdigit() else None
+    is_number = number.isascii() and number.isdecimal() and len(number) <= NUMBER_DIGITS_MAX
+    return (channel, int(number)) if channel and is_number else None
 
 
 def encode_frames(frames: Frames) -> bytes:

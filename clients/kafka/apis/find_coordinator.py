@@ -5,15 +5,16 @@ Source: `KafkaApis.handleFindCoordinatorRequest` (KIP-699).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from stratalog.clients.kafka.protocol.entities import Values
 from stratalog.clients.kafka.protocol.values import message_of
-from stratalog.clients.kafka.request.api import Api, Call, gather_in_turns, top_level_error
+from stratalog.clients.kafka.request.api import Api, Call, top_level_error
 from stratalog.clients.kafka.request.broker import ApiFamily
 from stratalog.clients.kafka.request.coordinators import RESOURCES, coordinating_face
+from stratalog.replication.coordinator.runtime.find_coordinator import find_coordinators
 from stratalog.replication.metadata.acls import Operation
 from stratalog.replication.requests.coordinators import (
     NO_NODE,
@@ -31,7 +32,7 @@ from stratalog.storage.errors import (
 FIND_COORDINATOR = 10
 KEYS_FROM = 4
 FOUND_TOGETHER = 100
-"""The keys that the broker's loop finds at a time."""
+"""The keys that the broker's loop finds, when it creates the topic for them."""
 _KINDS = {kind.value: kind for kind in CoordinatorType}
 _NOWHERE = {"node_id": NO_NODE, "host": "", "port": -1}
 
@@ -49,30 +50,28 @@ class CoordinatorApis(ApiFamily):
         refusals = {key: self._broker.refusal(call, Operation.DESCRIBE, RESOURCES[kind], key) for key in keys}
         refused = {key: refusal for key, refusal in refusals.items() if refusal is not None}
         allowed = tuple(dict.fromkeys(key for key in keys if key not in refused))
-        self._broker.image()  # a client may ask for nothing else: without this, brokers that came later are not known
-        pieces = [allowed[start : start + FOUND_TOGETHER] for start in range(0, len(allowed), FOUND_TOGETHER)]
+        image = self._broker.image()  # a client may ask for nothing else: else brokers that came later are not known
+        face, request = coordinating_face(self._broker), partial(FindCoordinatorRequest, kind)
+        if kind.topic in image.topic_ids or not allowed:  # then the broker's loop, which would create it, is not needed
+            self._found(call, keys, refused, [find_coordinators(image, request(allowed))])
+            return
 
-        def ask(number: int, put: Callable[[FindCoordinatorResponse], None]) -> None:
-            coordinating_face(self._broker).find_coordinator(FindCoordinatorRequest(kind, pieces[number]), put)
+        def answer(first: FindCoordinatorResponse) -> None:
+            others = find_coordinators(self._broker.view.image, request(allowed[FOUND_TOGETHER:]))
+            self._found(call, keys, refused, [first, others])
 
-        def done(found: dict[int, FindCoordinatorResponse | StratalogError]) -> None:
-            self._broker.aside(partial(self._found, call, keys, refused, found), len(keys))
-
-        gather_in_turns(range(len(pieces)), ask, done)
+        ask = partial(self._broker.aside, count=len(keys))
+        face.find_coordinator(request(allowed[:FOUND_TOGETHER]), lambda first: ask(partial(answer, first)))
 
     def _found(
         self,
         call: Call,
         keys: Sequence[str],
         refused: Mapping[str, StratalogError],
-        pieces: Mapping[int, FindCoordinatorResponse | StratalogError],
+        pieces: Iterable[FindCoordinatorResponse],
     ) -> None:
         def make() -> Values:
-            failed = next((each for each in pieces.values() if isinstance(each, StratalogError)), None)
-            if failed is not None:
-                return _refused(call, failed)
-            found = (each for each in pieces.values() if isinstance(each, FindCoordinatorResponse))
-            by_key = {each.key: each for piece in found for each in piece.coordinators}
+            by_key = {each.key: each for piece in pieces for each in piece.coordinators}
             answers = [self._values(call, by_key.get(key) or Coordinator(key, error=refused.get(key))) for key in keys]
             return {"coordinators": answers} if call.version >= KEYS_FROM else answers[0]
 

@@ -93,13 +93,29 @@ def line_from(to: IO[str], answers: IO[str]) -> Any:
     return json.loads(answers.readline())
 
 
-def run_expensive(folder: Path, seconds: float, alone_s: float, seed: int, brokers: int = 1) -> ExpensiveResult:
+def _warm_up(cluster: ClusterProcess, address: Address, seed: int, seconds: float) -> None:
+    """Bounded memories fill, as that of the newest batches; what grows with requests grows on behind them."""
+    with (
+        python("tests.real.fuzz.steady_neighbour", *address, NEIGHBOUR, NEIGHBOUR),
+        python("tests.real.fuzz.strangers", *address, seed, CONNECTIONS, FRAMES) as (order, strangers),
+    ):
+        strangers.readline()
+        order.write("go\n")
+        order.flush()
+        _wait(cluster, seconds)
+        line_from(order, strangers)
+
+
+def run_expensive(
+    folder: Path, seconds: float, alone_s: float, seed: int, *, brokers: int = 1, warm_up_s: float = 60
+) -> ExpensiveResult:
     """A whole run below `folder`."""
     with ClusterProcess(folder, brokers, SETTINGS) as cluster:
         Admin(cluster.root).create_topics(
             [NewTopic(NEIGHBOUR, 1, brokers), *(NewTopic(topic, 100, 1) for topic in TOPICS)]
         )
         address: Address = cluster.addresses()[cluster.leader_of(NEIGHBOUR)]
+        _warm_up(cluster, address, seed, warm_up_s)
         with (
             python("tests.real.fuzz.steady_neighbour", *address, NEIGHBOUR, NEIGHBOUR) as (ask, told),
             python("tests.real.fuzz.strangers", *address, seed, CONNECTIONS, FRAMES) as (order, strangers),
@@ -107,7 +123,7 @@ def run_expensive(folder: Path, seconds: float, alone_s: float, seed: int, broke
             strangers.readline()  # their frames are made
             line_from(ask, told)
             time.sleep(alone_s)
-            alone, memory_before = line_from(ask, told), cluster.memory_kib
+            alone, memory_before = line_from(ask, told), settled_memory(cluster)
             order.write("go\n")
             order.flush()
             peak = _wait(cluster, seconds)
@@ -146,13 +162,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--alone-seconds", type=float, default=30)
+    parser.add_argument("--warm-up-seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=48)
     parser.add_argument("--brokers", type=int, default=1)
     parser.add_argument("--folder", type=Path, help="keep the cluster's files here (a temporary folder, deleted)")
     given = parser.parse_args(arguments)
     folder = given.folder or Path(tempfile.mkdtemp(prefix="stratalog-expensive-"))
     folder.mkdir(parents=True, exist_ok=True)
-    result = run_expensive(folder, 60 * given.minutes, given.alone_seconds, given.seed, given.brokers)
+    result = run_expensive(
+        folder,
+        60 * given.minutes,
+        given.alone_seconds,
+        given.seed,
+        brokers=given.brokers,
+        warm_up_s=given.warm_up_seconds,
+    )
     print(json.dumps({**asdict(result), "later_ms": result.later_ms, "is_clean": result.is_clean}, indent=1))
     if given.folder is None:
         shutil.rmtree(folder)

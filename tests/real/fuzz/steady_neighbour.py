@@ -19,7 +19,8 @@ from stratalog.clients.kafka.batches.record_batches import encode_batch
 from stratalog.storage.records import NewRecordBatch, payload_table
 from tests.real.fuzz.clients import API_VERSIONS, PRODUCE, SOFTWARE, Address, OneConnection
 
-CONSUMER_GROUP_HEARTBEAT = 68
+FIND_COORDINATOR, CONSUMER_GROUP_HEARTBEAT = 10, 68
+COORDINATOR_S = 30
 MEMBER = "neighbour-member"
 RATES = {"produce": 100.0, "heartbeat": 10.0, "api_versions": 10.0}
 """Requests a second."""
@@ -57,6 +58,7 @@ class SteadyNeighbour:
         self._topic = topic
         self._group = group
         self._epoch = 0
+        _await_coordinator(address, group)
         asks: dict[str, Callable[[OneConnection], str]] = {
             "produce": self._produce, "heartbeat": self._beat, "api_versions": self._probe,
         }  # fmt: skip
@@ -104,6 +106,19 @@ class SteadyNeighbour:
 
     def _probe(self, connection: OneConnection) -> str:
         return "error" if connection.ask(API_VERSIONS, 3, SOFTWARE).error_code else ""
+
+
+def _await_coordinator(address: Address, group: str) -> None:
+    """The first question has the topic of groups created."""
+    connection, end_s = OneConnection(address), time.monotonic() + COORDINATOR_S
+    while time.monotonic() < end_s:
+        values = {"key_type": 0, "coordinator_keys": [group]}
+        if not connection.ask(FIND_COORDINATOR, 4, values).coordinators[0].error_code:
+            connection.close()
+            time.sleep(1)
+            return
+        time.sleep(0.2)
+    raise TimeoutError(f"no coordinator of {group} within {COORDINATOR_S} s")
 
 
 if __name__ == "__main__":

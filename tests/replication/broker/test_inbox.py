@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from stratalog.replication.broker.inbox import ANSWER_KEEP_MS, BrokerInbox
 from stratalog.replication.leader.replica import WaitingAppend
 from stratalog.replication.requests.hand_over import (
     answer_path,
     decode_answer,
+    decode_damage_report,
     decode_request,
     encode_request,
     request_path,
 )
+from stratalog.replication.requests.inbox_frames import channel_and_number
 from stratalog.replication.requests.produce import HandOverRequest, ProduceResponse
-from stratalog.storage.errors import StoreUnavailableError
+from stratalog.storage.errors import CorruptMessageError, StoreUnavailableError
 from stratalog.storage.files.data_file import DataFile
 from stratalog.storage.log.append import HandedFiles
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
@@ -208,3 +212,37 @@ def test_a_hand_over_has_this_form_in_the_inbox() -> None:
         b'"acks": -1, "timeout_ms": 7}], "topic_ids": ["id"]}'
     )
     assert decode_request(encoded) == (3, [request])
+
+
+DEEP = b"[" * 200_000
+NO_REQUESTS = [
+    b"", b"{", b"[]", b"1", b'"x"', b"\xff\xfe", DEEP,
+    b'{"broker_epoch": 1, "handed": [1]}', b'{"broker_epoch": 1, "handed": 1}',
+    b'{"broker_epoch": 1, "handed": [{"topic_partition": [["x"], {}], "acks": 1, "timeout_ms": 1, "files": []}]}',
+    b'{"broker_epoch": 1, "handed": [{"topic_partition": ["x"], "acks": 1, "timeout_ms": 1, "files": []}]}',
+    b'{"broker_epoch": 1, "handed": [{"topic_partition": ["x", true], "acks": 1, "timeout_ms": 1, "files": []}]}',
+    b'{"broker_epoch": 1, "handed": [{"topic_partition": ["x", 0], "acks": {}, "timeout_ms": 1, "files": []}]}',
+    b'{"broker_epoch": 1, "handed": [{"topic_partition": ["x", 0], "acks": 1, "timeout_ms": 1, "files": [7]}]}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("data", NO_REQUESTS)
+def test_an_object_that_is_no_request_is_answered_and_stops_nothing(data: bytes) -> None:
+    inbox = Inbox(UnsteadyStore({}, lambda: 0))
+    inbox.store.put(request_path("bad"), data)
+    inbox.ask("good", handed())
+    inbox.inbox.poll()
+    inbox.inbox.poll()
+    assert inbox.answer("bad") == []
+    assert len(inbox.queued) == 1
+
+
+@pytest.mark.parametrize("data", [*NO_REQUESTS, b'{"topic_partition": [1, "x"], "path": 5}'])
+def test_an_object_that_is_no_damage_report_is_refused(data: bytes) -> None:
+    with pytest.raises(CorruptMessageError, match="not a damage report"):
+        decode_damage_report(data)
+
+
+@pytest.mark.parametrize("name", ["x.\u00b2.frames", "x.-1.frames", f"x.{'9' * 30}.frames", ".0.frames", "0.frames"])
+def test_frames_of_impossible_channels_are_none(name: str) -> None:
+    assert channel_and_number(f"inbox/{name}") is None

@@ -124,6 +124,7 @@ class FetchApis(ApiFamily):
             _forgotten(call),
             uses_topic_ids=call.version >= TOPIC_IDS_FROM,
             now_ms=now_ms,
+            user=call.connection.principal.name,
         )
 
     def _read_first(self, run: FetchRun) -> None:

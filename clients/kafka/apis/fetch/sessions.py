@@ -9,6 +9,7 @@ Source: KIP-227, Kafka's `FetchSession.scala` (FetchSessionCacheShard, Increment
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -24,6 +25,8 @@ INITIAL_EPOCH, FINAL_EPOCH = 0, -1
 EVICTION_MS = 120_000
 """The idle time after which a session is replaced by any other (MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS)."""
 INT_MAX = 2**31 - 1
+REFUSED_MAX = 1_000
+"""Partitions with an error up to which a session keeps them, as Kafka's do."""
 
 
 class FetchKey(NamedTuple):
@@ -70,6 +73,7 @@ class FetchSession:
 
     topics  the name of each topic id that was known once: it stays when the topic is deleted
     memory  a `FetchMemory`, or None
+    user    of the client that made it
     """
 
     session_id: int
@@ -82,6 +86,7 @@ class FetchSession:
     topics: dict[str, str] = field(default_factory=dict)
     first_size: int = 0
     memory: Any = None
+    user: str = ""
 
     def update(self, wanted: Iterable[WantedPartition], forgotten: Iterable[FetchKey]) -> None:
         """Apply the changes of a request."""
@@ -111,6 +116,7 @@ class FetchContext:
     epoch: int = FINAL_EPOCH
     is_full: bool = False
     uses_topic_ids: bool = False
+    user: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +159,7 @@ class FetchSessions:
         *,
         uses_topic_ids: bool,
         now_ms: int,
+        user: str = "",
     ) -> FetchContext:
         """The partitions that a request is for, with those of its session.
 
@@ -163,7 +170,7 @@ class FetchSessions:
         with self._lock:
             if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
                 self._sessions.pop(session_id, None)  # a full request ends the session that it names
-                return FetchContext(named, is_full=epoch == INITIAL_EPOCH, uses_topic_ids=uses_topic_ids)
+                return FetchContext(named, is_full=epoch == INITIAL_EPOCH, uses_topic_ids=uses_topic_ids, user=user)
             session = self._sessions.get(session_id)
             if session is None:
                 raise FetchSessionIdNotFoundError(f"no fetch session {session_id}")
@@ -193,6 +200,9 @@ class FetchSessions:
                 session_id = self._make(context, outcomes, now_ms) if context.is_full else INVALID_SESSION_ID
                 return session_id, list(outcomes)
             expected = next_epoch(context.epoch)
+            if _has_too_many_refused(outcomes):
+                self._sessions.pop(session.session_id, None)
+                return INVALID_SESSION_ID, list(outcomes)
             if session.epoch != expected:
                 raise InvalidFetchSessionEpochError(
                     f"fetch session {session.session_id}: epoch {session.epoch} != {expected}, a duplicate request?"
@@ -201,12 +211,12 @@ class FetchSessions:
 
     def _make(self, context: FetchContext, outcomes: Mapping[FetchKey, FetchSessionResult], now_ms: int) -> int:
         """A session for these partitions, if there is room. There may be none yet: a later request adds some."""
-        if not self._has_room(len(context.wanted), now_ms):
+        if _has_too_many_refused(outcomes) or not self._has_room(len(context.wanted), now_ms, context.user):
             return INVALID_SESSION_ID
         session_id = self._new_session_id()
         while session_id in self._sessions or session_id == INVALID_SESSION_ID:
             session_id = self._new_session_id()
-        session = FetchSession(session_id, context.uses_topic_ids, now_ms, now_ms)
+        session = FetchSession(session_id, context.uses_topic_ids, now_ms, now_ms, user=context.user)
         session.update(context.wanted, ())
         session.first_size = len(session.wanted)
         for key, each in outcomes.items():
@@ -214,12 +224,19 @@ class FetchSessions:
         self._sessions[session_id] = session
         return session_id
 
-    def _has_room(self, size: int, now_ms: int) -> bool:
-        """Whether one more session fits, if need be in place of a stale one, or of a smaller one that is not young."""
+    def _has_room(self, size: int, now_ms: int, user: str) -> bool:
+        """Whether one more session fits, if need be in place of a stale one, of a smaller one that is not young, or of
+        one of the user that has most, if that has more than this user."""
         if len(self._sessions) < self._slots:
             return True
         if not self._sessions:
             return False
+        counts = Counter(each.user for each in self._sessions.values())
+        most, count = counts.most_common(1)[0]
+        if count > counts[user] + 1:
+            of_most = (each for each in self._sessions.values() if each.user == most)
+            del self._sessions[min(of_most, key=lambda each: (each.used_ms, each.session_id)).session_id]
+            return True
         stalest = min(self._sessions.values(), key=lambda each: (each.used_ms, each.session_id))
         if now_ms - stalest.used_ms <= self._eviction_ms:
             old = [each for each in self._sessions.values() if now_ms - each.created_ms > self._eviction_ms]
@@ -230,6 +247,11 @@ class FetchSessions:
                 return False
         del self._sessions[stalest.session_id]
         return True
+
+
+def _has_too_many_refused(outcomes: Mapping[FetchKey, FetchSessionResult]) -> bool:
+    """A session would keep them for a client that gets nothing of them; it asks without a session instead."""
+    return sum(each.must_be_sent and not each.has_records for each in outcomes.values()) > REFUSED_MAX
 
 
 def _sent(result: FetchSessionResult) -> _Sent:

@@ -9,6 +9,7 @@ import pytest
 from stratalog.clients.kafka.apis.fetch.sessions import (
     EVICTION_MS,
     INT_MAX,
+    REFUSED_MAX,
     FetchContext,
     FetchKey,
     FetchSessionResult,
@@ -185,3 +186,38 @@ def test_a_stale_session_makes_room_for_any() -> None:
 
 def test_without_slots_there_are_no_sessions() -> None:
     assert full(Client(slots=0), A) == 0
+
+
+def of_user(sessions: FetchSessions, user: str, results: dict[FetchKey, FetchSessionResult], now_ms: int = 0) -> int:
+    """The id of the session that a full request of this user gets."""
+    asked = [wanted(key) for key in results]
+    context = sessions.begin(0, 0, asked, (), uses_topic_ids=False, now_ms=now_ms, user=user)
+    return sessions.end(context, results, now_ms)[0]
+
+
+def test_a_user_with_fewer_sessions_takes_the_stalest_of_the_user_with_most() -> None:
+    sessions = FetchSessions(4, count(100).__next__)
+    first = [of_user(sessions, "stranger", {A: quiet()}, number) for number in range(4)]
+    assert of_user(sessions, "stranger", {A: quiet()}, 5) == 0
+    assert of_user(sessions, "neighbour", {A: quiet()}, 6) != 0
+    assert of_user(sessions, "neighbour", {A: quiet()}, 7) != 0
+    assert of_user(sessions, "neighbour", {A: quiet()}, 8) == 0, "both have two"
+    for number, session_id in enumerate(first):
+        if number < 2:
+            with pytest.raises(FetchSessionIdNotFoundError):
+                sessions.begin(session_id, 1, (), (), uses_topic_ids=False, now_ms=9)
+        else:
+            sessions.begin(session_id, 1, (), (), uses_topic_ids=False, now_ms=9)
+
+
+def test_a_session_does_not_keep_thousands_of_refused_partitions() -> None:
+    sessions = FetchSessions(4, count(100).__next__)
+    many = {FetchKey("absent", None, number): FAILED for number in range(REFUSED_MAX + 1)}
+    assert of_user(sessions, "stranger", many) == 0
+    few = {FetchKey("absent", None, number): FAILED for number in range(3)}
+    session_id = of_user(sessions, "stranger", few)
+    assert session_id != 0
+    added = [wanted(key) for key in many]
+    context = sessions.begin(session_id, 1, added, (), uses_topic_ids=False, now_ms=1)
+    assert sessions.end(context, many, 1) == (0, list(many))
+    assert len(sessions) == 0

@@ -5,7 +5,6 @@ I/O: the metadata root and its lock, `meta.properties` of the brokers' roots.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO
@@ -26,10 +25,11 @@ from stratalog.replication.metadata.records import ClusterRecord
 from stratalog.replication.stores import DeltaStores
 from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.errors import CorruptMessageError, InconsistentClusterIdError, LogDirNotFoundError
+from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.objects.remote import open_store
 
-_LOG = logging.getLogger("stratalog.cluster")
+_LOG = line_logger("stratalog.cluster")
 
 
 @dataclass(frozen=True, slots=True)

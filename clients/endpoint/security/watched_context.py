@@ -6,7 +6,6 @@ Source: what Kafka does when `ssl.keystore.location` is altered to the same path
 
 from __future__ import annotations
 
-import logging
 import os
 import ssl
 import threading
@@ -14,8 +13,9 @@ from collections.abc import Callable, Iterable
 
 from stratalog.storage.clock import Clock
 from stratalog.storage.errors import InvalidConfigError
+from stratalog.storage.log_lines import line_logger
 
-_LOG = logging.getLogger("stratalog.network")
+_LOG = line_logger("stratalog.network")
 CHECK_MS = 1_000
 """The files are looked at this often at most."""
 

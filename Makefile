@@ -16,6 +16,7 @@
 #                   beside a neighbour that must not notice
 #   make client-storm  three broker processes, one killed every 20 s, under producers, groups and transactions of Kafka's
 #                   Java clients, or STORM_CLIENTS=librdkafka; STORM_ACLS=1 with ACLs; needs mvn and java
+#   make short-transactions  Kafka's tool and franz-go, a transaction every 20 ms: TRANSACTIONS=100000, or MINUTES=10 KILL_EVERY=25
 #   make many-connections  a thousand waiting fetches beside fifty producers: memory and latency
 #   make exactly-once  a million records read, processed, written while processes are killed: docs/EXACTLY_ONCE.md
 #   make simulate   the seeded simulation, SEEDS=20000 FIRST_SEED=0
@@ -49,11 +50,14 @@ STORM_CLIENTS ?= java
 POWER_CUTS ?= 300
 FUZZ_FRAMES ?= 100000
 FUZZ_MINUTES ?= 10
+TRANSACTIONS ?= 10000
+MINUTES ?= 600
+KILL_EVERY ?= 0
 DIALOGUES ?= 50
 # One seed of the simulation is one history in every process.
 export PYTHONHASHSEED := 0
 
-.PHONY: help venv java demo test test-long test-sessions test-stores test-s3 clients quick check simulate storm power client-storm many-connections fuzz exactly-once bench bench-long soak notebooks oracle differential differential-random differential-spark wheel clean
+.PHONY: help venv java demo test test-long test-sessions test-stores test-s3 clients quick check simulate storm power client-storm many-connections short-transactions fuzz exactly-once bench bench-long soak notebooks oracle differential differential-random differential-spark wheel clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -155,6 +159,9 @@ power: $(STAMP) java
 # Needs confluent-kafka, as make clients does: it reads what was stored at the end.
 client-storm: $(CLIENTS_STAMP) java
 	@$(PYTHON) -m tests.real.client_storm.run --minutes $(STORM_MINUTES) --clients $(STORM_CLIENTS) $(if $(STORM_ACLS),--acls)
+
+short-transactions: $(STAMP) java
+	@$(PYTHON) -m tests.real.short_transactions.run --transactions $(TRANSACTIONS) --minutes $(MINUTES) --kill-every $(KILL_EVERY)
 
 many-connections: $(STAMP)
 	@$(PYTHON) -m tests.real.many_connections.run --minutes 10

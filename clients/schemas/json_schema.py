@@ -7,6 +7,7 @@ Source: `io.confluent.kafka.serializers.json.{KafkaJsonSchemaSerializer,KafkaJso
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -50,6 +51,17 @@ def validator_of(schema: Schema, references: Mapping[str, Schema]) -> Validate:
     return validate
 
 
+def _refused(constant: str) -> Any:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{text} is beyond a double")
+    return number
+
+
 def _nothing(value: Any) -> None:
     """Every value is accepted."""
 
@@ -83,8 +95,8 @@ class JsonSerializer:
             self._validators[registered.schema] = self._validator(registered.schema)
         self._validators[registered.schema](value)
         try:
-            payload = json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
-        except (TypeError, ValueError) as reason:
+            payload = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+        except (TypeError, ValueError, RecursionError) as reason:
             raise SerializationError(f"the value has no JSON form: {reason}") from reason
         return with_id(payload, registered, context, self._config)
 
@@ -111,8 +123,8 @@ class JsonDeserializer:
             return None
         validate, payload = self._writers.of(data, context)
         try:
-            value = json.loads(payload)
-        except ValueError as reason:
+            value = json.loads(payload.decode(), parse_constant=_refused, parse_float=_finite)
+        except (ValueError, RecursionError) as reason:
             raise SerializationError(f"the bytes are no JSON: {reason}") from reason
         validate(value)
         return value

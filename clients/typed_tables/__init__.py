@@ -8,6 +8,7 @@ missing_schemas  what records name and the registry lacks, and when it is asked 
 erasure       which erasures are due in a table, and the proof
 checkpoint    how far a query is
 delta_table   one Delta table: idempotent writes, evolution, upkeep
+json_checks   JSON texts before Spark reads them
 values        records as rows, the table grown for them before
 batches       a batch in the table and its dead letters, each exactly once
 replay        dead letters read again

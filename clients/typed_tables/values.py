@@ -23,6 +23,7 @@ from stratalog.clients.spark.sql.registry_columns import arrow_function
 from stratalog.clients.typed_tables.config import HEADERS, VALUE, TypedTableConfig, ValueFormat, WriteMode
 from stratalog.clients.typed_tables.delta_table import TypedDelta, arrow_columns
 from stratalog.clients.typed_tables.evolution import RECORD_COLUMNS, VALUE_COLUMN, quoted, schema_change, sql_type
+from stratalog.clients.typed_tables.json_checks import TEXT, checked_texts
 from stratalog.clients.typed_tables.missing_schemas import ASKED_MAX, NOT_ASKED, MissingSchemas
 from stratalog.clients.typed_tables.reading import (
     ERROR_COLUMN,
@@ -46,7 +47,8 @@ TOMBSTONE_COLUMN = "is_tombstone"
 KNOWN, KNOWN_MAX = "stratalog.schemas", 100
 """Table property with the schemas that the table has grown into, and how many of them: a new run, or a replay, plans
 with them before it reads."""
-_CORRUPT, _FOUND = "_corrupt_record", "found"
+_CORRUPT, _FOUND = "corrupt record", "found"
+"""The first is the name of no column, as it has a space."""
 _ID_HEADER = schema_id_header(is_key=False)
 _NULL_TEXT = r"^[ \t\r\n]*null[ \t\r\n]*$"
 _SHOWN_MAX = 80
@@ -243,20 +245,29 @@ class ValueReader:
         return rows.withColumn(_FOUND, found).select(*rows.columns, f"{_FOUND}.*")
 
     def _by_spark(self, rows: DataFrame) -> DataFrame:
-        text = sf.col("value").cast("string")
-        bad_text = sf.when(~sf.is_valid_utf8(text), "the bytes are no UTF-8")
+        """Spark reads what it does not alter; Python has looked at the texts before, and refuses the others."""
+        kind = None if self.is_variant else self._plan.type
+
+        def check(values: pa.Array) -> pa.Array:
+            return checked_texts(values, kind)
+
+        found = arrow_function(check, StructType().add(TEXT, "string").add(ERROR_COLUMN, "string"))(sf.col("value"))
+        checked = rows.withColumn(_FOUND, found)
+        text, refused = sf.col(_FOUND)[TEXT], sf.col(_FOUND)[ERROR_COLUMN]
+        error = sf.when(refused.isNotNull(), refused)
         if self.is_variant:
-            parsed = rows.withColumn(READ_COLUMN, sf.struct(sf.try_parse_json(text).alias(VALUE_COLUMN)))
-            error = bad_text.when(sf.col(READ_COLUMN)[VALUE_COLUMN].isNull(), _shown("the bytes are no JSON: ", text))
+            parsed = checked.withColumn(READ_COLUMN, sf.struct(sf.try_parse_json(text).alias(VALUE_COLUMN)))
+            error = error.when(sf.col(READ_COLUMN)[VALUE_COLUMN].isNull(), _shown("the bytes are no JSON: ", text))
         else:
             columns = [f"{quoted(each.name)} {sql_type(each.type)}" for each in self._plan.type]
             options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-            read = sf.from_json(text, ", ".join([*columns, f"{_CORRUPT} STRING"]), options)
-            parsed = rows.withColumn(READ_COLUMN, read)
+            read = sf.from_json(text, ", ".join([*columns, f"{quoted(_CORRUPT)} STRING"]), options)
+            parsed = checked.withColumn(READ_COLUMN, read)
             misfit = sf.col(READ_COLUMN).isNull() | sf.col(READ_COLUMN)[_CORRUPT].isNotNull()
-            error = bad_text.when(misfit, _shown("the value does not fit the columns: ", text))
+            error = error.when(misfit, _shown("the value does not fit the columns: ", text))
         unplanned = sf.lit(None).cast("string")
-        return parsed.withColumns({ERROR_COLUMN: error, UNPLANNED_COLUMN: unplanned})
+        names = [*rows.columns, READ_COLUMN, ERROR_COLUMN, UNPLANNED_COLUMN]
+        return parsed.withColumns({ERROR_COLUMN: error, UNPLANNED_COLUMN: unplanned}).select(*names)
 
 
 def _shown(reason: str, text: Column) -> Column:

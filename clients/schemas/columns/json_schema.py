@@ -5,13 +5,13 @@ an array has its items' type. Values without one type of these (several types, n
 are a string with their JSON. Every column may be null, since `required` may be broken. The schema's other rules are not
 checked. Writers' schemas are not needed: a JSON value says what it is.
 
-Arrow reads rows in pieces; a piece that it refuses is read row by row, so that a bad row is the only error.
+Arrow reads rows in pieces where it gives what `json_text` gives row by row: a value has one outcome, whatever stands
+beside it.
 """
 
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -19,24 +19,30 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
+from stratalog.clients.schemas.columns.json_text import (
+    DEPTH_MAX,
+    Fit,
+    JsonMisfitError,
+    any_text_of,
+    boolean_of,
+    double_of,
+    long_of,
+    parsed,
+    text_of,
+    wrong,
+)
 from stratalog.clients.schemas.columns.reader import ReadValues, values_column
 from stratalog.clients.schemas.compatibility import ResolvedSchema
 from stratalog.clients.schemas.schema import loads
 
-Fit = Callable[[Any], Any]
-_SCALARS = {"number": pa.float64(), "string": pa.string(), "boolean": pa.bool_()}
 _PIECE_ROWS = 1_024
 
 
-class _MisfitError(ValueError):
-    """A value that its type does not hold; the text begins with the path to it."""
-
-
 class _Shape(NamedTuple):
-    """A column type, and what to do with a value of `json.loads` before Arrow takes it; None for nothing."""
+    """A column type, and what makes a value of it."""
 
     type: pa.DataType
-    fit: Fit | None = None
+    fit: Fit
     is_plain: bool = True
     """Whether Arrow's own JSON reader makes the same values."""
 
@@ -81,26 +87,7 @@ class JsonColumns:
         return ReadValues(pa.concat_arrays(pieces), errors)
 
     def _in_one_piece(self, payloads: pa.Array) -> pa.Array | None:
-        """What Arrow's reader makes of a line for each row; None where it may differ from reading row by row.
-
-        Lines that begin with `{` and end with `}` cannot share an object, and each has at least one.
-        """
-        try:
-            lines = payloads.cast(pa.string())
-            if payloads.null_count or not pc.all(pc.match_substring_regex(lines, r"(?-s)^\{[^\n\r]*\}$")).as_py():
-                return None
-            text = pc.binary_join(pa.ListArray.from_arrays([0, len(lines)], lines), "\n")[0].as_py().encode()
-            read = pj.read_json(
-                io.BytesIO(text),
-                pj.ReadOptions(use_threads=False, block_size=len(text) + 1),
-                pj.ParseOptions(explicit_schema=pa.schema(list(self.arrow_type)), unexpected_field_behavior="ignore"),
-            )
-        except pa.ArrowException:
-            return None
-        if read.num_rows != len(payloads):
-            return None
-        columns = [column.combine_chunks() for column in read.select(self.arrow_type.names).columns]
-        return pa.StructArray.from_arrays(columns, fields=list(self.arrow_type))
+        return None if payloads.null_count else read_lines(payloads, self.arrow_type)
 
     def _row_by_row(self, payloads: pa.Array) -> ReadValues:
         values: list[Any] = [None] * len(payloads)
@@ -109,16 +96,55 @@ class JsonColumns:
             if payload is None:
                 continue
             try:
-                value = json.loads(payload, parse_constant=_refused)
-            except (ValueError, RecursionError) as reason:
-                errors[place] = f"the bytes are no JSON: {reason}"
+                value = parsed(payload)
+            except JsonMisfitError as misfit:
+                errors[place] = str(misfit)
                 continue
             try:
-                values[place] = value if self._shape.fit is None else self._shape.fit(value)
-            except _MisfitError as misfit:
+                values[place] = None if value is None else self._shape.fit(value)
+            except JsonMisfitError as misfit:
                 errors[place] = f"#{misfit}"
         read, refused = values_column(values, self.arrow_type)
         return ReadValues(read, {**errors, **refused})
+
+
+def read_lines(payloads: pa.Array, kind: pa.DataType) -> pa.Array | None:
+    """What Arrow's reader makes of a line for each row; None where it may differ from reading row by row.
+
+    Lines that begin with `{` and end with `}` cannot share an object, and each has at least one. Arrow takes NaN and
+    nests without an end, and makes infinity of what a double does not hold.
+    """
+    try:
+        lines = payloads.cast(pa.string())
+        if not pc.all(pc.match_substring_regex(lines, r"(?-s)^\{[^\n\r]*\}$")).as_py():
+            return None
+        if pc.any(pc.match_substring_regex(lines, "NaN|Inf")).as_py():
+            return None
+        if pc.max(pc.count_substring_regex(lines, r"[\[{]")).as_py() > DEPTH_MAX:
+            return None
+        text = pc.binary_join(pa.ListArray.from_arrays([0, len(lines)], lines), "\n")[0].as_py().encode()
+        read = pj.read_json(
+            io.BytesIO(text),
+            pj.ReadOptions(use_threads=False, block_size=len(text) + 1),
+            pj.ParseOptions(explicit_schema=pa.schema(list(kind)), unexpected_field_behavior="ignore"),
+        )
+    except pa.ArrowException:
+        return None
+    if read.num_rows != len(payloads):
+        return None
+    columns = [column.combine_chunks() for column in read.select(kind.names).columns]
+    if not all(map(_is_finite, columns)):
+        return None
+    return pa.StructArray.from_arrays(columns, fields=list(kind))
+
+
+def _is_finite(column: pa.Array) -> bool:
+    """Whether all doubles in a column are numbers."""
+    if pa.types.is_struct(column.type):
+        return all(map(_is_finite, column.flatten()))
+    if pa.types.is_list(column.type):
+        return _is_finite(column.flatten())
+    return not pa.types.is_floating(column.type) or pc.all(pc.is_finite(column)).as_py() is not False
 
 
 class _Shapes:
@@ -149,22 +175,20 @@ class _Shapes:
             if not isinstance(items, dict):
                 return _TEXT
             inner = self.of(items, root, open_references)
-            return _Shape(pa.list_(inner.type), _fit_list(inner.fit), inner.is_plain)
-        if kind == "integer":
-            return _Shape(pa.int64(), _whole)
-        return _Shape(_SCALARS[kind]) if kind in _SCALARS else _TEXT
+            return _Shape(pa.list_(inner.type), fit_list(inner.fit), inner.is_plain)
+        return _SCALARS.get(kind or "", _TEXT)
 
     def _object(self, node: Mapping[str, Any], root: Any, open_references: tuple[int, ...]) -> _Shape:
         properties = node.get("properties")
         if isinstance(properties, dict) and properties:
             shapes = {name: self.of(each, root, open_references) for name, each in properties.items()}
-            fits = {name: each.fit for name, each in shapes.items() if each.fit is not None}
+            fits = {name: each.fit for name, each in shapes.items()}
             kind = pa.struct([(name, each.type) for name, each in shapes.items()])
-            return _Shape(kind, _fit_struct(fits), all(each.is_plain for each in shapes.values()))
+            return _Shape(kind, fit_struct(fits), all(each.is_plain for each in shapes.values()))
         values = node.get("additionalProperties")
         if isinstance(values, dict):
             inner = self.of(values, root, open_references)
-            return _Shape(pa.map_(pa.string(), inner.type), _fit_map(inner.fit), is_plain=False)
+            return _Shape(pa.map_(pa.string(), inner.type), fit_map(inner.fit), is_plain=False)
         return _TEXT
 
     def _target(self, reference: str, root: Any) -> tuple[Any, Any]:
@@ -194,52 +218,52 @@ def _is_null(node: Any) -> bool:
     return isinstance(node, dict) and (node.get("type") == "null" or ("const" in node and node["const"] is None))
 
 
-def _as_text(value: Any) -> str | None:
-    return None if value is None else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+_TEXT = _Shape(pa.string(), any_text_of, is_plain=False)
+_SCALARS = {
+    "number": _Shape(pa.float64(), double_of),
+    "string": _Shape(pa.string(), text_of),
+    "boolean": _Shape(pa.bool_(), boolean_of),
+    "integer": _Shape(pa.int64(), long_of),
+}
 
 
-_TEXT = _Shape(pa.string(), _as_text, is_plain=False)
+def fit_list(fit: Fit) -> Fit:
+    """Lists of values of a type."""
+
+    def fit_each(value: Any) -> Any:
+        if not isinstance(value, list):
+            raise wrong(value, "list")
+        return [_inside(fit, each, place) for place, each in enumerate(value)]
+
+    return fit_each
 
 
-def _fit_list(fit: Fit | None) -> Fit | None:
-    if fit is None:
-        return None
-    return lambda value: [fit(each) for each in value] if isinstance(value, list) else value
+def fit_map(fit: Fit) -> Fit:
+    """Maps from strings to values of a type."""
 
-
-def _fit_map(fit: Fit | None) -> Fit | None:
-    if fit is None:
-        return None
-    return lambda value: {key: fit(each) for key, each in value.items()} if isinstance(value, dict) else value
-
-
-def _fit_struct(fits: Mapping[str, Fit]) -> Fit | None:
-    if not fits:
-        return None
-
-    def fit_struct(value: Any) -> Any:
+    def fit_each(value: Any) -> Any:
         if not isinstance(value, dict):
-            return value
-        fitted = dict(value)
-        for name, fit in fits.items():
-            try:
-                if name in value:
-                    fitted[name] = fit(value[name])
-            except _MisfitError as misfit:
-                raise _MisfitError(f"/{name}{misfit}") from misfit
-        return fitted
+            raise wrong(value, "map")
+        return {text_of(name): _inside(fit, each, name) for name, each in value.items()}
 
-    return fit_struct
+    return fit_each
 
 
-def _whole(value: Any) -> Any:
-    """Arrow would cut a fraction off."""
-    if not isinstance(value, float):
-        return value
-    if not value.is_integer():
-        raise _MisfitError(f": {value} is no integer")
-    return int(value)
+def fit_struct(fits: Mapping[str, Fit]) -> Fit:
+    """Objects, of which the members of the names are values of their types; others do not count."""
+
+    def fit_members(value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise wrong(value, "struct")
+        return {name: _inside(fit, value.get(name), name) for name, fit in fits.items()}
+
+    return fit_members
 
 
-def _refused(constant: str) -> Any:
-    raise ValueError(f"{constant} is no JSON")
+def _inside(fit: Callable[[Any], Any], value: Any, step: str | int) -> Any:
+    if value is None:
+        return None
+    try:
+        return fit(value)
+    except JsonMisfitError as misfit:
+        raise JsonMisfitError(f"/{step}{misfit}") from misfit

@@ -2,8 +2,8 @@
 
 They need the package protobuf (`stratalog[schemas]`). The reader's message reads what other versions of it wrote:
 fields are known by number. A field with presence is null where it is absent, any other has its default. An enum is the
-name of its value, `google.protobuf.Timestamp` a timestamp, uint64 a decimal(20, 0), uint32 a long; a `oneof` is its
-fields.
+name of its value, or its number where it has no name; `google.protobuf.Timestamp` a timestamp, rounded down to
+microseconds; uint64 a decimal(20, 0), uint32 a long; a `oneof` is its fields.
 
 Source: `org.apache.spark.sql.protobuf.utils.SchemaConverters`, but for unsigned numbers, which keep their values here.
 """
@@ -51,6 +51,9 @@ _SCALARS = {
 }
 """`FieldDescriptor.type` -> Arrow type."""
 _TIMESTAMP = "google.protobuf.Timestamp"
+_SECONDS_MIN, _SECONDS_MAX, _NANOS = -62_135_596_800, 253_402_300_799, 1_000_000_000
+"""0001-01-01 and 9999-12-31, as google/protobuf/timestamp.proto has them."""
+_REFUSALS = (ValueError, TypeError, OverflowError, pa.ArrowException)
 _MICROSECONDS = pa.timestamp("us", "UTC")
 
 
@@ -99,7 +102,19 @@ class ProtobufColumns:
                     messages[place] = parse(payload)
                 except DecodeError as reason:
                     errors[place] = f"the bytes do not fit {wanted}: {reason}"
-        return ReadValues(_messages_column(self._message.DESCRIPTOR, messages, self._type), errors)
+        try:
+            return ReadValues(self._column(messages), errors)
+        except _REFUSALS:
+            pass
+        for place, message in enumerate(messages):  # one of them has a value that no column holds
+            try:
+                self._column([message])
+            except _REFUSALS as reason:
+                messages[place], errors[place] = None, f"a value of {wanted}: {reason}"
+        return ReadValues(self._column(messages), errors)
+
+    def _column(self, messages: Sequence[Message | None]) -> pa.Array:
+        return _messages_column(self._message.DESCRIPTOR, messages, self._type)
 
     def _messages(self, schema: ResolvedSchema) -> dict[tuple[int, ...], type[Message]]:
         if schema.schema not in self._known:
@@ -139,12 +154,20 @@ def _is_map(field: FieldDescriptor) -> bool:
 def _messages_column(message: Descriptor, messages: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """n messages, or None, as a struct column: one pass over the messages for each field."""
     if message.full_name == _TIMESTAMP:
-        return pa.array([None if m is None else m.seconds * 1_000_000 + m.nanos // 1000 for m in messages], kind)
+        return pa.array([None if each is None else _micros(each) for each in messages], kind)
     mask = pa.array([each is None for each in messages], pa.bool_())
     columns = [_field_column(each, messages, kind.field(each.name).type) for each in message.fields]
     if not columns:
         return pa.array([None if each is None else {} for each in messages], kind)
     return pa.StructArray.from_arrays(columns, fields=list(kind), mask=mask)
+
+
+def _micros(time: Any) -> int:
+    """The microseconds of a Timestamp. ValueError beyond the years and nanoseconds that it may have."""
+    seconds, nanos = int(time.seconds), int(time.nanos)
+    if not _SECONDS_MIN <= seconds <= _SECONDS_MAX or not 0 <= nanos < _NANOS:
+        raise ValueError(f"{seconds} seconds and {nanos} nanoseconds are no Timestamp, whose years are 1 to 9999")
+    return seconds * 1_000_000 + nanos // 1000
 
 
 def _field_column(field: FieldDescriptor, messages: Sequence[Any], kind: pa.DataType) -> pa.Array:

@@ -2,7 +2,7 @@
 
 A value is a struct, or whatever else the schema is, in the types that the reader makes of the same schema. Null becomes
 null. Of a union of several Avro types the member is written that is not null. Fields of a JSON object that are null are
-left out, since most schemas demand another type where there is one.
+left out, since most schemas demand another type where there is one; entries of a map stay.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ class ColumnWriter:
 
     def __init__(self, schema_id: int | None, schema: ResolvedSchema, message: str | None = None) -> None:
         indexes = None
+        self._is_json = schema.schema.type == SchemaType.JSON
         if schema.schema.type == SchemaType.AVRO:
             self._encode = _avro(schema)
-        elif schema.schema.type == SchemaType.JSON:
+        elif self._is_json:
             self._encode = _encode_json
         else:
             indexes, self._encode = _protobuf(schema, message)
@@ -50,9 +51,10 @@ class ColumnWriter:
     def write(self, values: pa.Array) -> pa.Array:
         """The bytes of each value. SerializationError for one that the schema does not hold."""
         prefix, encode = self._prefix, self._encode
-        found = [
-            None if value is None else prefix + encode(value) for value in values.to_pylist(maps_as_pydicts="strict")
-        ]
+        rows = values.to_pylist(maps_as_pydicts="strict")
+        if self._is_json:
+            rows = [_without_nulls(values.type, value) for value in rows]
+        found = [None if value is None else prefix + encode(value) for value in rows]
         return pa.array(found, pa.binary())
 
 
@@ -125,15 +127,22 @@ def _nullable(fit: Fit) -> Fit:
 
 def _encode_json(value: Any) -> bytes:
     try:
-        return json.dumps(_without_nulls(value), separators=(",", ":"), ensure_ascii=False).encode()
+        return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError) as reason:
         raise SerializationError(f"the value has no JSON form: {reason}; make a string of it before") from reason
 
 
-def _without_nulls(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _without_nulls(each) for name, each in value.items() if each is not None}
-    return [_without_nulls(each) for each in value] if isinstance(value, list) else value
+def _without_nulls(kind: pa.DataType, value: Any) -> Any:
+    """A value of a type without the fields that are null."""
+    if value is None:
+        return None
+    if pa.types.is_struct(kind):
+        fields = ((each.name, each.type, value[each.name]) for each in kind)
+        return {name: _without_nulls(inner, each) for name, inner, each in fields if each is not None}
+    if pa.types.is_map(kind):
+        return {key: _without_nulls(kind.item_type, each) for key, each in value.items()}
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    return [_without_nulls(kind.value_type, each) for each in value] if is_list else value
 
 
 def _protobuf(schema: ResolvedSchema, message: str | None) -> tuple[tuple[int, ...], Encode]:

@@ -256,7 +256,7 @@ def test_json_is_read_by_its_schema() -> None:
 BAD_JSON = {
     "cut off": (b'{"id": 1', "no JSON"),
     "two in a row": (b'{"id": 1}{"id": 2}', "no JSON"),
-    "not UTF-8": (b'{"at": {"city": "\xff"}}', "no JSON"),
+    "not UTF-8": (b'{"at": {"city": "\xff"}}', "no UTF-8"),
     "another type": (b'{"tags": ["a", 7]}', "#/tags/1: 7 is no string"),
     "a fraction": (b'{"id": 1.5}', "#/id: 1.5 is no integer"),
     "no object": (b"[1]", "#: [1] is no struct"),

@@ -17,6 +17,8 @@
 #   make client-storm  three broker processes, one killed every 20 s, under producers, groups and transactions of Kafka's
 #                   Java clients, or STORM_CLIENTS=librdkafka; STORM_ACLS=1 with ACLs; needs mvn and java
 #   make short-transactions  Kafka's tool and franz-go, a transaction every 20 ms: TRANSACTIONS=100000, or MINUTES=10 KILL_EVERY=25
+#   make ecosystem  a table of Postgres as a Delta table by Debezium, its worker killed: docs/typed-tables.md; needs mvn, java
+#                   and Postgres, which it runs on this machine (apt-get install postgresql, as root)
 #   make many-connections  a thousand waiting fetches beside fifty producers: memory and latency
 #   make exactly-once  a million records read, processed, written while processes are killed: docs/EXACTLY_ONCE.md
 #   make simulate   the seeded simulation, SEEDS=20000 FIRST_SEED=0
@@ -57,7 +59,7 @@ DIALOGUES ?= 50
 # One seed of the simulation is one history in every process.
 export PYTHONHASHSEED := 0
 
-.PHONY: help venv java demo test test-long test-sessions test-stores test-s3 clients quick check simulate storm power client-storm many-connections short-transactions fuzz exactly-once bench bench-long soak notebooks oracle differential differential-random differential-spark wheel clean
+.PHONY: help venv java demo test test-long test-sessions test-stores test-s3 clients quick check simulate storm power client-storm many-connections short-transactions ecosystem fuzz exactly-once bench bench-long soak notebooks oracle differential differential-random differential-spark wheel clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -162,6 +164,9 @@ client-storm: $(CLIENTS_STAMP) java
 
 short-transactions: $(STAMP) java
 	@$(PYTHON) -m tests.real.short_transactions.run --transactions $(TRANSACTIONS) --minutes $(MINUTES) --kill-every $(KILL_EVERY)
+
+ecosystem: $(STAMP) java
+	@$(PYTHON) -m tests.real.ecosystem.run
 
 many-connections: $(STAMP)
 	@$(PYTHON) -m tests.real.many_connections.run --minutes 10

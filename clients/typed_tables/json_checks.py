@@ -212,7 +212,7 @@ def _map(check_item: Check) -> Check:
 
 
 def _struct(checks: Mapping[str, Check]) -> Check:
-    by_case = {name.lower(): name for name in checks}
+    by_case: dict[str, str] = {name.lower(): name for name in checks}
 
     def check(value: Any) -> Any:
         if not isinstance(value, dict):
@@ -222,7 +222,9 @@ def _struct(checks: Mapping[str, Check]) -> Check:
         found: dict[str, Any] = {}
         is_same = True
         for name, each in value.items():
-            own = name if name in checks else by_case.get(name.lower(), name)
+            own = name
+            if name not in checks and name.lower() in by_case:
+                own = by_case[name.lower()]
             if own != name and (own in value or own in found):
                 if own in value:
                     continue

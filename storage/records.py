@@ -247,7 +247,7 @@ def payload_table(
 def as_payload(table: pa.Table) -> pa.Table:
     """Any table with a `value` column as a payload table: missing columns become null, strings become UTF-8 bytes.
 
-    Raises InvalidRecordError naming the column when its type cannot be cast.
+    Raises InvalidRecordError naming the column when its type cannot be cast, and for a header that is null.
     """
     if "value" not in table.column_names:
         raise InvalidRecordError(f"a record table needs the column 'value', found {table.column_names}")
@@ -262,7 +262,11 @@ def as_payload(table: pa.Table) -> pa.Table:
             raise InvalidRecordError(
                 f"column '{wanted.name}' is {table[wanted.name].type}, needed {wanted.type}: {reason}"
             ) from reason
-    return pa.table(columns, schema=PAYLOAD_SCHEMA)
+    payload = pa.table(columns, schema=PAYLOAD_SCHEMA)
+    headers = payload["headers"]
+    if headers.null_count < len(headers) and any(each.flatten().null_count for each in headers.chunks):
+        raise InvalidRecordError("column 'headers' has a header that is null: leave it out, or give it a key")
+    return payload
 
 
 def data_rows(batches: Sequence[NewRecordBatch]) -> pa.Table | FewRows:

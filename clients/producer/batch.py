@@ -12,15 +12,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from stratalog.clients.records import UNKNOWN_OFFSET, Delivery, Piece
-from stratalog.storage.errors import StratalogError
+from stratalog.storage.errors import InvalidTimestampError, StratalogError
 from stratalog.storage.records import (
     HEADERS_TYPE,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
     PAYLOAD_SCHEMA,
+    TIMESTAMP_MS_LIMIT,
     Header,
     OneRecord,
     TopicPartition,
@@ -30,6 +32,31 @@ RECORD_OVERHEAD_BYTES = 24
 """Size of one record beside key, value and headers in Arrow: a timestamp, three offsets, validity bits."""
 
 Headers = Sequence[Header]
+
+
+def checked_time(timestamp_ms: int) -> int:
+    """The time of a record, as every way into a topic takes it. InvalidTimestampError, in Kafka's words.
+
+    Source: `org.apache.kafka.clients.producer.ProducerRecord`.
+    """
+    if timestamp_ms < 0:
+        raise InvalidTimestampError(
+            f"Invalid timestamp: {timestamp_ms}. Timestamp should always be non-negative or null."
+        )
+    if timestamp_ms > TIMESTAMP_MS_LIMIT:
+        raise InvalidTimestampError(f"timestamp {timestamp_ms} ms is outside ±{TIMESTAMP_MS_LIMIT} ms")
+    return timestamp_ms
+
+
+def check_times(times: pa.Array | pa.ChunkedArray) -> None:
+    """The same of a column of timestamps of any unit. InvalidTimestampError."""
+    bounds = pc.min_max(times.cast(pa.int64()))
+    per_ms = {"s": 1, "ms": 1, "us": 1_000, "ns": 1_000_000}[times.type.unit]
+    factor = 1_000 if times.type.unit == "s" else 1
+    for bound in (bounds["min"].as_py(), bounds["max"].as_py()):
+        if bound is not None:
+            checked_time(bound * factor // per_ms)
+
 
 _Rows = tuple[list[int | None], list[bytes | None], list[bytes | None], list[Headers | None]]
 """Timestamps, keys, values and headers."""

@@ -19,7 +19,7 @@ from stratalog.clients.bootstrap import Cluster
 from stratalog.clients.config import PRODUCER_CONFIGS, ProducerConfig, split_connection_configs
 from stratalog.clients.connected_cluster import ConnectedCluster, connected
 from stratalog.clients.producer.accumulator import Accumulator
-from stratalog.clients.producer.batch import record_size_bytes
+from stratalog.clients.producer.batch import checked_time, record_size_bytes
 from stratalog.clients.producer.partitioner import Partitioner, StickyPartitioner, check_partition
 from stratalog.clients.producer.sender import Sender
 from stratalog.clients.producer.table_batches import TableDelivery, TablePart, table_parts
@@ -40,7 +40,6 @@ from stratalog.storage.errors import (
     IllegalStateError,
     InvalidRecordError,
     InvalidRequestError,
-    InvalidTimestampError,
     RecordTooLargeError,
     RequestTimedOutError,
     StratalogError,
@@ -48,7 +47,7 @@ from stratalog.storage.errors import (
     UnknownTopicOrPartitionError,
 )
 from stratalog.storage.log_lines import line_logger
-from stratalog.storage.records import TIMESTAMP_MS_LIMIT, Header, TopicPartition, as_payload
+from stratalog.storage.records import Header, TopicPartition, as_payload
 
 METADATA_POLL_MS = 100
 FOR_INBOX: dict[str, object] = {"batch.size": 1_048_576}
@@ -219,7 +218,7 @@ class Producer:
         self._check_sending()
         try:
             data = self._serialized(topic, key, value, headers)
-            time_ms = self._view.clock.wall_ms() if timestamp_ms is None else _checked_time(timestamp_ms)
+            time_ms = self._view.clock.wall_ms() if timestamp_ms is None else checked_time(timestamp_ms)
             future = self._append(topic, partition, time_ms, *data)
         except StratalogError as error:
             future = RecordFuture.failed(TopicPartition(topic, -1 if partition is None else partition), error)
@@ -427,7 +426,10 @@ def _as_bytes(what: str, data: Bytes) -> bytes | None:
     if data is None or isinstance(data, bytes):
         return data
     if isinstance(data, str):
-        return data.encode()
+        try:
+            return data.encode()
+        except UnicodeEncodeError as reason:
+            raise InvalidRecordError(f"the {what} is no text: {reason}; send it as bytes") from reason
     if isinstance(data, bytearray | memoryview):
         return bytes(data)
     raise InvalidRecordError(f"the {what} is {type(data).__name__}, needed bytes, str or None")
@@ -436,15 +438,9 @@ def _as_bytes(what: str, data: Bytes) -> bytes | None:
 def _as_headers(headers: Headers) -> list[Header] | None:
     if headers is None:
         return None
-    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    pairs = list(headers.items() if isinstance(headers, Mapping) else headers)
+    for key, _ in pairs:
+        if not isinstance(key, str):
+            raise InvalidRecordError(f"a header's key is {type(key).__name__}, needed str")
+        _as_bytes("header's key", key)
     return [Header(key, _as_bytes("header value", value)) for key, value in pairs]
-
-
-def _checked_time(timestamp_ms: int) -> int:
-    if timestamp_ms < 0:
-        raise InvalidTimestampError(
-            f"Invalid timestamp: {timestamp_ms}. Timestamp should always be non-negative or null."
-        )
-    if timestamp_ms > TIMESTAMP_MS_LIMIT:
-        raise InvalidTimestampError(f"timestamp {timestamp_ms} ms is outside ±{TIMESTAMP_MS_LIMIT} ms")
-    return timestamp_ms

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stratalog.clients.producer.batch import RECORD_OVERHEAD_BYTES
+from stratalog.clients.producer.batch import RECORD_OVERHEAD_BYTES, check_times
 from stratalog.clients.producer.partitioner import Partitioner, StickyPartitioner, check_partition, partitions_for_keys
 from stratalog.clients.records import UNKNOWN_OFFSET, Delivery, OffsetRange, Piece, TableMetadata
 from stratalog.storage.errors import InvalidRecordError, RecordTooLargeError, StratalogError
@@ -102,7 +102,9 @@ def row_sizes(payload: pa.Table) -> IntArray:
 
 
 def _with_times(payload: pa.Table, now_ms: int) -> pa.Table:
+    """InvalidTimestampError for a time that a single record could not have; a null one is now."""
     times = payload["timestamp"]
+    check_times(times)
     if times.null_count == 0:
         return payload
     now = pa.scalar(now_ms, times.type)

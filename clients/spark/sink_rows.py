@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stratalog.clients.producer.batch import RECORD_OVERHEAD_BYTES
+from stratalog.clients.producer.batch import RECORD_OVERHEAD_BYTES, check_times
 from stratalog.clients.producer.partitioner import check_partition, partitions_for_keys
 from stratalog.clients.spark.conditions import null_topic_in_data
 from stratalog.storage.errors import InvalidRecordError, RecordTooLargeError
@@ -100,7 +100,10 @@ class SinkRows:
 def rows_by_topic(
     batch: pa.RecordBatch, topic: str | None, timestamp_column: str | None, now_ms: int
 ) -> Iterator[SinkRows]:
-    """A record batch of the query, by topic in order of first appearance. A null topic raises InvalidRecordError."""
+    """A record batch of the query, by topic in order of first appearance.
+
+    A null topic or header raises InvalidRecordError, a time before 1970 InvalidTimestampError; a null time is now.
+    """
     payload = _payload(pa.Table.from_batches([batch]), timestamp_column, now_ms)
     names = batch.schema.names
     explicit = batch["partition"] if "partition" in names else pa.nulls(batch.num_rows)
@@ -120,7 +123,9 @@ def _payload(table: pa.Table, timestamp_column: str | None, now_ms: int) -> pa.T
     if timestamp_column is None:
         times = pa.repeat(pa.scalar(now_ms, pa.timestamp("ms", tz="UTC")), table.num_rows)
     else:
+        check_times(table[timestamp_column])
         times = table[timestamp_column].cast(pa.timestamp("ms", tz="UTC"), safe=False)
+        times = times.fill_null(pa.scalar(now_ms, times.type)) if times.null_count else times
     names = [name for name in ("key", "value", "headers") if name in table.column_names]
     return as_payload(table.select(names).append_column("timestamp", times))
 

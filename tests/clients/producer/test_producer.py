@@ -199,6 +199,8 @@ BAD_RECORDS: list[tuple[dict[str, object], type[StratalogError], str]] = [
     ({"topic": "t", "value": 5}, InvalidRecordError, "the value is int"),
     ({"topic": "t", "key": 1.5}, InvalidRecordError, "the key is float"),
     ({"topic": "t", "headers": [("h", 5)]}, InvalidRecordError, "the header value is int"),
+    ({"topic": "t", "headers": [(None, b"")]}, InvalidRecordError, "a header's key is NoneType"),
+    ({"topic": "t", "value": "\ud800"}, InvalidRecordError, "the value is no text"),
     ({"topic": "t", "timestamp_ms": -1}, InvalidTimestampError, "Invalid timestamp: -1"),
     ({"topic": "t", "timestamp_ms": 1 << 62}, InvalidTimestampError, "is outside"),
 ]

@@ -7,11 +7,13 @@ import random
 import pyarrow as pa
 import pytest
 
+from stratalog.clients.producer.batch import check_times
 from stratalog.clients.producer.partitioner import RoundRobinPartitioner, StickyPartitioner, partition_for_key
 from stratalog.clients.producer.table_batches import TableDelivery, TablePart, table_parts
 from stratalog.clients.records import Delivery, OffsetRange, Piece
 from stratalog.storage.errors import (
     InvalidRecordError,
+    InvalidTimestampError,
     NotLeaderOrFollowerError,
     RecordTooLargeError,
     StratalogError,
@@ -164,3 +166,19 @@ def test_one_failed_batch_fails_the_table_after_all_are_done() -> None:
     second.complete(Piece(0, 10, 0, None))
     with pytest.raises(NotLeaderOrFollowerError):
         table.future.result(0)
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_a_column_of_times_is_checked_as_a_single_time(unit: str) -> None:
+    check_times(pa.array([0, None, 5], pa.timestamp(unit, "UTC")))
+    check_times(pa.array([None], pa.timestamp(unit)))
+    with pytest.raises(InvalidTimestampError, match="should always be non-negative or null"):
+        check_times(pa.array([5, -1], pa.timestamp(unit)))
+
+
+def test_a_header_that_is_null_is_refused() -> None:
+    kind = pa.list_(pa.struct([pa.field("key", pa.string(), nullable=False), ("value", pa.binary())]))
+    for headers in ([[None]], [[{"key": "a", "value": None}, None]]):
+        with pytest.raises(InvalidRecordError, match="a header that is null"):
+            as_payload(pa.table({"value": ["v"], "headers": pa.array(headers, kind)}))
+    assert as_payload(pa.table({"value": ["v"], "headers": pa.array([[]], kind)})).num_rows == 1

@@ -21,7 +21,12 @@ from stratalog.clients.spark.sink_rows import (
     rows_by_topic,
     split_by_partition,
 )
-from stratalog.storage.errors import InvalidRecordError, RecordTooLargeError, UnknownTopicOrPartitionError
+from stratalog.storage.errors import (
+    InvalidRecordError,
+    InvalidTimestampError,
+    RecordTooLargeError,
+    UnknownTopicOrPartitionError,
+)
 from stratalog.storage.files.batch_file_fast import few_rows
 from stratalog.storage.records import (
     NO_SEQUENCE,
@@ -100,7 +105,7 @@ def test_headers_and_times_come_through() -> None:
     source = pa.RecordBatch.from_arrays([pa.array([b"1", b"2"]), headers, times], ["value", "headers", "at"])
     (rows,) = rows_by_topic(source, "t", "at", 7)
     assert rows.payload["headers"].to_pylist() == [[{"key": "k", "value": b"v"}], None]
-    assert rows.payload["timestamp"].cast(pa.int64()).to_pylist() == [1_577_836_800_000, None]
+    assert rows.payload["timestamp"].cast(pa.int64()).to_pylist() == [1_577_836_800_000, 7], "null: now"
     assert record_sizes(rows.payload).tolist() == [24 + 1 + 16 + 2, 24 + 1]
 
 
@@ -180,3 +185,10 @@ def test_rows_of_a_transaction_name_its_producer_in_every_file() -> None:
     assert table_of_rows(few).to_pylist() == data_table([batch]).to_pylist()
     expected = {(7, 2, NO_SEQUENCE, TRANSACTIONAL_ATTRIBUTE)}
     assert {(row.producer_id, row.producer_epoch, row.sequence, row.attributes) for row in few} == expected
+
+
+def test_a_time_before_1970_is_refused_as_by_a_producer() -> None:
+    """-1 ms would be read as no time."""
+    times = pa.array([-1], pa.timestamp("us", tz="UTC"))
+    with pytest.raises(InvalidTimestampError, match="should always be non-negative or null"):
+        list(rows_by_topic(pa.record_batch([pa.array(["v"]), times], names=["value", "at"]), "t", "at", 7))

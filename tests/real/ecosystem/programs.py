@@ -24,7 +24,7 @@ HERE = Path(__file__).resolve().parent
 LIBS = HERE / "libs"
 HOST, USER, DATABASE = "127.0.0.1", "postgres", "postgres"
 WORKER = "org.apache.kafka.connect.cli.ConnectDistributed"
-START_S = 180
+START_S = 600
 
 
 class MissingProgramError(Exception):

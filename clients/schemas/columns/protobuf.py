@@ -162,9 +162,9 @@ def _messages_column(message: Descriptor, messages: Sequence[Any], kind: pa.Data
     return pa.StructArray.from_arrays(columns, fields=list(kind), mask=mask)
 
 
-def _micros(time: Any) -> int:
+def _micros(message: Any) -> int:
     """The microseconds of a Timestamp. ValueError beyond the years and nanoseconds that it may have."""
-    seconds, nanos = int(time.seconds), int(time.nanos)
+    seconds, nanos = int(message.seconds), int(message.nanos)
     if not _SECONDS_MIN <= seconds <= _SECONDS_MAX or not 0 <= nanos < _NANOS:
         raise ValueError(f"{seconds} seconds and {nanos} nanoseconds are no Timestamp, whose years are 1 to 9999")
     return seconds * 1_000_000 + nanos // 1000

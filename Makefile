@@ -5,6 +5,7 @@
 #   make test-long  storms over broker processes, spark-submit, every rule of the simulation under every mix of faults
 #   make test-sessions  every test of source and sink in our Spark session, in one without a setting, over Spark Connect
 #   make test-stores  the tests of stores against an S3 server and Azure's emulator, which it installs; needs npm
+#   make test-readers  Polars, DuckDB, Daft and DataFusion, which it installs, on replicas and committed records
 #   make test-s3    those of them that know S3, with the server versitygw, which it builds; needs go
 #   make clients    clients that others wrote, unchanged, against the Kafka listeners: docs/CLIENTS.md; needs mvn and java,
 #                   and go for those in Go, npm for those in JavaScript, cargo for those in Rust, which it leaves
@@ -38,6 +39,8 @@ SHELL := /bin/bash
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
+READERS_STAMP := $(VENV)/.readers-installed
+DAFT := daft==0.7.26
 STORES_STAMP := $(VENV)/.stores-installed
 VERSITYGW_STAMP := $(VENV)/.versitygw-installed
 CLIENTS_STAMP := $(VENV)/.clients-installed
@@ -59,7 +62,7 @@ DIALOGUES ?= 50
 # One seed of the simulation is one history in every process.
 export PYTHONHASHSEED := 0
 
-.PHONY: help venv java demo test test-long test-sessions test-stores test-s3 clients quick check simulate storm power client-storm many-connections short-transactions ecosystem fuzz exactly-once bench bench-long soak notebooks oracle differential differential-random differential-spark wheel clean
+.PHONY: help venv java demo test test-long test-sessions test-readers test-stores test-s3 clients quick check simulate storm power client-storm many-connections short-transactions ecosystem fuzz exactly-once bench bench-long soak notebooks oracle differential differential-random differential-spark wheel clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -104,6 +107,17 @@ test-sessions: $(STAMP) java
 	@for kind in ours plain connect; do \
 	  STRATALOG_TESTS_SESSION=$$kind $(PYTHON) -m pytest tests/spark/test_spark_source.py tests/spark/test_spark_sink.py tests/spark/test_storage_options.py || exit 1; \
 	done
+
+# Daft's metadata wants pyarrow<26; it runs beside 26.
+$(READERS_STAMP): $(STAMP)
+	@set -euo pipefail; \
+	echo "installing other readers of Delta and Arrow into $(VENV)"; \
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check -e '.[dev,readers]'; \
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps $(DAFT)
+	@touch $@
+
+test-readers: $(READERS_STAMP)
+	@$(PYTHON) -m pytest -m readers
 
 # moto (S3) comes by pip, Azurite (Azure Blob) by npm.
 $(STORES_STAMP): $(STAMP)

@@ -13,6 +13,7 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 from stratalog.clients.kafka.protocol import entities
+from tests.readers import other_readers
 from tests.stores import servers
 from tests.stores.servers import StoreServer
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 entities.NAMES_ARE_CHECKED = True
 LACKING = {name: reason for name, reason in servers.lacking().items() if reason}
+if other_readers.LACKING:
+    LACKING["readers"] = f"{', '.join(other_readers.LACKING)} is not installed: make test-readers"
 FIRST_COMPILER_ONLY = "-XX:TieredStopAtLevel=1"
 """The options of a JVM that lives for minutes: its second compiler costs more CPU time than it saves in that time."""
 
@@ -125,6 +128,11 @@ def ours(spark: SparkSession) -> SparkSession:
     if sessions.kind() != "ours":
         pytest.skip(f"a session of the kind {sessions.kind()} has no Delta Lake")
     return spark
+
+
+@pytest.fixture(scope="session")
+def readers() -> None:
+    """Of tests that need other engines' readers of Delta and Arrow."""
 
 
 @pytest.fixture(scope="session")

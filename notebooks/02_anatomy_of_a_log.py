@@ -37,7 +37,7 @@ with Producer(cluster) as producer:
         if n % 250 == 249:
             producer.flush()
 replica = folder / "broker-1" / "clicks-0"
-for pattern in ("_delta_log/*.json", "segment=*/*.parquet"):
+for pattern in ("_delta_log/*.json", "segment=*/**/*.parquet"):
     paths = sorted(replica.glob(pattern))
     print(len(paths), pattern)
     for path in paths[:3]:

@@ -1,6 +1,7 @@
 """The topic configs: names, defaults, ranges and meaning. Pure.
 
-Names, defaults, ranges and error texts are Kafka's (TopicConfig), but for `segment.files.max`.
+Names, defaults, ranges and error texts are Kafka's (TopicConfig), but for `segment.files.max` and those that begin with
+`stratalog.`.
 """
 
 from __future__ import annotations
@@ -139,6 +140,13 @@ class LogConfig:
     )
     segment_jitter_ms: int = _long(0, "ms", 0, "segment.ms is shortened by up to so much, lest all logs roll at once.")
     segment_ms: int = _long(604_800_000, "ms", 1, "Age of a segment's first record at which a new segment begins.")
+    stratalog_snapshot_retention_ms: int = _long(
+        3_600_000,
+        "ms",
+        0,
+        "How long a merged, compacted or expired file stays for readers of an older version of the table, if the disk "
+        "has room; at least file.delete.delay.ms, which alone holds for what an erasure removed.",
+    )
     unclean_leader_election_enable: bool = config_field(
         "BOOLEAN",
         False,
@@ -200,6 +208,11 @@ class LogConfig:
     def segment_file_count_max(self) -> int:
         """Data files at which a segment is full: the smaller of its two limits."""
         return min(self.segment_files_max, max(1, self.segment_index_bytes // INDEX_ENTRY_BYTES))
+
+    @property
+    def removed_ms_max(self) -> int:
+        """How long a file stays that left the log: for its followers, and for readers of an older version."""
+        return max(self.file_delete_delay_ms, self.stratalog_snapshot_retention_ms)
 
     @property
     def merged_bytes_max(self) -> int:

@@ -6,7 +6,7 @@ replicas left on any broker's root. Nothing is written.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +18,9 @@ from stratalog.replication.metadata.erasures import erase_of, request_erase
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.records import EraseRecord
 from stratalog.replication.stores import replica_of_leftover
+from stratalog.storage.delta.removed import is_list, listed_files
 from stratalog.storage.errors import InvalidRequestError, ObjectNotFoundError, StratalogError
+from stratalog.storage.files.batch_file import DATA_DIRECTORIES
 from stratalog.storage.log.reader import LogReader
 from stratalog.storage.records import TopicPartition
 from stratalog.storage.upkeep.erase import Erase, ErasePredicate, erased_by, matching
@@ -137,7 +139,8 @@ def _leftovers(view: ClusterView, topic: str, broker_id: int, root: str) -> list
         for directory in objects.leftovers():
             place = replica_of_leftover(directory)
             if place is not None and place.topic == topic:
-                found.append(ErasureLeftover(broker_id, directory, len(objects.list(f"{directory}/segment="))))
+                count = sum(len(objects.list(f"{directory}/{each}")) for each in DATA_DIRECTORIES)
+                found.append(ErasureLeftover(broker_id, directory, count))
         return found
     except StratalogError as error:
         return [ErasureLeftover(broker_id, error=error)]
@@ -159,13 +162,13 @@ def _replica_erasure(
 def _replica_state(log: LogReader, place: TopicPartition, broker_id: int, erase: Erase) -> ReplicaErasure:
     log.remembers_removed = True
     log.refresh()
-    listed = {path for path, _ in log.table.list_objects("segment=")}
+    listed = {path for each in DATA_DIRECTORIES for path, _ in log.table.list_objects(each)}
     left = 0
     for entry in log.files:
         if entry.start_offset < erase.end_offset:
             left += pc.sum(matching(log.table.read_file(entry.file), entry, erase)).as_py() or 0
     erased = erased_by(log.state, erase.erase_id)
-    harmless = {path for path, removed in log.state.removed.items() if removed.removed_ms > erased.swapped_ms}
+    harmless = {path for path, removed_ms in _removed_files(log) if removed_ms > erased.swapped_ms}
     return ReplicaErasure(
         place,
         broker_id,
@@ -176,3 +179,12 @@ def _replica_state(log: LogReader, place: TopicPartition, broker_id: int, erase:
         left,
         len(listed - {entry.path for entry in log.files} - harmless),
     )
+
+
+def _removed_files(log: LogReader) -> Iterator[tuple[str, int]]:
+    """(path, when it was removed) of what left the log. ObjectNotFoundError."""
+    for path, removed in log.state.removed.items():
+        if is_list(path):
+            yield from listed_files(log.table.read_object(path), path)
+        else:
+            yield path, removed.removed_ms

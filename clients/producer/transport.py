@@ -180,7 +180,7 @@ class InboxTransport:
         check_records(batch, config)
         codec = codec_of_append(config.compression_type, [batch.compression_type], batch.size_bytes)
         table = self._table(root, request.topic_partition)
-        file = table.write_file(data_rows([batch]), 0, codec)
+        file = table.write_file(data_rows([batch]), None, codec)
         handed = HandOverRequest(
             request.partition,
             HandedFiles(

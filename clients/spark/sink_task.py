@@ -202,7 +202,7 @@ class SinkTask:
             raise LeaderNotAvailableError(f"{topic_partition} has no leader; its ISR is {list(state.isr)}")
         root = broker.registration.root
         table = self._view.stores.table(root, topic_partition)
-        return WrittenFile(topic_partition, root, table.write_file(rows, 0, codec))
+        return WrittenFile(topic_partition, root, table.write_file(rows, None, codec))
 
     def _retried(self, call: Callable[[], T]) -> T:
         """Call again for up to `max.block.ms` while a leader, a root or a topic is not there."""

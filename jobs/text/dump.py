@@ -250,7 +250,7 @@ _NAMES = tuple(
     (re.compile(_TABLE + below), kind)
     for below, kind in (
         (r"/(?P<segment>\d{20})\.(?P<suffix>log|index|timeindex)", DumpKind.LOG),
-        (r"/(?P<path>segment=(?P<segment>\d{20})/[^/]+\.parquet)", DumpKind.LOG),
+        (r"/(?P<path>segment=(?P<segment>\d{20})/(?:[a-z_]+=\d+/)*[^/=]+\.parquet)", DumpKind.LOG),
         (r"/segment=(?P<segment>\d{20})", DumpKind.LOG),
         (r"/(?:_producers|(?P<path>_producers/[0-9a-f]{16}\.json))", DumpKind.PRODUCERS),
         (r"/cleaner-offset-checkpoint", DumpKind.CLEANER),

@@ -119,6 +119,12 @@ class ForeignStore(ObjectStore):
     ) -> bool:
         return self._away(self._store.copy_new, path, source, source_path, tail_bytes, check)
 
+    def free_share(self) -> float:
+        return self._away(self._store.free_share)
+
+    def copy_within(self, path: str, new_path: str) -> None:
+        self._away(self._store.copy_within, path, new_path)
+
     def add_listener(self, listener: WriteListener) -> bool:
         return self._store.add_listener(listener)
 

@@ -17,7 +17,7 @@ import crc32c
 import pyarrow as pa
 
 from stratalog.storage.delta.commit_race import StoredCommit
-from stratalog.storage.delta.table import OPEN_WRITER_VERSION, WRITER_VERSION, Commit
+from stratalog.storage.delta.table import OPEN_WRITER_VERSION, REMOVED_FILES_PROPERTY, WRITER_VERSION, Commit
 from stratalog.storage.errors import CorruptMessageError, UnsupportedTableFeatureError
 from stratalog.storage.files.data_file import DataFile, FileEntry
 from stratalog.storage.producers import ProducerChanges
@@ -36,9 +36,10 @@ read a table with columns that are not nullable unless it is listed."""
 _KNOWN_FEATURES = frozenset({*WRITER_FEATURES, "appendOnly"})
 TABLE_PROPERTIES: Mapping[str, str] = {
     "delta.enableExpiredLogCleanup": "false",
-    "delta.deletedFileRetentionDuration": "interval 1 hours",
+    REMOVED_FILES_PROPERTY: "interval 1 hours",
 }
-"""Properties of every table: only stratalog cleans up its log, and checkpoints do not keep tombstones for a week."""
+"""Properties of every table: only stratalog cleans up its log, and removed files stay for an hour, unless the topic
+said otherwise when the table was made."""
 
 DELTA_ACTIONS = frozenset(
     (
@@ -302,5 +303,9 @@ def _delta_type(arrow: pa.DataType) -> Any:
         element = arrow.value_field
         return {"type": "array", "elementType": _delta_type(element.type), "containsNull": element.nullable}
     if pa.types.is_struct(arrow):
-        return {"type": "struct", "fields": [_field(arrow.field(i)) for i in range(arrow.num_fields)]}
+        # Spark's Delta alters and clones no table with a required field inside a column
+        return {
+            "type": "struct",
+            "fields": [_field(arrow.field(i).with_nullable(True)) for i in range(arrow.num_fields)],
+        }
     return _DELTA_TYPES[arrow]

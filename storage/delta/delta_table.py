@@ -1,7 +1,7 @@
 """One replica's table as a real Delta table on an object store: the `LogTable` of the product.
 
 I/O: data files, small objects, commits and checkpoints, all through the `ObjectStore` port.
-Layout below the table's directory: `_delta_log/`, `segment=<20 digits>/`, `_producers/`.
+Layout below the table's directory: `_delta_log/`, `segment=…/leader_epoch=…/base_offset=…/`, `_handed/`, `_producers/`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from stratalog.storage.delta.newest import newest_fold, newest_readable, point_t
 from stratalog.storage.delta.removed import NO_PRODUCERS, producers_path
 from stratalog.storage.delta.snapshot import INITIAL_TXNS, NO_COMMIT, sound_commits
 from stratalog.storage.delta.table import (
+    NO_OBJECTS,
     PRODUCERS,
     PRODUCERS_VERSION,
     WRITER_VERSION,
@@ -46,7 +48,7 @@ from stratalog.storage.files.damage import (
     read_part,
     read_whole,
 )
-from stratalog.storage.files.data_file import DataFile, FileEntry, RowsWanted
+from stratalog.storage.files.data_file import DataFile, FileEntry, PartitionValues, RowsWanted
 from stratalog.storage.files.files_ahead import FilesAhead
 from stratalog.storage.files.row_groups import Footers
 from stratalog.storage.objects.port import ObjectMeta, ObjectStore
@@ -127,17 +129,17 @@ class DeltaLogTable(LogTable):
                 self._sync_all()
         return outcome
 
-    def write_file(self, rows: pa.Table | FewRows, segment: int, codec: str = ZSTD, /) -> DataFile:
-        path, size_bytes = self._write_in_pieces(rows, segment, codec)
+    def write_file(self, rows: pa.Table | FewRows, values: PartitionValues | None, codec: str = ZSTD, /) -> DataFile:
+        path, size_bytes = self._write_in_pieces(rows, values, codec)
         if not path:
             data, crc = batch_file.encode(rows, codec)
-            path, size_bytes = batch_file.file_path(segment, self._ids.new_id(), crc), len(data)
+            path, size_bytes = batch_file.file_path(values, self._ids.new_id(), crc), len(data)
             self._put_new(path, data)
         if self._cache is not None:
             self._cache.put(self.name, path, rows)
         return batch_file.describe(rows, path, size_bytes)
 
-    def _write_in_pieces(self, rows: pa.Table | FewRows, segment: int, codec: str) -> tuple[str, int]:
+    def _write_in_pieces(self, rows: pa.Table | FewRows, values: PartitionValues | None, codec: str) -> tuple[str, int]:
         """(path, size) of a large file that is written while it is encoded, so that its checksum and name are known
         last; ("", 0) where it is small, or the store cannot."""
         if not batch_file.is_large(rows):
@@ -155,13 +157,24 @@ class DeltaLogTable(LogTable):
                 batch_file.write(rows, sink, codec, written)
             size_bytes = os.fstat(descriptor).st_size
             crc = batch_file.written_crc(written, size_bytes)
-            path = batch_file.file_path(segment, self._ids.new_id(), crc)
+            path = batch_file.file_path(values, self._ids.new_id(), crc)
             return f"{self._directory}/{path}"
 
-        if not self._store.put_filled(f"{self._directory}/{batch_file.segment_directory(segment)}", fill):
+        if not self._store.put_filled(f"{self._directory}/{batch_file.data_directory(values)}", fill):
             return "", 0
         self._owe_sync(f"{self._directory}/{path}")
         return path, size_bytes
+
+    def place_files(self, entries: Sequence[FileEntry]) -> Sequence[FileEntry]:
+        return self._store.each(self._placed, entries)
+
+    def _placed(self, entry: FileEntry) -> FileEntry:
+        path = batch_file.placed_path(entry.path, entry.partition_values)
+        if path == entry.path:
+            return entry
+        self._store.copy_within(f"{self._directory}/{entry.path}", f"{self._directory}/{path}")
+        self._owe_sync(f"{self._directory}/{path}")
+        return replace(entry, file=replace(entry.file, path=path))
 
     def copy_file(self, source: LogTable, file: DataFile) -> None:
         if not isinstance(source, DeltaLogTable):
@@ -229,6 +242,10 @@ class DeltaLogTable(LogTable):
         ]
         return joined(parts)
 
+    @property
+    def free_share(self) -> float:
+        return self._store.free_share()
+
     def has_file(self, file: DataFile) -> bool:
         return self._store.size(f"{self._directory}/{file.path}") == file.size_bytes
 
@@ -286,7 +303,7 @@ class DeltaLogTable(LogTable):
             if not meta.path.startswith(root + "_delta_log/")
         ]
 
-    def checkpointer(self, snapshot: TableSnapshot) -> Callable[[], int]:
+    def checkpointer(self, snapshot: TableSnapshot, objects: Mapping[str, bytes] = NO_OBJECTS) -> Callable[[], int]:
         """As the port says. Once it is written, this handle owes no sync for what was written before."""
         self._forget_synced()
         owed, is_done = tuple(self._unsynced), threading.Event()
@@ -295,7 +312,10 @@ class DeltaLogTable(LogTable):
         commit_id = self._race.id_of(snapshot.version)
 
         def write_checkpoint() -> int:
-            version = other._write_checkpoint(snapshot, commit_id, owed)
+            for path, data in objects.items():
+                other.write_object(path, data)
+            written = [f"{self._directory}/{path}" for path in objects]
+            version = other._write_checkpoint(snapshot, commit_id, [*owed, *written])
             is_done.set()
             return version
 

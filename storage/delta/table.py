@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ import pyarrow as pa
 from stratalog.storage.errors import ObjectNotFoundError
 from stratalog.storage.files.codecs import ZSTD
 from stratalog.storage.files.damage import Damage
-from stratalog.storage.files.data_file import DataFile, FileEntry, RowsWanted
+from stratalog.storage.files.data_file import DataFile, FileEntry, PartitionValues, RowsWanted
 from stratalog.storage.producers import ProducerChanges
 from stratalog.storage.records import FewRows
 
@@ -36,9 +37,14 @@ WRITER_VERSION = 7
 """Version of Delta's protocol for writers: features are listed by name, and a writer that lacks one must not commit."""
 OPEN_WRITER_VERSION = 2
 """Writer version of tables that any Delta writer may commit to. Their next epoch start raises it."""
+REMOVED_FILES_PROPERTY = "delta.deletedFileRetentionDuration"
+"""Delta's name of the time for which a file stays that left the table."""
 EPOCH_PREFIX = "stratalog.epoch."
 REMOVED_EPOCH = -1
 """Value of `txn stratalog.epoch.<e>` once the entry of epoch e was truncated away."""
+
+
+NO_OBJECTS: Mapping[str, bytes] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +87,16 @@ class Conflict:
 
 
 class RemovedObject(NamedTuple):
-    """An object that version `version` removed from the log at `removed_ms`. `end_offset`: of a data file, else 0."""
+    """An object that version `version` removed from the log at `removed_ms`. `end_offset`: of a data file, else 0.
+
+    Of a list of such objects (`storage.delta.removed`) it has the first and the last version, and the newest time and
+    end.
+    """
 
     version: int
     removed_ms: int
     end_offset: int
+    last_version: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +178,17 @@ class LogTable(Protocol):
         the commits in `[since, version]`."""
         ...
 
-    def write_file(self, rows: pa.Table | FewRows, segment: int, codec: str = ZSTD, /) -> DataFile:
+    def write_file(self, rows: pa.Table | FewRows, values: PartitionValues | None, codec: str = ZSTD, /) -> DataFile:
         """Write rows of `DATA_SCHEMA` as a new data file that no commit names yet; `codec` as in
-        `storage.files.codecs`."""
+        `storage.files.codecs`.
+
+        values  its partition values, which its path names; None: they are not known yet, see `place_files`
+        """
+        ...
+
+    def place_files(self, entries: Sequence[FileEntry]) -> Sequence[FileEntry]:
+        """The same files under paths that name their partition values: each gets a second name there, or a copy. What
+        lies at the old paths stays. ObjectNotFoundError."""
         ...
 
     def copy_file(self, source: LogTable, file: DataFile) -> None:
@@ -200,6 +219,11 @@ class LogTable(Protocol):
     def read_files(self, files: Sequence[DataFile]) -> pa.Table:
         """All rows of some data files, one file after the other. Raises as `read_file`."""
         ...
+
+    @property
+    def free_share(self) -> float:
+        """The share of the table's storage that is free; 1 where it has no bound."""
+        return 1.0
 
     def has_file(self, file: DataFile) -> bool:
         """Whether a data file is there in its full size."""
@@ -251,9 +275,12 @@ class LogTable(Protocol):
             raise ObjectNotFoundError(f"{self.name}: there is no table to checkpoint")
         return self.checkpointer(snapshot)()
 
-    def checkpointer(self, snapshot: TableSnapshot) -> Callable[[], int]:
+    def checkpointer(self, snapshot: TableSnapshot, objects: Mapping[str, bytes] = NO_OBJECTS) -> Callable[[], int]:
         """A function, also for another thread, that writes a checkpoint of what this handle folded and returns its
-        version; nothing is written where a newer one stands."""
+        version; none is written where a newer one stands.
+
+        objects  small objects by path that it writes before, and which are durable when the checkpoint is
+        """
         ...
 
     def adopt_checkpoint(self) -> int:

@@ -1,8 +1,9 @@
 """One record batch file: an immutable Parquet file whose bits are checked when read. Pure (bytes in, bytes out).
 
-Pages carry checksums; the footer does not, so its CRC32C stands in the file name:
-`segment=<20 digits>/<uuid>.<8 hex digits>.parquet`. The footer of a file that was written as it grew states the CRC32C
-of all bytes before it, by which the file is checked without being decoded.
+Pages carry checksums; the footer does not, so its CRC32C stands in the file name: `<uuid>.<8 hex digits>.parquet`. The
+directories name the file's partition values as Hive does, since some readers take them from there. The footer of a file
+that was written as it grew states the CRC32C of all bytes before it, by which the file is checked without being
+decoded.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import pyarrow.parquet as pq
 from stratalog.storage.errors import CorruptMessageError
 from stratalog.storage.files.batch_file_fast import encode_fast
 from stratalog.storage.files.codecs import UNCOMPRESSED
-from stratalog.storage.files.data_file import DataFile, RowsWanted
+from stratalog.storage.files.data_file import DataFile, PartitionValues, RowsWanted
 from stratalog.storage.files.row_groups import (
     ROWS_MIN,
     TRAILER_BYTES,
@@ -40,12 +41,21 @@ PIECE_BYTES_MAX = 2 << 20
 """Bytes of a row group above which a file is not written piece by piece: its pages are the pieces."""
 DICTIONARY_COLUMNS = ["timestamp_type", "producer_id", "producer_epoch", "sequence", "batch_base", "attributes"]
 STATISTICS_COLUMNS = ["offset_delta", "timestamp"]
+TIME_UNIT = "us"
+"""Unit of timestamps in files, Delta's, since some readers convert no other. Records have milliseconds, and so have the
+files of older releases."""
 DICTIONARY_ROWS_MIN = 32
 """Rows from which a dictionary's page saves more than it takes."""
 DATA_CRC_KEY = b"stratalog.data.crc32c"
 """The footer's metadata with the CRC32C, in 8 hex digits, of the bytes before the footer."""
 SUMMED_BYTES = 1 << 20
 """Bytes that are read at once for a checksum."""
+HANDED_DIRECTORY = "_handed"
+"""Directory of the files that other processes hand over to the leader: what is below `_` is no data to Delta."""
+DATA_DIRECTORIES = ("segment=", HANDED_DIRECTORY)
+"""Beginnings of the paths of all data files."""
+_TIME = DATA_SCHEMA.field("timestamp")
+_STORED_TIME = pa.timestamp(TIME_UNIT, tz="UTC")
 _PARQUET_CODECS = {UNCOMPRESSED: "none"}
 _LEVELS = {"zstd": 1}
 """The level of codecs that have levels, for files whose writer an append waits for."""
@@ -79,6 +89,7 @@ def write(table: pa.Table, sink: pa.NativeFile, codec: str, written: ReadRange |
         use_dictionary=DICTIONARY_COLUMNS if table.num_rows >= DICTIONARY_ROWS_MIN else False,
         write_statistics=STATISTICS_COLUMNS,
         write_page_checksum=True,
+        coerce_timestamps=TIME_UNIT,
         store_schema=False,
     ) as writer:
         writer.write_table(table, rows_per_group(table))
@@ -140,18 +151,35 @@ def footer_crc(data: bytes | memoryview, name: str) -> str:
     return f"{crc32c.crc32c(memoryview(data)[start:]):08x}"
 
 
-def file_path(segment: int, file_id: str, crc: str) -> str:
+def file_path(values: PartitionValues | None, file_id: str, crc: str) -> str:
     """The path of a file below its table.
 
-    >>> file_path(7, "ab", "0000ffff")
-    'segment=00000000000000000007/ab.0000ffff.parquet'
+    >>> file_path(PartitionValues(7, 3, 12), "ab", "0000ffff")
+    'segment=00000000000000000007/leader_epoch=3/base_offset=12/ab.0000ffff.parquet'
     """
-    return f"{segment_directory(segment)}/{file_id}.{crc}.parquet"
+    return f"{data_directory(values)}/{file_id}.{crc}.parquet"
 
 
-def segment_directory(segment: int) -> str:
-    """The directory of a segment's files below their table."""
-    return f"segment={segment:020}"
+def data_directory(values: PartitionValues | None) -> str:
+    """The directory of files with these partition values below their table; None: of files that are handed over, which
+    have none yet."""
+    if values is None:
+        return HANDED_DIRECTORY
+    return f"segment={values.segment:020}/leader_epoch={values.leader_epoch}/base_offset={values.base_offset}"
+
+
+def placed_path(path: str, values: PartitionValues) -> str:
+    """The path of the file at `path` once it has these partition values: its name stays.
+
+    >>> placed_path("_handed/ab.0000ffff.parquet", PartitionValues(7, 3, 12))
+    'segment=00000000000000000007/leader_epoch=3/base_offset=12/ab.0000ffff.parquet'
+    """
+    return f"{data_directory(values)}/{name_of(path)}"
+
+
+def name_of(path: str) -> str:
+    """The name of a file without its directories: no two files have the same."""
+    return path.rpartition("/")[2]
 
 
 def crc_of_path(path: str) -> str:
@@ -191,8 +219,7 @@ def decode(data: bytes | memoryview, path: str, columns: Sequence[str] | None = 
         )
     except (OSError, pa.ArrowException) as reason:
         raise CorruptMessageError(f"{path}: {reason}") from reason
-    _check_schema(table, path, columns)
-    return table
+    return _of_records(table, path, columns)
 
 
 def is_read_in_parts(file: DataFile, wanted: RowsWanted) -> bool:
@@ -240,8 +267,7 @@ def decode_part(
         table = parts.read_row_groups(groups, columns=named, use_threads=False)
     except (OSError, pa.ArrowException) as reason:
         raise CorruptMessageError(f"{name}: {reason}") from reason
-    _check_schema(table, name, columns)
-    return table
+    return _of_records(table, name, columns)
 
 
 def _checked_footer(data: bytes, file: DataFile, name: str) -> Footer:
@@ -253,10 +279,15 @@ def _checked_footer(data: bytes, file: DataFile, name: str) -> Footer:
     return Footer(metadata)
 
 
-def _check_schema(table: pa.Table, name: str, columns: Sequence[str] | None) -> None:
+def _of_records(table: pa.Table, name: str, columns: Sequence[str] | None) -> pa.Table:
+    """Rows as they were read with the types of `DATA_SCHEMA`. CorruptMessageError for other columns."""
     wanted = DATA_SCHEMA if columns is None else pa.schema([DATA_SCHEMA.field(column) for column in columns])
+    at = table.schema.get_field_index(_TIME.name)
+    if at >= 0 and table.schema.field(at).type == _STORED_TIME:
+        table = table.set_column(at, _TIME, table.column(at).cast(_TIME.type, safe=False))
     if not table.schema.equals(wanted):
         raise CorruptMessageError(f"{name}: its columns are {table.schema}, expected {wanted}")
+    return table
 
 
 def describe(rows: pa.Table | FewRows, path: str, size_bytes: int) -> DataFile:

@@ -60,7 +60,7 @@ def encode_few_rows(rows: FewRows) -> bytes:
     """Rows as an uncompressed Parquet file; one of 100 bytes becomes a file of 1.3 KB."""
     count = len(rows)
     times, keys, values, types, producer_ids, epochs, sequences, attributes, deltas, bases = zip(*rows, strict=True)
-    here = [at_ms for at_ms in times if at_ms is not None]
+    here = [at_ms * 1_000 for at_ms in times if at_ms is not None]  # in files they are microseconds
     chunks = [
         _numbers(_INT32, deltas),
         _page(count, _levels(times) + _packed(_INT64, here)),
@@ -211,7 +211,9 @@ def _schema() -> bytes:
     """The footer's first fields, version and schema, of a file with the same columns."""
     row = pa.Table.from_pylist([dict.fromkeys(PAYLOAD_SCHEMA.names)], PAYLOAD_SCHEMA)
     sink = pa.BufferOutputStream()
-    pq.write_table(data_table([NewRecordBatch(row)]), sink, compression="none", store_schema=False)
+    pq.write_table(
+        data_table([NewRecordBatch(row)]), sink, compression="none", coerce_timestamps="us", store_schema=False
+    )
     footer = bytes(sink.getvalue())
     (footer_bytes,) = _LENGTH.unpack_from(footer, len(footer) - len(MAGIC) - _LENGTH.size)
     footer = footer[-footer_bytes - len(MAGIC) - _LENGTH.size :]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,14 @@ class DataFile:
         return {name: getattr(self, name) for name in DataFile.__slots__}
 
 
+class PartitionValues(NamedTuple):
+    """The columns by which the table is partitioned, of one data file: its place in the log."""
+
+    segment: int
+    leader_epoch: int
+    base_offset: int
+
+
 @dataclass(frozen=True, slots=True)
 class FileEntry:
     """A data file that a commit placed in the log: Delta's `add` action.
@@ -38,6 +47,10 @@ class FileEntry:
     @property
     def path(self) -> str:
         return self.file.path
+
+    @property
+    def partition_values(self) -> PartitionValues:
+        return PartitionValues(self.segment, self.leader_epoch, self.base_offset)
 
     @property
     def start_offset(self) -> int:

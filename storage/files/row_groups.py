@@ -34,6 +34,9 @@ SPAN_SHARE_MAX = 1.25
 TRAILER_BYTES = 8
 """Bytes at a Parquet file's end: the footer's length (4 bytes, little endian) and the magic `PAR1`."""
 
+TIME_COLUMN = 1
+"""Number of the column of timestamps."""
+
 ReadRange = Callable[[int, int], bytes]
 """`(start, length)` -> bytes of one object; fewer only at its end."""
 
@@ -123,6 +126,7 @@ class Footer:
 
     def __init__(self, metadata: pq.FileMetaData) -> None:
         self.metadata = metadata
+        self._times_per_ms = 1_000 if metadata.schema.column(TIME_COLUMN).converted_type == "TIMESTAMP_MICROS" else 1
         self._largest: dict[tuple[int, int], int] = {}
 
     def largest(self, group: int, column: int) -> int:
@@ -132,7 +136,10 @@ class Footer:
             statistics = self.metadata.row_group(group).column(column).statistics
             is_known = statistics is not None and statistics.has_min_max
             # A column of nulls has none: no record has a timestamp.
-            found = self._largest[group, column] = int(statistics.max_raw) if is_known else -(1 << 63)
+            found = int(statistics.max_raw) if is_known else -(1 << 63)
+            if is_known and column == TIME_COLUMN:
+                found //= self._times_per_ms
+            self._largest[group, column] = found
         return found
 
     def smallest_delta(self, group: int) -> int:
@@ -205,7 +212,7 @@ def wanted_groups(footer: Footer, wanted: RowsWanted) -> list[int]:
     first = bisect_left(range(count), wanted.first_delta, key=lambda group: footer.largest(group, 0))
     if wanted.from_timestamp_ms is not None:
         from_ms = wanted.from_timestamp_ms
-        first = next((group for group in range(first, count) if footer.largest(group, 1) >= from_ms), count)
+        first = next((group for group in range(first, count) if footer.largest(group, TIME_COLUMN) >= from_ms), count)
     groups: list[int] = []
     size_bytes = decoded_bytes = 0
     for group in range(first, count):

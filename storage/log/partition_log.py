@@ -9,18 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import is_
 from zlib import crc32
 
 import pyarrow as pa
 
 from stratalog.storage.clock import Clock, Ids
-from stratalog.storage.delta.removed import NO_PRODUCERS, producers_path
+from stratalog.storage.delta.removed import NO_PRODUCERS, RemovedObjects, producers_path
 from stratalog.storage.delta.table import (
     LOG_END,
     LOG_START,
     PRODUCERS,
     PRODUCERS_VERSION,
+    REMOVED_FILES_PROPERTY,
     WRITER_VERSION,
     Commit,
     Committed,
@@ -34,8 +36,9 @@ from stratalog.storage.errors import (
     StoreUnavailableError,
     UnknownLeaderEpochError,
 )
+from stratalog.storage.files.batch_file import name_of, placed_path
 from stratalog.storage.files.codecs import codec_of_append, codec_of_merge
-from stratalog.storage.files.data_file import DataFile, FileEntry
+from stratalog.storage.files.data_file import FileEntry, PartitionValues
 from stratalog.storage.log.append import (
     Admission,
     Appended,
@@ -50,7 +53,7 @@ from stratalog.storage.log.copy import Copied, Cut, plan_copy, plan_cut, produce
 from stratalog.storage.log.flush import FlushState
 from stratalog.storage.log.reader import LogReader
 from stratalog.storage.log.rows import rows_before_cut, rows_between
-from stratalog.storage.log.state import PRODUCERS_FROM_PROPERTY, TOPIC_ID_PROPERTY, LogState, live_paths, position_txns
+from stratalog.storage.log.state import PRODUCERS_FROM_PROPERTY, TOPIC_ID_PROPERTY, LogState, position_txns
 from stratalog.storage.producers import PRODUCER_ID_EXPIRATION_MS, ProducerChanges, ProducerStates
 from stratalog.storage.records import NewRecordBatch, data_rows
 from stratalog.storage.topic_config import LogConfig
@@ -60,6 +63,8 @@ EXPIRY_INTERVAL_MS = 600_000
 WHOLE_PRODUCERS_COMMITS, WHOLE_PRODUCERS_COMMITS_MAX = 20, 200
 """Commits between two that name the whole producer state, which clean-up and a first fold need: so many for each
 thousand producers, sinks and aborted transactions, at least for one thousand, and never more than the maximum."""
+HOUR_MS = 3_600_000
+"""Time for which a table's own property says that removed files stay, unless the topic says otherwise."""
 _NUMBERS = (1 << 63) - 1
 
 
@@ -109,7 +114,9 @@ class PartitionLog(LogReader):
         self.flushing = FlushState(clock)
         self.on_commit: Callable[[Commit], None] | None = None
         self._open_append: _OpenAppend | None = None
-        self._uncommitted: tuple[tuple[NewRecordBatch, ...], DataFile] | None = None
+        self._uncommitted: tuple[tuple[NewRecordBatch, ...], FileEntry] | None = None
+        self.left_names: list[str] = []
+        """Paths of files that got their partition values, and a path that names them, since. Upkeep deletes them."""
         self._producers_shift = crc32(table.name.rpartition("/")[2].encode())
 
     def exists_or_create(
@@ -123,6 +130,8 @@ class PartitionLog(LogReader):
         if self.table.snapshot() is None:
             check_absent()
             properties = {TOPIC_ID_PROPERTY: topic_id, PRODUCERS_FROM_PROPERTY: str(producers_from)}
+            if self.config.removed_ms_max != HOUR_MS:
+                properties[REMOVED_FILES_PROPERTY] = f"interval {self.config.removed_ms_max // 1_000} seconds"
             self.table.create(properties, self.clock.wall_ms(), self._ids.new_id())
         self._load()
         if self.topic_id != topic_id:
@@ -176,8 +185,7 @@ class PartitionLog(LogReader):
         """A part of a file as a new file with the same labels."""
         if rows.num_rows == 0:
             return ()
-        file = self.table.write_file(rows, entry.segment, codec_of_merge(self.config))
-        return (FileEntry(file, entry.segment, entry.leader_epoch, entry.base_offset),)
+        return (replace(entry, file=self.table.write_file(rows, entry.partition_values, codec_of_merge(self.config))),)
 
     def _producers_after(self, state: LogState, cut: Cut, sliced: Sequence[FileEntry]) -> ProducerStates | None:
         """Producer state after the cut; None when it stays."""
@@ -207,11 +215,10 @@ class PartitionLog(LogReader):
         if not accepted:
             return Appended(state.version, tuple(admission.results))
         segment = segment_of_append(state, accepted, self.config)
-        file = self._file_of(accepted, segment)
-        entry = FileEntry(file, segment, leader_epoch, state.log_end_offset)
+        entry = self._file_of(accepted, PartitionValues(segment, leader_epoch, state.log_end_offset))
         outcome = self._commit_append(batches, (entry,), admission, now_ms)
         if isinstance(outcome, Conflict):
-            self._uncommitted = (accepted, file)
+            self._uncommitted = (accepted, entry)
         return outcome
 
     def append_files(self, handed: Sequence[HandedFiles], leader_epoch: int, now_ms: int) -> Appended | Conflict:
@@ -232,8 +239,12 @@ class PartitionLog(LogReader):
         admission.results = [next(admitted) if refusal is None else refusal for refusal in refusals]
         if not files:
             return Appended(state.version, tuple(admission.results))
-        entries = assign_offsets(state, files, leader_epoch, self.config)
-        return self._commit_append(handed, entries, admission, now_ms)
+        entries = tuple(self.table.place_files(assign_offsets(state, files, leader_epoch, self.config)))
+        outcome = self._commit_append(handed, entries, admission, now_ms)
+        if isinstance(outcome, Conflict):  # under this leader epoch nobody else gives them a place
+            given = {file.path for file in files}
+            self.table.delete_objects([entry.path for entry in entries if entry.path not in given])
+        return outcome
 
     def _refusal(self, handed: HandedFiles, state: LogState, now_ms: int) -> InvalidRecordError | None:
         """The error of a new hand-over with a missing file, which would stop every reader and follower, or with a file
@@ -244,12 +255,12 @@ class PartitionLog(LogReader):
         known = admit_files([handed], self.producers, self.config, state.end, now_ms).results[0]
         if not isinstance(known, BatchAppended) or known.duplicate:
             return None
-        live = live_paths(state.files)
+        live = {name_of(entry.path) for entry in state.files}
         for file in handed.files:
             where = f"{self.name}: {file.path} of {file.size_bytes} bytes was handed over"
             if not self.table.has_file(file):
                 return InvalidRecordError(f"{where}, but is not there")
-            if file.path in live:
+            if name_of(file.path) in live:
                 return InvalidRecordError(f"{where}, but is in the log already")
         return None
 
@@ -277,7 +288,13 @@ class PartitionLog(LogReader):
         except StoreUnavailableError:
             self._open_append = append
             raise
-        return outcome if isinstance(outcome, Conflict) else append.appended
+        return outcome if isinstance(outcome, Conflict) else self._settled(append)
+
+    def _settled(self, append: _OpenAppend) -> Appended:
+        """The result of an append that was made; the files that were handed over for it have other paths now."""
+        handed = {file.path for each in append.content if isinstance(each, HandedFiles) for file in each.files}
+        self.left_names += handed - {entry.path for entry in append.appended.files}
+        return append.appended
 
     def _outcome_of_open(self, content: Sequence[NewRecordBatch] | Sequence[HandedFiles]) -> Appended | Conflict | None:
         """The outcome of an open append that is retried with the same content; None for other content.
@@ -290,16 +307,18 @@ class PartitionLog(LogReader):
         if self.state.version < append.appended.version:
             return self._put_append(append)
         path = append.appended.files[0].path
-        return append.appended if any(entry.path == path for entry in reversed(self.state.files)) else None
+        return self._settled(append) if any(entry.path == path for entry in reversed(self.state.files)) else None
 
-    def _file_of(self, batches: tuple[NewRecordBatch, ...], segment: int) -> DataFile:
-        """The batches as a data file: that of a lost race, which certainly no commit names, if they are the same."""
+    def _file_of(self, batches: tuple[NewRecordBatch, ...], values: PartitionValues) -> FileEntry:
+        """The batches as a data file: that of a lost race, which certainly no commit names, if it has the same."""
         uncommitted, self._uncommitted = self._uncommitted, None
         if uncommitted and _are_same(uncommitted[0], batches):
-            return uncommitted[1]
+            if uncommitted[1].partition_values == values:
+                return uncommitted[1]
+            self.table.delete_objects([uncommitted[1].path])
         size_bytes = sum([batch.size_bytes for batch in batches])
         codec = codec_of_append(self.config.compression_type, (b.compression_type for b in batches), size_bytes)
-        return self.table.write_file(data_rows(batches), segment, codec)
+        return FileEntry(self.table.write_file(data_rows(batches), values, codec), *values)
 
     def _load(self) -> None:
         super()._load()
@@ -340,8 +359,7 @@ class PartitionLog(LogReader):
         txns = position_txns(plan.end_offset, leader_epoch, plan.log_start_offset)
         if txns == own.position_txns and not plan.files:
             return Copied(plan.start_offset, plan.end_offset, own.version)
-        copies = self._copied(leader, plan.files, plan.start_offset)
-        adds = tuple(c if c.segment >= plan.segment else replace(c, segment=plan.segment) for c in copies)
+        adds = tuple(self._copied(leader, plan.files, plan.start_offset, plan.segment))
         producers = producers_after_copy(self.producers, their_producers, plan, adds, self._batches_in)
         erase_again_txns = own.erase_again_txns if plan.removes else {}
         prepared = self._prepare(
@@ -357,25 +375,34 @@ class PartitionLog(LogReader):
             return outcome
         return Copied(plan.start_offset, plan.end_offset, outcome.version)
 
-    def _copied(self, leader: PartitionLog, files: Sequence[FileEntry], start_offset: int) -> list[FileEntry]:
-        """The leader's files in this table: their bytes under their names, or slices under new ones.
+    def _copied(
+        self, leader: PartitionLog, files: Sequence[FileEntry], start_offset: int, segment_min: int
+    ) -> list[FileEntry]:
+        """The leader's files in this table: their bytes under their names, or slices under new ones; none in a segment
+        below `segment_min`.
 
         A file that left this log recently is written under a new name, since its old object may be deleted.
         """
         removed, copies, as_they_are = self.state.removed, list[FileEntry](), list[FileEntry]()
         for entry in files:
-            if entry.start_offset >= start_offset and entry.path not in removed:
-                as_they_are.append(entry)
+            own = entry if entry.segment >= segment_min else replace(entry, segment=segment_min)
+            placed = placed_path(entry.path, own.partition_values)
+            if entry.start_offset >= start_offset and not removed.may_name(entry, entry.path, placed):
+                as_they_are.append(own)
                 continue
             copies += self._copied_as_they_are(leader, as_they_are)
             as_they_are = []
             rows = rows_between(leader.table.read_file(entry.file), entry, start_offset, entry.end_offset)
-            copies += self._rewritten(entry, rows)
+            copies += self._rewritten(own, rows)
         return copies + self._copied_as_they_are(leader, as_they_are)
 
-    def _copied_as_they_are(self, leader: PartitionLog, entries: list[FileEntry]) -> list[FileEntry]:
+    def _copied_as_they_are(self, leader: PartitionLog, entries: Sequence[FileEntry]) -> list[FileEntry]:
+        """Those whose paths at the leader name other partition values get their own: files of older releases, and
+        those of segments that only the leader has joined."""
         self.table.copy_files(leader.table, [entry.file for entry in entries])
-        return entries
+        placed = list(self.table.place_files(entries))
+        self.left_names += [was.path for was, now in zip(entries, placed, strict=True) if was.path != now.path]
+        return placed
 
     def replace_files(
         self,
@@ -497,6 +524,16 @@ class PartitionLog(LogReader):
             return changes, {}
         number = self._write_producers(producers or before)
         return changes, {PRODUCERS: number, PRODUCERS_VERSION: version}
+
+    def checkpoint(self) -> tuple[Callable[[], int], Callable[[], None]]:
+        """A checkpoint of this fold: what writes it, also in another thread, and what is to be called here after it."""
+        state = self.state
+        lists = state.removed.lists_due(self._ids, state.log_end_offset, state.erased_ms)
+        named = RemovedObjects(state.removed.as_mapping())
+        named.replaced_by(lists)
+        snapshot = replace(state.snapshot(), removed=named.as_mapping())
+        write = self.table.checkpointer(snapshot, {each.path: each.to_json() for each in lists})
+        return write, partial(state.removed.replaced_by, lists)
 
     def _write_producers(self, producers: ProducerStates) -> int:
         """Write the whole state before the commit that names it."""

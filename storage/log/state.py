@@ -15,6 +15,7 @@ from stratalog.storage.delta.snapshot import note_producer_changes
 from stratalog.storage.delta.table import (
     DELETED,
     EPOCH_PREFIX,
+    ERASE_PREFIX,
     ERASED,
     LEADER_EPOCH,
     LOG_END,
@@ -164,6 +165,13 @@ class LogState:
     def deleted_txns(self) -> dict[str, int]:
         """The txn of the next commit by which other handles forget what this one has deleted since the last."""
         return {DELETED: self._deleted_version} if self._deleted_version > self.txn_number(DELETED) else {}
+
+    @property
+    def erased_ms(self) -> int:
+        """Time of the last commit that removed files for an erasure: what left the log until then may hold an erased
+        record. 0: there was none."""
+        erasures = (n for name, n in self._txns.items() if name.startswith(ERASE_PREFIX) and name.endswith(".ms"))
+        return max(erasures, default=0)
 
     def txn_number(self, name: str) -> int:
         """The last value of a txn; 0 if there is none."""

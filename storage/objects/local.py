@@ -41,6 +41,11 @@ from stratalog.storage.objects.sync import WritesLostError, sync_files, sync_tre
 _TEMPORARY = re.compile(r"#\d+$")
 _LEFTOVER = re.compile(r"\.[0-9a-f]{32}-delete$")
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+OWN_DIRECTORY = "base_offset="
+"""Beginning of the name of a directory that holds a data file, or a few that replace each other: it is removed with the
+last, and made with the next. So no store remembers whether its entry was synced."""
+MAKE_TRIES = 10
+"""Tries to make a file whose directory others remove meanwhile, since it is empty."""
 SMALL_BYTES = 8_192
 """Bytes of the first read of a whole object: only for larger ones its size is asked for."""
 ROOT_MODE = 0o700
@@ -70,7 +75,7 @@ class LocalStore(ObjectStore):
         """Those whose entry in the directory above was synced, or was there before this store."""
         self._lost = ""
         self._register_lock = threading.Lock()
-        self._unnamed = UnnamedFiles(self._open_new)
+        self._unnamed = UnnamedFiles(self._open_new, self._make_directories)
         if create:
             self._make_root()
         if not os.path.isdir(self.root):
@@ -248,12 +253,46 @@ class LocalStore(ObjectStore):
             raise self._failed("list", "", reason) from reason
 
     def delete(self, path: str) -> None:
+        target = f"{self.root}/{path}"
         try:
-            os.unlink(f"{self.root}/{path}")
+            os.unlink(target)
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as reason:
             raise self._failed("delete", path, reason) from reason
+        directory = os.path.dirname(target)
+        if _is_own(directory):
+            with contextlib.suppress(OSError):  # another file is there, or another process was faster
+                os.rmdir(directory)
+
+    def free_share(self) -> float:
+        try:
+            found = os.statvfs(self.root)
+        except OSError as reason:
+            raise self._failed("statvfs", "", reason) from reason
+        shares = [found.f_bavail / found.f_blocks] if found.f_blocks else []
+        shares += [found.f_favail / found.f_files] if found.f_files else []  # 0 where files have no bound of their own
+        return min(shares, default=1.0)
+
+    def copy_within(self, path: str, new_path: str) -> None:
+        """As the port says: a second name by link(2)."""
+        source, target = f"{self.root}/{path}", f"{self.root}/{new_path}"
+        try:
+            for _ in range(MAKE_TRIES):
+                try:
+                    os.link(source, target)
+                    return
+                except FileExistsError:
+                    return
+                except FileNotFoundError:
+                    if not os.path.exists(source):
+                        raise
+                    self._make_directories(os.path.dirname(target))
+        except FileNotFoundError as reason:
+            raise ObjectNotFoundError(f"{source} does not exist") from reason
+        except OSError as reason:
+            raise self._failed("link", new_path, reason) from reason
+        raise StoreUnavailableError(f"link {target}: its directory is removed again and again")
 
     def delete_tree(self, path: str, tombstone_id: str, /) -> None:
         tree = f"{self.root}/{path}"
@@ -285,7 +324,7 @@ class LocalStore(ObjectStore):
         entries = self._entries_to_sync(directories)
         above = {os.path.dirname(directory) for directory in entries}
         self._sync(", ".join(paths[:3]), lambda: sync_files([*targets, *sorted(directories | above, reverse=True)]))
-        self._durable_directories |= {entry for entry in entries if os.path.isdir(entry)}
+        self._durable_directories |= {entry for entry in entries if not _is_own(entry) and os.path.isdir(entry)}
 
     def sync_all(self) -> None:
         self._sync("", lambda: sync_tree(self.root))
@@ -355,12 +394,13 @@ class LocalStore(ObjectStore):
 
     def _open_new(self, name: str, flags: int, target: str = "") -> int:
         """Open a file to be made; its directory (that of `target`, if given) is made when missing."""
-        try:
-            return os.open(name, flags, 0o644)
-        except FileNotFoundError:
-            if not os.path.isdir(self.root):  # the mount point of a disk that is away must stay empty
-                raise
-        self._make_directories(os.path.dirname(target or name))
+        for _ in range(MAKE_TRIES):
+            try:
+                return os.open(name, flags, 0o644)
+            except FileNotFoundError:
+                if not os.path.isdir(self.root):  # the mount point of a disk that is away must stay empty
+                    raise
+            self._make_directories(os.path.dirname(target or name))
         return os.open(name, flags, 0o644)
 
     def _make_root(self) -> None:
@@ -403,6 +443,10 @@ class LocalStore(ObjectStore):
 
     def _failed(self, operation: str, path: str, reason: OSError) -> StoreUnavailableError:
         return _failure(operation, f"{self.root}/{path}", reason)
+
+
+def _is_own(directory: str) -> bool:
+    return directory.rpartition("/")[2].startswith(OWN_DIRECTORY)
 
 
 def _failure(operation: str, name: str, reason: OSError) -> StoreUnavailableError:

@@ -21,6 +21,9 @@ _CANNOT_NAME = (*_CANNOT, errno.ENOENT, errno.EXDEV, errno.EPERM, errno.EACCES)
 _CANNOT_COPY = (errno.EINVAL, errno.ENOSYS, errno.ENOTSOCK)
 """Errors of sendfile(2) between files that the kernel does not copy."""
 
+NAME_TRIES = 10
+"""Tries to name a file whose directory others remove meanwhile."""
+
 OpenNew = Callable[[str, int, str], int]
 """(path to open, flags, path of the file to be) -> descriptor; the directory is made when it is missing."""
 
@@ -28,9 +31,10 @@ OpenNew = Callable[[str, int, str], int]
 class UnnamedFiles:
     """Those of one root. `are_there` is False from the first try on that showed that its file system has none."""
 
-    def __init__(self, open_new: OpenNew) -> None:
+    def __init__(self, open_new: OpenNew, make_directories: Callable[[str], None]) -> None:
         self.are_there = hasattr(os, "O_TMPFILE")
         self._open_new = open_new
+        self._make_directories = make_directories
 
     def make(self, directory: str, fill: Callable[[int], str]) -> str:
         """Make a file in `directory`.
@@ -53,13 +57,21 @@ class UnnamedFiles:
             os.close(descriptor)
 
     def _named(self, descriptor: int, path: str) -> str:
-        try:
-            os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=descriptor, follow_symlinks=True)
-        except FileExistsError:
-            raise
-        except OSError as reason:
-            return self._cannot(reason, _CANNOT_NAME)
-        return path
+        directory = os.path.dirname(path)
+        for again in range(NAME_TRIES):
+            try:
+                os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=descriptor, follow_symlinks=True)
+            except FileExistsError:
+                raise
+            except FileNotFoundError as reason:
+                if again and os.path.isdir(directory):
+                    return self._cannot(reason, _CANNOT_NAME)
+                self._make_directories(directory)  # it may have been removed meanwhile, since it was empty
+            except OSError as reason:
+                return self._cannot(reason, _CANNOT_NAME)
+            else:
+                return path
+        raise OSError(errno.ENOENT, "the directory is removed again and again", directory)
 
     def _cannot(self, reason: OSError, known: tuple[int, ...]) -> str:
         if reason.errno not in known:

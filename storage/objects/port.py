@@ -165,6 +165,15 @@ class ObjectStore(Protocol):
         """
         return False
 
+    def free_share(self) -> float:
+        """The share of the storage that is free, of bytes or of files, whichever is less; 1 where it has no bound."""
+        return 1.0
+
+    def copy_within(self, path: str, new_path: str) -> None:
+        """Give an object a second name, or make a copy of it, as cheaply as the store can. Neither is written to again,
+        and each is deleted by itself. An object at `new_path` is of an earlier try. ObjectNotFoundError."""
+        self.put_new(new_path, self.get(path))
+
     def add_listener(self, listener: WriteListener) -> bool:
         """Call `listener` at each write from now on. False where the store does not see every write."""
         return False

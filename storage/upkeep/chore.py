@@ -90,7 +90,7 @@ class UpkeepLimits:
     garbage_bytes: int = 256 << 20
     keep_commits: int = 1_000
     keep_ms: int = HOUR_MS
-    keep_commits_max: int = 50_000
+    keep_commits_max: int = 5_000
     unreferenced_ms: int = 7 * DAY_MS
     retention_check_ms: int = 300_000
     scrub_ms: int = DAY_MS
@@ -140,10 +140,16 @@ class UpkeepView:
             if self.still_has(files):
                 raise
 
-    def checkpointed(self, version: int) -> UpkeepDone:
-        """The result of a checkpoint of this version."""
-        self.log.state.made_durable(version)
-        return self.done(UpkeepWork.CHECKPOINT, 1)
+    def checkpoint(self) -> Work[int]:
+        """The work of a checkpoint."""
+        write, is_written = self.log.checkpoint()
+
+        def finish(version: int) -> UpkeepDone:
+            is_written()
+            self.log.state.made_durable(version)
+            return self.done(UpkeepWork.CHECKPOINT, 1)
+
+        return Work(write, finish)
 
 
 @dataclass(frozen=True, slots=True)

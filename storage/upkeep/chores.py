@@ -2,7 +2,7 @@
 
 Flush        syncs a log whose `flush.ms` has passed without an append (Kafka: `LogManager.flushDirtyLogs`)
 Checkpoints  writes Delta's checkpoints, and deletes the commits that nothing needs any more
-Deletion     deletes what left the log `file.delete.delay.ms` ago
+Deletion     deletes what left the log `stratalog.snapshot.retention.ms` ago, or earlier where it must not stay
 Retention    removes expired segments from the log in one commit; readers with an older fold read on until the deletion
 Vacuum       deletes files that no commit names, after a week
 Scrub        reads every data file now and then, so that decayed bits are found while another replica is sound; only
@@ -12,16 +12,24 @@ Scrub        reads every data file now and then, so that decayed bits are found 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 from zlib import crc32
 
 from stratalog.storage.clock import Clock
-from stratalog.storage.delta.removed import producers_path
-from stratalog.storage.delta.table import Commit, Conflict, LogTable
-from stratalog.storage.errors import DamagedFileError, ObjectNotFoundError
+from stratalog.storage.delta.removed import (
+    LIST_FILES,
+    LISTS_DIRECTORY,
+    PRODUCERS_DIRECTORY,
+    is_list,
+    listed_files,
+    producers_path,
+)
+from stratalog.storage.delta.table import Commit, Conflict, LogTable, RemovedObject
+from stratalog.storage.errors import CorruptMessageError, DamagedFileError, ObjectNotFoundError
+from stratalog.storage.files.batch_file import DATA_DIRECTORIES
 from stratalog.storage.files.data_file import DataFile
 from stratalog.storage.log.partition_log import WHOLE_PRODUCERS_COMMITS_MAX, PartitionLog
 from stratalog.storage.log.segments import start_of
@@ -40,6 +48,8 @@ from stratalog.storage.upkeep.chore import (
 )
 from stratalog.storage.upkeep.retention import ExpiredSegments, expired_segments, has_times
 
+T = TypeVar("T")
+
 CHECKPOINT_ENTRIES = 20
 """Entries of a checkpoint (live and removed files) for each commit since the one before, at most. A checkpoint costs as
 much as it has entries; so each commit pays for a constant number of them, however many files wait for deletion."""
@@ -51,6 +61,10 @@ DELETIONS_MS = 500
 """Time that one piece of work spends on deletions, which are slow on a busy disk: merges must have their turn."""
 DELETE_INTERVAL_MS_MAX = 1_000
 """The longest interval between two deletions: few objects at a time, so that appends do not wait for the disk."""
+FREE_SHARE_MIN = 0.1
+"""Share of a disk, of its bytes or its files, below which no file is kept for readers of older versions."""
+ROOM_RECHECK_MS = 10_000
+"""Interval in which the disk's room is looked at while files are kept."""
 DURABLE_RECHECK_MS = 10_000
 """Recheck interval while the commit that removed the oldest object is not durable."""
 SLOTS = 1_440
@@ -107,7 +121,8 @@ class Checkpoints(Chore):
             if adopted > log.state.durable_version:
                 log.state.made_durable(adopted)
         if self._is_checkpoint_due(view):
-            return Work(log.table.checkpointer(log.state.snapshot()), partial(self._checkpointed, view))
+            work = view.checkpoint()
+            return Work(work.run, lambda version: self._checkpointed(view, work.finish(version)))
         if self._cleaning is None:
             if view.now_ms < wait_end_ms(self._cleaned_ms, self._limits.keep_ms, view.now_ms):
                 return None
@@ -144,12 +159,12 @@ class Checkpoints(Chore):
         oldest = view.log.state.oldest_removed
         if oldest is None or oldest.version <= view.log.state.durable_version:
             return None
-        wait_ms = max(self._limits.garbage_ms, view.log.config.file_delete_delay_ms)
+        wait_ms = max(self._limits.garbage_ms, view.log.config.removed_ms_max)
         return wait_end_ms(oldest.removed_ms, wait_ms, view.now_ms)
 
-    def _checkpointed(self, view: UpkeepView, version: int) -> UpkeepDone:
+    def _checkpointed(self, view: UpkeepView, done: T) -> T:
         self._cleaned_ms = view.now_ms - self._limits.keep_ms
-        return view.checkpointed(version)
+        return done
 
     def _cleaned(self, view: UpkeepView, cleaned: tuple[int, bool]) -> UpkeepDone | None:
         count, is_over = cleaned
@@ -197,7 +212,7 @@ def _oldest_version_needed(state: LogState) -> int:
 
 
 class Deletion(Chore):
-    """Deletes files and older producer states that left the log `file.delete.delay.ms` ago.
+    """Deletes files and older producer states that left the log so long ago that nobody reads them any more.
 
     The commit that removed them has to be durable (a checkpoint is above it): after a power cut the log must not name
     them again. Files above the log end stay: a copy may bring back their records. If fewer objects are deleted than
@@ -214,43 +229,61 @@ class Deletion(Chore):
         if self._checked_ms is None:
             self._checked_ms = view.now_ms
         log = view.log
+        if log.left_names:
+            left, log.left_names = log.left_names[:DELETIONS_MAX], log.left_names[DELETIONS_MAX:]
+            delete = partial(_delete, log.table.reopened(), left, log.clock, frozenset())
+            return Work(delete, partial(self._left_deleted, view, left))
         if not log.state.removed or view.now_ms < wait_end_ms(self._checked_ms, _delete_interval_ms(log), view.now_ms):
             return None
-        if next(_due_objects(log, view.now_ms), None) is None:
+        has_room = log.table.free_share >= FREE_SHARE_MIN
+        if next(_due_objects(log, view.now_ms, has_room=has_room), None) is None:
             self._checked_ms = view.now_ms
             return None
         log.refresh()
-        due = list(islice(_due_objects(log, view.now_ms), DELETIONS_MAX))
+        due = _first_of(_due_objects(log, view.now_ms, has_room=has_room))
         if log.leader_epoch != view.leader_epoch or not due:
             self._checked_ms, self._full_pieces = view.now_ms, 0
             return None
-        self._count_due(view)
+        self._count_due(view, has_room=has_room)
         self._full_pieces += 1
-        return Work(partial(_delete, log.table.reopened(), due, log.clock), partial(self._deleted, view, due))
+        delete = partial(_delete, log.table.reopened(), due, log.clock, frozenset(live_paths(log.files)))
+        return Work(delete, partial(self._deleted, view, due))
 
-    def _count_due(self, view: UpkeepView) -> None:
+    def _count_due(self, view: UpkeepView, *, has_room: bool) -> None:
         """Count them at the first of several full pieces, then once a second: the count goes over all of them."""
         if self._full_pieces and view.now_ms - self._counted_ms < DELETE_INTERVAL_MS_MAX:
             return
-        self._counted_ms, self._due_count = view.now_ms, sum(1 for _ in _due_objects(view.log, view.now_ms))
+        due = _due_objects(view.log, view.now_ms, has_room=has_room)
+        self._counted_ms, self._due_count = view.now_ms, sum(map(_file_count, due))
         if not self._full_pieces:
             self._due_count_first = self._due_count
 
-    def _deleted(self, view: UpkeepView, due: Sequence[str], count: int) -> UpkeepDone:
-        if count == len(due) < DELETIONS_MAX:
-            self._checked_ms, self._full_pieces = view.now_ms, 0
-        view.log.state.deleted(due[:count])
-        self._due_count -= count
+    def _left_deleted(self, view: UpkeepView, left: Sequence[str], count: int) -> UpkeepDone:
+        view.log.left_names += left[count:]
         return view.done(UpkeepWork.DELETE_FILES, count)
 
+    def _deleted(self, view: UpkeepView, due: Sequence[str], count: int) -> UpkeepDone:
+        if count == len(due) and sum(map(_file_count, due)) < DELETIONS_MAX:
+            self._checked_ms, self._full_pieces = view.now_ms, 0
+        view.log.state.deleted(due[:count])
+        deleted = sum(map(_file_count, due[:count]))
+        self._due_count -= deleted
+        return view.done(UpkeepWork.DELETE_FILES, deleted)
+
     def rest_ms(self, view: UpkeepView) -> int | None:
+        if view.log.left_names:
+            return 0
         oldest = view.log.state.oldest_removed
         if oldest is None or self._checked_ms is None:
             return None
         is_durable = oldest.version <= view.log.state.durable_version
         interval_ms = _delete_interval_ms(view.log) if is_durable else DURABLE_RECHECK_MS
-        due_ms = wait_end_ms(oldest.removed_ms, view.log.config.file_delete_delay_ms, view.now_ms)
+        due_ms = min(_due_ms(view.log, path, each, view.now_ms) for path, each in _oldest_of_each_kind(view.log))
+        due_ms = min(due_ms, view.now_ms + ROOM_RECHECK_MS)
         return max(due_ms, wait_end_ms(self._checked_ms, interval_ms, view.now_ms)) - view.now_ms
+
+    def needs_step(self, _commit: Commit) -> bool:
+        return bool(self._log.left_names)
 
     @property
     def is_overdue(self) -> bool:
@@ -267,24 +300,82 @@ def _delete_interval_ms(log: PartitionLog) -> int:
     return max(100, min(log.config.file_delete_delay_ms // 4, DELETE_INTERVAL_MS_MAX))
 
 
-def _due_objects(log: PartitionLog, now_ms: int) -> Iterator[str]:
-    """The removed objects to delete, oldest first: the search ends at the first that is too young."""
-    state, delay_ms = log.state, log.config.file_delete_delay_ms
-    for path, removed in state.removed.items():
-        if wait_end_ms(removed.removed_ms, delay_ms, now_ms) > now_ms or removed.version > state.durable_version:
+def _due_ms(log: PartitionLog, path: str, removed: RemovedObject, now_ms: int, *, has_room: bool = True) -> int:
+    """When a removed object is to be deleted. Readers of an older version need files, but not producer state; an
+    erasure is over only when no file has its records; and a full disk takes no append."""
+    is_awaited = path.startswith(PRODUCERS_DIRECTORY) or removed.removed_ms <= log.state.erased_ms or not has_room
+    delay_ms = log.config.file_delete_delay_ms if is_awaited else log.config.removed_ms_max
+    return wait_end_ms(removed.removed_ms, delay_ms, now_ms)
+
+
+def _oldest_of_each_kind(log: PartitionLog) -> Iterator[tuple[str, RemovedObject]]:
+    """The first data file or list, and the first producer state."""
+    kinds: set[bool] = set()
+    for path, removed in log.state.removed.items():
+        kind = path.startswith(PRODUCERS_DIRECTORY)
+        if kind not in kinds:
+            yield path, removed
+        kinds.add(kind)
+        if len(kinds) == 2:
             return
-        if removed.end_offset <= state.log_end_offset:
+
+
+def _due_objects(log: PartitionLog, now_ms: int, *, has_room: bool) -> Iterator[str]:
+    """The removed objects to delete, oldest first."""
+    state = log.state
+    for path, removed in state.removed.items():
+        if removed.version > state.durable_version:
+            return
+        if (
+            removed.end_offset <= state.log_end_offset
+            and _due_ms(log, path, removed, now_ms, has_room=has_room) <= now_ms
+        ):
             yield path
 
 
-def _delete(table: LogTable, paths: Sequence[str], clock: Clock) -> int:
-    """Delete these objects for one piece of work; how many of them, from the first on."""
-    end_ms, count = clock.monotonic_ms() + DELETIONS_MS, 0
-    while count < len(paths) and clock.monotonic_ms() < end_ms:
-        bulk = paths[count : count + DELETIONS_BULK]
-        table.delete_objects(bulk)
-        count += len(bulk)
+def _file_count(path: str) -> int:
+    return LIST_FILES if is_list(path) else 1
+
+
+def _first_of(paths: Iterator[str]) -> list[str]:
+    """The first of these that stand for no more than `DELETIONS_MAX` files."""
+    found: list[str] = []
+    count = 0
+    while count < DELETIONS_MAX and (path := next(paths, "")):
+        found.append(path)
+        count += _file_count(path)
+    return found
+
+
+def _delete(table: LogTable, paths: Sequence[str], clock: Clock, live: Set[str]) -> int:
+    """Delete these objects, and what those of them list, for one piece of work; how many of them, from the first on."""
+    end_ms, count, alone = clock.monotonic_ms() + DELETIONS_MS, 0, list[str]()
+    for path in paths:
+        if is_list(path):
+            alone = _delete_bulks(table, [*alone, *(each for each in _listed(table, path) if each not in live)])
+        count += 1
+        alone.append(path)
+        if len(alone) >= DELETIONS_BULK:
+            alone = _delete_bulks(table, alone)
+        if clock.monotonic_ms() >= end_ms:
+            break
+    _delete_bulks(table, alone)
     return count
+
+
+def _delete_bulks(table: LogTable, paths: list[str]) -> list[str]:
+    """Delete all of these; none is left."""
+    for first in range(0, len(paths), DELETIONS_BULK):
+        table.delete_objects(paths[first : first + DELETIONS_BULK])
+    return []
+
+
+def _listed(table: LogTable, path: str) -> list[str]:
+    """The files of a list; none when it is gone, or was lost in a power cut: the vacuum finds them."""
+    try:
+        return [listed for listed, _ in listed_files(table.read_object(path), f"{table.name}/{path}")]
+    except (ObjectNotFoundError, CorruptMessageError):
+        return []
 
 
 def _advance(deletions: Iterator[object], clock: Clock) -> tuple[int, bool]:
@@ -397,7 +488,8 @@ class Vacuum(Chore):
         if not self._timetable.is_due(view.now_ms):
             return None
         self._timetable.checked(view.now_ms)
-        table, old_ms = view.log.table.reopened(), view.now_ms - self._limits.unreferenced_ms
+        kept_ms = max(self._limits.unreferenced_ms, view.log.config.removed_ms_max + DAY_MS)  # lists are not read
+        table, old_ms = view.log.table.reopened(), view.now_ms - kept_ms
         return Work(partial(_list_old, table, old_ms), partial(self._listed, view))
 
     def _listed(self, view: UpkeepView, old: Sequence[str]) -> Work[None] | None:
@@ -416,7 +508,8 @@ class Vacuum(Chore):
 
 
 def _list_old(table: LogTable, old_ms: int) -> list[str]:
-    listed = [*table.list_objects("segment="), *table.list_objects("_producers/")]
+    directories = (*DATA_DIRECTORIES, PRODUCERS_DIRECTORY, LISTS_DIRECTORY)
+    listed = [found for directory in directories for found in table.list_objects(directory)]
     return [path for path, modified_ms in listed if modified_ms < old_ms]
 
 

@@ -23,7 +23,7 @@ import pyarrow as pa
 from stratalog.storage.delta.table import Commit, Conflict, LogTable
 from stratalog.storage.errors import ObjectNotFoundError
 from stratalog.storage.files.codecs import codec_of_merge
-from stratalog.storage.files.data_file import FileEntry, RowsWanted
+from stratalog.storage.files.data_file import FileEntry, PartitionValues, RowsWanted
 from stratalog.storage.log.cleaner_checkpoint import PassUnderWay
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.log.rows import merged_rows, rows_between
@@ -191,8 +191,8 @@ class GroupRewrite:
         first = self._parts[0][1]
         rows = merged_rows([(part, entry.base_offset) for part, entry in self._parts], first.base_offset)
         self._parts, self._bytes = [], 0
-        file = self._table.write_file(rows, self._segment, self._codec)
-        self.adds.append(FileEntry(file, self._segment, first.leader_epoch, first.base_offset))
+        values = PartitionValues(self._segment, first.leader_epoch, first.base_offset)
+        self.adds.append(FileEntry(self._table.write_file(rows, values, self._codec), *values))
 
 
 @dataclass(slots=True)

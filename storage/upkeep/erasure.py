@@ -103,11 +103,10 @@ class Erasure(Chore):
         state = view.log.state
         if not _is_owed(state) or self._waits_ms(view) > 0:
             return None
-        return Work(view.log.table.checkpointer(state.snapshot()), view.checkpointed)
+        return view.checkpoint()
 
     def _waits_ms(self, view: UpkeepView) -> int:
-        oldest = view.log.state.oldest_removed
-        since_ms = view.now_ms if oldest is None else oldest.removed_ms
+        since_ms = view.log.state.erased_ms or view.now_ms
         return wait_end_ms(since_ms, view.log.config.file_delete_delay_ms, view.now_ms) - view.now_ms
 
     def rest_ms(self, view: UpkeepView) -> int | None:
@@ -154,5 +153,5 @@ def _rewritten(table: LogTable, entry: FileEntry, erase: Erase, codec: str) -> _
     kept = rows.filter(pc.invert(matches))
     if kept.num_rows == 0:
         return _Rewritten(entry, None, count)
-    file = table.write_file(kept, entry.segment, codec)
+    file = table.write_file(kept, entry.partition_values, codec)
     return _Rewritten(entry, FileEntry(file, entry.segment, entry.leader_epoch, entry.base_offset), count)

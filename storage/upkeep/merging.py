@@ -7,6 +7,7 @@ own; it is committed only if the log's epoch and all of its files are still the 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from dataclasses import replace
 from functools import partial
 from zlib import crc32
 
@@ -153,7 +154,7 @@ class Merging(Chore):
             view.check_there(plan.files)
         if file is None or not view.still_has(plan.files):
             return self._lost(plan, view, file)
-        merged = plan.copied or FileEntry(file, first.segment, first.leader_epoch, first.base_offset)
+        merged = replace(plan.copied or first, file=file)
         outcome = log.replace_files(
             plan.files,
             [merged],
@@ -189,7 +190,7 @@ def _merged_file(table: LogTable, plan: MergePlan, codec: str) -> DataFile | Non
     except ObjectNotFoundError:
         return None
     bases = [(entry.file.record_count, entry.base_offset) for entry in plan.files]
-    return table.write_file(rebased_rows(rows, bases, first.base_offset), first.segment, codec)
+    return table.write_file(rebased_rows(rows, bases, first.base_offset), first.partition_values, codec)
 
 
 def _copied_file(table: LogTable, leader: LogTable, copied: FileEntry) -> DataFile | None:
@@ -198,6 +199,6 @@ def _copied_file(table: LogTable, leader: LogTable, copied: FileEntry) -> DataFi
     try:
         table.copy_file(leader, copied.file)
         table.check_bits(copied.file)
+        return table.place_files([copied])[0].file
     except ObjectNotFoundError:
         return None
-    return copied.file

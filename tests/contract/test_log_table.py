@@ -26,7 +26,7 @@ from stratalog.storage.errors import (
     StoreUnavailableError,
     TableReplacedError,
 )
-from stratalog.storage.files.data_file import FileEntry, RowsWanted
+from stratalog.storage.files.data_file import FileEntry, PartitionValues, RowsWanted
 from stratalog.storage.records import Header, NewRecordBatch, data_table, payload_table
 from tests.contract.table_labs import POINTER, DeltaLab, Lab, MemoryLab, StoreLab
 from tests.storage.memory_table import MemoryLogTable
@@ -68,7 +68,7 @@ def grow(table: Table, last: int, first: int = 1) -> None:
 
 
 def append(table: Table, version: int, base_offset: int, *values: bytes) -> FileEntry:
-    file = table.write_file(rows(*values), 0)
+    file = table.write_file(rows(*values), None)
     entry = FileEntry(file, 0, 3, base_offset)
     txns = {LOG_END: base_offset + len(values), LEADER_EPOCH: 3}
     assert table.commit(version, Commit(f"c{version}", "APPEND", 2_000, (entry,), (), txns)) == Committed(version)
@@ -107,7 +107,7 @@ def test_no_table_is_none_and_is_made_once(lab: Lab) -> None:
 
 
 def test_a_commit_reads_back_as_it_was_written(lab: Lab, table: Table) -> None:
-    file = table.write_file(rows(b"a", b"b"), 40)
+    file = table.write_file(rows(b"a", b"b"), PartitionValues(40, 0, 0))
     commit = Commit("c1", "APPEND", 5, (FileEntry(file, 40, 3, 42),), ("gone",), {LOG_END: 44, LOG_START: -1}, False)
     assert table.commit(1, commit) == Committed(1)
     assert lab.open().read_commit(1) == commit
@@ -660,7 +660,7 @@ def test_recovery_does_not_cut_a_log_that_another_process_writes(
 
 def test_files_are_read_whole_and_by_column(lab: Lab, table: Table) -> None:
     written = rows(b"a", b"b", b"c")
-    file = table.write_file(written, 0)
+    file = table.write_file(written, None)
     assert (file.record_count, file.first_delta, file.last_delta) == (3, 0, 2)
     assert (file.min_timestamp_ms, file.max_timestamp_ms) == (1_700_000_000_000, 1_700_000_000_002)
     assert lab.open().read_file(file).equals(written)
@@ -677,7 +677,7 @@ def test_files_are_read_whole_and_by_column(lab: Lab, table: Table) -> None:
     ],
 )
 def test_a_read_of_some_rows_returns_a_run_with_those(table: Table, wanted: RowsWanted, least: set[int]) -> None:
-    file = table.write_file(rows(b"a", b"b", b"c", b"d"), 0)
+    file = table.write_file(rows(b"a", b"b", b"c", b"d"), None)
     found = table.read_file(file, ["offset_delta"], wanted)["offset_delta"].to_pylist()
     assert least <= set(found)
     assert found == list(range(found[0], found[-1] + 1))
@@ -685,14 +685,14 @@ def test_a_read_of_some_rows_returns_a_run_with_those(table: Table, wanted: Rows
 
 def test_a_copied_file_is_the_same_file(lab: Lab, table: Table) -> None:
     follower = lab.open("copy-0")
-    file = table.write_file(rows(b"a", b"b"), 0)
+    file = table.write_file(rows(b"a", b"b"), None)
     follower.copy_file(table, file)
     assert follower.read_file(file).equals(table.read_file(file))
 
 
 def test_several_files_are_read_as_one_table_in_the_order_asked_for(lab: Lab, table: Table) -> None:
     parts = [rows(*(b"%d" % each for each in range(count))) for count in (1, 3, 2, 40)]
-    files = [table.write_file(part, 0) for part in parts]
+    files = [table.write_file(part, None) for part in parts]
     for order in ([0, 1, 2, 3], [3, 1], [2]):
         wanted = pa.concat_tables([parts[number] for number in order])
         for each in (table, lab.open()):
@@ -703,7 +703,7 @@ def test_several_files_are_read_as_one_table_in_the_order_asked_for(lab: Lab, ta
 
 
 def test_missing_files_and_objects_are_named(table: Table) -> None:
-    file = table.write_file(rows(b"a"), 0)
+    file = table.write_file(rows(b"a"), None)
     table.check_bits(file)
     table.delete_objects([file.path, "never/there"])
     for use in (table.read_file, table.check_bits):
@@ -716,9 +716,9 @@ def test_missing_files_and_objects_are_named(table: Table) -> None:
 def test_objects_are_listed_outside_the_log(table: Table) -> None:
     table.write_object("_producers/01.json", b"{}")
     table.write_object("_producers/02.json", b"[]")
-    file = table.write_file(rows(b"a"), 0)
+    file = table.write_file(rows(b"a"), None)
     assert [path for path, _ in table.list_objects("_producers/")] == ["_producers/01.json", "_producers/02.json"]
-    assert [path for path, _ in table.list_objects("")] == ["_producers/01.json", "_producers/02.json", file.path]
+    assert [path for path, _ in table.list_objects("")] == [file.path, "_producers/01.json", "_producers/02.json"]
     assert table.read_object("_producers/02.json") == b"[]"
 
 

@@ -46,7 +46,7 @@ def replica(cluster: Cluster, broker_id: int, topic: str) -> Path:
 
 
 def data_files(table: Path) -> list[Path]:
-    return sorted(table.glob("segment=*/*.parquet"))
+    return sorted(table.glob("segment=*/**/*.parquet"))
 
 
 def newest_commit(table: Path) -> Path:

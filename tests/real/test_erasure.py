@@ -65,7 +65,7 @@ def records_of(cluster: Cluster, partition: int) -> list[tuple[int, bytes | None
 def keys_on_disk(path: Path, broker_id: int) -> set[tuple[bytes, bool]]:
     """`(key, whether it was sent first)` of every row of every data file of the replica, in the log or not."""
     found: set[tuple[bytes, bool]] = set()
-    for file in (path / f"broker-{broker_id}").glob("events-*/segment=*/*.parquet"):
+    for file in (path / f"broker-{broker_id}").glob("events-*/segment=*/**/*.parquet"):
         rows = pq.read_table(file, columns=["key", "value"]).to_pylist()
         found |= {(row["key"], row["value"].startswith(b"first")) for row in rows}
     return found
@@ -143,7 +143,7 @@ def test_what_the_deletion_of_a_replica_left_is_reported_and_deleted_at_the_next
     left = root / f"events-0.{'0123456789abcdef' * 2}-delete"
     shutil.copytree(root / "events-0", left)
     report = admin.describe_erasure("events", 1)
-    files = len(list(left.glob("segment=*/*.parquet")))
+    files = len(list(left.glob("segment=*/**/*.parquet")))
     assert [(each.broker_id, each.directory, each.file_count) for each in report.leftovers] == [(1, left.name, files)]
     assert (report.is_erased, report.is_gone, files > 0) == (True, False, True)
     cluster.kill(1)

@@ -133,7 +133,7 @@ def leave_unfinished_commits(run: Run) -> list[Path]:
     for broker_id in BROKERS:
         for partition in range(PARTITIONS):
             replica = run.replica(broker_id, partition)
-            data = next(replica.glob("segment=*/*.parquet"))
+            data = next(replica.glob("segment=*/**/*.parquet"))
             last = max((replica / "_delta_log").glob("*.json"))
             orphan = data.with_name(f"{'0' * 32}.{data.name.split('.')[1]}.parquet")
             torn = last.with_name(f"{int(last.stem) + 1:020d}.json#1")

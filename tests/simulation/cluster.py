@@ -181,8 +181,9 @@ class Workload(Protocol):
 
 def with_defaults(created: Result[str]) -> Result[str]:
     """The creation of a topic, and with it the defaults of all topics."""
-    deleted_after = ConfigRecord(CLUSTER_WIDE, DEFAULT_NAMES["file.delete.delay.ms"], "500")
-    return replace(created, records=(*created.records, deleted_after))
+    given = {"file.delete.delay.ms": "500", "stratalog.snapshot.retention.ms": "0"}
+    defaults = [ConfigRecord(CLUSTER_WIDE, DEFAULT_NAMES[name], value) for name, value in given.items()]
+    return replace(created, records=(*created.records, *defaults))
 
 
 class SimCluster:

@@ -76,6 +76,7 @@ QUICK_METADATA = LogConfig.from_properties(
         "min.cleanable.dirty.ratio": "0.1",
         "delete.retention.ms": "400",
         "file.delete.delay.ms": "500",
+        "stratalog.snapshot.retention.ms": "0",
     }
 )
 """Real segments of the metadata log are an hour long."""

@@ -32,6 +32,7 @@ def config_of(delete_retention_ms: int) -> LogConfig:
         min_cleanable_dirty_ratio=0.1,
         delete_retention_ms=delete_retention_ms,
         file_delete_delay_ms=0,
+        stratalog_snapshot_retention_ms=0,
     )
 
 

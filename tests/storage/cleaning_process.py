@@ -21,7 +21,12 @@ from stratalog.storage.upkeep.chore import UpkeepLimits, UpkeepWork
 from stratalog.storage.upkeep.upkeep import Upkeep
 
 CONFIG = LogConfig.from_properties(
-    {"cleanup.policy": "compact", "segment.bytes": str(64 << 20), "file.delete.delay.ms": "0"}
+    {
+        "cleanup.policy": "compact",
+        "segment.bytes": str(64 << 20),
+        "file.delete.delay.ms": "0",
+        "stratalog.snapshot.retention.ms": "0",
+    }
 )
 LIMITS = UpkeepLimits(checkpoint_commits=2)
 IDLE_S = 2.0

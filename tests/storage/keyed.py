@@ -25,7 +25,9 @@ Rows = list[tuple[int, str, str | None]]
 def compacted(**properties: object) -> LogConfig:
     """A compacted topic with three files to a segment; `delete_retention_ms=5` sets `delete.retention.ms`."""
     named = {name.replace("_", "."): value for name, value in properties.items()}
-    return LogConfig.from_properties({"cleanup.policy": "compact", "segment.files.max": 3, **named})
+    return LogConfig.from_properties(
+        {"cleanup.policy": "compact", "segment.files.max": 3, "stratalog.snapshot.retention.ms": 0, **named}
+    )
 
 
 def keyed(

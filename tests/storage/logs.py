@@ -16,6 +16,8 @@ from stratalog.storage.topic_config import LogConfig
 from tests.storage.memory_table import MemoryDisk, MemoryLogTable
 
 MIB = 1 << 20
+NO_SNAPSHOTS = LogConfig.from_properties({"stratalog.snapshot.retention.ms": 0})
+"""The default configs, but for removed files: they stay for `file.delete.delay.ms` alone."""
 
 
 @dataclass
@@ -88,7 +90,7 @@ class Replicas:
 
     def log(self, broker: str = "1", config: LogConfig | None = None) -> PartitionLog:
         """Another instance on a replica; creates the table if it is missing."""
-        log = PartitionLog(self.table(broker), config or LogConfig(), self.clock, self.ids)
+        log = PartitionLog(self.table(broker), config or NO_SNAPSHOTS, self.clock, self.ids)
         log.exists_or_create("topic-id")
         return log
 

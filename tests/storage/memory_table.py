@@ -20,6 +20,7 @@ from stratalog.storage.delta.newest import newest_fold, point_to, pointed
 from stratalog.storage.delta.removed import producers_path
 from stratalog.storage.delta.snapshot import INITIAL_TXNS, NO_COMMIT, sound_commits
 from stratalog.storage.delta.table import (
+    NO_OBJECTS,
     WRITER_VERSION,
     Ahead,
     Commit,
@@ -30,10 +31,10 @@ from stratalog.storage.delta.table import (
 )
 from stratalog.storage.delta.tail_recovery import TailCut, cut_above, settled_cut
 from stratalog.storage.errors import CorruptMessageError, ObjectNotFoundError, StoreUnavailableError
-from stratalog.storage.files.batch_file import describe
+from stratalog.storage.files.batch_file import describe, file_path, placed_path
 from stratalog.storage.files.codecs import ZSTD
 from stratalog.storage.files.damage import DAMAGE_PATH, Damage, check_whole
-from stratalog.storage.files.data_file import DataFile, FileEntry, RowsWanted
+from stratalog.storage.files.data_file import DataFile, FileEntry, PartitionValues, RowsWanted
 from stratalog.storage.records import FewRows, table_of_rows
 
 
@@ -292,11 +293,24 @@ class MemoryLogTable(LogTable):
         synced, self._unsynced = self._unsynced | others, set()
         return partial(self._log.files.synced.update, synced)
 
-    def write_file(self, rows: pa.Table | FewRows, segment: int, _codec: str = ZSTD, /) -> DataFile:
+    def write_file(self, rows: pa.Table | FewRows, values: PartitionValues | None, _codec: str = ZSTD, /) -> DataFile:
         table = table_of_rows(rows) if isinstance(rows, tuple) else rows
-        path = f"segment={segment:020}/{self._ids.new_id()}.00000000.parquet"
+        path = file_path(values, self._ids.new_id(), "00000000")
         self._put_file(path, table)
         return describe(table, path, table.nbytes)
+
+    def place_files(self, entries: Sequence[FileEntry]) -> Sequence[FileEntry]:
+        return [self._placed(entry) for entry in entries]
+
+    def _placed(self, entry: FileEntry) -> FileEntry:
+        path = placed_path(entry.path, entry.partition_values)
+        if path == entry.path:
+            return entry
+        rows = self._log.files.data_files.get(entry.path)
+        if rows is None:
+            raise ObjectNotFoundError(f"{self.name}/{entry.path} does not exist")
+        self._put_file(path, rows)
+        return replace(entry, file=replace(entry.file, path=path))
 
     def copy_file(self, source: LogTable, file: DataFile) -> None:
         """In pieces, as on a disk whose files have their names from the beginning: another session may copy the same
@@ -420,10 +434,12 @@ class MemoryLogTable(LogTable):
         self._disk.access("list:done", self._name, prefix)
         return found
 
-    def checkpointer(self, snapshot: TableSnapshot) -> Callable[[], int]:
+    def checkpointer(self, snapshot: TableSnapshot, objects: Mapping[str, bytes] = NO_OBJECTS) -> Callable[[], int]:
         version, commit_id, log = snapshot.version, self._race.id_of(snapshot.version), self._log
 
         def write_checkpoint() -> int:
+            for path, data in objects.items():
+                self.write_object(path, data)
             if pointed(log) >= version:
                 return version
             if not log.has_version(version, commit_id):

@@ -46,8 +46,19 @@ OTHERS = [
 ]
 
 
-def test_kafkas_topic_configs_are_known_and_one_of_ours():
-    assert {key.name for key in TOPIC_CONFIGS} == {*SIXTEEN, *OTHERS, "segment.files.max"}
+def test_kafkas_topic_configs_are_known_and_two_of_ours():
+    ours = {"segment.files.max", "stratalog.snapshot.retention.ms"}
+    assert {key.name for key in TOPIC_CONFIGS} == {*SIXTEEN, *OTHERS, *ours}
+
+
+def test_a_removed_file_stays_for_the_longer_of_two_times():
+    def stays_ms(**given: int) -> int:
+        return LogConfig.from_properties({name.replace("_", "."): ms for name, ms in given.items()}).removed_ms_max
+
+    assert stays_ms() == 3_600_000
+    assert stays_ms(stratalog_snapshot_retention_ms=0) == 60_000
+    assert stays_ms(stratalog_snapshot_retention_ms=0, file_delete_delay_ms=500) == 500
+    assert stays_ms(file_delete_delay_ms=7_200_000) == 7_200_000
 
 
 def test_only_sealed_segments_are_compacted_so_a_largest_lag_seals_them():

@@ -190,7 +190,7 @@ def _batches() -> Callable[[int], NewRecordBatch]:
 
 def _moment(root: Path, commits: int, log: PartitionLog) -> Moment:
     table = root / str(PARTITION)
-    data_files = sum(len(os.listdir(table / name)) for name in os.listdir(table) if name.startswith("segment="))
+    data_files = sum(len(names) for folder in table.glob("segment=*") for _, _, names in os.walk(folder))
     return Moment(commits, len(log.files), len(os.listdir(table / "_delta_log")), data_files)
 
 

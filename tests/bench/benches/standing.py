@@ -63,7 +63,10 @@ def disk_bytes(lab: Lab) -> Outcome:
     file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     with lab.cluster(stratalog_checkpoint_interval_ms=2_000) as cluster:
         topics = [
-            lab.topic(cluster, "disk", compression_type="zstd", file_delete_delay_ms=1_000) for _ in range(lab.rounds)
+            lab.topic(
+                cluster, "disk", compression_type="zstd", file_delete_delay_ms=1_000, stratalog_snapshot_retention_ms=0
+            )
+            for _ in range(lab.rounds)
         ]
         for topic in topics:
             _send_lines(cluster, topic, lines)
@@ -84,7 +87,9 @@ def disk_bytes(lab: Lab) -> Outcome:
 
 def _sealed(lab: Lab, cluster: Cluster, lines: list[str], file: Path) -> Row:
     """One partition whose segment was rolled and merged, commit log counted, against the peer's `.log` files alone."""
-    topic = lab.topic(cluster, "disk", 1, compression_type="zstd", file_delete_delay_ms=1_000)
+    topic = lab.topic(
+        cluster, "disk", 1, compression_type="zstd", file_delete_delay_ms=1_000, stratalog_snapshot_retention_ms=0
+    )
     _send_lines(cluster, topic, lines)
     Admin(cluster).alter_configs(topic, {"segment.ms": 1})
     _send_lines(cluster, topic, lines[-1:])  # makes the next segment, which has this line alone
@@ -94,8 +99,8 @@ def _sealed(lab: Lab, cluster: Cluster, lines: list[str], file: Path) -> Row:
     replicas = [cluster.path / f"broker-{number}" / f"{topic}-0" for number in range(1, BROKERS + 1)]
     _when_still([path.parent for path in replicas], [topic])
     ours, peer = [[_blocks_of(path) for path in paths] for paths in (replicas, logs)]
-    parts = {name: sum(f.stat().st_size for f in replicas[0].glob(name)) for name in ("segment=*/*", "_delta_log/*")}
-    more = {"bytes_of_data": parts["segment=*/*"], "bytes_of_delta_log": parts["_delta_log/*"]}
+    parts = {name: sum(f.stat().st_size for f in replicas[0].glob(name)) for name in ("segment=*/**/*", "_delta_log/*")}
+    more = {"bytes_of_data": parts["segment=*/**/*"], "bytes_of_delta_log": parts["_delta_log/*"]}
     show(f"disk_bytes, one partition: {ours} against {peer}, {more}")
     return Row("disk_bytes", "one sealed replica", "bytes", True, Spread.of(ours), Spread.of(peer), more=more)
 

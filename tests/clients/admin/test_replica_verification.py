@@ -68,7 +68,7 @@ def one_other_bit(log: PartitionLog, offset: int) -> None:
     values[row] = bytes([values[row][0] ^ 1]) + values[row][1:]
     position = rows.schema.get_field_index("value")
     rows = rows.set_column(position, rows.schema.field(position), pa.array(values, pa.binary()))
-    file = log.table.write_file(rows, entry.segment)
+    file = log.table.write_file(rows, entry.partition_values)
     commit = Commit(RandomIds().new_id(), "OPTIMIZE", 1, (replace(entry, file=file),), (entry.path,), data_change=False)
     assert isinstance(log.table.commit(log.version + 1, commit), Committed)
 
@@ -164,7 +164,7 @@ def test_a_record_that_one_replica_lost_is_found(cluster: StillCluster) -> None:
     log = cluster.log(TP, 2)
     entry = log.files[1]
     rows = log.table.read_file(entry.file)
-    file = log.table.write_file(pa.concat_tables([rows.slice(0, 3), rows.slice(4)]), entry.segment)
+    file = log.table.write_file(pa.concat_tables([rows.slice(0, 3), rows.slice(4)]), entry.partition_values)
     commit = Commit(RandomIds().new_id(), "OPTIMIZE", 1, (replace(entry, file=file),), (entry.path,))
     assert isinstance(log.table.commit(log.version + 1, commit), Committed)
     assert verified(cluster).findings == (UnmatchedOffset(TP, 1, 28, 2, 29),)
@@ -204,7 +204,7 @@ def test_what_compaction_took_from_one_replica_alone_is_no_difference(cluster: S
     rewritten = []
     for entry in entries:
         rows = log.table.read_file(entry.file)
-        rewritten.append(replace(entry, file=log.table.write_file(rows.slice(5), entry.segment)))
+        rewritten.append(replace(entry, file=log.table.write_file(rows.slice(5), entry.partition_values)))
     commit = Commit(
         RandomIds().new_id(), "COMPACT", 1, tuple(rewritten), tuple(e.path for e in entries), {FIRST_DIRTY: 50}
     )
@@ -217,7 +217,7 @@ def test_what_compaction_took_from_one_replica_alone_is_no_difference(cluster: S
 def test_what_an_erasure_took_from_one_replica_alone_is_no_difference(cluster: StillCluster) -> None:
     log = cluster.log(TP, 2)
     entry = log.files[0]
-    file = log.table.write_file(log.table.read_file(entry.file).slice(2), entry.segment)
+    file = log.table.write_file(log.table.read_file(entry.file).slice(2), entry.partition_values)
     commit = Commit(RandomIds().new_id(), "ERASE", 1, (replace(entry, file=file),), (entry.path,))
     assert isinstance(log.table.commit(log.version + 1, commit), Committed)
     assert len(verified(cluster).findings) == 2

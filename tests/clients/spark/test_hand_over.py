@@ -123,7 +123,7 @@ class Brokers:
     def write(self, topic_partition: TopicPartition, broker_id: int = 1) -> WrittenFile:
         rows = data_table([NewRecordBatch(payload_table([(1, None, b"v", None)]))])
         root = self.roots[broker_id]
-        return WrittenFile(topic_partition, root, self.stores.table(root, topic_partition).write_file(rows, 0))
+        return WrittenFile(topic_partition, root, self.stores.table(root, topic_partition).write_file(rows, None))
 
     def hand_over(
         self, files: Iterable[WrittenFile], batch_id: int = 0, *, is_replayable: bool = True, timeout_ms: int = 120_000

@@ -280,7 +280,7 @@ def test_after_a_leaders_death_another_replica_serves(cluster: StillCluster, t0:
 def test_a_damaged_file_is_read_from_another_replica(cluster: StillCluster, t0: TopicPartition) -> None:
     cluster.commit(t0, list("abc"))
     follow(cluster, t0)
-    (file,) = Path(cluster.roots[1]).glob("t-0/segment=*/*.parquet")
+    (file,) = Path(cluster.roots[1]).glob("t-0/segment=*/**/*.parquet")
     file.write_bytes(file.read_bytes()[:-20] + b"x" * 20)
     assert values(read(cluster, RangeToRead(t0, 0, 3, 0))) == list("abc")
 

@@ -34,6 +34,7 @@ from tests.storage.logs import Replicas, append, batch, idempotent, started
 ROOT = "/logs/broker-1"
 TABLE = f"{ROOT}/nginx_access_log-1"
 DIGITS = "00000000000003257573"
+PLACED = f"segment={DIGITS}/leader_epoch=3/base_offset=12/a.0.parquet"
 
 
 @pytest.mark.parametrize(
@@ -48,6 +49,10 @@ DIGITS = "00000000000003257573"
         (
             f"/segment={DIGITS}/a.0.parquet",
             DumpName("", ROOT, "nginx_access_log-1", DumpKind.LOG, 3257573, f"segment={DIGITS}/a.0.parquet"),
+        ),
+        (
+            f"/{PLACED}",
+            DumpName("", ROOT, "nginx_access_log-1", DumpKind.LOG, 3257573, PLACED),
         ),
         ("/_producers", DumpName("", ROOT, "nginx_access_log-1", DumpKind.PRODUCERS)),
         ("/cleaner-offset-checkpoint", DumpName("", ROOT, "nginx_access_log-1", DumpKind.CLEANER)),

@@ -34,7 +34,7 @@ def cluster(tmp_path: Path) -> StillCluster:
 
 
 def on_disk(cluster: StillCluster, broker_id: int) -> int:
-    return sum(file.stat().st_size for file in Path(cluster.roots[broker_id]).glob("t-0/segment=*/*.parquet"))
+    return sum(file.stat().st_size for file in Path(cluster.roots[broker_id]).glob("t-0/segment=*/**/*.parquet"))
 
 
 def described(cluster: StillCluster, capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[int, Any]:

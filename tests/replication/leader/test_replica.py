@@ -346,7 +346,7 @@ def test_acks_all_waits_for_the_high_watermark() -> None:
 
 def test_files_handed_over_are_placed_between_batches_in_their_order() -> None:
     led = Led().started()
-    file = led.stores.table("broker-1", T0).write_file(data_table([batch(["x", "y"])]), 0)
+    file = led.stores.table("broker-1", T0).write_file(data_table([batch(["x", "y"])]), None)
     led.produce("a")
     led.queue_request(
         "files", HandOverRequest(IdentifiedPartition("id", T0), HandedFiles((file,), "query", 1), ACKS_LEADER)

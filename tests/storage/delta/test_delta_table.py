@@ -18,7 +18,7 @@ from stratalog.storage.delta.delta_table import DeltaLogTable
 from stratalog.storage.delta.table import LEADER_EPOCH, LOG_END, Commit, Committed
 from stratalog.storage.errors import CorruptMessageError, ForeignCommitError, StoreUnavailableError
 from stratalog.storage.files import batch_file
-from stratalog.storage.files.data_file import FileEntry
+from stratalog.storage.files.data_file import FileEntry, PartitionValues
 from stratalog.storage.objects.local import LocalStore
 from stratalog.storage.objects.remote import open_store
 from stratalog.storage.records import NewRecordBatch, data_table, payload_table
@@ -39,7 +39,7 @@ def lab(tmp_path: Path) -> DeltaLab:
 def append(lab: DeltaLab, version: int, base_offset: int, count: int) -> FileEntry:
     table = lab.open()
     payload = payload_table([(1_700_000_000_000 + i, None, b"%d" % (base_offset + i), None) for i in range(count)])
-    entry = FileEntry(table.write_file(data_table([NewRecordBatch(payload)]), 0), 0, 4, base_offset)
+    entry = FileEntry(table.write_file(data_table([NewRecordBatch(payload)]), None), 0, 4, base_offset)
     txns = {LOG_END: base_offset + count, LEADER_EPOCH: 4}
     commit = Commit(f"c{version}", "APPEND", 1_700_000_000_000, (entry,), (), txns)
     assert table.commit(version, commit) == Committed(version)
@@ -179,7 +179,7 @@ def test_a_synced_commit_syncs_what_was_written_before_it(lab: DeltaLab, monkeyp
     monkeypatch.setattr(lab.store, "sync", lambda paths: synced.append(list(paths)))
     table = lab.open()
     payload = payload_table([(1, None, b"v", None)])
-    entry = FileEntry(table.write_file(data_table([NewRecordBatch(payload)]), 0), 0, 0, 0)
+    entry = FileEntry(table.write_file(data_table([NewRecordBatch(payload)]), None), 0, 0, 0)
     table.commit(1, Commit("c1", "APPEND", 1, (entry,)))
     assert synced == []
     table.commit(2, Commit("c2", "START EPOCH", 1), sync=True)
@@ -216,7 +216,7 @@ def test_what_another_handles_checkpoint_stands_for_is_not_synced_again(
         table.commit(version, Commit(f"c{version}", "START EPOCH", 1))
     lab.open().checkpoint()
     early = FileEntry(
-        table.write_file(data_table([NewRecordBatch(payload_table([(1, None, b"v", None)]))]), 0), 0, 0, 0
+        table.write_file(data_table([NewRecordBatch(payload_table([(1, None, b"v", None)]))]), None), 0, 0, 0
     )
     table.commit(4, Commit("c4", "START EPOCH", 1))
     lab.open().checkpoint()
@@ -241,7 +241,7 @@ def test_a_copy_is_equal_byte_for_byte_and_checked(tmp_path: Path, value_bytes: 
     tables = [DeltaLogTable(open_store(str(tmp_path / name), create=True), "t-0", RandomIds()) for name in ("a", "b")]
     values = [(0, None, bytes(value_bytes) + bytes([i]), None) for i in range(8)]
     rows = data_table([NewRecordBatch(payload_table(values))])
-    file = tables[0].write_file(rows, 0, "uncompressed")
+    file = tables[0].write_file(rows, None, "uncompressed")
     tables[1].copy_file(tables[0], file)
     assert tables[1].read_object(file.path) == tables[0].read_object(file.path)
     assert tables[1].read_file(file).num_rows == 8
@@ -278,14 +278,14 @@ def test_a_large_file_is_written_in_pieces_where_the_disk_can(
     table = DeltaLogTable(store, "t-0", RandomIds())
     values = [(1_700_000_000_000 + i, None, b"%0100d" % i, None) for i in range(40_000)]
     rows = data_table([NewRecordBatch(payload_table(values))])
-    file = table.write_file(rows, 7, codec)
+    file = table.write_file(rows, PartitionValues(7, 0, 0), codec)
     data, crc = batch_file.encode(rows, codec)
     stored = store.get(f"t-0/{file.path}")
     data_bytes = len(data) - batch_file.TRAILER_BYTES - int.from_bytes(data[-8:-4], "little")
     assert stored[:data_bytes] == data[:data_bytes]
     assert (stored == bytes(data), batch_file.crc_of_path(file.path) == crc) == (not has_unnamed_files,) * 2
     assert batch_file.is_checked(partial(store.get_range, f"t-0/{file.path}"), file, file.path) == has_unnamed_files
-    assert file.path.partition("/")[0] == batch_file.segment_directory(7)
+    assert file.path.partition("/")[0] == "segment=00000000000000000007"
     assert (file.size_bytes, file.record_count, file.last_delta) == (len(stored), 40_000, 39_999)
     assert table.read_file(file).equals(rows)
     assert (store.paths == []) == has_unnamed_files

@@ -65,7 +65,7 @@ def test_a_range_counts_only_while_the_last_but_one_stands(table: DeltaLogTable,
 
 def test_files_whose_rows_are_in_memory_are_not_asked_for(store: FarStore) -> None:
     table = DeltaLogTable(store, "t-0", RandomIds(), FileCache())
-    files = [table.write_file(data_table([batch([f"{number}"])]), 0) for number in range(3)]
+    files = [table.write_file(data_table([batch([f"{number}"])]), None) for number in range(3)]
     store.rounds.clear()
     ahead = table.ahead(files)
     assert [table.read_file(file, ahead=ahead).num_rows for file in files] == [1, 1, 1]
@@ -74,7 +74,7 @@ def test_files_whose_rows_are_in_memory_are_not_asked_for(store: FarStore) -> No
 
 def test_files_are_copied_and_read_together(store: FarStore) -> None:
     leader, follower = (DeltaLogTable(store, name, RandomIds()) for name in ("a/t-0", "b/t-0"))
-    files: list[DataFile] = [leader.write_file(data_table([batch([f"{number}"])]), 0) for number in range(3)]
+    files: list[DataFile] = [leader.write_file(data_table([batch([f"{number}"])]), None) for number in range(3)]
     store.rounds.clear()
     follower.copy_files(leader, files)
     assert store.rounds[0] == 3

@@ -236,7 +236,7 @@ class Life:
 
     def hand_over(self) -> None:
         self.batch_id += self.chance.choice([1, 1, 2])
-        file = self.leader.table.write_file(data_table([batch("pq")]), 0)
+        file = self.leader.table.write_file(data_table([batch("pq")]), None)
         self.leader.append_files([HandedFiles((file,), "query", self.batch_id)], self.epoch, self.now_ms)
 
     def copy(self) -> None:

@@ -18,6 +18,7 @@ from stratalog.storage.files.batch_file import (
     describe,
     encode,
     file_path,
+    footer_crc,
     is_checked,
     is_large,
     write,
@@ -48,17 +49,38 @@ def rows(count: int) -> pa.Table:
 @pytest.mark.parametrize("count", [1, 2, 1_000])
 def test_rows_read_back_with_their_schema(count: int, codec: str) -> None:
     data, crc = encode(rows(count), codec)
-    read = decode(data, file_path(0, "f", crc))
+    read = decode(data, file_path(None, "f", crc))
     assert read.equals(rows(count))
     assert read.schema.equals(DATA_SCHEMA)
-    assert decode(data, file_path(0, "f", crc), ["value"]).equals(rows(count).select(["value"]))
+    assert decode(data, file_path(None, "f", crc), ["value"]).equals(rows(count).select(["value"]))
+
+
+def of_an_older_release(table: pa.Table) -> tuple[bytes, str]:
+    """A file whose timestamps are milliseconds, and the CRC32C of its footer."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, write_page_checksum=True, store_schema=False)
+    data = sink.getvalue().to_pybytes()
+    return data, footer_crc(data, "f")
+
+
+@pytest.mark.parametrize("count", [1, 1_000])
+@pytest.mark.parametrize("columns", [None, ["timestamp"], ["offset_delta", "value"]])
+def test_files_hold_microseconds_and_those_of_older_releases_milliseconds(
+    count: int, columns: list[str] | None
+) -> None:
+    """Delta's unit: Polars 1 converts no other. Whoever reads records gets milliseconds of either."""
+    expected = rows(count) if columns is None else rows(count).select(columns)
+    for (data, crc), unit in ((encode(rows(count), "uncompressed"), "us"), (of_an_older_release(rows(count)), "ms")):
+        stored = pq.read_schema(pa.BufferReader(data))
+        assert stored.field("timestamp").type == pa.timestamp(unit, tz="UTC")
+        assert decode(data, file_path(None, "f", crc), columns).equals(expected)
 
 
 @pytest.mark.parametrize("timestamp", [None, -TIMESTAMP_MS_LIMIT, TIMESTAMP_MS_LIMIT, 0])
 def test_timestamps_at_the_edges_read_back(timestamp: int | None) -> None:
     table = data_table([NewRecordBatch(payload_table([(timestamp, None, None, None)]))])
     data, crc = encode(table)
-    path = file_path(0, "f", crc)
+    path = file_path(None, "f", crc)
     assert decode(data, path).equals(table)
     file = describe(table, path, len(data))
     assert (file.min_timestamp_ms, file.max_timestamp_ms) == (timestamp, timestamp)
@@ -69,7 +91,7 @@ def test_timestamps_at_the_edges_read_back(timestamp: int | None) -> None:
 def test_a_flipped_bit_is_corrupt_or_reads_right(count: int, codec: str) -> None:
     table = rows(count)
     data, crc = encode(table, codec)
-    path = file_path(0, "f", crc)
+    path = file_path(None, "f", crc)
     flips = random.Random(7)
     seen_corrupt = 0
     for _ in range(400):
@@ -87,13 +109,13 @@ def test_a_flipped_bit_is_corrupt_or_reads_right(count: int, codec: str) -> None
 def test_a_short_file_is_corrupt(kept: int) -> None:
     data, crc = encode(rows(20))
     with pytest.raises(CorruptMessageError):
-        decode(data[:kept], file_path(0, "f", crc))
+        decode(data[:kept], file_path(None, "f", crc))
 
 
 def test_a_wrong_footer_names_file_and_both_checksums() -> None:
     data, crc = encode(rows(1))
     with pytest.raises(CorruptMessageError, match=rf"f\.00000000\.parquet.*{crc}.*00000000"):
-        check(data, file_path(0, "f", "00000000"))
+        check(data, file_path(None, "f", "00000000"))
 
 
 def test_a_name_without_checksum_is_refused() -> None:
@@ -106,7 +128,7 @@ def test_another_schema_is_corrupt() -> None:
     table = rows(1).drop_columns(["attributes"])
     data, crc = encode(table)
     with pytest.raises(CorruptMessageError, match=r"attributes|columns"):
-        decode(data, file_path(0, "f", crc))
+        decode(data, file_path(None, "f", crc))
 
 
 def test_the_rows_of_many_batches_are_those_of_each_one_after_the_other() -> None:
@@ -168,7 +190,7 @@ def with_checksum(path: Path, table: pa.Table, codec: str = "zstd") -> tuple[byt
         write(table, sink, codec, lambda start, length: path.read_bytes()[start : start + length])
     data = path.read_bytes()
     crc = written_crc(lambda start, length: data[start : start + length], len(data))
-    return data, describe(table, file_path(0, "f", crc), len(data))
+    return data, describe(table, file_path(None, "f", crc), len(data))
 
 
 def is_sound(data: bytes, file: DataFile) -> bool:
@@ -199,7 +221,7 @@ def test_every_flipped_bit_is_found_by_the_checksums(tmp_path: Path) -> None:
 
 def test_a_file_without_a_checksum_has_to_be_decoded() -> None:
     data, crc = encode(rows(300))
-    file = describe(rows(300), file_path(0, "f", crc), len(data))
+    file = describe(rows(300), file_path(None, "f", crc), len(data))
     assert not is_sound(bytes(data), file)
     with pytest.raises(CorruptMessageError, match="footer CRC32C is"):
         is_sound(bytes(data[:-30]) + b"x" + bytes(data[-29:]), file)

@@ -111,7 +111,7 @@ def test_files_that_are_found_together_are_joined_in_the_order_asked_for(wanted:
 
 
 def test_files_are_read_from_memory_and_storage_in_turns(tmp_path: Path, cache: FileCache) -> None:
-    files = [table(tmp_path, cache if number % 3 else None).write_file(rows(count=2), 0) for number in range(9)]
+    files = [table(tmp_path, cache if number % 3 else None).write_file(rows(count=2), None) for number in range(9)]
     read = table(tmp_path, cache).read_files(files)
     assert read.equals(pa.concat_tables([table(tmp_path, None).read_file(file) for file in files]))
     for number in (1, 2):
@@ -135,7 +135,7 @@ def table(root: Path, cache: FileCache | None) -> DeltaLogTable:
 
 
 def test_a_written_file_is_read_from_memory_with_what_storage_holds(tmp_path: Path, cache: FileCache) -> None:
-    written = table(tmp_path, cache).write_file(rows(count=3), 0)
+    written = table(tmp_path, cache).write_file(rows(count=3), None)
     read = table(tmp_path, cache).read_file(written)
     assert read.equals(table(tmp_path, None).read_file(written))
     assert table(tmp_path, cache).read_file(written, ["value"]).column_names == ["value"]
@@ -161,5 +161,5 @@ def test_files_that_left_the_log_or_were_deleted_are_let_go(tmp_path: Path, cach
 
 def test_copies_do_not_fill_it(tmp_path: Path, cache: FileCache) -> None:
     leader, follower = table(tmp_path / "1", None), table(tmp_path / "2", cache)
-    follower.copy_file(leader, leader.write_file(data_table([batch("a")]), 0))
+    follower.copy_file(leader, leader.write_file(data_table([batch("a")]), None))
     assert cache.size_bytes == 0

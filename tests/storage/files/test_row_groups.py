@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from stratalog.storage.errors import CorruptMessageError, ObjectNotFoundError
-from stratalog.storage.files import row_groups
+from stratalog.storage.files import batch_file, row_groups
 from stratalog.storage.files.batch_file import decode, decode_part, describe, encode, file_path
 from stratalog.storage.files.data_file import DataFile, RowsWanted
 from stratalog.storage.files.row_groups import (
@@ -35,11 +35,13 @@ def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
 class Stored:
     """A file of rows a millisecond apart from 1,000 ms on, in row groups of a hundred; counts what is read of it."""
 
-    def __init__(self, table: pa.Table, codec: str) -> None:
-        encoded, crc = encode(table, codec)
+    def __init__(self, table: pa.Table, codec: str, unit: str = "us") -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(batch_file, "TIME_UNIT", unit)
+            encoded, crc = encode(table, codec)
         self.table = table
         self.data = bytes(encoded)
-        self.path = file_path(0, "f", crc)
+        self.path = file_path(None, "f", crc)
         self.file: DataFile = describe(table, self.path, len(self.data))
         self.ranges: list[tuple[int, int]] = []
 
@@ -55,12 +57,14 @@ class Stored:
         return pq.read_metadata(pa.BufferReader(self.data))
 
 
-def stored(times: list[int | None] | None = None, value_bytes: int = 50, codec: str = "zstd") -> Stored:
+def stored(
+    times: list[int | None] | None = None, value_bytes: int = 50, codec: str = "zstd", unit: str = "us"
+) -> Stored:
     rows = [
         (at, b"key", bytes([i % 251]) * value_bytes, None)
         for i, at in enumerate(times if times is not None else range(1_000, 2_000))
     ]
-    return Stored(data_table([NewRecordBatch(payload_table(rows))]), codec)
+    return Stored(data_table([NewRecordBatch(payload_table(rows))]), codec, unit)
 
 
 def deltas(table: pa.Table) -> tuple[int, int] | None:
@@ -88,8 +92,11 @@ def deltas(table: pa.Table) -> tuple[int, int] | None:
         (RowsWanted(from_timestamp_ms=2_000), None),
     ],
 )
-def test_a_run_of_row_groups_holds_what_is_wanted(wanted: RowsWanted, first_and_last: tuple[int, int] | None) -> None:
-    read = stored().read(wanted)
+@pytest.mark.parametrize("unit", ["us", "ms"])
+def test_a_run_of_row_groups_holds_what_is_wanted(
+    wanted: RowsWanted, first_and_last: tuple[int, int] | None, unit: str
+) -> None:
+    read = stored(unit=unit).read(wanted)
     assert deltas(read) == first_and_last
     if first_and_last is not None:
         first, last = first_and_last

@@ -293,7 +293,7 @@ def test_flush_configs_sync_appends_and_epoch_starts_always_are(replicas, proper
 
 
 def handed(log: PartitionLog, words: str, batch_id: int, sink: str | None = "query", **producer) -> HandedFiles:
-    file = log.table.write_file(data_table([batch(words)]), log.log_end_offset)
+    file = log.table.write_file(data_table([batch(words)]), None)
     return HandedFiles((file,), sink, batch_id, **producer)
 
 
@@ -357,7 +357,7 @@ def test_a_producers_file_with_a_time_far_from_the_brokers_clock_is_refused(repl
 
 def test_several_handed_files_roll_segments_between_them(replicas):
     log = replicas.leader(config=LogConfig.from_properties({"segment.files.max": 1}))
-    files = tuple(log.table.write_file(data_table([batch(w)]), 0) for w in ("ab", "c"))
+    files = tuple(log.table.write_file(data_table([batch(w)]), None) for w in ("ab", "c"))
     assert log.append_files([HandedFiles(files)], 0, 1).results == (BatchAppended(0, 2),)
     assert [s.base_offset for s in log.segments] == [0, 2]
     assert isinstance(log.append_files([HandedFiles(())], 0, 1).results[0], InvalidRecordError)

@@ -72,6 +72,10 @@ def test_a_sync_covers_others_commits():
     assert flush.others_from is None
 
 
+EPOCH_0 = "segment=0/leader_epoch=0"
+"""The directory above those of the data files, each of which has one of its own."""
+
+
 class Calls(LocalStore):
     """A local disk that records writes and syncs in order, by path below the table."""
 
@@ -117,7 +121,8 @@ def test_an_append_that_is_flushed_is_synced_whole_before_it_is_answered(tmp_pat
     assert store.calls == [
         "write data file",
         "sync data file", "sync commit", "sync data file",  # the first record's, and the second's file
-        "sync segment=0", "sync _delta_log", "sync above",  # the segment's own entry, too: it is new
+        f"sync {EPOCH_0}/base_offset=1", f"sync {EPOCH_0}/base_offset=0",
+        f"sync {EPOCH_0}", "sync segment=0", "sync _delta_log", "sync above",  # the segment's own entry, too: it is new
         "create commit",
         "sync commit",
         "sync _delta_log",
@@ -126,7 +131,7 @@ def test_an_append_that_is_flushed_is_synced_whole_before_it_is_answered(tmp_pat
     write(log, "c d")
     assert store.calls == [
         "write data file",
-        "sync data file", "sync segment=0",
+        "sync data file", f"sync {EPOCH_0}/base_offset=2", f"sync {EPOCH_0}",
         "create commit",
         "sync commit", "sync _delta_log",
     ]  # fmt: skip

@@ -37,7 +37,12 @@ LIMITS = UpkeepLimits(
     merge_files_min=2,
     merge_spread_files=0,
 )
-COMMON = {"segment.files.max": 3, "file.delete.delay.ms": 1_000, "min.cleanable.dirty.ratio": 0.1}
+COMMON = {
+    "segment.files.max": 3,
+    "file.delete.delay.ms": 1_000,
+    "stratalog.snapshot.retention.ms": 0,
+    "min.cleanable.dirty.ratio": 0.1,
+}
 CONFIGS = {
     "keep": {"retention.ms": -1},
     "delete": {"retention.ms": -1, "retention.bytes": 4_000},

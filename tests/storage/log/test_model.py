@@ -19,7 +19,9 @@ from stratalog.storage.upkeep.upkeep import Upkeep
 from tests.storage.logs import Replicas, batch, contents, idempotent
 
 LIMITS = UpkeepLimits(checkpoint_commits=5, keep_commits=3, keep_ms=30_000, retention_check_ms=20_000)
-CONFIG = LogConfig.from_properties({"segment.files.max": 20, "file.delete.delay.ms": 0})
+CONFIG = LogConfig.from_properties(
+    {"segment.files.max": 20, "file.delete.delay.ms": 0, "stratalog.snapshot.retention.ms": 0}
+)
 EXPIRING = LogConfig.from_properties({**CONFIG.overrides, "segment.files.max": 5, "retention.bytes": 4_000})
 
 

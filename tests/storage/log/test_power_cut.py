@@ -23,7 +23,7 @@ from tests.storage.power_cut_store import PowerCutStore, PowerFailure, ProcessKi
 
 LIMITS = UpkeepLimits(checkpoint_commits=15, keep_commits=40, keep_ms=30_000, merge_files_min=4, merge_spread_files=0)
 """As by default, clean-up keeps more commits than are between two checkpoints and two whole producer states."""
-NEVER: dict[str, object] = {"segment.files.max": 20, "file.delete.delay.ms": 0}
+NEVER: dict[str, object] = {"segment.files.max": 20, "file.delete.delay.ms": 0, "stratalog.snapshot.retention.ms": 0}
 ALWAYS: dict[str, object] = {**NEVER, "flush.messages": 1}
 
 

@@ -25,7 +25,7 @@ def merge(log: PartitionLog, first: int, last: int, epoch: int = 0) -> None:
     """Merge files `first` to `last` (inclusive) of a log into one."""
     old = log.files[first : last + 1]
     rows = merged_rows([(log.table.read_file(e.file), e.base_offset) for e in old], old[0].base_offset)
-    file = log.table.write_file(rows, old[0].segment)
+    file = log.table.write_file(rows, old[0].partition_values)
     new = FileEntry(file, old[0].segment, old[0].leader_epoch, old[0].base_offset)
     outcome = log.replace_files(old, [new], leader_epoch=epoch, operation="OPTIMIZE", now_ms=1, data_change=False)
     assert isinstance(outcome, Committed)
@@ -260,7 +260,7 @@ def test_a_copy_round_takes_a_sinks_batch_of_several_files_wholly(replicas):
     """Half of it without its record in producer state would be appended again by the sink's retry to a new leader."""
     leader, follower = replicas.leader(), replicas.follower("2", 0)
     write(leader, "x")
-    files = tuple(leader.table.write_file(data_table([batch(words)]), 0) for words in ("ab", "cd"))
+    files = tuple(leader.table.write_file(data_table([batch(words)]), None) for words in ("ab", "cd"))
     hand_over = HandedFiles(files, "query", 7)
     leader.append_files([hand_over], 0, 1)
     write(leader, "y")

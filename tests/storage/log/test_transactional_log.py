@@ -80,7 +80,7 @@ def handed(log: PartitionLog, *files: str, epoch: int = 0, verified: int = 1 << 
     """Files of a sink's tasks, whose rows have no sequences; each of its transactions is a batch."""
     of_task = replace(transactional("", 0, epoch=epoch), base_sequence=-1)
     tables = (data_table([replace(of_task, content=batch(words.split()).payload)]) for words in files)
-    written = tuple(log.table.write_file(table, 0) for table in tables)
+    written = tuple(log.table.write_file(table, None) for table in tables)
     return HandedFiles(
         written, "sink/7", epoch, 7, epoch, is_transactional=True, verified_offset=verified, verified_leader_epoch=0
     )

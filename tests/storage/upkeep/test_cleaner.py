@@ -347,7 +347,15 @@ def test_a_cleaner_without_a_turn_waits_and_one_that_lost_it_begins_anew(replica
 
 def test_an_upkeep_compacts_and_deletes(replicas):
     """Both policies: retention first, then compaction of the rest, and merges beside it."""
-    log = filled(replicas, compacted(cleanup_policy="compact,delete", retention_ms=DAY_MS, file_delete_delay_ms=0))
+    log = filled(
+        replicas,
+        compacted(
+            cleanup_policy="compact,delete",
+            retention_ms=DAY_MS,
+            file_delete_delay_ms=0,
+            stratalog_snapshot_retention_ms=0,
+        ),
+    )
     upkeep = Upkeep(log, UpkeepLimits(merge_files_min=2, merge_spread_files=0))
     works = []
     while (done := upkeep.step(2_000, log.log_end_offset, 0)) is not None:
@@ -426,7 +434,7 @@ def test_merges_of_another_session_do_not_end_a_pass(replicas):
     files = [entry for entry in other.files if 6 <= entry.start_offset < 10]
     rows = other.table.read_files([entry.file for entry in files])
     bases = [(entry.file.record_count, entry.base_offset) for entry in files]
-    merged = other.table.write_file(rebased_rows(rows, bases, 6), files[0].segment)
+    merged = other.table.write_file(rebased_rows(rows, bases, 6), files[0].partition_values)
     other.replace_files(
         files, [replace(files[0], file=merged)], leader_epoch=0, operation="OPTIMIZE", now_ms=1, data_change=False
     )

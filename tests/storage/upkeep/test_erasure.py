@@ -241,7 +241,7 @@ def test_a_merge_of_a_leader_that_has_not_erased_brings_nothing_back() -> None:
     first, second = leader.files
     compacted = leader.table.read_file(second.file).slice(1)
     rows = merged_rows([(leader.table.read_file(first.file), 0), (compacted, 3)], 0)
-    merged = replace(first, file=leader.table.write_file(rows, first.segment))
+    merged = replace(first, file=leader.table.write_file(rows, first.partition_values))
     leader.replace_files([first, second], [merged], leader_epoch=0, operation="OPTIMIZE", now_ms=1, data_change=True)
     assert leader.files[0].file.record_count == sum(entry.file.record_count for entry in follower.files)
     limits = UpkeepLimits(merge_files_min=2, merge_spread_files=0, leader_first_ms=1 << 40)

@@ -109,7 +109,7 @@ def cut_in_two(log: PartitionLog) -> None:
     """OPTIMIZE joins two files with one base offset."""
     first = log.files[0]
     rows = log.table.read_file(first.file)
-    halves = [log.table.write_file(rows.slice(at, 1), first.segment) for at in (0, 1)]
+    halves = [log.table.write_file(rows.slice(at, 1), first.partition_values) for at in (0, 1)]
     log.replace_files(
         [first],
         [replace(first, file=half) for half in halves],

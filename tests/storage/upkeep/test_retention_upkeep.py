@@ -44,7 +44,9 @@ def replicas() -> Replicas:
 def config(**configs: object) -> LogConfig:
     """One file a segment, and no retention besides the given configs."""
     given = {name.replace("_", "."): value for name, value in configs.items()}
-    return LogConfig.from_properties({"segment.files.max": 1, "retention.ms": -1, **given})
+    return LogConfig.from_properties(
+        {"segment.files.max": 1, "retention.ms": -1, "stratalog.snapshot.retention.ms": 0, **given}
+    )
 
 
 def steps(upkeep: Upkeep, now_ms: int, high_watermark: int, epoch: int = 0) -> list[str]:
@@ -237,8 +239,9 @@ def thousand_segments(root: Path) -> tuple[PartitionLog, CountingStore]:
     log.exists_or_create("topic-id")
     started(log, 0)
     rows = data_table([batch(["a"])])
-    files = tuple(log.table.write_file(rows, 0) for _ in range(1_000))
+    files = tuple(log.table.write_file(rows, None) for _ in range(1_000))
     log.append_files([HandedFiles(files)], 0, 5_000)
+    log.left_names.clear()
     assert len(log.segments) == 1_000
     return log, store
 

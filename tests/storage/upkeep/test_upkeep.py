@@ -73,7 +73,9 @@ def test_what_a_merge_replaced_stays_until_a_checkpoint_makes_the_merge_durable(
 
 def test_a_log_whose_removals_wait_for_a_checkpoint_rests_until_that_is_due():
     """With `file.delete.delay.ms` of 0 it must not ask again and again for a deletion that may not be made yet."""
-    config = LogConfig.from_properties({"file.delete.delay.ms": "0", "retention.ms": "-1"})
+    config = LogConfig.from_properties(
+        {"file.delete.delay.ms": 0, "stratalog.snapshot.retention.ms": 0, "retention.ms": -1}
+    )
     log = Replicas.new().leader(config=config)
     upkeep = Upkeep(log, UpkeepLimits(merge_files_min=16, merge_spread_files=0, garbage_ms=60_000))
     write(log, *["a"] * 16)
@@ -426,7 +428,7 @@ def test_files_that_no_commit_named_go_after_a_week(replicas):
     write(log, "a")
     steps(upkeep, 0, 1)
     replicas.clock.now_ms = DAY_MS
-    log.table.write_file(log.table.read_file(log.files[0].file), 0)
+    log.table.write_file(log.table.read_file(log.files[0].file), None)
     log.table.write_object("_producers/00000000000000ff.json", b"{}")
     assert steps(upkeep, 8 * DAY_MS, 1) == []
     assert steps(upkeep, 9 * DAY_MS, 1) == ["vacuum 2"]

@@ -418,7 +418,7 @@ def test_the_tests_mirror_the_rooms() -> None:
     """A folder below tests/ is a room, a package of a room, or a kind of test."""
     kinds = {
         "contract", "scenarios", "simulation", "spark", "bench", "real", "stores", "docs", "front_door", "foreign",
-        "differential",
+        "differential", "readers",
     }  # fmt: skip
     packages = {path.parent for path in python_files(*ROOMS[:-1])}
     folders = {path.parent.relative_to("tests") for path in python_files("tests")} - {Path()}

@@ -8,12 +8,14 @@
 import json
 import shutil
 import tempfile
+import time
+from collections import Counter
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 from deltalake import DeltaTable
 
-from stratalog import Admin, Cluster, Producer
+from stratalog import Admin, Cluster, Consumer, OffsetAndMetadata, Producer, TopicPartition
 
 
 def widget(name: str, default: str) -> str:
@@ -92,5 +94,30 @@ for version in versions:
     print(f"version {version}: {past.to_pyarrow_table(columns=['offset_delta']).num_rows} records")
 
 # COMMAND ----------
+# MAGIC %md
+# MAGIC ## Offsets of groups are a compacted table
+# MAGIC A consumer group's offsets are records of the topic `__consumer_offsets`, one more table for each of its
+# MAGIC partitions. The key names group, topic and partition, and compaction keeps the newest record of a key.
+
+# COMMAND ----------
 cluster.stop()
+small = {"num.partitions": 1, "replication.factor": 1, "segment.bytes": 20_000}
+settings = {f"offsets.topic.{name}": number for name, number in small.items()}
+again = Cluster.start(folder, brokers=1, fetcher="thread", config=settings)
+with again, Consumer(again, group_id="readers") as reader:
+    place = TopicPartition("clicks", 0)
+    for n in range(1, records + 1, 10):
+        reader.commit_sync({place: OffsetAndMetadata(n)})
+    offsets = str(folder / "broker-1" / "__consumer_offsets-0")
+    counts = [DeltaTable(offsets).to_pyarrow_table(columns=["key"]).num_rows]
+    Admin(again).alter_configs("__consumer_offsets", {"min.cleanable.dirty.ratio": 0, "segment.ms": 1})
+    while counts[-1] > counts[0] / 4:
+        time.sleep(1)
+        counts.append(DeltaTable(offsets).to_pyarrow_table(columns=["key"]).num_rows)
+    print(f"{records // 10} commits of one partition: {counts[0]} records, {counts[-1]} after compaction")
+    print("the group stands at", reader.committed([place])[place].offset)
+history = DeltaTable(offsets).history()
+print(Counter(entry["operation"] for entry in history))
+
+# COMMAND ----------
 shutil.rmtree(folder)

@@ -140,7 +140,10 @@ def test_records_of_aborted_transactions_are_left_out_and_producers_read_for_tha
         payload = payload_table([(1, None, value.encode(), None)])
         first = 0 if value != "c" else 1
         cluster.append_batch(
-            t0, NewRecordBatch(payload, producer_id, 0, first, attributes=0x10, verified_offset=1 << 40)
+            t0,
+            NewRecordBatch(
+                payload, producer_id, 0, first, attributes=0x10, verified_offset=1 << 40, verified_leader_epoch=0
+            ),
         )
         cluster.append_batch(t0, marker_batch(producer_id, 0, EndMarker(is_committed, 0), 1))
     log = cluster.log(t0, 1)
@@ -155,7 +158,9 @@ def test_records_of_aborted_transactions_are_left_out_and_producers_read_for_tha
 def test_control_records_are_left_out(cluster: StillCluster, t0: TopicPartition) -> None:
     cluster.commit(t0, ["a"])
     payload = payload_table([(1, None, b"in a transaction", None)])
-    cluster.append_batch(t0, NewRecordBatch(payload, 7, 0, 0, attributes=0x10, verified_offset=1 << 40))
+    cluster.append_batch(
+        t0, NewRecordBatch(payload, 7, 0, 0, attributes=0x10, verified_offset=1 << 40, verified_leader_epoch=0)
+    )
     cluster.append_batch(t0, marker_batch(7, 0, EndMarker(True, 0), 1))
     assert values(read(cluster, RangeToRead(t0, 0, 3, 0))) == ["a", "in a transaction"]
 

@@ -71,6 +71,8 @@ class MemoryCoordinator:
                 for token, response in shard.unload(NotCoordinatorError("moved")):
                     self._waiting.pop(token)(response)
             self.shards.clear()
+            for partition in range(PARTITIONS):
+                self._move(TopicPartition(GROUP_METADATA_TOPIC, partition), leader)
             self.leader = leader
 
         done = threading.Event()
@@ -114,6 +116,13 @@ class MemoryCoordinator:
         for token, response in decision.answers:
             self._waiting.pop(token)(response)
 
+    def _move(self, topic_partition: TopicPartition, leader: int) -> None:
+        """The next leader has copied the last one's records, and leads."""
+        if leader != self.cluster.leader(topic_partition):
+            self.cluster.follow(leader, topic_partition)
+            self.cluster.elect(topic_partition, leader)
+            self.cluster.start_leader(topic_partition)
+
     def _image(self) -> ClusterImage:
         self.cluster.metadata.refresh()
         return self.cluster.metadata.image
@@ -122,7 +131,7 @@ class MemoryCoordinator:
         if partition not in self.shards:
             kinds = (lambda table: ModernGroups(table, self._image),)
             shard = self.shards[partition] = GroupShard(self._config, self.cluster.ids, kinds)
-            log = self.cluster.log(1, TopicPartition(GROUP_METADATA_TOPIC, partition))
+            log = self.cluster.log(self.leader, TopicPartition(GROUP_METADATA_TOPIC, partition))
             for row in log.read(0, 1 << 30).to_pylist():
                 shard.replay(CoordinatorRecord(row["key"], row["value"]), int(row["timestamp"].timestamp() * 1000))
             self._perform(partition, shard, shard.loaded(self.now_ms()))

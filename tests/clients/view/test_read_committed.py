@@ -33,7 +33,7 @@ class Writer:
         self.sequences[producer_id] = sequence + len(values)
         rows = [(1, None, value.encode(), None) for value in values]
         new = NewRecordBatch(payload_table(rows), producer_id, 0, sequence, attributes=TRANSACTIONAL_ATTRIBUTE)
-        self.add(replace(new, verified_offset=1 << 40))
+        self.add(replace(new, verified_offset=1 << 40, verified_leader_epoch=0))
 
     def end(self, producer_id: int, *, committed: bool) -> None:
         self.add(marker_batch(producer_id, 0, EndMarker(committed, 0), 1))

@@ -37,7 +37,7 @@ def batch_of(word: str, sequences: dict[str, int]) -> NewRecordBatch:
         return keyed(what)
     sequence = sequences[producer] = sequences.get(producer, -1) + 1
     new = keyed(what, producer_id=int(producer_id), sequence=sequence, attributes=TRANSACTIONAL_ATTRIBUTE)
-    return replace(new, producer_epoch=int(epoch or 0), verified_offset=1 << 40)
+    return replace(new, producer_epoch=int(epoch or 0), verified_offset=1 << 40, verified_leader_epoch=0)
 
 
 def put(log: PartitionLog, words: str, epoch: int = 0, sequences: dict[str, int] | None = None) -> None:

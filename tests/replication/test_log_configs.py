@@ -12,7 +12,12 @@ from stratalog.storage.config_def import spelled
 from stratalog.storage.errors import InvalidConfigError
 from stratalog.storage.topic_config import TOPIC_CONFIGS, LogConfig
 
-OURS = {"segment.files.max", "leader.replication.throttled.replicas", "follower.replication.throttled.replicas"}
+OURS = {
+    "segment.files.max",
+    "stratalog.snapshot.retention.ms",
+    "leader.replication.throttled.replicas",
+    "follower.replication.throttled.replicas",
+}
 
 
 def test_every_topic_config_of_kafka_has_a_broker_config() -> None:

@@ -11,12 +11,12 @@ def test_no_password_leaves_the_driver() -> None:
     secret = {key.name: f"secret of {key.name}" for key in BROKER_CONFIGS if key.type == "PASSWORD"}
     assert secret.keys() >= {"sasl.jaas.config", "ssl.key.password"}
     config = BrokerConfig.from_properties({**secret, "num.replica.fetchers": 3})
-    job = FetchJob(1, 12, "root", "metadata", config, {"retention.ms": 7})
+    job = FetchJob(1, 12, "root", "metadata", config)
     text = job_text(job)
     assert not any(each in text for each in secret.values())
     found = job_of(text)
     assert job_text(found) == text
-    assert (found.config.num_replica_fetchers, found.topic_defaults) == (3, {"retention.ms": 7})
+    assert found.config.num_replica_fetchers == 3
 
 
 def test_settings_without_passwords_differ_in_nothing_else() -> None:

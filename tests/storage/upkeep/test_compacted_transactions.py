@@ -155,7 +155,7 @@ class Model(CleanedReplicas[Sent]):
         if producer_id < 0:
             return keyed(words), new
         batch = keyed(words, producer_id=producer_id, sequence=first, attributes=TRANSACTIONAL_ATTRIBUTE)
-        return replace(batch, producer_epoch=epoch, verified_offset=1 << 40, verified_leader_epoch=0), new
+        return replace(batch, producer_epoch=epoch, verified_offset=1 << 40, verified_leader_epoch=self.epoch), new
 
     # -- upkeep --------------------------------------------------------------------------------------------
 

@@ -117,11 +117,16 @@ class MemoryCoordinator:
             self._waiting.pop(token)(response)
 
     def _move(self, topic_partition: TopicPartition, leader: int) -> None:
-        """The next leader has copied the last one's records, and leads."""
-        if leader != self.cluster.leader(topic_partition):
-            self.cluster.follow(leader, topic_partition)
-            self.cluster.elect(topic_partition, leader)
-            self.cluster.start_leader(topic_partition)
+        """The next leader has the records of the last one, and leads."""
+        rows = [
+            (int(row["timestamp"].timestamp() * 1000), row["key"], row["value"], None)
+            for row in self.cluster.log(self.leader, topic_partition).read(0, 1 << 30).to_pylist()
+        ]
+        self.cluster.elect(topic_partition, leader)
+        self.cluster.start_leader(topic_partition)
+        if rows:
+            self.cluster.append_batch(topic_partition, NewRecordBatch(payload_table(rows)))
+            self.cluster.publish(topic_partition)
 
     def _image(self) -> ClusterImage:
         self.cluster.metadata.refresh()

@@ -1,4 +1,4 @@
-"""Who may read what brokers write to a local disk."""
+"""Roots that a broker makes on a local disk can be read by its own user alone."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Question(NamedTuple):
 
 
 def questions(seed: int, count: int) -> Iterator[Question]:
-    """So many, each of schemas of its own."""
+    """`count` random cases, each with its own pair of schemas."""
     for number in range(count):
         rng = random.Random(f"{seed} {number}")
         writer = Drawn(rng).schema(3)

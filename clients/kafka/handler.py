@@ -97,7 +97,6 @@ _FAMILIES: tuple[type[ApiFamily], ...] = (
 )
 
 
-
 def _nothing() -> None:
     """Nobody waits for its end."""
 
@@ -315,9 +314,7 @@ class KafkaHandler:
     def _run(self, api: Api, call: Call, done: Callable[[], None]) -> None:
         self._work(api, call, partial(api.handle, call), done)
 
-    def _work(
-        self, api: Api, call: Call, work: Callable[[], Values | Later | None], done: Callable[[], None]
-    ) -> None:
+    def _work(self, api: Api, call: Call, work: Callable[[], Values | Later | None], done: Callable[[], None]) -> None:
         begun_ns = 0 if call.use is None else measured_ns()
         call.begins()
         try:

@@ -100,7 +100,7 @@ def end_of(table: LogTable, topic_id: str, ports: Ports) -> LogEnd:
         log.refresh()
         if log.topic_id != topic_id or not log.has_started(0) or table.damage() is not None:
             return NO_LOG
-        return log.epochs.log_end(log.log_start_offset, log.log_end_offset)
+        return log.epochs.log_end(log.log_end_offset)
     except StoreError:
         raise
     except StratalogError as reason:
@@ -171,7 +171,7 @@ class LogEnds:
         try:
             log.refresh()
             if log.topic_id == replica.topic_id and log.has_started(0):
-                return log.epochs.log_end(log.log_start_offset, log.log_end_offset)
+                return log.epochs.log_end(log.log_end_offset)
         except StoreError:
             raise
         except StratalogError:

@@ -45,13 +45,21 @@ def leader_has_started(leader: PartitionLog, leader_epoch: int) -> bool:
     return leader.leader_epoch == leader_epoch
 
 
-def state_epoch_first(own: PartitionLog, leader_epoch: int, truncate_to: int | None, log_start: int = 0) -> bool:
+def state_epoch_first(
+    own: PartitionLog,
+    leader_epoch: int,
+    truncate_to: int | None,
+    log_start: int = 0,
+    leader: LeaderEpochCache | None = None,
+) -> bool:
     """Rule (b): the epoch stands in the follower's own table before anything is done under it.
 
     A straggling fetch task of an older epoch then meets Conflict and is fenced. False: a race was lost.
-    `truncate_to` None leaves the log as it is. What lies below `log_start` is hidden.
+    `truncate_to` None leaves the log as it is. What lies below `log_start` is hidden. `leader`: the leader's epochs.
     """
-    outcome = own.start_epoch(leader_epoch, as_leader=False, truncate_to=truncate_to, log_start=log_start)
+    outcome = own.start_epoch(
+        leader_epoch, as_leader=False, truncate_to=truncate_to, log_start=log_start, leader=leader
+    )
     return not isinstance(outcome, Conflict)
 
 
@@ -214,7 +222,7 @@ class FollowedReplica:
         # Below the leader's log start nothing was compared: it must not be shown, should this replica lead later.
         own_end = self.own.log_end_offset
         log_start = min(self.leader.log_start_offset, own_end if end is None else min(end, own_end))
-        self.has_started = state_epoch_first(self.own, self.leader_epoch, end, log_start)
+        self.has_started = state_epoch_first(self.own, self.leader_epoch, end, log_start, self.leader.epochs)
         self._old_end = self.leader.log_end_offset
         self.waits = 0
         if not self.has_started:

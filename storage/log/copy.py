@@ -95,7 +95,7 @@ def plan_copy(own: LogState, leader: LogState, max_bytes: int, unbroken: Sequenc
         own.files[-1].segment if own.files and not is_reset else 0,
         files,
         tuple(entry.path for entry in own.files) if is_reset else (),
-        _epochs_after(LeaderEpochCache() if is_reset else own.epochs, leader.epochs, start, end),
+        epochs_after(LeaderEpochCache() if is_reset else own.epochs, leader.epochs, start, end),
         is_complete,
         _cleaner_txns(own, leader, is_anew=is_reset or not own.files),
         lacks_aborted=start < leader.txn_number(GONE_ABORTED),
@@ -179,13 +179,17 @@ def _within(files: Sequence[FileEntry], max_bytes: int, unbroken: Sequence[tuple
     return tuple(files)
 
 
-def _epochs_after(own: LeaderEpochCache, leader: LeaderEpochCache, start: int, end: int) -> LeaderEpochCache:
-    """The own entries that have records, then the leader's newer ones that begin below the new log end. Without any, as
-    of a leader's log without records, the one in force there."""
+def epochs_after(own: LeaderEpochCache, leader: LeaderEpochCache, start: int, end: int) -> LeaderEpochCache:
+    """The own entries that begin below `start`, then the leader's newer ones that begin at the new log end or below:
+    a replica that has all that an epoch began with knows of that epoch, which `LeaderEpochCache.log_end` compares.
+    Without any, as of a leader's log without records, the one in force there.
+
+    example  own (0,0) with end 17, leader (0,0) (3,17): (0,0) (3,17); with own end 15: (0,0)
+    """
     has_records = bool(own.entries) and own.entries[0].start_offset < start
     epochs = own.truncate_from_end(start) if has_records else LeaderEpochCache()
     for entry in leader.entries:
-        if entry.epoch > epochs.latest_epoch and entry.start_offset < end:
+        if entry.epoch > epochs.latest_epoch and entry.start_offset <= end:
             epochs = epochs.assign(entry.epoch, entry.start_offset)
     in_force = UNDEFINED_EPOCH if epochs.entries else leader.epoch_at(end)
     return epochs if in_force == UNDEFINED_EPOCH else epochs.assign(in_force, end)

@@ -32,8 +32,9 @@ UNDEFINED = EpochEndOffset(UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET)
 
 
 class LogEnd(NamedTuple):
-    """The leader epoch of a log's last record, and its log end offset. Of two logs of a partition the one with the
-    greater end has every record of the other one that was committed: Raft's order of logs (section 5.4.1)."""
+    """The newest leader epoch of which a log has all that it began with, and the log end offset. Of two logs of a
+    partition the one with the greater end has every record of the other one that was committed: Raft's order of logs
+    (section 5.4.1), in which the beginning of an epoch is an entry of the log (section 5.4.2)."""
 
     epoch: int
     offset: int
@@ -94,16 +95,13 @@ class LeaderEpochCache:
         above = bisect_right(self.entries, offset, key=lambda entry: entry.start_offset)
         return self.entries[above - 1].epoch if above else UNDEFINED_EPOCH
 
-    def log_end(self, log_start_offset: int, log_end_offset: int) -> LogEnd:
-        """The end of the log. An epoch that began and wrote nothing does not count, unless the log has no records: all
-        below its end had been committed then, and counts as of the epoch in force there.
+    def log_end(self, log_end_offset: int) -> LogEnd:
+        """The end of the log. An epoch that began and wrote nothing counts: in it the records before it were committed,
+        by replicas that know of it, and no replica of an older epoch replaces them.
 
-        example  entries (0,0) (2,10), log end 15 -> (2, 15); log end 10 -> (0, 10); log end 0 -> `NO_LOG`
-                 entry (2,15), log start and end 15 -> (2, 15)
+        example  entries (0,0) (2,10), log end 15 -> (2, 15); log end 10 -> (2, 10); no entries, log end 0 -> `NO_LOG`
         """
-        if log_end_offset == 0:
-            return NO_LOG
-        return LogEnd(self.epoch_at(max(log_start_offset, log_end_offset - 1)), log_end_offset)
+        return LogEnd(self.latest_epoch, log_end_offset)
 
     def truncate_from_end(self, end_offset: int) -> LeaderEpochCache:
         """The cache after the log was cut to end at `end_offset`: entries that start there or later are removed.

@@ -49,8 +49,17 @@ from stratalog.storage.log.append import (
     assign_offsets,
     segment_of_append,
 )
-from stratalog.storage.log.copy import Copied, Cut, plan_copy, plan_cut, producers_after_copy, producers_after_cut
+from stratalog.storage.log.copy import (
+    Copied,
+    Cut,
+    epochs_after,
+    plan_copy,
+    plan_cut,
+    producers_after_copy,
+    producers_after_cut,
+)
 from stratalog.storage.log.flush import FlushState
+from stratalog.storage.log.leader_epochs import LeaderEpochCache
 from stratalog.storage.log.reader import LogReader
 from stratalog.storage.log.rows import rows_before_cut, rows_between
 from stratalog.storage.log.state import PRODUCERS_FROM_PROPERTY, TOPIC_ID_PROPERTY, LogState, position_txns
@@ -138,20 +147,32 @@ class PartitionLog(LogReader):
             raise InconsistentTopicIdError(f"{self.name}: topic id {self.topic_id}, expected {topic_id}")
 
     def start_epoch(
-        self, leader_epoch: int, *, as_leader: bool, truncate_to: int | None = None, log_start: int | None = None
+        self,
+        leader_epoch: int,
+        *,
+        as_leader: bool,
+        truncate_to: int | None = None,
+        log_start: int | None = None,
+        leader: LeaderEpochCache | None = None,
     ) -> Committed | Conflict:
         """Begin `leader_epoch` in the table and truncate the log in the same commit, which is always synced.
 
         as_leader    also begin the epoch's entry at the (new) log end
         truncate_to  the log ends there or below; producer and sink state are truncated with it
         log_start    the log starts there or above
+        leader       a follower's: its leader's entries, of which it takes those up to its (new) log end
         A table of an older release becomes one that foreign writers refuse (`WRITER_VERSION`), in the same commit.
         Raises FencedLeaderEpochError when the table is at a newer epoch. Writes nothing when nothing changes.
         """
         state = self.state
         self._check_not_fenced(state, leader_epoch)
         cut = plan_cut(state, truncate_to, log_start)
-        epochs = cut.epochs.assign(leader_epoch, cut.log_end_offset) if as_leader else cut.epochs
+        epochs = cut.epochs
+        if as_leader:
+            epochs = epochs.assign(leader_epoch, cut.log_end_offset)
+        elif leader is not None:
+            followed = epochs_after(epochs, leader, cut.log_end_offset, cut.log_end_offset)
+            epochs = followed.truncate_from_start(cut.log_start_offset)
         txns = position_txns(cut.log_end_offset, leader_epoch, cut.log_start_offset)
         is_upgraded = state.writer_version >= WRITER_VERSION
         if txns == state.position_txns and epochs == state.epochs and not cut.removes and is_upgraded:

@@ -7,17 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.scenarios.rules import RULES
 from tests.scenarios.script import played
 from tests.scenarios.verbs import Stage
 from tests.simulation.invariants import Violation
-from tests.simulation.mutations import Patches, appends_by_name, deletions_by_name, judged_once_an_epoch
+from tests.simulation.mutations import Patches
 
-RULES: list[tuple[str, Patches]] = [
-    ("damaged_leader_is_alone_later", judged_once_an_epoch),
-    ("requests_outlive_their_topic", appends_by_name),
-    ("requests_outlive_their_topic", deletions_by_name),
-]
-"""Scenarios that end otherwise with one rule switched off, and how it is."""
 FOLDER = Path(__file__).parent
 SCENARIOS = sorted(FOLDER.glob("*.txt"))
 

@@ -16,7 +16,6 @@ from weakref import WeakKeyDictionary
 
 from stratalog.replication.broker.broker import Broker, register_broker
 from stratalog.replication.broker.hosted_replicas import HostedReplicas
-from stratalog.replication.broker.leader_and_isr import LocalReplica, Transition, decide_leader_and_isr
 from stratalog.replication.broker.longest_log import OWN_LEADS
 from stratalog.replication.broker.own_root import OwnRoot
 from stratalog.replication.broker_root import was_shut_down
@@ -24,8 +23,6 @@ from stratalog.replication.controller.brokers import FoundRoot
 from stratalog.replication.controller.sessions import SessionObserver
 from stratalog.replication.follower.held_records import HeldRecords
 from stratalog.replication.follower.replica import FollowedReplica
-from stratalog.replication.leader.append_queue import AppendQueue
-from stratalog.replication.leader.delete_records import decode_delete_records
 from stratalog.replication.leader.partition import UNKNOWN, Partition
 from stratalog.replication.leader.purgatory import ProducePurgatory
 from stratalog.replication.metadata.image import BrokerState, Result
@@ -40,11 +37,11 @@ from stratalog.storage.delta.commit_race import CommitRace, StoredCommit
 from stratalog.storage.delta.removed import RemovedObjects
 from stratalog.storage.delta.table import LEADER_EPOCH, Conflict
 from stratalog.storage.delta.tail_recovery import TailCut
+from stratalog.storage.log.leader_epochs import LeaderEpochCache, LogEnd
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.log.state import LogState
 from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.producers import Accept, ProducerStates
-from stratalog.storage.records import IdentifiedPartition
 from tests.simulation.cluster import QUICK_UPKEEP, Setting
 from tests.simulation.faults import Faults, Focus
 from tests.storage.memory_table import MemoryLogTable
@@ -105,41 +102,6 @@ def leader_epoch_stays() -> AbstractContextManager[object]:
     """An election keeps the leader epoch."""
     original = PartitionRecord.changed
     return patch.object(PartitionRecord, "changed", lambda *a, **k: original(*a, **{**k, "bump_leader_epoch": False}))
-
-
-def judged_once_an_epoch() -> AbstractContextManager[object]:
-    """A leader that refused to begin its epoch while others were in the ISR does not look again when they have left."""
-    original = decide_leader_and_isr
-
-    def decide(local: LocalReplica | None, *arguments: Any) -> Transition:
-        return original(replace(local, has_failed=False) if local else None, *arguments)
-
-    # Not one of `MUTATIONS`: a scenario holds the moment between the refusal and its report, which is short.
-    return patch("stratalog.replication.broker.hosted_replicas.decide_leader_and_isr", decide)
-
-
-def appends_by_name() -> AbstractContextManager[object]:
-    """A waiting batch goes to whichever topic has the name when the leader's loop gets to it."""
-    distribute = AppendQueue._distribute
-
-    def by_name(self: AppendQueue, now_ms: int) -> None:
-        for waiting in self._inbound:
-            if (led := self._leaders.get(waiting.request.topic_partition)) is not None:
-                named = IdentifiedPartition(led.topic_id, waiting.request.topic_partition)
-                waiting.request = replace(waiting.request, partition=named)
-        distribute(self, now_ms)
-
-    return patch.object(AppendQueue, "_distribute", by_name)
-
-
-def deletions_by_name() -> AbstractContextManager[object]:
-    """A request to delete records goes to whichever topic has the name when the leader reads it."""
-
-    def decode(data: bytes) -> tuple[dict[IdentifiedPartition, int], int, int]:
-        offsets, broker_epoch, timeout_ms = decode_delete_records(data)
-        return {each._replace(topic_id=""): offset for each, offset in offsets.items()}, broker_epoch, timeout_ms
-
-    return patch("stratalog.replication.leader.delete_records.decode_delete_records", decode)
 
 
 def unclean_elections() -> AbstractContextManager[object]:
@@ -232,6 +194,15 @@ def registration_changes_nothing() -> Iterator[None]:
 def the_last_one_to_register_leads() -> AbstractContextManager[object]:
     """When a whole ISR has lost power, the member that registers last leads, whatever its disk kept."""
     return patch("stratalog.replication.broker.log_ends.LogEnds.compare", lambda *_: OWN_LEADS)
+
+
+def records_alone_count() -> AbstractContextManager[object]:
+    """Logs are compared by the leader epoch of their last record, as if an epoch without records were none."""
+
+    def log_end(self: LeaderEpochCache, log_end_offset: int) -> LogEnd:
+        return LogEnd(self.epoch_at(max(0, log_end_offset - 1)), log_end_offset)
+
+    return patch.object(LeaderEpochCache, "log_end", log_end)
 
 
 def earlier_epochs_go_on() -> AbstractContextManager[object]:
@@ -687,6 +658,7 @@ MUTATIONS: dict[str, Mutation] = {
         _mix(Focus("create", 0.2, "f", "/t-0/"), 500, power_cut_of_all=2, pause_session=1),
         Setting(pause_ms_max=30),
     ),
+    "epochs without records": Mutation(records_alone_count, _COMPLETE, _unanswered, Setting(pause_ms_max=30), 6_000),
     "earlier epochs": Mutation(
         earlier_epochs_go_on,
         _COMPLETE,

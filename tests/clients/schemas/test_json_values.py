@@ -167,8 +167,16 @@ def test_what_spark_would_alter_has_an_error(text: str, reason: str) -> None:
 
 
 def test_a_variant_is_one_document_of_finite_numbers() -> None:
-    texts = [b'{"a": 1}', b'{"a": 1}{', b'{"a": 1e400}', b"NaN", None,
-             b'{"a": "1e400"}', b"\xff", b"12345678901234567890"]
+    texts = [
+        b'{"a": 1}',
+        b'{"a": 1}{',
+        b'{"a": 1e400}',
+        b"NaN",
+        None,
+        b'{"a": "1e400"}',
+        b"\xff",
+        b"12345678901234567890",
+    ]
     errors = checked_texts(pa.array(texts, pa.binary()), None).field("error").to_pylist()
     assert [each is None for each in errors] == [True, False, False, False, True, True, False, True]
 

@@ -141,9 +141,7 @@ class ConnectWorker:
     def create(self, name: str, config: Mapping[str, str]) -> None:
         """Create a connector, again while the worker's group forms."""
         body = {"name": name, "config": dict(config)}
-        wait_until(
-            lambda: self._asked("POST", "/connectors", body) is not None, f"connector {name}", timeout_s=START_S
-        )
+        wait_until(lambda: self._asked("POST", "/connectors", body) is not None, f"connector {name}", timeout_s=START_S)
 
     def states(self) -> Sequence[str]:
         """The state of each connector's task."""
@@ -153,9 +151,7 @@ class ConnectWorker:
     def _asked(self, method: str, path: str, body: object = None) -> Any:
         """The answer; None for none, and for a refusal while the worker starts."""
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(
-            self._url + path, data, {"Content-Type": "application/json"}, method=method
-        )
+        request = urllib.request.Request(self._url + path, data, {"Content-Type": "application/json"}, method=method)
         try:
             with urllib.request.urlopen(request, timeout=60) as answer:
                 return json.load(answer)

@@ -186,4 +186,3 @@ def records_bomb(count: int = 500_000) -> bytes:
     struct.pack_into(">i", batch, 57, count)
     struct.pack_into(">i", batch, 8, len(batch) - 12)
     return with_crc(batch)
-

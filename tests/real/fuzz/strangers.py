@@ -1,6 +1,6 @@
 """Clients that ask for much, over several connections, until the standard input ends. I/O: sockets.
 
-    python -m tests.real.fuzz.strangers HOST PORT SEED CONNECTIONS FRAMES
+python -m tests.real.fuzz.strangers HOST PORT SEED CONNECTIONS FRAMES
 """
 
 from __future__ import annotations

@@ -76,4 +76,4 @@ def recovered_end(root: str, table: str) -> LogEnd:
         return NO_LOG
     log = LogReader(found, SystemClock())
     log.refresh()
-    return log.epochs.log_end(log.log_start_offset, log.log_end_offset)
+    return log.epochs.log_end(log.log_end_offset)

@@ -28,7 +28,7 @@ from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.records import NO_LEADER
 from stratalog.replication.metadata.state_changes import check_transitions
 from stratalog.storage.errors import StaleBrokerEpochError
-from stratalog.storage.log.leader_epochs import NO_LOG, LeaderEpochCache, LogEnd
+from stratalog.storage.log.leader_epochs import NO_LOG, LogEnd
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
 from tests.replication.images import TOPIC, brief, commit, image_of, partition, state
 
@@ -79,23 +79,6 @@ def test_the_longest_log_has_what_any_log_has_of_committed_records() -> None:
         longest = logs[ends.index(max(ends))]
         any_kept = max(min(len(log), len(committed)) for log in logs)
         assert longest[:any_kept] == committed[:any_kept], kept
-
-
-@pytest.mark.parametrize(
-    ("entries", "log_start", "log_end", "expected"),
-    [
-        ((), 0, 0, NO_LOG),
-        (((0, 0),), 0, 0, NO_LOG),
-        (((0, 0), (2, 10)), 0, 15, LogEnd(2, 15)),
-        (((0, 0), (2, 10)), 0, 10, LogEnd(0, 10)),  # epoch 2 wrote nothing
-        (((2, 10),), 10, 10, LogEnd(2, 10)),  # retention deleted all records
-    ],
-)
-def test_a_logs_end(entries: tuple[tuple[int, int], ...], log_start: int, log_end: int, expected: LogEnd) -> None:
-    cache = LeaderEpochCache()
-    for epoch, start_offset in entries:
-        cache = cache.assign(epoch, start_offset)
-    assert cache.log_end(log_start, log_end) == expected
 
 
 # -- how long others are waited for ------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import pytest
 from stratalog.replication.follower.replica import FollowedReplica
 from stratalog.storage.delta.table import Committed
 from stratalog.storage.errors import InconsistentTopicIdError, OffsetOutOfRangeError, StoreUnavailableError
+from stratalog.storage.log.leader_epochs import LogEnd
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.records import TopicPartition
 from stratalog.storage.topic_config import LogConfig
@@ -75,6 +76,28 @@ def test_it_copies_what_the_leader_has() -> None:
     progress = follower.progress()
     assert progress is not None
     assert (progress.leader_epoch, progress.log_end_offset, progress.topic_id) == (0, 3, TOPIC_ID)
+
+
+def test_it_knows_an_epoch_that_began_with_what_it_has() -> None:
+    """Also before the epoch has a record: which log is longer may depend on it (decision 0173)."""
+    pair = Pair()
+    pair.wrote(1, "0: a b")
+    pair.caught_up(0)
+    pair.wrote(1, "1:")
+    assert pair.caught_up(1).own.epochs.entries == ((0, 0), (1, 2))
+    pair.wrote(1, "2: c")
+    assert pair.caught_up(2).own.epochs.entries == ((0, 0), (2, 2))
+
+
+def test_a_copy_brings_the_epoch_that_begins_where_it_ends() -> None:
+    pair = Pair()
+    pair.wrote(1, "0: a b / 1:")
+    follower = pair.follower(1)
+    assert follower.catch_up(ANY_BYTES)
+    assert follower.own.epochs.entries == ((0, 0),)
+    run(follower)
+    assert follower.own.epochs.entries == ((0, 0), (1, 2))
+    assert follower.own.epochs.log_end(2) > LogEnd(0, 3)
 
 
 def test_it_waits_until_the_leaders_table_shows_the_epoch() -> None:

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from stratalog.storage.log.leader_epochs import UNDEFINED, LeaderEpochCache
+from stratalog.storage.log.leader_epochs import NO_LOG, UNDEFINED, LeaderEpochCache
 
 
 def cache(*pairs: tuple[int, int]) -> LeaderEpochCache:
@@ -70,19 +70,17 @@ def test_of_a_log_without_records_the_epoch_in_force_stays() -> None:
 
 
 @pytest.mark.parametrize(
-    ("entries", "start", "end", "expected"),
+    ("entries", "end", "expected"),
     [
-        (((0, 0), (2, 10)), 0, 15, (2, 15)),
-        (((0, 0), (2, 10)), 0, 10, (0, 10)),
-        (((0, 0), (2, 10)), 10, 10, (2, 10)),
-        (((2, 15),), 15, 15, (2, 15)),
-        ((), 0, 0, (-1, 0)),
+        (((0, 0), (2, 10)), 15, (2, 15)),
+        (((0, 0), (2, 10)), 10, (2, 10)),
+        (((2, 15),), 15, (2, 15)),
+        (((3, 0),), 0, (3, 0)),
+        ((), 0, NO_LOG),
     ],
 )
-def test_the_end_of_a_log(
-    entries: tuple[tuple[int, int], ...], start: int, end: int, expected: tuple[int, int]
-) -> None:
-    assert cache(*entries).log_end(start, end) == expected
+def test_the_end_of_a_log(entries: tuple[tuple[int, int], ...], end: int, expected: tuple[int, int]) -> None:
+    assert cache(*entries).log_end(end) == expected
 
 
 @pytest.mark.parametrize(

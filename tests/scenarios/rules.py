@@ -1,4 +1,4 @@
-"""Deliberate bugs that a scenario finds, as it holds a moment that is too short for the simulation's random histories."""
+"""Deliberate bugs that a scenario finds: it holds a moment that is too short for the random histories."""
 
 from __future__ import annotations
 

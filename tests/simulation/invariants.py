@@ -541,9 +541,10 @@ class Invariants:
         return records
 
     def acknowledged(self, log: Log, offset: int, value: bytes) -> None:
-        """A client received the acknowledgement of its record (acks=all)."""
+        """A client received the acknowledgement of its record (acks=all). Of a deleted topic nothing is promised: a
+        leader that has not heard of the deletion answers as before."""
         history = self.histories.get(log)
-        if history is None or history.lossy:
+        if history is None or history.lossy or log != self.log_id(history.topic_partition):
             return
         self.acked_count += 1
         where = f"{history.topic_partition} offset {offset}"

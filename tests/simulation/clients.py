@@ -142,6 +142,9 @@ class Consumer(Client):
     def __init__(self, sim: SimCluster) -> None:
         super().__init__(sim)
         self.positions: dict[Log, int] = {}
+        self.skipped: dict[Log, list[range]] = {}
+        """The offsets that this consumer was moved beyond, since the log that it read began later. A log start by
+        retention is local: after a failover the log may begin earlier again."""
         self._readers: dict[tuple[str, Log], LogReader] = {}
 
     def run(self) -> None:
@@ -177,6 +180,11 @@ class Consumer(Client):
             self.take(log, reader, position, bounds[0])
         except OffsetOutOfRangeError:
             self.positions[log] = max(position, reader.log_start_offset)
+            self.skipped.setdefault(log, []).append(range(position, self.positions[log]))
+
+    def was_moved_beyond(self, log: Log, offset: int) -> bool:
+        """Whether this offset was deleted before it was read."""
+        return any(offset in each for each in self.skipped.get(log, ()))
 
     def take(self, log: Log, reader: LogReader, position: int, high_watermark: int) -> None:
         """Read from `position` on."""

@@ -43,6 +43,7 @@ from stratalog.replication.metadata.records import (
 from stratalog.replication.progress.progress import ReplicaProgress
 from stratalog.storage.delta.snapshot import TableFold
 from stratalog.storage.delta.table import DELETED, LEADER_EPOCH, Commit
+from stratalog.storage.files.damage import DAMAGE_PATH
 from stratalog.storage.files.data_file import FileEntry
 from stratalog.storage.records import TopicPartition
 from tests.simulation.shadow import RowsCache, Shadow, ShadowMarker, ShadowRecord, folded, topic_id_of
@@ -401,13 +402,15 @@ class Invariants:
             del self._shadows[key]
 
     def all_lost_power(self) -> None:
-        """All brokers have just lost power: of each log a member of the ISR still has some committed records."""
+        """All brokers have just lost power: of each log a member of the ISR still has some committed records. One whose
+        table has a damage noted does not count: nobody relies on it while another member may lead."""
         self._kept.clear()
         for topic_partition, state in self.partitions.items():
             history = self.history(topic_partition)
             if history is None or history.lossy:
                 continue
             shadows = [s for m in state.isr if (s := self.shadow(m, topic_partition)) is not None]
+            shadows = [shadow for shadow in shadows if DAMAGE_PATH not in shadow.files.objects]
             self._kept[topic_partition] = {
                 offset: record
                 for offset, record in history.committed.items()

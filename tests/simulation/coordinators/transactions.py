@@ -88,6 +88,8 @@ class Book:
         self.sim = sim
         self.attempts: dict[str, Attempt] = {}
         self.places: dict[tuple[str, int], tuple[Log, int]] = {}
+        self.was_moved_beyond: Callable[[Log, int], bool] = lambda _log, _offset: False
+        """Whether the reader was moved beyond a deleted record."""
 
     def fail(self, invariant: str, message: str) -> None:
         """No promise holds once the last holder of a log lost it with its disk."""
@@ -132,7 +134,7 @@ class Book:
         """Readers have read everything; `offsets`: each name's stable offset."""
         for attempt in self.attempts.values():
             missing = {value for value in attempt.stored if value not in attempt.shown}
-            missing = {value for value in missing if not self._is_deleted(*attempt.stored[value])}
+            missing = {value for value in missing if not self.was_moved_beyond(*attempt.stored[value])}
             if missing and (attempt.is_committed or attempt.shown):
                 self.fail("WholeOrNot", f"{attempt.label} lacks {missing}: {attempt}")
         for name, offset in offsets.items():
@@ -147,13 +149,7 @@ class Book:
     def _was_deleted(self, name: str, number: int) -> bool:
         values = ((each, f"{each.label}:{number}".encode()) for each in self._of(name) if each.is_commit_asked)
         places = (each.stored[value] for each, value in values if value in each.stored)
-        return any(self._is_deleted(*place) for place in places)
-
-    def _is_deleted(self, log: Log, offset: int) -> bool:
-        history = self.sim.invariants.histories[log]
-        state = self.sim.invariants.partitions[history.topic_partition]
-        shadow = self.sim.invariants.shadow(state.leader, history.topic_partition)
-        return shadow is not None and offset < shadow.log_start
+        return any(self.was_moved_beyond(*place) for place in places)
 
 
 class Processor(CoordinatorClient):
@@ -339,6 +335,7 @@ class CommittedReader(Consumer):
     def __init__(self, sim: SimCluster, book: Book) -> None:
         super().__init__(sim)
         self._book = book
+        book.was_moved_beyond = self.was_moved_beyond
 
     def read(self, state: PartitionRecord, leader: BrokerState) -> None:
         if state.topic == TOPIC:

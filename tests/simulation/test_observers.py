@@ -49,7 +49,8 @@ def test_a_consumer_remembers_where_retention_moved_it_whatever_the_next_leaders
         log = sim.invariants.log_id(PARTITION)
         assert log is not None
         shadow = sim.invariants.shadow(sim.invariants.partitions[PARTITION].leader, PARTITION)
-        assert shadow is not None and shadow.log_start > 0
+        assert shadow is not None
+        assert shadow.log_start > 0
         consumer = Consumer(sim)
         sim.scheduler.spawn("r0", "client-r0", consumer.run)
         sim.scheduler.run_until(

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.run import quiet
+from tests.simulation.__main__ import _first_hash_seed, _Totals
+from tests.simulation.invariants import Violation
+from tests.simulation.run import Outcome, quiet
 from tests.simulation.search import BUGS, SEEDS_TRIED, Pin, find, first_seeds, pin, pinned, state_first_seeds
 
 
@@ -41,3 +43,20 @@ def test_the_first_seed_that_finds_a_bug_is_written_down(tmp_path: Path) -> None
 
 def test_a_search_that_has_no_time_finds_nothing() -> None:
     assert str(pin("log end", 0, 0)) == "log end: nothing found in 0 seeds"
+
+
+def test_a_finding_is_printed_with_the_command_that_repeats_it(capsys: pytest.CaptureFixture[str]) -> None:
+    totals = _Totals("PYTHONHASHSEED=7 python -m tests.simulation --seeds 1 --first-seed")
+    totals.take(Outcome(12, 300, 5, 1, Violation("Liveness", "nobody leads"), ("an event",)))
+    assert capsys.readouterr().err.splitlines() == [
+        "an event",
+        "seed 12: Liveness: nobody leads",
+        "again: PYTHONHASHSEED=7 python -m tests.simulation --seeds 1 --first-seed 12",
+    ]
+
+
+def test_the_hash_seed_is_that_of_the_environment_or_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONHASHSEED", "7")
+    assert _first_hash_seed() == 7
+    monkeypatch.setenv("PYTHONHASHSEED", "random")
+    assert len({_first_hash_seed() for _ in range(4)}) > 1

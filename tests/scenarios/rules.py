@@ -11,7 +11,8 @@ from stratalog.replication.broker.leader_and_isr import LocalReplica, Transition
 from stratalog.replication.leader.append_queue import AppendQueue
 from stratalog.replication.leader.delete_records import decode_delete_records
 from stratalog.storage.records import IdentifiedPartition
-from tests.simulation.mutations import Patches, records_alone_count
+from tests.simulation.mutations.log_mutations import records_alone_count
+from tests.simulation.mutations.mutation import Patches
 
 
 def judged_once_an_epoch() -> AbstractContextManager[object]:

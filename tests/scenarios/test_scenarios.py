@@ -11,7 +11,7 @@ from tests.scenarios.rules import RULES
 from tests.scenarios.script import played
 from tests.scenarios.verbs import Stage
 from tests.simulation.invariants import Violation
-from tests.simulation.mutations import Patches
+from tests.simulation.mutations.mutation import Patches
 
 FOLDER = Path(__file__).parent
 SCENARIOS = sorted(FOLDER.glob("*.txt"))

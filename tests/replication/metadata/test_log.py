@@ -27,7 +27,7 @@ from stratalog.storage.errors import (
 from stratalog.storage.log.state import SEALED_EPOCH
 from stratalog.storage.topic_config import LogConfig
 from tests.replication.memory_stores import METADATA_ROOT, MemoryStores, register
-from tests.simulation.mutations import metadata_folds_never_go_back
+from tests.simulation.mutations.log_mutations import metadata_folds_never_go_back
 
 
 def config(value: str) -> ConfigRecord:

@@ -28,7 +28,7 @@ from tests.simulation.coordinators.consumer_members import epochs_begin_anew
 from tests.simulation.coordinators.coordinated import Clients, simulate_coordinated
 from tests.simulation.coordinators.coordinators import LISTS, start_askers
 from tests.simulation.faults import Faults, Focus
-from tests.simulation.mutations import Patches
+from tests.simulation.mutations.mutation import Patches
 from tests.simulation.run import Outcome, setting_of, simulate
 
 # -- coordinators of lists -------------------------------------------------------------------------------

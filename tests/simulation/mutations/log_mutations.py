@@ -1,14 +1,13 @@
 """Deliberate bugs: each switches one rule off, to prove that the simulation finds it.
 
-Used as context managers; the product has no switches for its rules. Each has the mix of faults under which its
-history is likely (random and seeded like any other). Seeds that find them are in `first_seeds.json`.
+Rules of the replicated log. Seeds that find them are in `first_seeds.json`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from random import Random
 from typing import Any, TypeVar
 from unittest.mock import patch
@@ -44,11 +43,10 @@ from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.producers import Accept, ProducerStates
 from tests.simulation.cluster import QUICK_UPKEEP, Setting
 from tests.simulation.faults import Faults, Focus
+from tests.simulation.mutations.mutation import COMPLETE, TWO_NEEDED, Mutation, mix
 from tests.storage.memory_table import MemoryLogTable
 
 T = TypeVar("T")
-
-Patches = Callable[[], AbstractContextManager[object]]
 
 
 # -- the three rules: promises 6, 7 and 8 ----------------------------------------------------------------
@@ -522,102 +520,55 @@ def failed_copies_remove_by_name() -> AbstractContextManager[object]:
 # -- the mixes of faults --------------------------------------------------------------
 
 
-def _drawn(rng: Random) -> Faults:
-    return Faults.drawn(rng)
-
-
-NO_FOCUS = Focus()
-
-
-def _mix(focus: Focus = NO_FOCUS, park_ms_max: int = 2_000, **weights: int) -> Callable[[Random], Faults]:
-    """A mix of these troubles (`cut_broker=4`), one kind of access parked, and little else."""
-
-    def mix(rng: Random) -> Faults:
-        return Faults(
-            switch=rng.choice([0.1, 0.2, 0.4]),
-            park=rng.choice([0.0, 0.002]),
-            park_ms_max=park_ms_max,
-            focus=replace(focus, park=focus.park * rng.choice([0.3, 1.0])),
-            lost_request=rng.choice([0.0, 0.002]),
-            lost_answer=rng.choice([0.0, 0.002]),
-            doubled=rng.choice([0.0, 0.02]),
-            trouble_ms=rng.choice([200, 400]),
-            weights={name.replace("_", " "): weight for name, weight in weights.items()},
-        )
-
-    return mix
-
-
 def _doubled(rng: Random) -> Faults:
-    return replace(_mix(crash=1)(rng), doubled=0.1)
+    return replace(mix(crash=1)(rng), doubled=0.1)
 
 
 def _unanswered(rng: Random) -> Faults:
     """Leaders do not learn whether their ISR change was committed, and lead on while they are out of reach."""
-    mix = _mix(crash=3, pause_session=3, cut_session=3)
-    return replace(mix(rng), lost_answer=0.03, outage_ms=2_500)
+    return replace(mix(crash=3, pause_session=3, cut_session=3)(rng), lost_answer=0.03, outage_ms=2_500)
 
 
 def _half_copied(rng: Random) -> Faults:
     """Sessions fall silent in the middle of a copy, which fails when they wake."""
-    mix = _mix(Focus("put:piece", 0.3, "f"), 5_000, crash=1)
-    return replace(mix(rng), failed_copy=0.3)
+    return replace(mix(Focus("put:piece", 0.3, "f"), 5_000, crash=1)(rng), failed_copy=0.3)
 
 
 def _removed_under_way(rng: Random) -> Faults:
     """The directories of followers go while commits are under way, whose writers then fail to withdraw them."""
-    mix = _mix(Focus("create", 0.3, "f", "/t-0/"), 500, removed_table=4)
-    return replace(mix(rng), lost_request=0.03)
+    return replace(mix(Focus("create", 0.3, "f", "/t-0/"), 500, removed_table=4)(rng), lost_request=0.03)
 
 
-@dataclass(frozen=True, slots=True)
-class Mutation:
-    """A rule switched off.
-
-    invariants  one of these breaks
-    faults      the mix of a seed
-    """
-
-    patches: Patches
-    invariants: tuple[str, ...]
-    faults: Callable[[Random], Faults] = _drawn
-    setting: Setting = field(default_factory=Setting)
-    duration_ms: int = 4_000
-
-
-_COMPLETE = ("LeaderCompleteness", "AckedRecordsNotLost", "LogMatching", "ConsistentRead")
-_TWO_NEEDED = Setting(configs=(("min.insync.replicas", "2"),))
-
-MUTATIONS: dict[str, Mutation] = {
+LOG_MUTATIONS: dict[str, Mutation] = {
     "a": Mutation(
         no_wait_for_the_leaders_start,
-        _COMPLETE,
-        _mix(Focus("create", 0.4, "bf", "broker-"), 1_500, cut_broker=4, pause_broker=2, restart_all=1),
-        _TWO_NEEDED,
+        COMPLETE,
+        mix(Focus("create", 0.4, "bf", "broker-"), 1_500, cut_broker=4, pause_broker=2, restart_all=1),
+        TWO_NEEDED,
     ),
     "b": Mutation(
         no_epoch_in_the_followers_table,
-        _COMPLETE,
-        _mix(Focus("create", 0.6, "f", "/t-0/"), 3_000, cut_broker=3, crash=2, restart_all=3),
+        COMPLETE,
+        mix(Focus("create", 0.6, "f", "/t-0/"), 3_000, cut_broker=3, crash=2, restart_all=3),
         Setting(pause_ms_max=1_500),
         8_000,
     ),
     "c": Mutation(
         progress_of_any_epoch_counts,
-        _COMPLETE,
-        _mix(removed_table=4, cut_broker=2, crash=1, restart_all=1),
+        COMPLETE,
+        mix(removed_table=4, cut_broker=2, crash=1, restart_all=1),
     ),
     "orphaned commits": Mutation(
         orphaned_commits_count,
-        ("CommitsFollow", *_COMPLETE, "MonotonicHighWatermark"),
-        _mix(Focus("create", 0.3, "b", "metadata"), 4_000, pause_broker=3, pause_session=2, crash=2, restart_all=2),
+        ("CommitsFollow", *COMPLETE, "MonotonicHighWatermark"),
+        mix(Focus("create", 0.3, "b", "metadata"), 4_000, pause_broker=3, pause_session=2, crash=2, restart_all=2),
         Setting(upkeep=QUICK_UPKEEP),
         8_000,
     ),
     "behind another commit": Mutation(
         commits_behind_another_count,
         ("CommitsFollow",),
-        _mix(Focus("create", 0.3, "f", "/t-0/"), 3_000, damage=4, crash=1, restart_all=2, pause_session=1),
+        mix(Focus("create", 0.3, "f", "/t-0/"), 3_000, damage=4, crash=1, restart_all=2, pause_session=1),
         Setting(upkeep=QUICK_UPKEEP),
         6_000,
     ),
@@ -629,138 +580,134 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "pointer": Mutation(
         the_pointer_is_trusted,
-        ("Liveness", *_COMPLETE),
-        _mix(Focus("put", 0.5, "bfc", "_last_checkpoint"), 4_000, second_process=3, crash=1, restart_all=2),
+        ("Liveness", *COMPLETE),
+        mix(Focus("put", 0.5, "bfc", "_last_checkpoint"), 4_000, second_process=3, crash=1, restart_all=2),
         Setting(upkeep=QUICK_UPKEEP),
         6_000,
     ),
     "first commit of another table": Mutation(
-        recovery_takes_the_first_commit_of_any_table, ("RecoveredLog",), _mix(power_cut=3, crash=1, restart_all=3)
+        recovery_takes_the_first_commit_of_any_table, ("RecoveredLog",), mix(power_cut=3, crash=1, restart_all=3)
     ),
     "producers when cut": Mutation(
         producers_stay_when_the_log_is_cut,
         ("AckedRecordsNotLost", "NoDuplicateSequence"),
-        _mix(Focus("create", 0.3, "f", "/t-0/"), 1_500, crash=3, restart_all=3, cut_broker=2),
+        mix(Focus("create", 0.3, "f", "/t-0/"), 1_500, crash=3, restart_all=3, cut_broker=2),
         duration_ms=6_000,
     ),
-    "registration": Mutation(
-        registration_changes_nothing, _COMPLETE, _mix(second_process=3, power_cut=2, restart_all=2)
-    ),
+    "registration": Mutation(registration_changes_nothing, COMPLETE, mix(second_process=3, power_cut=2, restart_all=2)),
     "clean by the metadata": Mutation(
         clean_stop_without_its_mark,
-        _COMPLETE,
-        _mix(shut_down=4, another_disk=4, crash=2, restart_all=2),
-        _TWO_NEEDED,
+        COMPLETE,
+        mix(shut_down=4, another_disk=4, crash=2, restart_all=2),
+        TWO_NEEDED,
     ),
     "longest log": Mutation(
         the_last_one_to_register_leads,
         ("KeptRecordsNotLost",),
-        _mix(Focus("create", 0.2, "f", "/t-0/"), 500, power_cut_of_all=2, pause_session=1),
+        mix(Focus("create", 0.2, "f", "/t-0/"), 500, power_cut_of_all=2, pause_session=1),
         Setting(pause_ms_max=30),
     ),
-    "epochs without records": Mutation(records_alone_count, _COMPLETE, _unanswered, Setting(pause_ms_max=30), 6_000),
+    "epochs without records": Mutation(records_alone_count, COMPLETE, _unanswered, Setting(pause_ms_max=30), 6_000),
     "earlier epochs": Mutation(
         earlier_epochs_go_on,
-        _COMPLETE,
-        _mix(Focus("create", 0.2, "b", "/t-0/"), 2_000, second_process=4, restart_all=1),
+        COMPLETE,
+        mix(Focus("create", 0.2, "b", "/t-0/"), 2_000, second_process=4, restart_all=1),
     ),
-    "empty logs": Mutation(empty_logs_lead, _COMPLETE, _mix(another_disk=4, crash=3, restart_all=2)),
-    "absent tables": Mutation(absent_tables_are_made_at_once, _COMPLETE, _mix(removed_table=4, crash=2, restart_all=2)),
+    "empty logs": Mutation(empty_logs_lead, COMPLETE, mix(another_disk=4, crash=3, restart_all=2)),
+    "absent tables": Mutation(absent_tables_are_made_at_once, COMPLETE, mix(removed_table=4, crash=2, restart_all=2)),
     "old progress": Mutation(
-        old_progress_goes, _COMPLETE, _mix(removed_table=3, metadata_power_cut=4, crash=1, restart_all=3)
+        old_progress_goes, COMPLETE, mix(removed_table=3, metadata_power_cut=4, crash=1, restart_all=3)
     ),
     "recovery among writers": Mutation(
         recovery_among_writers,
-        (*_COMPLETE, "Liveness", "MonotonicHighWatermark", "SingleLeaderPerEpoch"),
-        _mix(Focus("head", 0.5, "b"), 2_500, second_process=4, crash=1, restart_all=2),
+        (*COMPLETE, "Liveness", "MonotonicHighWatermark", "SingleLeaderPerEpoch"),
+        mix(Focus("head", 0.5, "b"), 2_500, second_process=4, crash=1, restart_all=2),
         Setting(upkeep=QUICK_UPKEEP, pause_ms_max=30),
         6_000,
     ),
-    "read back": Mutation(conflicts_are_not_read_back, ("NoDuplicates", *_COMPLETE), _doubled),
+    "read back": Mutation(conflicts_are_not_read_back, ("NoDuplicates", *COMPLETE), _doubled),
     "followed high watermark": Mutation(
         high_watermark_read_as_a_follower,
         ("MonotonicHighWatermark",),
-        _mix(crash=2, restart_all=1, cut_broker=2),
+        mix(crash=2, restart_all=1, cut_broker=2),
     ),
     "no image": Mutation(
-        progress_without_an_image, ("AckedRecordsNotLost", "Liveness"), _mix(crash=1), Setting(partitions=3)
+        progress_without_an_image, ("AckedRecordsNotLost", "Liveness"), mix(crash=1), Setting(partitions=3)
     ),
-    "empty ISR": Mutation(isr_may_be_empty, ("ValidPartitionState",), _mix(crash=4)),
+    "empty ISR": Mutation(isr_may_be_empty, ("ValidPartitionState",), mix(crash=4)),
     "gap": Mutation(
         no_gap_between_polls,
         ("SessionExpiry",),
-        _mix(Focus("get", 0.1, "c", "sessions/"), 4_000, pause_controller=3),
+        mix(Focus("get", 0.1, "c", "sessions/"), 4_000, pause_controller=3),
     ),
     "append without epoch": Mutation(
         no_epoch_check_on_commits,
         ("MonotonicLeaderEpoch", "LogMatching"),
-        _mix(Focus("create", 0.2, "b", "/t-0/"), 2_000, second_process=4, restart_all=1),
+        mix(Focus("create", 0.2, "b", "/t-0/"), 2_000, second_process=4, restart_all=1),
     ),
-    "one epoch": Mutation(leader_epoch_stays, ("SingleLeaderPerEpoch", "MonotonicLeaderEpoch"), _mix(crash=2)),
-    "unclean": Mutation(unclean_elections, _COMPLETE, _mix(crash=3, pause_session=3, restart_all=2)),
+    "one epoch": Mutation(leader_epoch_stays, ("SingleLeaderPerEpoch", "MonotonicLeaderEpoch"), mix(crash=2)),
+    "unclean": Mutation(unclean_elections, COMPLETE, mix(crash=3, pause_session=3, restart_all=2)),
     "two controllers": Mutation(
         deposed_controllers_go_on,
         ("OneController",),
-        _mix(Focus("create", 0.7, "c", "metadata"), 2_500, cut_broker=3, pause_broker=2, crash=1, restart_all=1),
+        mix(Focus("create", 0.7, "c", "metadata"), 2_500, cut_broker=3, pause_broker=2, crash=1, restart_all=1),
         Setting(brokers=4),
         8_000,
     ),
     "metadata sync": Mutation(
         metadata_is_acted_on_at_once,
         ("ActedOnStays",),
-        _mix(Focus("create:done", 0.5, "bc", "metadata"), 1_500, metadata_power_cut=4, crash=2),
+        mix(Focus("create:done", 0.5, "bc", "metadata"), 1_500, metadata_power_cut=4, crash=2),
     ),
     "lagging sessions": Mutation(
         lagging_sessions_make_tables,
-        _COMPLETE,
-        _mix(removed_table=4, second_process=3, pause_broker=2, restart_all=1),
+        COMPLETE,
+        mix(removed_table=4, second_process=3, pause_broker=2, restart_all=1),
         Setting(pause_ms_max=1_000),
         6_000,
     ),
     "late tables": Mutation(
         late_tables_are_logs,
-        _COMPLETE,
-        _mix(Focus("create", 0.3, "f", "/t-0/"), removed_table=4, second_process=3, restart_all=1),
+        COMPLETE,
+        mix(Focus("create", 0.3, "f", "/t-0/"), removed_table=4, second_process=3, restart_all=1),
         Setting(pause_ms_max=1_000),
         6_000,
     ),
     "turn of copies": Mutation(
         copies_fold_without_the_turn,
         ("SameImage",),
-        _mix(Focus("get", 0.2, "f"), another_disk=4, removed_table=4, crash=3, restart_all=2),
+        mix(Focus("get", 0.2, "f"), another_disk=4, removed_table=4, crash=3, restart_all=2),
         Setting(partitions=4, notifies=False, producers=5, calls_max=32),
     ),
-    "log end": Mutation(high_watermark_is_the_log_end, _COMPLETE, _mix(crash=1)),
+    "log end": Mutation(high_watermark_is_the_log_end, COMPLETE, mix(crash=1)),
     "joins early": Mutation(
         joins_one_offset_early,
-        _COMPLETE,
-        _mix(Focus("create", 0.3, "f", "/t-0/"), 400, crash=2, restart_all=3),
+        COMPLETE,
+        mix(Focus("create", 0.3, "f", "/t-0/"), 400, crash=2, restart_all=3),
         Setting(pause_ms_max=30),
     ),
     "former progress": Mutation(
-        former_progress_counts, _COMPLETE, _mix(power_cut=3, another_disk=3, crash=1, restart_all=2)
+        former_progress_counts, COMPLETE, mix(power_cut=3, another_disk=3, crash=1, restart_all=2)
     ),
-    "no maximal ISR": Mutation(
-        high_watermark_of_the_known_isr, _COMPLETE, _unanswered, Setting(pause_ms_max=30), 6_000
-    ),
-    "acks one": Mutation(answered_when_appended, ("AckedRecordsNotLost",), _mix(crash=1)),
+    "no maximal ISR": Mutation(high_watermark_of_the_known_isr, COMPLETE, _unanswered, Setting(pause_ms_max=30), 6_000),
+    "acks one": Mutation(answered_when_appended, ("AckedRecordsNotLost",), mix(crash=1)),
     "cut at the high watermark": Mutation(
-        truncation_to_the_high_watermark, _COMPLETE, _mix(crash=2, restart_all=1, cut_broker=1)
+        truncation_to_the_high_watermark, COMPLETE, mix(crash=2, restart_all=1, cut_broker=1)
     ),
-    "removed files": Mutation(removed_files_are_forgotten, ("NothingForgotten",), _mix(crash=1, restart_all=1)),
-    "deleted version": Mutation(deleted_up_to_the_newest_commit, ("NothingForgotten",), _mix(crash=1, pause_session=1)),
+    "removed files": Mutation(removed_files_are_forgotten, ("NothingForgotten",), mix(crash=1, restart_all=1)),
+    "deleted version": Mutation(deleted_up_to_the_newest_commit, ("NothingForgotten",), mix(crash=1, pause_session=1)),
     "failed copies": Mutation(
         failed_copies_remove_by_name,
         ("CommittedFilesStand",),
         _half_copied,
         duration_ms=8_000,
     ),
-    "late write": Mutation(a_late_write_is_a_dead_root, ("SessionExpiry",), _mix(crash=1)),
+    "late write": Mutation(a_late_write_is_a_dead_root, ("SessionExpiry",), mix(crash=1)),
     "one answer": Mutation(
-        a_publication_is_one_answer, ("SessionExpiry",), _mix(Focus("put", 0.5, "b", "/leader"), 280)
+        a_publication_is_one_answer, ("SessionExpiry",), mix(Focus("put", 0.5, "b", "/leader"), 280)
     ),
     "inbox answers": Mutation(
         answers_to_requests_do_not_count, ("SessionExpiry",), _unanswered, Setting(pause_ms_max=30), 6_000
     ),
-    "sequences": Mutation(sequences_are_not_checked, ("NoDuplicateSequence", "NoDuplicates"), _mix(cut_broker=2)),
+    "sequences": Mutation(sequences_are_not_checked, ("NoDuplicateSequence", "NoDuplicates"), mix(cut_broker=2)),
 }

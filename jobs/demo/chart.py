@@ -73,7 +73,7 @@ def _draw_hits(axes: Axes, hits: Mapping[Hit, int], timeline: Timeline) -> None:
     axes.axvline(fed_day, color="black", linestyle="--", linewidth=1)
     text = f" broker {timeline.killed} was killed here"
     axes.annotate(text, (fed_day, 1.0), xycoords=IN_DATA_AND_AXES, va="bottom", fontsize=9)
-    axes.set_title("Hits per minute, counted by a streaming query on the topic", loc="left", pad=18)
+    axes.set_title("Hits per minute, read by two streaming queries of a group", loc="left", pad=18)
     axes.set_ylabel("hits per minute")
     axes.set_xlabel("time of the hit, UTC (the log holds one minute of every hour)")
     axes.margins(x=0.01)

@@ -1,4 +1,4 @@
-"""The demo's two Structured Streaming queries: one feeds the web log into the topic, one counts what comes out.
+"""The demo's Structured Streaming queries: one feeds the web log into the topic, two of one group read what comes out.
 
 I/O: Spark, and the folder of line files that the feed reads.
 """
@@ -19,7 +19,9 @@ from stratalog.jobs.demo.log import SPARK_TIME_FORMAT, STATUS_PATTERN, TIME_PATT
 
 LINES_PER_FILE = 250
 FEED_INTERVAL = "1 second"
-COUNT_INTERVAL = "4 seconds"
+HITS_INTERVAL = "2 seconds"
+GROUP = "hits"
+HITS = "partition int, offset bigint, minute timestamp, status int"
 
 
 def write_line_files(lines: Sequence[str], folder: Path) -> None:
@@ -48,27 +50,34 @@ def start_feed(spark: SparkSession, root: str, topic: str, lines: Path, checkpoi
     )
 
 
-def start_count(spark: SparkSession, root: str, topic: str, table: Path, checkpoint: Path) -> StreamingQuery:
-    """Keep the Delta table (minute timestamp, status int, hits bigint) of all hits so far."""
+def create_hits(spark: SparkSession, table: Path) -> None:
+    """Make the empty Delta table of hits, before several queries write to it."""
+    spark.createDataFrame([], HITS).write.format("delta").save(str(table))
+
+
+def start_hits(
+    spark: SparkSession, root: str, topic: str, table: Path, checkpoint: Path, member: int
+) -> StreamingQuery:
+    """Append to the table a row for each record of the partitions that the group gives to this member. A query that
+    shares a group keeps no state, so that a partition can move to another one: the counting comes after."""
     stream = (
         spark.readStream.format("stratalog")
         .option("stratalog.root", root)
         .option("subscribe", topic)
-        .option("startingOffsets", "earliest")
+        .option("kafka.group.id", GROUP)
+        .option("stratalog.group.mode", "share")
+        .option("stratalog.auto.offset.reset", "earliest")
         .load()
     )
     line = f.col("value").cast("string")
     time = f.to_timestamp(f.regexp_extract(line, TIME_PATTERN, 1), SPARK_TIME_FORMAT)
     status = f.regexp_extract(line, STATUS_PATTERN, 1).cast("int")
-    hits = stream.select(f.date_trunc("minute", time).alias("minute"), status.alias("status"))
+    hits = stream.select("partition", "offset", f.date_trunc("minute", time).alias("minute"), status.alias("status"))
     return (
-        hits.groupBy("minute", "status")
-        .agg(f.count("*").alias("hits"))
-        .writeStream.format("delta")
-        .queryName("count")
-        .outputMode("complete")
+        hits.writeStream.format("delta")
+        .queryName(f"{GROUP}-{member}")
         .option("checkpointLocation", str(checkpoint))
-        .trigger(processingTime=COUNT_INTERVAL)
+        .trigger(processingTime=HITS_INTERVAL)
         .start(str(table))
     )
 
@@ -96,6 +105,8 @@ class BatchCount:
 
 
 def read_counts(spark: SparkSession, table: Path) -> Counter[Hit]:
-    """The counting query's table."""
-    rows = spark.read.format("delta").load(str(table)).selectExpr("unix_seconds(minute) at", "status", "hits").collect()
-    return Counter({Hit(datetime.fromtimestamp(row.at, UTC), row.status): row.hits for row in rows})
+    """Hits by minute and status. A record that was read twice, as a partition changed hands, is one row by its
+    offset."""
+    hits = spark.read.format("delta").load(str(table)).dropDuplicates(["partition", "offset"])
+    rows = hits.groupBy("minute", "status").count().selectExpr("unix_seconds(minute) at", "status", "count").collect()
+    return Counter({Hit(datetime.fromtimestamp(row["at"], UTC), row["status"]): row["count"] for row in rows})

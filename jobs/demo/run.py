@@ -1,6 +1,6 @@
 """One run of the demo on a running cluster: feed, kill, fail over, restart, judge.
 
-I/O: the cluster's clients, two streaming queries, the data below the demo's folder.
+I/O: the cluster's clients, three streaming queries, the data below the demo's folder.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from stratalog import Admin, Cluster, NewTopic
 from stratalog.jobs.demo.chart import Timeline, draw_chart
 from stratalog.jobs.demo.clients import ClosedLoop, Tail, now_ms, pause
 from stratalog.jobs.demo.log import client_of, count_hits, hit_of, read_lines
-from stratalog.jobs.demo.queries import BatchCount, read_counts, start_count, start_feed, write_line_files
+from stratalog.jobs.demo.queries import BatchCount, create_hits, read_counts, start_feed, start_hits, write_line_files
 from stratalog.jobs.demo.replicas import compare_by_deltalake, compare_by_sql
 from stratalog.jobs.demo.screen import Screen
 from stratalog.jobs.demo.verdict import (
@@ -41,6 +41,9 @@ PARTITIONS = 6
 SIDE_TOPIC = "closed-loop"
 SIDE_PARTITIONS = 3
 BROKERS = 3
+MEMBERS = 2
+"""Queries of the group that reads the topic."""
+
 DURABLE = {"min.insync.replicas": 2}
 
 KILL_AT = 0.35
@@ -84,7 +87,7 @@ class DemoRun:
         self._screen = screen
         self._admin = Admin(cluster)
         self._lines = read_lines()
-        self._table = path / "hits_per_minute"
+        self._table = path / "hits"
         self._queries: list[StreamingQuery] = []
         self._loop = ClosedLoop(cluster, SIDE_TOPIC, SIDE_PARTITIONS)
         self._tail = Tail(cluster.root, TOPIC)
@@ -128,8 +131,11 @@ class DemoRun:
         self._start_ms = now_ms()
         self._tail.start()
         self._queries.append(start_feed(self._spark, root, TOPIC, self._path / "lines", checkpoints / "feed"))
-        self._queries.append(start_count(self._spark, root, TOPIC, self._table, checkpoints / "count"))
-        self._feed, self._count = map(BatchCount, self._queries)
+        create_hits(self._spark, self._table)
+        for member in range(1, MEMBERS + 1):
+            checkpoint = checkpoints / f"hits-{member}"
+            self._queries.append(start_hits(self._spark, root, TOPIC, self._table, checkpoint, member))
+        self._feed, *self._members = map(BatchCount, self._queries)
 
     def _is_kill_due(self) -> bool:
         """True when enough is acknowledged and every replica is in sync, which takes a while after a start."""
@@ -165,11 +171,11 @@ class DemoRun:
 
     def _is_done(self) -> bool:
         status, sent = self._screen.status, len(self._lines)
-        everything = min(status.acknowledged, status.consumed, status.counted) >= sent
+        everything = min(status.acknowledged, status.consumed, status.read) >= sent
         return everything and self._is_all_in_sync()
 
     def stop_queries(self) -> None:
-        """Stop both queries, those that run."""
+        """Stop the queries, those that run."""
         for query in self._queries:
             query.stop()
 
@@ -177,7 +183,7 @@ class DemoRun:
 
     def _judge(self) -> Judged:
         self._stage("stopping")
-        acknowledged, counted = self._feed.rows(), self._count.rows()
+        acknowledged, shares = self._feed.rows(), [member.rows() for member in self._members]
         self._loop.end()
         self._tail.end()
         consumed = self._tail.consumed()
@@ -191,7 +197,8 @@ class DemoRun:
             sent=len(self._lines),
             acknowledged=acknowledged,
             consumed=len(consumed),
-            counted=counted,
+            counted=counts.total(),
+            shares=shares,
             counts_differ=sum(counts[hit] != expected[hit] for hit in counts.keys() | expected.keys()),
             differences=differences([KeyedLine(client_of(line), line) for line in self._lines], consumed),
             failover_ms=self._failover_ms(),
@@ -239,7 +246,8 @@ class DemoRun:
             if client.failure is not None:
                 raise client.failure
         status = self._screen.status
-        status.acknowledged, status.counted, status.consumed = self._feed.rows(), self._count.rows(), self._tail.count
+        status.acknowledged, status.consumed = self._feed.rows(), self._tail.count
+        status.read = sum(member.rows() for member in self._members)
         status.latency_ms = percentile([ack.latency_ms for ack in self._loop.acks[-50:]], 50)
         led = Counter(state.leader for state in self._partitions(TOPIC))
         in_sync = Counter(broker for state in self._partitions(TOPIC) for broker in state.isr)

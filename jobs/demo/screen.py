@@ -26,7 +26,7 @@ class Status:
     sent: int = 1
     acknowledged: int = 0
     consumed: int = 0
-    counted: int = 0
+    read: int = 0
     latency_ms: float | None = None
     brokers: Mapping[int, str] = field(default_factory=dict)
 
@@ -63,7 +63,7 @@ def _picture(status: Status) -> Table:
     for name, count in (
         ("acknowledged", status.acknowledged),
         ("consumed", status.consumed),
-        ("counted by Spark", status.counted),
+        ("read by the group", status.read),
     ):
         bar = ProgressBar(total=status.sent, completed=count, width=40)
         picture.add_row(name, bar, f"{count:,} of {status.sent:,}")
@@ -102,8 +102,8 @@ def next_steps(path: Path, topic: str, chart: Path, failover_version: int) -> li
         "  # a replica of a partition is a Delta table",
         "  spark.sql('''SELECT base_offset + offset_delta AS offset, leader_epoch, string(key), string(value)",
         f"               FROM delta.`{path}/broker-1/{topic}-0` ORDER BY offset''').show()",
-        "  # what the streaming query counted",
-        f"  spark.sql('SELECT * FROM delta.`{path}/hits_per_minute` ORDER BY minute, status').show()",
+        "  # what the two queries of a group wrote",
+        f"  spark.sql('SELECT minute, status, count(*) FROM delta.`{path}/hits` GROUP BY ALL ORDER BY ALL').show()",
         "  # the cluster's metadata, as it was while the broker was dead",
         f"  spark.sql('''SELECT string(key), string(value) FROM delta.`{path}/metadata/__cluster_metadata-0`{version}",
         "               ORDER BY base_offset + offset_delta DESC''').show(9, truncate=100)",

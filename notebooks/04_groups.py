@@ -12,8 +12,19 @@ from collections import Counter
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+from pyspark.sql import functions as f
 
-from stratalog import Admin, Cluster, ClusterView, Consumer, GroupAdmin, Producer, StoredGroups
+from stratalog import (
+    Admin,
+    Cluster,
+    ClusterView,
+    Consumer,
+    GroupAdmin,
+    LiveGroups,
+    Producer,
+    StoredGroups,
+    stratalog_session,
+)
 
 
 def widget(name: str, default: str) -> str:
@@ -105,8 +116,59 @@ assert sum(consumed.values()) == 60 * len(owners)
 print(dict(consumed), "of", 60 * len(owners), "records")
 
 # COMMAND ----------
+# MAGIC %md
+# MAGIC ## Two streaming queries are a group, too
+# MAGIC The same query runs twice, with a checkpoint each. The group gives each a part of the partitions, and each
+# MAGIC micro-batch reads the part that its query has then. The queries keep no state, which could not move with a
+# MAGIC partition: they write rows, and rows are counted afterwards.
+
+# COMMAND ----------
+spark = stratalog_session("groups")
+table = str(folder / "seen")
+spark.createDataFrame([], "partition int, offset bigint, query string").write.format("delta").save(table)
+groups = GroupAdmin(LiveGroups(cluster, view.clock, 30_000), view)
+
+
+def start(name: str):
+    source = spark.readStream.format("stratalog").option("stratalog.root", cluster.root).option("subscribe", "visits")
+    group = {"kafka.group.id": "screens", "stratalog.group.mode": "share", "stratalog.auto.offset.reset": "earliest"}
+    rows = source.options(**group).load().select("partition", "offset", f.lit(name).alias("query"))
+    query = rows.writeStream.format("delta").queryName(name).trigger(processingTime="1 second")
+    return query.option("checkpointLocation", str(folder / name)).start(table)
+
+
+def shares() -> list[list[int]]:
+    members = groups.describe_group("screens").members
+    return sorted(sorted(tp.partition for tp in member.assignment) for member in members)
+
+
+def wait_for(is_so, *queries) -> None:
+    while not is_so():
+        for query in queries:
+            query.awaitTermination(1)  # a query that failed raises its error here
+
+
+left, right = start("left"), start("right")
+wait_for(lambda: len(shares()) == 2 and all(shares()), left, right)
+print("partitions of the two queries:", *shares())
+one_round(len(owners))
+wait_for(lambda: groups.lag("screens").total == 0, left, right)
+
+# COMMAND ----------
+# One is stopped, more records arrive: the other one has all partitions, and reads on where the first one stopped.
+left.stop()
+one_round(len(owners))
+wait_for(lambda: len(shares()) == 1 and groups.lag("screens").total == 0, right)
+right.stop()
+seen = spark.read.format("delta").load(table)
+seen.groupBy("query").agg(f.countDistinct("partition").alias("partitions"), f.count("*").alias("rows")).show()
+assert seen.dropDuplicates(["partition", "offset"]).count() == 60 * len(owners)
+assert seen.select("query").distinct().count() == 2
+
+# COMMAND ----------
 for consumer in members.values():
     consumer.close()
 producer.close()
+spark.stop() if "dbutils" not in globals() else None
 cluster.stop()
 shutil.rmtree(folder)

@@ -48,8 +48,8 @@ def rendered() -> list[Path]:
     return [path for path in NOTEBOOKS if f"](../docs/notebooks/{path.stem}.md)" in text]
 
 
-def test_there_are_nine_with_a_page_each() -> None:
-    assert len(NOTEBOOKS) == 9
+def test_there_are_ten_with_a_page_each() -> None:
+    assert len(NOTEBOOKS) == 10
     assert rendered() == NOTEBOOKS
 
 

@@ -50,7 +50,7 @@ _SCALARS = {
     17: pa.int32(),
 }
 """`FieldDescriptor.type` -> Arrow type."""
-_TIMESTAMP = "google.protobuf.Timestamp"
+TIMESTAMP = "google.protobuf.Timestamp"
 _SECONDS_MIN, _SECONDS_MAX, _NANOS = -62_135_596_800, 253_402_300_799, 1_000_000_000
 """0001-01-01 and 9999-12-31, as google/protobuf/timestamp.proto has them."""
 _REFUSALS = (ValueError, TypeError, OverflowError, pa.ArrowException)
@@ -124,7 +124,7 @@ class ProtobufColumns:
 
 def _message_type(message: Descriptor, around: tuple[str, ...]) -> pa.DataType:
     name = message.full_name
-    if name == _TIMESTAMP:
+    if name == TIMESTAMP:
         return _MICROSECONDS
     if name in around:
         raise InvalidSchemaError(
@@ -134,7 +134,7 @@ def _message_type(message: Descriptor, around: tuple[str, ...]) -> pa.DataType:
 
 
 def _field_type(field: FieldDescriptor, around: tuple[str, ...]) -> pa.DataType:
-    if _is_map(field):
+    if is_map(field):
         entry = field.message_type.fields_by_name
         return pa.map_(_value_type(entry["key"], around), _value_type(entry["value"], around))
     value = _value_type(field, around)
@@ -147,13 +147,14 @@ def _value_type(field: FieldDescriptor, around: tuple[str, ...]) -> pa.DataType:
     return _SCALARS[field.type]
 
 
-def _is_map(field: FieldDescriptor) -> bool:
+def is_map(field: FieldDescriptor) -> bool:
+    """Whether a field is a map, which the wire has as repeated entries."""
     return field.type == _MESSAGE and bool(field.message_type.GetOptions().map_entry)
 
 
 def _messages_column(message: Descriptor, messages: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """n messages, or None, as a struct column: one pass over the messages for each field."""
-    if message.full_name == _TIMESTAMP:
+    if message.full_name == TIMESTAMP:
         return pa.array([None if each is None else _micros(each) for each in messages], kind)
     mask = pa.array([each is None for each in messages], pa.bool_())
     columns = [_field_column(each, messages, kind.field(each.name).type) for each in message.fields]
@@ -165,14 +166,19 @@ def _messages_column(message: Descriptor, messages: Sequence[Any], kind: pa.Data
 def _micros(message: Any) -> int:
     """The microseconds of a Timestamp. ValueError beyond the years and nanoseconds that it may have."""
     seconds, nanos = int(message.seconds), int(message.nanos)
+    check_timestamp(seconds, nanos)
+    return seconds * 1_000_000 + nanos // 1000
+
+
+def check_timestamp(seconds: int, nanos: int) -> None:
+    """ValueError for a Timestamp beyond the years and nanoseconds that it may have."""
     if not _SECONDS_MIN <= seconds <= _SECONDS_MAX or not 0 <= nanos < _NANOS:
         raise ValueError(f"{seconds} seconds and {nanos} nanoseconds are no Timestamp, whose years are 1 to 9999")
-    return seconds * 1_000_000 + nanos // 1000
 
 
 def _field_column(field: FieldDescriptor, messages: Sequence[Any], kind: pa.DataType) -> pa.Array:
     name = field.name
-    if _is_map(field):
+    if is_map(field):
         entries = [None if m is None else getattr(m, name) for m in messages]
         keys = [key for each in entries if each is not None for key in each]
         values = [each[key] for each in entries if each is not None for key in each]
@@ -205,7 +211,7 @@ def _values_column(field: FieldDescriptor, values: Sequence[Any], kind: pa.DataT
         return _messages_column(field.message_type, values, kind)
     convert: Callable[[Any], Any] | None = None
     if field.type == _ENUM:
-        names = {number: each.name for number, each in field.enum_type.values_by_number.items()}
+        names = {each.number: each.name for each in reversed(field.enum_type.values)}
         convert = lambda number: names.get(number, str(number))  # noqa: E731 - one of two short forms
     elif field.type in (_UINT64, _FIXED64):
         convert = Decimal

@@ -317,7 +317,11 @@ class ClassicGroup:
 
     def _count_protocols(self, member: ClassicMember, by: int) -> None:
         for name in {protocol.name for protocol in member.protocols}:
-            self.supported_protocols[name] = self.supported_protocols.get(name, 0) + by
+            count = self.supported_protocols.get(name, 0) + by
+            if count:
+                self.supported_protocols[name] = count
+            else:  # names are the clients': none is kept without a member
+                del self.supported_protocols[name]
 
     def _read_subscribed_topics(self) -> frozenset[str] | None:
         """None if they cannot be read: other protocol types, or subscriptions that are no consumer's."""

@@ -62,6 +62,10 @@ from stratalog.storage.errors import (
 
 PROTOCOLS_MAX = 4
 """How much more than its record a group may keep for the other protocols that its members support."""
+PROTOCOL_BYTES = 256
+"""What a protocol of a member takes beside its subscription, in memory and in time."""
+GROUP_RECORD_BYTES = 8 << 10
+"""Of a group's record, beside its own names and its members."""
 MEMBER_RECORD_BYTES = 32
 """Of a member in its group's record, beside its names, subscription and assignment."""
 
@@ -147,7 +151,8 @@ class ClassicGroups:
         when they cannot fit; for what members keep for other protocols there is room of the same kind."""
         others = (each.protocols for each in group.members.values() if each.member_id != request.member_id)
         sizes = [[len(each.metadata) for each in protocols] for protocols in (*others, request.protocols)]
-        least, total = sum(min(each, default=0) for each in sizes), sum(map(sum, sizes))
+        names = sum(len(protocols) for protocols in sizes) * PROTOCOL_BYTES
+        least, total = sum(min(each, default=0) for each in sizes), sum(map(sum, sizes)) + names
         bytes_max = self._table.record_bytes_max()
         if least > bytes_max or total > PROTOCOLS_MAX * bytes_max:
             raise GroupMaxSizeReachedError(
@@ -232,6 +237,7 @@ class ClassicGroups:
         rebalance if its protocols select the same one."""
         instance_id = request.group_instance_id or ""
         old_member_id, old_leader = group.static_members[instance_id], group.leader
+        self._check_replaced(group, request, member_id, old_member_id)
         fenced = FencedInstanceIdError(f"static member {instance_id} returned as {member_id!r}")
         self.rebalances.answer_waiting(group, old_member_id, old_member_id, fenced, decision)
         member = group.replace_static(instance_id, member_id)
@@ -292,7 +298,25 @@ class ClassicGroups:
         """The group's record has to fit into its log, else the shard would be lost for all of its groups. Kafka: the
         append fails, and the leader is answered UNKNOWN_SERVER_ERROR."""
         subscriptions = sum(len(each.metadata(group.protocol_name)) for each in group.members.values())
-        size_bytes = subscriptions + sum(len(each.assignment) for each in request.assignments)
+        assignments = sum(len(each.assignment) for each in request.assignments)
+        self._check_record(group, subscriptions + assignments)
+
+    def _check_replaced(
+        self, group: ClassicGroup, request: JoinGroupRequest, member_id: str, old_member_id: str
+    ) -> None:
+        """The same for a static member that returns to a stable generation, whose record is written again."""
+        given = [each.metadata for each in request.protocols if each.name == group.protocol_name]
+        if group.state is not GroupState.STABLE or not given:
+            return
+        size_bytes = len(given[0]) + len(member_id.encode())
+        for each in group.members.values():
+            kept = 0 if each.member_id == old_member_id else len(each.metadata(group.protocol_name))
+            size_bytes += kept + len(each.assignment)
+        self._check_record(group, size_bytes)
+
+    def _check_record(self, group: ClassicGroup, size_bytes: int) -> None:
+        """`size_bytes`: of subscriptions and assignments."""
+        size_bytes += GROUP_RECORD_BYTES + 2 * len(group.group_id.encode()) + len((group.protocol_name or "").encode())
         for each in group.members.values():
             names = (each.member_id, each.group_instance_id or "", each.client_id, each.client_host)
             size_bytes += MEMBER_RECORD_BYTES + sum(len(name.encode()) for name in names)

@@ -32,7 +32,7 @@ from stratalog.replication.coordinator.groups.modern_member import (
     ModernMember,
     ModernMemberState,
 )
-from stratalog.replication.coordinator.groups.modern_sessions import SYNC, ModernSessions, replacement
+from stratalog.replication.coordinator.groups.modern_sessions import SYNC, ModernSessions, removals, replacement
 from stratalog.replication.coordinator.groups.modern_topics import metadata_hash, topic_names
 from stratalog.replication.coordinator.groups.table import DecisionBuilder, GroupTable
 from stratalog.replication.metadata.image import ClusterImage
@@ -115,16 +115,19 @@ class ClassicMembers:
         )
         heartbeat = Heartbeat(config, self._image(), group, sender, said, decision.now_ms)
         member, records = heartbeat.decide(assigns=not downgrades)
+        is_classic = False
         if downgrades:
             assert away is not None
             others = (each for each in group.members.values() if each is not away)
             is_settled = all(each.is_reconciled_to(group.group_epoch) for each in (*others, member))
             rebalances = heartbeat.rebalances or not is_settled
-            self._sessions.downgrade(group, {away.member_id}, member, decision, rebalances=rebalances)
-        else:
+            is_classic = self._sessions.downgrades(group, {away.member_id}, member, decision, rebalances=rebalances)
+        if not is_classic:
+            if sender.replaced is not None:
+                records = [*replacement(group, sender.replaced, sender.before), *records]
+            self._table.check_fits(group.group_id, records)
             if sender.replaced is not None:
                 self._sessions.stop(group.group_id, sender.replaced.member_id)
-                decision.records += replacement(group, sender.replaced, sender.before)
             decision.records += records
             self._table.counts.consumer_group_rebalances += heartbeat.rebalances
             self._sessions.start(group.group_id, member, decision.now_ms)
@@ -233,6 +236,7 @@ class ClassicMembers:
                 error = refused.as_value()
             responses.append(MemberResponse(identity.member_id, identity.group_instance_id, error))
         if leaving:
+            self._table.check_fits(group.group_id, removals(group.group_id, leaving))
             self._sessions.remove(group, list(leaving.values()), decision)
         decision.answer(token, LeaveGroupResponse(tuple(responses)))
 

@@ -170,6 +170,9 @@ class ModernGroups:
         sender = self._sender(group, member_id, request)
         heartbeat = Heartbeat(self._table.config, self._image(), group, sender, request, decision.now_ms)
         updated, records = heartbeat.decide()
+        if sender.replaced is not None:
+            records = [*replacement(group, sender.replaced, sender.before), *records]
+        self._table.check_fits(group.group_id, [*upgrade, *records])
         self._visible[group.group_id] = group.visible
         if upgrade and isinstance(known, ClassicGroup):
             self._rebalances.end(known, decision)
@@ -178,7 +181,6 @@ class ModernGroups:
         self._table.remove_if_empty_of_other_type(request.group_id, CONSUMER, decision)
         if sender.replaced is not None:
             self._sessions.stop(group.group_id, sender.replaced.member_id)
-            decision.records += replacement(group, sender.replaced, sender.before)
         decision.records += records
         self._table.counts.consumer_group_rebalances += heartbeat.rebalances
         if heartbeat.moved:

@@ -99,12 +99,13 @@ class ModernSessions:
         """Remove members: their partitions are free, and the targets of the others will be computed anew. The group
         becomes classic if only members of the classic protocol are left."""
         leaving = {member.member_id for member in members} | _removed_members(group.group_id, decision)
-        if may_downgrade(group, leaving, self._table.config):
-            self.downgrade(group, leaving, None, decision, rebalances=True)
+        if may_downgrade(group, leaving, self._table.config) and self.downgrades(
+            group, leaving, None, decision, rebalances=True
+        ):
             return
-        for member in members:
-            decision.records += _removal(group.group_id, member.member_id)
+        decision.records += removals(group.group_id, (member.member_id for member in members))
         others = [other for other in group.members.values() if other.member_id not in leaving]
+        decision.work += len(others) + sum(len(other.subscribed_topic_names) for other in others)
         unused = [regex for regex in group.regexes if all(other.subscribed_topic_regex != regex for other in others)]
         topics = {topic for other in others for topic in group.topics_of(other)}
         decision.records += [tombstone(KeyVersion.REGEX, group.group_id, regex) for regex in unused]
@@ -113,7 +114,7 @@ class ModernSessions:
         for member in members:
             self.stop(group.group_id, member.member_id)
 
-    def downgrade(
+    def downgrades(
         self,
         group: ModernGroup,
         leaving: set[str],
@@ -121,23 +122,28 @@ class ModernSessions:
         decision: DecisionBuilder,
         *,
         rebalances: bool,
-    ) -> None:
-        """The group is classic from now on. What the decision has said of the modern one so far is void.
+    ) -> bool:
+        """Make the group classic from now on. What the decision has said of the modern one so far is void.
 
+        False, and nothing happened, when the group does not fit into one record: its members were stored one by one.
         With `rebalances` the members have to join again, since partitions have no owner, or some have to move. Kafka's
         record does not tell that to a coordinator that takes over meanwhile; ours does."""
         group_id = group.group_id
-        decision.records = [record for record in decision.records if not _is_of(group_id, record)]
-        decision.records += group.tombstones()
+        classic = downgraded(group, leaving, returning, self._image(), decision.now_ms)
+        records = [record for record in decision.records if not _is_of(group_id, record)]
+        records += group.tombstones()
+        records.append(classic.unassigned_record() if rebalances else classic.state_record())
+        if not self._table.fits(records):
+            return False
+        decision.records = records
         for member_id in group.members:
             self.stop(group_id, member_id)
-        classic = downgraded(group, leaving, returning, self._image(), decision.now_ms)
         self._table.groups[group_id] = classic
-        decision.records.append(classic.unassigned_record() if rebalances else classic.state_record())
         for member_id in classic.members:
             self._rebalances.touch(classic, member_id, decision)
         if rebalances:
             self._rebalances.prepare_rebalance(classic, decision)
+        return True
 
 
 def is_revoking(member: ModernMember) -> bool:
@@ -148,17 +154,17 @@ def is_revoking(member: ModernMember) -> bool:
 def replacement(group: ModernGroup, before: ModernMember, member: ModernMember) -> tuple[CoordinatorRecord, ...]:
     """The records by which a static member takes the place of another one."""
     return (
-        *_removal(group.group_id, before.member_id),
+        *removals(group.group_id, (before.member_id,)),
         member_record(group.group_id, member),
         target_record(group.group_id, member.member_id, group.targets.get(before.member_id, ())),
         current_record(group.group_id, member),
     )
 
 
-def _removal(group_id: str, member_id: str) -> list[CoordinatorRecord]:
-    """In Kafka's order: assignment, target, member."""
+def removals(group_id: str, member_ids: Iterable[str]) -> list[CoordinatorRecord]:
+    """The tombstones of members, each in Kafka's order: assignment, target, member."""
     versions = (KeyVersion.CURRENT, KeyVersion.TARGET, KeyVersion.MEMBER)
-    return [tombstone(version, group_id, member_id) for version in versions]
+    return [tombstone(version, group_id, member_id) for member_id in member_ids for version in versions]
 
 
 def _removed_members(group_id: str, decision: DecisionBuilder) -> set[str]:

@@ -29,7 +29,14 @@ from stratalog.replication.coordinator.groups.records import (
 )
 from stratalog.replication.coordinator.groups.table import DecisionBuilder, Group, GroupKind, GroupTable, TimerKey
 from stratalog.replication.coordinator.shard.metrics import CoordinatorCounts, Held, groups_held
-from stratalog.replication.coordinator.shard.shard import Answered, CoordinatorRecord, Decision, ShardPlace
+from stratalog.replication.coordinator.shard.shard import (
+    RECORD_OVERHEAD_BYTES,
+    Answered,
+    CoordinatorRecord,
+    Decision,
+    ShardPlace,
+    size_bytes,
+)
 from stratalog.replication.requests.group_errors import error_response, has_error_response, with_error
 from stratalog.replication.requests.groups import (
     DeletableGroupResult,
@@ -69,8 +76,10 @@ from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.transactions import OffsetAndEpoch
 
 RETENTION, DROPPING = TimerKey("offsets-retention", ""), TimerKey("offsets-dropping", "")
-TOMBSTONE_BYTES_MAX = 512 * 1024
-"""Size of the tombstones' keys in one decision: they fit into a batch."""
+BATCH_SHARE = 2
+"""One part of so many of a batch is filled by timers: what the next timer adds has room in it, too."""
+WORK_MAX = 500_000
+"""Names that the timers of one decision compare, so that the broker's loop is not held up."""
 OFFSETS_CHECKED_MAX = 5_000
 """Number of offsets that one decision checks for expiry, so that the broker's loop is not held up."""
 
@@ -175,6 +184,7 @@ class GroupShard:
     # Timers
 
     def expire(self, now_ms: int) -> Decision:
+        """A batch of records at most, and work of one turn of the broker's loop; the rest is due at once."""
         decision = self._builder(now_ms)
         again: dict[TimerKey, int | None] = {}
         for key in self.table.timers.pop_due(now_ms):
@@ -186,6 +196,8 @@ class GroupShard:
                 for kind in self._kinds:
                     if key.kind in kind.timer_kinds:
                         kind.expire(key, decision)
+            if decision.work >= WORK_MAX or self._is_full(size_bytes(decision.records)):
+                break
         for key, due_ms in again.items():
             if due_ms is not None:
                 self.table.timers.schedule(key, due_ms)
@@ -273,6 +285,7 @@ class GroupShard:
         records, topics = self.offsets.delete(request, group)
         self._counts.offset_deletions += len(records)
         decision.records += records
+        decision.is_divisible = True
         decision.answer(token, OffsetDeleteResponse(topics))
 
     def _partitions_deleted(self, request: PartitionsDeleted, token: int, decision: DecisionBuilder) -> None:
@@ -312,15 +325,17 @@ class GroupShard:
         self.offsets.forget(decision.now_ms)
         return decision.now_ms + self._config.offsets_retention_check_interval_ms
 
-    @staticmethod
-    def _add_tombstones(tombstones: Iterator[CoordinatorRecord], decision: DecisionBuilder) -> bool:
+    def _is_full(self, batch_bytes: int) -> bool:
+        return BATCH_SHARE * batch_bytes > self.table.record_bytes_max()
+
+    def _add_tombstones(self, tombstones: Iterator[CoordinatorRecord], decision: DecisionBuilder) -> bool:
         """Adds tombstones to the decision until it is full; whether all were added."""
-        size = sum(len(record.key) for record in decision.records)
+        batch_bytes = size_bytes(decision.records)
         for record in tombstones:
-            if size > TOMBSTONE_BYTES_MAX:
+            if self._is_full(batch_bytes):
                 return False
             decision.records.append(record)
-            size += len(record.key)
+            batch_bytes += len(record.key) + RECORD_OVERHEAD_BYTES
         return True
 
     # Groups, as administrators see them
@@ -347,6 +362,7 @@ class GroupShard:
 
     def _delete_groups(self, request: DeleteGroupsRequest, token: int, decision: DecisionBuilder) -> None:
         results = tuple(self._delete_group(group_id, decision) for group_id in request.groups_names)
+        decision.is_divisible = True
         decision.answer(token, DeleteGroupsResponse(results))
 
     def _delete_group(self, group_id: str, decision: DecisionBuilder) -> DeletableGroupResult:

@@ -10,17 +10,17 @@ Source: Kafka's `Group` interface and the maps of `GroupMetadataManager`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.coordinator.shard.metrics import CoordinatorCounts
-from stratalog.replication.coordinator.shard.shard import Answered, CoordinatorRecord, Decision
+from stratalog.replication.coordinator.shard.shard import Answered, CoordinatorRecord, Decision, size_bytes
 from stratalog.replication.coordinator.shard.timers import ShardTimers
 from stratalog.replication.requests.groups import DescribedGroup, ListedGroup, OffsetCommitRequestTopic
 from stratalog.storage.clock import Ids
-from stratalog.storage.errors import GroupIdNotFoundError
+from stratalog.storage.errors import GroupIdNotFoundError, UnknownServerError
 from stratalog.storage.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.transactions import NOT_VERIFIED
@@ -32,7 +32,8 @@ CLASSIC, CONSUMER = "classic", "consumer"
 class DecisionBuilder:
     """Collects the records and answers of a decision at `now_ms` (ms since 1970).
 
-    A `producer_id` makes the records a batch of that producer's transaction; `verified` and `is_read` are `Decision`'s.
+    A `producer_id` makes the records a batch of that producer's transaction; `verified`, `is_read` and `is_divisible`
+    are `Decision`'s. `work`: the names that were compared for it.
     """
 
     def __init__(self, now_ms: int) -> None:
@@ -41,6 +42,8 @@ class DecisionBuilder:
         self.producer_epoch = NO_PRODUCER_EPOCH
         self.verified = NOT_VERIFIED
         self.is_read = False
+        self.is_divisible = False
+        self.work = 0
         self.records: list[CoordinatorRecord] = []
         self.answers: list[Answered] = []
 
@@ -56,6 +59,7 @@ class DecisionBuilder:
             self.producer_epoch,
             is_read=self.is_read,
             verified=self.verified,
+            is_divisible=self.is_divisible,
         )
 
 
@@ -185,6 +189,19 @@ class GroupTable:
         if found is None:
             raise GroupIdNotFoundError(f"Group {group_id} not found.")
         return found
+
+    def fits(self, records: Iterable[CoordinatorRecord]) -> bool:
+        """Whether the log takes these records as one batch."""
+        return size_bytes(records) <= self.record_bytes_max()
+
+    def check_fits(self, group_id: str, records: Sequence[CoordinatorRecord]) -> None:
+        """Raises UNKNOWN_SERVER_ERROR for records that the log would refuse: to be asked before anything is changed, or
+        the shard would be lost for all of its groups. Kafka's append fails with the same error."""
+        if not self.fits(records):
+            raise UnknownServerError(
+                f"group {group_id}: {len(records)} records of about {size_bytes(records)} bytes > max.message.bytes "
+                f"{self.record_bytes_max()} of the topic of committed offsets"
+            )
 
     def remove_if_empty_of_other_type(self, group_id: str, group_type: str, decision: DecisionBuilder) -> None:
         """Make room for a group of `group_type`: an empty one of the other protocol goes, with tombstones."""

@@ -21,7 +21,7 @@ from stratalog.replication.coordinator.runtime.writes import (
     Write,
     as_coordinator_error,
     leaves_shard_sound,
-    write_of,
+    writes_of,
 )
 from stratalog.replication.coordinator.shard.metrics import Held
 from stratalog.replication.coordinator.shard.shard import (
@@ -262,13 +262,13 @@ class HostedShard:
             self._fail_by(defect, token)
 
     def _apply(self, decision: Decision, now_ms: int) -> None:
-        write = write_of(decision, now_ms, now_ms + self._timeout_ms)
-        if not write.is_appended and self._writes.is_empty:
-            self._return_answers(write)
-            return
-        self._writes.add(write)
-        if not write.is_of_transaction:
-            self._replay(write)
+        for write in writes_of(decision, now_ms, now_ms + self._timeout_ms, self.replica.config.max_message_bytes):
+            if not write.is_appended and self._writes.is_empty:
+                self._return_answers(write)
+                return
+            self._writes.add(write)
+            if not write.is_of_transaction:
+                self._replay(write)
 
     def _replay(self, write: Write) -> None:
         shard = self._active()

@@ -11,11 +11,17 @@ replays them only when they are stored, and nothing has to be rolled back.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from stratalog.replication.coordinator.shard.shard import Answered, CoordinatorRecord, Decision, RemoteAppend
+from stratalog.replication.coordinator.shard.shard import (
+    Answered,
+    CoordinatorRecord,
+    Decision,
+    RemoteAppend,
+    size_bytes,
+)
 from stratalog.storage.errors import (
     CoordinatorNotAvailableError,
     FencedLeaderEpochError,
@@ -43,9 +49,6 @@ from stratalog.storage.transactions import NOT_VERIFIED, OffsetAndEpoch
 
 APPEND_BYTES_MAX = 4 << 20
 """Size of an append; decisions beyond it are in the next one."""
-RECORD_OVERHEAD_BYTES = 40
-BATCH_OVERHEAD_BYTES = 512
-"""Arrow's bytes beside keys and values, rounded up: timestamp, offsets, validity."""
 
 _LEADERSHIP = (NotLeaderOrFollowerError, FencedLeaderEpochError, UnknownLeaderEpochError, KafkaStorageError, StoreError)
 
@@ -164,25 +167,37 @@ class CoordinatorWrites:
         return late
 
 
-def write_of(decision: Decision, timestamp_ms: int, deadline_ms: int) -> Write:
-    """A decision as a write."""
-    return Write(
-        decision.records,
-        timestamp_ms,
-        deadline_ms,
-        decision.answers,
-        decision.effects,
-        decision.producer_id,
-        decision.producer_epoch,
-        decision.verified,
-        is_read=decision.is_read,
-    )
+def writes_of(decision: Decision, timestamp_ms: int, deadline_ms: int, bytes_max: int) -> list[Write]:
+    """A decision as writes: one, or of a divisible one as many as have `bytes_max` each; the last has the answers."""
+    *before, last = _divided(decision.records, bytes_max) if decision.is_divisible else [decision.records]
+    return [
+        *(Write(records, timestamp_ms, deadline_ms) for records in before),
+        Write(
+            last,
+            timestamp_ms,
+            deadline_ms,
+            decision.answers,
+            decision.effects,
+            decision.producer_id,
+            decision.producer_epoch,
+            decision.verified,
+            is_read=decision.is_read,
+        ),
+    ]
 
 
-def size_bytes(records: Iterable[CoordinatorRecord]) -> int:
-    """The size of these records in a batch, rounded up: 612 for two with 10 bytes of key and value each."""
-    sizes = (len(record.key) + len(record.value or b"") + RECORD_OVERHEAD_BYTES for record in records)
-    return BATCH_OVERHEAD_BYTES + sum(sizes)
+def _divided(records: Sequence[CoordinatorRecord], bytes_max: int) -> list[tuple[CoordinatorRecord, ...]]:
+    """The records in pieces of at most `bytes_max`, or of one record; one piece without any."""
+    pieces: list[list[CoordinatorRecord]] = [[]]
+    piece_bytes = size_bytes(())
+    for record in records:
+        record_bytes = size_bytes((record,)) - size_bytes(())
+        if pieces[-1] and piece_bytes + record_bytes > bytes_max:
+            pieces.append([])
+            piece_bytes = size_bytes(())
+        pieces[-1].append(record)
+        piece_bytes += record_bytes
+    return [tuple(piece) for piece in pieces]
 
 
 def _appends(writes: Sequence[Write], bytes_max: int) -> list[Append]:

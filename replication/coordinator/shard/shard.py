@@ -14,7 +14,7 @@ because of that producer alone, and then nothing has to be rolled back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -28,6 +28,9 @@ from stratalog.storage.transactions import NOT_VERIFIED, OffsetAndEpoch
 
 NO_TOKEN = -1
 """Token of a request without an answer, such as `RemoteAppended`."""
+RECORD_OVERHEAD_BYTES = 40
+BATCH_OVERHEAD_BYTES = 512
+"""Arrow's bytes beside keys and values, rounded up: timestamp, offsets, validity."""
 
 
 class CoordinatorRecord(NamedTuple):
@@ -35,6 +38,12 @@ class CoordinatorRecord(NamedTuple):
 
     key: bytes
     value: bytes | None
+
+
+def size_bytes(records: Iterable[CoordinatorRecord]) -> int:
+    """The size of these records in a batch, rounded up: 612 for two with 10 bytes of key and value each."""
+    sizes = (len(record.key) + len(record.value or b"") + RECORD_OVERHEAD_BYTES for record in records)
+    return BATCH_OVERHEAD_BYTES + sum(sizes)
 
 
 class Answered(NamedTuple):
@@ -78,6 +87,8 @@ class Decision:
     effects         performed when the answers are returned, never before `records` are committed
     is_read         the answers contain stored state that clients continue from: they are returned once it is certain
                     that no other broker coordinated before the request was received. See `CoordinatorRuntime`
+    is_divisible    `records` are not one piece: each stands for itself, as tombstones do, so that there may be more of
+                    them than fit into a batch
     """
 
     records: tuple[CoordinatorRecord, ...] = ()
@@ -87,6 +98,7 @@ class Decision:
     effects: tuple[RemoteAppend, ...] = ()
     is_read: bool = False
     verified: OffsetAndEpoch = NOT_VERIFIED
+    is_divisible: bool = False
 
 
 class CoordinatorShard(Protocol):

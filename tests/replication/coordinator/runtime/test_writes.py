@@ -10,10 +10,9 @@ from stratalog.replication.coordinator.runtime.writes import (
     Write,
     as_coordinator_error,
     leaves_shard_sound,
-    size_bytes,
-    write_of,
+    writes_of,
 )
-from stratalog.replication.coordinator.shard.shard import Answered, CoordinatorRecord, Decision
+from stratalog.replication.coordinator.shard.shard import Answered, CoordinatorRecord, Decision, size_bytes
 from stratalog.storage.errors import (
     FencedLeaderEpochError,
     InvalidProducerEpochError,
@@ -38,7 +37,7 @@ MARKER = NewRecordBatch(payload_table([(0, b"\0\0\0\1", b"", None)]), 7, 0, attr
 def write(token: int, *keys: bytes, producer: int = -1, size: int = 1, deadline_ms: int = 100) -> Write:
     records = tuple(CoordinatorRecord(key, bytes(size)) for key in keys)
     decision = Decision(records, (Answered(token, f"answer {token}"),), producer, 0 if producer >= 0 else -1)
-    return write_of(decision, token, deadline_ms)
+    return writes_of(decision, token, deadline_ms, MIB)[0]
 
 
 def batches(writes: CoordinatorWrites) -> list[tuple[int, list[bytes]]]:

@@ -1,7 +1,8 @@
 """Coordinators: state machines that are folds of an internal topic's partition.
 
-shard/         the port between a state machine and its runtime
-groups/        consumer groups: `__consumer_offsets`
-transactions/  transactions: `__transaction_state`
-runtime/       hosts shards on a broker: fold, decide, append, answer
+shard/            the port between a state machine and its runtime
+server_assignors  of modern groups: uniform, range
+groups/           consumer groups: `__consumer_offsets`
+transactions/     transactions: `__transaction_state`
+runtime/          hosts shards on a broker: fold, decide, append, answer
 """

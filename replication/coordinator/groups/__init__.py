@@ -15,6 +15,5 @@ modern_requests          ConsumerGroupHeartbeat and ConsumerGroupDescribe
 modern_heartbeat         one heartbeat: checks, and the records that it makes
 modern_sessions          sessions and time-outs of members, and their removal
 modern_classic_members   members of the classic protocol in a modern group
-modern_assignors         the assignors that the coordinator runs: uniform, range
 modern_topics            topic ids, regular expressions, a hash of the subscribed topics
 """

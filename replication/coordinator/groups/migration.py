@@ -28,7 +28,6 @@ from stratalog.replication.coordinator.groups.classic_group import (
     ClassicGroup,
     ClassicMember,
 )
-from stratalog.replication.coordinator.groups.modern_assignors import TopicIdPartition
 from stratalog.replication.coordinator.groups.modern_group import ModernGroup
 from stratalog.replication.coordinator.groups.modern_member import ClassicMemberMetadata, ModernMember
 from stratalog.replication.coordinator.groups.modern_records import (
@@ -41,6 +40,7 @@ from stratalog.replication.coordinator.groups.modern_records import (
     target_record,
 )
 from stratalog.replication.coordinator.groups.modern_topics import metadata_hash, partition_counts, topic_names
+from stratalog.replication.coordinator.server_assignors import TopicIdPartition
 from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.requests.consumer_protocol import (

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import ClassVar
 
-from stratalog.replication.coordinator.groups.modern_assignors import SERVER_ASSIGNORS, TopicIdPartition
 from stratalog.replication.coordinator.groups.modern_member import ModernMember
 from stratalog.replication.coordinator.groups.modern_records import (
     CurrentAssignment,
@@ -28,6 +27,7 @@ from stratalog.replication.coordinator.groups.modern_records import (
     tombstone,
 )
 from stratalog.replication.coordinator.groups.table import CONSUMER
+from stratalog.replication.coordinator.server_assignors import SERVER_ASSIGNORS, TopicIdPartition
 from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
 from stratalog.replication.requests.consumer_groups import LEAVE_EPOCH
 from stratalog.replication.requests.coordinators import VisibleNames

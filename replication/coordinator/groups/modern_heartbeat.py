@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.coordinator.groups.modern_assignors import SERVER_ASSIGNORS, MemberSpec, TopicIdPartition
 from stratalog.replication.coordinator.groups.modern_group import ModernGroup
 from stratalog.replication.coordinator.groups.modern_member import (
     ClassicMemberMetadata,
@@ -37,6 +36,7 @@ from stratalog.replication.coordinator.groups.modern_topics import (
     topic_ids,
     topic_pattern,
 )
+from stratalog.replication.coordinator.server_assignors import SERVER_ASSIGNORS, MemberSpec, TopicIdPartition
 from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
 from stratalog.replication.metadata.configs import GROUP_ASSIGNMENT, group_config_ms
 from stratalog.replication.metadata.image import ClusterImage

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import NamedTuple
 
-from stratalog.replication.coordinator.groups.modern_assignors import TopicIdPartition
+from stratalog.replication.coordinator.server_assignors import TopicIdPartition
 from stratalog.replication.requests.groups import JoinGroupRequestProtocol
 from stratalog.storage.errors import FencedMemberEpochError
 

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from stratalog.replication.coordinator.groups.modern_assignors import TopicIdPartition
 from stratalog.replication.coordinator.groups.modern_member import (
     ClassicMemberMetadata,
     Epochs,
@@ -27,6 +26,7 @@ from stratalog.replication.coordinator.groups.modern_member import (
     ModernMemberState,
 )
 from stratalog.replication.coordinator.groups.records import RecordTables
+from stratalog.replication.coordinator.server_assignors import TopicIdPartition
 from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
 from stratalog.replication.java_strings import string_order
 from stratalog.replication.requests.consumer_protocol import partitions_by_topic

@@ -22,7 +22,6 @@ from typing import Any
 from stratalog.replication.coordinator.groups.classic_group import ClassicGroup
 from stratalog.replication.coordinator.groups.classic_rebalance import Rebalances
 from stratalog.replication.coordinator.groups.migration import upgrade_records
-from stratalog.replication.coordinator.groups.modern_assignors import SERVER_ASSIGNORS, TopicIdPartition
 from stratalog.replication.coordinator.groups.modern_classic_members import ClassicMembers
 from stratalog.replication.coordinator.groups.modern_group import ModernGroup
 from stratalog.replication.coordinator.groups.modern_heartbeat import (
@@ -47,6 +46,7 @@ from stratalog.replication.coordinator.groups.modern_sessions import (
 )
 from stratalog.replication.coordinator.groups.modern_topics import topic_names
 from stratalog.replication.coordinator.groups.table import CONSUMER, DecisionBuilder, GroupTable, TimerKey
+from stratalog.replication.coordinator.server_assignors import SERVER_ASSIGNORS, TopicIdPartition
 from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
 from stratalog.replication.java_strings import string_order
 from stratalog.replication.metadata.configs import GROUP_HEARTBEAT, group_config_ms

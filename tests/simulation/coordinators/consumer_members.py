@@ -23,7 +23,6 @@ from stratalog.clients.consumer.assignors.registry import ASSIGNORS
 from stratalog.clients.consumer.classic_membership import ClassicMembership, ClassicMembershipState
 from stratalog.clients.consumer.membership import FindCoordinator, MembershipConfig, Send
 from stratalog.clients.consumer.modern_membership import ModernMembership, ModernMembershipState
-from stratalog.replication.coordinator.groups.modern_assignors import TopicIdPartition
 from stratalog.replication.coordinator.groups.modern_records import (
     KEY_VERSIONS,
     KeyVersion,
@@ -32,6 +31,7 @@ from stratalog.replication.coordinator.groups.modern_records import (
     decode_key,
 )
 from stratalog.replication.coordinator.groups.table import DecisionBuilder, GroupTable
+from stratalog.replication.coordinator.server_assignors import TopicIdPartition
 from stratalog.replication.internal_topics import GROUP_METADATA_TOPIC
 from stratalog.replication.requests.consumer_groups import (
     JOIN_EPOCH,

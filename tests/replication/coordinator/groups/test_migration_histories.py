@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from stratalog.replication.coordinator.groups.classic_group import ClassicGroup
-from stratalog.replication.coordinator.groups.modern_assignors import TopicIdPartition
 from stratalog.replication.coordinator.groups.modern_group import ModernGroup
+from stratalog.replication.coordinator.server_assignors import TopicIdPartition
 from stratalog.storage.errors import GroupIdNotFoundError
 from tests.replication.consumer_groups import GROUP, Consumer
 from tests.replication.group_coordinator import NO_DELAY

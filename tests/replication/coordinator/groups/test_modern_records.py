@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from stratalog.jobs.text.record_decoders import offsets_decoder
-from stratalog.replication.coordinator.groups.modern_assignors import TopicIdPartition
 from stratalog.replication.coordinator.groups.modern_member import ModernMember, ModernMemberState
 from stratalog.replication.coordinator.groups.modern_records import (
     GroupEpoch,
@@ -32,6 +31,7 @@ from stratalog.replication.coordinator.groups.modern_records import (
     target_record,
     tombstone,
 )
+from stratalog.replication.coordinator.server_assignors import TopicIdPartition
 from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
 from stratalog.storage.errors import CorruptMessageError
 from tests.replication.oracle.answers import recorded_lines

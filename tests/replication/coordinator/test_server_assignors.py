@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stratalog.replication.coordinator.groups.modern_assignors import (
+from stratalog.replication.coordinator.server_assignors import (
     SERVER_ASSIGNORS,
     MemberSpec,
     Shares,

@@ -20,7 +20,7 @@ import pyarrow as pa
 from stratalog.clients.schemas.columns.avro import AvroColumns
 from stratalog.clients.schemas.columns.json_schema import JsonColumns
 from stratalog.clients.schemas.columns.protobuf import ProtobufColumns
-from stratalog.clients.schemas.columns.reader import ColumnFormat, ReadValues, read_column
+from stratalog.clients.schemas.columns.reader import Meanings, ReadValues, SchemaColumns, read_column
 from stratalog.clients.schemas.compatibility import ResolvedSchema
 from stratalog.clients.schemas.errors import SchemaNotFoundError
 from stratalog.clients.schemas.schema import Schema, SchemaType
@@ -85,13 +85,16 @@ def replanned(plan: ReadPlan, columns: pa.DataType, found: Mapping[WriterKey, Re
     """
     grown, refused = columns, {key: text for key, text in found.items() if isinstance(text, str)}
     writers: dict[WriterKey, ResolvedSchema] = {}
+    meant: dict[tuple[str, ...], tuple[frozenset[str], WriterKey]] = {}
     known = {key: each for key, each in found.items() if not isinstance(each, str)}
     for key, schema in [*_in_order(plan.writers), *_in_order(known)]:
-        change = _change_for(plan, grown, schema)
-        if isinstance(change, str):
-            refused[key] = change
+        change, meanings = _change_for(plan, grown, schema)
+        reason = change if isinstance(change, str) else _contradiction(meanings, meant)
+        if isinstance(change, str) or reason:
+            refused[key] = reason
         else:
             writers[key], grown = schema, change.type
+            meant = {**{path: (names, key) for path, names in meanings.items()}, **meant}
     return Planned(replace(plan, type=grown, writers=writers, refused=refused), schema_change(columns, grown))
 
 
@@ -99,17 +102,34 @@ def _in_order(schemas: Mapping[WriterKey, ResolvedSchema]) -> list[tuple[WriterK
     return sorted(schemas.items(), key=lambda item: (isinstance(item[0], UUID), str(item[0]).zfill(40)))
 
 
-def _change_for(plan: ReadPlan, columns: pa.DataType, schema: ResolvedSchema) -> SchemaChange | str:
-    """What the table needs for a schema, or why its rows never fit."""
+def _change_for(plan: ReadPlan, columns: pa.DataType, schema: ResolvedSchema) -> tuple[SchemaChange | str, Meanings]:
+    """What the table needs for a schema, or why its rows never fit; and what its types do not say."""
     expected = SCHEMA_TYPES[plan.value_format]
     if schema.schema.type != expected:
-        return f"the schema is {schema.schema.type}, value.format is {plan.value_format}"
+        return f"the schema is {schema.schema.type}, value.format is {plan.value_format}", {}
     try:
-        kind = columns_of(schema, plan.value_format, plan.message).arrow_type
+        read = columns_of(schema, plan.value_format, plan.message)
     except StratalogError as reason:
-        return str(reason)
-    change = schema_change(columns, kind, RECORD_COLUMNS)
-    return "; ".join(change.misfits) if change.misfits else change
+        return str(reason), {}
+    own = () if pa.types.is_struct(read.arrow_type) else (VALUE_COLUMN,)
+    meanings = {(*own, *map(str.lower, path)): names for path, names in read.meanings.items()}
+    change = schema_change(columns, read.arrow_type, RECORD_COLUMNS)
+    return "; ".join(change.misfits) if change.misfits else change, meanings
+
+
+def _contradiction(meanings: Meanings, meant: Mapping[tuple[str, ...], tuple[frozenset[str], WriterKey]]) -> str:
+    """Where values would have another meaning than those of a schema before, in columns of the same type; else ""."""
+    for path, names in meanings.items():
+        before, key = meant.get(path, (names, 0))
+        if not before & names:
+            return (
+                f"{'.'.join(path)} is {_any_of(names)} here and {_any_of(before)} in schema {key}: name the field anew"
+            )
+    return ""
+
+
+def _any_of(names: frozenset[str]) -> str:
+    return " or ".join(sorted(names))
 
 
 # -- in tasks ----------------------------------------------------------------------------------------------
@@ -173,7 +193,7 @@ class _TableColumns:
         return ReadValues(conformed(values, self._plan.type), read.errors)
 
 
-def columns_of(schema: ResolvedSchema, value_format: ValueFormat, message: str) -> ColumnFormat:
+def columns_of(schema: ResolvedSchema, value_format: ValueFormat, message: str) -> SchemaColumns:
     """The columns of a schema itself. InvalidSchemaError for one that has none."""
     return _columns_of(schema.schema, tuple(schema.references.items()), value_format, message)
 
@@ -181,7 +201,7 @@ def columns_of(schema: ResolvedSchema, value_format: ValueFormat, message: str) 
 @lru_cache(maxsize=256)
 def _columns_of(
     schema: Schema, references: tuple[tuple[str, Schema], ...], value_format: ValueFormat, message: str
-) -> ColumnFormat:
+) -> SchemaColumns:
     """Kept in the process of a task, which reads many batches by the same schemas."""
     resolved = ResolvedSchema(schema, dict(references))
     if value_format == ValueFormat.AVRO:

@@ -21,7 +21,7 @@ from stratalog.clients.schemas.avro_binary.decoding import AvroMisfitError, Avro
 from stratalog.clients.schemas.avro_compatibility import AvroType
 from stratalog.clients.schemas.avro_values import avro_type, decimal_of, misfit
 from stratalog.clients.schemas.columns.avro_fast import FastSchema, read_fast
-from stratalog.clients.schemas.columns.reader import ReadValues, values_column
+from stratalog.clients.schemas.columns.reader import Meanings, ReadValues, values_column
 from stratalog.clients.schemas.compatibility import ResolvedSchema
 from stratalog.clients.schemas.errors import InvalidSchemaError
 from stratalog.clients.schemas.schema import Schema
@@ -62,6 +62,13 @@ class AvroColumns:
     def arrow_type(self) -> pa.DataType:
         """The Arrow type of the values."""
         return self._type
+
+    @property
+    def meanings(self) -> Meanings:
+        """The types of a union's members, and the units of times of day."""
+        found: dict[tuple[str, ...], frozenset[str]] = {}
+        _add_meanings(self._reader, (), found)
+        return found
 
     @property
     def has_message_indexes(self) -> bool:
@@ -195,3 +202,31 @@ def _union_type(union: AvroType, around: tuple[str, ...]) -> pa.DataType:
     if number is not None:
         return _PRIMITIVES[number]
     return pa.struct([(f"member{place}", _column_type(each, around)) for place, each in enumerate(real)])
+
+
+def _add_meanings(node: AvroType, path: tuple[str, ...], found: dict[tuple[str, ...], frozenset[str]]) -> None:
+    if node.logical.startswith("time-"):
+        found[path] = frozenset({node.logical})
+    elif node.type == "record":
+        for each in node.fields:
+            _add_meanings(each.type, (*path, each.name), found)
+    elif node.type in ("array", "map"):
+        _add_meanings(node.branches[0], (*path, "element" if node.type == "array" else "value"), found)
+    elif node.type == "union":
+        real = real_branches(node)
+        if len(real) == 1:
+            _add_meanings(real[0], path, found)
+        elif one_number(real) is None:
+            for place, branch in enumerate(real):
+                member = (*path, f"member{place}")
+                found[member] = _names_of(branch)
+                _add_meanings(branch, member, found)
+
+
+def _names_of(branch: AvroType) -> frozenset[str]:
+    """What a branch of a union is, as far as the type of its column does not say it. Names count as for a reader."""
+    if branch.logical and branch.logical != "uuid":
+        return frozenset({"a number"})
+    if branch.name:
+        return frozenset({branch.simple_name, *(each.rpartition(".")[2] for each in branch.aliases)})
+    return frozenset({"a number" if branch.type in ("int", "long", "float", "double") else branch.type})

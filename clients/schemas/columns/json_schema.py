@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -31,7 +32,7 @@ from stratalog.clients.schemas.columns.json_text import (
     text_of,
     wrong,
 )
-from stratalog.clients.schemas.columns.reader import ReadValues, values_column
+from stratalog.clients.schemas.columns.reader import Meanings, ReadValues, values_column
 from stratalog.clients.schemas.compatibility import ResolvedSchema
 from stratalog.clients.schemas.schema import loads
 
@@ -45,6 +46,7 @@ class _Shape(NamedTuple):
     fit: Fit
     is_plain: bool = True
     """Whether Arrow's own JSON reader makes the same values."""
+    meanings: Meanings = MappingProxyType({})
 
 
 class JsonColumns:
@@ -60,6 +62,11 @@ class JsonColumns:
     def arrow_type(self) -> pa.DataType:
         """The Arrow type of the values."""
         return self._shape.type
+
+    @property
+    def meanings(self) -> Meanings:
+        """Which strings are text, and which are JSON."""
+        return self._shape.meanings
 
     @property
     def has_message_indexes(self) -> bool:
@@ -175,7 +182,7 @@ class _Shapes:
             if not isinstance(items, dict):
                 return _TEXT
             inner = self.of(items, root, open_references)
-            return _Shape(pa.list_(inner.type), fit_list(inner.fit), inner.is_plain)
+            return _Shape(pa.list_(inner.type), fit_list(inner.fit), inner.is_plain, _within("element", inner))
         return _SCALARS.get(kind or "", _TEXT)
 
     def _object(self, node: Mapping[str, Any], root: Any, open_references: tuple[int, ...]) -> _Shape:
@@ -184,11 +191,12 @@ class _Shapes:
             shapes = {name: self.of(each, root, open_references) for name, each in properties.items()}
             fits = {name: each.fit for name, each in shapes.items()}
             kind = pa.struct([(name, each.type) for name, each in shapes.items()])
-            return _Shape(kind, fit_struct(fits), all(each.is_plain for each in shapes.values()))
+            meanings = {path: each for name, shape in shapes.items() for path, each in _within(name, shape).items()}
+            return _Shape(kind, fit_struct(fits), all(each.is_plain for each in shapes.values()), meanings)
         values = node.get("additionalProperties")
         if isinstance(values, dict):
             inner = self.of(values, root, open_references)
-            return _Shape(pa.map_(pa.string(), inner.type), fit_map(inner.fit), is_plain=False)
+            return _Shape(pa.map_(pa.string(), inner.type), fit_map(inner.fit), False, _within("value", inner))
         return _TEXT
 
     def _target(self, reference: str, root: Any) -> tuple[Any, Any]:
@@ -218,10 +226,14 @@ def _is_null(node: Any) -> bool:
     return isinstance(node, dict) and (node.get("type") == "null" or ("const" in node and node["const"] is None))
 
 
-_TEXT = _Shape(pa.string(), any_text_of, is_plain=False)
+def _within(step: str, shape: _Shape) -> Meanings:
+    return {(step, *path): each for path, each in shape.meanings.items()}
+
+
+_TEXT = _Shape(pa.string(), any_text_of, False, {(): frozenset({"any JSON"})})
 _SCALARS = {
     "number": _Shape(pa.float64(), double_of),
-    "string": _Shape(pa.string(), text_of),
+    "string": _Shape(pa.string(), text_of, True, {(): frozenset({"text"})}),
     "boolean": _Shape(pa.bool_(), boolean_of),
     "integer": _Shape(pa.int64(), long_of),
 }

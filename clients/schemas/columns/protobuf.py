@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from stratalog.clients.schemas.columns.reader import ReadValues
+from stratalog.clients.schemas.columns.reader import Meanings, ReadValues
 from stratalog.clients.schemas.compatibility import ResolvedSchema
 from stratalog.clients.schemas.errors import InvalidSchemaError
 from stratalog.clients.schemas.protobuf_messages import messages_of
@@ -75,6 +75,11 @@ class ProtobufColumns:
     def arrow_type(self) -> pa.DataType:
         """The Arrow type of the values."""
         return self._type
+
+    @property
+    def meanings(self) -> Meanings:
+        """Nothing: types and names say all."""
+        return {}
 
     @property
     def has_message_indexes(self) -> bool:

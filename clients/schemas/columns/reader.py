@@ -19,6 +19,9 @@ from stratalog.storage.errors import StratalogError
 
 _REFUSALS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 _SHOWN_MAX = 80
+Meanings = Mapping[tuple[str, ...], frozenset[str]]
+"""What types of columns do not say, by path (`element`, `key` and `value` stand for parts of lists and maps): values of
+two schemas mean other things where their names for one path have none in common."""
 
 
 class ReadValues(NamedTuple):
@@ -45,6 +48,15 @@ class ColumnFormat(Protocol):
         self, payloads: pa.Array, writer: ResolvedSchema | None, message_indexes: tuple[int, ...] | None = None
     ) -> ReadValues:
         """The values of payloads that `writer` wrote; None means the reader's own schema."""
+        ...
+
+
+class SchemaColumns(ColumnFormat, Protocol):
+    """The columns of one schema."""
+
+    @property
+    def meanings(self) -> Meanings:
+        """What the types do not say."""
         ...
 
 

@@ -170,3 +170,46 @@ def test_fastavro_reads_what_the_test_wrote() -> None:
     import io
 
     assert fastavro.schemaless_reader(io.BytesIO(written), parsed, None) == {"id": 1, "item": "a"}
+
+
+def record(name: str, **kinds: str) -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": [{"name": each, "type": kind} for each, kind in kinds.items()]}
+
+
+A, B = record("A", x="int"), record("B", x="int", y="int")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "where"),
+    [
+        ([A, B], [B, A], "u.member0 is B here and A in schema 1"),
+        (["null", "string", "int"], [record("A", x="int"), "int", "null"], "u.member0 is STRING in the table"),
+        ({"type": "map", "values": ["string", E := {"type": "enum", "name": "E", "symbols": ["p"]}]},
+         {"type": "map", "values": [E, "string"]}, "u.value.member0 is E here and string in schema 1"),
+        ({"type": "int", "logicalType": "time-millis"}, ["null", {"type": "long", "logicalType": "time-micros"}],
+         "u is time-micros here and time-millis in schema 1"),
+        ([A, B], [{**B, "name": "C", "aliases": ["A"]}, B], ""),
+        (["null", "int", "string"], ["long", "string", "boolean", "null"], ""),
+        (["int", "long"], "long", ""),
+    ],
+)  # fmt: skip
+def test_values_of_two_schemas_mean_the_same_in_one_column(before: Any, after: Any, where: str) -> None:
+    """By their types alone, the records of one schema would stand in the members of another one's."""
+    plan, _ = planned({1: avro(u=before)})
+    later, _ = replanned(plan, plan.type, {2: avro(u=after)})
+    assert later.refused.get(2, "").partition(":")[0].startswith(where)
+    assert (2 in later.writers) == (not where)
+    again, _ = planned({1: avro(u=before), 2: avro(u=after)}, later.type)
+    assert again.refused == later.refused, "a run that begins anew comes to the same"
+
+
+def test_text_and_json_do_not_share_a_column() -> None:
+    """As text, x is x; as a value that may be anything, it is "x"."""
+
+    def of(kind: Any) -> ResolvedSchema:
+        items = {"type": "array", "items": {"type": kind}}
+        return ResolvedSchema(Schema(json.dumps({"type": "object", "properties": {"Tags": items}}), SchemaType.JSON))
+
+    found = {1: of("string"), 2: of(["string", "integer"]), 3: of(["null", "string"])}
+    plan, _ = replanned(ReadPlan(ValueFormat.JSON, EMPTY), EMPTY, found)
+    assert plan.refused == {2: "tags.element is any JSON here and text in schema 1: name the field anew"}

@@ -8,9 +8,7 @@ from typing import Any
 from unittest.mock import patch
 
 from stratalog.replication.broker.leader_and_isr import LocalReplica, Transition, decide_leader_and_isr
-from stratalog.replication.leader.append_queue import AppendQueue
-from stratalog.replication.leader.delete_records import decode_delete_records
-from stratalog.storage.records import IdentifiedPartition
+from tests.simulation.mutations.late_mutations import appends_by_name, deletions_by_name
 from tests.simulation.mutations.log_mutations import records_alone_count
 from tests.simulation.mutations.mutation import Patches
 
@@ -23,30 +21,6 @@ def judged_once_an_epoch() -> AbstractContextManager[object]:
         return original(replace(local, has_failed=False) if local else None, *arguments)
 
     return patch("stratalog.replication.broker.hosted_replicas.decide_leader_and_isr", decide)
-
-
-def appends_by_name() -> AbstractContextManager[object]:
-    """A waiting batch goes to whichever topic has the name when the leader's loop gets to it."""
-    distribute = AppendQueue._distribute
-
-    def by_name(self: AppendQueue, now_ms: int) -> None:
-        for waiting in self._inbound:
-            if (led := self._leaders.get(waiting.request.topic_partition)) is not None:
-                named = IdentifiedPartition(led.topic_id, waiting.request.topic_partition)
-                waiting.request = replace(waiting.request, partition=named)
-        distribute(self, now_ms)
-
-    return patch.object(AppendQueue, "_distribute", by_name)
-
-
-def deletions_by_name() -> AbstractContextManager[object]:
-    """A request to delete records goes to whichever topic has the name when the leader reads it."""
-
-    def decode(data: bytes) -> tuple[dict[IdentifiedPartition, int], int, int]:
-        offsets, broker_epoch, timeout_ms = decode_delete_records(data)
-        return {each._replace(topic_id=""): offset for each, offset in offsets.items()}, broker_epoch, timeout_ms
-
-    return patch("stratalog.replication.leader.delete_records.decode_delete_records", decode)
 
 
 RULES: list[tuple[str, Patches]] = [

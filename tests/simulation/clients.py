@@ -43,6 +43,8 @@ def start_clients(sim: SimCluster, producers: int = 2, consumers: int = 1) -> No
     for number in range(consumers):
         sim.scheduler.spawn(f"r{number}", f"client-r{number}", Consumer(sim).run)
     sim.scheduler.spawn("a0", "client-a0", Admin(sim).run)
+    if sim.setting.recreates:
+        sim.scheduler.spawn("a1", "client-a1", Recreator(sim).run)
 
 
 class Client:
@@ -86,6 +88,7 @@ class Producer(Client):
         count = self.random.randrange(1, 4)
         values = [b"v%d" % (sim.value_count + i) for i in range(count)]
         sim.value_count += count
+        sim.invariants.sent_to.update(dict.fromkeys(values, log))
         rows = [(sim.clock.wall_ms(), b"k%d" % self.random.randrange(KEYS), value, None) for value in values]
         payload = payload_table(rows)
         if not self._is_idempotent:
@@ -214,6 +217,9 @@ class Admin(Client):
     def make_topic(self) -> None:
         """One of a few names, so that names recur while tables of deleted topics are still there."""
         name = f"u{self.random.randrange(OTHER_TOPICS)}"
+        self._make(name, self.random.randrange(3))
+
+    def _make(self, name: str, start_index: int) -> None:
         self.metadata.propose(
             lambda image: create_topic(
                 image,
@@ -221,7 +227,7 @@ class Admin(Client):
                 self.sim.ids.new_id(),
                 partitions=self.random.randrange(1, 3),
                 replication_factor=2,
-                start_index=self.random.randrange(3),
+                start_index=start_index,
                 shift=0,
                 check_configs=LogConfig.validated,
             )
@@ -240,7 +246,9 @@ class Admin(Client):
 
     def remove_records(self) -> None:
         """DeleteRecords of one partition, up to a random offset or to the high watermark."""
-        state = self.random.choice(list(self.metadata.image.partitions.values()))
+        self._remove_records_of(self.random.choice(list(self.metadata.image.partitions.values())))
+
+    def _remove_records_of(self, state: PartitionRecord) -> None:
         leader = self.metadata.image.brokers.get(state.leader)
         history = self.sim.invariants.history(state.topic_partition)
         if leader is None or history is None or self.sim.is_compacted(state.topic):
@@ -267,6 +275,34 @@ class Admin(Client):
         """Preferred leaders for all partitions."""
         answers = self.metadata.propose(lambda image: elect_leaders(image, ElectionType.PREFERRED))
         self.sim.log_event(f"elect preferred leaders: {answers}")
+
+
+class Recreator(Admin):
+    """Deletes a topic and makes it again at once, with the same leader and while requests to the old one are on their
+    way: both are one refresh for a broker."""
+
+    def run(self) -> None:
+        while self.sim.scheduler.faults.is_on:
+            self.sim.clock.sleep_ms(self.random.randrange(50, 300))
+            if not self.sim.scheduler.faults.is_on:
+                return
+            try:
+                self.metadata.refresh()
+                self._recreate(f"u{self.random.randrange(OTHER_TOPICS)}")
+            except StratalogError as reason:
+                self.sim.log_event(f"refused: {reason}")
+
+    def _recreate(self, name: str) -> None:
+        states = self.metadata.image.partitions_of(name)
+        if not states:
+            self._make(name, self.random.randrange(3))
+            return
+        first = self.random.choice([self.metadata.image.partitions[each] for each in states])
+        if self.random.random() < 0.5:
+            self._remove_records_of(first)
+        self.metadata.propose(lambda image: delete_topic(image, name))
+        self._make(name, max(0, first.leader - 1))
+        self.sim.log_event(f"{name} was made again")
 
 
 ACTIONS: tuple[Callable[[Admin], None], ...] = (

@@ -46,8 +46,8 @@ from tests.simulation.faults import Faults
 from tests.simulation.invariants import Invariants, Violation
 from tests.simulation.metadata_model import MetadataModel
 from tests.simulation.scheduler import Actor, Scheduler, SimClock, SimExecutor, SimIds, SimSideBySide, SimTurn
-from tests.simulation.stores import OTHER_TABLE, SimDisk, SimObjects, continues_log
-from tests.storage.memory_table import MemoryFiles, MemoryLogTable
+from tests.simulation.stores import OTHER_TABLE, SimDisk, SimLogTable, SimObjects, continues_log
+from tests.storage.memory_table import MemoryFiles
 
 METADATA_ROOT = "memory:///metadata"
 TOPIC = "t"
@@ -59,6 +59,7 @@ PROPERTIES = {
     "replica.fetch.backoff.ms": 50,
     "log.retention.check.interval.ms": 300,
     "offsets.commit.timeout.ms": 1_500,
+    "producer.id.expiration.ms": 10 * 86_400_000,
     "offsets.topic.num.partitions": 2,
     "group.consumer.assignment.interval.ms": 50,
     "group.consumer.heartbeat.interval.ms": 100,
@@ -138,6 +139,7 @@ class Setting:
     workload      the clients of these coordinators, besides the clients of every run
     producers     the number of producers of every run
     is_durable    whether writes survive a power cut once they are answered, as on an object store
+    recreates     whether topics are deleted and made again under their clients
     calls_max     so many calls to storage are made side by side, as where a store is far away; 1: one after the other
     """
 
@@ -151,6 +153,7 @@ class Setting:
     workload: Callable[[SimCluster], Workload] | None = None
     producers: int = 2
     is_durable: bool = False
+    recreates: bool = False
     calls_max: int = 1
 
 
@@ -235,7 +238,7 @@ class SimCluster:
 
     def objects(self, root: str) -> SimObjects:
         if root not in self._objects:
-            seen = self.object_written, self._object_read
+            seen = self.object_written, self._object_read, self._object_arrived_late
             notifies, is_durable = self.setting.notifies, self.setting.is_durable
             self._objects[root] = SimObjects(
                 root, self.scheduler, self.clock, *seen, reports_writes=notifies, is_durable=is_durable
@@ -243,7 +246,7 @@ class SimCluster:
         return self._objects[root]
 
     def table(self, root: str, topic_partition: TopicPartition) -> LogTable:
-        return MemoryLogTable(self._disks[root], str(topic_partition), self.ids)
+        return SimLogTable(self._disks[root], str(topic_partition), self.ids)
 
     def replicas(self, root: str) -> list[TopicPartition]:
         return [found for name in list(self._disks[root].tables) if (found := replica_of(name)) is not None]
@@ -325,10 +328,17 @@ class SimCluster:
     def object_written(self, root: str, path: str, data: bytes) -> None:
         if path.startswith("sessions/"):
             self._beats_ms[path] = self.scheduler.now_ms
-        elif path.startswith("progress/") and path.endswith("/leader"):
+        else:
+            self._check_published(root, path, data, is_late=False)
+
+    def _object_arrived_late(self, root: str, path: str, data: bytes) -> None:
+        self._check_published(root, path, data, is_late=True)
+
+    def _check_published(self, root: str, path: str, data: bytes, *, is_late: bool) -> None:
+        if path.startswith("progress/") and path.endswith("/leader"):
             broker_id = int(root.rsplit("-", 1)[1])
             for progress in progress_rows(data):
-                self.invariants.high_watermark_published(broker_id, progress)
+                self.invariants.high_watermark_published(broker_id, progress, is_late=is_late)
 
     def _object_read(self, path: str) -> None:
         """Records the age of a session when a controller read it."""
@@ -499,6 +509,7 @@ class SimCluster:
     def replace_disk(self, broker_id: int, new: Disk) -> Disk:
         """Replace what is on the disk of a machine that has stopped; the answer is what was on it."""
         host = self.hosts[broker_id]
+        self.scheduler.stops[host.root] += 1
         objects = self.objects(host.root)
         before = (dict(host.disk.tables), dict(objects.objects))
         for live, content in ((host.disk.tables, new[0]), (objects.objects, new[1])):

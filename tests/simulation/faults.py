@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 POWER_CUT_OF_ALL = "power cut of all"
 """A trouble of few runs: after it most promises are over, since it takes records from every member of an ISR."""
 
+DAYS = "clock jumps by days"
 TROUBLES = (
     "crash",
     "restart all",
@@ -30,6 +31,7 @@ TROUBLES = (
     POWER_CUT_OF_ALL,
     "removed table",
     "metadata power cut",
+    DAYS,
 )
 """The larger troubles; `tests.simulation.troubles` has a function for each."""
 
@@ -62,6 +64,7 @@ class Faults:
     lost_request  the call fails and was not applied; `lost_answer`: it was applied, but fails
     outage_ms     after a lost answer the store is out of reach for so long
     failed_copy   the copy of a file fails half way
+    late          a lost write arrives up to two seconds after its client gave it up, and perhaps made another one
     doubled       a commit's request arrives twice: the answer is a lost race, or the second one arrives late
     stale         a progress object is read as it was before its last write
     slow_work_ms  the longest time of one piece of a follower's upkeep, in the executor of its process; 0: none has one
@@ -81,6 +84,7 @@ class Faults:
     weights: Mapping[str, int] = field(default_factory=dict)
     failed_copy: float = 0.0
     slow_work_ms: int = 0
+    late: float = 0.0
     is_on: bool = True
 
     @classmethod
@@ -89,7 +93,7 @@ class Faults:
         focus = Focus(
             rng.choice(["", "create", "create:done", "put", "put:done", "get:done"]), rng.choice([0.01, 0.03, 0.1])
         )
-        return cls(
+        drawn = cls(
             switch=rng.choice([0.1, 0.2, 0.4]),
             park=rng.choice([0.0, 0.0005, 0.002, 0.005]),
             park_ms_max=rng.choice([300, 1_000, 2_500]),
@@ -103,6 +107,10 @@ class Faults:
             failed_copy=rng.choice([0.0, 0.01, 0.1]),
             slow_work_ms=rng.choice([0, 0, 300, 1_000]),
         )
+        drawn.weights = {**drawn.weights, DAYS: int(rng.random() < 0.2)}
+        if rng.random() < 0.4:
+            drawn.late, drawn.lost_request = 0.8, rng.choice([0.005, 0.02])
+        return drawn
 
     def aimed(self, rng: random.Random, **changes: object) -> Faults:
         """This mix, a little different in every run, with `changes`."""
@@ -110,5 +118,5 @@ class Faults:
 
 
 def _weights(rng: random.Random) -> Iterator[tuple[str, int]]:
-    for name in TROUBLES:
+    for name in TROUBLES[: TROUBLES.index(DAYS)]:
         yield name, rng.choice([0, 1, 3]) if name != POWER_CUT_OF_ALL else int(rng.random() < 0.1)

@@ -18,6 +18,7 @@ NoDuplicates, NoDuplicateSequence   every record when a high watermark passes it
 NothingForgotten          every commit that states what is deleted, and the end: a file that left a log is deleted, or
                           known to whoever opens the table
 CommittedFilesStand       every commit and every deletion of a data file: the files that a table names are there, whole
+OwnTopic                  every commit that adds records, and every read: they were sent to this very topic id
 OneController             every metadata commit that only a controller makes: it is the newest one
 SessionExpiry             every broker that is fenced: its session was silent for long when its controller looked, or
                           its own root had answered nothing for long when its process looked
@@ -125,6 +126,8 @@ class Invariants:
     removed: set[tuple[int, TopicPartition]] = field(default_factory=set)
     deletable: dict[Log, int | None] = field(default_factory=dict)
     """Up to where DeleteRecords was asked for; None: up to wherever the high watermark is."""
+    sent_to: dict[bytes, Log] = field(default_factory=dict)
+    """The log that the producer of a value named. Values are unique."""
     leader_changes: int = 0
     acked_count: int = 0
     _kept: dict[TopicPartition, dict[int, ShadowRecord]] = field(default_factory=dict)
@@ -344,6 +347,7 @@ class Invariants:
         before: int | None = None
         where = str(history.topic_partition)
         for offset, record in self._rows.of(shadow.files, entry):
+            self._check_own_topic((shadow.topic_id, history.topic_partition.partition), offset, record.value)
             known = history.values.setdefault((record.epoch, offset), record)
             if known != record:
                 raise Violation("LogMatching", f"{where} offset {offset}: {known}, but {record} on {broker_id}")
@@ -359,6 +363,11 @@ class Invariants:
                         f"{before} on {broker_id}",
                     )
             before = record.epoch
+
+    def _check_own_topic(self, log: Log, offset: int, value: bytes | None) -> None:
+        sent_to = self.sent_to.get(value) if value is not None else None
+        if sent_to not in (None, log):
+            raise Violation("OwnTopic", f"{value!r} is at offset {offset} of {log}, it was sent to {sent_to}")
 
     def _check_truncated(self, broker_id: int, shadow: Shadow, history: History) -> None:
         """A member of the ISR does not truncate committed records."""
@@ -497,8 +506,9 @@ class Invariants:
 
     # -- publications and answers ----------------------------------------------------------------------
 
-    def high_watermark_published(self, broker_id: int, progress: ReplicaProgress) -> None:
-        """A leader published a high watermark."""
+    def high_watermark_published(self, broker_id: int, progress: ReplicaProgress, *, is_late: bool = False) -> None:
+        """A leader published a high watermark. `is_late`: its request arrived after the leader had given it up, perhaps
+        after that of a later publication."""
         if progress.high_watermark < 0 or self.topic_ids.get(progress.topic_partition.topic) != progress.topic_id:
             return  # nothing yet, or of a deleted topic that had this name
         topic_partition, epoch = progress.topic_partition, progress.leader_epoch
@@ -508,6 +518,8 @@ class Invariants:
             return
         by_epoch = history.high_watermarks
         floor = max((hw for e, hw in by_epoch.items() if e <= epoch), default=0)
+        if progress.high_watermark < floor and is_late:
+            return
         if progress.high_watermark < floor and not history.lossy:
             raise Violation(
                 "MonotonicHighWatermark",
@@ -562,6 +574,7 @@ class Invariants:
 
     def was_read(self, log: Log, offset: int, value: bytes | None) -> None:
         """A consumer saw this value at this offset, below the high watermark."""
+        self._check_own_topic(log, offset, value)
         history = self.histories.get(log)
         if history is None or history.lossy:
             return

@@ -106,6 +106,7 @@ def setting_of(seed: int) -> Setting:
         notifies=rng.random() < 0.85,
         pause_ms_max=rng.choice([80, 80, 300, 1_000]),
         is_durable=rng.random() < 0.15,
+        recreates=Random(-2_000_003 - seed).random() < 0.25,
     )
     if setting.notifies or rng.random() < 0.5:
         return setting

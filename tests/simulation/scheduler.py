@@ -7,6 +7,7 @@ actor continues, and may park an actor in the middle of any storage call for sec
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
@@ -26,6 +27,8 @@ WALL_MS = 1_700_000_000_000
 SLOW_MS_MAX = 150
 WAIT_MS_MAX = 100
 """Time after which a waiting actor looks at the turn again, in case its holder was killed."""
+LATE_MS_MAX = 2_000
+"""Longest time between a client's giving a request up, or its answer, and the request's arrival: two sessions."""
 _WRITES = ("create", "put", "put:piece")
 """Operations that fail while the disk is full."""
 
@@ -51,6 +54,10 @@ class Hang:
 
     until_ms: int
     deadline_ms: int | None
+
+
+class LostRequestError(StoreUnavailableError):
+    """A request was not applied when its client gave it up; it may arrive later: `Scheduler.give_up`."""
 
 
 class Killed(greenlet.GreenletExit):
@@ -79,6 +86,8 @@ class Scheduler:
     answered_ms: dict[tuple[str, str], int] = field(default_factory=dict)
     """When a host's last write of a small object at a root was answered. The end of a data file's write, which may have
     been under way for long, does not show that the root answers what is asked of it now."""
+    stops: Counter[str] = field(default_factory=Counter)
+    """How often the machine of a root has lost power or its disk, and with it the requests that were on their way."""
     random: random.Random = field(init=False)
     current: Actor | None = None
     hub: greenlet.greenlet = field(default_factory=greenlet.getcurrent)
@@ -167,7 +176,7 @@ class Scheduler:
         elif draw < park + faults.switch:
             self.hub.switch()
         elif not is_done and draw > 1 - (faults.failed_copy if operation == "put:piece" else faults.lost_request):
-            raise StoreUnavailableError(f"simulated: {operation} {root}/{table}/{detail} was lost")
+            raise LostRequestError(f"simulated: {operation} {root}/{table}/{detail} was lost")
         elif draw > 1 - faults.lost_answer and is_done:
             if faults.outage_ms:
                 self.cut(actor.host, root, faults.outage_ms)
@@ -183,7 +192,7 @@ class Scheduler:
             self.hub.switch()
             actor.is_parked = False
             if is_failing:
-                raise StoreUnavailableError(f"simulated: {root} did not answer {operation} of {actor.name}")
+                raise LostRequestError(f"simulated: {root} did not answer {operation} of {actor.name}")
 
     def _is_hindered(self, actor: Actor, root: str, operation: str) -> bool:
         if self.cut_until_ms and self.cut_until_ms.get((actor.host, root), 0) > self.now_ms:
@@ -194,6 +203,23 @@ class Scheduler:
             actor.wake_ms = self.now_ms + self.random.randrange(1, SLOW_MS_MAX)
             self.hub.switch()
         return False
+
+    def give_up(self, root: str, apply: Callable[[], None]) -> None:
+        """A client gives up a write that was not applied; perhaps it arrives later, whatever has happened meanwhile."""
+        if self.happens(self.faults.late):
+            self.arrive_later(root, apply)
+
+    def arrive_later(self, root: str, apply: Callable[[], None]) -> None:
+        """A request is under way to a root without anybody who waits for it."""
+        stops = self.stops[root]
+
+        def arrive() -> None:
+            self.sleep(self.random.randrange(1, LATE_MS_MAX))
+            hang = self.hung.get(root)
+            if self.stops[root] == stops and self.faults.is_on and (hang is None or hang.until_ms <= self.now_ms):
+                apply()
+
+        self.spawn("late", "network", arrive)
 
     # -- for the run -------------------------------------------------------------------------------------
 

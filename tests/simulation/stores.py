@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
+
+import pyarrow as pa
 
 from stratalog.storage.delta.commit_race import StoredCommit
 from stratalog.storage.delta.snapshot import INITIAL_TXNS
 from stratalog.storage.delta.table import Commit
 from stratalog.storage.objects.port import ObjectMeta
 from tests.simulation.invariants import Violation
-from tests.simulation.scheduler import Scheduler, SimClock
+from tests.simulation.scheduler import LATE_MS_MAX, LostRequestError, Scheduler, SimClock
 from tests.storage.memory_store import MemoryStore
-from tests.storage.memory_table import MemoryCommitLog, MemoryDisk, MemoryFiles
+from tests.storage.memory_table import MemoryCommitLog, MemoryDisk, MemoryFiles, MemoryLogTable
 
-LATE_MS_MAX = 2_000
 FIT_POLL_MS = 5
 OTHER_TABLE = "of another table"
 """Id of the commit that a power cut may leave in the place of a lost one."""
@@ -23,6 +24,8 @@ COPIED_PIECES = 2
 """Number of pieces of a copied file, where copies may fail half way."""
 
 VersionSeen = Callable[[str, int, StoredCommit], None]
+ObjectWritten = Callable[[str, str, bytes], None]
+"""Root, path, content."""
 FileDeleted = Callable[[str, MemoryFiles, str], None]
 
 
@@ -34,8 +37,9 @@ class SimObjects(MemoryStore):
         root: str,
         scheduler: Scheduler,
         clock: SimClock,
-        written: Callable[[str, str, bytes], None],
+        written: ObjectWritten,
         looked_at: Callable[[str], None],
+        arrived_late: ObjectWritten,
         *,
         reports_writes: bool,
         is_durable: bool = False,
@@ -48,15 +52,23 @@ class SimObjects(MemoryStore):
         self._scheduler = scheduler
         self._written = written
         self._looked_at = looked_at
+        self._arrived_late = arrived_late
         self._before: dict[str, bytes] = {}
 
     def put(self, path: str, data: bytes) -> None:
-        self._scheduler.access(self._root, "put", "", path)
+        try:
+            self._scheduler.access(self._root, "put", "", path)
+        except LostRequestError:
+            self._scheduler.give_up(self._root, partial(self._stored, path, data, self._arrived_late))
+            raise
+        self._stored(path, data, self._written)
+        self._scheduler.access(self._root, "put:done", "", path)
+
+    def _stored(self, path: str, data: bytes, written: ObjectWritten) -> None:
         if path in self.objects:
             self._before[path] = self.objects[path]
         super().put(path, data)
-        self._written(self._root, path, data)
-        self._scheduler.access(self._root, "put:done", "", path)
+        written(self._root, path, data)
 
     def get_optional(self, path: str) -> bytes | None:
         self._scheduler.access(self._root, "get", "", path)
@@ -80,7 +92,6 @@ class SimDisk(MemoryDisk):
     ) -> None:
         super().__init__(access=partial(scheduler.access, root), now_ms=clock.wall_ms, root=root)
         self.copied_pieces = COPIED_PIECES if scheduler.faults.failed_copy else 0
-        self.power_cuts = 0
         self.scheduler = scheduler
         self.created = created
         self._deleted = deleted
@@ -100,7 +111,7 @@ class SimDisk(MemoryDisk):
     def power_cut(self, rng: Random, *, tears: bool = True) -> None:
         """Unsynced commits are lost, from a random one on; with `tears` the first one lost may be torn, lack its file,
         or be the first commit of another table. So are requests that are under way."""
-        self.power_cuts += 1
+        self.scheduler.stops[self.root] += 1
         for files in self.tables.values():
             newest = max(files.commits, default=-1)
             oldest_lost = files.durable_version + 1
@@ -167,21 +178,48 @@ class SimCommitLog(MemoryCommitLog):
 
     def create_version(self, version: int, stored: StoredCommit) -> bool:
         disk, detail, before = self.disk, f"_delta_log/{version}", self.files
-        disk.access("create", self._name, detail)
+        try:
+            disk.access("create", self._name, detail)
+        except LostRequestError:
+            disk.scheduler.give_up(disk.root, lambda: self._create_late(before, version, stored))
+            raise
         if self.files is not before:
             self._sleep_until_it_fits(version)
         files = self.files
         created = version not in files.commits
         if created:
-            files.commits[version] = stored
-            files.modified_ms[version] = disk.now_ms()
-            disk.created(self._name, version, stored)
+            self._created_in(files, version, stored)
         disk.access("create:done", self._name, detail)
         if disk.scheduler.happens(disk.scheduler.faults.doubled):
             if disk.scheduler.random.random() < 0.5:
                 return False  # the store's client sent the request again, and it met itself
-            disk.scheduler.spawn("late", "network", lambda: self._create_late(files, version, stored))
+            disk.scheduler.arrive_later(disk.root, lambda: self._create_late(files, version, stored))
         return created
+
+    def _created_in(self, files: MemoryFiles, version: int, stored: StoredCommit) -> None:
+        files.commits[version] = stored
+        files.modified_ms[version] = self.disk.now_ms()
+        self.disk.created(self._name, version, stored)
+
+    def delete_version(self, version: int) -> None:
+        files = self.files
+        try:
+            super().delete_version(version)
+        except LostRequestError:
+            self.disk.scheduler.give_up(self.disk.root, lambda: self._delete_late(files, version))
+            raise
+
+    def _delete_late(self, files: MemoryFiles, version: int) -> None:
+        files.commits.pop(version, None)
+        files.synced.discard(version)
+
+    def put_pointer(self, version: int) -> None:
+        files = self.files
+        try:
+            super().put_pointer(version)
+        except LostRequestError:
+            self.disk.scheduler.give_up(self.disk.root, partial(setattr, files, "pointer", version))
+            raise
 
     def _sleep_until_it_fits(self, version: int) -> None:
         """The table was made anew while this request was under way: it arrives where it does most harm, behind the
@@ -195,11 +233,52 @@ class SimCommitLog(MemoryCommitLog):
             scheduler.sleep(FIT_POLL_MS)
 
     def _create_late(self, files: MemoryFiles, version: int, stored: StoredCommit) -> None:
-        """The same request once more, after its answer."""
-        disk, power_cuts = self.disk, self.disk.power_cuts
-        disk.scheduler.sleep(disk.scheduler.random.randrange(1, LATE_MS_MAX))
-        if disk.power_cuts != power_cuts:
-            return
-        if disk.tables.get(self._name) is files and version not in files.commits:
-            files.commits[version] = stored
-            files.modified_ms[version] = self.disk.now_ms()
+        """The request once more, after its answer, or after its client gave it up."""
+        if self.disk.tables.get(self._name) is files and version not in files.commits:
+            self._created_in(files, version, stored)
+
+
+class SimLogTable(MemoryLogTable):
+    """A replica's table whose writes may arrive late."""
+
+    _disk: SimDisk
+
+    def reopened(self) -> SimLogTable:
+        return SimLogTable(self._disk, self._name, self._ids)
+
+    def write_object(self, path: str, data: bytes) -> None:
+        files = self._log.files
+        try:
+            super().write_object(path, data)
+        except LostRequestError:
+            self._give_up(files, path, partial(files.objects.__setitem__, path, data))
+            raise
+
+    def delete_objects(self, paths: Sequence[str]) -> None:
+        files = self._log.files
+        for path in paths:
+            try:
+                super().delete_objects([path])
+            except LostRequestError:
+                self._disk.scheduler.give_up(self._disk.root, partial(self._delete_late, files, path))
+                raise
+
+    def _delete_late(self, files: MemoryFiles, path: str) -> None:
+        files.objects.pop(path, None)
+        self._delete_file(files, path)
+        files.modified_ms.pop(path, None)
+
+    def _put_file(self, path: str, table: pa.Table) -> None:
+        files = self._log.files
+        try:
+            super()._put_file(path, table)
+        except LostRequestError:
+            self._give_up(files, path, partial(files.data_files.__setitem__, path, table))
+            raise
+
+    def _give_up(self, files: MemoryFiles, path: str, put: Callable[[], None]) -> None:
+        def arrive() -> None:
+            put()
+            files.modified_ms[path] = self._disk.now_ms()
+
+        self._disk.scheduler.give_up(self._disk.root, arrive)

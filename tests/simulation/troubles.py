@@ -8,9 +8,12 @@ from stratalog.replication.metadata.records import NO_LEADER
 from stratalog.storage.errors import BrokerNotAvailableError
 from stratalog.storage.files.damage import DAMAGE_PATH, Damage
 from tests.simulation.cluster import METADATA_ROOT, Host, SimCluster
-from tests.simulation.faults import POWER_CUT_OF_ALL, TROUBLES
+from tests.simulation.faults import DAYS, POWER_CUT_OF_ALL, TROUBLES
 
 CLOCK_JUMP_MS_MAX = 90_000
+DAY_MS = 86_400_000
+DAYS_MAX = 3
+"""Two clocks differ by less than retention by time, and what else is kept for days, allows."""
 REQUEST_MS = 150
 """The deadline of a request to an object store: less than a third of a simulated session."""
 SHUT_DOWN_MS = 1_500
@@ -179,8 +182,17 @@ def _black_hole(sim: SimCluster) -> None:
 
 def _clock_jump(sim: SimCluster) -> None:
     """The wall clock of one machine is set, or one of its fetch tasks runs on a machine with another one."""
+    _set_clock(sim, sim.scheduler.random.randrange(-CLOCK_JUMP_MS_MAX, CLOCK_JUMP_MS_MAX))
+
+
+def _clock_jumps_by_days(sim: SimCluster) -> None:
+    """The wall clock of one machine is days off, as after a start without a battery; its monotonic clock goes on."""
+    days = sim.scheduler.random.choice([-1, 1]) * sim.scheduler.random.randrange(1, DAYS_MAX + 1)
+    _set_clock(sim, days * DAY_MS)
+
+
+def _set_clock(sim: SimCluster, offset_ms: int) -> None:
     host = _any_host(sim)
-    offset_ms = sim.scheduler.random.randrange(-CLOCK_JUMP_MS_MAX, CLOCK_JUMP_MS_MAX)
     sim.log_event(f"the clock of broker {host.broker_id} is {offset_ms} ms off")
     for name in (host.process, host.controller, *(actor.host for actor in sim.sessions_of(host.broker_id))):
         sim.scheduler.wall_offset_ms[name] = offset_ms
@@ -290,4 +302,5 @@ _MAKERS: Mapping[str, Callable[[SimCluster], None]] = {
     POWER_CUT_OF_ALL: _power_cut_of_all,
     "removed table": _removed_table,
     "metadata power cut": _metadata_power_cut,
+    DAYS: _clock_jumps_by_days,
 }

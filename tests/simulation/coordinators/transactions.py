@@ -263,6 +263,7 @@ class Processor(CoordinatorClient):
 
     def _produce(self, attempt: Attempt, state: PartitionRecord, value: bytes, producer_id: int, epoch: int) -> bool:
         log = self.log_of(state)
+        self.sim.invariants.sent_to[value] = log
         key = value if self.sim.is_compacted(TOPIC) else b"k"  # of each transaction all or nothing is read
         payload = payload_table([(self.sim.clock.wall_ms(), key, value, None)])
         sequence = self._sequences.get(log, 0)

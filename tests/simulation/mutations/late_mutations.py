@@ -1,0 +1,68 @@
+"""Deliberate bugs about requests that outlive their sender's patience, or the topic that they name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from random import Random
+from unittest.mock import patch
+
+from stratalog.replication.leader.append_queue import AppendQueue
+from stratalog.replication.leader.delete_records import decode_delete_records
+from stratalog.storage.log.partition_log import PartitionLog
+from stratalog.storage.records import IdentifiedPartition
+from tests.simulation.cluster import Setting
+from tests.simulation.faults import Faults, Focus
+from tests.simulation.mutations.mutation import NO_FOCUS, Mutation, mix
+
+RECREATED = Setting(recreates=True, producers=4, pause_ms_max=30)
+
+
+def open_appends_are_forgotten() -> AbstractContextManager[object]:
+    """What a lost request did not commit by the time of its failure is never committed, so it is made anew."""
+    return patch.object(PartitionLog, "_outcome_of_open", lambda *_: None)
+
+
+def appends_by_name() -> AbstractContextManager[object]:
+    """A waiting batch goes to whichever topic has the name when the leader's loop gets to it."""
+    distribute = AppendQueue._distribute
+
+    def by_name(self: AppendQueue, now_ms: int) -> None:
+        for waiting in self._inbound:
+            if (led := self._leaders.get(waiting.request.topic_partition)) is not None:
+                named = IdentifiedPartition(led.topic_id, waiting.request.topic_partition)
+                waiting.request = replace(waiting.request, partition=named)
+        distribute(self, now_ms)
+
+    return patch.object(AppendQueue, "_distribute", by_name)
+
+
+def deletions_by_name() -> AbstractContextManager[object]:
+    """A request to delete records goes to whichever topic has the name when the leader reads it."""
+
+    def decode(data: bytes) -> tuple[dict[IdentifiedPartition, int], int, int]:
+        offsets, broker_epoch, timeout_ms = decode_delete_records(data)
+        return {each._replace(topic_id=""): offset for each, offset in offsets.items()}, broker_epoch, timeout_ms
+
+    return patch("stratalog.replication.leader.delete_records.decode_delete_records", decode)
+
+
+def _late(focus: Focus = NO_FOCUS, lost_request: float = 0.03, **weights: int) -> Callable[[Random], Faults]:
+    """Of a seed: requests are lost, and arrive later."""
+
+    def mixed(rng: Random) -> Faults:
+        return replace(mix(focus, **weights)(rng), lost_request=lost_request, late=0.9)
+
+    return mixed
+
+
+LATE_MUTATIONS: dict[str, Mutation] = {
+    "late appends": Mutation(
+        open_appends_are_forgotten, ("NoDuplicates", "NoDuplicateSequence"), _late(crash=1), Setting(pause_ms_max=30)
+    ),
+    "appends by name": Mutation(appends_by_name, ("OwnTopic",), mix(pause_broker=4, slow_store=2), RECREATED),
+    "deletions by name": Mutation(
+        deletions_by_name, ("DeletedAsAsked",), _late(pause_broker=4, slow_store=2), RECREATED
+    ),
+}

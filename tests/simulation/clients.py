@@ -148,6 +148,8 @@ class Consumer(Client):
         self.skipped: dict[Log, list[range]] = {}
         """The offsets that this consumer was moved beyond, since the log that it read began later. A log start by
         retention is local: after a failover the log may begin earlier again."""
+        self.since_ms = 0
+        """When the present read began."""
         self._readers: dict[tuple[str, Log], LogReader] = {}
 
     def run(self) -> None:
@@ -173,6 +175,7 @@ class Consumer(Client):
         position = self.positions.get(log, 0)
         if not bounds or bounds[0] <= position:
             return
+        self.since_ms = self.sim.scheduler.now_ms
         reader = self._readers.get((root, log))
         if reader is None or self.random.random() < 0.1:
             reader = self._readers[root, log] = LogReader(self.sim.table(root, topic_partition), self.sim.clock)
@@ -192,11 +195,11 @@ class Consumer(Client):
     def take(self, log: Log, reader: LogReader, position: int, high_watermark: int) -> None:
         """Read from `position` on."""
         rows = reader.read(position, 1 << 20, high_watermark)
-        columns = (rows[name].to_pylist() for name in ("offset", "value", "attributes"))
-        for offset, value, attributes in zip(*columns, strict=True):
+        columns = (rows[name].to_pylist() for name in ("offset", "key", "value", "attributes"))
+        for offset, key, value, attributes in zip(*columns, strict=True):
             position = offset + 1
             if not attributes & CONTROL_ATTRIBUTE:  # clients skip records that compaction emptied
-                self.sim.invariants.was_read(log, offset, value)
+                self.sim.invariants.was_read(log, offset, value, key, self.since_ms)
         self.positions[log] = position
 
 

@@ -42,6 +42,7 @@ from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import TopicPartition
 from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.upkeep.chore import UpkeepLimits
+from tests.simulation.erasures.erased import Erased
 from tests.simulation.faults import Faults
 from tests.simulation.invariants import Invariants, Violation
 from tests.simulation.metadata_model import MetadataModel
@@ -140,6 +141,7 @@ class Setting:
     producers     the number of producers of every run
     is_durable    whether writes survive a power cut once they are answered, as on an object store
     recreates     whether topics are deleted and made again under their clients
+    erases        whether records are erased by their keys
     calls_max     so many calls to storage are made side by side, as where a store is far away; 1: one after the other
     """
 
@@ -154,6 +156,7 @@ class Setting:
     producers: int = 2
     is_durable: bool = False
     recreates: bool = False
+    erases: bool = False
     calls_max: int = 1
 
 
@@ -207,6 +210,7 @@ class SimCluster:
             session_silence_ms_min=SESSION_MS // 2,
             root_silence_ms_min=SESSION_MS // 3,
             retained=frozenset({TOPIC}),
+            erased=Erased(lambda: self.scheduler.now_ms),
         )
         self._disks = {METADATA_ROOT: self.metadata_disk, **{h.root: h.disk for h in self.hosts.values()}}
         self._beats_ms: dict[str, int] = {}

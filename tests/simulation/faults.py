@@ -10,6 +10,7 @@ POWER_CUT_OF_ALL = "power cut of all"
 """A trouble of few runs: after it most promises are over, since it takes records from every member of an ISR."""
 
 DAYS = "clock jumps by days"
+TWO_CRASH = "two crash"
 TROUBLES = (
     "crash",
     "restart all",
@@ -32,6 +33,7 @@ TROUBLES = (
     "removed table",
     "metadata power cut",
     DAYS,
+    TWO_CRASH,
 )
 """The larger troubles; `tests.simulation.troubles` has a function for each."""
 
@@ -107,7 +109,7 @@ class Faults:
             failed_copy=rng.choice([0.0, 0.01, 0.1]),
             slow_work_ms=rng.choice([0, 0, 300, 1_000]),
         )
-        drawn.weights = {**drawn.weights, DAYS: int(rng.random() < 0.2)}
+        drawn.weights = {**drawn.weights, DAYS: int(rng.random() < 0.2), TWO_CRASH: int(rng.random() < 0.2)}
         if rng.random() < 0.4:
             drawn.late, drawn.lost_request = 0.8, rng.choice([0.005, 0.02])
         return drawn

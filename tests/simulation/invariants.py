@@ -19,6 +19,7 @@ NothingForgotten          every commit that states what is deleted, and the end:
                           known to whoever opens the table
 CommittedFilesStand       every commit and every deletion of a data file: the files that a table names are there, whole
 OwnTopic                  every commit that adds records, and every read: they were sent to this very topic id
+ErasedStaysErased, ErasedIsUnread, ErasedIsGone   `tests.simulation.erasures.erased`
 OneController             every metadata commit that only a controller makes: it is the newest one
 SessionExpiry             every broker that is fenced: its session was silent for long when its controller looked, or
                           its own root had answered nothing for long when its process looked
@@ -34,6 +35,7 @@ from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.records import (
     NO_LEADER,
     ControllerRecord,
+    EraseRecord,
     FenceBrokerRecord,
     MetadataRecord,
     PartitionRecord,
@@ -43,10 +45,11 @@ from stratalog.replication.metadata.records import (
 )
 from stratalog.replication.progress.progress import ReplicaProgress
 from stratalog.storage.delta.snapshot import TableFold
-from stratalog.storage.delta.table import DELETED, LEADER_EPOCH, Commit
+from stratalog.storage.delta.table import DELETED, ERASED, LEADER_EPOCH, Commit
 from stratalog.storage.files.damage import DAMAGE_PATH
 from stratalog.storage.files.data_file import FileEntry
 from stratalog.storage.records import TopicPartition
+from tests.simulation.erasures.erased import Erased
 from tests.simulation.shadow import RowsCache, Shadow, ShadowMarker, ShadowRecord, folded, topic_id_of
 from tests.storage.memory_table import MemoryDisk, MemoryFiles
 
@@ -128,6 +131,7 @@ class Invariants:
     """Up to where DeleteRecords was asked for; None: up to wherever the high watermark is."""
     sent_to: dict[bytes, Log] = field(default_factory=dict)
     """The log that the producer of a value named. Values are unique."""
+    erased: Erased = field(default_factory=Erased)
     leader_changes: int = 0
     acked_count: int = 0
     _kept: dict[TopicPartition, dict[int, ShadowRecord]] = field(default_factory=dict)
@@ -175,19 +179,27 @@ class Invariants:
                 case FenceBrokerRecord():
                     self._check_controller(by, record)
                     self.live.pop(record.broker_id, None)
-                case TopicRecord():
-                    self.topic_ids[record.name] = record.topic_id
-                case RemoveTopicRecord():
-                    self._topic_removed(record.name)
+                case _:
+                    self._topic_committed(record)
         for registration in registered:
             self._came_back(registration.broker_id, registration.broker_epoch)
         for topic_partition in changed:
             self._check_state(topic_partition)
 
+    def _topic_committed(self, record: MetadataRecord) -> None:
+        match record:
+            case TopicRecord():
+                self.topic_ids[record.name] = record.topic_id
+            case EraseRecord():
+                self.erased.requested(self.topic_ids[record.topic], record)
+            case RemoveTopicRecord():
+                self._topic_removed(record.name)
+
     def metadata_lost(self, image: ClusterImage) -> None:
         """The metadata log lost its tail, on which nobody had acted; `image` is that of the rest."""
         self.partitions = dict(image.partitions)
         self.topic_ids = dict(image.topic_ids)
+        self.erased.lost(image)
         self.controller = (image.controller_id, image.controller_epoch)
         self.live = {i: broker.broker_epoch for i, broker in image.brokers.items() if not broker.fenced}
         known = {i: broker.broker_epoch for i, broker in image.brokers.items()}
@@ -313,6 +325,7 @@ class Invariants:
             )
         self._made_anew(broker_id, topic_partition, shadow)
         self._check_deleted(broker_id, topic_partition, shadow)
+        self._check_erased(broker_id, topic_partition, shadow, commit)
         for entry in commit.adds:
             self._check_matching(broker_id, shadow, history, entry)
         if commit.operation == "TRUNCATE":
@@ -330,6 +343,19 @@ class Invariants:
                 f"{topic_partition} of topic id {topic_id} on {broker_id} starts at {shadow.log_start}, records below "
                 f"{asked} were to be deleted",
             )
+
+    def _check_erased(self, broker_id: int, topic_partition: TopicPartition, shadow: Shadow, commit: Commit) -> None:
+        log = (shadow.topic_id, topic_partition.partition)
+        if not self.erased.requests.get(log) or not (commit.adds or ERASED in commit.txns):
+            return
+        if left := self.erased.left_in(log, shadow):
+            raise Violation(
+                "ErasedStaysErased",
+                f"{topic_partition} on {broker_id} has applied erasures up to {shadow.erased}, and has {left}",
+            )
+        state = self.partitions.get(topic_partition)
+        if ERASED in commit.txns and state is not None and self.log_id(topic_partition) == log:
+            self.erased.applied(log, [self.shadow(each, topic_partition) for each in state.replicas])
 
     def _made_anew(self, broker_id: int, topic_partition: TopicPartition, shadow: Shadow) -> None:
         """A new table in the place of a removed one counts from the newest epoch on."""
@@ -480,7 +506,10 @@ class Invariants:
         found = shadow.records.get(offset)
         if found is not None or offset < shadow.log_start:
             return found is None or found == record or offset < shadow.log_start
-        if self.topic_ids[topic_partition.topic] not in self.compacted:
+        topic_id = self.topic_ids[topic_partition.topic]
+        if self.erased.is_requested((topic_id, topic_partition.partition), offset, record):
+            return True
+        if topic_id not in self.compacted:
             return False
         history = self.history(topic_partition)
         markers = shadow.markers if history is None else {**shadow.markers, **history.markers}
@@ -572,8 +601,10 @@ class Invariants:
             raise Violation("AckedRecordsNotLost", f"{where}: {value!r} was acknowledged, {record} is there")
         history.acked[offset] = value
 
-    def was_read(self, log: Log, offset: int, value: bytes | None) -> None:
-        """A consumer saw this value at this offset, below the high watermark."""
+    def was_read(self, log: Log, offset: int, value: bytes | None, key: bytes | None = None, since_ms: int = 0) -> None:
+        """A consumer that began to read at `since_ms` saw this value at this offset, below the high watermark."""
+        if self.erased.was_erased(log, offset, key, since_ms):
+            raise Violation("ErasedIsUnread", f"{value!r} of key {key!r} at offset {offset} of {log}")
         self._check_own_topic(log, offset, value)
         history = self.histories.get(log)
         if history is None or history.lossy:

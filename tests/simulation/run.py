@@ -33,6 +33,7 @@ from tests.simulation.cluster import (
     Setting,
     SimCluster,
 )
+from tests.simulation.erasures.eraser import Eraser
 from tests.simulation.faults import Faults
 from tests.simulation.invariants import Violation
 from tests.simulation.shadow import Shadow
@@ -107,6 +108,7 @@ def setting_of(seed: int) -> Setting:
         pause_ms_max=rng.choice([80, 80, 300, 1_000]),
         is_durable=rng.random() < 0.15,
         recreates=Random(-2_000_003 - seed).random() < 0.25,
+        erases=Random(-3_000_017 - seed).random() < 0.25,
     )
     if setting.notifies or rng.random() < 0.5:
         return setting
@@ -124,6 +126,8 @@ def simulate(
         try:
             sim.set_up()
             start_clients(sim, sim.setting.producers)
+            if sim.setting.erases:
+                sim.scheduler.spawn("e0", "client-e0", Eraser(sim).run)
             workload = sim.setting.workload(sim) if sim.setting.workload is not None else None
             _trouble(sim, duration_ms)
             _recover(sim)
@@ -301,6 +305,10 @@ def _ailing(sim: SimCluster) -> str:
         ends = [None if shadow is None else shadow.log_end for shadow in shadows]
         if len(set(ends)) > 1 or None in ends:
             return f"{topic_partition}: the log ends of {state.replicas} are {ends}"
+        log = invariants.log_id(topic_partition)
+        erased = [0 if shadow is None else shadow.erased for shadow in shadows]
+        if log is not None and min(erased) < invariants.erased.newest_id(log):
+            return f"{topic_partition}: erasures up to {erased} of {invariants.erased.newest_id(log)} are applied"
         history = invariants.history(topic_partition)
         if history is not None and not history.lossy and history.high_watermark < max(end or 0 for end in ends):
             return f"{topic_partition}: high watermark {history.high_watermark}, log end {ends[0]}"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from stratalog.storage.delta.table import LEADER_EPOCH, LOG_END, LOG_START, Commit
+from stratalog.storage.delta.table import ERASED, LEADER_EPOCH, LOG_END, LOG_START, Commit
 from stratalog.storage.files.data_file import FileEntry
 from stratalog.storage.log.state import TOPIC_ID_PROPERTY
 from stratalog.storage.records import CONTROL_ATTRIBUTE
@@ -63,6 +63,7 @@ class Shadow:
     log_start: int = 0
     log_end: int = 0
     leader_epoch: int = -1
+    erased: int = 0
     version: int = -1
 
     def apply(self, version: int, commit: Commit, rows: RowsCache) -> None:
@@ -82,6 +83,7 @@ class Shadow:
         self.log_start = commit.txns.get(LOG_START, self.log_start)
         self.log_end = commit.txns.get(LOG_END, self.log_end)
         self.leader_epoch = commit.txns.get(LEADER_EPOCH, self.leader_epoch)
+        self.erased = commit.txns.get(ERASED, self.erased)
         self.version = version
 
     def not_deleted(self, version: int) -> set[str]:

@@ -8,7 +8,7 @@ from stratalog.replication.metadata.records import NO_LEADER
 from stratalog.storage.errors import BrokerNotAvailableError
 from stratalog.storage.files.damage import DAMAGE_PATH, Damage
 from tests.simulation.cluster import METADATA_ROOT, Host, SimCluster
-from tests.simulation.faults import DAYS, POWER_CUT_OF_ALL, TROUBLES
+from tests.simulation.faults import DAYS, POWER_CUT_OF_ALL, TROUBLES, TWO_CRASH
 
 CLOCK_JUMP_MS_MAX = 90_000
 DAY_MS = 86_400_000
@@ -54,6 +54,16 @@ def _crash_or_restart(sim: SimCluster) -> None:
         restart(sim, host)
     else:
         sim.crash(host.broker_id)
+
+
+def _two_crash(sim: SimCluster) -> None:
+    """One broker after another, in less than a session: the second one leaves the ISR after the election that the first
+    one led to, and before the new leader has reported anything."""
+    first, *others = sim.scheduler.random.sample(list(sim.hosts.values()), len(sim.hosts))
+    for host in (first, *others[:1]):
+        if host.broker is not None:
+            sim.crash(host.broker_id)
+            sim.scheduler.run_until(sim.scheduler.now_ms + _duration(sim, 50, 700))
 
 
 def _restart_all(sim: SimCluster) -> None:
@@ -303,4 +313,5 @@ _MAKERS: Mapping[str, Callable[[SimCluster], None]] = {
     "removed table": _removed_table,
     "metadata power cut": _metadata_power_cut,
     DAYS: _clock_jumps_by_days,
+    TWO_CRASH: _two_crash,
 }

@@ -61,7 +61,9 @@ def no_wait_for_the_leaders_start() -> AbstractContextManager[object]:
 def no_epoch_in_the_followers_table() -> Iterator[None]:
     """A follower with nothing to truncate continues under the new epoch without a commit."""
 
-    def state_epoch_first(own: PartitionLog, leader_epoch: int, truncate_to: int | None, _log_start: int = 0) -> bool:
+    def state_epoch_first(
+        own: PartitionLog, leader_epoch: int, truncate_to: int | None, _log_start: int = 0, _epochs: object = None
+    ) -> bool:
         if truncate_to is not None and truncate_to < own.log_end_offset:
             return not isinstance(own.start_epoch(leader_epoch, as_leader=False, truncate_to=truncate_to), Conflict)
         own.state._txns[LEADER_EPOCH] = own.state.leader_epoch = leader_epoch  # in memory; the next copy stores it

@@ -1,0 +1,49 @@
+"""Deliberate bugs of erasures."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+from stratalog.clients.admin.erasure import ReplicaErasure
+from stratalog.storage.upkeep.chore import UpkeepView, Work
+from stratalog.storage.upkeep.erasure import Erasure
+from tests.simulation.cluster import Setting
+from tests.simulation.faults import Focus
+from tests.simulation.mutations.mutation import Mutation, mix
+
+ERASED = Setting(erases=True, pause_ms_max=30)
+
+
+def erased_before_the_records_are_there() -> AbstractContextManager[object]:
+    """A replica erases what it has when it learns of the request, and is done."""
+    begin = Erasure.begin
+
+    def at_once(self: Erasure, view: UpkeepView) -> Work[Any] | None:
+        ends = [each.end_offset for each in self._erases()]
+        erases, own_end = self._erases, view.log.log_end_offset
+        self._erases = lambda: [replace(each, end_offset=min(each.end_offset, own_end)) for each in erases()]
+        try:
+            return begin(self, replace(view, high_watermark=max([view.high_watermark, *ends])))
+        finally:
+            self._erases = erases
+
+    return patch.object(Erasure, "begin", at_once)
+
+
+def files_beside_the_log_do_not_count() -> AbstractContextManager[object]:
+    """The proof of an erasure looks at the log alone, and not at the files that left it and are on storage."""
+    return patch.object(ReplicaErasure, "is_gone", property(lambda self: self.is_erased))
+
+
+ERASURE_MUTATIONS: dict[str, Mutation] = {
+    "erased before the records": Mutation(
+        erased_before_the_records_are_there,
+        ("ErasedStaysErased",),
+        mix(Focus("create", 0.3, "f", "/t-0/"), 1_500, pause_session=3, cut_session=2, removed_table=2),
+        ERASED,
+    ),
+    "erased beside the log": Mutation(files_beside_the_log_do_not_count, ("ErasedIsGone",), mix(crash=1), ERASED),
+}

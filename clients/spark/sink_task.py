@@ -88,7 +88,8 @@ class SinkTask:
         self._producer = producer
         self._sticky = StickyPartitions(options.batch_size, first_partition)
         self._partition_counts: dict[str, int] = {}
-        self._configs: dict[str, LogConfig] = {}
+        self._configs: dict[tuple[str, int], LogConfig] = {}
+        """By topic and leader: some of what brokers have for all topics may be one broker's own."""
         self._buffered: dict[TopicPartition, list[pa.Table]] = {}
         self._buffered_bytes: dict[TopicPartition, int] = {}
         self._written: list[WrittenFile] = []
@@ -151,7 +152,7 @@ class SinkTask:
         return dict(zip(few, rows, strict=True))
 
     def _is_small(self, topic_partition: TopicPartition) -> bool:
-        config = self._config(topic_partition.topic)
+        config = self._config(topic_partition)
         return self._buffered_bytes[topic_partition] <= few_rows_limit(config, self._options.compression_type)
 
     def _buffer(self, topic_partition: TopicPartition, payload: pa.Table, size_bytes: int) -> None:
@@ -161,7 +162,7 @@ class SinkTask:
     def _flush(self, topic_partition: TopicPartition) -> None:
         del self._buffered_bytes[topic_partition]
         payload = _joined([self._buffered.pop(topic_partition)])
-        config = self._config(topic_partition.topic)
+        config = self._config(topic_partition)
         batches = record_batches(payload, config.max_message_bytes, self._producer)
         now_ms = self._view.clock.wall_ms()
         for batch in batches:
@@ -184,11 +185,12 @@ class SinkTask:
                 ) from reason
         return self._partition_counts[topic]
 
-    def _config(self, topic: str) -> LogConfig:
-        if topic not in self._configs:
-            self._partition_count(topic)
-            self._configs[topic] = LogConfig.from_properties(self._view.image.topic_config(topic))
-        return self._configs[topic]
+    def _config(self, topic_partition: TopicPartition) -> LogConfig:
+        self._partition_count(topic_partition.topic)
+        key = topic_partition.topic, self._view.leader(topic_partition)
+        if key not in self._configs:
+            self._configs[key] = self._view.topic_config(*key)
+        return self._configs[key]
 
     def _count_partitions(self, topic: str) -> int:
         self._view.refresh()

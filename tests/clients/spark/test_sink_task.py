@@ -12,7 +12,7 @@ import pytest
 from stratalog.clients.producer.partitioner import partition_for_key
 from stratalog.clients.spark.options import SinkOptions
 from stratalog.clients.spark.sink_task import SENT_BYTES_MAX, SinkTask, WrittenFile, few_rows_limit
-from stratalog.replication.metadata.records import ConfigRecord
+from stratalog.replication.metadata.records import ConfigRecord, of_broker
 from stratalog.storage.errors import InvalidTimestampError, RecordTooLargeError
 from stratalog.storage.files.batch_file_fast import TABLE_ROWS_MAX
 from stratalog.storage.files.codecs import SMALL_FILE_BYTES
@@ -165,3 +165,12 @@ def test_files_are_written_with_the_codec_that_was_asked_for(cluster: StillClust
     file = executor.finish()[0]
     path = Path(file.root) / str(file.topic_partition) / file.file.path
     assert pq.ParquetFile(path).metadata.row_group(0).column(2).compression == codec
+
+
+def test_what_a_leader_has_for_itself_counts(cluster: StillCluster) -> None:
+    """The broker does not open the files, so the task checks by the leader's own limits."""
+    cluster.commit_metadata(ConfigRecord(of_broker(1), "message.max.bytes", "500"))
+    one = task(cluster)
+    one.add(keyed(["x" * 600]))
+    with pytest.raises(RecordTooLargeError):
+        one.finish()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stratalog.jobs.tools.topics import main
-from stratalog.replication.metadata.records import NO_LEADER, ConfigRecord, PartitionRecord, TopicRecord
+from stratalog.replication.metadata.records import CLUSTER_WIDE, NO_LEADER, ConfigRecord, PartitionRecord, TopicRecord
 from tests.clients.still_cluster import StillCluster
 
 TOPIC_ID = "0" * 31 + "1"
@@ -61,6 +61,12 @@ def test_a_report_shows_the_partitions_that_it_is_about(
         "dead",
         "shrunk",
     }
+
+
+def test_a_report_knows_the_default_of_all_topics(cluster: StillCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    cluster.commit_metadata(ConfigRecord(CLUSTER_WIDE, "min.insync.replicas", "2"))
+    found = partitions_in(printed(cluster, capsys, "--describe", "--exclude-internal", "--under-min-isr-partitions"))
+    assert found == {"shrunk", "under", "dead", "fenced"}
 
 
 def test_topics_with_overrides_are_a_line_each(cluster: StillCluster, capsys: pytest.CaptureFixture[str]) -> None:

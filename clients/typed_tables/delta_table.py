@@ -21,7 +21,14 @@ from pyspark.sql.types import StructType
 
 from stratalog.clients.spark.registration import java_texts
 from stratalog.clients.typed_tables.config import HOUR_MS, is_path
-from stratalog.clients.typed_tables.evolution import RECORD_COLUMNS, SchemaChange, alterations, as_here, quoted
+from stratalog.clients.typed_tables.evolution import (
+    RECORD_COLUMNS,
+    SchemaChange,
+    alterations,
+    as_here,
+    folded,
+    quoted,
+)
 
 _TXN_APP_ID = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION = "spark.databricks.delta.write.txnVersion"
@@ -144,7 +151,7 @@ class TypedDelta:
     def columns(self) -> pa.DataType:
         """Its columns but those of a record's place, a struct."""
         fields = self.frame().schema.fields
-        return arrow_columns(StructType([each for each in fields if each.name.lower() not in RECORD_COLUMNS]))
+        return arrow_columns(StructType([each for each in fields if folded(each.name) not in RECORD_COLUMNS]))
 
     def column_names(self) -> list[str]:
         """The names of all columns."""
@@ -205,8 +212,8 @@ class TypedDelta:
 
     def cluster(self, columns: Sequence[str]) -> None:
         """Cluster by those of the columns that exist, if it is not so already."""
-        there = {name.lower(): name for name in self.column_names()}
-        wanted = [there[name.lower()] for name in columns if name.lower() in there]
+        there = {folded(name): name for name in self.column_names()}
+        wanted = [there[folded(name)] for name in columns if folded(name) in there]
         if wanted and wanted != self.detail("clusteringColumns"):
             self._spark.sql(f"ALTER TABLE {self.sql} CLUSTER BY ({', '.join(map(quoted, wanted))})")
 

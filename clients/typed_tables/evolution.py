@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,6 +25,7 @@ DECIMAL_DIGITS_MAX = 38
 LOCAL_TIMES_FEATURE = "delta.feature.timestampNtz"
 _FORBIDDEN = re.compile(r"[ ,;{}()\n\t=]")
 """What Delta allows in no column name."""
+_TWICE = "is there twice, as names count without case"
 _INTEGER_DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
 _IN_DOUBLE = (pa.int8(), pa.int16(), pa.int32(), pa.float32())
 """What a double holds exactly."""
@@ -102,11 +104,28 @@ def schema_change(table: pa.DataType, record: pa.DataType, reserved: frozenset[s
     """
     steps = _Steps()
     grown = _struct(table, as_columns(record), (), steps)
-    taken = [each.name for each in as_columns(record) if each.name.lower() in reserved]
+    taken = [each.name for each in as_columns(record) if folded(each.name) in reserved]
     steps.misfits += [f"{name} is the name of a column of the record's place: rename the field" for name in taken]
     if steps.misfits:
         return SchemaChange(table, misfits=tuple(steps.misfits))
     return SchemaChange(grown, tuple(steps.new), tuple(steps.wider))
+
+
+@lru_cache(maxsize=10_000)
+def folded(name: str) -> str:
+    """A name without its case, equal for names that are one to Spark, as the signs for micro and the letter mu are.
+
+    Source: `String.equalsIgnoreCase` of Java, by which Spark resolves names.
+
+    >>> folded("ID") == folded("ıd") == folded("id"), folded("µs") == folded("μS"), folded("ß") == folded("ss")
+    (True, True, False)
+    """
+    return "".join(map(_folded_letter, name))
+
+
+def _folded_letter(letter: str) -> str:
+    upper = letter.upper()
+    return (upper if len(upper) == 1 else letter).lower()[0]
 
 
 def as_columns(record: pa.DataType) -> pa.DataType:
@@ -163,12 +182,12 @@ def _grown(table: pa.DataType, record: pa.DataType, path: Path, steps: _Steps) -
 
 
 def _struct(table: pa.DataType, record: pa.DataType, path: Path, steps: _Steps) -> pa.DataType:
-    columns = {each.name.lower(): (each.name, each.type) for each in table}
+    columns = {folded(each.name): (each.name, each.type) for each in table}
     seen: set[str] = set()
     for each in record:
-        name, inner = each.name.lower(), (*path, each.name)
+        name, inner = folded(each.name), (*path, each.name)
         if name in seen or _FORBIDDEN.search(each.name):
-            reason = "is there twice, as names count without case" if name in seen else "has a sign that Delta refuses"
+            reason = _TWICE if name in seen else "has a sign that Delta refuses"
             steps.misfits.append(f"{'.'.join(inner)} {reason}: rename the field")
             continue
         seen.add(name)
@@ -180,6 +199,7 @@ def _struct(table: pa.DataType, record: pa.DataType, path: Path, steps: _Steps) 
         if kind is not None:
             bad = [place for place in _names(kind) if _FORBIDDEN.search(place)]
             steps.misfits += [f"{'.'.join(inner)}: {place} has a sign that Delta refuses" for place in bad]
+            steps.misfits += [f"{'.'.join(inner)}: {place} {_TWICE}: rename the field" for place in _twice(kind)]
             steps.new.append(NewColumn(inner, kind))
             columns[name] = (each.name, kind)
     return pa.struct(list(columns.values()))
@@ -208,6 +228,13 @@ def _names(kind: pa.DataType) -> list[str]:
     if _is_list(kind):
         return _names(kind.value_type)
     return _names(kind.item_type) if pa.types.is_map(kind) else []
+
+
+def _twice(kind: pa.DataType) -> list[str]:
+    """Names within a type that a struct has before, if case does not count."""
+    own = [folded(each.name) for each in kind] if pa.types.is_struct(kind) else []
+    twice = [kind.field(place).name for place, name in enumerate(own) if name in own[:place]]
+    return [*twice, *(name for place in range(kind.num_fields) for name in _twice(kind.field(place).type))]
 
 
 def as_here(kind: pa.DataType) -> pa.DataType:
@@ -321,11 +348,11 @@ def conformed(values: pa.Array, kind: pa.DataType) -> pa.Array:
 def _conformed_struct(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if not len(kind):
         return pa.array([None if is_null else {} for is_null in values.is_null().to_pylist()], kind)
-    places = {each.name.lower(): place for place, each in enumerate(values.type)}
+    places = {folded(each.name): place for place, each in enumerate(values.type)}
     parts = values.flatten()
     columns = [
-        conformed(parts[places[each.name.lower()]], each.type)
-        if each.name.lower() in places
+        conformed(parts[places[folded(each.name)]], each.type)
+        if folded(each.name) in places
         else pa.nulls(len(values), each.type)
         for each in kind
     ]

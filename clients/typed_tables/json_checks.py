@@ -30,6 +30,7 @@ from stratalog.clients.schemas.columns.json_text import (
     text_of,
     wrong,
 )
+from stratalog.clients.typed_tables.evolution import folded
 
 Check = Callable[[Any], Any]
 """The value with the names of columns, itself where they are the same. JsonMisfitError."""
@@ -91,7 +92,14 @@ def checked_text(payload: bytes, kind: pa.DataType | None) -> tuple[str | None, 
         checked = _check(kind)(value)
     except JsonMisfitError as misfit:
         return None, f"#{misfit}"
-    return text if checked is value else as_text(checked), None
+    return text if checked is value and not _has_maps(kind) else as_text(checked), None
+
+
+@lru_cache(maxsize=64)
+def _has_maps(kind: pa.DataType) -> bool:
+    """Whether a map is in a type. Spark keeps all entries of a key, and finds the first; here the last one counts, the
+    only one that was looked at."""
+    return bool(pa.types.is_map(kind)) or any(_has_maps(kind.field(place).type) for place in range(kind.num_fields))
 
 
 def _is_plain(kind: pa.DataType) -> bool:
@@ -212,7 +220,7 @@ def _map(check_item: Check) -> Check:
 
 
 def _struct(checks: Mapping[str, Check]) -> Check:
-    by_case: dict[str, str] = {name.lower(): name for name in checks}
+    by_case: dict[str, str] = {folded(name): name for name in checks}
 
     def check(value: Any) -> Any:
         if not isinstance(value, dict):
@@ -223,8 +231,8 @@ def _struct(checks: Mapping[str, Check]) -> Check:
         is_same = True
         for name, each in value.items():
             own = name
-            if name not in checks and name.lower() in by_case:
-                own = by_case[name.lower()]
+            if name not in checks:
+                own = by_case.get(folded(name), name)
             if own != name and (own in value or own in found):
                 if own in value:
                     continue

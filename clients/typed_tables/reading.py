@@ -32,6 +32,7 @@ from stratalog.clients.typed_tables.evolution import (
     SchemaChange,
     as_columns,
     conformed,
+    folded,
     schema_change,
 )
 from stratalog.storage.errors import SerializationError, StratalogError
@@ -112,7 +113,7 @@ def _change_for(plan: ReadPlan, columns: pa.DataType, schema: ResolvedSchema) ->
     except StratalogError as reason:
         return str(reason), {}
     own = () if pa.types.is_struct(read.arrow_type) else (VALUE_COLUMN,)
-    meanings = {(*own, *map(str.lower, path)): names for path, names in read.meanings.items()}
+    meanings = {(*own, *map(folded, path)): names for path, names in read.meanings.items()}
     change = schema_change(columns, read.arrow_type, RECORD_COLUMNS)
     return "; ".join(change.misfits) if change.misfits else change, meanings
 

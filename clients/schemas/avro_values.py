@@ -15,6 +15,7 @@ from fastavro.schema import SchemaParseException, UnknownType
 
 from stratalog.clients.schemas import avro_compatibility
 from stratalog.clients.schemas.avro_binary.checks import Check, check_of
+from stratalog.clients.schemas.avro_binary.choices import Choose, choice_of
 from stratalog.clients.schemas.avro_binary.decoding import AvroMisfitError, AvroReading, Convert
 from stratalog.clients.schemas.avro_compatibility import AvroType
 from stratalog.clients.schemas.errors import InvalidSchemaError
@@ -53,17 +54,19 @@ def record_name(parsed: Any) -> str:
 
 
 class AvroSchema(NamedTuple):
-    """A schema as fastavro has it, its nodes, and the check of values before they are written."""
+    """A schema as fastavro has it, its nodes, the check of values before they are written, and the choice of branches
+    for the unions within them, if there is any."""
 
     parsed: Any
     type: AvroType
     check: Check
+    choose: Choose | None
 
     @classmethod
     def of(cls, schema: Schema, references: Mapping[str, Schema] | None = None) -> AvroSchema:
         """InvalidSchemaError."""
         node = avro_type(schema, references)
-        return cls(parsed_avro(schema, references), node, check_of(node))
+        return cls(parsed_avro(schema, references), node, check_of(node), choice_of(node))
 
 
 def encode_avro(schema: AvroSchema, value: Any) -> bytes:
@@ -75,7 +78,8 @@ def encode_avro(schema: AvroSchema, value: Any) -> bytes:
     written = io.BytesIO()
     try:
         schema.check(value)
-        fastavro.schemaless_writer(written, schema.parsed, {"value": value})
+        chosen = value if schema.choose is None else schema.choose(value)
+        fastavro.schemaless_writer(written, schema.parsed, {"value": chosen})
     except (ValueError, TypeError, KeyError, IndexError, OverflowError, AttributeError, RecursionError) as reason:
         raise SerializationError(f"the value does not fit the Avro schema: {reason}") from reason
     return written.getvalue()

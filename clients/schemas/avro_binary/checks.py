@@ -144,6 +144,8 @@ def _time_of(node: AvroType) -> Check:
                 raise ValueError(f"{value} has a zone, and {node.logical} has none: leave it out")
             if is_date and value.time() != dt.time():
                 raise _wrong(value, "date")
+        elif isinstance(value, dt.time) and value.tzinfo is not None:
+            raise ValueError(f"{value} has a zone, and {node.logical} has none: leave it out")
 
     return check
 

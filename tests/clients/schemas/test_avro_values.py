@@ -183,7 +183,9 @@ def test_a_number_that_would_mean_another_value_is_not_read(written: Any, read_a
         (DECIMAL, Decimal("1.234")), (DECIMAL, Decimal("NaN")), ("bytes", "text"),
         (DECIMAL, Decimal(10**9)), ({"type": "array", "items": "string"}, "abc"), (["null", "int"], 2**40),
         (["double", "string"], 2**53 + 1), (["null", INNER], {"q": 5}),
-        ({"type": "map", "values": "int"}, {"a": None}),
+        ({"type": "map", "values": "int"}, {"a": None}), (["float", "string"], 2**24 + 1),
+        ([DATE, "string"], EPOCH.replace(hour=5)),
+        ({"type": "int", "logicalType": "time-millis"}, dt.time(1, tzinfo=dt.UTC)),
     ],
 )  # fmt: skip
 def test_a_value_that_would_be_written_as_another_one_is_refused(kind: Any, value: Any) -> None:
@@ -207,6 +209,40 @@ def test_a_value_that_would_be_written_as_another_one_is_refused(kind: Any, valu
 def test_any_other_value_is_written_as_before(kind: Any, value: Any, payload: bytes | None) -> None:
     written = encode_avro(AvroSchema.of(schema(record(kind)).schema), {"v": value})
     assert payload is None or written == payload
+
+
+WIDE = record(["float", "string"]) | {"name": "Wide"}
+EXACT = record(["int", "string"]) | {"name": "Exact"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "payload"),
+    [
+        (["float", "int"], 2**24 + 1, b"\x02\x82\x80\x80\x10"), (["double", "long"], 1, b"\x02\x02"),
+        (["int", "double"], 2**40, b"\x02" + struct.pack("<d", 2.0**40)), (["boolean", "int"], 1, b"\x02\x02"),
+        ([DATE, MILLIS], EPOCH, b"\x02\0"), ([DATE, MILLIS], EPOCH.date(), b"\0\0"), ([MILLIS, "int"], 5, b"\x02\x0a"),
+        ([WIDE, EXACT], {"v": 2**24 + 1}, b"\x02\0\x82\x80\x80\x10"), ([WIDE, EXACT], {"v": 1}, None),
+        ([WIDE, EXACT], ("Exact", {"v": 1}), b"\x02\0\x02"),
+        ({"type": "array", "items": ["null", "double", "long"]}, [2**53 + 1, None], None),
+        ({"type": "map", "values": ["double", "long"]}, {"k": 2**53 + 1}, None),
+        ([{"type": "enum", "name": "E", "symbols": ["p"]}, "string"], "q", b"\x02\x02q"),
+        ([{"type": "fixed", "name": "F", "size": 2}, "bytes"], b"abc", b"\x02\x06abc"),
+    ],
+)  # fmt: skip
+def test_of_a_union_the_branch_is_written_that_holds_the_value(kind: Any, value: Any, payload: bytes | None) -> None:
+    """fastavro takes the first that accepts it, and a float accepts any int."""
+    made = AvroSchema.of(schema(record(kind)).schema)
+    written = encode_avro(made, {"v": value})
+    assert payload is None or written == payload
+    given = value[1] if isinstance(value, tuple) else value
+    assert AvroValues(made).value(written) == {"v": given}
+
+
+def test_unions_of_a_type_within_itself_are_written() -> None:
+    node = record([{"type": "array", "items": "R"}, "double", "long"]) | {"name": "R"}
+    made = AvroSchema.of(schema(node).schema)
+    value = {"v": [{"v": 2**53 + 1}, {"v": [{"v": 0.5}]}]}
+    assert AvroValues(made).value(encode_avro(made, value)) == value
 
 
 def test_a_column_that_the_schema_does_not_hold_is_refused() -> None:

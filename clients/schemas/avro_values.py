@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import io
-import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import Context, Decimal
 from functools import partial
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ from stratalog.storage.errors import SerializationError
 WRAPPER = "stratalog_value"
 _SHOWN_MAX = 60
 _EXACT = Context(prec=10_000)
-_STREAM = re.compile(r" from <_io\.BytesIO object at 0x[0-9a-f]+>")
+_OF_DAY = ("time-millis", "time-micros")
 
 
 def parsed_avro(schema: Schema, references: Mapping[str, Schema] | None = None) -> Any:
@@ -86,15 +86,14 @@ def encode_avro(schema: AvroSchema, value: Any) -> bytes:
 
 
 class AvroValues:
-    """Reads payloads of a writer's schema as fastavro's values, resolved into the reader's schema if there is one.
+    """Reads payloads of a writer's schema as Python values, resolved into the reader's schema if there is one.
 
-    fastavro itself reads where it gives the same: it knows neither defaults of a reader's schema as values of their
-    types nor a decimal with more digits than its schema allows, which it rounds.
+    The values are fastavro's, but fastavro does not read them: it takes the last branch or symbol for -1, cuts numbers,
+    rounds decimals, and has defaults of a reader's schema as they stand in its JSON.
     """
 
     def __init__(self, writer: AvroSchema, reader: AvroSchema | None = None) -> None:
         self._is_bytes = is_bytes(writer.parsed) and (reader is None or is_bytes(reader.parsed))
-        self._parsed = writer.parsed if reader is None and not has_decimals(writer.type) else None
         self._reading = AvroReading(writer.type, (reader or writer).type, _PythonForms())
 
     def value(self, payload: bytes) -> Any:
@@ -102,13 +101,9 @@ class AvroValues:
         if self._is_bytes:
             return payload
         try:
-            if self._parsed is None:
-                return self._reading.value(payload)
-            wrapped: Any = fastavro.schemaless_reader(io.BytesIO(payload), self._parsed, None)
-        except Exception as reason:
-            # fastavro raises whatever its decoding ran into: EOFError, struct.error, IndexError ...
+            return self._reading.value(payload)
+        except AvroMisfitError as reason:
             raise SerializationError(misfit(reason)) from reason
-        return wrapped["value"]
 
 
 class _PythonForms:
@@ -118,7 +113,9 @@ class _PythonForms:
         if node.logical == "decimal":
             return partial(decimal_of, precision=node.precision, scale=node.scale)
         convert = LOGICAL_READERS.get(f"{node.type}-{node.logical}")
-        return None if convert is None else lambda value: convert(value, None, None)
+        if convert is None:
+            return None
+        return partial(_time_of_day, convert) if node.logical in _OF_DAY else lambda value: convert(value, None, None)
 
     def member(self, union: AvroType, place: int) -> tuple[AvroType, Convert | None]:
         return union.branches[place], None
@@ -139,19 +136,16 @@ def decimal_of(data: bytes, precision: int, scale: int) -> Decimal:
     return Decimal(unscaled).scaleb(-scale, _EXACT)
 
 
-def has_decimals(node: AvroType, seen: frozenset[int] = frozenset()) -> bool:
-    """Whether a decimal is in a type."""
-    if id(node) in seen:
-        return False
-    inside = [*node.branches, *(each.type for each in node.fields)]
-    return node.logical == "decimal" or any(has_decimals(each, seen | {id(node)}) for each in inside)
+def _time_of_day(convert: Callable[..., dt.time], value: int) -> dt.time:
+    time = convert(value, None, None) if value >= 0 else None
+    if time is None:
+        raise AvroMisfitError(f"{value} is before midnight, and no time of a day")
+    return time
 
 
-def misfit(reason: Exception) -> str:
-    """The text for bytes that do not fit, the same for the same bytes: fastavro names its stream."""
-    if isinstance(reason, AvroMisfitError):
-        return f"the bytes do not fit the Avro schema: {reason}"
-    return f"the bytes do not fit the Avro schema: {type(reason).__name__} {_STREAM.sub('', str(reason))}"
+def misfit(reason: AvroMisfitError) -> str:
+    """The text for bytes that do not fit."""
+    return f"the bytes do not fit the Avro schema: {reason}"
 
 
 def value_type(parsed: Any) -> Any:

@@ -112,8 +112,24 @@ def test_what_no_value_of_the_type_is_has_an_error(kind: Any, payload: bytes, re
     assert found is None
     assert error is not None
     assert reason in error
-    with pytest.raises(SerializationError):
-        AvroValues(AvroSchema.of(schema(kind).schema), AvroSchema.of(schema(kind).schema)).value(payload)
+    own = AvroSchema.of(schema(kind).schema)
+    for readers_schema in (own, None):
+        text = refused(own, readers_schema, payload)
+        assert reason in text or "microseconds" in reason, "Python's times end before a column's"
+
+
+def refused(writer: AvroSchema, reader: AvroSchema | None, payload: bytes) -> str:
+    with pytest.raises(SerializationError) as found:
+        AvroValues(writer, reader).value(payload)
+    return str(found.value)
+
+
+def test_a_time_before_midnight_is_none() -> None:
+    """fastavro makes the last microsecond of an hour of -1."""
+    for kind, unit in (("int", "millis"), ("long", "micros")):
+        time = AvroSchema.of(schema({"type": kind, "logicalType": f"time-{unit}"}).schema)
+        assert "before midnight" in refused(time, None, zigzag(-1))
+        assert "hour must be in" in refused(time, None, zigzag(24 * 3_600 * (1_000 if kind == "int" else 1_000_000)))
 
 
 DEFAULTS: dict[str, tuple[Any, Any, Any]] = {

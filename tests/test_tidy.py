@@ -26,7 +26,7 @@ FLOORS = {
         < internal_topics < requests
         < metadata < metrics broker_root controller progress < replica < leader < follower coordinator
         < broker fast_start < spark < process""",
-    "replication/coordinator": "shard server_assignors < groups transactions < runtime",
+    "replication/coordinator": "shard server_assignors topic_matches < groups transactions < runtime",
     "clients": """serialization http_redirects < records config bootstrap offset_spec
         < view coordinator_calls connected_cluster < producer consumer < admin history < schemas kafka < endpoint
         < remote < spark cluster

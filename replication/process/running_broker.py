@@ -15,7 +15,9 @@ from stratalog.replication.broker.hosted_replicas import BrokerIdentity, BrokerS
 from stratalog.replication.broker_root import folder_here, lock_alone, mark_clean_shutdown
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.controller.controller import Controller
+from stratalog.replication.coordinator.runtime.kinds import coordinator_kinds
 from stratalog.replication.coordinator.runtime.remote_appends import Appends
+from stratalog.replication.coordinator.topic_matches import TopicMatches
 from stratalog.replication.follower.partitions import FetchJob
 from stratalog.replication.follower.runner import FetchRunner
 from stratalog.replication.metadata.backup_copies import BackupCopies
@@ -101,6 +103,7 @@ class RunningBroker:
                 on_registered=self._start_fetching,
                 peers=shared.peers,
                 turn_interval=TurnInterval(shared.turn_intervals),
+                coordinators=coordinator_kinds(TopicMatches(clock)),
             )
             self.controller = Controller(
                 identity.broker_id,

@@ -11,6 +11,7 @@ from stratalog.replication.config import BrokerConfig
 from stratalog.replication.coordinator.groups.modern_group import ModernGroup
 from stratalog.replication.coordinator.groups.modern_heartbeat import owned_partitions
 from stratalog.replication.coordinator.groups.modern_requests import ModernGroups
+from stratalog.replication.coordinator.groups.modern_topics import Matches, matching_topics
 from stratalog.replication.coordinator.groups.table import DecisionBuilder, GroupTable
 from stratalog.replication.coordinator.server_assignors import TopicIdPartition
 from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
@@ -46,6 +47,7 @@ class Coordinator:
     def __init__(self, *, interval_ms: int = 0, max_size: int = 1000, **topics: int) -> None:
         self.image = ClusterImage()
         self.now_ms = 1_000_000
+        self.matches: Matches = matching_topics
         self.log: list[CoordinatorRecord] = []
         self._config = BrokerConfig(group_consumer_assignment_interval_ms=interval_ms, group_consumer_max_size=max_size)
         self._ids = CountedIds()
@@ -55,7 +57,7 @@ class Coordinator:
 
     def _start(self) -> None:
         self.table = GroupTable(self._config, self._ids)
-        self.kind = ModernGroups(self.table, lambda: self.image)
+        self.kind = ModernGroups(self.table, lambda: self.image, lambda regex, names: self.matches(regex, names))
 
     def create_topic(self, name: str, partitions: int) -> None:
         self.image.replay(TopicRecord(name, self._ids.new_id()))

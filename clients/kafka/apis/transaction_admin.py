@@ -26,14 +26,17 @@ from stratalog.replication.requests.transactions import (
     DescribeTransactionsResponse,
     ListTransactionsRequest,
     ListTransactionsResponse,
+    TransactionListing,
     active_producers,
 )
-from stratalog.storage.errors import StratalogError
+from stratalog.storage.clock import Clock
+from stratalog.storage.errors import InvalidRegularExpressionError, StratalogError
 from stratalog.storage.records import TopicPartition
 from stratalog.storage.transactions import EndMarker, marker_batch
 
 WRITE_TXN_MARKERS, DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS = 27, 61, 65, 66
 MARKER_TIMEOUT_MS = 30_000
+MATCH_MS_MAX = 1_000
 
 
 class TransactionAdminApis(ApiFamily):
@@ -88,16 +91,20 @@ class TransactionAdminApis(ApiFamily):
         request = value_of(ListTransactionsRequest, call.request)
 
         def is_visible(name: str) -> bool:
-            refusal = self._broker.refusal(call, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, name)
-            return refusal is None and (wanted is None or wanted.fullmatch(name) is not None)
+            return self._broker.refusal(call, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, name) is None
 
         def values(responses: list[ListTransactionsResponse], error: StratalogError | None) -> Values:
             states = [state for each in responses for state in each.transaction_states]
+            visible = [state for state in states if is_visible(state.transactional_id)]
             unknown = dict.fromkeys(name for each in responses for name in each.unknown_state_filters)
+            try:
+                listed = visible if wanted is None else matching(visible, wanted, self._broker.view.clock)
+            except StratalogError as refusal:
+                return {"error_code": refusal.as_value()}
             return {
                 "error_code": error,
                 "unknown_state_filters": list(unknown),
-                "transaction_states": [fields_of(state) for state in states if is_visible(state.transactional_id)],
+                "transaction_states": [fields_of(state) for state in listed],
             }
 
         ask_all(self._broker, call, CoordinatorType.TRANSACTION, request, values)
@@ -129,6 +136,18 @@ class TransactionAdminApis(ApiFamily):
         )
         request = ProduceRequest(partition, batch, ACKS_ALL, MARKER_TIMEOUT_MS, leader_epoch)
         self._broker.face().produce_then(request, lambda response: put(response.error))
+
+
+def matching(states: Iterable[TransactionListing], pattern: Any, clock: Clock) -> list[TransactionListing]:
+    """Those whose id the whole pattern matches. INVALID_REGULAR_EXPRESSION when that takes longer than `MATCH_MS_MAX`:
+    an io thread does it, of which there are few."""
+    found, until_ms = [], clock.monotonic_ms() + MATCH_MS_MAX
+    for state in states:
+        if pattern.fullmatch(state.transactional_id) is not None:
+            found.append(state)
+        if clock.monotonic_ms() > until_ms:
+            raise InvalidRegularExpressionError(f"the pattern takes more than {MATCH_MS_MAX} ms: use a simpler one")
+    return found
 
 
 _MarkerKey = tuple[int, TopicPartition]

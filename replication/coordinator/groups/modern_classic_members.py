@@ -33,7 +33,7 @@ from stratalog.replication.coordinator.groups.modern_member import (
     ModernMemberState,
 )
 from stratalog.replication.coordinator.groups.modern_sessions import SYNC, ModernSessions, removals, replacement
-from stratalog.replication.coordinator.groups.modern_topics import metadata_hash, topic_names
+from stratalog.replication.coordinator.groups.modern_topics import KnownTopics, metadata_hash, topic_names
 from stratalog.replication.coordinator.groups.table import DecisionBuilder, GroupTable
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.requests.consumer_groups import ConsumerGroupHeartbeatRequest, TopicPartitions
@@ -64,9 +64,9 @@ from stratalog.storage.errors import (
 class ClassicMembers:
     """The classic protocol's requests to the modern groups of a shard that have members."""
 
-    def __init__(self, table: GroupTable, image: Callable[[], ClusterImage], sessions: ModernSessions) -> None:
+    def __init__(self, table: GroupTable, topics: Callable[[], KnownTopics], sessions: ModernSessions) -> None:
         self._table = table
-        self._image = image
+        self._topics = topics
         self._sessions = sessions
 
     @property
@@ -77,6 +77,9 @@ class ClassicMembers:
             HeartbeatRequest: self._heartbeat,
             LeaveGroupRequest: self._leave,
         }
+
+    def _image(self) -> ClusterImage:
+        return self._topics().image
 
     def _group(self, group_id: str) -> ModernGroup:
         group = self._table.group(group_id)
@@ -113,7 +116,7 @@ class ClassicMembers:
             and away.classic_member_metadata is None
             and may_downgrade(group, {away.member_id}, config, returning=1)
         )
-        heartbeat = Heartbeat(config, self._image(), group, sender, said, decision.now_ms)
+        heartbeat = Heartbeat(config, self._topics(), group, sender, said, decision.now_ms)
         member, records = heartbeat.decide(assigns=not downgrades)
         is_classic = False
         if downgrades:

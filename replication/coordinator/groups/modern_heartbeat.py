@@ -30,7 +30,7 @@ from stratalog.replication.coordinator.groups.modern_records import (
     tombstone,
 )
 from stratalog.replication.coordinator.groups.modern_topics import (
-    matching_topics,
+    KnownTopics,
     metadata_hash,
     partition_counts,
     topic_ids,
@@ -39,7 +39,6 @@ from stratalog.replication.coordinator.groups.modern_topics import (
 from stratalog.replication.coordinator.server_assignors import SERVER_ASSIGNORS, MemberSpec, TopicIdPartition
 from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
 from stratalog.replication.metadata.configs import GROUP_ASSIGNMENT, group_config_ms
-from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.requests.consumer_groups import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -64,12 +63,13 @@ class Heartbeat:
     """A heartbeat that is not a leave, or the JoinGroup of a member of the classic protocol, as such one.
 
     After `decide`, `rebalances`: it began a group epoch; `moved`: the member's assignment or epoch changed.
+    Topics of a regular expression that are not known yet come with a later heartbeat.
     """
 
     def __init__(
         self,
         config: BrokerConfig,
-        image: ClusterImage,
+        topics: KnownTopics,
         group: ModernGroup,
         sender: HeartbeatSender,
         request: ConsumerGroupHeartbeatRequest,
@@ -77,7 +77,7 @@ class Heartbeat:
     ) -> None:
         self._classic = sender.classic
         self._config = config
-        self._image = image
+        self._image, self._matches = topics
         self._group = group
         self._before = sender.before
         self._request = request
@@ -155,24 +155,29 @@ class Heartbeat:
             self._records.append(tombstone(KeyVersion.REGEX, group.group_id, regex))
         checked_ms = max((group.regexes_checked_ms, *(known.timestamp_ms for known in self._regexes.values())))
         due = self._now_ms > checked_ms + REGEX_REFRESH_MS_MIN
-        changed = False
+        changed, is_all_known = False, True
         for regex in sorted(used):
             known = self._regexes.get(regex)
             if known is not None and not due:
                 continue
             topics = self._resolved(regex)
-            if known is None or known.topics != topics:
+            if topics is None:
+                is_all_known = False
+            elif known is None or known.topics != topics:
                 self._regexes[regex] = ResolvedRegex(topics, 0, self._now_ms)
                 self._records.append(regex_record(group.group_id, regex, self._regexes[regex]))
                 changed = True
-        if used and due:
+        if used and due and is_all_known:
             group.regexes_checked_ms = self._now_ms
         return changed
 
-    def _resolved(self, regex: str) -> frozenset[str]:
-        """The topics that match and that a member with this expression may describe. A member whose rights are not
-        known, since this coordinator took over, goes on with those that were found before."""
-        found = matching_topics(self._image, regex)
+    def _resolved(self, regex: str) -> frozenset[str] | None:
+        """The topics that match and that a member with this expression may describe; None when they are not known yet.
+        A member whose rights are not known, since this coordinator took over, goes on with those that were found
+        before."""
+        found = self._matches(regex, self._image.topic_ids)
+        if found is None:
+            return None
         known, visible = self._regexes.get(regex), self._group.visible
         subscribers = [name for name, member in self._members.items() if member.subscribed_topic_regex == regex]
         if any(name in visible and visible[name] is None for name in subscribers):

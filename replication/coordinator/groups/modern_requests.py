@@ -9,8 +9,8 @@ A classic group of consumers becomes a modern one when such a member joins (`rep
 its members go on by `replication.coordinator.groups.modern_classic_members`.
 
 Source: `GroupMetadataManager` and `GroupCoordinatorService` of Kafka 4.3.1. We differ: regular expressions are resolved
-at once (`replication.coordinator.groups.modern_topics`), a change of topics takes effect at the next heartbeat of any
-member, not when the broker receives it, and a static member may repeat its join.
+at once where that is quick (`replication.coordinator.topic_matches`), a change of topics takes effect at the next
+heartbeat of any member, not when the broker receives it, and a static member may repeat its join.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from stratalog.replication.coordinator.groups.modern_sessions import (
     ModernSessions,
     replacement,
 )
-from stratalog.replication.coordinator.groups.modern_topics import topic_names
+from stratalog.replication.coordinator.groups.modern_topics import KnownTopics, Matches, matching_topics, topic_names
 from stratalog.replication.coordinator.groups.table import CONSUMER, DecisionBuilder, GroupTable, TimerKey
 from stratalog.replication.coordinator.server_assignors import SERVER_ASSIGNORS, TopicIdPartition
 from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
@@ -84,11 +84,14 @@ class ModernGroups:
     key_versions = KEY_VERSIONS
     timer_kinds = frozenset(TIMER_KINDS)
 
-    def __init__(self, table: GroupTable, image: Callable[[], ClusterImage]) -> None:
+    def __init__(
+        self, table: GroupTable, image: Callable[[], ClusterImage], matches: Matches = matching_topics
+    ) -> None:
         self._table = table
+        self._known_topics = lambda: KnownTopics(image(), matches)
         self._image = image
         self._sessions = ModernSessions(table, image)
-        self._classic_members = ClassicMembers(table, image, self._sessions)
+        self._classic_members = ClassicMembers(table, self._known_topics, self._sessions)
         self._rebalances = Rebalances(table)
         self._visible: dict[str, dict[str, VisibleNames | None]] = {}
         """What each member of each group may describe: it outlives the objects of a group that is being made."""
@@ -168,7 +171,7 @@ class ModernGroups:
         group.validate_room(request.member_id, self._table.config.group_consumer_max_size)
         member_id = request.member_id or self._table.ids.new_id()
         sender = self._sender(group, member_id, request)
-        heartbeat = Heartbeat(self._table.config, self._image(), group, sender, request, decision.now_ms)
+        heartbeat = Heartbeat(self._table.config, self._known_topics(), group, sender, request, decision.now_ms)
         updated, records = heartbeat.decide()
         if sender.replaced is not None:
             records = [*replacement(group, sender.replaced, sender.before), *records]

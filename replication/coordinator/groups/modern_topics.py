@@ -8,9 +8,9 @@ Regular expressions are RE2's, as in Kafka, and bounded: see `client_pattern`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 from stratalog.replication.client_pattern import client_pattern
 from stratalog.replication.metadata.image import ClusterImage
@@ -43,10 +43,21 @@ def metadata_hash(image: ClusterImage, names: Iterable[str]) -> int:
     return int.from_bytes(digest.digest(), "big", signed=True)
 
 
-def matching_topics(image: ClusterImage, regex: str) -> frozenset[str]:
-    """Names that the whole expression matches. Raises INVALID_REGULAR_EXPRESSION, as `topic_pattern`."""
+Matches = Callable[[str, Collection[str]], frozenset[str] | None]
+"""Those of some topics' names that a whole expression matches; None when that is not known yet."""
+
+
+class KnownTopics(NamedTuple):
+    """The cluster's topics, and how regular expressions are resolved to their names."""
+
+    image: ClusterImage
+    matches: Matches
+
+
+def matching_topics(regex: str, names: Collection[str]) -> frozenset[str]:
+    """`Matches` that are known at once. Raises INVALID_REGULAR_EXPRESSION, as `topic_pattern`."""
     pattern = topic_pattern(regex)
-    return frozenset(name for name in image.topic_ids if pattern.fullmatch(name))
+    return frozenset(name for name in names if pattern.fullmatch(name))
 
 
 def topic_pattern(regex: str) -> Any:

@@ -21,6 +21,7 @@ from stratalog.replication.coordinator.groups.classic_group import ClassicGroup,
 from stratalog.replication.coordinator.groups.classic_membership import ClassicGroups
 from stratalog.replication.coordinator.groups.committed_offsets import CommittedOffsets, commit_record
 from stratalog.replication.coordinator.groups.modern_requests import ModernGroups
+from stratalog.replication.coordinator.groups.modern_topics import Matches, matching_topics
 from stratalog.replication.coordinator.groups.records import (
     OFFSET_COMMIT_KEYS,
     OffsetCommitKey,
@@ -376,9 +377,9 @@ class GroupShard:
         return DeletableGroupResult(group_id)
 
 
-def group_shard(place: ShardPlace) -> GroupShard:
-    """A `ShardFactory`."""
-    kinds = (lambda table: ModernGroups(table, place.image),)
+def group_shard(place: ShardPlace, matches: Matches = matching_topics) -> GroupShard:
+    """A `ShardFactory`. `matches` resolves regular expressions of modern groups."""
+    kinds = (lambda table: ModernGroups(table, place.image, matches),)
     shard = GroupShard(place.config, place.ids, kinds, place.counts)
     topic = place.topic_partition.topic
     shard.table.record_bytes_max = lambda: int(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
+from stratalog.replication.coordinator.groups.modern_topics import Matches, matching_topics
 from stratalog.replication.coordinator.groups.shard import group_shard
 from stratalog.replication.coordinator.shard.shard import ShardFactory
 from stratalog.replication.coordinator.transactions.shard import TransactionShard
@@ -25,8 +27,13 @@ class CoordinatorKind:
     partitions_deleted: Callable[[tuple[TopicPartition, ...]], object] | None = None
 
 
-COORDINATOR_KINDS: Mapping[CoordinatorType, CoordinatorKind] = {
-    CoordinatorType.GROUP: CoordinatorKind(group_shard, PartitionsDeleted),
-    CoordinatorType.TRANSACTION: CoordinatorKind(TransactionShard.at),
-}
-"""Default of a broker."""
+def coordinator_kinds(matches: Matches = matching_topics) -> Mapping[CoordinatorType, CoordinatorKind]:
+    """Those of a broker. `matches` resolves the regular expressions of groups."""
+    return {
+        CoordinatorType.GROUP: CoordinatorKind(partial(group_shard, matches=matches), PartitionsDeleted),
+        CoordinatorType.TRANSACTION: CoordinatorKind(TransactionShard.at),
+    }
+
+
+COORDINATOR_KINDS = coordinator_kinds()
+"""Those in which expressions are resolved at once."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stratalog.replication.requests.consumer_groups import TopicPartitions
+from stratalog.replication.coordinator.groups.modern_heartbeat import REGEX_REFRESH_MS_MIN
+from stratalog.replication.requests.consumer_groups import ConsumerGroupHeartbeatRequest, TopicPartitions
 from stratalog.replication.requests.groups import OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from stratalog.storage.errors import (
     GroupIdNotFoundError,
@@ -13,7 +14,7 @@ from stratalog.storage.errors import (
     StaleMemberEpochError,
     UnknownMemberIdError,
 )
-from tests.replication.consumer_groups import Consumer, Coordinator, joining
+from tests.replication.consumer_groups import GROUP, Consumer, Coordinator, joining
 
 
 def test_a_regular_expression_follows_topics_that_come_and_whole_names_only() -> None:
@@ -192,3 +193,17 @@ def test_offsets_are_committed_by_members_in_their_epoch() -> None:
     assert not group.is_subscribed_to("t")
     assert (group.listed().group_type, group.listed().group_state) == ("consumer", "Empty")
     assert group.described().group_state == "Dead"
+
+
+def test_topics_of_an_expression_that_takes_long_come_with_a_later_heartbeat() -> None:
+    coordinator = Coordinator(orders=2, other=1)
+    at_once, coordinator.matches = coordinator.matches, lambda _regex, _names: None
+    joined = coordinator.heartbeat(joining(subscribed_topic_names=(), subscribed_topic_regex="ord.*"))
+    assert (joined.error, joined.assignment) == (None, ())
+    coordinator.matches = at_once
+    found = coordinator.heartbeat(ConsumerGroupHeartbeatRequest(GROUP, "m1", joined.member_epoch))
+    assert found.assignment == (TopicPartitions(coordinator.image.topic_ids["orders"], (0, 1)),)
+    coordinator.matches = lambda _regex, _names: None
+    coordinator.now_ms += 2 * REGEX_REFRESH_MS_MIN
+    assert coordinator.heartbeat(ConsumerGroupHeartbeatRequest(GROUP, "m1", found.member_epoch)).assignment is None
+    assert coordinator.group.regexes["ord.*"].topics == {"orders"}

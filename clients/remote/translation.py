@@ -93,6 +93,13 @@ def sent_fields(request: object) -> Values:
     return {name: value for name, value in fields_of(request).items() if name not in _NOT_SENT}
 
 
+def _by_name(request: object) -> Values:
+    """As `sent_fields`, for a message without ids: the receiver finds the topics by their names."""
+    values = dict(sent_fields(request))
+    topics = ({name: part for name, part in topic.items() if name != "topic_id"} for topic in values["topics"])
+    return {**values, "topics": list(topics)}
+
+
 @dataclass(frozen=True, slots=True)
 class Translation:
     """One kind of request.
@@ -199,7 +206,7 @@ _TRANSLATIONS: dict[type, Translation] = {
     InitProducerIdRequest: Translation(22, 5, _as(InitProducerIdResponse)),
     AddOffsetsToTxnRequest: Translation(25, 4, _as(AddOffsetsToTxnResponse)),
     EndTxnRequest: Translation(26, 5, _as(EndTxnResponse)),
-    TxnOffsetCommitRequest: Translation(28, 5, _as(TxnOffsetCommitResponse)),
+    TxnOffsetCommitRequest: Translation(28, 5, _as(TxnOffsetCommitResponse), _by_name),
     DeleteGroupsRequest: Translation(42, 2, _as(DeleteGroupsResponse)),
     OffsetDeleteRequest: Translation(47, 0, _as(OffsetDeleteResponse)),
     DescribeTransactionsRequest: Translation(65, 0, _transaction, _transactions_asked),

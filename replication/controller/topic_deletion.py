@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from stratalog.replication.metadata.image import ClusterImage, Result, check_broker_epoch
 from stratalog.replication.metadata.records import MetadataRecord, RemoveTopicRecord, TopicDeletionRecord
 from stratalog.replication.metadata.states import ReplicaState, state_of_deletion
-from stratalog.storage.records import TopicPartition
+from stratalog.storage.records import IdentifiedPartition, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +34,14 @@ def topic_deletions(image: ClusterImage) -> list[TopicDeletion]:
     ]
 
 
-def deleted_partitions(changed: Iterable[MetadataRecord]) -> list[TopicPartition]:
+def deleted_partitions(changed: Iterable[MetadataRecord]) -> list[IdentifiedPartition]:
     """The partitions of the topics that these records of the metadata log remove, in order."""
     records = list(changed)
     removed = {record.topic_id for record in records if isinstance(record, RemoveTopicRecord)}
     deletions = [each for each in records if isinstance(each, TopicDeletionRecord) and each.topic_id in removed]
-    return sorted({TopicPartition(each.topic, partition) for each in deletions for partition in range(each.partitions)})
+    named = ((each.topic_id, TopicPartition(each.topic, at)) for each in deletions for at in range(each.partitions))
+    found = {IdentifiedPartition(*each) for each in named}
+    return sorted(found, key=lambda each: (each.topic_partition, each.topic_id))
 
 
 def deletions_on(image: ClusterImage, broker_id: int) -> list[TopicDeletionRecord]:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 
 from stratalog.replication.requests.coordinators import VisibleNames
 from stratalog.storage.errors import StratalogError
-from stratalog.storage.records import TopicPartition
+from stratalog.storage.records import IdentifiedPartition
 
 UNKNOWN_MEMBER_ID = ""
 """Member id in a JoinGroup of a member that has none yet. Kafka's `JoinGroupRequest.UNKNOWN_MEMBER_ID`."""
@@ -189,8 +189,11 @@ class OffsetCommitRequestPartition:
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommitRequestTopic:
+    """`topic_id` "": the topic that has the name when the coordinator decides."""
+
     name: str
     partitions: tuple[OffsetCommitRequestPartition, ...]
+    topic_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,8 +260,11 @@ class TxnOffsetCommitResponse:
 
 @dataclass(frozen=True, slots=True)
 class OffsetFetchRequestTopic:
+    """`topic_id` "": the topic that has the name when the coordinator answers."""
+
     name: str
     partition_indexes: tuple[int, ...]
+    topic_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,13 +428,13 @@ class DeleteGroupsResponse:
 
 @dataclass(frozen=True, slots=True)
 class PartitionsDeleted:
-    """Deleted partitions: their offsets are removed from every group. Ours; for every partition of
-    `__consumer_offsets`.
+    """Deleted partitions: their offsets are removed from every group, not those of a later topic of that name. Ours;
+    for every partition of `__consumer_offsets`.
 
     Source: Kafka's `GroupCoordinator.onPartitionsDeleted`.
     """
 
-    partitions: tuple[TopicPartition, ...]
+    partitions: tuple[IdentifiedPartition, ...]
 
 
 @dataclass(frozen=True, slots=True)

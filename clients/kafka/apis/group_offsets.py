@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from stratalog.clients.kafka.protocol.entities import Values
+from stratalog.clients.kafka.protocol.entities import Values, id_text
 from stratalog.clients.kafka.protocol.values import as_error, fields_of, value_of
 from stratalog.clients.kafka.request.api import (
     Api,
@@ -110,7 +110,7 @@ class GroupOffsetApis(ApiFamily):
         found = self._topics(call, call.request.topics)
         topics = tuple(
             replace(topic, partitions=there)
-            for topic in (value_of(OffsetCommitRequestTopic, topic, name=name) for name, topic in found.allowed)
+            for topic in (self._named(topic, name) for name, topic in found.allowed)
             if (there := self._existing(found, topic))
         )
         request = value_of(OffsetCommitRequest, call.request, topics=topics)
@@ -160,6 +160,15 @@ class GroupOffsetApis(ApiFamily):
 
         gather_in_turns(range(len(pieces)), ask_piece, done, at_a_time=1)
 
+    def _named(self, topic: Any, name: str) -> OffsetCommitRequestTopic:
+        """A topic of a commit, by name and id."""
+        return value_of(OffsetCommitRequestTopic, topic, name=name, topic_id=self._id_of(topic, name))
+
+    def _id_of(self, topic: Any, name: str) -> str:
+        """The id in the request, else that of the topic which has the name now; "" for none."""
+        given = id_text(getattr(topic, "topic_id", None))
+        return given or self._broker.image().topic_ids.get(name, "")
+
     def _existing(self, found: _Topics, topic: OffsetCommitRequestTopic) -> tuple[OffsetCommitRequestPartition, ...]:
         """The topic's partitions that exist; `found` gets the others."""
         known, name = self._broker.image().partitions, topic.name
@@ -197,7 +206,10 @@ class GroupOffsetApis(ApiFamily):
         self._broker.check(call, Operation.DESCRIBE, ResourceType.GROUP, group_id)
         found = self._topics(call, group.topics or (), Operation.DESCRIBE, must_exist=False)
         visible = self._broker.visible_topics(call)
-        wanted = tuple(OffsetFetchRequestTopic(name, topic.partition_indexes) for name, topic in found.allowed)
+        wanted = tuple(
+            OffsetFetchRequestTopic(name, topic.partition_indexes, self._id_of(topic, name))
+            for name, topic in found.allowed
+        )
         asked = value_of(OffsetFetchRequestGroup, group, topics=None if group.topics is None else wanted)
         request = OffsetFetchRequest((asked,), call.given("require_stable", False))
 

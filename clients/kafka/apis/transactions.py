@@ -216,7 +216,8 @@ class TransactionApis(ApiFamily):
         topics: list[OffsetCommitRequestTopic] = []
         for topic in asked.topics:
             errors = self._commit_refusals(call, topic)
-            given = value_of(OffsetCommitRequestTopic, topic)
+            topic_id = self._broker.image().topic_ids.get(topic.name, "")
+            given = value_of(OffsetCommitRequestTopic, topic, topic_id=topic_id)
             allowed = tuple(each for each in given.partitions if each.partition_index not in errors)
             if allowed:
                 topics.append(replace(given, partitions=allowed))

@@ -2,7 +2,7 @@
 
 An offset is one record; the newest of a key counts. Offsets of a transaction wait, by producer id, for its marker:
 after a commit they count unless a plain commit follows them in the log; after an abort they are dropped. A tombstone
-removes an offset, and those that wait.
+removes an offset, and those that wait. An offset is of a topic id: a later topic of that name has none.
 
 Offsets expire `offsets.retention.minutes` (7 days) after their group became empty; while a group has members, offsets
 of topics that it dropped expire that long after their commit, as do offsets without a group (KIP-211). An offset whose
@@ -39,6 +39,7 @@ from stratalog.replication.requests.groups import (
     OffsetCommitResponseTopic,
     OffsetDeleteRequest,
     OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
@@ -46,9 +47,11 @@ from stratalog.storage.errors import (
     GroupSubscribedToTopicError,
     InvalidProducerEpochError,
     OffsetMetadataTooLargeError,
+    StratalogError,
+    UnknownTopicOrPartitionError,
     UnstableOffsetCommitError,
 )
-from stratalog.storage.records import NO_PRODUCER_ID, TopicPartition
+from stratalog.storage.records import NO_PRODUCER_ID, IdentifiedPartition, TopicPartition
 
 MINUTE_MS = 60_000
 PRODUCER_EPOCH_KEPT_MS = 24 * 60 * MINUTE_MS
@@ -56,6 +59,10 @@ PRODUCER_EPOCH_KEPT_MS = 24 * 60 * MINUTE_MS
 
 PENDING_MS_MAX = 10 * MINUTE_MS
 """Time after which a decided offset is never stored: the shard would have been closed."""
+
+
+GONE_MS = 10 * MINUTE_MS
+"""Age from which an offset is removed whose topic the metadata does not have: by then it is not behind the commit."""
 
 
 class CommittedOffset(NamedTuple):
@@ -190,18 +197,20 @@ class CommittedOffsets:
         self,
         topics: tuple[OffsetCommitRequestTopic, ...],
         now_ms: int,
+        topic_ids: Mapping[str, str],
         retention_time_ms: int = NO_RETENTION_TIME_MS,
     ) -> tuple[list[tuple[TopicPartition, OffsetCommitValue]], tuple[OffsetCommitResponseTopic, ...]]:
         """The values to store by partition, and the answers. OFFSET_METADATA_TOO_LARGE for a partition with metadata
         longer than `offset.metadata.max.bytes` (4,096), which Kafka counts in characters. A `retention_time_ms` gives
-        the offsets an expiry time."""
+        the offsets an expiry time. `topic_ids`: the ids of topics that the request names."""
         expire_timestamp = NO_TIMESTAMP if retention_time_ms == NO_RETENTION_TIME_MS else now_ms + retention_time_ms
         values: list[tuple[TopicPartition, OffsetCommitValue]] = []
         answers = []
         for topic in topics:
-            partitions = []
+            partitions, current = [], topic_ids.get(topic.name, "")
+            topic_id = topic.topic_id or current
             for each in topic.partitions:
-                error = self._metadata_error(each)
+                error = _topic_error(topic, current) or self._metadata_error(each)
                 partitions.append(OffsetCommitResponsePartition(each.partition_index, error))
                 if error is None:
                     value = OffsetCommitValue(
@@ -210,6 +219,7 @@ class CommittedOffsets:
                         each.committed_metadata or "",
                         now_ms,
                         expire_timestamp,
+                        topic_id,
                     )
                     values.append((TopicPartition(topic.name, each.partition_index), value))
             answers.append(OffsetCommitResponseTopic(topic.name, tuple(partitions)))
@@ -229,39 +239,51 @@ class CommittedOffsets:
 
     # Fetches
 
-    def fetch(self, request: OffsetFetchRequestGroup, require_stable: bool) -> tuple[OffsetFetchResponseTopic, ...]:
-        """The partitions asked for, or all with an offset. Without a committed offset: -1 and no error. With
-        `require_stable`: UNSTABLE_OFFSET_COMMIT for a partition with an offset in an open transaction (KIP-447)."""
+    def fetch(
+        self, request: OffsetFetchRequestGroup, require_stable: bool, topic_ids: Mapping[str, str]
+    ) -> tuple[OffsetFetchResponseTopic, ...]:
+        """The partitions asked for, or all with an offset. Without a committed offset: -1 and no error; so it is with
+        one of another topic of that name. With `require_stable`: UNSTABLE_OFFSET_COMMIT for a partition with an offset
+        in an open transaction (KIP-447). `topic_ids`: the ids of topics that the request names."""
         offsets = self._offsets.get(request.group_id, {})
         if request.topics is None:
-            wanted = partitions_by_topic(offsets)
+            known = (each for each, committed in offsets.items() if _is_of(committed, topic_ids.get(each.topic, "")))
+            wanted = [OffsetFetchRequestTopic(name, tuple(at)) for name, at in partitions_by_topic(known).items()]
         else:
-            wanted = {topic.name: list(topic.partition_indexes) for topic in request.topics}
+            wanted = list(request.topics)
         return tuple(
             OffsetFetchResponseTopic(
-                topic,
+                topic.name,
                 tuple(
-                    self._fetched(request.group_id, TopicPartition(topic, number), offsets, require_stable)
-                    for number in numbers
+                    self._fetched(
+                        request.group_id,
+                        IdentifiedPartition(
+                            topic.topic_id or topic_ids.get(topic.name, ""), TopicPartition(topic.name, at)
+                        ),
+                        offsets,
+                        require_stable,
+                    )
+                    for at in topic.partition_indexes
                 ),
             )
-            for topic, numbers in wanted.items()
+            for topic in wanted
         )
 
     def _fetched(
         self,
         group_id: str,
-        partition: TopicPartition,
+        identified: IdentifiedPartition,
         offsets: dict[TopicPartition, CommittedOffset],
         require_stable: bool,
     ) -> OffsetFetchResponsePartition:
+        partition = identified.topic_partition
         if require_stable and self.has_pending(group_id, partition):
             unstable = UnstableOffsetCommitError(
                 f"{partition} has an offset of group {group_id} in an open transaction"
             )
             return OffsetFetchResponsePartition(partition.partition, error=unstable)
         committed = offsets.get(partition)
-        if committed is None:
+        if committed is None or not _is_of(committed, identified.topic_id):
             return OffsetFetchResponsePartition(partition.partition)
         value = committed.value
         return OffsetFetchResponsePartition(partition.partition, value.offset, value.leader_epoch, value.metadata)
@@ -294,20 +316,27 @@ class CommittedOffsets:
         """Tombstones for every offset of a group, waiting ones included."""
         return [_tombstone(group_id, partition) for partition in self._all_of(group_id)]
 
-    def expired(self, group: Group, now_ms: int) -> Iterator[CoordinatorRecord]:
-        """Tombstones for the offsets of a group that have expired by now."""
-        for partition, (_, value) in self._offsets.get(group.group_id, {}).items():
-            if group.is_subscribed_to(partition.topic):
-                continue
-            since_ms = group.retained_from_ms(value.commit_timestamp)
-            if since_ms is None:
-                continue
-            if value.expire_timestamp != NO_TIMESTAMP:
-                is_over = now_ms >= value.expire_timestamp
+    def expired(self, group: Group, now_ms: int, topic_ids: Mapping[str, str]) -> Iterator[CoordinatorRecord]:
+        """Tombstones for the offsets of a group that have expired by now, and for those of topics that are gone: a
+        coordinator that took over meanwhile was not notified of their deletion."""
+        for partition, committed in self._offsets.get(group.group_id, {}).items():
+            value = committed.value
+            if topic_ids and value.topic_id and topic_ids.get(partition.topic) != value.topic_id:
+                is_over = now_ms - value.commit_timestamp >= GONE_MS
             else:
-                is_over = now_ms - since_ms >= self._retention_ms
+                is_over = self._is_over(group, partition, value, now_ms)
             if is_over and partition not in self._of_transactions(group.group_id):
                 yield _tombstone(group.group_id, partition)
+
+    def _is_over(self, group: Group, partition: TopicPartition, value: OffsetCommitValue, now_ms: int) -> bool:
+        if group.is_subscribed_to(partition.topic):
+            return False
+        since_ms = group.retained_from_ms(value.commit_timestamp)
+        if since_ms is None:
+            return False
+        if value.expire_timestamp != NO_TIMESTAMP:
+            return now_ms >= value.expire_timestamp
+        return now_ms - since_ms >= self._retention_ms
 
     def count(self, group_id: str) -> int:
         """The number of a group's committed offsets."""
@@ -323,11 +352,14 @@ class CommittedOffsets:
         is_pending = group_id in self._open or bool(self._decided.get(group_id))
         return is_pending or self.count(group_id) > expired
 
-    def of_partitions(self, last_orders: Mapping[TopicPartition, int]) -> Iterator[CoordinatorRecord]:
-        """Tombstones for these partitions' offsets in every group, up to the commit of that `order` of each."""
+    def of_partitions(self, last_orders: Mapping[IdentifiedPartition, int]) -> Iterator[CoordinatorRecord]:
+        """Tombstones for these partitions' offsets in every group, up to the commit of that `order` of each; none for
+        offsets of another topic of that name."""
+        last = {each.topic_partition: (each.topic_id, order) for each, order in last_orders.items()}
         for group_id in {*self._offsets, *self._open, *self._decided}:
             for partition, committed in self._all_of(group_id).items():
-                if committed.order <= last_orders.get(partition, -1):
+                topic_id, order = last.get(partition, ("", -1))
+                if committed.order <= order and _is_of(committed, topic_id):
                     yield _tombstone(group_id, partition)
 
     @property
@@ -360,6 +392,18 @@ class CommittedOffsets:
         for (_, partition), expected in self._decided.get(group_id, {}).items():
             found[partition] = expected[-1].committed
         return found
+
+
+def _topic_error(topic: OffsetCommitRequestTopic, current: str) -> StratalogError | None:
+    """The error of a commit for another topic than the one that has the name by now: it would replace that one's."""
+    if "" in (current, topic.topic_id) or topic.topic_id == current:
+        return None
+    return UnknownTopicOrPartitionError(f"topic '{topic.name}' has id {current}, the commit is for {topic.topic_id}")
+
+
+def _is_of(committed: CommittedOffset, topic_id: str) -> bool:
+    """Whether the offset is of this topic, as far as both ids are known."""
+    return "" in (topic_id, committed.value.topic_id) or committed.value.topic_id == topic_id
 
 
 def _remove(offsets: Offsets, group_id: str, partition: TopicPartition) -> None:

@@ -23,7 +23,8 @@ GROUP_METADATA_KEY = 2
 VALUE_VERSIONS = range(5)
 FLEXIBLE_FROM = 4
 """The first version of values with compact lengths and tagged fields (KIP-482)."""
-WRITTEN_VERSION, EXPIRING_VERSION = 3, 1
+WRITTEN_VERSION, EXPIRING_VERSION, IDENTIFIED_VERSION = 3, 1, 4
+NO_TOPIC_ID = "0" * 32
 NO_TIMESTAMP = -1
 
 
@@ -106,13 +107,14 @@ class GroupMetadataKey:
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommitValue:
-    """A committed offset. Timestamps in ms since 1970, -1 for none."""
+    """A committed offset. Timestamps in ms since 1970, -1 for none. `topic_id` "": not known, as of earlier records."""
 
     offset: int
     leader_epoch: int = NO_LEADER_EPOCH
     metadata: str = ""
     commit_timestamp: int = NO_TIMESTAMP
     expire_timestamp: int = NO_TIMESTAMP
+    topic_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,15 +168,18 @@ def decode_key(key: bytes) -> OffsetCommitKey | GroupMetadataKey | None:
 
 
 def encode_offset_commit(value: OffsetCommitValue) -> bytes:
-    """Version 3, or 1 if it expires by itself, for which later versions have no field."""
-    version = WRITTEN_VERSION if value.expire_timestamp == NO_TIMESTAMP else EXPIRING_VERSION
-    return _OFFSET_VALUE.encode(_fields_of(value), version)
+    """Version 4 with the topic's id, 3 without one, or 1 if it expires by itself, for which later versions have no
+    field."""
+    version = WRITTEN_VERSION if not value.topic_id else IDENTIFIED_VERSION
+    version = version if value.expire_timestamp == NO_TIMESTAMP else EXPIRING_VERSION
+    return _OFFSET_VALUE.encode(_fields_of(value) | {"topic_id": value.topic_id or NO_TOPIC_ID}, version)
 
 
 def decode_offset_commit(data: bytes) -> OffsetCommitValue:
-    """CorruptMessageError for what is cut off or of a version above 4; the topic id of version 4 is not kept."""
+    """CorruptMessageError for what is cut off or of a version above 4."""
     fields = _OFFSET_VALUE.decode(data)
-    fields.pop("topic_id", None)
+    if fields.get("topic_id", NO_TOPIC_ID) == NO_TOPIC_ID:
+        fields.pop("topic_id", None)
     return OffsetCommitValue(**fields)
 
 

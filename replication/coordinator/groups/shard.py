@@ -72,7 +72,7 @@ from stratalog.storage.errors import (
     StaleMemberEpochError,
     StratalogError,
 )
-from stratalog.storage.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
+from stratalog.storage.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, IdentifiedPartition, TopicPartition
 from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.transactions import OffsetAndEpoch
 
@@ -102,7 +102,7 @@ class GroupShard:
         self._now_ms = 0
         self._classic = ClassicGroups(self.table)
         self._kinds: list[GroupKind] = [self._classic, *(make(self.table) for make in more_kinds)]
-        self._dropped: dict[TopicPartition, int] = {}
+        self._dropped: dict[IdentifiedPartition, int] = {}
         self._round: list[str] = []
         self._handlers: Mapping[type, Callable[[Any, int, DecisionBuilder], None]] = {
             OffsetCommitRequest: self._commit,
@@ -232,7 +232,8 @@ class GroupShard:
             group.validate_offset_commit(request.member_id, instance_id, generation, False, request.topics)
         if isinstance(group, ClassicGroup) and group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
             self._classic.rebalances.touch(group, request.member_id, decision)
-        values, topics = self.offsets.commit(request.topics, decision.now_ms, request.retention_time_ms)
+        topic_ids, retention_ms = self.table.topic_ids(), request.retention_time_ms
+        values, topics = self.offsets.commit(request.topics, decision.now_ms, topic_ids, retention_ms)
         self._counts.offset_commits += len(values)
         decision.records += [commit_record(request.group_id, *each) for each in values]
         decision.answer(token, OffsetCommitResponse(topics))
@@ -250,7 +251,7 @@ class GroupShard:
             except StaleMemberEpochError as error:
                 raise IllegalGenerationError(str(error)) from error
         self.offsets.validate_producer(request.producer_id, request.producer_epoch)
-        values, topics = self.offsets.commit(request.topics, decision.now_ms)
+        values, topics = self.offsets.commit(request.topics, decision.now_ms, self.table.topic_ids())
         self._counts.offset_commits += len(values)
         self.offsets.expect(request.group_id, request.producer_id, values, decision.now_ms)
         if group is None and values:
@@ -273,7 +274,7 @@ class GroupShard:
         try:
             if group is not None:
                 group.validate_offset_fetch(request.member_id, request.member_epoch)
-            topics = self.offsets.fetch(request, require_stable)
+            topics = self.offsets.fetch(request, require_stable, self.table.topic_ids())
         except StratalogError as error:
             return OffsetFetchResponseGroup(request.group_id, error=error.as_value())
         return OffsetFetchResponseGroup(request.group_id, topics)
@@ -312,7 +313,8 @@ class GroupShard:
             group = self.table.groups.get(self._round[-1])
             if group is not None:
                 earlier = len(decision.records)
-                is_all = self._add_tombstones(self.offsets.expired(group, decision.now_ms), decision)
+                over = self.offsets.expired(group, decision.now_ms, self.table.topic_ids())
+                is_all = self._add_tombstones(over, decision)
                 expired = len(decision.records) - earlier
                 self._counts.offset_expirations += expired
                 if not is_all:
@@ -382,6 +384,7 @@ def group_shard(place: ShardPlace, matches: Matches = matching_topics) -> GroupS
     kinds = (lambda table: ModernGroups(table, place.image, matches),)
     shard = GroupShard(place.config, place.ids, kinds, place.counts)
     topic = place.topic_partition.topic
+    shard.table.topic_ids = lambda: place.image().topic_ids
     shard.table.record_bytes_max = lambda: int(
         place.image().topic_config(topic).get("max.message.bytes") or LogConfig().max_message_bytes
     )

@@ -182,6 +182,8 @@ class GroupTable:
     counts: CoordinatorCounts = field(default_factory=CoordinatorCounts)
     record_bytes_max: Callable[[], int] = lambda: LogConfig().max_message_bytes
     """Size of the largest record that the log takes."""
+    topic_ids: Callable[[], Mapping[str, str]] = dict
+    """The ids of the cluster's topics, by name."""
 
     def group(self, group_id: str) -> Group:
         """The group of that id; raises GROUP_ID_NOT_FOUND."""

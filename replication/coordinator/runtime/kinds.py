@@ -12,7 +12,7 @@ from stratalog.replication.coordinator.shard.shard import ShardFactory
 from stratalog.replication.coordinator.transactions.shard import TransactionShard
 from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.replication.requests.groups import PartitionsDeleted
-from stratalog.storage.records import TopicPartition
+from stratalog.storage.records import IdentifiedPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class CoordinatorKind:
     """
 
     make: ShardFactory
-    partitions_deleted: Callable[[tuple[TopicPartition, ...]], object] | None = None
+    partitions_deleted: Callable[[tuple[IdentifiedPartition, ...]], object] | None = None
 
 
 def coordinator_kinds(matches: Matches = matching_topics) -> Mapping[CoordinatorType, CoordinatorKind]:

@@ -193,7 +193,7 @@ class CoordinatorRuntime:
             self._changed.add(topic_partition)
             self._host.wakeup.wake()
 
-    def partitions_deleted(self, partitions: Iterable[TopicPartition]) -> None:
+    def partitions_deleted(self, partitions: Iterable[IdentifiedPartition]) -> None:
         """These partitions were deleted with their topics."""
         gone = tuple(partitions)
         for topic, kind in self._kinds.items():

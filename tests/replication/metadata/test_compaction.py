@@ -27,7 +27,7 @@ from stratalog.replication.metadata.records import (
     UnregisterBrokerRecord,
     UserScramCredentialRecord,
 )
-from stratalog.storage.records import TopicPartition
+from stratalog.storage.records import IdentifiedPartition, TopicPartition
 from stratalog.storage.topic_config import LogConfig
 from tests.replication.memory_stores import MemoryStores, commit
 from tests.storage.keyed import clean
@@ -163,6 +163,6 @@ def test_a_fold_that_compaction_has_passed_is_told_of_each_topic_that_is_gone() 
         clean(writer.log, now_ms=10_000 * number)
     records = sleeper.refresh()
     assert records[:2] == [RemoveTopicRecord("t", "id"), TopicDeletionRecord("t", "id", 2, ())]
-    assert deleted_partitions(records) == [TopicPartition("t", 0), TopicPartition("t", 1)]
+    assert deleted_partitions(records) == [IdentifiedPartition("id", TopicPartition("t", at)) for at in (0, 1)]
     assert held is sleeper.image
     assert held == writer.image

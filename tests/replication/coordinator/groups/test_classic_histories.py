@@ -25,7 +25,7 @@ from stratalog.replication.requests.groups import (
     PartitionsDeleted,
     TxnOffsetCommitRequest,
 )
-from stratalog.storage.records import TopicPartition
+from stratalog.storage.records import IdentifiedPartition, TopicPartition
 from tests.replication.group_client import COMMITTING, Client, Ownership, settle
 from tests.replication.group_coordinator import Coordinator, error_name
 
@@ -118,7 +118,7 @@ class GroupLife(RuleBasedStateMachine):
     @rule()
     def delete_the_offset(self) -> None:
         """Of partition 1, as if its topic were gone."""
-        self.coordinator.ask(PartitionsDeleted((TopicPartition("t", 1),)))
+        self.coordinator.ask(PartitionsDeleted((IdentifiedPartition("", TopicPartition("t", 1)),)))
 
     @rule()
     def the_log_refuses_producers(self) -> None:

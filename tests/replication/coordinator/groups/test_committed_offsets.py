@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.coordinator.groups.committed_offsets import MINUTE_MS
+from stratalog.replication.coordinator.groups.committed_offsets import GONE_MS, MINUTE_MS
 from stratalog.replication.coordinator.groups.records import (
     OffsetCommitValue,
     decode_offset_commit,
@@ -32,7 +32,7 @@ from stratalog.replication.requests.groups import (
     PartitionsDeletedDone,
     TxnOffsetCommitRequest,
 )
-from stratalog.storage.records import TopicPartition
+from stratalog.storage.records import IdentifiedPartition, TopicPartition
 from tests.replication.group_coordinator import (
     START_MS,
     Coordinator,
@@ -252,7 +252,7 @@ def test_a_transactional_commit_that_was_decided_after_a_plain_one_counts() -> N
     [
         DeleteGroupsRequest(("g",)),
         OffsetDeleteRequest("g", (OffsetDeleteRequestTopic("t", (OffsetDeleteRequestPartition(0),)),)),
-        PartitionsDeleted((TopicPartition("t", 0),)),
+        PartitionsDeleted((IdentifiedPartition("", TopicPartition("t", 0)),)),
     ],
     ids=lambda each: type(each).__name__,
 )
@@ -429,7 +429,7 @@ def test_the_offsets_of_a_deleted_topic_go_from_every_group() -> None:
     for group_id in "gh":
         coordinator.ask(commit_request({("t", 0): 1, ("t", 1): 2, ("u", 0): 3}, group_id=group_id))
     coordinator.commit_in_transaction(9)
-    partitions = (TopicPartition("t", 0), TopicPartition("t", 1))
+    partitions = tuple(IdentifiedPartition("", TopicPartition("t", at)) for at in (0, 1))
     assert coordinator.answer(PartitionsDeleted(partitions)) == PartitionsDeletedDone()
     coordinator.end_transaction(7, 0, is_commit=True)
     for group_id in "gh":
@@ -441,10 +441,66 @@ def test_very_many_offsets_of_a_deleted_topic_go_in_pieces_and_new_ones_stay() -
     name = "t" * 200
     for first in range(0, 4_000, 1_000):
         coordinator.ask(commit_request({(name, first + each): 1 for each in range(1_000)}))
-    coordinator.ask(PartitionsDeleted(tuple(TopicPartition(name, each) for each in range(4_000))))
+    gone = tuple(IdentifiedPartition("", TopicPartition(name, each)) for each in range(4_000))
+    coordinator.ask(PartitionsDeleted(gone))
     left = coordinator.all_committed()
     assert 0 < len(left) < 4_000
     kept = min(left, key=lambda each: int(each.rpartition("-")[2]))
     coordinator.ask(commit_request({(name, int(kept.rpartition("-")[2])): 7}))
     coordinator.advance(0)
     assert coordinator.all_committed() == {kept: 7}
+
+
+OLD_ID, NEW_ID = "0" * 31 + "1", "0" * 31 + "2"
+
+
+def of_topic(topic_id: str) -> Coordinator:
+    """A coordinator whose metadata has a topic `t` of this id."""
+    coordinator = Coordinator()
+    coordinator.shard.table.topic_ids = lambda: {"t": topic_id}
+    return coordinator
+
+
+def commit_by_id(coordinator: Coordinator, topic_id: str, offset: int) -> str:
+    topic = OffsetCommitRequestTopic("t", (OffsetCommitRequestPartition(0, offset),), topic_id)
+    return error_name(coordinator.answer(OffsetCommitRequest("g", (topic,))).topics[0].partitions[0])
+
+
+def test_a_topic_that_was_created_again_has_no_offsets_of_the_one_before() -> None:
+    """Also after a failover, by which a coordinator misses the deletion."""
+    coordinator = of_topic(OLD_ID)
+    assert coordinator.commit_offset(500) == "NONE"
+    coordinator.crash()
+    coordinator.shard.table.topic_ids = lambda: {"t": NEW_ID}
+    assert coordinator.committed().committed_offset == -1
+    assert coordinator.all_committed() == {}
+    assert coordinator.commit_offset(3) == "NONE"
+    assert coordinator.committed().committed_offset == 3
+
+
+def test_a_late_commit_for_a_deleted_topic_does_not_replace_that_of_the_next_one() -> None:
+    coordinator = of_topic(NEW_ID)
+    assert commit_by_id(coordinator, NEW_ID, 3) == "NONE"
+    assert commit_by_id(coordinator, OLD_ID, 500) == "UNKNOWN_TOPIC_OR_PARTITION"
+    assert coordinator.committed().committed_offset == 3
+
+
+def test_the_deletion_of_a_topic_keeps_the_offsets_of_the_next_one() -> None:
+    """The broker that commits may know the new topic before the coordinator's loop knows that the old one is gone."""
+    coordinator = of_topic("")
+    assert commit_by_id(coordinator, NEW_ID, 3) == "NONE"
+    coordinator.ask(PartitionsDeleted((IdentifiedPartition(OLD_ID, TopicPartition("t", 0)),)))
+    assert coordinator.committed().committed_offset == 3
+    coordinator.ask(PartitionsDeleted((IdentifiedPartition(NEW_ID, TopicPartition("t", 0)),)))
+    assert coordinator.committed().committed_offset == -1
+
+
+def test_offsets_of_a_topic_that_is_gone_are_removed_after_some_minutes() -> None:
+    coordinator = of_topic(OLD_ID)
+    coordinator.commit_offset(500)
+    coordinator.crash()
+    coordinator.shard.table.topic_ids = lambda: {"u": NEW_ID}
+    coordinator.advance(GONE_MS - 1)
+    assert coordinator.shard.offsets.total == 1
+    coordinator.advance(GONE_MS)
+    assert coordinator.shard.offsets.total == 0

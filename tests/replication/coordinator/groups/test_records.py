@@ -49,6 +49,10 @@ def test_a_group_is_written_as_kafka_reads_it() -> None:
             OffsetCommitValue(42, -1, "note", 1_700_000_000_000, 1_700_000_009_999),
             "0001000000000000002a00046e6f74650000018bcfe568000000018bcfe58f0f",
         ),
+        (
+            OffsetCommitValue(42, 5, "note", 1_700_000_000_000, topic_id="00000000000000010000000000000002"),
+            "0004000000000000002a00000005056e6f74650000018bcfe5680001001000000000000000010000000000000002",
+        ),
     ],
 )
 def test_an_offset_is_written_as_kafka_reads_it(value: OffsetCommitValue, written: str) -> None:
@@ -61,10 +65,6 @@ def test_an_offset_is_written_as_kafka_reads_it(value: OffsetCommitValue, writte
     [
         ("0000000000000000002a00046e6f74650000018bcfe56800", OffsetCommitValue(42, -1, "note", 1_700_000_000_000)),
         ("0002000000000000002a00046e6f74650000018bcfe56800", OffsetCommitValue(42, -1, "note", 1_700_000_000_000)),
-        (
-            "0004000000000000002a00000005056e6f74650000018bcfe5680001001000000000000000010000000000000002",
-            OffsetCommitValue(42, 5, "note", 1_700_000_000_000),
-        ),
     ],
 )
 def test_other_versions_are_read(data: str, value: OffsetCommitValue) -> None:

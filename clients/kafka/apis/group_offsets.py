@@ -25,6 +25,7 @@ from stratalog.clients.kafka.request.api import (
 )
 from stratalog.clients.kafka.request.broker import ApiFamily
 from stratalog.clients.kafka.request.coordinators import ask, coordinating_face
+from stratalog.clients.kafka.request.offset_commits import commit_in_pieces, offset_pieces, once_each
 from stratalog.replication.metadata.acls import Operation, ResourceType
 from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.replication.requests.group_errors import error_response
@@ -33,8 +34,6 @@ from stratalog.replication.requests.groups import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
     OffsetDeleteRequest,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -55,7 +54,6 @@ GROUP_NOT_FOUND_FROM = 9
 GROUPS_FROM = 8
 TOP_LEVEL_ERROR_FROM = 2
 NO_OFFSET = -1
-COMMITTED_TOGETHER = 500
 
 
 @dataclass(slots=True)
@@ -108,11 +106,8 @@ class GroupOffsetApis(ApiFamily):
     def _commit(self, call: Call) -> None:
         self._broker.check(call, Operation.READ, ResourceType.GROUP, call.request.group_id)
         found = self._topics(call, call.request.topics)
-        topics = tuple(
-            replace(topic, partitions=there)
-            for topic in (self._named(topic, name) for name, topic in found.allowed)
-            if (there := self._existing(found, topic))
-        )
+        named = once_each(self._named(topic, name) for name, topic in found.allowed)
+        topics = tuple(replace(topic, partitions=there) for topic in named if (there := self._existing(found, topic)))
         request = value_of(OffsetCommitRequest, call.request, topics=topics)
         if not topics:
             call.respond({"topics": [*_missing_topics(found, found.missing), *_refused_topics(found)]})
@@ -140,25 +135,13 @@ class GroupOffsetApis(ApiFamily):
             ask(self._broker, call, CoordinatorType.GROUP, request.group_id, request, values, refused)
             return
 
-        def ask_piece(number: int, put: Callable[[Any], None]) -> None:
-            piece, face = replace(request, topics=pieces[number]), coordinating_face(self._broker)
+        def ask_piece(piece: OffsetCommitRequest, put: Callable[[object], None]) -> None:
+            coordinating_face(self._broker).coordinator(CoordinatorType.GROUP, request.group_id, piece, put)
 
-            def answer(answered: Any) -> None:
-                error = as_error(answered)
-                put(answered if error is None else error_response(piece, error))
+        def done(response: OffsetCommitResponse) -> None:
+            self._broker.aside(lambda: call.respond_with(lambda: values(response)))
 
-            face.coordinator(CoordinatorType.GROUP, request.group_id, piece, answer)
-
-        def done(answers: dict[int, Any]) -> None:
-            responses = [
-                error_response(replace(request, topics=pieces[number]), each)
-                if isinstance(each, StratalogError)
-                else each
-                for number, each in sorted(answers.items())
-            ]
-            self._broker.aside(lambda: call.respond_with(lambda: values(_joined(responses))))
-
-        gather_in_turns(range(len(pieces)), ask_piece, done, at_a_time=1)
+        commit_in_pieces([replace(request, topics=piece) for piece in pieces], ask_piece, done)
 
     def _named(self, topic: Any, name: str) -> OffsetCommitRequestTopic:
         """A topic of a commit, by name and id."""
@@ -240,31 +223,6 @@ class GroupOffsetApis(ApiFamily):
             return values(error_response(request, error))
 
         ask(self._broker, call, CoordinatorType.GROUP, request.group_id, request, values, refused)
-
-
-def offset_pieces(topics: Sequence[OffsetCommitRequestTopic]) -> list[tuple[OffsetCommitRequestTopic, ...]]:
-    """The topics of a commit with at most `COMMITTED_TOGETHER` partitions in each piece: each is one decision, in the
-    broker's loop, and one batch of the log. Each partition has an error of its own, so none needs to be with others."""
-    pieces: list[list[OffsetCommitRequestTopic]] = [[]]
-    room = COMMITTED_TOGETHER
-    for topic in topics:
-        left = topic.partitions
-        while left:
-            if not room:
-                pieces.append([])
-                room = COMMITTED_TOGETHER
-            pieces[-1].append(replace(topic, partitions=left[:room]))
-            left, room = left[room:], max(0, room - len(left))
-    return [tuple(piece) for piece in pieces]
-
-
-def _joined(responses: Iterable[OffsetCommitResponse]) -> OffsetCommitResponse:
-    """The answers of pieces, with each topic once."""
-    partitions: dict[str, list[OffsetCommitResponsePartition]] = {}
-    for response in responses:
-        for topic in response.topics:
-            partitions.setdefault(topic.name, []).extend(topic.partitions)
-    return OffsetCommitResponse(tuple(OffsetCommitResponseTopic(name, tuple(own)) for name, own in partitions.items()))
 
 
 def _commit_error(call: Call, error: StratalogError | None) -> StratalogError | None:

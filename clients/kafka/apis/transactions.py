@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from stratalog.clients.kafka.protocol.entities import Values
-from stratalog.clients.kafka.protocol.values import as_error, fields_of, value_of
+from stratalog.clients.kafka.protocol.values import fields_of, value_of
 from stratalog.clients.kafka.request.api import (
     Api,
     Call,
@@ -29,13 +29,13 @@ from stratalog.clients.kafka.request.api import (
 )
 from stratalog.clients.kafka.request.broker import ApiFamily, ServedBroker
 from stratalog.clients.kafka.request.coordinators import ask, coordinating_face, transaction_asker
+from stratalog.clients.kafka.request.offset_commits import commit_in_pieces, offset_pieces, once_each
 from stratalog.replication.controller.producer_id_blocks import allocate_producer_ids
 from stratalog.replication.coordinator.runtime.find_coordinator import coordinator_partition
 from stratalog.replication.coordinator.transactions.add_partitions import commit_in_transaction
 from stratalog.replication.metadata.acls import Operation, ResourceType
 from stratalog.replication.requests.coordinators import CoordinatorType
-from stratalog.replication.requests.group_errors import error_response
-from stratalog.replication.requests.groups import OffsetCommitRequestTopic, TxnOffsetCommitRequest
+from stratalog.replication.requests.groups import OffsetCommitRequestTopic, OffsetCommitResponse, TxnOffsetCommitRequest
 from stratalog.replication.requests.transactions import (
     TRANSACTION_VERSION_0,
     TRANSACTION_VERSION_2,
@@ -214,13 +214,15 @@ class TransactionApis(ApiFamily):
         self._broker.check(call, Operation.READ, ResourceType.GROUP, asked.group_id)
         refused: dict[str, list[Values]] = {}
         topics: list[OffsetCommitRequestTopic] = []
-        for topic in asked.topics:
+        topic_ids = self._broker.image().topic_ids
+        named = (
+            value_of(OffsetCommitRequestTopic, topic, topic_id=topic_ids.get(topic.name, "")) for topic in asked.topics
+        )
+        for topic in once_each(named):
             errors = self._commit_refusals(call, topic)
-            topic_id = self._broker.image().topic_ids.get(topic.name, "")
-            given = value_of(OffsetCommitRequestTopic, topic, topic_id=topic_id)
-            allowed = tuple(each for each in given.partitions if each.partition_index not in errors)
+            allowed = tuple(each for each in topic.partitions if each.partition_index not in errors)
             if allowed:
-                topics.append(replace(given, partitions=allowed))
+                topics.append(replace(topic, partitions=allowed))
             refused[topic.name] = [
                 partition_error(each, errors[each.partition_index])
                 for each in topic.partitions
@@ -256,21 +258,28 @@ class TransactionApis(ApiFamily):
     def _commit_in_transaction(
         self, call: Call, request: TxnOffsetCommitRequest, values: Callable[[Any], Values]
     ) -> None:
-        """Ask the group's coordinator, here, and first the transaction's, which may be on another broker."""
+        """Ask the group's coordinator, here, and first the transaction's, which may be on another broker. Each piece of
+        a large commit is a decision of its own, in the same transaction."""
+        ask_group = partial(coordinating_face(self._broker).coordinator, CoordinatorType.GROUP, request.group_id)
+        partition, version = self._offsets_partition(request.group_id), _transaction_version(call)
 
-        def complete(answered: object) -> None:
-            error = as_error(answered)
-            call.respond_with(lambda: values(answered if error is None else error_response(request, error)))
+        def ask_piece(piece: TxnOffsetCommitRequest, put: Callable[[object], None]) -> None:
+            commit_in_transaction(
+                ask_group,
+                transaction_asker(self._broker, version),
+                piece,
+                partition,
+                version,
+                put,
+                is_abortable_known=call.version >= ABORTABLE_FROM,
+            )
 
-        commit_in_transaction(
-            partial(coordinating_face(self._broker).coordinator, CoordinatorType.GROUP, request.group_id),
-            transaction_asker(self._broker, _transaction_version(call)),
-            request,
-            self._offsets_partition(request.group_id),
-            _transaction_version(call),
-            complete,
-            is_abortable_known=call.version >= ABORTABLE_FROM,
-        )
+        def done(response: OffsetCommitResponse) -> None:
+            parts = sum(1 + len(topic.partitions) for topic in response.topics)
+            self._broker.aside(lambda: call.respond_with(lambda: values(response)), parts)
+
+        pieces = offset_pieces(request.topics)
+        commit_in_pieces([replace(request, topics=piece) for piece in pieces], ask_piece, done)
 
 
 def _transaction_version(call: Call) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -80,16 +80,17 @@ class ConnectionMemory:
 
     fetch    a `FetchMemory`, or None
     produce  the `Line` of its Produce requests, or None
-    work     what waits for a thread of `FairThreads`
+    work     what waits for threads of `FairThreads`, by their name: each has a lock of its own
     """
 
     fetch: Any = None
     produce: Any = None
-    work: deque[Callable[[], object]] = field(default_factory=deque)
+    work: defaultdict[str, deque[Callable[[], object]]] = field(default_factory=lambda: defaultdict(deque))
 
     def end(self) -> None:
         """The connection has ended: what waits is not done any more."""
-        self.work.clear()
+        for waiting in list(self.work.values()):
+            waiting.clear()
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ class FairThreads:
     """`submit` from any thread; `close` at the end."""
 
     def __init__(self, count: int, name: str) -> None:
+        self._name = name
         self._changed = threading.Condition()
         self._users: dict[str, deque[ConnectionMemory]] = {}
         """Connections with work by user: the first user's first connection is next."""
@@ -43,9 +44,10 @@ class FairThreads:
                 self._has_begun = True
                 for thread in self._threads:
                     thread.start()
-            if not memory.work:
+            waiting = memory.work[self._name]
+            if not waiting:
                 self._users.setdefault(f"{principal.name}@{principal.host}", deque()).append(memory)
-            memory.work.append(work)
+            waiting.append(work)
             self._changed.notify()
 
     def _next(self) -> Work | None:
@@ -62,10 +64,10 @@ class FairThreads:
         user = next(iter(self._users))
         connections = self._users.pop(user)
         memory = connections.popleft()
-        work = None
+        waiting, work = memory.work[self._name], None
         with suppress(IndexError):  # the connection has ended
-            work = memory.work.popleft()
-        if memory.work:
+            work = waiting.popleft()
+        if waiting:
             connections.append(memory)
         if connections:
             self._users[user] = connections  # behind the others

@@ -88,13 +88,16 @@ class ModernGroups:
         self, table: GroupTable, image: Callable[[], ClusterImage], matches: Matches = matching_topics
     ) -> None:
         self._table = table
-        self._known_topics = lambda: KnownTopics(image(), matches)
+        self._matches = matches
         self._image = image
         self._sessions = ModernSessions(table, image)
         self._classic_members = ClassicMembers(table, self._known_topics, self._sessions)
         self._rebalances = Rebalances(table)
         self._visible: dict[str, dict[str, VisibleNames | None]] = {}
         """What each member of each group may describe: it outlives the objects of a group that is being made."""
+
+    def _known_topics(self) -> KnownTopics:
+        return KnownTopics(self._image(), self._matches)
 
     def _topic_ids(self) -> Mapping[str, str]:
         return self._image().topic_ids

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from stratalog.clients.kafka.apis.group_offsets import offset_pieces
+from stratalog.clients.kafka.request.offset_commits import offset_pieces
 from stratalog.replication.coordinator.groups.shard import group_shard
+from stratalog.replication.coordinator.transactions.shard import TransactionShard
 from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.replication.requests.groups import OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from tests.clients.coordinating_cluster import CoordinatingCluster
@@ -17,6 +19,7 @@ from tests.clients.kafka_client import KafkaClient, code
 
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = range(8, 15)
 DESCRIBE_GROUPS, LIST_GROUPS, DELETE_GROUPS, OFFSET_DELETE = 15, 16, 42, 47
+INIT_PRODUCER_ID, ADD_OFFSETS_TO_TXN, END_TXN, TXN_OFFSET_COMMIT = 22, 25, 26, 28
 GROUP = CoordinatorType.GROUP
 TIMES = {"session_timeout": 30_000, "rebalance_timeout": 30_000}
 
@@ -318,3 +321,30 @@ def test_a_commit_of_thousands_of_partitions_is_made_in_pieces(client: KafkaClie
     (topic,) = answer.topics
     assert [code(each) for each in topic.partitions] == [0] * 600
     assert committed(client) == [("t", 0, 7)]
+
+
+def test_a_topic_that_a_commit_names_again_and_again_is_answered_once(client: KafkaClient) -> None:
+    """With each of its partitions once: those that do not exist were repeated for each place where it is named."""
+    partitions = [{"partition_index": number, "committed_offset": 7} for number in (0, 5, 6)]
+    answer = client.ask(OFFSET_COMMIT, 8, {"group_id": "g", "topics": [{"name": "t", "partitions": partitions}] * 50})
+    (topic,) = answer.topics
+    assert Counter(code(each) for each in topic.partitions) == {0: 50, 3: 100}
+
+
+def test_a_transactions_commit_of_thousands_of_partitions_is_made_in_pieces() -> None:
+    made = CoordinatingCluster({GROUP: group_shard, CoordinatorType.TRANSACTION: TransactionShard.at})
+    made.create_topic("t", 2)
+    for kind in (GROUP, CoordinatorType.TRANSACTION):
+        made.create_topic(kind.topic, 2)
+    with KafkaClient(made, stores=made.stores) as client:
+        begun = client.ask(INIT_PRODUCER_ID, 4, {"transactional_id": "x", "transaction_timeout": 60_000})
+        producer = {"producer_id": begun.producer_id, "producer_epoch": begun.producer_epoch}
+        partitions = [{"partition_index": number % 3, "committed_offset": 7} for number in range(1_500)]
+        asked = {"transactional_id": "x", "group_id": "g", **producer}
+        assert code(client.ask(ADD_OFFSETS_TO_TXN, 3, asked)) == 0
+        answer = client.ask(TXN_OFFSET_COMMIT, 3, {**asked, "topics": [{"name": "t", "partitions": partitions}] * 2})
+        (topic,) = answer.topics
+        assert Counter(code(each) for each in topic.partitions) == {0: 2_000, 3: 1_000}
+        assert committed(client) == []
+        ended = client.ask(END_TXN, 3, {"transactional_id": "x", **producer, "committed": True})
+        assert code(ended) == 0

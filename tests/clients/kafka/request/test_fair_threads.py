@@ -55,6 +55,19 @@ def test_the_work_of_a_connection_that_has_ended_is_forgotten() -> None:
     assert done == []
 
 
+def test_a_connection_has_a_line_in_each_kind_of_threads() -> None:
+    """With one for both, what came for the second kind while the first took its last piece was never begun."""
+    busy, free, may_go, done = FairThreads(1, "busy"), FairThreads(1, "free"), threading.Event(), threading.Event()
+    connection = of("client")
+    busy.submit(connection, lambda: may_go.wait(10))
+    busy.submit(connection, lambda: None)
+    free.submit(connection, done.set)
+    assert done.wait(10)
+    may_go.set()
+    busy.close()
+    free.close()
+
+
 def test_after_the_end_a_connection_is_closed() -> None:
     reasons: list[str] = []
     threads = FairThreads(1, "test")

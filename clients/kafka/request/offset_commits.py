@@ -1,0 +1,85 @@
+"""Commits of offsets, of a transaction or not, as coordinators decide on them: in pieces, one after the other. Pure.
+
+A decision is made in the broker's loop. Each partition of a commit has an error of its own, so that no piece needs the
+others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from stratalog.clients.kafka.protocol.values import as_error
+from stratalog.clients.kafka.request.api import gather_in_turns
+from stratalog.replication.requests.group_errors import error_response
+from stratalog.replication.requests.groups import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+    TxnOffsetCommitRequest,
+)
+
+COMMITTED_TOGETHER = 500
+"""The number of partitions in a piece."""
+C = TypeVar("C", OffsetCommitRequest, TxnOffsetCommitRequest)
+
+
+def commit_in_pieces(
+    pieces: Sequence[C],
+    ask_piece: Callable[[C, Callable[[object], None]], None],
+    done: Callable[[OffsetCommitResponse], None],
+) -> None:
+    """Have a coordinator decide on one piece after the other; `done` gets the answers of all as one."""
+
+    def ask_one(number: int, put: Callable[[Any], None]) -> None:
+        ask_piece(pieces[number], put)
+
+    def all_answered(answers: dict[int, Any]) -> None:
+        done(_joined(_answered(pieces[number], each) for number, each in sorted(answers.items())))
+
+    gather_in_turns(range(len(pieces)), ask_one, all_answered, at_a_time=1)
+
+
+def _answered(piece: object, answer: Any) -> Any:
+    """The answer to a piece; of an error the one that has it for each partition."""
+    error = as_error(answer)
+    return answer if error is None else error_response(piece, error)
+
+
+def once_each(topics: Iterable[OffsetCommitRequestTopic]) -> list[OffsetCommitRequestTopic]:
+    """The topics with the partitions of all places where a request names them: it may name one again and again."""
+    found: dict[str, list[OffsetCommitRequestTopic]] = {}
+    for topic in topics:
+        found.setdefault(topic.name, []).append(topic)
+    return [
+        replace(named[0], partitions=tuple(each for topic in named for each in topic.partitions))
+        for named in found.values()
+    ]
+
+
+def offset_pieces(topics: Sequence[OffsetCommitRequestTopic]) -> list[tuple[OffsetCommitRequestTopic, ...]]:
+    """The topics of a commit with at most `COMMITTED_TOGETHER` partitions in each piece: each is one decision, in the
+    broker's loop, and one batch of the log. Each partition has an error of its own, so none needs to be with others."""
+    pieces: list[list[OffsetCommitRequestTopic]] = [[]]
+    room = COMMITTED_TOGETHER
+    for topic in topics:
+        left = topic.partitions
+        while left:
+            if not room:
+                pieces.append([])
+                room = COMMITTED_TOGETHER
+            pieces[-1].append(replace(topic, partitions=left[:room]))
+            left, room = left[room:], max(0, room - len(left))
+    return [tuple(piece) for piece in pieces]
+
+
+def _joined(responses: Iterable[Any]) -> OffsetCommitResponse:
+    """The answers of pieces, with each topic once."""
+    partitions: dict[str, list[OffsetCommitResponsePartition]] = {}
+    for response in responses:
+        for topic in response.topics:
+            partitions.setdefault(topic.name, []).extend(topic.partitions)
+    return OffsetCommitResponse(tuple(OffsetCommitResponseTopic(name, tuple(own)) for name, own in partitions.items()))

@@ -124,6 +124,7 @@ class Producer(Client):
         def complete(response: ProduceResponse) -> None:
             answered.append(response)
             event.set()
+            sim.on_appended(broker, batch, response)
             if response.error is None and acks == ACKS_ALL:
                 epoch = response.leader_epoch
                 sim.log_event(f"ack {topic_partition} [{response.base_offset}..] epoch {epoch} {values}")

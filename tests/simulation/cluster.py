@@ -35,11 +35,12 @@ from stratalog.replication.metadata.records import (
 )
 from stratalog.replication.progress.progress import progress_rows
 from stratalog.replication.requests.coordinators import CoordinatorType
+from stratalog.replication.requests.produce import ProduceResponse
 from stratalog.replication.stores import OneByOne, Ports, Together, replica_of
 from stratalog.storage.delta.commit_race import StoredCommit
 from stratalog.storage.delta.table import LogTable
 from stratalog.storage.errors import StratalogError
-from stratalog.storage.records import TopicPartition
+from stratalog.storage.records import NewRecordBatch, TopicPartition
 from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.upkeep.chore import UpkeepLimits
 from tests.simulation.erasures.erased import Erased
@@ -142,6 +143,7 @@ class Setting:
     is_durable    whether writes survive a power cut once they are answered, as on an object store
     recreates     whether topics are deleted and made again under their clients
     erases        whether records are erased by their keys
+    endpoint      whether clients also fetch from what brokers remember of batches
     calls_max     so many calls to storage are made side by side, as where a store is far away; 1: one after the other
     """
 
@@ -157,6 +159,7 @@ class Setting:
     is_durable: bool = False
     recreates: bool = False
     erases: bool = False
+    endpoint: bool = False
     calls_max: int = 1
 
 
@@ -221,6 +224,8 @@ class SimCluster:
         self._peers: dict[int, BrokerCalls] = {}
         self.on_crash: Callable[[Broker], None] = lambda _broker: None
         """Called with a process before it dies."""
+        self.on_appended: Callable[[Broker, NewRecordBatch, ProduceResponse], None] = lambda *_: None
+        """Called in a broker's loop when it answers a batch."""
         self.metadata_model = MetadataModel()
         self.value_count = 0
         self.event_log: list[str] = []

@@ -545,6 +545,9 @@ class Invariants:
         state = self.partitions.get(topic_partition)
         if history is None or state is None:
             return
+        shadow, log = self.shadow(broker_id, topic_partition), (progress.topic_id, topic_partition.partition)
+        if shadow is not None and not is_late:
+            self.erased.published(log, broker_id, shadow, progress.version)
         by_epoch = history.high_watermarks
         floor = max((hw for e, hw in by_epoch.items() if e <= epoch), default=0)
         if progress.high_watermark < floor and is_late:

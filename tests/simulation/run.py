@@ -33,6 +33,7 @@ from tests.simulation.cluster import (
     Setting,
     SimCluster,
 )
+from tests.simulation.endpoint.endpoints import Endpoints
 from tests.simulation.erasures.eraser import Eraser
 from tests.simulation.faults import Faults
 from tests.simulation.invariants import Violation
@@ -109,6 +110,7 @@ def setting_of(seed: int) -> Setting:
         is_durable=rng.random() < 0.15,
         recreates=Random(-2_000_003 - seed).random() < 0.25,
         erases=Random(-3_000_017 - seed).random() < 0.25,
+        endpoint=Random(-5_000_011 - seed).random() < 0.25,
     )
     if setting.notifies or rng.random() < 0.5:
         return setting
@@ -126,11 +128,16 @@ def simulate(
         try:
             sim.set_up()
             start_clients(sim, sim.setting.producers)
+            if sim.setting.endpoint:
+                endpoints = Endpoints(sim)
+                sim.on_appended = endpoints.appended
+                endpoints.start()
             if sim.setting.erases:
                 sim.scheduler.spawn("e0", "client-e0", Eraser(sim).run)
             workload = sim.setting.workload(sim) if sim.setting.workload is not None else None
-            _trouble(sim, duration_ms)
-            _recover(sim)
+            availability = Availability(sim)
+            _trouble(sim, duration_ms, availability)
+            _recover(sim, availability)
             sim.invariants.check_end()
             if workload is not None:
                 answered = workload.acked_count
@@ -191,10 +198,9 @@ def quiet() -> Iterator[None]:
         logging.disable(logging.NOTSET)
 
 
-def _trouble(sim: SimCluster, duration_ms: int) -> None:
+def _trouble(sim: SimCluster, duration_ms: int, availability: Availability) -> None:
     scheduler = sim.scheduler
     end_ms, pause_ms = scheduler.now_ms + duration_ms, scheduler.faults.trouble_ms
-    availability = Availability(sim)
     last_ms = scheduler.now_ms + TROUBLE_MS_MAX
     while scheduler.now_ms < end_ms or (scheduler.steps < STEPS_MIN and scheduler.now_ms < last_ms):
         scheduler.run_until(scheduler.now_ms + scheduler.random.randrange(pause_ms // 3, 2 * pause_ms))
@@ -239,7 +245,7 @@ class Availability:
         return found
 
 
-def _recover(sim: SimCluster) -> None:
+def _recover(sim: SimCluster, availability: Availability) -> None:
     """No more faults: every partition gets a leader, every follower catches up (liveness)."""
     scheduler = sim.scheduler
     scheduler.end_faults()
@@ -249,11 +255,17 @@ def _recover(sim: SimCluster) -> None:
         if lost := _lost(sim):
             _elect_unclean(sim, lost)
             end_ms = scheduler.now_ms + RECOVERY_MS
-        scheduler.run_until(end_ms, lambda: not _ailing(sim) or bool(_stopped(sim) or _lost(sim)), poll_ms=50)
+        scheduler.run_until(end_ms, lambda: _is_to_be_seen_to(sim, availability), poll_ms=50)
         if not _ailing(sim):
             _await_upkeep(sim)
             return
     raise Violation("Liveness", f"{RECOVERY_MS} ms after the last fault: {_ailing(sim)}")
+
+
+def _is_to_be_seen_to(sim: SimCluster, availability: Availability) -> bool:
+    """Whether all has recovered, or a host or a partition waits for its operator."""
+    availability.check()
+    return not _ailing(sim) or bool(_stopped(sim) or _lost(sim))
 
 
 def _await_upkeep(sim: SimCluster) -> None:

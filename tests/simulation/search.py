@@ -15,6 +15,8 @@ from pathlib import Path
 from random import Random
 
 from tests.simulation.coordinators.coordinator_mutations import COORDINATOR_MUTATIONS, CoordinatorMutation
+from tests.simulation.mutations.availability_mutations import AVAILABILITY_MUTATIONS
+from tests.simulation.mutations.endpoint_mutations import ENDPOINT_MUTATIONS
 from tests.simulation.mutations.erasure_mutations import ERASURE_MUTATIONS
 from tests.simulation.mutations.late_mutations import LATE_MUTATIONS
 from tests.simulation.mutations.log_mutations import LOG_MUTATIONS
@@ -77,7 +79,9 @@ def _without(mutation: Mutation | CoordinatorMutation, run: Callable[[int], Outc
         return run(seed)
 
 
-MUTATIONS: Mapping[str, Mutation] = LOG_MUTATIONS | LATE_MUTATIONS | ERASURE_MUTATIONS
+MUTATIONS: Mapping[str, Mutation] = (
+    LOG_MUTATIONS | LATE_MUTATIONS | ERASURE_MUTATIONS | ENDPOINT_MUTATIONS | AVAILABILITY_MUTATIONS
+)
 BUGS: Mapping[str, Bug] = {name: _of_log(mutation) for name, mutation in MUTATIONS.items()} | {
     name: _of_coordinators(mutation) for name, mutation in COORDINATOR_MUTATIONS.items()
 }

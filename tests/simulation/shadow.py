@@ -64,6 +64,7 @@ class Shadow:
     log_end: int = 0
     leader_epoch: int = -1
     erased: int = 0
+    erased_version: int = -1
     version: int = -1
 
     def apply(self, version: int, commit: Commit, rows: RowsCache) -> None:
@@ -83,7 +84,8 @@ class Shadow:
         self.log_start = commit.txns.get(LOG_START, self.log_start)
         self.log_end = commit.txns.get(LOG_END, self.log_end)
         self.leader_epoch = commit.txns.get(LEADER_EPOCH, self.leader_epoch)
-        self.erased = commit.txns.get(ERASED, self.erased)
+        if commit.txns.get(ERASED, self.erased) != self.erased:
+            self.erased, self.erased_version = commit.txns[ERASED], version
         self.version = version
 
     def not_deleted(self, version: int) -> set[str]:

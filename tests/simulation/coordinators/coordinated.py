@@ -47,9 +47,14 @@ COMMITTING, ENDING = "commit", "end-transaction"
 
 @dataclass(frozen=True, slots=True)
 class Clients:
-    """The clients of a run. `late`: the probability that a request arrives a second time, much later. `fenced`: that a
-    member commits once more after its generation. `names`: of processors, two each. `consumers`: members of a KIP-848
-    group, with `assignors` also by the classic protocol."""
+    """The clients of a run.
+
+    late       the probability that a request arrives a second time, much later
+    gives_up   processors of version 0 abort while a batch is under way
+    fenced     the probability that a member commits once more after its generation
+    names      of processors, two each
+    consumers  members of a KIP-848 group, with `assignors` also by the classic protocol
+    """
 
     version: int = TRANSACTION_VERSION_2
     late: float = 0.1
@@ -58,6 +63,7 @@ class Clients:
     names: tuple[str, ...] = NAMES
     consumers: int = 0
     assignors: tuple[str, ...] = ()
+    gives_up: bool = False
 
 
 class Coordinated:
@@ -69,7 +75,9 @@ class Coordinated:
         self._killed_in = killed_in
         sim.on_crash = self._note
         self._processors = [
-            Processor(sim, self.book, name, clients.version, clients.late) for name in clients.names for _ in range(2)
+            Processor(sim, self.book, name, clients.version, clients.late, gives_up=clients.gives_up)
+            for name in clients.names
+            for _ in range(2)
         ]
         self._members = [
             Member(sim, self.groups, f"m{number}", GROUP_ID, clients.fenced) for number in range(clients.members)
@@ -169,7 +177,8 @@ def coordinated_setting(seed: int, killed_in: Counter[str], clients: Clients | N
     if clients is None:
         is_old = rng.random() < 0.33
         version, late = (TRANSACTION_VERSION_0, 0.0) if is_old else (TRANSACTION_VERSION_2, 0.1)
-        clients = Clients(version, late, fenced=0.3 if seed % 2 else 0.0)
+        gives_up = Random(-4_000_037 - seed).random() < 0.7
+        clients = Clients(version, late, fenced=0.3 if seed % 2 else 0.0, gives_up=gives_up)
     plain = setting_of(seed)
     return replace(
         plain,

@@ -153,10 +153,14 @@ class Book:
 
 
 class Processor(CoordinatorClient):
-    """One of the processors of a name. Under version 0 a missing answer ends its turn."""
+    """One of the processors of a name. Under version 0 a missing answer ends its turn; with `gives_up` the processor
+    then aborts its transaction first, while its batch or its offsets may be under way."""
 
-    def __init__(self, sim: SimCluster, book: Book, name: str, version: int, late: float) -> None:
+    def __init__(
+        self, sim: SimCluster, book: Book, name: str, version: int, late: float, *, gives_up: bool = False
+    ) -> None:
         super().__init__(sim, name, late)
+        self._gives_up = gives_up
         self._book = book
         self._version = version
         self._is_new = version >= TRANSACTION_VERSION_2
@@ -227,6 +231,8 @@ class Processor(CoordinatorClient):
             attempt, producer_id, epoch
         )
         if is_whole is False and not self._is_new:
+            if self._gives_up:
+                self._abort(attempt, producer_id, epoch)
             return None, position
         is_commit = is_whole and self.random.random() < 0.8
         attempt.is_commit_asked |= is_commit
@@ -245,6 +251,13 @@ class Processor(CoordinatorClient):
             return (producer_id, epoch), position
         self._sequences.clear()
         return (answer.producer_id, answer.producer_epoch), position
+
+    def _abort(self, attempt: Attempt, producer_id: int, epoch: int) -> None:
+        """End the transaction although something of it is under way, as Kafka's producer does when a batch has expired;
+        the next one has another epoch."""
+        request = EndTxnRequest(self.name, producer_id, epoch, False, self._version)
+        _, error = self.ask(TRANSACTION, self.name, request, is_repeated=False)
+        attempt.is_aborted |= error is None
 
     def _write(self, attempt: Attempt, producer_id: int, epoch: int, targets: list[PartitionRecord]) -> bool:
         """Whether every record is stored; False also if unknown."""
@@ -306,7 +319,7 @@ class Processor(CoordinatorClient):
                 lambda: self._deliver(late, request, lambda _response: None),
                 self.random.randrange(20, 2_000),
             )
-        event.wait(self.random.randrange(500, 3_000) / 1_000)
+        event.wait(self.random.randrange(100 if self._gives_up else 500, 3_000) / 1_000)
         self.sim.log_event(f"{self.name}: {request.batch.payload['value'].to_pylist()} {answers}")
         return answers[0] if answers else None
 

@@ -41,12 +41,14 @@ class ErasedKey:
 class Erased:
     """The requests of all topics, by log and id. `now_ms`: virtual time.
 
-    done_ms  when the last replica of a log had applied a request, by log and id
+    done_ms       when the last replica of a log had applied a request, by log and id
+    published_ms  when a leader had published that, by log, id and broker
     """
 
     now_ms: Callable[[], int] = lambda: 0
     requests: dict[Log, dict[int, ErasedKey]] = field(default_factory=dict)
     done_ms: dict[tuple[Log, int], int] = field(default_factory=dict)
+    published_ms: dict[tuple[Log, int, int], int] = field(default_factory=dict)
 
     def requested(self, topic_id: str, record: EraseRecord) -> None:
         key = str(json.loads(record.predicate)["key"]["equals"]).encode()
@@ -94,4 +96,19 @@ class Erased:
         return any(
             self.done_ms.get((log, number), since_ms) < since_ms and each.key == key and offset < each.end_offset
             for number, each in asked.items()
+        )
+
+    def published(self, log: Log, broker_id: int, shadow: Shadow, version: int) -> None:
+        """A leader published this version of its table, of which the shadow is the newest one."""
+        for each in self.applied_by(log, shadow):
+            if shadow.erased_version <= version:
+                self.published_ms.setdefault((log, each.erase_id, broker_id), self.now_ms())
+
+    def was_published(self, log: Log, offset: int, key: bytes | None, broker_id: int, since_ms: int) -> bool:
+        """Whether this leader had published before `since_ms` that this record is erased on all replicas."""
+        return self.was_erased(log, offset, key, since_ms) and any(
+            self.published_ms.get((log, number, broker_id), since_ms) < since_ms
+            and each.key == key
+            and offset < each.end_offset
+            for number, each in self.requests.get(log, {}).items()
         )

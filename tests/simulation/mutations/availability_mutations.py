@@ -9,8 +9,9 @@ from typing import Any
 from unittest.mock import patch
 
 from stratalog.replication.broker.leader_and_isr import LocalReplica, Transition, decide_leader_and_isr
+from stratalog.replication.leader.replica import LeaderReplica
 from tests.simulation.cluster import Setting
-from tests.simulation.faults import Faults, Focus
+from tests.simulation.faults import Faults
 from tests.simulation.mutations.mutation import Mutation, mix
 
 
@@ -24,18 +25,18 @@ def judged_once_an_epoch() -> AbstractContextManager[object]:
     return patch("stratalog.replication.broker.hosted_replicas.decide_leader_and_isr", decide)
 
 
-def _late_reports(rng: Random) -> Faults:
-    """Two members of an ISR end one after the other, and what the third one reports meanwhile is late."""
-    mixed = mix(Focus("create", 0.8, "b", "metadata"), 1_500, damage=3, two_crash=4, restart_all=3)
-    return replace(mixed(rng), trouble_ms=600)
+def damaged_leaders_never_lead() -> AbstractContextManager[object]:
+    """A leader whose table has a damage waits for another one, also where it is the whole ISR."""
+    return patch.object(LeaderReplica, "may_be_replaced", property(lambda _self: True))
+
+
+def _alone(rng: Random) -> Faults:
+    """Members of an ISR end one after the other, and the one that is left has a damage noted."""
+    return replace(mix(damage=4, two_crash=2, restart_all=3)(rng), trouble_ms=700)
 
 
 AVAILABILITY_MUTATIONS: dict[str, Mutation] = {
-    "judged once an epoch": Mutation(
-        judged_once_an_epoch,
-        ("NotOffline",),
-        _late_reports,
-        Setting(partitions=2, pause_ms_max=300),
-        9_000,
+    "damaged leaders": Mutation(
+        damaged_leaders_never_lead, ("NotOffline",), _alone, Setting(partitions=2, pause_ms_max=300), 8_000
     ),
 }

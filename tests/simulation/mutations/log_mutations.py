@@ -550,7 +550,7 @@ LOG_MUTATIONS: dict[str, Mutation] = {
     ),
     "b": Mutation(
         no_epoch_in_the_followers_table,
-        COMPLETE,
+        (*COMPLETE, "MonotonicLeaderEpoch"),
         mix(Focus("create", 0.6, "f", "/t-0/"), 3_000, cut_broker=3, crash=2, restart_all=3),
         Setting(pause_ms_max=1_500),
         8_000,

@@ -172,6 +172,8 @@ def _grown(table: pa.DataType, record: pa.DataType, path: Path, steps: _Steps) -
     if pa.types.is_map(table) and pa.types.is_map(record):
         keys = _grown(table.key_type, record.key_type, (*path, "key"), steps)
         return pa.map_(keys, _grown(table.item_type, record.item_type, (*path, "value"), steps))
+    if _storable(record) is None:  # nothing of it would be in a column of its own
+        return table
     wider = wider_type(table, record)
     if wider is None:
         steps.misfits.append(f"{'.'.join(path)} is {_name(table)} in the table and {_name(record)} in the record")
@@ -316,14 +318,16 @@ def _sql_path(path: Path) -> str:
 
 
 def _name(kind: pa.DataType) -> str:
-    return "nothing" if pa.types.is_null(kind) else sql_type(kind)
+    shown = _storable(kind)
+    return "nothing" if shown is None else sql_type(shown)
 
 
 # -- values ------------------------------------------------------------------------------------------------
 
 
 def conformed(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Values as the type into which their own has grown: columns that they lack are null, numbers become wider.
+    """Values as the type into which their own has grown: columns that they lack are null, numbers become wider. What no
+    file holds, such as a record without fields, is null in a column that another schema has made of its name.
 
     >>> conformed(pa.array([{"id": 1}]), pa.struct([("ID", pa.int64()), ("item", pa.string())])).to_pylist()
     [{'ID': 1, 'item': None}]
@@ -332,8 +336,10 @@ def conformed(values: pa.Array, kind: pa.DataType) -> pa.Array:
         return values
     if pa.types.is_null(values.type):
         return pa.nulls(len(values), kind)
-    if pa.types.is_struct(kind):
+    if pa.types.is_struct(kind) and pa.types.is_struct(values.type):
         return _conformed_struct(values, kind)
+    if _storable(values.type) is None and not _is_alike(values.type, kind):
+        return pa.nulls(len(values), kind)
     if _is_list(kind):
         whole = pa.concat_arrays([values])
         inner = conformed(whole.values, kind.value_type)
@@ -343,6 +349,11 @@ def conformed(values: pa.Array, kind: pa.DataType) -> pa.Array:
         keys, items = conformed(whole.keys, kind.key_type), conformed(whole.items, kind.item_type)
         return pa.MapArray.from_arrays(_offsets(whole), keys, items, type=kind)
     return values.cast(kind)
+
+
+def _is_alike(one: pa.DataType, other: pa.DataType) -> bool:
+    """Whether both are lists, or both maps."""
+    return (_is_list(one) and _is_list(other)) or bool(pa.types.is_map(one) and pa.types.is_map(other))
 
 
 def _conformed_struct(values: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Callable, Iterator
+from itertools import count
 from typing import Any
 from uuid import UUID
 
 import fastavro
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stratalog.clients.schemas.avro_values import AvroSchema, encode_avro
 from stratalog.clients.schemas.compatibility import ResolvedSchema
@@ -213,3 +217,75 @@ def test_text_and_json_do_not_share_a_column() -> None:
     found = {1: of("string"), 2: of(["string", "integer"]), 3: of(["null", "string"])}
     plan, _ = replanned(ReadPlan(ValueFormat.JSON, EMPTY), EMPTY, found)
     assert plan.refused == {2: "tags.element is any JSON here and text in schema 1: name the field anew"}
+
+
+_LEAVES: list[Any] = [
+    "null",
+    "boolean",
+    "int",
+    "long",
+    "double",
+    "string",
+    {"type": "long", "logicalType": "time-micros"},
+]
+
+
+@st.composite
+def _types(draw: Callable[[Any], Any], depth: int = 2) -> Any:
+    kind = draw(st.sampled_from(["leaf", "array", "map", "record", "union"][: 5 if depth else 1]))
+    if kind == "leaf":
+        return draw(st.sampled_from(_LEAVES))
+    inner = draw(_types(depth - 1))
+    if kind == "record":
+        fields = [
+            {"name": each, "type": draw(_types(depth - 1))} for each in draw(st.sampled_from(["", "a", "ab", "aA"]))
+        ]
+        return {"type": "record", "name": "R", "fields": fields}
+    if kind == "union":
+        return inner if isinstance(inner, list) or inner == "null" else ["null", inner]
+    return {"type": kind, "items" if kind == "array" else "values": inner}
+
+
+def _named(kind: Any, numbers: Iterator[int]) -> Any:
+    """The type with a name of its own for each record."""
+    if isinstance(kind, list):
+        return [_named(each, numbers) for each in kind]
+    if not isinstance(kind, dict):
+        return kind
+    found = {name: _named(each, numbers) if name in ("items", "values") else each for name, each in kind.items()}
+    if kind["type"] == "record":
+        fields = [{**each, "type": _named(each["type"], numbers)} for each in kind["fields"]]
+        found |= {"name": f"R{next(numbers)}", "fields": fields}
+    return found
+
+
+def _value(kind: Any, number: int) -> Any:
+    """A value of a type; of unions null for every third number."""
+    if isinstance(kind, list):
+        return _value(kind[number % 3 % len(kind) and 1], number)
+    if isinstance(kind, str):
+        plain: dict[str, Any] = {"null": None, "boolean": True, "string": "x", "double": 0.5}
+        return plain.get(kind, number)
+    if kind["type"] == "record":
+        return {each["name"]: _value(each["type"], number) for each in kind["fields"]}
+    if kind["type"] == "array":
+        return [_value(kind["items"], place) for place in range(number % 3)]
+    return {"k": _value(kind["values"], number)} if kind["type"] == "map" else number
+
+
+@given(st.lists(_types(), min_size=2, max_size=3))
+def test_rows_of_any_schemas_are_read_or_have_an_error(kinds: list[Any]) -> None:
+    """Whatever one schema has made of a table, no row of another one ends the batch."""
+    plan, columns = ReadPlan(ValueFormat.AVRO, EMPTY), EMPTY
+    found = {number: avro(u=_named(kind, count())) for number, kind in enumerate(kinds, 1)}
+    for number, schema in found.items():
+        known: dict[WriterKey, ResolvedSchema | str] = {**plan.refused, number: schema}
+        plan, _ = replanned(plan, columns, known)
+        columns = plan.type
+    rows = [
+        encoded(number, found[number], {"u": _value(kind, n)}) for number, kind in enumerate(kinds, 1) for n in range(4)
+    ]
+    read = read_batch(plan, pa.array(rows, pa.binary()), None)
+    assert read.unplanned is None
+    assert read.values.type == plan.type
+    assert read.errors.is_valid().to_pylist() == [number in plan.refused for number in found for _ in range(4)]

@@ -151,6 +151,8 @@ CHANGES = [
     ("in another case to Spark", pa.struct([("μs", I32), ("Kelvin", I32)]),
      pa.struct([("µS", I32), ("\u212aelvin", I32)]), []),
     ("only null", columns(id=I32), columns(id=pa.null(), other=pa.null()), []),
+    ("what no file holds, for a column of another type", columns(id=I32, s=TEXT, l=pa.list_(I32)),
+     columns(id=pa.struct([]), s=pa.list_(pa.null()), l=pa.map_(TEXT, columns(nothing=pa.null()))), []),
     ("an empty record", columns(id=I32), columns(id=I32, nothing=pa.struct([])), []),
     ("a new column", columns(id=I32), columns(id=I32, item=ITEM), [
         "ALTER TABLE t ADD COLUMNS (`item` STRUCT<`name`: STRING, `price`: INT>)",
@@ -197,6 +199,11 @@ def test_times_without_a_zone_need_a_feature_of_the_table(table: pa.DataType, re
         (columns(id=I32), columns(id=TEXT), "id is INT in the table and STRING in the record"),
         (columns(a=columns(b=TEXT)), columns(a=columns(b=I32)), "a.b is STRING in the table and INT in the record"),
         (columns(a=TEXT), columns(a=columns(b=I32)), "a is STRING in the table and STRUCT<`b`: INT> in the record"),
+        (
+            columns(a=TEXT),
+            columns(a=pa.map_(TEXT, columns(n=pa.null(), b=I32))),
+            "and MAP<STRING, STRUCT<`b`: INT>> in",
+        ),
         (columns(), columns(a=I32, A=I32), "A is there twice"),
         (columns(), columns(s=pa.list_(columns(a=I32, A=I32))), "s: A is there twice"),
         (columns(), columns(m=pa.map_(TEXT, columns(b=columns(i=I32, ı=I32)))), "m: ı is there twice"),
@@ -212,6 +219,17 @@ def test_what_fits_neither_says_why_and_changes_nothing(table: pa.DataType, reco
     assert change.is_empty
     assert change.type == table
     assert misfit in "; ".join(change.misfits)
+
+
+def test_what_no_file_holds_is_null_in_a_column_that_others_have_made() -> None:
+    """A schema with a record without fields comes first, and adds no column; the next one has a list of its name."""
+    rows = [{"a": {}, "b": [None], "c": None, "d": {}}, None]
+    before = columns(a=pa.struct([]), b=pa.list_(pa.struct([])), c=pa.null(), d=pa.struct([]))
+    after = columns(a=pa.list_(I32), b=TEXT, c=pa.map_(TEXT, I32), d=columns(x=I32))
+    grown = conformed(pa.array(rows, before), after)
+    assert grown.type == after
+    assert grown.to_pylist() == [{"a": None, "b": None, "c": None, "d": {"x": None}}, None]
+    assert conformed(pa.array([{}, None], pa.struct([])), after).is_null().to_pylist() == [False, True]
 
 
 def test_values_become_those_of_the_grown_type() -> None:

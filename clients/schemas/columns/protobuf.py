@@ -70,6 +70,7 @@ class ProtobufColumns:
             raise InvalidSchemaError(f"the file has no message {message}; it has {', '.join(types)}")
         self._message = types[message] if message is not None else self._messages(reader)[FIRST_MESSAGE]
         self._type = _message_type(self._message.DESCRIPTOR, ())
+        self._has_required = _has_required(self._message.DESCRIPTOR)
 
     @property
     def arrow_type(self) -> pa.DataType:
@@ -104,9 +105,15 @@ class ProtobufColumns:
         for place, payload in enumerate(payloads.to_pylist()):
             if payload is not None:
                 try:
-                    messages[place] = parse(payload)
+                    message = parse(payload)
                 except DecodeError as reason:
                     errors[place] = f"the bytes do not fit {wanted}: {reason}"
+                    continue
+                if self._has_required and not message.IsInitialized():
+                    lacking = ", ".join(message.FindInitializationErrors())
+                    errors[place] = f"the bytes do not fit {wanted}: required fields are missing: {lacking}"
+                else:
+                    messages[place] = message
         try:
             return ReadValues(self._column(messages), errors)
         except _REFUSALS:
@@ -125,6 +132,12 @@ class ProtobufColumns:
         if schema.schema not in self._known:
             self._known[schema.schema] = messages_of(schema.schema, schema.references)
         return self._known[schema.schema]
+
+
+def _has_required(message: Descriptor) -> bool:
+    """Whether a field in a message, which does not contain itself, is required: Java refuses bytes without it, and
+    Python does not."""
+    return any(each.is_required or (each.message_type and _has_required(each.message_type)) for each in message.fields)
 
 
 def _message_type(message: Descriptor, around: tuple[str, ...]) -> pa.DataType:

@@ -106,10 +106,12 @@ def _protobuf(schema: ResolvedSchema, message: str | None) -> tuple[tuple[int, .
     indexes = FIRST_MESSAGE if message is None else names[message]
     made = types[indexes]
 
+    from google.protobuf.message import EncodeError
+
     def encode(value: Any) -> bytes:
         try:
             return bytes(made(**value).SerializeToString())
-        except (TypeError, ValueError, AttributeError) as reason:
+        except (TypeError, ValueError, AttributeError, EncodeError) as reason:
             raise SerializationError(f"the value does not fit {made.DESCRIPTOR.full_name}: {reason}") from reason
 
     return indexes, encode, lambda kind: protobuf_fitted(kind, made.DESCRIPTOR)

@@ -23,7 +23,18 @@ from stratalog.storage.errors import SerializationError
 
 _INSTANT, _LOCAL = pa.timestamp("us", "UTC"), pa.timestamp("us")
 _MICROS_MAX = 2**63 - 1
-_OPTIONAL, _REPEATED, _INT64, _UINT64, _FLOAT, _DOUBLE, _BOOL, _ENUM, _MESSAGE = 1, 3, 3, 4, 2, 1, 8, 14, 11
+_OPTIONAL, _REQUIRED, _REPEATED, _INT64, _UINT64, _FLOAT, _DOUBLE, _BOOL, _ENUM, _MESSAGE = (
+    1,
+    2,
+    3,
+    3,
+    4,
+    2,
+    1,
+    8,
+    14,
+    11,
+)
 
 
 def avro(node: Any) -> ResolvedSchema:
@@ -147,6 +158,21 @@ def test_numbers_of_enums_keys_and_times_of_messages_are_read_back() -> None:
         [{"colours": ["GREY", "7", "-1"], "by_number": {Decimal(2**64 - 1): at}, "at": at}], columns.arrow_type
     )
     assert columns.read(ColumnWriter(None, schema).write(column), schema).values.equals(column)
+
+
+def test_a_message_without_a_required_field_is_none() -> None:
+    """As for `DynamicMessage.parseFrom` in Java: its column would be null."""
+    file = descriptor_pb2.FileDescriptorProto(name="a.proto", package="p", syntax="proto2")
+    for name, inner in (("M", ".p.N"), ("N", None)):
+        kind = _INT64 if inner is None else _MESSAGE
+        label = _REQUIRED if inner is None else _OPTIONAL
+        file.message_type.add(name=name).field.add(name="f", number=1, type=kind, label=label, type_name=inner)
+    schema = ResolvedSchema(Schema(base64.b64encode(file.SerializeToString()).decode(), SchemaType.PROTOBUF))
+    read = ProtobufColumns(schema).read(pa.array([b"", b"\x0a\0", b"\x0a\x02\x08\x05"]), schema)
+    assert read.values.to_pylist() == [{"f": None}, None, {"f": {"f": 5}}]
+    assert read.errors == {1: "the bytes do not fit p.M: required fields are missing: f.f"}
+    with pytest.raises(SerializationError, match="missing required fields"):
+        ColumnWriter(None, schema).write(pa.array([{"f": {"f": None}}], read.values.type))
 
 
 def test_of_two_names_of_a_number_the_first_counts() -> None:

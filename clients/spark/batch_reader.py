@@ -26,7 +26,7 @@ from stratalog.clients.spark.plan import (
 )
 from stratalog.clients.spark.planned_files import PlannedFiles
 from stratalog.clients.spark.read import RangeReaders, RangeToRead, ReadManner
-from stratalog.clients.spark.worker import freeze_modules, streaming_batch, view_of
+from stratalog.clients.spark.worker import freeze_modules, sentence_first, streaming_batch, view_of
 from stratalog.clients.view.read_committed import is_read_committed
 from stratalog.storage.objects.store_settings import StoreSettings
 from stratalog.storage.records import TopicPartition
@@ -40,12 +40,18 @@ KEPT_BATCHES = 2
 
 
 class RangesPartition(InputPartition):
-    """One task's ranges; `positions`: those of its whole batch, which the first task leaves for the query's sink."""
+    """One task's ranges; `positions`: those of its whole batch, which the first task leaves for the query's sink.
 
-    def __init__(self, wanted: tuple[RangeToRead, ...], positions: GroupPositions | None = None) -> None:
+    not_covered  a partition that another member of the query's group has, or had: see `group.stateful`; "": none
+    """
+
+    def __init__(
+        self, wanted: tuple[RangeToRead, ...], positions: GroupPositions | None = None, not_covered: str = ""
+    ) -> None:
         super().__init__(wanted)
         self.wanted = wanted
         self.positions = positions
+        self.not_covered = not_covered
 
 
 def read_tasks(
@@ -55,6 +61,7 @@ def read_tasks(
     positions: GroupPositions | None = None,
     planned: Mapping[TopicPartition, PlannedFiles] | None = None,
     ends: Offsets | None = None,
+    not_covered: str = "",
 ) -> list[InputPartition]:
     """`planned`: the files of ranges that the planner knows. `ends`: the readable ends, where a range may be beyond."""
     reads_committed = is_read_committed(options.isolation_level)
@@ -71,7 +78,8 @@ def read_tasks(
 
     tasks = tasks_of(ranges, options.min_partitions, options.max_records_per_partition)
     return [
-        RangesPartition(tuple(map(to_read, task)), None if number else positions) for number, task in enumerate(tasks)
+        RangesPartition(tuple(map(to_read, task)), None if number else positions, not_covered)
+        for number, task in enumerate(tasks)
     ]
 
 
@@ -85,13 +93,14 @@ def read_partition(options: SourceOptions, partition: InputPartition) -> Iterato
     if not isinstance(partition, RangesPartition):
         return  # a batch read without ranges gets one empty partition from Spark
     freeze_modules()
-    if partition.positions is not None:
-        _leave_for_sink(options, partition.positions)
-    manner = ReadManner(options.columns, options.fail_on_data_loss, options.poll_timeout_ms, options.rack)
-    readers = _range_readers(options.root, options.storage, options.isolation_level)
-    readers.begin(partition.wanted, manner)
-    for wanted in partition.wanted:
-        yield from readers.record_batches(wanted, manner)
+    with sentence_first():
+        if partition.positions is not None:
+            _leave_for_sink(options, partition.positions)
+        manner = ReadManner(options.columns, options.fail_on_data_loss, options.poll_timeout_ms, options.rack)
+        readers = _range_readers(options.root, options.storage, options.isolation_level)
+        readers.begin(partition.wanted, manner)
+        for wanted in partition.wanted:
+            yield from readers.record_batches(wanted, manner)
 
 
 def _leave_for_sink(options: SourceOptions, positions: GroupPositions) -> None:
@@ -116,6 +125,7 @@ class StratalogReader(DataSourceReader):
         self._options = options
         self._filters = RangeFilters()
 
+    @sentence_first()
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
         view = view_of(options.root, options.storage, options.isolation_level)

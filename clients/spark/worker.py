@@ -6,6 +6,7 @@ Spark plans, reads, writes and commits in Python processes that it reuses.
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark import TaskContext
+
+from stratalog.storage.errors import StratalogError
+from stratalog.storage.log_lines import line_logger
 
 if TYPE_CHECKING:
     from stratalog.clients.view.cluster_view import ClusterView
@@ -24,8 +28,12 @@ QUERY_ID_PROPERTY = "sql.streaming.queryId"
 BATCH_ID_PROPERTY = "streaming.sql.batchId"
 RUN_ID_PROPERTY = "spark.jobGroup.id"
 """Properties that Spark gives the tasks of a micro-batch; a run of a query is a job group."""
+_HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
+"""The variable of Spark's Python processes under `spark.sql.execution.pyspark.udf.hideTraceback.enabled`."""
 PLANS_WRITES = "pyspark.sql.worker.write_into_data_source"
 """The module in which Spark plans a write: each batch of a stream once, before its tasks."""
+
+_LOG = line_logger("stratalog.source")
 
 _frozen_modules = 0
 
@@ -41,6 +49,21 @@ def freeze_modules() -> None:
     if len(sys.modules) > _frozen_modules:
         _frozen_modules = len(sys.modules)
         gc.freeze()
+
+
+@contextmanager
+def sentence_first() -> Iterator[None]:
+    """A block, or a function, whose own errors reach the user as their sentence, without this process's traceback.
+
+    Spark shows what the process writes of an error, and ends it. So the variable is of this error only. An error that
+    is none of ours keeps its traceback.
+    """
+    try:
+        yield
+    except StratalogError as refusal:
+        _LOG.debug("%s", refusal, exc_info=True)
+        os.environ[_HIDE_TRACEBACK] = "1"
+        raise
 
 
 class StreamingBatch(NamedTuple):
@@ -59,6 +82,12 @@ def streaming_batch() -> StreamingBatch | None:
         return None
     batch_id = int(context.getLocalProperty(BATCH_ID_PROPERTY) or 0)
     return StreamingBatch(query_id, context.getLocalProperty(RUN_ID_PROPERTY) or "", batch_id)
+
+
+def task_property(name: str) -> str | None:
+    """A property that Spark gave the task in this process, a setting of its query among them; None without a task."""
+    context = TaskContext.get()
+    return context.getLocalProperty(name) if context else None
 
 
 @contextmanager

@@ -7,26 +7,30 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import expr
 from pyspark.sql.streaming.query import StreamingQuery
 
 from stratalog.clients.admin.admin import Admin
 from stratalog.clients.admin.groups import GroupAdmin, StoredGroups
 from stratalog.clients.cluster import Cluster
+from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.coordinator_calls import InProcessCalls, ask
 from stratalog.clients.producer.producer import Producer
+from stratalog.clients.records import OffsetAndMetadata
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.jobs.tools import consumer_groups
 from stratalog.replication.requests.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from stratalog.replication.requests.consumer_protocol import decode_assignment
 from stratalog.replication.requests.groups import DescribeGroupsRequest, DescribeGroupsResponse
 from stratalog.storage.clock import SystemClock
+from stratalog.storage.records import TopicPartition
 from tests.waiting import wait_until
 
 ALONE = {
@@ -202,6 +206,68 @@ def test_queries_of_one_group_share_partitions(
     assert sorted(parts[0] + parts[1]) == list(range(20))
     assert set(parts[1]) < set(range(8, 16))
     assert parts[1] != []
+
+
+def _with_state(key: Any, _: Any, state: Any) -> Iterator[Any]:
+    import pandas as pd
+
+    state.update((0,))
+    yield pd.DataFrame({"number": [key[0]]})
+
+
+def _of_time(stream: DataFrame) -> DataFrame:
+    return stream.selectExpr("number", "timestamp_seconds(number) AS time").withWatermark("time", "1 minute")
+
+
+def _own_state(stream: DataFrame) -> DataFrame:
+    return stream.groupBy("number").applyInPandasWithState(_with_state, "number int", "n int", "update", "NoTimeout")
+
+
+SHAPES: list[tuple[str, bool, Callable[[DataFrame], DataFrame]]] = [
+    ("aggregation", True, lambda stream: stream.groupBy("number").count()),
+    ("deduplication", True, lambda stream: _of_time(stream).dropDuplicatesWithinWatermark(["number"])),
+    ("limit", True, lambda stream: stream.limit(3)),
+    ("join", True, lambda stream: stream.join(stream.selectExpr("number AS other"), expr("number = other"))),
+    ("own", True, _own_state),
+    ("rows", False, lambda stream: _of_time(stream).repartition(2)),
+    ("table", False, lambda stream: stream.join(stream.sparkSession.range(8), expr("number = id"))),
+]
+"""Queries by name, and whether they have state."""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_state_is_refused_where_another_member_has_had_a_partition(
+    spark: SparkSession, cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    send(cluster, topic, *range(8))
+
+    def start(name: str, frame_of: Callable[[DataFrame], DataFrame]) -> StreamingQuery:
+        options = {"kafka.group.id": f"{topic}-{name}", "stratalog.group.mode": "share"}
+        mode = "update" if name in ("alone", "aggregation", "own") else "append"
+        writer = frame_of(frame(spark, cluster, topic, **options)).writeStream.outputMode(mode)
+        query = writer.foreachBatch(lambda batch, _: batch.collect()).trigger(availableNow=True)
+        return query.option("checkpointLocation", str(tmp_path / name)).start()
+
+    def is_refused(name: str, query: StreamingQuery) -> bool:
+        try:
+            query.awaitTermination()
+        except StreamingQueryException as refusal:
+            text = str(refusal)
+            assert "A query with state cannot share partitions" in text
+            assert f"{topic}-1 is, or was, another member's of group {topic}-{name}" in text
+            return True
+        return False
+
+    for name, _, _ in SHAPES:
+        with Consumer(cluster, group_id=f"{topic}-{name}", enable_auto_commit=False) as another:
+            another.commit_sync({TopicPartition(topic, 1): OffsetAndMetadata(1, "a-member-of-another-query")})
+    alone = start("alone", SHAPES[0][2])
+    running = [(name, start(name, frame_of)) for name, _, frame_of in SHAPES]
+    assert not is_refused("alone", alone)
+    refused = {name: is_refused(name, query) for name, query in running}
+    assert refused == {name: has_state for name, has_state, _ in SHAPES}
+    assert is_refused("aggregation", start("aggregation", SHAPES[0][2])), "started again, it reads the same batch"
 
 
 def test_a_member_reads_what_there_is_and_ends(

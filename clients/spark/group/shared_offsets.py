@@ -5,7 +5,8 @@ each one begins, and the member:
 
     {"web": {"0": 9, "2": 4}, "web@start": {"0": 3, "2": 4}, "@member": {"id": "consumer-…", "generation": 5}}
 
-So a batch is the same when Spark plans it again, whatever the group has assigned since.
+So a batch is the same when Spark plans it again, whatever the group has assigned since. `"shared": "web-1"` beside the
+member's id names a partition that another member has, or had (`stateful`).
 """
 
 from __future__ import annotations
@@ -23,12 +24,16 @@ from stratalog.storage.records import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class SharedBatch:
-    """Where a batch begins and ends in each partition, and which member of which generation planned it."""
+    """Where a batch begins and ends in each partition, and which member of which generation planned it.
+
+    not_covered  a partition of which others have read what is not in the query's state, as of the planning; "": none
+    """
 
     starts: Offsets = field(default_factory=dict)
     ends: Offsets = field(default_factory=dict)
     member_id: str = ""
     generation_id: int = NO_GENERATION_ID
+    not_covered: str = ""
 
     @classmethod
     def from_json(cls, end: Mapping[str, Mapping[str, Any]]) -> SharedBatch:
@@ -36,11 +41,14 @@ class SharedBatch:
         member = end.get(MEMBER, {})
         ends = offsets_from_json(end)
         starts = ends | offsets_from_json(start_within(end) or {})
-        return cls(starts, ends, str(member.get("id", "")), int(member.get("generation", NO_GENERATION_ID)))
+        generation_id = int(member.get("generation", NO_GENERATION_ID))
+        return cls(starts, ends, str(member.get("id", "")), generation_id, str(member.get("shared", "")))
 
     def to_json(self) -> dict[str, Any]:
         """Always in the same order: Spark compares texts."""
         member = {"id": self.member_id, "generation": self.generation_id}
+        if self.not_covered:
+            member["shared"] = self.not_covered
         return {**with_start(self.ends, _named(self.starts)), MEMBER: member}
 
     def has_committed(self, committed: OffsetAndMetadata | None) -> bool:

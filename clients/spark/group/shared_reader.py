@@ -6,7 +6,7 @@ when it is planned; what is committed and where a partition begins is decided be
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -15,17 +15,19 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
 from stratalog.clients.consumer.offsets import Committed
 from stratalog.clients.records import ConsumerGroupMetadata
-from stratalog.clients.spark.batch_reader import read_tasks
+from stratalog.clients.spark.batch_reader import RangesPartition, read_tasks
 from stratalog.clients.spark.group.coordinators import Reach, reach
 from stratalog.clients.spark.group.member import QueryMember
 from stratalog.clients.spark.group.offsets import OffsetBounds
 from stratalog.clients.spark.group.options import GroupOptions
 from stratalog.clients.spark.group.planner_end import PlannerEnd
 from stratalog.clients.spark.group.shared_offsets import SharedBatch, replayed, resumed, undecided
+from stratalog.clients.spark.group.stateful import ADAPTIVE, check_state, is_taken_over, not_covered
 from stratalog.clients.spark.options import SourceOptions
 from stratalog.clients.spark.plan import Offsets, PlannedRange, stream_ranges
 from stratalog.clients.spark.stream_reader import METADATA_MAX_AGE_MS, STOP_TIMEOUT_MS, StratalogStreamReader
 from stratalog.clients.spark.transaction.positions import GroupPositions
+from stratalog.clients.spark.worker import sentence_first, task_property
 from stratalog.clients.view.read_committed import is_read_committed
 from stratalog.storage.errors import RequestTimedOutError, StratalogError
 from stratalog.storage.log_lines import line_logger
@@ -53,6 +55,7 @@ class SharedStreamReader(StratalogStreamReader):
         self._planned: dict[str, Any] | None = None
         self._ran: Mapping[str, Any] | None = None
         self._done: dict[TopicPartition, PlannedRange] = {}
+        self._taken: set[TopicPartition] = set()
 
     @property
     def member(self) -> QueryMember:
@@ -63,10 +66,12 @@ class SharedStreamReader(StratalogStreamReader):
             self._end = PlannerEnd(self._leave)
         return self._member
 
+    @sentence_first()
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """No partition: they come with the first batches."""
         return {}
 
+    @sentence_first()
     def latestOffset(self, start: Mapping[str, Mapping[str, int]], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         positions = self._positions(start, limit)
         if positions is None:
@@ -80,7 +85,9 @@ class SharedStreamReader(StratalogStreamReader):
             return dict(start)
         member = self.member.metadata()
         ends = {tp: end.get(tp, position) for tp, position in positions.items()}
-        self._planned = SharedBatch(positions, ends, member.member_id, member.generation_id).to_json()
+        others = not_covered(SharedBatch.from_json(start), positions, self.fetcher.subscribed(), self._taken)
+        batch = SharedBatch(positions, ends, member.member_id, member.generation_id, str(others or ""))
+        self._planned = batch.to_json()
         return self._planned
 
     def _positions(self, start: Mapping[str, Mapping[str, int]], limit: ReadLimit) -> Offsets | None:
@@ -96,6 +103,7 @@ class SharedStreamReader(StratalogStreamReader):
         member.subscribe(frozenset(tp.topic for tp in fetcher.subscribed()))
 
         def begin(committed: Committed) -> Offsets:
+            self._taken.update(tp for tp, at in committed.items() if is_taken_over(batch, at))
             bounds = self._bounds(list(committed))
             return {tp: bounds.start(tp, resumed(tp, batch, at, done.get(tp))) for tp, at in committed.items()}
 
@@ -125,6 +133,7 @@ class SharedStreamReader(StratalogStreamReader):
         frozen = self._frozen = {**latest, **(self._frozen or {})}  # a partition's end when it came
         return {tp: max(frozen[tp], start[tp]) for tp in latest}
 
+    @sentence_first()
     def partitions(
         self, start: Mapping[str, Mapping[str, int]], end: Mapping[str, Mapping[str, int]]
     ) -> Sequence[InputPartition]:
@@ -134,9 +143,11 @@ class SharedStreamReader(StratalogStreamReader):
         planned_by = ConsumerGroupMetadata(
             self._group.group_id, batch.generation_id, batch.member_id, self._group.consumer.group_instance_id or None
         )
-        planned = list(batch.ranges().values())
+        planned, others = list(batch.ranges().values()), batch.not_covered
         if end != self._planned:
             planned, is_member = self._replayed(batch)
+            left_out = batch.ends.keys() - {each.topic_partition for each in planned}
+            others = others or str(min(left_out, default=""))
             planned_by = planned_by if is_member else ConsumerGroupMetadata(self._group.group_id)
         self._ran, self._done = end, {each.topic_partition: each for each in planned}
         starts = {each.topic_partition: each.start for each in planned}
@@ -144,7 +155,13 @@ class SharedStreamReader(StratalogStreamReader):
         ranges = stream_ranges(starts, ends, {}, self._report)
         # a sink in transactions commits them under the member that planned the batch, unless the group has none now
         positions = GroupPositions(self._planner_id, planned_by, ends, batch.member_id)
-        return read_tasks(ranges, self._options, self.fetcher, positions)
+        return read_tasks(ranges, self._options, self.fetcher, positions, not_covered=others)
+
+    @sentence_first()
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        if isinstance(partition, RangesPartition):
+            check_state(partition.not_covered, task_property(ADAPTIVE), self._group.group_id)
+        return super().read(partition)
 
     def _replayed(self, batch: SharedBatch) -> tuple[list[PlannedRange], bool]:
         """Of a batch that another process planned, as before a failure: what is still this query's part, and whether

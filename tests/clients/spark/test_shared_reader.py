@@ -368,3 +368,42 @@ def test_a_query_whose_offsets_cannot_be_committed_leaves_in_time(
     described = GroupAdmin(LiveGroups(cluster, cluster.clock, 10_000), view).describe_group("g")
     assert (described.group_state, described.members) == ("Empty", ())
     assert took_s < 2 * STOP_TIMEOUT_MS / 1000
+
+
+def not_covered(query: Query, end: dict[str, Any]) -> set[str]:
+    """What the tasks of a batch are told that the query's state does not cover."""
+    start = query.stream.initialOffset() if query.checkpoint is None else query.checkpoint
+    tasks = query.stream.partitions(start, json.loads(json.dumps(end)))
+    return {task.not_covered for task in tasks if isinstance(task, RangesPartition)}
+
+
+@PROTOCOLS
+@pytest.mark.usefixtures("coordinator")
+def test_a_batch_says_whether_the_querys_state_covers_its_partitions(
+    cluster: MemoryCluster, protocol: dict[str, object]
+) -> None:
+    one = Query(reader(cluster, **protocol))
+    assert not_covered(one, one.plan()) == {""}, "it is alone"
+    one.batch()
+    add(cluster, b"3")
+    one.batch()
+    two = Query(reader(cluster, **protocol))
+    with Running(two):
+        add(cluster, b"4")
+        wait_until(lambda: [one.batch()] and len(owned(one)) == len(owned(two)) == 2, "they share")
+        add(cluster, b"5")
+        end = one.plan()
+        (others,) = not_covered(one, end)
+        assert others in {str(tp) for tp in T if tp not in owned(one)}
+        before = one.checkpoint
+        one.run(end)
+        replay = Query(reader(cluster, **protocol), before)
+        assert not_covered(replay, end) == {others}, "a replay knows it, too"
+        replay.stream.stop()
+        wait_until(lambda: two.read != [], "the other query reads")
+    one.stream.stop()
+    add(cluster, b"6")
+    for checkpoint in (None, one.checkpoint):
+        later = Query(reader(cluster, **protocol), checkpoint)
+        assert not_covered(later, later.plan()) - {""}, "alone, but others have read"
+        later.stream.stop()

@@ -2,6 +2,9 @@
 
 I/O: through `ClusterView`, from storage alone. Retriable errors are retried as by the connector
 (`fetchOffset.numRetries`, `fetchOffset.retryIntervalMs`).
+
+Whether the root, topics and partitions that options name are there is found out earlier: of a source at `.load()`,
+where Spark asks for its columns, and of a sink when a batch is planned (`check_source`, `check_sink`).
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from typing import TypeVar
 
 from stratalog.clients.spark.conditions import no_offset_matched
 from stratalog.clients.spark.gaps import explained_end
+from stratalog.clients.spark.option_names import ROOT
 from stratalog.clients.spark.options import (
     EARLIEST,
     LATEST,
@@ -20,6 +24,7 @@ from stratalog.clients.spark.options import (
     GlobalTimestamp,
     OffsetLimit,
     OffsetRangeLimit,
+    SinkOptions,
     SourceOptions,
     SpecificOffsets,
     SpecificTimestamps,
@@ -28,14 +33,18 @@ from stratalog.clients.spark.options import (
 )
 from stratalog.clients.spark.plan import FileSpan, Offsets, PlannedRange, check_specified, resolve, span
 from stratalog.clients.spark.planned_files import FILES_PLANNED_MAX, PlannedFiles
+from stratalog.clients.spark.worker import view_of
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.internal_topics import is_internal
-from stratalog.storage.errors import StratalogError
+from stratalog.storage.errors import LogDirNotFoundError, StratalogError, UnknownTopicOrPartitionError
 from stratalog.storage.log.reader import LogReader
 from stratalog.storage.log.segments import files_between
 from stratalog.storage.log_lines import line_logger
+from stratalog.storage.objects.store_settings import StoreSettings
 from stratalog.storage.records import TopicPartition
 
+LOAD_MAX_AGE_MS = 50
+"""How old a cached fold of the metadata may be at `.load()`."""
 LOOK_MS = 30_000
 """How long a look at a log waits for a replica."""
 PLANNED_ON_DISK_MAX = 50
@@ -232,3 +241,55 @@ class OffsetFetcher:
             return PlannedFiles(root, tuple(entries), explained, aborted)
 
         return self.view.look_at_log(topic_partition, look, 0, poll=False)
+
+
+def check_source(options: SourceOptions) -> None:
+    """LogDirNotFoundError without a cluster, UnknownTopicOrPartitionError; StoreUnavailableError out of reach.
+
+    A pattern may match nothing yet.
+    """
+    view = _view(options.root, options.storage, options.isolation_level)
+    view.refresh(LOAD_MAX_AGE_MS)
+    match options.subscription:
+        case Subscribe(topics):
+            for topic in topics:
+                _check_topic(view, topic)
+        case Assign(partitions):
+            for topic in dict.fromkeys(each.topic for each in partitions):
+                known = _check_topic(view, topic)
+                absent = sorted(each for each in partitions if each.topic == topic and each.partition >= known)
+                if absent:
+                    raise UnknownTopicOrPartitionError(
+                        f"{absent[0]} does not exist: the topic has {known} partitions. Correct the option assign."
+                    )
+
+
+def check_sink(options: SinkOptions) -> None:
+    """As `check_source`, for the topic that the options name; that of a row is found when the row is written.
+
+    Asked for each micro-batch, it reads nothing while the topic is known in this process.
+    """
+    view = _view(options.root, options.storage)
+    if options.topic is not None:
+        _check_topic(view, options.topic)
+
+
+def _view(root: str, storage: StoreSettings, isolation_level: str = "read_uncommitted") -> ClusterView:
+    try:
+        return view_of(root, storage, isolation_level)
+    except LogDirNotFoundError as reason:
+        hint = "" if "metadata root" in str(reason) else ": give the cluster's metadata root"
+        raise LogDirNotFoundError(f"{ROOT}={root}: {reason}{hint}") from None
+
+
+def _check_topic(view: ClusterView, topic: str) -> int:
+    """The number of its partitions."""
+    if topic not in view.image.topic_ids:
+        view.refresh()
+    if topic not in view.image.topic_ids:
+        from difflib import get_close_matches  # a planner loads no more than it needs
+
+        nearest = get_close_matches(topic, view.image.topic_ids, 1)
+        hint = f" (did you mean {nearest[0]}?)" if nearest else ""
+        raise UnknownTopicOrPartitionError(f"topic '{topic}' does not exist{hint}. Create it, or correct the name.")
+    return len(view.image.partitions_of(topic))

@@ -22,6 +22,15 @@ MORE_COLUMNS = ("headers", "leaderEpoch")
 """Those that `columns` may name, too: the record's headers, and the leader epoch under which it was written."""
 STORAGE = "stratalog.storage."
 """Prefix of the settings of object stores (`storage.objects.store_settings`)."""
+KAFKA = "kafka."
+"""Prefix of configs of Kafka's clients. Those that are not known here have no effect, as a job may bring any."""
+_OF_OTHERS = (KAFKA, "spark.", "databricks.", "__")
+"""Prefixes of names that others give a meaning."""
+_OF_TABLES = frozenset({"provider", "location", "owner", "comment", "external", "is_managed_location", "collation"})
+"""What Spark adds for `CREATE TABLE`, which it then refuses; also each option a second time, behind `option.`."""
+_MISSPELLED = 0.96
+"""Similarity from which a `kafka.` option that nobody knows is a known one misspelled, as `difflib` has it: no two
+names of Kafka's clients are that similar. `kafka.isolation.levl` has 0.98."""
 
 
 class Comes(Enum):
@@ -166,6 +175,28 @@ class Options:
         """
         ignored = [(name, self._by_name.get(name)) for name in sorted({name.lower() for name in names} - self.taken)]
         return {option.name if option else name: option.why if option else "" for name, option in ignored}
+
+    def check_names(self, names: Iterable[str], more: Iterable[str] = ()) -> None:
+        """InvalidConfigError for a name that is no option of either side, with the nearest one; but for settings of
+        stores, which `StoreSettings` checks.
+
+        more  further options that have an effect here, as those of a group; Kafka's are told from misspelled ones
+        """
+        given = {name.lower() for name in names} - self._by_name.keys()
+        candidates = {option.lower(): option for option in more}
+        known = candidates.keys() | OF_SOURCE._by_name.keys() | OF_SINK._by_name.keys()
+        unknown = sorted(n for n in given - known - _OF_TABLES if not n.startswith((STORAGE, "option.")))
+        if not unknown:
+            return
+        from difflib import get_close_matches  # a Python worker that only reads loads no more than it needs
+
+        candidates |= {name: option.name for name, option in self._by_name.items()}
+        candidates |= {name.removeprefix(KAFKA): option for name, option in candidates.items()}
+        for name in unknown:
+            nearest = get_close_matches(name, candidates, 1, _MISSPELLED if name.startswith(KAFKA) else 0.6)
+            if nearest or not name.startswith(_OF_OTHERS):
+                hint = f" (did you mean {candidates[nearest[0]]}?)" if nearest else ""
+                raise InvalidConfigError(f"Unknown option {name}{hint}. Correct the name, or leave it out.")
 
     def value(self, params: Mapping[str, str], name: str) -> Any:
         """The typed value of an option, or its default; `params` by lower-case names."""

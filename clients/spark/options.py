@@ -13,8 +13,16 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from stratalog.clients.spark.option_names import MORE_COLUMNS, OF_SINK, OF_SOURCE, ROOT, SOURCE_COLUMNS, STORAGE
-from stratalog.storage.errors import InvalidConfigError
+from stratalog.clients.spark.option_names import (
+    MORE_COLUMNS,
+    OF_SINK,
+    OF_SOURCE,
+    ROOT,
+    SOURCE_COLUMNS,
+    STORAGE,
+    Options,
+)
+from stratalog.storage.errors import InvalidConfigError, StratalogError
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.store_settings import FROM_ENVIRONMENT, StoreSettings
 from stratalog.storage.records import TopicPartition
@@ -152,8 +160,32 @@ class SinkOptions:
     transaction: TransactionOptions | None = None
 
 
-def stream_options(options: Mapping[str, str]) -> SourceOptions:
-    """The options of `readStream`."""
+Warn = Callable[[str], None]
+
+
+def load_options(options: Mapping[str, str]) -> SourceOptions:
+    """The options of `read` or `readStream`, where Spark does not say which of them it is, as at `.load()`.
+
+    InvalidConfigError for what both refuse, and for what is wrong with a stream's group.
+    """
+
+    def silent(_: str) -> None:
+        """The reader that is made of the options warns."""
+
+    try:
+        return stream_options(options, silent)
+    except StratalogError as of_stream:
+        refusal = of_stream
+    try:
+        found = batch_options(options, silent)
+    except StratalogError as of_batch:
+        raise (of_batch if any(name.lower().startswith("ending") for name in options) else refusal) from None
+    _group(_lowered(options))
+    return found
+
+
+def stream_options(options: Mapping[str, str], warn: Warn | None = None) -> SourceOptions:
+    """The options of `readStream`. What has no effect is warned of in the log, or by `warn`."""
     params = _lowered(options)
     for name in ("endingoffsets", "endingoffsetsbytimestamp", "endingtimestamp"):
         if name in params:
@@ -162,12 +194,12 @@ def stream_options(options: Mapping[str, str]) -> SourceOptions:
     _validate(params)
     group = _group(params)
     of_a_group = frozenset() if group is None else group.names
-    _warn_of(OF_SOURCE.without_effect(name for name in params if name not in of_a_group))
+    _check_names(OF_SOURCE, params, of_a_group, warn)
     return replace(_source_options(params, OffsetLimit(LATEST)), group=group)
 
 
-def batch_options(options: Mapping[str, str]) -> SourceOptions:
-    """The options of `read`."""
+def batch_options(options: Mapping[str, str], warn: Warn | None = None) -> SourceOptions:
+    """The options of `read`. What has no effect is warned of in the log, or by `warn`."""
     params = _lowered(options)
     starting = _limit(params, "starting", OffsetLimit(EARLIEST))
     if starting == OffsetLimit(LATEST):
@@ -196,8 +228,8 @@ def batch_options(options: Mapping[str, str]) -> SourceOptions:
     _validate(params)
     for name in ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
         if name.lower() in params:
-            _log.warning("%s option ignored in batch queries", name)
-    _warn_of(OF_SOURCE.without_effect(params))
+            (warn or warn_once)(f"{name} option ignored in batch queries")
+    _check_names(OF_SOURCE, params, frozenset(), warn)
     return _source_options(params, OffsetLimit(EARLIEST))
 
 
@@ -211,7 +243,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         raise InvalidConfigError("txnAppId and txnVersion must be given together. Set both, or leave both out.")
     transaction = _transaction(params)
     of_transactions = frozenset() if transaction is None else transaction.names
-    _warn_of(OF_SINK.without_effect(name for name in params if name not in of_transactions))
+    _check_names(OF_SINK, params, of_transactions)
     topic = params.get("topic")
     return SinkOptions(
         root=params[ROOT],
@@ -238,9 +270,15 @@ def _transaction(params: Mapping[str, str]) -> TransactionOptions | None:
     return transaction_options(params)
 
 
-def _warn_of(ignored: Mapping[str, str]) -> None:
+def _check_names(side: Options, params: Mapping[str, str], more: frozenset[str], warn: Warn | None = None) -> None:
+    """Refuse what is no option of any side, and warn of what has no effect; `more`: options of a group and the like."""
+    ignored = side.without_effect(name for name in params if name not in more)
+    if not all(ignored.values()):  # names that this side does not know
+        from stratalog.clients.spark.transaction.options import OF_MEMBERS_AND_TRANSACTIONS
+
+        side.check_names(params, OF_MEMBERS_AND_TRANSACTIONS)
     for name, why in ignored.items():
-        warn_once(f"option {name} has no effect{why and ': '}{why}")
+        (warn or warn_once)(f"option {name} has no effect{why and ': '}{why}")
 
 
 @lru_cache(maxsize=1_000)

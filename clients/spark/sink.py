@@ -26,6 +26,7 @@ from stratalog.clients.spark.worker import (
     freeze_modules,
     loading,
     plans_writes,
+    sentence_first,
     streaming_batch,
     view_of,
 )
@@ -72,9 +73,11 @@ class StratalogWriter(DataSourceArrowWriter):
         if options.txn_app_id is not None and options.txn_version is not None:
             self._batch = SinkBatchId(options.txn_app_id, options.txn_version, is_replayable=True)
 
+    @sentence_first()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> FilesWritten:
         return _write(self._options, self._producer, None, iterator)
 
+    @sentence_first()
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         _commit(self._options, self._batch, messages)
 
@@ -90,12 +93,14 @@ class StratalogStreamWriter(DataSourceStreamArrowWriter):
         self._options = options
         self._producer = _planned_producer(options)
 
+    @sentence_first()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> FilesWritten:
         batch = streaming_batch()
         if batch is None:
             raise InvalidRequestError(f"the task has no property {QUERY_ID_PROPERTY}: not a streaming query")
         return _write(self._options, self._producer, batch, iterator)
 
+    @sentence_first()
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         query_id = next((m.batch.query_id for m in messages if isinstance(m, FilesWritten) and m.batch), None)
         if query_id is not None:
@@ -107,8 +112,13 @@ class StratalogStreamWriter(DataSourceStreamArrowWriter):
 
 def _planned_producer(options: SinkOptions) -> ProducerIdAndEpoch:
     """The producer of the transaction of a batch that is planned here. It is what fences older runs: so only one
-    process begins it for each batch, and passes it on with the tasks."""
-    if options.transaction is None or not plans_writes():
+    process begins it for each batch, and passes it on with the tasks. Before that, root and topic have to be there."""
+    if not plans_writes():
+        return NO_PRODUCER
+    with loading():
+        from stratalog.clients.spark.offsets import check_sink
+    check_sink(options)
+    if options.transaction is None:
         return NO_PRODUCER
     with loading():
         from stratalog.clients.spark.transaction.commit import begin, reach

@@ -39,7 +39,7 @@ from stratalog.clients.spark.plan import (
     with_topic_ids,
     without_topics,
 )
-from stratalog.clients.spark.worker import loading, view_of
+from stratalog.clients.spark.worker import loading, sentence_first, view_of
 from stratalog.clients.view.read_committed import is_read_committed
 from stratalog.storage.clock import RandomIds
 from stratalog.storage.errors import InvalidConfigError, StratalogError
@@ -113,6 +113,7 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._end = PlannerEnd(self._finish_commits)
         return self._commits
 
+    @sentence_first()
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         if self._initial is None:
             ids = dict(self.fetcher.view.image.topic_ids)
@@ -143,6 +144,7 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         return offsets_to_json(self._latest) if self._latest else None
 
+    @sentence_first()
     def latestOffset(self, start: Mapping[str, Mapping[str, int]], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         if MEMBER in start:
             raise InvalidConfigError(
@@ -278,6 +280,7 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             end = bytes_limited(options.max_bytes_per_trigger, end, spans)
         return end
 
+    @sentence_first()
     def partitions(
         self, start: Mapping[str, Mapping[str, int]], end: Mapping[str, Mapping[str, int]]
     ) -> Sequence[InputPartition]:

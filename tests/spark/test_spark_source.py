@@ -259,6 +259,42 @@ def test_batch_refusals_reach_the_user(
     assert text in str(refusal.value)
 
 
+@pytest.mark.any_session
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"subscribe": None}, "One of the following options must be specified for Kafka source"),
+        ({"subscribe": "tt"}, "topic 'tt' does not exist (did you mean t?). Create it, or correct the name."),
+        ({"subscribe": None, "assign": '{"t":[0,2]}'}, "t-2 does not exist: the topic has 2 partitions."),
+        ({"stratalog.root": "/nowhere"}, "stratalog.root=/nowhere: /nowhere is not a directory"),
+        ({"stratalog.root": None}, "Option 'stratalog.root' must be specified"),
+        ({"startingOffsets": "first"}, 'Expected e.g. {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}, got first'),
+        ({"startingOffset": "latest"}, "Unknown option startingoffset (did you mean startingOffsets?)"),
+        ({"kafka.group.id": "g", "stratalog.group.mode": "shared"}, "Invalid value shared for configuration stratalog"),
+    ],
+)
+def test_load_refuses_in_its_first_line_what_no_query_could_read(
+    spark: SparkSession, cluster: StillCluster, options: dict[str, Any], text: str
+) -> None:
+    cluster.create_topic("t", 2)
+    given = {"stratalog.root": cluster.root, "subscribe": "t", **options}
+    wanted = {name: value for name, value in given.items() if value is not None}
+    for reader in (spark.readStream, spark.read):
+        with pytest.raises(AnalysisException) as refusal:
+            reader.format("stratalog").options(**wanted).load()
+        assert text in str(refusal.value).splitlines()[0]
+        assert "Traceback" not in str(refusal.value)
+
+
+@pytest.mark.any_session
+def test_what_only_a_stream_refuses_is_in_the_first_line_of_its_error(cluster: StillCluster, stream: Stream) -> None:
+    cluster.create_topic("t", 2)
+    with pytest.raises(StreamingQueryException) as refusal:
+        stream.run(endingOffsets="latest")
+    assert "ending offset not valid in streaming queries" in str(refusal.value).splitlines()[0]
+    assert "Traceback" not in str(refusal.value)
+
+
 def test_a_table_with_a_foreign_commit_is_refused_by_name_in_a_query(
     ours: SparkSession, cluster: StillCluster, read: Callable[..., DataFrame]
 ) -> None:

@@ -32,6 +32,14 @@ CONNECTION_OPTIONS = {
 """The option of each config of connections."""
 
 
+OPTION_NAMES = frozenset(
+    {GROUP_ID, _SHORT_GROUP_ID, MODE, AUTO_OFFSET_RESET, LISTENER}
+    | {f"kafka.{name}" for name in _CONSUMER_NAMES}
+    | set(CONNECTION_OPTIONS.values())
+)
+"""The names, in lower case, of the options that a query in a group has and another has not."""
+
+
 class GroupMode(StrEnum):
     """COMMIT: the query reads all partitions and commits their offsets. SHARE: it is a member, and reads its part."""
 
@@ -61,8 +69,7 @@ class GroupOptions:
     @property
     def names(self) -> frozenset[str]:
         """The names, in lower case, of the options that a query in a group has and another has not."""
-        own = (GROUP_ID, _SHORT_GROUP_ID, MODE, AUTO_OFFSET_RESET, LISTENER)
-        return frozenset({*own, *(f"kafka.{name}" for name in _CONSUMER_NAMES), *CONNECTION_OPTIONS.values()})
+        return OPTION_NAMES
 
     @property
     def is_shared(self) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from stratalog.clients.config import ConnectionConfig, ProducerConfig
 from stratalog.clients.spark.group.options import CONNECTION_OPTIONS, LISTENER
+from stratalog.clients.spark.group.options import OPTION_NAMES as OF_MEMBERS
 from stratalog.storage.errors import InvalidConfigError
 
 TRANSACTIONAL_ID = "kafka.transactional.id"
@@ -20,6 +21,14 @@ _PRODUCER_NAMES = (
     "acks",
 )
 """Kafka's producer configs that a transaction uses."""
+OPTION_NAMES = frozenset(
+    {TRANSACTIONAL_ID, _SHORT_ID, LISTENER}
+    | {f"kafka.{name}" for name in _PRODUCER_NAMES}
+    | set(CONNECTION_OPTIONS.values())
+)
+"""The names, in lower case, of the options that a sink in transactions has and another has not."""
+OF_MEMBERS_AND_TRANSACTIONS = OPTION_NAMES | OF_MEMBERS
+"""Those, and the options that a query in a group has."""
 TRANSACTION_TIMEOUT_MS = 30_000
 """Default of `kafka.transaction.timeout.ms`, half of Kafka's: a transaction is open only while a batch is committed,
 and members of a group that take its partitions over wait for one that was left open."""
@@ -43,8 +52,7 @@ class TransactionOptions:
     @property
     def names(self) -> frozenset[str]:
         """The names, in lower case, of the options that a sink in transactions has and another has not."""
-        own = (TRANSACTIONAL_ID, _SHORT_ID, LISTENER)
-        return frozenset({*own, *(f"kafka.{name}" for name in _PRODUCER_NAMES), *CONNECTION_OPTIONS.values()})
+        return OPTION_NAMES
 
 
 def transaction_options(params: Mapping[str, str]) -> TransactionOptions | None:

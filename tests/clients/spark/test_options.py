@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stratalog.clients.spark.group.options import GROUP_ID
-from stratalog.clients.spark.option_names import OF_SINK, OF_SOURCE, SOURCE_COLUMNS, Comes
+from stratalog.clients.spark.option_names import OF_SINK, OF_SOURCE, SOURCE_COLUMNS, Comes, Options
 from stratalog.clients.spark.options import (
     EARLIEST,
     LATEST,
@@ -22,13 +22,14 @@ from stratalog.clients.spark.options import (
     Subscribe,
     SubscribePattern,
     batch_options,
+    load_options,
     parse_duration_ms,
     sink_options,
     source_columns,
     stream_options,
     warn_once,
 )
-from stratalog.clients.spark.transaction.options import TRANSACTIONAL_ID
+from stratalog.clients.spark.transaction.options import OF_MEMBERS_AND_TRANSACTIONS, TRANSACTIONAL_ID
 from stratalog.storage.errors import InvalidConfigError
 from stratalog.storage.records import TopicPartition
 
@@ -232,6 +233,83 @@ def test_other_refusals(read: Callable[[Mapping[str, str]], object], options: Ma
 
 
 @pytest.mark.parametrize(
+    ("parse", "name", "text"),
+    [
+        (stream_options, "startingOffset", "Unknown option startingoffset (did you mean startingOffsets?). Correct"),
+        (batch_options, "failOnDataLos", "(did you mean failOnDataLoss?)"),
+        (stream_options, "stratalog.group.mod", "(did you mean stratalog.group.mode?)"),
+        (stream_options, "kafka.isolation.levl", "(did you mean kafka.isolation.level?)"),
+        (stream_options, "kafka.group.idd", "(did you mean kafka.group.id?)"),
+        (stream_options, "xyzzy", "Unknown option xyzzy. Correct the name, or leave it out."),
+        (sink_options, "stratalog.tiemstamp.column", "(did you mean stratalog.timestamp.column?)"),
+        (sink_options, "kafka.transactional.ids", "(did you mean kafka.transactional.id?)"),
+        (sink_options, "acks", "(did you mean kafka.acks?)"),
+    ],
+)
+def test_an_option_that_nobody_knows_is_refused_with_the_nearest(
+    parse: Callable[[Mapping[str, str]], object], name: str, text: str
+) -> None:
+    base = {"stratalog.root": "r"} if parse is sink_options else BASE
+    with pytest.raises(InvalidConfigError, match=re.escape(text)):
+        parse({**base, name: "1"})
+
+
+OF_KAFKAS_CLIENTS = """
+acks allow.auto.create.topics auto.commit.interval.ms batch.size bootstrap.servers buffer.memory check.crcs
+client.dns.lookup client.id client.rack compression.gzip.level compression.lz4.level compression.type
+compression.zstd.level connections.max.idle.ms default.api.timeout.ms delivery.timeout.ms enable.idempotence
+enable.metrics.push exclude.internal.topics fetch.max.bytes fetch.max.wait.ms fetch.min.bytes group.id
+group.instance.id group.protocol group.remote.assignor heartbeat.interval.ms isolation.level linger.ms max.block.ms
+max.in.flight.requests.per.connection max.partition.fetch.bytes max.poll.interval.ms max.poll.records
+max.request.size metadata.max.age.ms metadata.max.idle.ms metadata.recovery.strategy metric.reporters
+metrics.num.samples metrics.recording.level metrics.sample.window.ms partition.assignment.strategy
+partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms partitioner.class
+partitioner.ignore.keys receive.buffer.bytes reconnect.backoff.max.ms reconnect.backoff.ms request.timeout.ms
+retries retry.backoff.max.ms retry.backoff.ms sasl.client.callback.handler.class sasl.jaas.config
+sasl.kerberos.service.name sasl.login.callback.handler.class sasl.login.class sasl.login.connect.timeout.ms
+sasl.login.read.timeout.ms sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms sasl.mechanism
+sasl.oauthbearer.token.endpoint.url security.protocol security.providers send.buffer.bytes session.timeout.ms
+socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms ssl.ca.location ssl.cipher.suites
+ssl.enabled.protocols ssl.endpoint.identification.algorithm ssl.engine.factory.class ssl.key.password
+ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password ssl.keystore.type
+ssl.protocol ssl.provider ssl.truststore.certificates ssl.truststore.location ssl.truststore.password
+ssl.truststore.type transaction.timeout.ms transactional.id
+"""
+
+
+@pytest.mark.parametrize("side", [OF_SOURCE, OF_SINK])
+def test_configs_of_kafkas_clients_are_not_taken_for_misspelled_ones(side: Options) -> None:
+    side.check_names([f"kafka.{name}" for name in OF_KAFKAS_CLIENTS.split()], OF_MEMBERS_AND_TRANSACTIONS)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        *((options, text) for options, text in STREAM_REFUSALS if not any("nding" in name for name in options)),
+        ({**BASE, "startingOffsets": "latest", "endingOffsets": "latest"}, "starting offset can't be latest for batch"),
+        ({**BASE, "kafka.group.id": "g", "stratalog.group.mode": "shared"}, "Invalid value shared for configuration"),
+        ({**BASE, "stratalog.group.mode": "share"}, "stratalog.group.mode needs kafka.group.id"),
+        ({**BASE, "startingOffset": "latest"}, "Unknown option startingoffset (did you mean startingOffsets?)"),
+    ],
+)
+def test_what_no_read_takes_is_refused_where_spark_does_not_say_which_it_is(
+    options: Mapping[str, str], text: str
+) -> None:
+    with pytest.raises(InvalidConfigError) as refusal:
+        load_options(options)
+    assert str(refusal.value).startswith(text)
+
+
+@pytest.mark.parametrize("options", [{"endingOffsets": "latest"}, {"startingOffsets": "latest"}, {"path": "p"}])
+def test_what_one_kind_of_read_takes_is_loaded_without_a_warning(
+    caplog: pytest.LogCaptureFixture, options: Mapping[str, str]
+) -> None:
+    warn_once.cache_clear()
+    assert load_options({**BASE, **options}).root == "r"
+    assert not caplog.messages
+
+
+@pytest.mark.parametrize(
     ("parse", "options", "warnings"),
     [
         (stream_options, {"groupIdPrefix": "mine"}, ["groupIdPrefix has no effect: a query is in the group that"]),
@@ -240,14 +318,20 @@ def test_other_refusals(read: Callable[[Mapping[str, str]], object], options: Ma
         (stream_options, {"kafka.group.id": "mine", "kafka.session.timeout.ms": "9000"}, []),
         (
             batch_options,
-            {"kafka.Fetch.min.bytes": "9", "startingOffset": "latest", "kafka.bootstrap.servers": "h:9092"},
+            {"kafka.Fetch.min.bytes": "9", "topic": "t2", "kafka.bootstrap.servers": "h:9092"},
             [
                 "kafka.bootstrap.servers has no effect: stratalog.root is the cluster",
                 "kafka.fetch.min.bytes has no effect",
-                "startingoffset has no effect",
+                "topic has no effect",
             ],
         ),
-        (sink_options, {"kafka.linger.ms": "7", "stratalog.tiemstamp.column": "at"}, ["kafka.linger.ms", "tiemstamp"]),
+        (
+            batch_options,
+            {"stratalog.group.mode": "share", "path": "p"},
+            ["path has no effect: topic", "group.mode has"],
+        ),
+        (sink_options, {"kafka.linger.ms": "7", "__of.a.platform": "x"}, ["__of.a.platform", "kafka.linger.ms"]),
+        (batch_options, {"option.subscribe": "t", "provider": "stratalog"}, ["option.subscribe has", "provider has"]),
         (sink_options, {"subscribe": "t2"}, ["subscribe has no effect"]),
         (sink_options, {"checkpointLocation": "/c", "queryName": "q", "kafka.acks": "all"}, []),
         (batch_options, {"kafka.isolation.level": "read_committed", "failOnDataLoss": "false"}, []),

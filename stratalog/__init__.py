@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from stratalog.clients.schemas.schema import RegisteredSchema, Schema, SchemaReference, SchemaType
     from stratalog.clients.schemas.schema_folder import SchemaFolder
     from stratalog.clients.spark.progress.listener import ProgressListener
+    from stratalog.clients.spark.progress.offsets_behind import QueryLag, lag_of
     from stratalog.clients.spark.registration import register_data_source
     from stratalog.clients.spark.sql.cluster_views import cluster_frame, create_cluster_views
     from stratalog.clients.spark.sql.committed_view import create_committed_view
@@ -112,7 +113,7 @@ __all__ = [
     "TopicDescription",
     # views and Spark
     "ClusterView", "CommittedTable", "Fetched", "Watermarks", "committed_table",
-    "ProgressListener", "TopicRead", "cluster_frame", "create_cluster_views",
+    "ProgressListener", "QueryLag", "TopicRead", "cluster_frame", "create_cluster_views", "lag_of",
     "create_committed_view", "from_registry", "read_topic", "register_data_source", "registry_header", "to_registry",
     # typed tables
     "TypedTable", "TypedTableState", "QueryProgress", "ReplayOutcome", "TableErasure",
@@ -150,6 +151,7 @@ _MODULES = {
     "clients.spark.sql.read_topic": "TopicRead read_topic",
     "clients.spark.sql.registry_columns": "from_registry registry_header to_registry",
     "clients.spark.progress.listener": "ProgressListener",
+    "clients.spark.progress.offsets_behind": "QueryLag lag_of",
     "clients.spark.registration": "register_data_source",
     "clients.typed_tables.checkpoint": "QueryProgress",
     "clients.typed_tables.erasure": "TableErasure",

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from stratalog.clients.spark.options import MEMBER
 from stratalog.clients.spark.plan import TOPIC_IDS, Offsets, offsets_from_json
 from stratalog.replication.metrics import GAUGE, Metric
+from stratalog.storage.records import TopicPartition
 
 
 class OffsetsBehindLatest(NamedTuple):
@@ -22,6 +23,22 @@ class OffsetsBehindLatest(NamedTuple):
     minimum: int
     maximum: int
     average: float
+
+
+@dataclass(frozen=True, slots=True)
+class QueryLag:
+    """Records that a query had not read when a micro-batch ended.
+
+    query       its name, or its id
+    partitions  those of each partition that it reads from stratalog
+    """
+
+    query: str
+    partitions: Mapping[TopicPartition, int]
+
+    @property
+    def total(self) -> int:
+        return sum(self.partitions.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +63,32 @@ class SourceProgress:
         return self.run_id, self.source
 
 
+def lag_of(progress: Mapping[str, Any] | None) -> QueryLag | None:
+    """How far a query is behind its topics, from `query.lastProgress`, or from the progress that a listener gets.
+
+    None before its first micro-batch, and without a source of ours. Partitions of several sources are added up. An
+    offset without a record counts, such as that of a marker or of a record that compaction removed, as in the lag of a
+    consumer group.
+    """
+    if progress is None:
+        return None
+    text = getattr(progress, "json", None)  # Spark's own is a mapping, too, but not all the way down
+    body: Mapping[str, Any] = json.loads(text) if isinstance(text, str) else progress
+    lags: dict[TopicPartition, int] = {}
+    for source in body["sources"]:
+        consumed = _body(source.get("endOffset"))
+        if {TOPIC_IDS, MEMBER} & consumed.keys():
+            behind = _behind(_offsets(source.get("latestOffset")), offsets_from_json(consumed))
+            for topic_partition, records in behind.items():
+                lags[topic_partition] = lags.get(topic_partition, 0) + records
+    return QueryLag(body.get("name") or str(body["id"]), lags) if lags else None
+
+
+def _behind(latest: Offsets, consumed: Offsets) -> dict[TopicPartition, int]:
+    """A partition that was not consumed yet counts from 0."""
+    return {tp: max(0, end - consumed.get(tp, 0)) for tp, end in latest.items()}
+
+
 def offsets_behind_latest(latest: Offsets, consumed: Offsets) -> OffsetsBehindLatest | None:
     """None without a partition. A partition that was not consumed yet counts from 0.
 
@@ -54,7 +97,7 @@ def offsets_behind_latest(latest: Offsets, consumed: Offsets) -> OffsetsBehindLa
     >>> offsets_behind_latest({a: 9, b: 4}, {a: 5, b: 4})
     OffsetsBehindLatest(minimum=0, maximum=4, average=2.0)
     """
-    behind = [max(0, end - consumed.get(tp, 0)) for tp, end in latest.items()]
+    behind = _behind(latest, consumed).values()
     return OffsetsBehindLatest(min(behind), max(behind), sum(behind) / len(behind)) if behind else None
 
 

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from stratalog.clients.spark.progress.offsets_behind import OffsetsBehindLatest, metrics_of, progress_of
+from stratalog.clients.spark.progress.offsets_behind import (
+    OffsetsBehindLatest,
+    QueryLag,
+    lag_of,
+    metrics_of,
+    progress_of,
+)
 from stratalog.replication.metrics import prometheus_text
+from stratalog.storage.records import TopicPartition
 
 END = {"t": {"0": 5, "1": 9}, "t@start": {"0": 0, "1": 0}, "@ids": {"t": "id-of-t"}}
+T = (TopicPartition("t", 0), TopicPartition("t", 1))
 LATEST = {"t": {"0": 9, "1": 9, "2": 3}}
 
 
@@ -42,6 +51,28 @@ def test_a_query_that_shares_partitions_counts_its_own() -> None:
     end = {"t": {"1": 4}, "t@start": {"1": 0}, "@member": {"id": "m", "generation": 3}}
     (found,) = progress_of(progress(source(end, {"t": {"1": 9}})))
     assert (found.topics, found.behind) == (("t",), OffsetsBehindLatest(5, 5, 5.0))
+
+
+class _SparksProgress(dict[str, Any]):
+    """As `StreamingQueryProgress`: a mapping whose values are objects, with all of it as text beside them."""
+
+    def __init__(self, body: dict[str, Any]) -> None:
+        super().__init__(sources=[object()])
+        self.json = json.dumps(body)
+
+
+@pytest.mark.parametrize("given", [dict, _SparksProgress])
+def test_the_lag_of_a_query_by_partition(given: Callable[[dict[str, Any]], Any]) -> None:
+    body = progress(source(END, LATEST), source(END, {"t": {"0": 6}}), source({"t": {"0": 5}}, {"t": {"0": 9}}))
+    lag = lag_of(given(body))
+    assert lag == QueryLag("q", {TopicPartition("t", 0): 4 + 1, TopicPartition("t", 1): 0, TopicPartition("t", 2): 3})
+    assert lag.total == 8
+    assert lag_of(given(progress(source(END, END), name=None))) == QueryLag("i", dict.fromkeys(T, 0))
+
+
+def test_without_a_batch_or_a_source_of_ours_there_is_no_lag() -> None:
+    assert lag_of(None) is None
+    assert lag_of(progress(source({"t": {"0": 5}}, {"t": {"0": 9}}), source(END, None))) is None
 
 
 def test_gauges_have_the_connectors_names() -> None:

@@ -65,6 +65,7 @@ class ClusterImage:
     ended           keys of records that are in the log and mean nothing any more: tombstones let compaction remove them
     topic_defaults  what the brokers of the cluster were given for all topics, by topic config: part of `configs`,
                     without those that are Kafka's
+    topic_changes   grows whenever topics or partitions come or go: what was found of them holds while it stays
     """
 
     cluster_id: str = ""
@@ -84,12 +85,14 @@ class ClusterImage:
     last_broker_epoch: int = 0
     ended: set[str] = field(default_factory=set)
     topic_defaults: dict[str, str] = field(default_factory=dict)
+    topic_changes: int = field(default=0, compare=False)
 
     def replay(self, record: MetadataRecord) -> None:
         """Fold one record in."""
         self.ended.discard(record.key)
         match record:
             case PartitionRecord():
+                self.topic_changes += record.topic_partition not in self.partitions
                 self.partitions[record.topic_partition] = record
                 self.partitions_by_topic.setdefault(record.topic, set()).add(record.topic_partition)
             case RegisterBrokerRecord() | FenceBrokerRecord() | UnregisterBrokerRecord():
@@ -109,8 +112,10 @@ class ClusterImage:
 
     def replace_with(self, other: ClusterImage) -> None:
         """Become the same as another image, which is given up: whoever holds this one sees the new state."""
+        changes = self.topic_changes + other.topic_changes + 1
         for each in fields(self):
             setattr(self, each.name, getattr(other, each.name))
+        self.topic_changes = changes
 
     def _replay_cluster(self, record: ControllerRecord | ClusterRecord | ProducerIdsRecord) -> None:
         match record:
@@ -143,6 +148,7 @@ class ClusterImage:
                 self.ended.add(record.key)
             return
         self._remove_topic(record.name)  # before a new topic, too: compaction may have left parts of an older one
+        self.topic_changes += 1
         if isinstance(record, TopicRecord):
             self.topic_ids[record.name] = record.topic_id
         else:
@@ -192,6 +198,7 @@ class ClusterImage:
     def _replay_tombstone(self, key: str) -> None:
         """Only a fold of a compacted log meets one whose key is not over: compaction removed the record that ended it
         before this one."""
+        self.topic_changes += 1
         kind, _, rest = key.partition("/")
         owner, _, name = rest.rpartition("/")  # the owner of a quota may have "/" in its name, a config's name has none
         match kind:

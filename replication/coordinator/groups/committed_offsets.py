@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple
 
 from stratalog.replication.config import BrokerConfig
@@ -319,18 +320,17 @@ class CommittedOffsets:
     def expired(self, group: Group, now_ms: int, topic_ids: Mapping[str, str]) -> Iterator[CoordinatorRecord]:
         """Tombstones for the offsets of a group that have expired by now, and for those of topics that are gone: a
         coordinator that took over meanwhile was not notified of their deletion."""
+        is_subscribed = cache(group.is_subscribed_to)
         for partition, committed in self._offsets.get(group.group_id, {}).items():
             value = committed.value
             if topic_ids and value.topic_id and topic_ids.get(partition.topic) != value.topic_id:
                 is_over = now_ms - value.commit_timestamp >= GONE_MS
             else:
-                is_over = self._is_over(group, partition, value, now_ms)
+                is_over = not is_subscribed(partition.topic) and self._is_over(group, value, now_ms)
             if is_over and partition not in self._of_transactions(group.group_id):
                 yield _tombstone(group.group_id, partition)
 
-    def _is_over(self, group: Group, partition: TopicPartition, value: OffsetCommitValue, now_ms: int) -> bool:
-        if group.is_subscribed_to(partition.topic):
-            return False
+    def _is_over(self, group: Group, value: OffsetCommitValue, now_ms: int) -> bool:
         since_ms = group.retained_from_ms(value.commit_timestamp)
         if since_ms is None:
             return False

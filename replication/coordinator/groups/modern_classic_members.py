@@ -104,6 +104,7 @@ class ClassicMembers:
             return JoinGroupResponse(member_id=member_id, error=required)
         sender = _sender(group, member_id, request)
         said = self._as_heartbeat(request, member_id)
+        group.validate_names(member_id, len(set(said.subscribed_topic_names or ())))
         if said.topic_partitions and sender.replaced is None and member_id not in group.members:
             raise UnknownMemberIdError(
                 f"Member {member_id} was removed from group {group.group_id}: it has to give up the partitions that it"
@@ -219,6 +220,8 @@ class ClassicMembers:
         one has left, and the policy forbids the downgrade. Kafka leaves partitions without an owner then."""
         members = group.members.values()
         if any(member.classic_member_metadata is None for member in members):
+            return False
+        if group.target_epoch == group.group_epoch and group.checked_topics == self._image().topic_changes:
             return False
         topics = {topic for member in members for topic in group.topics_of(member)}
         return group.target_epoch < group.group_epoch or metadata_hash(self._image(), topics) != group.metadata_hash

@@ -45,14 +45,19 @@ from stratalog.storage.errors import (
 
 EMPTY, ASSIGNING, RECONCILING, STABLE = "Empty", "Assigning", "Reconciling", "Stable"
 
+NAMES_MAX = 100_000
+"""Names of topics that all members of a group together may subscribe to; an expression names any number of them."""
+
 
 @dataclass(slots=True)
 class ModernGroup:
-    """One group, changed by `replay`; only `regexes_checked_ms` and `visible` are not in the log.
+    """One group, changed by `replay`; only `regexes_checked_ms`, `visible` and `checked_topics` are not in the log.
 
     topic_ids  the ids of the cluster's topics, by name
     visible    the topics that a member may describe, by its newest request; None: all. Of a member without an entry,
                which this coordinator has not met yet, all that it subscribes to: it learns of none before it asks.
+    checked_topics  the image's `topic_changes` with which the group's hash was found to be right; None: not since its
+               members changed
     """
 
     group_type: ClassVar[str] = CONSUMER
@@ -70,11 +75,14 @@ class ModernGroup:
     regexes_checked_ms: int = 0
     topic_ids: Callable[[], Mapping[str, str]] = field(default=dict, compare=False)
     visible: dict[str, VisibleNames | None] = field(default_factory=dict, compare=False)
+    checked_topics: int | None = field(default=None, compare=False)
 
     # The fold
 
     def replay(self, key: ModernGroupKey, value: bytes | None) -> None:
         """Fold a record of this group; not the one that removes it."""
+        if key.version in (KeyVersion.GROUP, KeyVersion.MEMBER, KeyVersion.REGEX):
+            self.checked_topics = None
         match key.version:
             case KeyVersion.GROUP if value is not None:
                 self.group_epoch, self.metadata_hash = decode_group_epoch(value)
@@ -238,7 +246,25 @@ class ModernGroup:
             raise NonEmptyGroupError(f"The group {self.group_id} has {len(self.members)} members.")
 
     def is_subscribed_to(self, topic: str) -> bool:
-        return any(topic in self.topics_of(member) for member in self.members.values())
+        return any(self._subscribes(member, topic) for member in self.members.values())
+
+    def _subscribes(self, member: ModernMember, topic: str) -> bool:
+        resolved = self.regexes.get(member.subscribed_topic_regex)
+        names, matched = member.subscribed_topic_names, resolved.topics if resolved else frozenset()
+        visible = self.visible.get(member.member_id)
+        if topic not in names and topic not in matched:
+            return False
+        return visible is None or topic in visible(names) or topic in visible(matched)
+
+    def validate_names(self, member_id: str, count: int) -> None:
+        """Raises GROUP_MAX_SIZE_REACHED if the members would name too many topics with so many of that member: all
+        names are compared whenever one of them changes."""
+        others = (each for each in self.members.values() if each.member_id != member_id)
+        total = count + sum(len(each.subscribed_topic_names) for each in others)
+        if total > NAMES_MAX and count:
+            raise GroupMaxSizeReachedError(
+                f"The members of group {self.group_id} would subscribe to {total} names of topics > {NAMES_MAX}."
+            )
 
     def retained_from_ms(self, commit_timestamp_ms: int) -> int | None:
         return commit_timestamp_ms

@@ -187,9 +187,13 @@ class Heartbeat:
         return seen.union(*(sight(found) for sight in sights))
 
     def _bump_epoch(self, *, bump: bool) -> int:
+        changes = self._image.topic_changes
+        if not bump and self._group.checked_topics == changes:
+            return self._group.group_epoch
         names = {name for member in self._members.values() for name in self._topics_of(member)}
         hashed = metadata_hash(self._image, names)
         if not bump and hashed == self._group.metadata_hash:
+            self._group.checked_topics = changes
             return self._group.group_epoch
         epoch = GroupEpoch(self._group.group_epoch + 1, hashed)
         self._records.append(group_epoch_record(self._group.group_id, epoch))

@@ -174,6 +174,8 @@ class ModernGroups:
         group.validate_room(request.member_id, self._table.config.group_consumer_max_size)
         member_id = request.member_id or self._table.ids.new_id()
         sender = self._sender(group, member_id, request)
+        if request.subscribed_topic_names is not None:
+            group.validate_names(sender.before.member_id, len(set(request.subscribed_topic_names)))
         heartbeat = Heartbeat(self._table.config, self._known_topics(), group, sender, request, decision.now_ms)
         updated, records = heartbeat.decide()
         if sender.replaced is not None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from stratalog.replication.coordinator.groups.modern_group import NAMES_MAX
 from stratalog.replication.coordinator.groups.modern_heartbeat import REGEX_REFRESH_MS_MIN
+from stratalog.replication.metadata.records import RemoveTopicRecord
 from stratalog.replication.requests.consumer_groups import ConsumerGroupHeartbeatRequest, TopicPartitions
 from stratalog.replication.requests.groups import OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from stratalog.storage.errors import (
     GroupIdNotFoundError,
+    GroupMaxSizeReachedError,
     InvalidRegularExpressionError,
     NonEmptyGroupError,
     StaleMemberEpochError,
@@ -207,3 +210,39 @@ def test_topics_of_an_expression_that_takes_long_come_with_a_later_heartbeat() -
     coordinator.now_ms += 2 * REGEX_REFRESH_MS_MIN
     assert coordinator.heartbeat(ConsumerGroupHeartbeatRequest(GROUP, "m1", found.member_epoch)).assignment is None
     assert coordinator.group.regexes["ord.*"].topics == {"orders"}
+
+
+def test_a_group_names_a_limited_number_of_topics() -> None:
+    """All names are compared whenever one of them changes."""
+    coordinator = Coordinator(t=1)
+    names = tuple(f"t-{number}" for number in range(NAMES_MAX - 1))
+    joined = coordinator.heartbeat(joining(subscribed_topic_names=names))
+    assert joined.error is None
+    assert coordinator.heartbeat(joining(member_id="m2", subscribed_topic_names=("t",))).error is None
+    refused = coordinator.heartbeat(joining(member_id="m3", subscribed_topic_names=("t",)))
+    assert isinstance(refused.error, GroupMaxSizeReachedError)
+    assert coordinator.heartbeat(joining(subscribed_topic_names=("t",))).error is None
+    assert coordinator.heartbeat(joining(member_id="m3", subscribed_topic_names=("t",))).error is None
+
+
+def test_a_heartbeat_without_changes_looks_at_no_names() -> None:
+    """They are looked at again when topics come or go, or members or expressions change."""
+    coordinator = Coordinator(t=1)
+    joined = coordinator.heartbeat(joining(subscribed_topic_names=("t", "u")))
+    asked = ConsumerGroupHeartbeatRequest(GROUP, "m1", joined.member_epoch)
+    assert coordinator.group.checked_topics is None
+    coordinator.heartbeat(asked)
+    assert coordinator.group.checked_topics == coordinator.image.topic_changes
+    coordinator.create_topic("v", 1)
+    assert coordinator.heartbeat(asked).assignment is None
+    coordinator.create_topic("u", 1)
+    found = coordinator.heartbeat(asked)
+    assert found.assignment is not None
+    assert len(found.assignment) == 2
+    coordinator.add_partitions("t", 1)
+    grown = coordinator.heartbeat(ConsumerGroupHeartbeatRequest(GROUP, "m1", found.member_epoch))
+    assert grown.assignment is not None
+    assert sum(len(each.partitions) for each in grown.assignment) == 3
+    coordinator.image.replay(RemoveTopicRecord("u", coordinator.image.topic_ids["u"]))
+    left = coordinator.heartbeat(ConsumerGroupHeartbeatRequest(GROUP, "m1", grown.member_epoch))
+    assert left.assignment == (TopicPartitions(coordinator.image.topic_ids["t"], (0, 1)),)

@@ -41,7 +41,7 @@ class Coordinator:
         self.shard = self._shard()
 
     def _shard(self) -> TransactionShard:
-        image: Any = SimpleNamespace(partitions=self.partitions)
+        image: Any = SimpleNamespace(partitions=self.partitions, topic_config=lambda _topic: {})
         return TransactionShard(self.epoch, self.config, lambda: image, self._new_id)
 
     def _new_id(self) -> int | None:

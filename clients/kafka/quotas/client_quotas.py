@@ -50,6 +50,7 @@ class ClientQuotas:
         self._lock = threading.Lock()
         self._rates: dict[tuple[str, str, str], WindowedRate] = {}
         self._tokens: dict[tuple[str, str], QuotaTokens] = {}
+        self._pruned_from = PRUNED_FROM
 
     @property
     def is_empty(self) -> bool:
@@ -61,6 +62,11 @@ class ClientQuotas:
         if version != self._known_version:
             self._quotas, self._known_version = quotas_of(self._image()), version
         return not self._quotas
+
+    @property
+    def size(self) -> int:
+        """The number of rates and of buckets that are remembered."""
+        return len(self._rates) + len(self._tokens)
 
     def of_request(
         self, principal: Principal, client_id: str | None, api_key: int, size_bytes: int
@@ -94,7 +100,10 @@ class ClientQuotas:
             return 0
         now_ms = self._clock.monotonic_ms()
         with self._lock:
-            tokens = self._tokens.setdefault((quota.user, quota.client_id), QuotaTokens(self._window))
+            shared = (quota.user, quota.client_id)
+            if shared not in self._tokens:
+                self._prune(now_ms)
+            tokens = self._tokens.setdefault(shared, QuotaTokens(self._window))
             owed_ms = tokens.owed_ms(quota.bound, now_ms)
             if is_strict and owed_ms:
                 return owed_ms
@@ -109,12 +118,17 @@ class ClientQuotas:
         return self._rates[shared]
 
     def _prune(self, now_ms: int) -> None:
-        if len(self._rates) >= PRUNED_FROM:
-            self._rates = {
-                key: rate
-                for key, rate in self._rates.items()
-                if rate.samples and now_ms - rate.samples[-1].newest_ms < INACTIVE_MS
-            }
+        """Clients choose their ids. So that a new one does not cost a look at all others, the next look is when there
+        are twice as many."""
+        if self.size < self._pruned_from:
+            return
+        self._rates = {
+            key: rate
+            for key, rate in self._rates.items()
+            if rate.samples and now_ms - rate.samples[-1].newest_ms < INACTIVE_MS
+        }
+        self._tokens = {key: each for key, each in self._tokens.items() if now_ms - each.updated_ms < INACTIVE_MS}
+        self._pruned_from = max(PRUNED_FROM, 2 * self.size)
 
 
 class ClientUse:

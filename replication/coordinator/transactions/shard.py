@@ -9,7 +9,7 @@ marker does no harm to a partition. Kafka: `TransactionCoordinator`, `Transactio
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from stratalog.replication.coordinator.shard.shard import (
     RemoteAppend,
     RemoteAppended,
     ShardPlace,
+    size_bytes,
 )
 from stratalog.replication.coordinator.shard.timers import ShardTimers
 from stratalog.replication.coordinator.transactions.records import (
@@ -44,6 +45,7 @@ from stratalog.replication.coordinator.transactions.transaction import (
     verified,
     with_partitions,
 )
+from stratalog.replication.internal_topics import TRANSACTION_STATE_TOPIC
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.requests.transactions import (
     AddOffsetsToTxnRequest,
@@ -72,12 +74,16 @@ from stratalog.storage.errors import (
     UnknownServerError,
 )
 from stratalog.storage.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
+from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.transactions import EndMarker, marker_batch
 
 MARKER_RETRY_MS = 100
 """Pause before a marker is sent again, Kafka's `retry.backoff.ms` of a broker's own requests."""
 EXPIRED_AT_ONCE = 200
-"""Number of time-outs in one decision: its records are one append."""
+EXPIRED_BYTES = 256 << 10
+"""Number of time-outs in one decision, and the size of its records from which there are no more: they are one batch."""
+PARTITIONS_SHARE = 2
+"""A transaction's record takes one part of so many of a batch: ids and states of later steps have room in it, too."""
 
 
 class MarkerContext(NamedTuple):
@@ -214,8 +220,21 @@ class TransactionShard:
             answers = (Answered(token, AddPartitionsToTxnResponse(verified(known, request))),)
             return Decision(answers=answers, is_read=True)
         after = with_partitions(known, request, now_ms)
+        self._check_fits(after)
         answer = Answered(token, AddPartitionsToTxnResponse(tuple((each, None) for each in request.topics)))
         return Decision(answers=(answer,)) if after is known else self._stepped(after, now_ms, answer)
+
+    def _check_fits(self, after: Transaction) -> None:
+        """UNKNOWN_SERVER_ERROR for more partitions than a record can name, as Kafka's failed append: a decision that
+        the log refuses would cost the shard, for all of its transactions."""
+        topic_config = self._image().topic_config(TRANSACTION_STATE_TOPIC)
+        bytes_max = int(topic_config.get("max.message.bytes") or LogConfig().max_message_bytes)
+        needed_bytes = size_bytes((transaction_record(after),))
+        if PARTITIONS_SHARE * needed_bytes > bytes_max:
+            raise UnknownServerError(
+                f"{after.transactional_id}: a record of {len(after.partitions)} partitions has {needed_bytes} bytes > "
+                f"max.message.bytes {bytes_max} / {PARTITIONS_SHARE}"
+            )
 
     def _add_offsets(self, request: AddOffsetsToTxnRequest, token: int, now_ms: int) -> Decision:
         known = self._transactions.get(request.transactional_id)
@@ -254,7 +273,7 @@ class TransactionShard:
             return Decision((self._record(after),), answers)
         if not after.partitions:
             return Decision((transaction_record(after), self._record(completed(after, now_ms))), answers)
-        effects = tuple(self._marker(after, each, now_ms) for each in sorted(after.partitions))
+        effects = tuple(self._markers(after, now_ms))
         return Decision((self._record(after),), answers, effects=effects)
 
     def _record(self, after: Transaction) -> CoordinatorRecord:
@@ -264,10 +283,14 @@ class TransactionShard:
 
     # -- markers -------------------------------------------------------------------------------------------
 
-    def _marker(self, ending: Transaction, partition: TopicPartition, now_ms: int) -> RemoteAppend:
-        marker = EndMarker(ending.is_commit, self._coordinator_epoch)
+    def _markers(
+        self, ending: Transaction, now_ms: int, partitions: Iterable[TopicPartition] | None = None
+    ) -> Iterator[RemoteAppend]:
+        """One batch for all of its partitions, or for these: making one costs more than sending it."""
+        marker, context = EndMarker(ending.is_commit, self._coordinator_epoch), _context_of(ending)
         batch = marker_batch(ending.producer_id, ending.producer_epoch, marker, now_ms, ending.transaction_version)
-        return RemoteAppend(partition, batch, _context_of(ending))
+        for partition in sorted(ending.partitions) if partitions is None else partitions:
+            yield RemoteAppend(partition, batch, context)
 
     def _marker_written(self, outcome: RemoteAppended, now_ms: int) -> Decision:
         """A partition has its marker, or the marker is sent again later.
@@ -308,20 +331,24 @@ class TransactionShard:
         for known in [each for each in self._transactions.values() if each.state.is_prepared]:
             if not known.partitions:
                 records.append(self._record(completed(known, now_ms)))
-            effects.extend(self._marker(known, each, now_ms) for each in sorted(known.partitions))
+            effects.extend(self._markers(known, now_ms))
         return Decision(tuple(records), effects=tuple(effects))
 
     def expire(self, now_ms: int) -> Decision:
         """Abort transactions after their time-out, remove ids that are no longer used, send markers again."""
         records: list[CoordinatorRecord] = []
         effects: list[RemoteAppend] = []
-        for due in list(islice(self._timers.pop_due(now_ms), EXPIRED_AT_ONCE)):
+        filled_bytes = 0
+        for due in islice(self._timers.pop_due(now_ms), EXPIRED_AT_ONCE):
             known = self._transactions.get(due.transactional_id)
             if known is None:
                 continue
             decision = self._expired(known, due.partition, now_ms)
             records.extend(decision.records)
             effects.extend(decision.effects)
+            filled_bytes += size_bytes(decision.records)
+            if filled_bytes > EXPIRED_BYTES:
+                break
         return Decision(tuple(records), effects=tuple(effects))
 
     def _expired(self, known: Transaction, partition: TopicPartition | None, now_ms: int) -> Decision:
@@ -331,7 +358,7 @@ class TransactionShard:
                 return Decision()
             if not self._exists(partition):
                 return self._marked(known, [partition], now_ms)
-            return Decision(effects=(self._marker(known, partition, now_ms),))
+            return Decision(effects=tuple(self._markers(known, now_ms, (partition,))))
         if known.state is TransactionState.ONGOING:
             return self._stepped(fenced(known, now_ms), now_ms)
         return Decision((tombstone(known.transactional_id),)) if known.state.may_expire else Decision()

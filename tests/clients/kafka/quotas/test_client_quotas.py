@@ -7,11 +7,23 @@ from typing import Any
 
 import pytest
 
+from stratalog.clients.kafka.quotas.client_quotas import INACTIVE_MS, PRUNED_FROM, ClientQuotas
+from stratalog.clients.kafka.quotas.rates import QuotaWindow
 from stratalog.clients.kafka.request.api import Connection
 from stratalog.replication.metadata.acls import Principal
-from stratalog.replication.metadata.client_quotas import PRODUCER_BYTE_RATE, Entity, QuotaInForce, quota_in_force
+from stratalog.replication.metadata.client_quotas import (
+    CLIENT_ID,
+    MUTATION_RATE,
+    PRODUCER_BYTE_RATE,
+    Entity,
+    QuotaInForce,
+    alter_client_quota,
+    quota_in_force,
+)
+from stratalog.replication.metadata.image import ClusterImage
 from tests.clients.kafka_client import FETCH, METADATA, PRODUCE, Answer, KafkaClient, batch_of, code, framed
 from tests.clients.memory_cluster import MemoryCluster
+from tests.storage.logs import FakeClock
 
 CREATE_TOPICS, DESCRIBE, ALTER = 19, 48, 49
 EXACT, DEFAULT, SPECIFIED = range(3)
@@ -234,3 +246,17 @@ def test_partitions_are_made_no_faster_than_the_quota(client: KafkaClient) -> No
     assert told_ms(second) == pytest.approx(10_000, abs=500), "21 where a window of 11 s allows 11"
     assert code(older.topics[0]) == 0
     assert told_ms(older) == pytest.approx(31_000, abs=500), "an older client is throttled, not refused"
+
+
+def test_clients_with_ids_of_their_own_are_forgotten() -> None:
+    """All that each of them did was one request, a while ago."""
+    image, clock = ClusterImage(), FakeClock()
+    for record in alter_client_quota(image, [(CLIENT_ID, None)], [(MUTATION_RATE, 10.0)]).records:
+        image.replay(record)
+    quotas = ClientQuotas(lambda: image, lambda: 1, clock, QuotaWindow())
+    for number in range(3 * PRUNED_FROM):
+        clock.now_ms += INACTIVE_MS // PRUNED_FROM
+        use = quotas.of_request(Principal("User:a"), f"client-{number}", CREATE_TOPICS, 100)
+        assert use is not None
+        use.mutates(1, is_strict=True)
+    assert quotas.size < 2 * PRUNED_FROM

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from stratalog.replication.coordinator.shard.shard import Decision
+from stratalog.replication.coordinator.shard.shard import Decision, size_bytes
 from stratalog.replication.coordinator.transactions.records import transaction_record
 from stratalog.replication.requests.transactions import (
     AddOffsetsToTxnRequest,
@@ -23,6 +23,7 @@ from stratalog.storage.errors import (
     UnknownTopicOrPartitionError,
 )
 from stratalog.storage.records import TopicPartition
+from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.transactions import EndMarker, marker_of
 from tests.replication.transaction_tools import TX, A, B, C, Coordinator
 
@@ -316,3 +317,49 @@ def test_an_empty_name_is_an_invalid_request():
     assert name(coordinator.ask(DescribeTransactionsRequest(""))) == "INVALID_REQUEST"
     assert coordinator.ask(DescribeTransactionsRequest("nobody")).error.name == "TRANSACTIONAL_ID_NOT_FOUND"
     assert coordinator.ask("what is this").name == "INVALID_REQUEST"
+
+
+def many(ids: int, partitions: int) -> Coordinator:
+    """Transactions with so many partitions of topics with long names, all under way since the same time."""
+    names = [TopicPartition(f"{number:0249}", 0) for number in range(partitions)]
+    coordinator = Coordinator(names)
+    for number in range(ids):
+        transactional_id = f"{number:04000}"
+        producer = coordinator.ask(InitProducerIdRequest(transactional_id, 60_000, -1, -1))
+        asked = AddPartitionsToTxnRequest(
+            transactional_id, producer.producer_id, producer.producer_epoch, tuple(names), transaction_version=2
+        )
+        assert {error for _, error in coordinator.ask(asked).results} == {None}
+    return coordinator
+
+
+def test_transactions_that_time_out_together_are_aborted_in_decisions_that_fit_into_a_batch():
+    """A shard that is lost by them would be folded anew, and lost again by the same."""
+    coordinator = many(200, 5)
+    coordinator.now_ms += 60_001
+    sizes = []
+    while (decision := coordinator.shard.expire(coordinator.now_ms)).records:
+        coordinator.accept(decision)
+        sizes.append(size_bytes(decision.records))
+    assert len(sizes) > 1
+    assert max(sizes) < LogConfig().max_message_bytes // 2
+    assert len(coordinator.effects) == 200 * 5
+
+
+def test_a_transaction_has_as_many_partitions_as_its_record_can_name():
+    coordinator = many(1, 1_000)
+    producer = coordinator.state(f"{0:04000}")
+    assert producer is not None
+    more = tuple(TopicPartition(f"{number:0240}", 1) for number in range(3_000))
+    asked = AddPartitionsToTxnRequest(
+        producer.transactional_id, producer.producer_id, producer.producer_epoch, more, transaction_version=2
+    )
+    assert {error.name for _, error in coordinator.ask(asked).results} == {"UNKNOWN_SERVER_ERROR"}
+    assert len(coordinator.state(producer.transactional_id).partitions) == 1_000
+
+
+def test_the_markers_of_a_transaction_are_one_batch():
+    coordinator, producer_id, epoch = begun(A, B)
+    end(coordinator, producer_id, epoch)
+    first, second = coordinator.effects
+    assert first.batch is second.batch

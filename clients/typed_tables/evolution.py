@@ -14,6 +14,8 @@ from functools import lru_cache
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from stratalog.clients.schemas.columns.reader import ReadValues
+
 VALUE_COLUMN = "value"
 """The column of values that are no records."""
 PARTITION, OFFSET, TIMESTAMP, KEY, VALUE, HEADERS = (
@@ -22,6 +24,8 @@ PARTITION, OFFSET, TIMESTAMP, KEY, VALUE, HEADERS = (
 RECORD_COLUMNS = frozenset({PARTITION, OFFSET, TIMESTAMP, KEY, VALUE, HEADERS})
 """The columns of a record's place and of its raw parts, before those of its value."""
 DECIMAL_DIGITS_MAX = 38
+DAYS_MAX = (2**63 - 1) // 86_400_000_000
+"""Days from 1970 to the last date that a time in microseconds holds, in the year 294,247."""
 LOCAL_TIMES_FEATURE = "delta.feature.timestampNtz"
 _FORBIDDEN = re.compile(r"[ ,;{}()\n\t=]")
 """What Delta allows in no column name."""
@@ -325,9 +329,48 @@ def _name(kind: pa.DataType) -> str:
 # -- values ------------------------------------------------------------------------------------------------
 
 
+def fitting(values: pa.Array, kind: pa.DataType) -> ReadValues:
+    """Values as the type into which their own has grown, where it holds them.
+
+    A date beyond the times that there are fits no column, also one of dates: it could not grow into TIMESTAMP_NTZ, and
+    every reader of the column would end at it.
+    """
+    try:
+        if _has_late_dates(values):
+            raise pa.ArrowInvalid(f"a date is more than {DAYS_MAX} days from 1970")
+        return ReadValues(conformed(values, kind), {})
+    except pa.ArrowInvalid as reason:
+        if len(values) == 1:
+            return ReadValues(pa.nulls(1, kind), {0: f"the value does not fit the columns: {reason}"})
+    middle = len(values) // 2
+    first, second = fitting(values.slice(0, middle), kind), fitting(values.slice(middle), kind)
+    errors = {**first.errors, **{middle + place: text for place, text in second.errors.items()}}
+    return ReadValues(pa.concat_arrays([first.values, second.values]), errors)
+
+
+def _has_late_dates(values: pa.Array) -> bool:
+    kind = values.type
+    if pa.types.is_date32(kind):
+        days = values.view(pa.int32())
+        return bool(pc.any(pc.greater(pc.abs(days.cast(pa.int64())), DAYS_MAX)).as_py())
+    if not _has_dates(kind):
+        return False
+    if pa.types.is_struct(kind):
+        return any(map(_has_late_dates, values.flatten()))
+    whole = pa.concat_arrays([values])
+    parts = [whole.keys, whole.items] if pa.types.is_map(kind) else [whole.values]
+    return any(map(_has_late_dates, parts))
+
+
+def _has_dates(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_date32(kind)) or any(_has_dates(kind.field(place).type) for place in range(kind.num_fields))
+
+
 def conformed(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """Values as the type into which their own has grown: columns that they lack are null, numbers become wider. What no
     file holds, such as a record without fields, is null in a column that another schema has made of its name.
+
+    ArrowInvalid for a value that the type does not hold.
 
     >>> conformed(pa.array([{"id": 1}]), pa.struct([("ID", pa.int64()), ("item", pa.string())])).to_pylist()
     [{'ID': 1, 'item': None}]

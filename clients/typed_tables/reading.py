@@ -31,7 +31,7 @@ from stratalog.clients.typed_tables.evolution import (
     VALUE_COLUMN,
     SchemaChange,
     as_columns,
-    conformed,
+    fitting,
     folded,
     schema_change,
 )
@@ -191,7 +191,8 @@ class _TableColumns:
         values = read.values
         if not pa.types.is_struct(values.type):
             values = pa.StructArray.from_arrays([values], [VALUE_COLUMN], mask=values.is_null())
-        return ReadValues(conformed(values, self._plan.type), read.errors)
+        fit = fitting(values, self._plan.type)
+        return ReadValues(fit.values, {**fit.errors, **read.errors})
 
 
 def columns_of(schema: ResolvedSchema, value_format: ValueFormat, message: str) -> SchemaColumns:

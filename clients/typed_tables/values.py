@@ -22,8 +22,15 @@ from stratalog.clients.schemas.wire_format import schema_id_header
 from stratalog.clients.spark.sql.registry_columns import arrow_function
 from stratalog.clients.typed_tables.config import HEADERS, VALUE, TypedTableConfig, ValueFormat, WriteMode
 from stratalog.clients.typed_tables.delta_table import TypedDelta, arrow_columns
-from stratalog.clients.typed_tables.evolution import RECORD_COLUMNS, VALUE_COLUMN, quoted, schema_change, sql_type
-from stratalog.clients.typed_tables.json_checks import TEXT, checked_texts
+from stratalog.clients.typed_tables.evolution import (
+    RECORD_COLUMNS,
+    VALUE_COLUMN,
+    SchemaChange,
+    quoted,
+    schema_change,
+    sql_type,
+)
+from stratalog.clients.typed_tables.json_checks import IS_NULL, READ, TEXT, checked_texts, is_plain_kind
 from stratalog.clients.typed_tables.missing_schemas import ASKED_MAX, NOT_ASKED, MissingSchemas
 from stratalog.clients.typed_tables.reading import (
     ERROR_COLUMN,
@@ -47,10 +54,9 @@ TOMBSTONE_COLUMN = "is_tombstone"
 KNOWN, KNOWN_MAX = "stratalog.schemas", 100
 """Table property with the schemas that the table has grown into, and how many of them: a new run, or a replay, plans
 with them before it reads."""
-_CORRUPT, _FOUND = "corrupt record", "found"
-"""The first is the name of no column, as it has a space."""
+_CORRUPT, _FOUND, _NULL_DOCUMENT, _BY_SPARK = "corrupt record", "found", "null document", "by spark"
+"""None is the name of a column but `found`, which is dropped: the others have a space."""
 _ID_HEADER = schema_id_header(is_key=False)
-_NULL_TEXT = r"^[ \t\r\n]*null[ \t\r\n]*$"
 _SHOWN_MAX = 80
 
 
@@ -101,6 +107,17 @@ class ValueReader:
     def _columns(self) -> tuple[str, ...]:
         return (VALUE_COLUMN,) if self.is_variant else tuple(each.name for each in self._plan.type)
 
+    def first_columns(self) -> list[str]:
+        """The columns of values that a new table has, as CREATE TABLE names them: those that the settings name.
+
+        InvalidConfigError for settings whose columns no table can have.
+        """
+        if self._registry is not None:
+            return []
+        if self.is_variant:
+            return [f"{VALUE_COLUMN} VARIANT"]
+        return [f"{quoted(each.name)} {sql_type(each.type)}" for each in self._settled(pa.struct([])).type]
+
     def grow(self, table: TypedDelta) -> None:
         """Give the table the columns that the settings name. InvalidConfigError if they contradict its own."""
         if self._registry is not None:
@@ -109,12 +126,18 @@ class ValueReader:
             if VALUE_COLUMN not in table.column_names():
                 self._spark.sql(f"ALTER TABLE {table.sql} ADD COLUMNS ({VALUE_COLUMN} VARIANT)")
             return
-        wanted = arrow_columns(self._spark.createDataFrame([], self._config.value_schema).schema)
-        change = schema_change(table.columns(), wanted, RECORD_COLUMNS)
-        if change.misfits:
-            raise InvalidConfigError(f"value.schema does not fit {table.name}: {'; '.join(change.misfits)}")
-        table.alter(change)
+        change = self._settled(table.columns())
+        if not change.is_empty:
+            table.alter(change)
         self._plan = replace(self._plan, type=change.type)
+
+    def _settled(self, columns: pa.DataType) -> SchemaChange:
+        """What the columns `columns` need for those that the settings name."""
+        wanted = arrow_columns(self._spark.createDataFrame([], self._config.value_schema).schema)
+        change = schema_change(columns, wanted, RECORD_COLUMNS)
+        if change.misfits:
+            raise InvalidConfigError(f"value.schema does not fit the table: {'; '.join(change.misfits)}")
+        return change
 
     def read(self, records: DataFrame, table: TypedDelta) -> ReadRows:
         """The rows of records. The table is altered where their schemas ask for it."""
@@ -156,16 +179,12 @@ class ValueReader:
             self._known = newest
 
     def _counted(self, frame: DataFrame) -> tuple[int, int, int, int, list[str]]:
-        counted = frame.agg(
-            sf.count(sf.lit(1)),
-            sf.count(ERROR_COLUMN),
-            sf.min("offset"),
-            sf.max("offset"),
-            sf.collect_set(UNPLANNED_COLUMN),
-        ).first()
+        parts = [sf.count(sf.lit(1)), sf.count(ERROR_COLUMN), sf.min("offset"), sf.max("offset")]
+        named = [] if self._registry is None else [sf.collect_set(UNPLANNED_COLUMN)]
+        counted = frame.agg(*parts, *named).first()
         assert counted is not None
-        rows, errors, first, last, unplanned = counted
-        return rows, errors, first or 0, last or 0, unplanned
+        rows, errors, first, last, *unplanned = counted
+        return rows, errors, first or 0, last or 0, unplanned[0] if unplanned else []
 
     def _plan_anew(
         self, table: TypedDelta, plan: ReadPlan, columns: pa.DataType, found: dict[WriterKey, ResolvedSchema | str]
@@ -203,7 +222,7 @@ class ValueReader:
     def _rows(self, records: DataFrame) -> DataFrame:
         rows = records.select(*RECORD)
         read = self._by_spark(rows) if self._registry is None else self._by_plan(rows)
-        read = read.withColumn(TOMBSTONE_COLUMN, self._is_tombstone())
+        read = read.withColumn(TOMBSTONE_COLUMN, self._is_tombstone()).drop(_NULL_DOCUMENT)
         if self._mode == WriteMode.UPSERT:
             error = sf.when(sf.col("key").isNull(), NO_KEY).when(~sf.col(TOMBSTONE_COLUMN), sf.col(ERROR_COLUMN))
         else:
@@ -216,13 +235,14 @@ class ValueReader:
         """Whether a record deletes its key: it has no value, or in upsert mode one that is a null of its format.
 
         Kafka Connect's JsonConverter writes a null that has a schema, such as a deletion of Debezium's
-        ExtractNewRecordState, as the text `null`. Source: `JsonConverter.fromConnectData`.
+        ExtractNewRecordState, as the text `null`, or with `schemas.enable` as an envelope of schema and null.
+        Source: `JsonConverter.fromConnectData`.
         """
         no_value = sf.col("value").isNull()
         if self._mode != WriteMode.UPSERT:
             return no_value
         if self._registry is None:
-            return no_value | sf.col("value").cast("string").rlike(_NULL_TEXT)
+            return no_value | sf.coalesce(sf.col(_NULL_DOCUMENT), sf.lit(False))
         return no_value | (sf.col(READ_COLUMN).isNull() & sf.col(ERROR_COLUMN).isNull())
 
     @property
@@ -247,13 +267,18 @@ class ValueReader:
     def _by_spark(self, rows: DataFrame) -> DataFrame:
         """Spark reads what it does not alter; Python has looked at the texts before, and refuses the others."""
         kind = None if self.is_variant else self._plan.type
+        is_plain = kind is not None and is_plain_kind(kind)
 
         def check(values: pa.Array) -> pa.Array:
             return checked_texts(values, kind)
 
-        found = arrow_function(check, StructType().add(TEXT, "string").add(ERROR_COLUMN, "string"))(sf.col("value"))
-        checked = rows.withColumn(_FOUND, found)
-        text, refused = sf.col(_FOUND)[TEXT], sf.col(_FOUND)[ERROR_COLUMN]
+        given = StructType().add(TEXT, "string").add(ERROR_COLUMN, "string").add(IS_NULL, "boolean")
+        if kind is not None and is_plain:
+            given = given.add(READ, from_arrow_schema(pa.schema([(READ, kind)])).fields[0].dataType)
+        checked = rows.withColumn(_FOUND, arrow_function(check, given)(sf.col("value")))
+        refused, changed = sf.col(_FOUND)[ERROR_COLUMN], sf.col(_FOUND)[TEXT]
+        is_open = refused.isNull() & sf.col(_FOUND)[READ].isNull() if is_plain else refused.isNull()
+        text = sf.when(is_open, sf.coalesce(changed, sf.col("value").cast("string")))
         error = sf.when(refused.isNotNull(), refused)
         if self.is_variant:
             parsed = checked.withColumn(READ_COLUMN, sf.struct(sf.try_parse_json(text).alias(VALUE_COLUMN)))
@@ -262,12 +287,18 @@ class ValueReader:
             columns = [f"{quoted(each.name)} {sql_type(each.type)}" for each in self._plan.type]
             options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
             read = sf.from_json(text, ", ".join([*columns, f"{quoted(_CORRUPT)} STRING"]), options)
-            parsed = checked.withColumn(READ_COLUMN, read)
-            misfit = sf.col(READ_COLUMN).isNull() | sf.col(READ_COLUMN)[_CORRUPT].isNotNull()
+            parsed = checked.withColumn(_BY_SPARK, read)
+            misfit = sf.col(_BY_SPARK).isNull() | sf.col(_BY_SPARK)[_CORRUPT].isNotNull()
+            found = sf.struct(*(sf.col(_BY_SPARK)[each.name].alias(each.name) for each in self._plan.type))
+            if is_plain:
+                is_read = sf.col(_FOUND)[READ].isNotNull()
+                misfit, found = ~is_read & misfit, sf.when(is_read, sf.col(_FOUND)[READ]).otherwise(found)
+            parsed = parsed.withColumn(READ_COLUMN, found)
             error = error.when(misfit, _shown("the value does not fit the columns: ", text))
         unplanned = sf.lit(None).cast("string")
-        names = [*rows.columns, READ_COLUMN, ERROR_COLUMN, UNPLANNED_COLUMN]
-        return parsed.withColumns({ERROR_COLUMN: error, UNPLANNED_COLUMN: unplanned}).select(*names)
+        names = [*rows.columns, READ_COLUMN, ERROR_COLUMN, UNPLANNED_COLUMN, _NULL_DOCUMENT]
+        made = {ERROR_COLUMN: error, UNPLANNED_COLUMN: unplanned, _NULL_DOCUMENT: sf.col(_FOUND)[IS_NULL]}
+        return parsed.withColumns(made).select(*names)
 
 
 def _shown(reason: str, text: Column) -> Column:

@@ -146,21 +146,65 @@ def test_upsert_has_what_compaction_leaves(ours: SparkSession, cluster: Cluster,
 def test_upsert_knows_deletions_of_connect_and_any_name_of_a_field(
     ours: SparkSession, cluster: Cluster, topic: str, tmp_path: Path
 ) -> None:
-    """The text `null` deletes; a field may have a name of our own columns, and be a time without a zone."""
+    """`null` and an envelope of one delete; a field may have a name of our own columns, and be a local time."""
     path = tmp_path / "any"
     names = ("is_tombstone", "read", "error", "unplanned", "found", "key", "t", "s")
     columns = ", ".join(["at TIMESTAMP_NTZ", *(f"{name} BIGINT" for name in names)])
     config = {"value.format": "json", "value.schema": columns, "write.mode": "upsert"}
     with Producer(cluster) as producer:
-        for number, key in enumerate("abc"):
+        for number, key in enumerate("abcde"):
             value = {"at": "2024-03-10T02:30:00", **dict.fromkeys(names, number)}
             producer.send(topic, json.dumps(value), key, partition=0)
         producer.send(topic, "null", "a", partition=0)
         producer.send(topic, " null\n", "b", partition=0)
         producer.send(topic, '"null"', "c", partition=0)
+        producer.send(topic, '{"schema": null, "payload": null}', "d", partition=0)
+        optional = {"type": "struct", "fields": [], "optional": True, "name": "Value"}
+        producer.send(topic, json.dumps({"schema": optional, "payload": None}), "e", partition=0)
     state = TypedTable(ours, cluster, topic, str(path), config).run_available()
     assert rows(ours, path, f"string(_key),string(at),{','.join(names)}") == [("c", "2024-03-10 02:30:00", *[2] * 8)]
     assert state.dead_letter_count == 1
+
+
+def test_a_date_beyond_all_times_is_a_dead_letter_before_and_after_the_column_grows(
+    ours: SparkSession, cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    """As dates grow into TIMESTAMP_NTZ, which ends in the year 294,247: in Avro, and in JSON by the settings."""
+    registry, days = MemoryRegistry(), (0, 106_751_991, 106_751_992)
+    of_day, of_time = (
+        json.dumps({"type": "record", "name": "R", "fields": [{"name": "at", "type": kind}]})
+        for kind in ({"type": "int", "logicalType": "date"}, {"type": "long", "logicalType": "local-timestamp-micros"})
+    )
+    for text in (of_day, of_time):
+        registry.register(text, Schema(text))
+    paths, config = (tmp_path / "avro", tmp_path / "json"), {"value.format": "json", "value.schema": "at DATE"}
+    for turn in range(2):
+        with Producer(cluster) as producer:
+            for day in days:
+                producer.send(topic, SchemaId(id=1).id_prefix() + varint(2 * day), partition=0)
+            producer.send(topic, SchemaId(id=1 + turn).id_prefix() + b"\x02", partition=0)
+            for text in ("-290307-01-01", "+294246-01-01", "+294245-12-31", "-290308-12-31"):
+                producer.send(topic, json.dumps({"at": text}), partition=1)
+        avro = TypedTable(ours, cluster, topic, str(paths[0]), {"value.format": "avro"}, registry)
+        assert avro.run_available().row_count == 3 * (turn + 1)
+        json_config = {**config, "value.schema": "at TIMESTAMP_NTZ"} if turn else config
+        state = TypedTable(ours, cluster, topic, str(paths[1]), json_config).run_available()
+        assert state.row_count == 2 * (turn + 1)
+    for path in paths:
+        assert dict(ours.read.format("delta").load(str(path)).dtypes)["at"] == "timestamp_ntz"
+        assert ours.read.format("delta").load(str(path)).selectExpr("max(year(at))").first() is not None
+    letters = rows(ours, f"{paths[0]}__dlq", "partition,offset,error")
+    assert [row[:2] for row in letters if row[0] == 0] == [(0, 2), (0, 6)]
+    assert "more than 106751991 days from 1970" in letters[0][2]
+
+
+def varint(number: int) -> bytes:
+    """Avro's variable-length form of a number that is not negative."""
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*found, number])
 
 
 def test_a_batch_that_was_cut_off_is_completed_once(

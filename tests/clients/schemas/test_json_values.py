@@ -120,13 +120,13 @@ def test_what_is_read_at_once_is_read_one_by_one(texts: list[str]) -> None:
     assert together.errors == {place: each.errors[0] for place, each in enumerate(alone) if 0 in each.errors}
     kind = pa.struct([("n", pa.float64()), ("i", pa.int64()), ("s", pa.string()), ("b", pa.bool_())])
     checked = checked_texts(pa.array(rows, pa.binary()), kind).to_pylist()
-    assert [(each["text"], each["error"]) for each in checked] == [checked_text(row, kind) for row in rows]
+    assert [tuple(each.values())[:3] for each in checked] == [tuple(checked_text(row, kind)) for row in rows]
 
 
 SPARK = pa.struct(
     [("Id", pa.int64()), ("byte", pa.int8()), ("x", pa.float64()), ("f", pa.float32()), ("s", pa.string()),
      ("d", pa.decimal128(5, 2)), ("n", pa.struct([("A", pa.list_(pa.decimal128(3, 1)))])),
-     ("t", pa.timestamp("us", "UTC")), ("m", pa.map_(pa.string(), pa.float64()))]
+     ("t", pa.timestamp("us", "UTC")), ("day", pa.date32()), ("m", pa.map_(pa.string(), pa.float64()))]
 )  # fmt: skip
 
 
@@ -137,11 +137,13 @@ SPARK = pa.struct(
         ('{"n":{"a":[1.20]}}', '{"n":{"A":[1.20]}}'),
         ('{"d":1.230}', None), ('{"d":"1.23"}', None), ('{"s":1.10}', None), ('{"t":1}', None),
         ('{"unknown":1e400}', None), ('{"m":{"k":1e400,"k":2}}', '{"m":{"k":2}}'), ('{"ıd":1}', '{"Id":1}'),
-        ('{"Id":1.0}', None), ("null", None),
+        ('{"Id":1.0}', None), ("null", None), ('{"day":"+294245-12-31"}', None), ('{"day":"2024-02-30"}', None),
+        ('{"day":"0106751991"}', None), ('{"DAY":"-290307"}', '{"day":"-290307"}'),
     ],
 )  # fmt: skip
 def test_spark_reads_the_text_with_the_names_of_columns(text: str, seen: str | None) -> None:
-    assert checked_text(text.encode(), SPARK) == (seen or text, None)
+    read = checked_text(text.encode(), SPARK)
+    assert (read.text or text, read.error) == (seen or text, None)
 
 
 @pytest.mark.parametrize(
@@ -156,14 +158,36 @@ def test_spark_reads_the_text_with_the_names_of_columns(text: str, seen: str | N
         ('{"m":{"k":1e999}}', "#/m/k: 1e999"), ('[{"Id":1}]', "is no STRUCT"), ("{'Id':1}", "no JSON"),
         ('{"Id":1}{"Id":2}', "Extra data"),
         ('{"Id":1} trailing', "Extra data"), (r'{"s":"\ud800"}', "surrogate"),
-        ('{"d":0e99999999999999999999}', "is no"),
+        ('{"d":0e99999999999999999999}', "is no"), ('{"day":"+294246-01-01"}', "is no DATE"),
+        ('{"day":" -290308-12-31T00"}', "is no DATE"), ('{"day":"106751992"}', "is no DATE"),
+        ('{"day":"9999999999999999999999"}', "is no DATE"),
     ],
 )  # fmt: skip
 def test_what_spark_would_alter_has_an_error(text: str, reason: str) -> None:
-    read, error = checked_text(text.encode(), SPARK)
+    read, error, _ = checked_text(text.encode(), SPARK)
     assert read is None
     assert error is not None
     assert reason in error
+
+
+@pytest.mark.parametrize("kind", [None, pa.struct([("id", pa.int64()), ("payload", pa.struct([("id", pa.int64())]))])])
+@pytest.mark.parametrize(
+    ("text", "is_null"),
+    [
+        ("null", True), (" null\n", True), ('"null"', False), ("{}", False),
+        ('{"schema":null,"payload":null}', True), ('{"payload":null,"schema":{"type":"struct","optional":true}}', True),
+        ('{"schema":{"type":"struct","optional":true},"payload":{"id":1}}', False),
+        ('{"schema":{"type":"struct","optional":false},"payload":null}', False),
+        ('{"schema":{"type":"int32","optional":true,"default":7},"payload":null}', False),
+        ('{"schema":{"optional":true},"payload":null}', False),
+        ('{"schema":null,"payload":null,"id":1}', False), ('{"payload":null}', False),
+    ],
+)  # fmt: skip
+def test_a_null_of_connect_is_one_whatever_stands_beside_it(text: str, is_null: bool, kind: pa.DataType | None) -> None:
+    beside = b'{"id":1,"payload":{"id":2}}'
+    for rows in ([text.encode()], [beside, text.encode(), beside], [text.encode(), None]):
+        found = checked_texts(pa.array(rows, pa.binary()), kind).field("is_null").to_pylist()
+        assert found == [is_null and row == text.encode() for row in rows]
 
 
 def test_a_variant_is_one_document_of_finite_numbers() -> None:

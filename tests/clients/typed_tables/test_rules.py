@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -29,6 +30,7 @@ from stratalog.clients.typed_tables.evolution import (
     alterations,
     as_here,
     conformed,
+    fitting,
     schema_change,
     sql_type,
     wider_type,
@@ -340,3 +342,34 @@ def test_a_batch_is_done_by_the_checkpoint_or_belongs_to_another_query() -> None
     assert [progress.is_done(*each) for each in (("q", 3), ("q", 4), ("p", 9))] == [True, False, True]
     assert parse_offsets('v1\n{}\n{"t":{"1":5,"0":7}}\n', "t") == {0: 7, 1: 5}
     assert parse_offsets('v1\n{}\n{"t":{"0":7}}', "u") == {}
+
+
+LATE = 106_751_992
+"""Days from 1970 to a date that no time in microseconds holds."""
+
+
+@pytest.mark.parametrize("kind", [pa.date32(), pa.timestamp("us")])
+@pytest.mark.parametrize("shape", ["column", "list", "map", "struct"])
+def test_a_date_beyond_all_times_fits_no_column_and_its_neighbours_do(shape: str, kind: pa.DataType) -> None:
+    """Whether the column is one of dates still, or has grown into one of times."""
+
+    def of(day: Any, inner: pa.DataType) -> tuple[Any, pa.DataType]:
+        shapes = {
+            "column": (day, inner),
+            "list": ([None, day], pa.list_(inner)),
+            "map": ([("k", day)], pa.map_(pa.string(), inner)),
+            "struct": ({"on": day}, pa.struct([("on", inner)])),
+        }
+        return shapes[shape]
+
+    days = [0, None, LATE, LATE - 1, -LATE, 1 - LATE]
+    columns = pa.array([of(day, pa.int32())[0] for day in days], of(None, pa.int32())[1]).cast(of(None, pa.date32())[1])
+    values = pa.StructArray.from_arrays([columns, pa.array(range(len(days)))], ["d", "n"])
+    wanted = pa.struct([("d", of(None, kind)[1]), ("n", pa.int64())])
+    for start in (0, 2):
+        read = fitting(values.slice(start), wanted)
+        assert sorted(read.errors) == [place - start for place in (2, 4)]
+        assert read.values.type == wanted
+        assert read.values.is_valid().to_pylist() == [place not in read.errors for place in range(len(days) - start)]
+        left = read.values.filter(read.values.is_valid())
+        assert left.field("n").to_pylist() == [place for place in range(start, len(days)) if place not in (2, 4)]

@@ -109,6 +109,7 @@ test-sessions: $(STAMP) java
 	@for kind in ours plain connect; do \
 	  STRATALOG_TESTS_SESSION=$$kind $(PYTHON) -m pytest tests/spark/test_spark_source.py tests/spark/test_spark_sink.py tests/spark/test_storage_options.py || exit 1; \
 	done
+	STRATALOG_TESTS_SESSION=connect-delta $(PYTHON) -m pytest -m any_session tests/spark/test_typed_tables_over_connect.py
 
 # Daft's metadata wants pyarrow<26; it runs beside 26.
 $(READERS_STAMP): $(STAMP)

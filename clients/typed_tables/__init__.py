@@ -7,6 +7,7 @@ reading       plans of schemas, and batches read by them in tasks
 missing_schemas  what records name and the registry lacks, and when it is asked again
 erasure       which erasures are due in a table, and the proof
 checkpoint    how far a query is
+sessions      sessions of typed tables, classic and of Spark Connect, and the files that they see
 delta_table   one Delta table: idempotent writes, evolution, upkeep
 json_checks   JSON texts before Spark reads them
 values        records as rows, the table grown for them before

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from pyspark.sql import SparkSession
+
+from stratalog.clients.typed_tables.sessions import files_of
 
 NO_BATCH = -1
 
@@ -38,11 +39,14 @@ class QueryProgress:
 
 def query_progress(spark: SparkSession, checkpoint: str, topic: str) -> QueryProgress:
     """The progress that a checkpoint shows; that of a query that never started if there is none."""
-    folder = _Folder(spark, checkpoint)
-    metadata = folder.text("metadata")
+    files, url = files_of(spark), checkpoint.rstrip("/")
+    metadata = files.text(f"{url}/metadata")
     if metadata is None:
         return QueryProgress()
-    planned, done = folder.numbers("offsets"), folder.numbers("commits")
+    planned, done = (
+        [int(each.name) for each in files.files(f"{url}/{folder}") if each.name.isdigit()]
+        for folder in ("offsets", "commits")
+    )
     done_batch = max(done, default=NO_BATCH)
     positions = planned_positions(spark, checkpoint, done_batch, topic)
     return QueryProgress(json.loads(metadata)["id"], max(planned, default=NO_BATCH), done_batch, positions)
@@ -50,7 +54,7 @@ def query_progress(spark: SparkSession, checkpoint: str, topic: str) -> QueryPro
 
 def planned_positions(spark: SparkSession, checkpoint: str, batch_id: int, topic: str) -> dict[int, int]:
     """Up to where a batch reads each partition; empty for a batch that was never planned."""
-    offsets = _Folder(spark, checkpoint).text(f"offsets/{batch_id}")
+    offsets = files_of(spark).text(f"{checkpoint.rstrip('/')}/offsets/{batch_id}") if batch_id >= 0 else None
     return {} if offsets is None else parse_offsets(offsets, topic)
 
 
@@ -62,35 +66,3 @@ def parse_offsets(text: str, topic: str) -> dict[int, int]:
     """
     last = text.rstrip("\n").rsplit("\n", 1)[-1]
     return {int(partition): int(offset) for partition, offset in json.loads(last).get(topic, {}).items()}
-
-
-class _Folder:
-    """A folder of any file system of Spark's."""
-
-    def __init__(self, spark: SparkSession, url: str) -> None:
-        self._jvm: Any = spark.sparkContext._jvm
-        self._url = url.rstrip("/")
-        conf = spark.sparkContext._jsc.hadoopConfiguration()
-        self._files = self._path("").getFileSystem(conf)
-
-    def text(self, name: str) -> str | None:
-        """The text of a file; None if there is none."""
-        path = self._path(name)
-        if not self._files.exists(path):
-            return None
-        stream = self._files.open(path)
-        try:
-            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-        finally:
-            stream.close()
-
-    def numbers(self, name: str) -> list[int]:
-        """The files of a folder whose names are numbers."""
-        path = self._path(name)
-        if not self._files.exists(path):
-            return []
-        names = [str(each.getPath().getName()) for each in self._files.listStatus(path)]
-        return [int(each) for each in names if each.isdigit()]
-
-    def _path(self, name: str) -> Any:
-        return self._jvm.org.apache.hadoop.fs.Path(f"{self._url}/{name}" if name else self._url)

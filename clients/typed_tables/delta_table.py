@@ -2,24 +2,23 @@
 
 Every write has an application's id and a version, Delta's `txnAppId` and `txnVersion`: with a version that the table
 has already it changes nothing. `MERGE` takes the pair from its session's settings, and `VACUUM` its retention check:
-they change in sessions of typed tables alone, `own_session` and the one that Spark makes for each streaming query.
+they change in sessions of typed tables alone (`sessions`), and in the one that Spark makes for each streaming query.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 from urllib.parse import urlsplit
 
 import pyarrow as pa
+from delta.exceptions import DeltaConcurrentModificationException
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from stratalog.clients.spark.registration import java_texts
 from stratalog.clients.typed_tables.config import HOUR_MS, is_path
 from stratalog.clients.typed_tables.evolution import (
     RECORD_COLUMNS,
@@ -29,6 +28,7 @@ from stratalog.clients.typed_tables.evolution import (
     folded,
     quoted,
 )
+from stratalog.clients.typed_tables.sessions import StoredFile, file_name, files_of, is_classic, with_settings
 
 _TXN_APP_ID = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION = "spark.databricks.delta.write.txnVersion"
@@ -46,13 +46,6 @@ class Txn(NamedTuple):
 
     app_id: str
     version: int
-
-
-class StoredFile(NamedTuple):
-    """A file in a table's folder."""
-
-    name: str
-    modified_ms: int
 
 
 class LogFile(NamedTuple):
@@ -85,62 +78,42 @@ def outdated(files: Iterable[LogFile], before_ms: int) -> list[LogFile]:
     return [each for each in there if each.version < newest and each.modified_ms < before_ms]
 
 
-def own_session(spark: SparkSession) -> SparkSession:
-    """A session beside another one, with the settings, the catalog and the database that the other one has now.
-
-    Its own settings may change. Temporary views and functions of the other one are not in it.
-    """
-    own = spark.newSession()
-    surplus, others = _differences(own, spark)
-    for name in surplus:
-        own.conf.unset(name)
-    for name, value in others.items():
-        with suppress(AnalysisException):  # a static setting, which sessions share
-            own.conf.set(name, value)
-    own.catalog.setCurrentCatalog(spark.catalog.currentCatalog())
-    own.catalog.setCurrentDatabase(spark.catalog.currentDatabase())
-    return own
-
-
-def _differences(own: SparkSession, wanted: SparkSession) -> tuple[list[str], dict[str, str]]:
-    """The names of settings that `wanted` lacks, and its settings that `own` lacks or has otherwise.
-
-    The JVM compares, so that the settings which are the same are not read.
-    """
-    jvm = own.sparkContext._jvm
-    assert jvm is not None
-    new_map = jvm.java.util.HashMap
-    made_with, others = (new_map(each.conf._jconf.getAllAsJava()) for each in (own, wanted))
-    others.entrySet().removeAll(made_with.entrySet())
-    made_with.keySet().removeAll(wanted.conf._jconf.getAllAsJava().keySet())
-    changed = {name: wanted.conf.get(name) or "" for name in java_texts(wanted, others.keySet())}
-    return java_texts(own, made_with.keySet()), changed
-
-
 class TypedDelta:
     """One table, in a session whose settings may change. A query's session is passed to the calls that write for it."""
 
     def __init__(self, spark: SparkSession, table: str) -> None:
-        self._spark, self.name = spark, table
-        names = ["delta", _absolute(spark, table)] if is_path(table) else table.split(".")
+        self._spark, self.name, self._files = spark, table, files_of(spark)
+        self._location = self._files.qualified(table) if is_path(table) else None
+        names = ["delta", self._absolute] if is_path(table) else table.split(".")
         self.sql = ".".join(map(quoted, names))
         """How SQL names it."""
 
+    @property
+    def _absolute(self) -> str:
+        """The path as SQL needs it: below the working directory of Spark's file system if it is relative."""
+        return self.name if self.name.startswith("/") or urlsplit(self.name).scheme else self.location
+
     def exists(self) -> bool:
         """Whether there is a Delta table."""
+        if is_path(self.name) and not is_classic(self._spark):
+            return bool(self.log_files())
         if is_path(self.name):
             from delta.tables import DeltaTable
 
             return bool(DeltaTable.isDeltaTable(self._spark, self.name))
         return bool(self._spark.catalog.tableExists(self.name))
 
-    def create(self, columns: str, properties: Mapping[str, str], cluster_by: Sequence[str] = ()) -> None:
-        """Make the table if it is not there; `columns` in SQL."""
+    def create(self, columns: str, properties: Mapping[str, str], cluster_by: Sequence[str] = ()) -> bool:
+        """Make the table; `columns` in SQL. False if it is there already."""
         clustering = f" CLUSTER BY ({', '.join(map(quoted, cluster_by))})" if cluster_by else ""
         listed = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
-        self._spark.sql(
-            f"CREATE TABLE IF NOT EXISTS {self.sql} ({columns}) USING delta{clustering} TBLPROPERTIES ({listed})"
-        )
+        try:
+            self._spark.sql(f"CREATE TABLE {self.sql} ({columns}) USING delta{clustering} TBLPROPERTIES ({listed})")
+        except (AnalysisException, DeltaConcurrentModificationException):
+            if not self.exists():
+                raise
+            return False
+        return True
 
     # -- what it is ----------------------------------------------------------------------------------------
 
@@ -158,7 +131,7 @@ class TypedDelta:
         return list(self.frame().columns)
 
     def properties(self) -> dict[str, str]:
-        """Table properties."""
+        """Table properties. Delta folds the table's log for them."""
         return {row["key"]: row["value"] for row in self._spark.sql(f"SHOW TBLPROPERTIES {self.sql}").collect()}
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
@@ -173,11 +146,15 @@ class TypedDelta:
 
     @property
     def location(self) -> str:
-        """The URL of its folder."""
-        return str(self.detail("location"))
+        """The URL of its folder. That of a name in the catalog is asked for once."""
+        if self._location is None:
+            self._location = str(self.detail("location"))
+        return self._location
 
     def version(self) -> int:
-        """Its newest version."""
+        """Its newest version: that of the newest file of its log, or for a name in the catalog of its history."""
+        if is_path(self.name):
+            return max((each.version for each in self.log_files()), default=0)
         newest = self._spark.sql(f"DESCRIBE HISTORY {self.sql} LIMIT 1").first()
         assert newest is not None
         return int(newest["version"])
@@ -200,7 +177,7 @@ class TypedDelta:
 
     def change(self, statement: str, txn: Txn, session: SparkSession | None = None) -> None:
         """Run a MERGE, an UPDATE or a DELETE."""
-        with _settings(session or self._spark, {_TXN_APP_ID: txn.app_id, _TXN_VERSION: str(txn.version)}) as spark:
+        with with_settings(session or self._spark, {_TXN_APP_ID: txn.app_id, _TXN_VERSION: str(txn.version)}) as spark:
             spark.sql(statement).collect()
 
     def delete(self, condition: str) -> int:
@@ -228,37 +205,39 @@ class TypedDelta:
 
     def vacuum(self, retention_ms: int) -> None:
         """Delete files that left the table more than `retention_ms` ago."""
-        tasks = _TASKS_OF_SLOT * self._spark.sparkContext.defaultParallelism
-        with _settings(self._spark, {_RETENTION_CHECK: "false", _LISTING_TASKS: str(tasks)}) as spark:
+        tasks = _TASKS_OF_SLOT * (self._spark.sparkContext.defaultParallelism if is_classic(self._spark) else 1)
+        with with_settings(self._spark, {_RETENTION_CHECK: "false", _LISTING_TASKS: str(tasks)}) as spark:
             spark.sql(f"VACUUM {self.sql} RETAIN {retention_ms / HOUR_MS:.6f} HOURS").collect()
 
     def left_files(self, before_ms: int) -> int:
         """How many data files on storage are not of the newest version and were written before a time."""
-        live = {_file_name(each) for each in self.frame().inputFiles()}
-        stored = _data_files(self._spark, self.location)
+        live = {file_name(each) for each in self.frame().inputFiles()}
+        stored = self._files.data_files(self.location)
         return sum(each.name not in live and each.modified_ms < before_ms for each in stored)
 
     # -- its log -------------------------------------------------------------------------------------------
 
     def log_files(self, before_ms: int | None = None) -> list[LogFile]:
         """The files of Delta's log with a version; with a time those that were written before it."""
-        folder, files = _hadoop_path(self._spark, f"{self.location.rstrip('/')}/{_LOG_FOLDER}")
-        stored = (_stored(status) for status in files.listStatus(folder) if not status.isDirectory())
-        found = [each for each in map(LogFile.of, stored) if each is not None]
+        found = [each for each in map(LogFile.of, self._files.files(self._log_folder)) if each is not None]
         return [each for each in found if before_ms is None or each.modified_ms < before_ms]
 
     def forget_log(self, before_ms: int) -> None:
         """Delete what Delta's log has from before a time: its statistics have the least and the largest value of
         columns in files that are gone, and its history the conditions of deletions.
 
-        Delta itself would do it after `delta.logRetentionDuration`, in whole days.
+        Delta itself does it after `delta.logRetentionDuration`, in whole days. A session of Spark Connect deletes no
+        file, and leaves it to Delta.
         """
-        if not self.log_files(before_ms):
+        if not self.log_files(before_ms) or not is_classic(self._spark):
             return
         self._checkpoint()
-        folder, files = _hadoop_path(self._spark, f"{self.location.rstrip('/')}/{_LOG_FOLDER}")
         for each in outdated(self.log_files(), before_ms):
-            files.delete(folder.suffix(f"/{each.name}"), False)
+            self._files.delete(f"{self._log_folder}/{each.name}")
+
+    @property
+    def _log_folder(self) -> str:
+        return f"{self.location.rstrip('/')}/{_LOG_FOLDER}"
 
     def _checkpoint(self) -> None:
         """Have Delta write a checkpoint of the newest version."""
@@ -269,57 +248,3 @@ class TypedDelta:
 def arrow_columns(schema: StructType) -> pa.DataType:
     """The columns of a schema of Spark's as a struct."""
     return as_here(pa.struct(list(to_arrow_schema(schema, timezone="UTC"))))
-
-
-def _absolute(spark: SparkSession, path: str) -> str:
-    """The path as SQL needs it: below the working directory of Spark's file system if it is relative."""
-    if path.startswith("/") or urlsplit(path).scheme:
-        return path
-    found, files = _hadoop_path(spark, path)
-    return str(files.makeQualified(found).toString())
-
-
-def _hadoop_path(spark: SparkSession, location: str) -> tuple[Any, Any]:
-    """A path, and its file system."""
-    jvm: Any = spark.sparkContext._jvm
-    path = jvm.org.apache.hadoop.fs.Path(location)
-    return path, path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
-
-
-@contextmanager
-def _settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[SparkSession]:
-    """A session with settings, which has those of before again afterwards."""
-    before = {name: spark.conf.get(name, None) for name in settings}
-    for name in settings:
-        spark.conf.set(name, settings[name])
-    try:
-        yield spark
-    finally:
-        for name, value in before.items():
-            if value is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, value)
-
-
-def _file_name(url: str) -> str:
-    return url.rsplit("/", 1)[-1]
-
-
-def _data_files(spark: SparkSession, location: str) -> Iterator[StoredFile]:
-    """The data files below a folder; Delta's log and hidden folders have none."""
-    folder, files = _hadoop_path(spark, location)
-    open_folders = [folder]
-    while open_folders:
-        for status in files.listStatus(open_folders.pop()):
-            path = status.getPath()
-            if str(path.getName()).startswith(("_", ".")):
-                continue
-            if status.isDirectory():
-                open_folders.append(path)
-            elif str(path.getName()).endswith(".parquet"):
-                yield _stored(status)
-
-
-def _stored(status: Any) -> StoredFile:
-    return StoredFile(str(status.getPath().getName()), int(status.getModificationTime()))

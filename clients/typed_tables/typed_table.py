@@ -6,9 +6,10 @@ I/O: Spark and Delta Lake, the cluster's storage, the registry.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import cast
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -19,6 +20,7 @@ from stratalog.clients.bootstrap import Cluster, root_of
 from stratalog.clients.schemas.schema import SchemaRegistry
 from stratalog.clients.spark.option_names import ROOT
 from stratalog.clients.spark.options import stream_options
+from stratalog.clients.spark.sql.registry_columns import RegistryGiven, RegistryPlace
 from stratalog.clients.spark.worker import view_of
 from stratalog.clients.typed_tables.batches import NO_DELETION_VECTORS, TableWriter
 from stratalog.clients.typed_tables.checkpoint import QueryProgress, planned_positions, query_progress
@@ -33,10 +35,11 @@ from stratalog.clients.typed_tables.config import (
     split_source_options,
     write_mode,
 )
-from stratalog.clients.typed_tables.delta_table import Txn, TypedDelta, own_session
+from stratalog.clients.typed_tables.delta_table import Txn, TypedDelta
 from stratalog.clients.typed_tables.erasure import TableErasure
 from stratalog.clients.typed_tables.replay import ReplayOutcome, replay
-from stratalog.clients.typed_tables.upkeep import Positions, TableUpkeep
+from stratalog.clients.typed_tables.sessions import is_classic, own_session, settle
+from stratalog.clients.typed_tables.upkeep import Positions, TableUpkeep, of_new_table
 from stratalog.clients.typed_tables.values import RECORD, ValueReader
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.storage.clock import Clock, SystemClock
@@ -45,6 +48,8 @@ from stratalog.storage.errors import InvalidRequestError
 TOPIC, TOPIC_ID, MODE = "stratalog.topic", "stratalog.topic.id", "stratalog.write.mode"
 """Table properties: of which topic the table is, and how records become rows."""
 IDLE_UPKEEP_S = 30
+Batches = Callable[[DataFrame, int], None]
+"""What Spark calls with the records of each batch and its number."""
 _CHECKPOINT_FOLDER = "_stratalog_checkpoint"
 _RAW = {KEY: "_key BINARY", VALUE: "_value BINARY", HEADERS: "_headers ARRAY<STRUCT<key: STRING, value: BINARY>>"}
 
@@ -91,9 +96,12 @@ class TypedTable:
         own, self._source_options = split_source_options(config)
         self._config = TypedTableConfig.from_settings(own)
         check_registry(self._config, has_registry=registry is not None)
-        self._streams, self._spark = spark, own_session(spark)
-        """The user's session, in which queries are started and listened to, and the one for everything else."""
+        self._spark = own_session(spark)
+        self._streams = spark if is_classic(spark) else self._spark
+        """The session in which queries are started and listened to, the user's in a classic one, and the one for
+        everything else."""
         self._root, self._topic = root_of(cluster), topic
+        self._given, self._registry = config, registry
         self._view = self._view_of_cluster()
         self._view.partitions(topic)
         mode = write_mode(self._config, self._view.topic_config(topic).cleanup_policy)
@@ -102,6 +110,8 @@ class TypedTable:
         letters = TypedDelta(self._spark, dead_letter_table(table, self._config))
         self.writer = TableWriter(topic, self._target, letters, reader, self._config, mode)
         self.writer.letter_properties = self._identity()
+        self._properties: dict[str, str] | None = None
+        """Of the table, once it was made or checked for the next run; None before."""
         self._turn = threading.Lock()
         """Held by what writes the tables in this process: a batch, or upkeep between batches."""
         if self._target.exists():
@@ -118,9 +128,14 @@ class TypedTable:
         topic_id = self._view.image.topic_ids[self._topic]
         return {TOPIC: self._topic, TOPIC_ID: topic_id, MODE: self.writer.mode.value}
 
-    def _check_tables(self) -> None:
-        for table in (self._target, self.writer.dead_letters):
-            known = table.properties() if table.exists() else self._identity()
+    def _check_tables(self, made: Mapping[str, str] | None = None) -> None:
+        """InvalidRequestError for tables of another topic or mode. `made`: the table's properties if just made."""
+        self._properties = dict(made or self._target.properties())
+        letters = self.writer.dead_letters
+        for table in (self._target, letters):
+            known = self._properties
+            if table is letters:
+                known = letters.properties() if letters.exists() else self._identity()
             for name, value in self._identity().items():
                 if known.get(name) != value:
                     raise InvalidRequestError(
@@ -128,17 +143,30 @@ class TypedTable:
                         "checkpoint of its own, to each topic and mode, and to a topic that was created again"
                     )
 
-    def prepare(self) -> None:
-        """Make the table if it is not there, and the columns that the settings name. Queries and replays do it."""
+    def prepare(self, clock: Clock | None = None) -> None:
+        """Make the table if it is not there, with the columns that the settings name, in one commit; give an older one
+        those that it lacks. Queries and replays do it."""
+        if not self._target.exists():
+            self._make((clock or SystemClock()).wall_ms())
+        elif self._properties is None:
+            self._check_tables()
+        self.writer.reader.grow(self._target)
+
+    def _make(self, now_ms: int) -> None:
         kept = self._config.kept(self.writer.mode)
         columns = ["_partition INT", "_offset BIGINT", "_timestamp TIMESTAMP"]
         columns += [column for part, column in _RAW.items() if part in kept]
-        if not self._target.exists():
-            there = {column.split()[0] for column in columns}
-            first = [name for name in self._config.cluster_by if name in there]
-            self._target.create(", ".join(columns), {**self._identity(), **NO_DELETION_VECTORS}, first)
-        self._check_tables()
-        self.writer.reader.grow(self._target)
+        there = {column.split()[0] for column in columns}
+        first = [name for name in self._config.cluster_by if name in there]
+        properties = {**self._identity(), **NO_DELETION_VECTORS, **of_new_table(now_ms)}
+        is_made = self._target.create(", ".join([*columns, *self.writer.reader.first_columns()]), properties, first)
+        self._check_tables(properties if is_made else None)
+
+    def _prepared(self, clock: Clock) -> TableUpkeep:
+        """The upkeep of a new run. The properties that it begins with are not those of a later run."""
+        self.prepare(clock)
+        known, self._properties = self._properties, None
+        return TableUpkeep(self.writer, self._config, known)
 
     def _require_table(self) -> None:
         if not self._target.exists():
@@ -153,39 +181,58 @@ class TypedTable:
     def start(self, *, available_now: bool = False, clock: Clock | None = None) -> StreamingQuery:
         """Start the query. It goes on until it is stopped; with `available_now`, up to what the topic has now."""
         clock = clock or SystemClock()
-        self.prepare()
-        upkeep = TableUpkeep(self.writer, self._config)
-        stream = self._stream(upkeep, clock)
+        upkeep = self._prepared(clock)
         if available_now:
-            return stream.trigger(availableNow=True).start()
+            return self._start_available(upkeep, clock)
+        stream = self._stream(upkeep, clock)
         query = stream.trigger(processingTime=f"{self._config.trigger_interval_ms} milliseconds").start()
+        if not is_classic(self._streams):  # its batches are written in another process, beside which nothing is to run
+            return query
         threading.Thread(target=self._keep_up, args=(query, upkeep, clock), daemon=True).start()
         return query
+
+    def _start_available(self, upkeep: TableUpkeep, clock: Clock) -> StreamingQuery:
+        return self._stream(upkeep, clock).trigger(availableNow=True).start()
 
     def run_available(self, *, clock: Clock | None = None) -> TypedTableState:
         """Bring all records that are there now into the table, do what upkeep is due, and end."""
         clock = clock or SystemClock()
-        self.start(available_now=True, clock=clock).awaitTermination()
-        upkeep = TableUpkeep(self.writer, self._config)
+        upkeep = self._prepared(clock)
+        self._start_available(upkeep, clock).awaitTermination()
         self._run_upkeep(upkeep, clock, lambda: self.progress().positions)
         return self.describe()
 
     def _stream(self, upkeep: TableUpkeep, clock: Clock) -> DataStreamWriter:
-        query_id: list[str] = []
         checkpoint = self._checkpoint
+        earlier = query_progress(self._spark, checkpoint, self._topic)
+        if is_classic(self._streams):
+            write = self.batches(upkeep, clock, earlier.planned_batch)
+        else:
+            place = None if self._registry is None else RegistryPlace.of(cast(RegistryGiven, self._registry))
+            write = _BatchesOfConnect(
+                self._root, self._topic, self._target.name, dict(self._given), place, clock, earlier.planned_batch
+            )
+        stream = self._records().writeStream.foreachBatch(write)
+        return stream.option("checkpointLocation", checkpoint).queryName(f"typed table {self._target.name}")
+
+    def batches(self, upkeep: TableUpkeep, clock: Clock, planned_batch: int) -> Batches:
+        """What writes each batch of a new run of the query, and does upkeep after it.
+
+        planned_batch  the newest batch that an earlier run has planned: it may have written a part of it
+        """
+        query_id: list[str] = []
 
         def write(records: DataFrame, batch_id: int) -> None:
-            is_first = not query_id
-            if is_first:
+            if not query_id:
+                settle(records.sparkSession)
                 query_id.append(self.progress().query_id)
             with self._turn:
-                self.writer.write(records, Txn(query_id[0], batch_id), may_have_begun=is_first)
+                self.writer.write(records, Txn(query_id[0], batch_id), may_have_begun=batch_id <= planned_batch)
             self._run_upkeep(
                 upkeep, clock, lambda: planned_positions(self._spark, self._checkpoint, batch_id, self._topic)
             )
 
-        stream = self._records().writeStream.foreachBatch(write)
-        return stream.option("checkpointLocation", checkpoint).queryName(f"typed table {self._target.name}")
+        return write
 
     def _run_upkeep(self, upkeep: TableUpkeep, clock: Clock, positions: Positions) -> None:
         self._view.refresh()
@@ -251,3 +298,27 @@ class TypedTable:
         if erase_id not in requests:
             raise InvalidRequestError(f"topic '{self._topic}' has no erasure {erase_id}, only {sorted(requests)}")
         return TableUpkeep(self.writer, self._config).report(requests[erase_id])
+
+
+@dataclass(slots=True)
+class _BatchesOfConnect:
+    """The batches of a query over Spark Connect, whose server calls this in a process of its own: it has no part of the
+    client's process, and makes the table's parts anew with the session that it gets."""
+
+    root: str
+    topic: str
+    table: str
+    config: Mapping[str, object]
+    registry: RegistryPlace | None
+    clock: Clock
+    planned_batch: int
+    _write: Batches | None = None
+
+    def __call__(self, records: DataFrame, batch_id: int) -> None:
+        if self._write is None:
+            registry = None if self.registry is None else self.registry.opened()
+            table = TypedTable(records.sparkSession, self.root, self.topic, self.table, self.config, registry)
+            table.writer.reader.grow(table.writer.target)
+            upkeep = TableUpkeep(table.writer, TypedTableConfig.from_settings(split_source_options(self.config)[0]))
+            self._write = table.batches(upkeep, self.clock, self.planned_batch)
+        self._write(records, batch_id)

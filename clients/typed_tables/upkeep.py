@@ -30,17 +30,27 @@ from stratalog.storage.log_lines import line_logger
 _LOG = line_logger("stratalog.typed_tables")
 Positions = Callable[[], Mapping[int, int]]
 """How far the query is, asked only when an erasure waits for it."""
-
-
 OPTIMIZED_MS, VACUUMED_MS = "stratalog.optimized.ms", "stratalog.vacuumed.ms"
 """Table properties: when this was last done, or first due to be counted from."""
+
+
+def of_new_table(now_ms: int) -> dict[str, str]:
+    """The properties with which a table is made now.
+
+    >>> of_new_table(7)
+    {'stratalog.optimized.ms': '7', 'stratalog.vacuumed.ms': '7'}
+    """
+    return {name: str(now_ms) for name in (OPTIMIZED_MS, VACUUMED_MS)}
 
 
 class TableUpkeep:
     """The upkeep of one table and its dead letters. Intervals count over runs of the query, by table properties."""
 
-    def __init__(self, writer: TableWriter, config: TypedTableConfig) -> None:
-        self._writer, self._config = writer, config
+    def __init__(
+        self, writer: TableWriter, config: TypedTableConfig, properties: Mapping[str, str] | None = None
+    ) -> None:
+        """`properties`: the table's, if they were read or written just now."""
+        self._writer, self._config, self._properties = writer, config, properties
         self._last_ms: dict[str, int] = {}
 
     def run(self, now_ms: int, requests: Mapping[int, EraseRecord], positions: Positions) -> None:
@@ -66,10 +76,10 @@ class TableUpkeep:
 
     def _remember(self, now_ms: int) -> None:
         """When things were last done; of a new table now."""
-        known = self._writer.target.properties()
+        known = self._writer.target.properties() if self._properties is None else self._properties
         self._last_ms = {name: int(known.get(name, now_ms)) for name in (OPTIMIZED_MS, VACUUMED_MS)}
-        new = {name: str(now_ms) for name in self._last_ms if name not in known}
-        if new:
+        new = {name: text for name, text in of_new_table(now_ms).items() if name not in known}
+        if new:  # a table that an earlier release has made
             self._writer.target.set_properties(new)
 
     def _done(self, name: str, now_ms: int) -> None:

@@ -1,7 +1,8 @@
 """The Spark sessions in which the tests of source and sink run.
 
 `STRATALOG_TESTS_SESSION` chooses: `ours` is that of `stratalog_session`, `plain` one without a single setting,
-`connect` one of Spark Connect, with a server in a process of its own. A process of tests has one kind.
+`connect` one of Spark Connect, with a server in a process of its own, `connect-delta` one of a server in this process,
+`SparkSession.builder.remote("local[2]")`, with Delta Lake and no other setting. A process of tests has one kind.
 """
 
 from __future__ import annotations
@@ -49,9 +50,24 @@ def running(folder: Path) -> Iterator[SparkSession]:
         yield (session := SparkSession.builder.getOrCreate())
         session.stop()
         return
+    if kind() == "connect-delta":
+        builder = SparkSession.builder.remote("local[2]")
+        for name, value in delta_settings().items():
+            builder = builder.config(name, value)
+        yield (session := builder.getOrCreate())
+        session.stop()
+        return
     with connect_server(folder) as url:
         yield (session := SparkSession.builder.remote(url).getOrCreate())
         session.stop()
+
+
+def delta_settings() -> dict[str, str]:
+    """The settings without which a session has no Delta Lake, of the versions in `conf/spark-defaults.conf`."""
+    lines = (Path(__file__).parents[2] / "conf" / "spark-defaults.conf").read_text().splitlines()
+    given = dict(line.split(None, 1) for line in lines if line.strip() and not line.startswith("#"))
+    needed = ("jars.packages", "jars.excludes", "sql.extensions", "sql.catalog.spark_catalog")
+    return {f"spark.{name}": given[f"spark.{name}"].strip() for name in needed}
 
 
 @contextmanager

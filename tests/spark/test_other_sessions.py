@@ -26,16 +26,28 @@ FILES = tuple(f"tests/spark/test_{name}.py" for name in ("spark_source", "spark_
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("kind", ["plain", pytest.param("connect", marks=pytest.mark.long)])
 def test_source_and_sink_behave_alike_in_a_session_that_is(kind: str, tmp_path: Path) -> None:
+    run_tests(kind, FILES, tmp_path)
+
+
+@pytest.mark.spark
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_typed_tables_work_over_spark_connect(tmp_path: Path) -> None:
+    run_tests("connect-delta", ("tests/spark/test_typed_tables_over_connect.py",), tmp_path)
+
+
+def run_tests(kind: str, files: tuple[str, ...], tmp_path: Path) -> None:
+    """Run the tests of some files that are marked for it in a session of a kind, none of which is skipped."""
     ours = ("PYTHON", "SPARK", "PYSPARK", "PYTEST")
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     options = ["-q", "-p", "no:cacheprovider", "-m", "any_session", "--basetemp", str(tmp_path / "tests")]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, *FILES],
+        [sys.executable, "-m", "pytest", *options, *files],
         cwd=ROOT,
         env={**inherited, sessions.VARIABLE: kind},
         capture_output=True,
         text=True,
-        timeout=390,
+        timeout=590,
         check=False,
     )
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]

@@ -14,7 +14,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from stratalog import Admin, Cluster, Header, Producer, TypedTable
-from stratalog.clients.typed_tables.delta_table import own_session
+from stratalog.clients.typed_tables.sessions import own_session
 from stratalog.jobs import typed_table
 from stratalog.storage.errors import InvalidRequestError
 

@@ -84,6 +84,10 @@ class RegistryPlace:
         named = ((key.name, getattr(client.config, key.field_name)) for key in REGISTRY_CONFIGS)
         return cls(configs=tuple((name, value) for name, value in named if value not in ("", ())))
 
+    def opened(self) -> SchemaRegistry:
+        """The registry, kept in the process."""
+        return _registry(self)
+
 
 @dataclass(frozen=True, slots=True)
 class ColumnSchema:

@@ -56,7 +56,8 @@ class ColumnWriter:
         kind, fit = self._fitted[values.type]
         prefix, encode = self._prefix, self._encode
         try:
-            rows = values.cast(kind).to_pylist(maps_as_pydicts="strict")
+            given = values if values.type == kind else values.cast(kind)
+            rows = given.to_pylist(maps_as_pydicts="strict")
         except (
             ValueError,
             KeyError,

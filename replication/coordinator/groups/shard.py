@@ -383,9 +383,14 @@ def group_shard(place: ShardPlace, matches: Matches = matching_topics) -> GroupS
     """A `ShardFactory`. `matches` resolves regular expressions of modern groups."""
     kinds = (lambda table: ModernGroups(table, place.image, matches),)
     shard = GroupShard(place.config, place.ids, kinds, place.counts)
-    topic = place.topic_partition.topic
     shard.table.topic_ids = lambda: place.image().topic_ids
-    shard.table.record_bytes_max = lambda: int(
-        place.image().topic_config(topic).get("max.message.bytes") or LogConfig().max_message_bytes
-    )
+
+    def record_bytes_max() -> int:
+        """As the broker has it that leads the partition: it may have a limit of its own."""
+        image, named = place.image(), place.topic_partition
+        state = image.partitions.get(named)
+        configs = image.topic_config(named.topic, None if state is None else state.leader)
+        return int(configs.get("max.message.bytes") or LogConfig().max_message_bytes)
+
+    shard.table.record_bytes_max = record_bytes_max
     return shard

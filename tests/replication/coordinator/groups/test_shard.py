@@ -7,9 +7,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from stratalog.replication.coordinator.groups.shard import GroupShard
+from stratalog.replication.config import BrokerConfig
+from stratalog.replication.coordinator.groups.shard import GroupShard, group_shard
 from stratalog.replication.coordinator.groups.table import CONSUMER, DecisionBuilder, GroupTable, TimerKey
-from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
+from stratalog.replication.coordinator.shard.shard import CoordinatorRecord, ShardPlace
+from stratalog.replication.metadata.image import ClusterImage
+from stratalog.replication.metadata.records import CLUSTER_WIDE, ConfigRecord, PartitionRecord, of_broker
 from stratalog.replication.requests.group_errors import error_response
 from stratalog.replication.requests.groups import (
     DeleteGroupsRequest,
@@ -28,12 +31,14 @@ from stratalog.replication.requests.groups import (
     SyncGroupRequest,
     TxnOffsetCommitRequest,
 )
+from stratalog.storage.clock import RandomIds
 from stratalog.storage.errors import (
     CoordinatorLoadInProgressError,
     InvalidRequestError,
     NotCoordinatorError,
     UnknownMemberIdError,
 )
+from stratalog.storage.records import TopicPartition
 from tests.replication.group_coordinator import (
     NO_DELAY,
     START_MS,
@@ -348,3 +353,15 @@ def test_heartbeats_are_content_while_a_coordinator_loads() -> None:
     assert error_response(HeartbeatRequest("g", 1, "m"), loading).error is None
     with pytest.raises(InvalidRequestError):
         error_response("what", loading)
+
+
+def test_a_record_may_be_as_large_as_the_leader_has_it_for_itself() -> None:
+    named = TopicPartition("__consumer_offsets", 0)
+    image = ClusterImage()
+    image.replay(PartitionRecord(named.topic, 0, (1, 2), 1, 0, (1, 2), 0, 1))
+    image.replay(ConfigRecord(CLUSTER_WIDE, "message.max.bytes", "9000"))
+    table = group_shard(ShardPlace(named, 0, BrokerConfig(), RandomIds(), lambda: image, lambda: None)).table
+    assert table.record_bytes_max() == 9_000
+    image.replay(ConfigRecord(of_broker(1), "message.max.bytes", "500"))
+    image.replay(ConfigRecord(of_broker(2), "message.max.bytes", "100"))
+    assert table.record_bytes_max() == 500

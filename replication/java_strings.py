@@ -33,8 +33,9 @@ def string_order(text: str) -> bytes:
     return text.encode("utf-16-be", "surrogatepass")
 
 
-def hash_order(names: Iterable[str]) -> list[str]:
-    """Distinct `names` in the order of a `java.util.HashMap` with these keys, put in this order.
+def hash_order(names: Iterable[str], capacity: int = _HASH_MAP_CAPACITY) -> list[str]:
+    """Distinct `names` in the order of a `java.util.HashMap` with these keys, put in this order; it was made with
+    `capacity`, a power of two, and has grown.
 
     By bucket, and within a bucket in order of insertion; Java's trees for buckets of more than eight are not modelled.
 
@@ -42,12 +43,12 @@ def hash_order(names: Iterable[str]) -> list[str]:
     ['a', 'b', 'c']
     """
     distinct = list(dict.fromkeys(names))
-    return [distinct[index] for index in bucket_order([string_hash(name) for name in distinct])]
+    return [distinct[index] for index in bucket_order([string_hash(name) for name in distinct], capacity)]
 
 
-def bucket_order(hashes: Sequence[int]) -> list[int]:
+def bucket_order(hashes: Sequence[int], capacity: int = _HASH_MAP_CAPACITY) -> list[int]:
     """Indexes of the keys with these hash codes in the order of a HashMap that grew as they were put in."""
-    buckets = _HASH_MAP_CAPACITY
+    buckets = capacity
     while len(hashes) > buckets * 3 // 4:
         buckets *= 2
     return sorted(range(len(hashes)), key=lambda index: _bucket(hashes[index], buckets))

@@ -113,6 +113,20 @@ def defaults_by_topic_config(values: Mapping[str, str]) -> dict[str, str]:
     return {TOPIC_CONFIG_OF[name]: value for name, value in values.items() if name in TOPIC_CONFIG_OF}
 
 
+def default_synonym(name: str, default: str) -> tuple[str, str]:
+    """Name and value of a default, as Kafka calls them: of several synonyms the last one has it. `name` is that of the
+    default among the configs of brokers.
+
+    >>> default_synonym("log.retention.ms", "604800000")
+    ('log.retention.hours', '168')
+    """
+    synonyms = SYNONYMS.get(TOPIC_CONFIG_OF.get(name, ""), ())
+    if not synonyms:
+        return name, default
+    last = synonyms[-1]
+    return last.name, default if last.factor == 1 else str(int(default) // last.factor)
+
+
 def is_kafkas(topic_config: str, value: str) -> bool:
     """Whether a value is Kafka's default of a topic config."""
     return spelled(TOPIC_CONFIGS.key(topic_config).default) == value

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from stratalog.replication.config import BROKER_CONFIGS
-from stratalog.replication.log_configs import DEFAULT_NAMES, DYNAMIC_LOG_CONFIGS
+from stratalog.replication.log_configs import DEFAULT_NAMES, DYNAMIC_LOG_CONFIGS, default_synonym
 from stratalog.replication.metadata.configs import (
     CLUSTER_WIDE_CONFIGS,
     DYNAMIC_BROKER_CONFIGS,
@@ -48,15 +48,13 @@ class ConfigSynonym:
 
 @dataclass(frozen=True, slots=True)
 class ConfigInForce:
-    """A config by name, with its synonyms in order of precedence: at least the default. `is_sensitive`: not shown."""
+    """A config by name, with its synonyms in order of precedence: at least the default, which may have another unit
+    than `value`, as hours for milliseconds. `is_sensitive`: not shown."""
 
     name: str
+    value: str
     synonyms: tuple[ConfigSynonym, ...]
     is_sensitive: bool = False
-
-    @property
-    def value(self) -> str:
-        return self.synonyms[0].value
 
     @property
     def source(self) -> str:
@@ -89,7 +87,7 @@ def broker_configs(image: ClusterImage, broker_id: int, own: Mapping[str, object
         rack, root = registered.registration.rack, registered.registration.root
         for name, value in (("broker.id", str(broker_id)), ("broker.rack", rack), ("log.dirs", root)):
             if value is not None:
-                fixed[name] = ConfigInForce(name, (ConfigSynonym(STATIC_BROKER_CONFIG, name, value),))
+                fixed[name] = ConfigInForce(name, value, (ConfigSynonym(STATIC_BROKER_CONFIG, name, value),))
     found = {**fixed, **shared}
     return [found[name] for name in sorted(found)]
 
@@ -120,7 +118,7 @@ def group_configs(image: ClusterImage, group_id: str) -> list[ConfigInForce]:
         default = ConfigSynonym(DEFAULT_CONFIG, key.name, str(group_default_ms(image, GROUP_TIMES[key.name].config)))
         value = altered.get(key.name)
         synonyms = (default,) if value is None else (ConfigSynonym(DYNAMIC_GROUP_CONFIG, key.name, value), default)
-        found.append(ConfigInForce(key.name, synonyms))
+        found.append(ConfigInForce(key.name, synonyms[0].value, synonyms))
     return found
 
 
@@ -128,7 +126,7 @@ def _static(key: ConfigKey, value: object) -> ConfigInForce:
     default = ConfigSynonym(DEFAULT_CONFIG, key.name, spelled(key.default))
     own = ConfigSynonym(STATIC_BROKER_CONFIG, key.name, spelled(value))
     synonyms = (default,) if own.value == default.value else (own, default)
-    return ConfigInForce(key.name, synonyms, key.type == "PASSWORD")
+    return ConfigInForce(key.name, synonyms[0].value, synonyms, key.type == "PASSWORD")
 
 
 def _in_force(
@@ -139,12 +137,15 @@ def _in_force(
     overrides: Sequence[ConfigSynonym] = (),
 ) -> ConfigInForce:
     """A config with its synonyms among the configs of brokers, which have `name`, after those that come before them."""
-    default = ConfigSynonym(DEFAULT_CONFIG, key.name, spelled(key.default))
+    default = spelled(key.default)
     sources = {DYNAMIC_DEFAULT_BROKER_CONFIG: DYNAMIC_DEFAULT, STATIC_BROKER_CONFIG: CLUSTER_WIDE}
     if broker_id is not None:
         sources = {DYNAMIC_BROKER_CONFIG: of_broker(broker_id), **sources}
     given = [(source, image.configs.get(of, {}).get(name)) for source, of in sources.items()]
     found = [ConfigSynonym(source, name, key.shown(value)) for source, value in given if value is not None]
-    if found and found[-1].source == STATIC_BROKER_CONFIG and found[-1].value == default.value:
+    if found and found[-1].source == STATIC_BROKER_CONFIG and found[-1].value == default:
         found.pop()
-    return ConfigInForce(key.name, (*overrides, *found, default), key.type == "PASSWORD")
+    synonyms = (*overrides, *found)
+    value = synonyms[0].value if synonyms else default
+    named = ConfigSynonym(DEFAULT_CONFIG, *default_synonym(name, default))
+    return ConfigInForce(key.name, value, (*synonyms, named), key.type == "PASSWORD")

@@ -25,9 +25,10 @@ _OWN = "stratalog"
 def logger_levels() -> list[ConfigInForce]:
     """The level in force of the root logger and of each of ours, by name."""
     names = [ROOT_LOGGER, _OWN, *(name for name in logging.root.manager.loggerDict if name.startswith(f"{_OWN}."))]
+    levels = {name: _level_of(_logger(name)) for name in dict.fromkeys(names)}
     return [
-        ConfigInForce(name, (ConfigSynonym(DYNAMIC_BROKER_LOGGER_CONFIG, name, _level_of(_logger(name))),))
-        for name in dict.fromkeys(names)
+        ConfigInForce(name, level, (ConfigSynonym(DYNAMIC_BROKER_LOGGER_CONFIG, name, level),))
+        for name, level in levels.items()
     ]
 
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from stratalog.replication.config import BROKER_CONFIGS, BrokerConfig
-from stratalog.replication.log_configs import LOG_CONFIGS, SYNONYMS, topic_defaults
+from stratalog.replication.log_configs import DEFAULT_NAMES, LOG_CONFIGS, SYNONYMS, default_synonym, topic_defaults
 from stratalog.storage.config_def import spelled
 from stratalog.storage.errors import InvalidConfigError
 from stratalog.storage.topic_config import TOPIC_CONFIGS, LogConfig
@@ -23,6 +23,20 @@ OURS = {
 def test_every_topic_config_of_kafka_has_a_broker_config() -> None:
     assert {key.name for key in TOPIC_CONFIGS} == {*SYNONYMS, *OURS, "unclean.leader.election.enable"}
     assert not LOG_CONFIGS & {key.name for key in BROKER_CONFIGS}
+
+
+def test_a_default_is_named_as_kafka_names_it() -> None:
+    """Of several synonyms Kafka's `KafkaConfig` gives the last one a default, in its own unit, and the others null."""
+    several = {
+        topic: default_synonym(DEFAULT_NAMES[topic], spelled(TOPIC_CONFIGS.key(topic).default)) for topic in SYNONYMS
+    }
+    assert {topic: named for topic, named in several.items() if len(SYNONYMS[topic]) > 1} == {
+        "flush.ms": ("log.flush.scheduler.interval.ms", "9223372036854775807"),
+        "retention.ms": ("log.retention.hours", "168"),
+        "segment.jitter.ms": ("log.roll.jitter.hours", "0"),
+        "segment.ms": ("log.roll.hours", "168"),
+    }
+    assert several["cleanup.policy"] == ("log.cleanup.policy", "delete")
 
 
 @pytest.mark.parametrize(

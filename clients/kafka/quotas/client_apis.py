@@ -5,7 +5,7 @@ Source: `ClientQuotasImage.describe`, `ClientQuotaControlManager.alterClientQuot
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from stratalog.clients.kafka.protocol.entities import Values
 from stratalog.clients.kafka.request.api import Api, Call, failed, refused_each, repeated
 from stratalog.clients.kafka.request.broker import ApiFamily, attempted
+from stratalog.replication.java_strings import hash_order
 from stratalog.replication.metadata.acls import Operation, ResourceType
 from stratalog.replication.metadata.client_quotas import (
     QuotaMatch,
@@ -40,7 +41,7 @@ class QuotaApis(ApiFamily):
         entries = [
             {
                 "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity],
-                "values": [{"key": key, "value": value} for key, value in sorted(values.items())],
+                "values": [{"key": key, "value": values[key]} for key in _in_javas_order(values)],
             }
             for entity, values in found.items()
         ]
@@ -67,6 +68,12 @@ class QuotaApis(ApiFamily):
         else:
             self._broker.view.propose(decide)
         return {**failed(None), "entity": _named(entry)}
+
+
+def _in_javas_order(values: Mapping[str, float]) -> list[str]:
+    """The keys as `ClientQuotasImage` has them: those of a delta, a HashMap, put into one that began empty. Clients may
+    compare the order."""
+    return hash_order(hash_order(values), capacity=1)
 
 
 def _parts(entry: Any) -> tuple[tuple[str, str | None], ...]:

@@ -110,17 +110,18 @@ def test_a_topics_configs_are_altered_and_described(
         "Dynamic configs for topic t are:",
         (
             "  cleanup.policy=compact,delete sensitive=false "
-            "synonyms={DYNAMIC_TOPIC_CONFIG:cleanup.policy=compact,delete, DEFAULT_CONFIG:cleanup.policy=delete}"
+            "synonyms={DYNAMIC_TOPIC_CONFIG:cleanup.policy=compact,delete, DEFAULT_CONFIG:log.cleanup.policy=delete}"
         ),
         (
             "  retention.ms=3600000 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=3600000, "
-            "DEFAULT_CONFIG:retention.ms=604800000}"
+            "DEFAULT_CONFIG:log.retention.hours=168}"
         ),
     ]
     everything = call(cluster, capsys, "--describe", "--topic", "t", "--all")[1]
     assert everything[0] == "All configs for topic t are:"
     assert (
-        "  flush.ms=9223372036854775807 sensitive=false synonyms={DEFAULT_CONFIG:flush.ms=9223372036854775807}"
+        "  flush.ms=9223372036854775807 sensitive=false "
+        "synonyms={DEFAULT_CONFIG:log.flush.scheduler.interval.ms=9223372036854775807}"
         in everything
     )
     (tmp_path / "added.properties").write_text("segment.ms = 60000\n")

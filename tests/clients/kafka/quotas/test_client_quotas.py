@@ -72,6 +72,21 @@ def test_an_entitys_parts_are_named_in_kafkas_order(client: KafkaClient) -> None
     assert [part.entity_type for part in answer.entries[0].entity] == ["client-id", "user"]
 
 
+@pytest.mark.parametrize(
+    "keys",
+    [
+        ["consumer_byte_rate", "request_percentage", "producer_byte_rate"],
+        ["consumer_byte_rate", "producer_byte_rate"],
+        ["producer_byte_rate", "consumer_byte_rate", "controller_mutation_rate", "request_percentage"],
+    ],
+)
+def test_an_entitys_quotas_are_named_in_kafkas_order(client: KafkaClient, keys: list[str]) -> None:
+    """Kafka's order as OpenJDK 17's HashMaps have it, for keys that are set at once."""
+    alter(client, entry({"user": "a"}, **dict.fromkeys(sorted(keys), 1.0)))
+    ((_, values),) = described(client, ("user", EXACT, "a"))
+    assert list(values) == keys
+
+
 @pytest.mark.parametrize("version", [0, 1])
 def test_quotas_are_set_described_and_removed(client: KafkaClient, version: int) -> None:
     alice = {"user": "alice"}

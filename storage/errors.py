@@ -422,7 +422,7 @@ class UnacceptableCredentialError(StratalogError, code=93):
 
 
 class InvalidUpdateVersionError(StratalogError, code=95):
-    """A partition state is older or newer than the one that is changed."""
+    """A partition state is older or newer than the one that is changed, or a feature cannot have this level."""
 
 
 class UnknownTopicIdError(StratalogError, code=100, retriable=True):

@@ -20,6 +20,7 @@ from stratalog.clients.kafka.apis.access.sasl import SaslApis
 from stratalog.clients.kafka.apis.api_versions import ApiVersions, unsupported_version
 from stratalog.clients.kafka.apis.configs import ConfigApis
 from stratalog.clients.kafka.apis.delete_records import RecordApis
+from stratalog.clients.kafka.apis.features import FeatureApis
 from stratalog.clients.kafka.apis.fetch.family import FetchApis
 from stratalog.clients.kafka.apis.fetch.memory import FetchMemory
 from stratalog.clients.kafka.apis.find_coordinator import CoordinatorApis
@@ -84,6 +85,7 @@ _FAMILIES: tuple[type[ApiFamily], ...] = (
     TopicApis,
     RecordApis,
     ConfigApis,
+    FeatureApis,
     ReassignmentApis,
     CoordinatorApis,
     GroupApis,

@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from stratalog.replication.java_strings import bucket_order, string_hash
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.records import ConfigRecord
 from stratalog.storage.errors import InvalidRequestError, UnsupportedVersionError
@@ -152,7 +153,18 @@ def describe_client_quotas(quotas: Quotas, wanted: Iterable[QuotaMatch], *, is_s
             return False
         return exact.items() <= parts.items() and specified <= parts.keys()
 
-    return {entity: values for entity, values in sorted(quotas.items(), key=repr) if matches(entity)}
+    return {entity: quotas[entity] for entity in _in_javas_order(quotas) if matches(entity)}
+
+
+def _in_javas_order(quotas: Quotas) -> list[Entity]:
+    """As `ClientQuotasImage` has them: a HashMap of entities that grew from nothing. Clients may compare the order."""
+    entities = sorted(quotas, key=repr)
+    return [entities[index] for index in bucket_order([_hash(entity) for entity in entities], capacity=1)]
+
+
+def _hash(entity: Entity) -> int:
+    """`ClientQuotaEntity.hashCode`: `Objects.hash` of a map, whose entries have the hash of the key xor the value's."""
+    return 31 + sum(string_hash(kind) ^ (0 if name is None else string_hash(name)) for kind, name in entity)
 
 
 def _check_match(part: QuotaMatch) -> None:

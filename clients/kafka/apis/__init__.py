@@ -10,6 +10,7 @@ topics             CreateTopics, DeleteTopics, CreatePartitions
 new_topics         the topics that CreateTopics and Metadata make
 awaited_topics     new topics, until their leaders lead
 delete_records     DeleteRecords, DescribeLogDirs, AlterReplicaLogDirs
+features           UpdateFeatures
 configs            DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources
 reassignments      AlterPartitionReassignments, ListPartitionReassignments, ElectLeaders
 find_coordinator   FindCoordinator

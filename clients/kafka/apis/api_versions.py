@@ -25,7 +25,7 @@ FEATURES = {"group.version": 1, "metadata.version": 25, "transaction.version": 2
 """Levels in force, by Kafka's names: KIP-848's groups, KIP-890's transactions. `metadata.version` 25 is 4.0-IV3, which
 includes both; Kafka 4.3's 30 also includes share and streams groups, which are not here.
 
-They cannot be altered (UpdateFeatures is not served), so each is the lowest and the highest level that is supported.
+UpdateFeatures alters none of them, so each is the lowest and the highest level that is supported.
 Kafka supports most from 0 on, and hides those from clients below version 4, which cannot read a 0 (KAFKA-17492)."""
 FEATURES_EPOCH = 0
 """The number of changes of levels so far."""

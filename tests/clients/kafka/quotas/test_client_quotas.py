@@ -87,6 +87,18 @@ def test_an_entitys_quotas_are_named_in_kafkas_order(client: KafkaClient, keys: 
     assert list(values) == keys
 
 
+def test_entities_are_described_in_kafkas_order(client: KafkaClient) -> None:
+    """As a HashMap of OpenJDK 17 has these, which grew from nothing."""
+    in_order: list[dict[str, str | None]] = [
+        {"client-id": "c", "user": "alice"},
+        {"client-id": "c"},
+        {"user": "alice"},
+        {"client-id": None, "user": None},
+    ]
+    alter(client, *(entry(each, producer_byte_rate=1.0) for each in reversed(in_order)))
+    assert [entity for entity, _ in described(client)] == in_order
+
+
 @pytest.mark.parametrize("version", [0, 1])
 def test_quotas_are_set_described_and_removed(client: KafkaClient, version: int) -> None:
     alice = {"user": "alice"}

@@ -33,9 +33,6 @@ from stratalog.storage.errors import (
 ITERATIONS_MIN = 4_096
 """The fewest iterations of both mechanisms (`ScramMechanism.minIterations`)."""
 ITERATIONS_MAX = 16_384
-SALT_BYTES_MIN = 12
-"""The shortest salt: with a shorter one scramp, and so each broker and each of our clients, refuses the login. Kafka's
-tools and clients make longer ones."""
 ITERATIONS_DEFAULT = 4_096
 """Number of iterations where a tool's caller names none."""
 
@@ -134,9 +131,6 @@ def _error_of(image: ClusterImage, change: ScramDeletion | ScramUpsertion) -> St
         return UnacceptableCredentialError("Too few iterations")
     if change.iterations > ITERATIONS_MAX:
         return UnacceptableCredentialError("Too many iterations")
-    if len(change.salt) < SALT_BYTES_MIN:
-        few = len(change.salt)
-        return UnacceptableCredentialError(f"The salt has {few} bytes, at least {SALT_BYTES_MIN} are needed")
     if not _is_prepared(change.user):
         return UnacceptableCredentialError("Username must be in the form that logins have (SASLprep, NFKC)")
     if not change.salted_password:

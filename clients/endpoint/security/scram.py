@@ -1,11 +1,13 @@
 """SASL/SCRAM: the client proves that it has the password, without sending it. Pure.
 
-scramp checks the messages and computes the proofs. Source: RFC 5802, RFC 7677, Kafka's `ScramSaslServer`.
+scramp checks the messages and computes the proofs. It takes no salt below `SALT_BYTES_MIN`, Kafka takes any: of a
+shorter one scramp sees a longer one, which it only repeats, and the client is told the real one.
+Source: RFC 5802, RFC 7677, Kafka's `ScramSaslServer`.
 """
 
 from __future__ import annotations
 
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +16,8 @@ from stratalog.replication.metadata.records import UserScramCredentialRecord
 
 FindCredential = Callable[[str, str], UserScramCredentialRecord | None]
 """The credential of (user, mechanism); None for an unknown user."""
+SALT_BYTES_MIN = 12
+"""Of scramp's `Salt`."""
 
 
 class ScramServer:
@@ -26,6 +30,7 @@ class ScramServer:
         self._mechanism = mechanism
         self._find = find
         self._user = ""
+        self._salt = b""
         self._server: Any = ScramMechanism(mechanism).make_server(self._credential, s_nonce=nonce)
         self._has_begun = False
 
@@ -35,8 +40,8 @@ class ScramServer:
         if found is None:
             return None
         keys = (found.salt, found.stored_key, found.server_key)
-        salt, stored_key, server_key = (b64decode(each) for each in keys)
-        return salt, stored_key, server_key, found.iterations
+        self._salt, stored_key, server_key = (b64decode(each) for each in keys)
+        return self._salt.ljust(SALT_BYTES_MIN, b"\0"), stored_key, server_key, found.iterations
 
     def evaluate(self, token: bytes, now_ms: int) -> SaslStep:  # noqa: ARG002 - passwords do not expire
         from scramp import ScramException
@@ -46,6 +51,7 @@ class ScramServer:
             if not self._has_begun:
                 self._has_begun = True
                 self._server.set_client_first(text)
+                self._server.salt = b64encode(self._salt).decode()
                 return SaslStep(self._server.get_server_first().encode())
             self._server.set_client_final(text)
             return SaslStep(self._server.get_server_final().encode(), self._user)

@@ -121,8 +121,7 @@ def test_a_topics_configs_are_altered_and_described(
     assert everything[0] == "All configs for topic t are:"
     assert (
         "  flush.ms=9223372036854775807 sensitive=false "
-        "synonyms={DEFAULT_CONFIG:log.flush.scheduler.interval.ms=9223372036854775807}"
-        in everything
+        "synonyms={DEFAULT_CONFIG:log.flush.scheduler.interval.ms=9223372036854775807}" in everything
     )
     (tmp_path / "added.properties").write_text("segment.ms = 60000\n")
     changes = ("--add-config-file", str(tmp_path / "added.properties"), "--delete-config", "cleanup.policy")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64decode
 from collections.abc import Mapping
 from typing import Any
 
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
+from kafka.net.sasl.scram import ScramClient as KafkaPythonScram
 from scramp import ScramClient
 
 from stratalog.clients.endpoint.security.jaas import plain_users
@@ -93,8 +95,9 @@ def test_plain(token: bytes, reason: str | None) -> None:
 # -- SCRAM --------------------------------------------------------------------------------------------------------
 
 
-def credential_of(user: str, password: str, mechanism: ScramMechanism) -> UserScramCredentialRecord:
-    salt = b"a salt of 16 byt"
+def credential_of(
+    user: str, password: str, mechanism: ScramMechanism, salt: bytes = b"a salt of 16 byt"
+) -> UserScramCredentialRecord:
     salted = mechanism.salted_password(password, salt, 4_096)
     result = alter_credentials(ClusterImage(), [], [ScramUpsertion(user, mechanism.code, 4_096, salt, salted)])
     assert result.response == {user: None}
@@ -115,6 +118,26 @@ def test_scram_proves_the_password_to_both_sides(mechanism: ScramMechanism, user
     last = server.evaluate(client.get_client_final().encode(), 0)
     client.set_server_final(last.answer.decode())
     assert last.user == user
+
+
+@pytest.mark.parametrize("salt", [b"salt", b"s", b"a salt of 16 byt"])
+@pytest.mark.parametrize("mechanism", list(ScramMechanism))
+def test_scram_takes_any_salt(mechanism: ScramMechanism, salt: bytes) -> None:
+    """By kafka-python, which has no rule for salts, as Kafka has none; librdkafka's test 0081 has one of four bytes."""
+    record = credential_of("alice", "secret", mechanism, salt)
+    for password in ("secret", "guess"):
+        server = ScramServer(mechanism, lambda *_: record, "nonce")
+        client = KafkaPythonScram("alice", password, mechanism.value)
+        first = server.evaluate(client.first_message(), 0)
+        client.process_server_first_message(first.answer)
+        assert b64decode(dict(part.split("=", 1) for part in first.answer.decode().split(","))["s"]) == salt
+        if password == "guess":
+            with pytest.raises(InvalidCredentialsError):
+                server.evaluate(client.final_message(), 0)
+        else:
+            last = server.evaluate(client.final_message(), 0)
+            client.process_server_final_message(last.answer)
+            assert last.user == "alice"
 
 
 @pytest.mark.parametrize(("user", "password"), [("alice", "guess"), ("nobody", "secret")])

@@ -11,8 +11,16 @@ from tests.simulation.invariants import Violation
 from tests.simulation.run import Outcome, quiet
 from tests.simulation.search import BUGS, SEEDS_TRIED, Pin, find, first_seeds, pin, pinned, state_first_seeds
 
+SEARCHED_LONG = {
+    *("deletions by name", "erased beside the log", "removed stays in memory", "damaged leaders", "unverified batches"),
+}
+"""Bugs that `make test-long` looks for: others of their kinds are quick enough."""
 
-@pytest.mark.parametrize("name", BUGS)
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(each, marks=[pytest.mark.slow, pytest.mark.long] if each in SEARCHED_LONG else []) for each in BUGS],
+)
 def test_without_this_rule_an_invariant_breaks(name: str) -> None:
     """A change of the product may change the run of a seed, so one of several is enough."""
     found = pinned(name)

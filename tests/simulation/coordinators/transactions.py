@@ -65,6 +65,8 @@ from tests.simulation.scheduler import SimEvent
 TRANSACTION_MS = 1_000
 SENDS_MAX = 12
 INPUTS_MAX = 3
+SLOW = 0.1
+"""The probability that the batch of a client that gives up is on its way for long: it may come after its marker."""
 
 
 @dataclass(slots=True)
@@ -310,7 +312,12 @@ class Processor(CoordinatorClient):
             answers.append(response)
             event.set()
 
-        self._deliver(self.random.choice(brokers), request, complete)
+        broker = self.random.choice(brokers)
+        if self._gives_up and self.random.random() < SLOW:
+            deliver = partial(self._deliver, broker, request, complete)
+            self.sim.scheduler.spawn(f"slow {self.name}", f"client-{self.name}", deliver, self.random.randrange(2_500))
+        else:
+            self._deliver(broker, request, complete)
         if self._late and self.random.random() < self._late:
             late = self.random.choice(brokers)
             self.sim.scheduler.spawn(

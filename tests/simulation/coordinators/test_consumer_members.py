@@ -22,7 +22,7 @@ def test_a_partition_has_one_member_and_the_group_becomes_stable(first_seed: int
     with quiet():
         outcomes = [simulate_coordinated(seed, clients=CONSUMERS)[0] for seed in range(first_seed, first_seed + 12)]
     assert {o.seed: str(o.violation) for o in outcomes if o.violation is not None} == {}
-    assert sum(outcome.answered for outcome in outcomes) > 25, "the runs must do some work"
+    assert sum(outcome.answered for outcome in outcomes) > 15, "the runs must do some work"
 
 
 @pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])

@@ -63,6 +63,9 @@ class ForeignStore(ObjectStore):
     def create(self, path: str, data: bytes) -> bool:
         return self._away(self._store.create, path, data)
 
+    def replace(self, path: str, old: bytes, new: bytes) -> bool:
+        return self._away(self._store.replace, path, old, new)
+
     def get(self, path: str) -> bytes:
         return self._away(self._store.get, path)
 

@@ -10,7 +10,11 @@ A create-if-absent of version N is the lock, but two things can spoil its result
 - **Ambiguous results.** A retried PUT finds its own object, or its response is lost: N is read back, and the own
   commit id there means that the create was ours.
 
-The writer of an orphaned commit may die before it deletes it. So a fold takes N only behind the very N-1 that it
+An orphan above the newest checkpoint is not deleted: its version will be made anew, and a deletion whose client gave it
+up may arrive after that. A commit without content that follows the one before it takes the orphan's place instead, on
+condition that the orphan still stands. Below the checkpoint no version is made anew, and orphans there are deleted.
+
+The writer of an orphaned commit may die before it withdraws it. So a fold takes N only behind the very N-1 that it
 folded: N-1 that is gone without a checkpoint above it was removed with its table, and N is of nobody's log.
 
 What cannot be known (own commit neither there nor refuted) is StoreUnavailableError: it may have been applied.
@@ -62,8 +66,12 @@ class CommitLog(Protocol):
         """Whether the version exists, and carries this commit id unless that is None."""
         ...
 
-    def delete_version(self, version: int) -> None:
-        """Delete one version; absent is fine."""
+    def delete_version(self, version: int, commit_id: str) -> None:
+        """Delete one version if it carries this commit id."""
+        ...
+
+    def replace_version(self, version: int, old: StoredCommit, new: StoredCommit) -> None:
+        """Put another commit in this one's place; whatever else stands there, or nothing, is left as it is."""
         ...
 
     def checkpoint_hint(self) -> int:
@@ -73,6 +81,12 @@ class CommitLog(Protocol):
     def newest_checkpoint(self) -> int:
         """The newest checkpoint's version by listing, -1 when there is none."""
         ...
+
+
+def withdrawn(orphan: StoredCommit, previous_id: str) -> StoredCommit:
+    """The commit without content that takes an orphan's place behind the commit `previous_id`."""
+    commit_id = f"{orphan.commit.commit_id}.withdrawn"
+    return StoredCommit(Commit(commit_id, "WITHDRAW", orphan.commit.timestamp_ms, data_change=False), previous_id)
 
 
 class CommitRace:
@@ -232,14 +246,20 @@ class CommitRace:
         if own is None or own.commit.commit_id != stored.commit.commit_id:
             raise self._unknown(version, stored)
         if is_behind_another:
-            self._log.delete_version(version)
+            self._withdraw(version, own)
             return Conflict(version)
         if successor is not None and successor.previous_id == stored.commit.commit_id:
             return Committed(version)
         if successor is None and newest == version:
             return Committed(version)
-        self._log.delete_version(version)
+        self._log.delete_version(version, own.commit.commit_id)
         return Conflict(version)
+
+    def _withdraw(self, version: int, orphan: StoredCommit) -> None:
+        """Let a commit without content, which follows the one that stands before it, take the orphan's place."""
+        before = self._log.read_version(version - 1)
+        if before is not None:  # else clean-up has just passed it, and the orphan is below a checkpoint
+            self._log.replace_version(version, orphan, withdrawn(orphan, before.commit.commit_id))
 
     def _is_behind_another(self, version: int, newest_checkpoint: int) -> bool:
         """Whether another commit than the one that was folded stands before this version, where clean-up cannot have

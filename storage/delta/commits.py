@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from stratalog.storage.delta.checkpoint import (
@@ -90,8 +90,27 @@ class DeltaCommitLog:
         data = self._store.get_optional(self.path_of(version))
         return data is not None and f'"stratalogCommitId":{_quoted(commit_id)}'.encode() in data
 
-    def delete_version(self, version: int) -> None:
-        self._store.delete(self.path_of(version))
+    def delete_version(self, version: int, commit_id: str) -> None:
+        with self._store.deletions(self._log) as delete:
+            if self.has_version(version, commit_id):
+                delete(commit_file(version))
+
+    @contextmanager
+    def deletions(self) -> Iterator[Callable[[int], None]]:
+        """Deletes versions, with their checkpoints, of the table that is there now (`ObjectStore.deletions`)."""
+        with self._store.deletions(self._log) as delete:
+
+            def delete_both(version: int) -> None:
+                delete(commit_file(version))
+                delete(checkpoint_file(version))
+
+            yield delete_both
+
+    def replace_version(self, version: int, old: StoredCommit, new: StoredCommit) -> None:
+        path = self.path_of(version)
+        data = self._store.get_optional(path)
+        if data is not None and decode_commit(data, path).commit.commit_id == old.commit.commit_id:
+            self._store.replace(path, data, encode_commit(new))
 
     def checkpoint_hint(self) -> int:
         return pointed_version(self._store.get_optional(f"{self._log}/{LAST_CHECKPOINT}"))
@@ -125,9 +144,6 @@ class DeltaCommitLog:
             return decode_checkpoint(data, version, f"{self.name} checkpoint {version}")
         except CorruptMessageError:
             return None
-
-    def delete_checkpoint(self, version: int) -> None:
-        self._store.delete(f"{self._log}/{checkpoint_file(version)}")
 
     def metadata(self) -> tuple[Metadata, set[str]]:
         """The table's metadata, which every checkpoint repeats, and the files that the newest checkpoint names."""

@@ -394,12 +394,12 @@ class DeltaLogTable(LogTable):
 
     def clean_log(self, keep_from_version: int, keep_from_ms: int, crowded_below: int = 0) -> Iterator[int]:
         """As the port says; checkpoints below the limits go too."""
-        highest = min(keep_from_version, pointed(self._log))
-        first, limit = self._log.expired_versions(highest, keep_from_ms, min(highest, crowded_below))
-        for version in range(first, limit):
-            self._log.delete_version(version)
-            self._log.delete_checkpoint(version)
-            yield version
+        with self._log.deletions() as delete:
+            highest = min(keep_from_version, pointed(self._log))
+            first, limit = self._log.expired_versions(highest, keep_from_ms, min(highest, crowded_below))
+            for version in range(first, limit):
+                delete(version)
+                yield version
 
     def drop(self) -> None:
         self._store.delete_tree(self._directory, self._ids.new_id())
@@ -423,9 +423,10 @@ class DeltaLogTable(LogTable):
             kept = first + sound_commits(readable, last_id, self._is_whole, self._has_producers) - 1
             return cut_above(kept, [version for version in versions if version is not None])
 
-        cut = settled_cut(self.name, self._log.list_log, examine)
-        for version in cut.dropped:
-            self._log.delete_version(version)
+        with self._log.deletions() as delete:
+            cut = settled_cut(self.name, self._log.list_log, examine)
+            for version in cut.dropped:
+                delete(version)
         self._log.drop_checkpoints_except(base.version if base else -1)
         self._store.sync([self._log.path_of(max(cut.kept, 0))])
         self._race.forget()

@@ -265,6 +265,30 @@ class LocalStore(ObjectStore):
             with contextlib.suppress(OSError):  # another file is there, or another process was faster
                 os.rmdir(directory)
 
+    @contextlib.contextmanager
+    def deletions(self, directory: str) -> Iterator[Callable[[str], None]]:
+        """As the port says, by the open directory: `delete_tree` renames it, and what is open stays the same."""
+        try:
+            descriptor = os.open(f"{self.root}/{directory}", os.O_RDONLY | os.O_DIRECTORY)
+        except (FileNotFoundError, NotADirectoryError):
+            yield lambda _name: None
+            return
+        except OSError as reason:
+            raise self._failed("open", directory, reason) from reason
+
+        def delete(name: str) -> None:
+            try:
+                os.unlink(name, dir_fd=descriptor)
+            except FileNotFoundError:
+                return
+            except OSError as reason:
+                raise self._failed("delete", f"{directory}/{name}", reason) from reason
+
+        try:
+            yield delete
+        finally:
+            os.close(descriptor)
+
     def free_share(self) -> float:
         try:
             found = os.statvfs(self.root)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple, Protocol, TypeVar
 
 Answer = TypeVar("Answer")
@@ -75,9 +76,26 @@ class ObjectStore(Protocol):
         """The names directly below the root that have objects below them, in order."""
         ...
 
+    def replace(self, path: str, old: bytes, new: bytes) -> bool:
+        """Write an object in place of one that holds `old`; False when it holds something else by now, or is absent.
+
+        A store whose requests may arrive after their client has given them up compares itself. On a local disk a call
+        has ended when it returns: there the caller compares, and only writers that replace the same bytes may meet.
+        """
+        if self.get_optional(path) != old:
+            return False
+        self.put(path, new)
+        return True
+
     def delete(self, path: str) -> None:
         """Delete an object; absent is fine."""
         ...
+
+    @contextmanager
+    def deletions(self, directory: str) -> Iterator[Callable[[str], None]]:
+        """Deletes objects by name from the directory that is there now. Where the store can tell it from one that is
+        made in its place meanwhile (a local disk), nothing is deleted from that one."""
+        yield lambda name: self.delete(f"{directory}/{name}")
 
     def delete_all(self, paths: Sequence[str]) -> None:
         """Delete objects, by few requests where the store can; absent ones are fine. After an error some may be

@@ -104,6 +104,11 @@ class Hooks:
         self.access("put", "", path)
         super().put(path, data)  # type: ignore[misc]
 
+    def replace(self, path: str, old: bytes, new: bytes) -> bool:
+        self.access("replace", "", path)
+        replaced: bool = super().replace(path, old, new)  # type: ignore[misc]
+        return replaced
+
     def get_optional(self, path: str) -> bytes | None:
         self.access("get", "", path)
         found: bytes | None = super().get_optional(path)  # type: ignore[misc]

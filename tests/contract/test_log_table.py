@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -398,8 +399,25 @@ def test_a_commit_behind_another_tables_commit_is_a_conflict(lab: Lab, table: Ta
     if is_checkpointed:
         table.checkpoint()
     assert sleeper.commit(4, empty("late")) == Conflict(4)
-    assert not lab.has_commit(4)
-    assert lab.open().commit(4, empty("d4")) == Committed(4)
+    assert lab.open().read_commit(4) == replace(empty("late.withdrawn"), operation="WITHDRAW", data_change=False)
+    assert lab.open().commit(5, empty("d5")) == Committed(5)
+
+
+def test_a_commit_that_took_an_orphans_place_is_not_withdrawn_with_it(lab: Lab, table: Table) -> None:
+    """The orphan's writer looks at what stands before its commit, and sleeps: meanwhile the log was cut there."""
+    grow(table, 3)
+    sleeper = lab.open()
+    sleeper.snapshot()
+    make_anew(table, 3)
+
+    def let_another_take_its_place() -> None:
+        lab.lose(4)
+        table.commit(4, empty("d4"))
+
+    lab.on("replace", 4, let_another_take_its_place)
+    assert sleeper.commit(4, empty("late")) == Conflict(4)
+    assert lab.open().read_commit(4) == empty("d4")
+    assert lab.open().commit(5, empty("d5")) == Committed(5)
 
 
 def test_a_commit_that_another_ones_orphan_precedes_is_committed(lab: Lab, table: Table) -> None:
@@ -430,6 +448,8 @@ def test_a_fold_never_contains_a_commit_that_does_not_follow(lab: Lab, table: Ta
     sleeper.snapshot()
     make_anew(table, 3)
     table.checkpoint()
+    before = lab.open().snapshot()
+    assert before is not None
 
     def fold() -> None:
         with pytest.raises(CorruptMessageError, match="version 4 follows commit c3, but version 3 is commit d3"):
@@ -439,7 +459,7 @@ def test_a_fold_never_contains_a_commit_that_does_not_follow(lab: Lab, table: Ta
     assert sleeper.commit(4, empty("late")) == Conflict(4)
     snapshot = lab.open().snapshot()
     assert snapshot is not None
-    assert snapshot.version == 3
+    assert (snapshot.version, snapshot.files, snapshot.txns) == (4, before.files, before.txns)
 
 
 def die() -> None:
@@ -526,6 +546,20 @@ def test_checkpoint_clean_up_and_reopening_keep_the_fold(lab: Lab, table: Table)
     assert sorted(after.files, key=lambda entry: entry.base_offset) == entries
     assert after.txns == {**before.txns, LOG_END: 31}
     assert len(list(table.clean_log(1_000, LATER_MS))) == 5  # up to the checkpoint, never above
+
+
+def test_clean_up_that_slept_deletes_nothing_of_a_table_made_anew(lab: Lab, table: Table) -> None:
+    """On a local disk; an object store does not tell the two directories apart."""
+    if isinstance(lab, StoreLab) and not isinstance(lab, DeltaLab):
+        pytest.skip("a deletion names an object, not the directory that it was in")
+    grow(table, 20)
+    table.checkpoint()
+    cleaning = table.clean_log(20, LATER_MS)
+    assert next(cleaning) == 0
+    other = lab.open()
+    make_anew(other, 20)
+    assert list(cleaning) == list(range(1, 20))
+    assert all(lab.has_commit(version) for version in range(21))
 
 
 def test_reading_continues_after_clean_up(lab: Lab, table: Table) -> None:

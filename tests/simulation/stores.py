@@ -201,17 +201,26 @@ class SimCommitLog(MemoryCommitLog):
         files.modified_ms[version] = self.disk.now_ms()
         self.disk.created(self._name, version, stored)
 
-    def delete_version(self, version: int) -> None:
-        files = self.files
+    def delete_from(self, files: MemoryFiles, version: int, commit_id: str | None = None) -> None:
         try:
-            super().delete_version(version)
+            super().delete_from(files, version, commit_id)
         except LostRequestError:
-            self.disk.scheduler.give_up(self.disk.root, lambda: self._delete_late(files, version))
+            self.disk.scheduler.give_up(self.disk.root, lambda: self.deleted(files, version, commit_id))
             raise
 
-    def _delete_late(self, files: MemoryFiles, version: int) -> None:
-        files.commits.pop(version, None)
-        files.synced.discard(version)
+    def replace_version(self, version: int, old: StoredCommit, new: StoredCommit) -> None:
+        files = self.files
+        try:
+            super().replace_version(version, old, new)
+        except LostRequestError:
+            self.disk.scheduler.give_up(self.disk.root, lambda: self.replaced(files, version, old, new))
+            raise
+
+    def replaced(self, files: MemoryFiles, version: int, old: StoredCommit, new: StoredCommit) -> bool:
+        is_replaced = super().replaced(files, version, old, new)
+        if is_replaced:
+            self.disk.created(self._name, version, new)
+        return is_replaced
 
     def put_pointer(self, version: int) -> None:
         files = self.files

@@ -165,12 +165,41 @@ class MemoryCommitLog:
         self.disk.access("head:done", self._name, detail)
         return stands
 
-    def delete_version(self, version: int) -> None:
+    def delete_version(self, version: int, commit_id: str) -> None:
+        self.delete_from(self.files, version, commit_id)
+
+    def delete_from(self, files: MemoryFiles, version: int, commit_id: str | None = None) -> None:
+        """Delete a version of the table whose files these are: if it has this id, or, without one, with its
+        checkpoint."""
         detail = f"_delta_log/{version}"
         self.disk.access("delete", self._name, detail)
-        self.files.commits.pop(version, None)
-        self.files.synced.discard(version)
+        self.deleted(files, version, commit_id)
         self.disk.access("delete:done", self._name, detail)
+
+    def deleted(self, files: MemoryFiles, version: int, commit_id: str | None) -> None:
+        found = files.commits.get(version)
+        if commit_id is None:
+            files.checkpoints.pop(version, None)
+        elif found is None or found.commit.commit_id != commit_id:
+            return
+        files.commits.pop(version, None)
+        files.synced.discard(version)
+
+    def replace_version(self, version: int, old: StoredCommit, new: StoredCommit) -> None:
+        detail = f"_delta_log/{version}"
+        self.disk.access("replace", self._name, detail)
+        self.replaced(self.files, version, old, new)
+        self.disk.access("replace:done", self._name, detail)
+
+    def replaced(self, files: MemoryFiles, version: int, old: StoredCommit, new: StoredCommit) -> bool:
+        """Whether the commit still stood there."""
+        found = files.commits.get(version)
+        if found is None or found.commit.commit_id != old.commit.commit_id:
+            return False
+        files.commits[version] = new
+        files.synced.discard(version)
+        files.modified_ms[version] = self.disk.now_ms()
+        return True
 
     def checkpoint_hint(self) -> int:
         self.disk.access("get", self._name, "_delta_log/_last_checkpoint")
@@ -222,9 +251,6 @@ class MemoryCommitLog:
         self.disk.access("put", self._name, "_delta_log/_last_checkpoint")
         self.files.pointer = version
         self.disk.access("put:done", self._name, "_delta_log/_last_checkpoint")
-
-    def delete_checkpoint(self, version: int) -> None:
-        self.files.checkpoints.pop(version, None)
 
     def made_durable(self, version: int) -> None:
         """Make everything up to this version survive a power loss."""
@@ -457,13 +483,12 @@ class MemoryLogTable(LogTable):
         return MemoryLogTable(self._disk, self._name, self._ids)
 
     def clean_log(self, keep_from_version: int, keep_from_ms: int, crowded_below: int = 0) -> Iterator[int]:
-        limit = min(keep_from_version, pointed(self._log))
         files = self._log.files
+        limit = min(keep_from_version, pointed(self._log))
         for version in sorted(v for v in files.commits if v < limit):
             if files.modified_ms.get(version, 0) >= keep_from_ms and version >= crowded_below:
                 return
-            self._log.delete_version(version)
-            self._log.delete_checkpoint(version)
+            self._log.delete_from(files, version)
             yield version
 
     def drop(self) -> None:
@@ -473,9 +498,10 @@ class MemoryLogTable(LogTable):
         self._disk.access("delete:done", self._name, "_delta_log")
 
     def recover_tail(self) -> int:
+        files = self._log.files
         cut = settled_cut(self.name, self._listed, self._examined)
         for version in cut.dropped:
-            self._log.delete_version(version)
+            self._log.delete_from(files, version)
         self._race.forget()
         return cut.kept
 

@@ -40,6 +40,32 @@ def test_an_object_is_created_once_and_replaced_by_put(store: ObjectStore) -> No
     assert (store.get("a/b/1"), store.size("a/b/1"), store.exists("a/b/1")) == (b"zz", 2, True)
 
 
+def test_an_object_is_replaced_while_it_holds_what_was_read(store: ObjectStore) -> None:
+    assert not store.replace("a", b"1", b"2")
+    assert store.get_optional("a") is None
+    store.put("a", b"1")
+    if store.url.startswith("file:") and isinstance(store, ObstoreStore):  # no root: `open_store` takes LocalStore
+        return
+    assert store.replace("a", b"1", b"2")
+    assert not store.replace("a", b"1", b"3")
+    assert store.get("a") == b"2"
+
+
+def test_a_replacement_that_arrives_late_leaves_what_stands_there_by_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = ObstoreStore(obstore.store.MemoryStore(), "memory:///")
+    store.put("a", b"1")
+    put = obstore.put
+
+    def late(to: object, path: str, data: bytes, mode: object) -> object:
+        store.delete(path)
+        put(store._store, path, b"another")
+        return put(to, path, data, mode=mode)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(obstore, "put", late)
+    assert not store.replace("a", b"1", b"2")
+    assert store.get("a") == b"another"
+
+
 def test_a_new_object_is_written_once_more_after_a_failed_try(store: ObjectStore) -> None:
     for data in (b"x" * 10, memoryview(b"y" * 5)):
         store.put_new("a/b/1", data)

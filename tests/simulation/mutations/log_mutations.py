@@ -44,7 +44,7 @@ from stratalog.storage.producers import Accept, ProducerStates
 from tests.simulation.cluster import QUICK_UPKEEP, Setting
 from tests.simulation.faults import Faults, Focus
 from tests.simulation.mutations.mutation import COMPLETE, TWO_NEEDED, Mutation, mix
-from tests.storage.memory_table import MemoryLogTable
+from tests.storage.memory_table import MemoryCommitLog, MemoryFiles, MemoryLogTable
 
 T = TypeVar("T")
 
@@ -417,6 +417,16 @@ def commits_behind_another_count() -> Iterator[None]:
         yield
 
 
+def clean_up_deletes_by_name() -> AbstractContextManager[object]:
+    """Clean-up that slept deletes versions of the table that was made in the same directory meanwhile: decision 0177."""
+    deleted = MemoryCommitLog.deleted
+
+    def of_the_name(log: MemoryCommitLog, _files: MemoryFiles, version: int, commit_id: str | None) -> None:
+        deleted(log, log.files, version, commit_id)
+
+    return patch.object(MemoryCommitLog, "deleted", of_the_name)
+
+
 def folds_go_on_without_their_past() -> AbstractContextManager[object]:
     """Promise 1: a fold takes the next commit if that names the one before it, although that one is gone, or another
     one by now: the table was removed, and a commit that was under way remained in its place."""
@@ -570,7 +580,14 @@ LOG_MUTATIONS: dict[str, Mutation] = {
     "behind another commit": Mutation(
         commits_behind_another_count,
         ("CommitsFollow",),
-        mix(Focus("create", 0.3, "f", "/t-0/"), 3_000, damage=4, crash=1, restart_all=2, pause_session=1),
+        mix(Focus("create", 0.1, "f", "/t-0/"), removed_table=4),
+        Setting(upkeep=QUICK_UPKEEP),
+        6_000,
+    ),
+    "cleaned by name": Mutation(
+        clean_up_deletes_by_name,
+        ("CommitsFollow", *COMPLETE),
+        mix(Focus("delete", 0.3, "f", "/t-0/"), 3_000, damage=4, crash=1, restart_all=2, pause_session=1),
         Setting(upkeep=QUICK_UPKEEP),
         6_000,
     ),

@@ -322,7 +322,14 @@ class LocalStore(ObjectStore):
         tree = f"{self.root}/{path}"
         tombstone = f"{tree}.{tombstone_id}-delete"
         try:
-            os.rename(tree, tombstone)
+            descriptor = os.open(tree, os.O_RDONLY | os.O_DIRECTORY)  # while it is open, no other has its inode number
+            try:
+                os.rename(tree, tombstone)
+                if not os.path.samestat(os.fstat(descriptor), os.stat(tombstone)):
+                    os.rename(tombstone, tree)  # it was made in the place of the other while this thread slept
+                    return
+            finally:
+                os.close(descriptor)
         except FileNotFoundError:
             return
         except OSError as reason:

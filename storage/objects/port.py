@@ -104,7 +104,8 @@ class ObjectStore(Protocol):
             self.delete(path)
 
     def delete_tree(self, path: str, tombstone_id: str, /) -> None:
-        """Delete everything below a directory. A local disk renames it `<path>.<tombstone_id>-delete` first."""
+        """Delete everything below a directory. A local disk renames it `<path>.<tombstone_id>-delete` first, and leaves
+        one that was made in its place during the call."""
         for meta in self.list(path + "/"):
             self.delete(meta.path)
 

@@ -492,8 +492,10 @@ class MemoryLogTable(LogTable):
             yield version
 
     def drop(self) -> None:
+        files = self._log.files
         self._disk.access("delete", self._name, "_delta_log")
-        self._disk.tables.pop(self._name, None)
+        if self._disk.tables.get(self._name) is files:
+            del self._disk.tables[self._name]
         self._race.forget()
         self._disk.access("delete:done", self._name, "_delta_log")
 

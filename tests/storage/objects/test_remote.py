@@ -152,6 +152,25 @@ def test_a_deleted_tree_is_gone_and_nothing_else(store: ObjectStore) -> None:
     store.delete_tree("t-1", "id")
 
 
+def test_a_tree_that_was_made_in_the_place_of_the_deleted_one_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread sleeps before it renames; meanwhile another deletes the tree and makes a new one."""
+    store, rename = LocalStore(str(tmp_path)), os.rename
+    store.put("t-0/a", b"old")
+
+    def slept(source: str, target: str) -> None:
+        monkeypatch.setattr(os, "rename", rename)
+        store.delete_tree("t-0", "1" * 32)
+        store.put("t-0/a", b"new")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", slept)
+    store.delete_tree("t-0", "2" * 32)
+    assert [meta.path for meta in store.list("")] == ["t-0/a"]
+    assert store.get("t-0/a") == b"new"
+
+
 def test_sync_takes_files_directories_and_absent_ones(store: ObjectStore) -> None:
     store.put("a/b/1", b"x")
     store.sync(["a/b/1", "a/b", "a/gone"])

@@ -425,13 +425,17 @@ class LocalStore(ObjectStore):
 
     def _open_new(self, name: str, flags: int, target: str = "") -> int:
         """Open a file to be made; its directory (that of `target`, if given) is made when missing."""
+        directory = os.path.dirname(target or name)
+        if _is_own(directory):  # as a rule it is not there, and the one above is
+            with contextlib.suppress(OSError):
+                os.mkdir(directory)
         for _ in range(MAKE_TRIES):
             try:
                 return os.open(name, flags, 0o644)
             except FileNotFoundError:
                 if not os.path.isdir(self.root):  # the mount point of a disk that is away must stay empty
                     raise
-            self._make_directories(os.path.dirname(target or name))
+            self._make_directories(directory)
         return os.open(name, flags, 0o644)
 
     def _make_root(self) -> None:

@@ -38,7 +38,7 @@ STRATALOG_TESTS_WITHOUT_FAST=1 always."""
 
 # `make test` draws the same examples each time; `make test-long` draws new ones, with --hypothesis-profile=random.
 hypothesis.settings.register_profile("random", derandomize=False, deadline=None)
-hypothesis.settings.register_profile("same", derandomize=True, deadline=None)
+hypothesis.settings.register_profile("same", derandomize=True, deadline=None, max_examples=40)
 hypothesis.settings.load_profile("same")
 
 

@@ -20,7 +20,7 @@ PAGES = list(pages())
 USER_PAGES = [page for page in PAGES if page.path == Path("README.md") or page.path.parent == Path("docs")]
 RUN_PAGES = [page for page in USER_PAGES if page.is_run]
 """Pages for contributors, at the root and below docs/design, are only checked."""
-LONG_PAGES = {Path("docs/pipelines.md"), Path("docs/typed-tables.md")}
+LONG_PAGES = {Path("docs/pipelines.md"), Path("docs/spark.md"), Path("docs/typed-tables.md")}
 """Pages that start many queries and a second JVM: `make test-long` runs them."""
 
 

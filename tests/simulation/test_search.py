@@ -12,7 +12,8 @@ from tests.simulation.run import Outcome, quiet
 from tests.simulation.search import BUGS, SEEDS_TRIED, Pin, find, first_seeds, pin, pinned, state_first_seeds
 
 SEARCHED_LONG = {
-    *("deletions by name", "erased beside the log", "removed stays in memory", "damaged leaders", "unverified batches")
+    *("deletions by name", "erased beside the log", "removed stays in memory", "damaged leaders", "unverified batches"),
+    *("reads from memory", "two controllers"),
 }
 """Bugs that `make test-long` looks for: others of their kinds are quick enough."""
 

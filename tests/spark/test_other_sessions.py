@@ -22,9 +22,9 @@ FILES = tuple(f"tests/spark/test_{name}.py" for name in ("spark_source", "spark_
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("kind", ["plain", pytest.param("connect", marks=pytest.mark.long)])
+@pytest.mark.parametrize("kind", ["plain", "connect"])
 def test_source_and_sink_behave_alike_in_a_session_that_is(kind: str, tmp_path: Path) -> None:
     run_tests(kind, FILES, tmp_path)
 

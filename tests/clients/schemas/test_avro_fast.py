@@ -18,6 +18,7 @@ from stratalog.clients.schemas.columns.reader import ReadValues
 from stratalog.clients.schemas.compatibility import ResolvedSchema
 from stratalog.clients.schemas.schema import Schema
 from tests.clients.schemas.test_avro_round_trip import Draw, Drawn
+from tests.examples import examples
 
 ROWS = 2 * ROWS_MIN
 
@@ -57,7 +58,7 @@ def schemas_with_payloads(draw: Draw) -> tuple[Any, list[bytes]]:
     return schema, payloads
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=list(HealthCheck))
 @given(schemas_with_payloads())
 def test_all_rows_at_once_are_read_as_row_by_row(drawn: tuple[Any, list[bytes]]) -> None:
     assert_same(*drawn)

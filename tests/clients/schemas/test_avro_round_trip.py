@@ -14,6 +14,7 @@ from stratalog.clients.schemas.avro import AvroDeserializer, AvroSerializer
 from stratalog.clients.schemas.avro_compatibility import incompatibilities, parsed
 from stratalog.clients.serialization import VALUE, SerializationContext
 from tests.clients.schemas.memory_registry import MemoryRegistry
+from tests.examples import examples
 
 Draw = Callable[[Any], Any]
 NAMES = st.sampled_from([f"{letter}{number}" for letter in "abc" for number in range(3)])
@@ -94,7 +95,11 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-@settings(max_examples=1_000, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=examples(1_000),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
 @given(schemas_with_values())
 def test_a_value_of_any_schema_is_read_as_it_was_written(drawn: tuple[Any, Any]) -> None:
     schema, value = drawn

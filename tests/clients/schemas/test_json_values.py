@@ -20,6 +20,7 @@ from stratalog.clients.serialization import VALUE, SerializationContext
 from stratalog.clients.typed_tables.json_checks import checked_text, checked_texts
 from stratalog.storage.errors import SerializationError
 from tests.clients.schemas.memory_registry import MemoryRegistry
+from tests.examples import examples
 
 KINDS: dict[str, Any] = {"i": "integer", "n": "number", "s": "string", "b": "boolean"}
 ALL = {
@@ -109,7 +110,7 @@ SIGNS = st.sampled_from(["", "}", " ", "\n", "{", ",", "\x00", "\x7f", "é", '"'
 DAMAGED = st.tuples(TEXTS, st.integers(0, 60), SIGNS)
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(400), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.one_of(TEXTS, DAMAGED.map(lambda d: d[0][: d[1]] + d[2] + d[0][d[1] :])), min_size=1, max_size=5))
 def test_what_is_read_at_once_is_read_one_by_one(texts: list[str]) -> None:
     """In columns of a JSON schema, and before Spark reads."""

@@ -16,6 +16,7 @@ from stratalog.replication.coordinator.server_assignors import (
     Shares,
     TopicIdPartition,
 )
+from tests.examples import examples
 from tests.replication.oracle.answers import recorded_lines
 from tests.replication.oracle.server_questions import SHAPES, target_shapes
 
@@ -102,7 +103,7 @@ COUNTS = st.fixed_dictionaries({topic_id: st.integers(0, 9) for topic_id in TOPI
 
 
 @pytest.mark.parametrize("name", list(SERVER_ASSIGNORS))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(counts=COUNTS, first=MEMBERS, second=MEMBERS)
 def test_each_partition_that_somebody_wants_has_one_owner_who_wants_it(
     name: str, counts: dict[str, int], first: dict[str, set[str]], second: dict[str, set[str]]

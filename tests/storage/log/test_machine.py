@@ -23,6 +23,7 @@ from stratalog.storage.transactions import EndMarker, marker_batch
 from stratalog.storage.upkeep.chore import UpkeepDone, UpkeepLimits
 from stratalog.storage.upkeep.cleaner import SHARED_TURN
 from stratalog.storage.upkeep.upkeep import Upkeep
+from tests.examples import examples
 from tests.storage.keyed import Rows, keyed, shown
 from tests.storage.logs import Replicas, idempotent
 
@@ -359,7 +360,7 @@ def _words(records: list[Record]) -> str:
 
 
 LogMachine.TestCase.settings = settings(
-    max_examples=RUNS,
+    max_examples=examples(RUNS),
     stateful_step_count=STEPS,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],

@@ -20,6 +20,7 @@ from stratalog.clients.consumer.assignors.range import RangeAssignor
 from stratalog.clients.consumer.assignors.registry import ASSIGNORS
 from stratalog.replication.requests.consumer_protocol import Subscription
 from stratalog.storage.records import TopicPartition
+from tests.examples import examples
 from tests.replication.oracle.answers import recorded_lines
 from tests.replication.oracle.questions import SHAPES, group_shapes
 
@@ -158,7 +159,7 @@ COUNTS = st.dictionaries(st.sampled_from(["a", "b", "c", "d"]), st.integers(0, 9
 
 
 @pytest.mark.parametrize("name", list(ASSIGNORS))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(counts=COUNTS, first=SUBSCRIPTIONS, second=SUBSCRIPTIONS)
 def test_each_partition_that_somebody_wants_has_one_owner_who_wants_it(
     name: str, counts: dict[str, int], first: dict[str, set[str]], second: dict[str, set[str]]
@@ -190,7 +191,7 @@ def test_each_partition_that_somebody_wants_has_one_owner_who_wants_it(
     assert waiting <= held
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(count=st.integers(1, 40), first=st.integers(1, 8), second=st.integers(1, 8))
 def test_a_sticky_group_moves_no_more_than_evenness_asks(count: int, first: int, second: int) -> None:
     """With one subscription for all, members that stay keep as much as their even share allows."""

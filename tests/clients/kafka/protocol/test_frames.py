@@ -44,6 +44,7 @@ from stratalog.storage.errors import (
     StratalogError,
     UnsupportedVersionError,
 )
+from tests.examples import examples
 
 METADATA, PRODUCE, FETCH = 3, 0, 1
 SERVED = {key: served_versions(key) for key in range(93) if known_versions(key)}
@@ -234,7 +235,7 @@ def broken_frames(draw: st.DrawFn) -> bytes:
     return bytes(frame[: draw(st.integers(0, len(frame)))]) + draw(st.binary(max_size=20))
 
 
-@settings(max_examples=1_500, deadline=None)
+@settings(max_examples=examples(1_500), deadline=None)
 @given(broken_frames() | st.binary(max_size=60))
 def test_bytes_are_a_request_or_are_refused(frame: bytes) -> None:
     try:

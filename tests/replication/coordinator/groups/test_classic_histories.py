@@ -26,6 +26,7 @@ from stratalog.replication.requests.groups import (
     TxnOffsetCommitRequest,
 )
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
+from tests.examples import examples
 from tests.replication.group_client import COMMITTING, Client, Ownership, settle
 from tests.replication.group_coordinator import Coordinator, error_name
 
@@ -233,5 +234,5 @@ def values_of(offsets: Offsets) -> dict[tuple[str, TopicPartition], OffsetCommit
 
 TestGroupLife = GroupLife.TestCase
 TestGroupLife.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=examples(60), stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )

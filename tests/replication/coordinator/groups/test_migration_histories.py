@@ -17,6 +17,7 @@ from stratalog.replication.coordinator.groups.classic_group import ClassicGroup
 from stratalog.replication.coordinator.groups.modern_group import ModernGroup
 from stratalog.replication.coordinator.server_assignors import TopicIdPartition
 from stratalog.storage.errors import GroupIdNotFoundError
+from tests.examples import examples
 from tests.replication.consumer_groups import GROUP, Consumer
 from tests.replication.group_coordinator import NO_DELAY
 from tests.replication.mixed_groups import ClassicConsumer, MixedCoordinator
@@ -156,4 +157,4 @@ class MixedGroupHistories(RuleBasedStateMachine):
 
 
 TestMixedGroupHistories = MixedGroupHistories.TestCase
-TestMixedGroupHistories.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestMixedGroupHistories.settings = settings(max_examples=examples(150), stateful_step_count=40, deadline=None)

@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from stratalog.replication.coordinator.groups.modern_group import ModernGroup
 from stratalog.replication.coordinator.server_assignors import TopicIdPartition
 from stratalog.storage.errors import UnreleasedInstanceIdError
+from tests.examples import examples
 from tests.replication.consumer_groups import GROUP, Consumer, Coordinator
 
 TOPICS = ("a", "b", "c")
@@ -155,4 +156,4 @@ class ConsumerGroupHistories(RuleBasedStateMachine):
 
 
 TestConsumerGroupHistories = ConsumerGroupHistories.TestCase
-TestConsumerGroupHistories.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestConsumerGroupHistories.settings = settings(max_examples=examples(150), stateful_step_count=40, deadline=None)

@@ -33,6 +33,7 @@ from stratalog.storage.errors import (
 from stratalog.storage.log.append import BatchAppended
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.records import CONTROL_ATTRIBUTE, TRANSACTIONAL_ATTRIBUTE, NewRecordBatch, TopicPartition
+from tests.examples import examples
 from tests.replication.transaction_tools import TX, A, B, Coordinator
 from tests.storage.logs import Replicas, append, batch
 
@@ -263,5 +264,5 @@ class TransactionMachine(RuleBasedStateMachine):
 
 TestTransactions = TransactionMachine.TestCase
 TestTransactions.settings = settings(
-    max_examples=60, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(60), stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
 )

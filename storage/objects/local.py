@@ -186,6 +186,13 @@ class LocalStore(ObjectStore):
             raise self._failed("create", path, reason) from reason
         return True
 
+    def replace(self, path: str, old: bytes, new: bytes) -> bool:
+        """As the port says; `new` survives a power loss if what comes after it does: nobody else syncs it."""
+        if self.get_optional(path) != old:
+            return False
+        self._put_durable(path, new)
+        return True
+
     def get(self, path: str) -> bytes:
         return self._found(path, self.get_optional(path))
 

@@ -51,6 +51,15 @@ def test_an_object_is_replaced_while_it_holds_what_was_read(store: ObjectStore) 
     assert store.get("a") == b"2"
 
 
+def test_a_replacement_on_a_local_disk_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, synced = LocalStore(str(tmp_path)), list[int]()
+    store.put("a", b"1")
+    monkeypatch.setattr(os, "fsync", synced.append)
+    assert store.replace("a", b"1", b"2")
+    assert len(synced) == 1
+    assert store.get("a") == b"2"
+
+
 def test_a_replacement_that_arrives_late_leaves_what_stands_there_by_then(monkeypatch: pytest.MonkeyPatch) -> None:
     store = ObstoreStore(obstore.store.MemoryStore(), "memory:///")
     store.put("a", b"1")

@@ -62,7 +62,7 @@ def elect_leaders(
             answers[named] = None
         except ElectionNotNeededError as reason:
             if topic_partitions is not None:
-                answers[named] = reason
+                answers[named] = reason.as_value()
         except StratalogError as reason:
             answers[named] = reason.as_value()
     return Result(update_eligible_leaders(image, decided), answers)

@@ -118,7 +118,7 @@ class _Request:
         self.answers[partition] = answer
 
     def refuse(self, partition: IdentifiedPartition, error: StratalogError) -> None:
-        self.answer(partition, DeletedRecords(error=error))
+        self.answer(partition, DeletedRecords(error=error.as_value()))
 
     @property
     def open(self) -> Sequence[IdentifiedPartition]:

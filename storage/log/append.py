@@ -152,7 +152,7 @@ def _admit_batch(group: Admission, batch: NewRecordBatch, config: LogConfig) -> 
             return BatchAppended(known.base_offset, known.last_offset, duplicate=True)
         change = _change_of(group, batch)
     except StratalogError as refusal:
-        return refusal
+        return refusal.as_value()
     return group.accept(batch, change)
 
 
@@ -199,7 +199,7 @@ def _admit_files(group: Admission, handed: HandedFiles, config: LogConfig) -> Ba
             verified = OffsetAndEpoch(handed.verified_offset, handed.verified_leader_epoch)
             group.producers.check_transactional(producer_id, epoch, handed.is_transactional, verified, group.end)
     except StratalogError as refusal:
-        return refusal
+        return refusal.as_value()
     if handed.sink_id is not None and not isinstance(known, Duplicate):
         known = group.producers.check_sink(handed.sink_id, handed.batch_id)
     if isinstance(known, Duplicate):

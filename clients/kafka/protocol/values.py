@@ -122,7 +122,7 @@ def _nested(content: Any) -> Any:
 
 def as_error(answer: object) -> StratalogError | None:
     """The error that a coordinator answered instead of a response; None for a response."""
-    return answer if isinstance(answer, StratalogError) else None
+    return answer.as_value() if isinstance(answer, StratalogError) else None
 
 
 def message_of(error: StratalogError | None) -> str | None:

@@ -358,7 +358,7 @@ class _Gathered:
     not_done: list[None] = field(default_factory=lambda: [None])
 
     def put(self, key: Any, answer: Any) -> None:
-        self.answers.append((key, answer))
+        self.answers.append((key, answer.as_value() if isinstance(answer, StratalogError) else answer))
         if len(self.answers) >= self.expected:
             try:
                 self.not_done.pop()
@@ -369,6 +369,10 @@ class _Gathered:
 
 AT_A_TIME = 32
 """The questions of one request that are under way: those of others come in between."""
+
+
+def _ask_nothing(_key: object) -> None:
+    """All keys are answered."""
 
 
 @dataclass(slots=True)
@@ -387,6 +391,8 @@ class _InTurns(Generic[K]):
             with self.lock:  # the end of asking is decided where answers are counted: none is missed
                 if self.under_way >= self.at_a_time or not self.waiting:
                     self.is_asking = False
+                    if not (self.under_way or self.waiting):
+                        self.ask = _ask_nothing  # it refers to this object, and so to all answers, in a circle
                     return
                 self.under_way += 1
                 key = self.waiting.popleft()
@@ -422,7 +428,7 @@ def gather_in_turns(
         try:
             ask(key, partial(put, key))
         except StratalogError as error:
-            put(key, error.as_value())
+            put(key, error)
 
     turns: _InTurns[K] = _InTurns(deque(asked), ask_one, at_a_time=at_a_time)
     turns.begin()
@@ -444,4 +450,4 @@ def gather(
         try:
             ask(key, partial(gathered.put, key))
         except StratalogError as error:
-            gathered.put(key, error.as_value())
+            gathered.put(key, error)

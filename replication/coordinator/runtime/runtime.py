@@ -451,7 +451,7 @@ class CoordinatorRuntime:
             )
         except StratalogError as reason:
             _LOG.warning("broker %d: %s", self._host.broker_id, reason)
-            return reason
+            return reason.as_value()
         return None
 
     def _confirm_reads(self, now_ms: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -34,9 +35,17 @@ def cluster() -> MemoryCluster:
     return made
 
 
+class PausingClock(FakeClock):
+    """Its sleeps also take a real millisecond: a thread that polls the memory store leaves the others their turns."""
+
+    def sleep_ms(self, duration_ms: float) -> None:
+        time.sleep(0.001)
+        super().sleep_ms(duration_ms)
+
+
 @pytest.fixture
 def clock() -> FakeClock:
-    return FakeClock()
+    return PausingClock()
 
 
 @pytest.fixture

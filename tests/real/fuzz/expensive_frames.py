@@ -66,19 +66,28 @@ class ExpensiveFrames(BadFrames):
             return self._tags_request()
         return self._grown_request()
 
+    @property
+    def served(self) -> Sequence[tuple[int, Sequence[int]]]:
+        """The APIs that are asked, and their versions."""
+        return self._served
+
+    def grown(self, key: int, version: int, field: FieldShape, count: int, *, is_same: bool) -> bytes:
+        """A request in which one array has so many elements, all the same or all different."""
+        self._grown, self._count, self._is_same = field, count, is_same
+        try:
+            return self._request(request_type(key, version))
+        finally:
+            self._grown = None
+
     def _grown_request(self) -> bytes:
         while True:
             key, versions = self._own.choice(self._served)
-            entity_type = request_type(key, self._own.choice(versions))
-            arrays = arrays_of(entity_type)
+            version = self._own.choice(versions)
+            arrays = arrays_of(request_type(key, version))
             if not arrays:
                 continue
-            self._grown, self._count = self._own.choice(arrays), self._own.choice(COUNTS)
-            self._is_same = self._own.random() < 0.3
-            try:
-                frame = self._request(entity_type)
-            finally:
-                self._grown = None
+            field, count = self._own.choice(arrays), self._own.choice(COUNTS)
+            frame = self.grown(key, version, field, count, is_same=self._own.random() < 0.3)
             if len(frame) <= BYTES_MAX:
                 return frame
 

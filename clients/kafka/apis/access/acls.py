@@ -100,7 +100,7 @@ def binding_of(creation: Any) -> AclBinding | StratalogError:
             _value("permissionType", creation.permission_type, PERMISSIONS),
         )
     except InvalidRequestError as reason:
-        return reason
+        return reason.as_value()
 
 
 def _value(what: str, code: int, values: Mapping[int, T]) -> T:

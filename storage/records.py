@@ -181,6 +181,15 @@ class NewRecordBatch:
         return self.content if isinstance(self.content, pa.Table) else payload_table([(*self.content, None)])
 
     @property
+    def first(self) -> OneRecord:
+        """Timestamp, key and value of the first record."""
+        content = self.content
+        if isinstance(content, OneRecord):
+            return content
+        timestamp, key, value = (content[name][0] for name in ("timestamp", "key", "value"))
+        return OneRecord(timestamp.value, key.as_py(), value.as_py())
+
+    @property
     def record_count(self) -> int:
         return int(self.content.num_rows) if isinstance(self.content, pa.Table) else 1
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from stratalog.storage.errors import InvalidRecordError
 from stratalog.storage.layered_map import LayeredMap
-from stratalog.storage.records import CONTROL_ATTRIBUTE, TRANSACTIONAL_ATTRIBUTE, NewRecordBatch, payload_table
+from stratalog.storage.records import CONTROL_ATTRIBUTE, TRANSACTIONAL_ATTRIBUTE, NewRecordBatch, OneRecord
 
 ABORT, COMMIT = 0, 1
 """Kafka's types of control records, at the end of a marker's key."""
@@ -286,7 +286,7 @@ def marker_batch(
     key = _KEY.pack(_VERSION, COMMIT if marker.is_commit else ABORT)
     value = _VALUE.pack(_VERSION, marker.coordinator_epoch)
     return NewRecordBatch(
-        payload_table([(timestamp_ms, key, value, None)]),
+        OneRecord(timestamp_ms, key, value),
         producer_id,
         producer_epoch,
         attributes=TRANSACTIONAL_ATTRIBUTE | CONTROL_ATTRIBUTE,

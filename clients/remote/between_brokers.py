@@ -72,7 +72,7 @@ def _marker_of(request: ProduceRequest) -> EndMarker | None:
     batch = request.batch
     if not isinstance(batch, NewRecordBatch):
         return None
-    return marker_of(batch.payload["key"][0].as_py(), batch.payload["value"][0].as_py())
+    return marker_of(batch.first.key, batch.first.value)
 
 
 def markers_message(requests: Sequence[ProduceRequest]) -> Entity:

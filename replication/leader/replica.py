@@ -70,7 +70,9 @@ class WaitingAppend:
     def answer(self, error: StratalogError, log_start_offset: int = -1) -> None:
         """Refuse it; `log_start_offset` of the leader's log, by which a producer tells whether its last records were
         deleted or lost."""
-        self.complete(ProduceResponse(self.request.partition, error=error.as_value(), log_start_offset=log_start_offset))
+        self.complete(
+            ProduceResponse(self.request.partition, error=error.as_value(), log_start_offset=log_start_offset)
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,8 +181,8 @@ def _change_of(group: Admission, batch: NewRecordBatch) -> TransactionChange | N
         verified = OffsetAndEpoch(batch.verified_offset, batch.verified_leader_epoch)
         group.producers.check_transactional(producer_id, epoch, is_in_one, verified, group.end)
         return TransactionChange(producer_id, BEGIN, end_offset) if is_in_one else None
-    key, value = batch.payload["key"][0].as_py(), batch.payload["value"][0].as_py()
-    change = change_of(producer_id, batch.attributes, end_offset, key, value)
+    first = batch.first
+    change = change_of(producer_id, batch.attributes, end_offset, first.key, first.value)
     if change is None or batch.record_count != 1:
         raise InvalidRecordError(f"a control batch is one marker of a transaction; it has {batch.record_count} records")
     group.producers.check_marker(producer_id, batch.producer_epoch, change.coordinator_epoch, batch.transaction_version)

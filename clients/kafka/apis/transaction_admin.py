@@ -13,7 +13,15 @@ from typing import Any
 
 from stratalog.clients.kafka.protocol.entities import Values
 from stratalog.clients.kafka.protocol.values import fields_of, value_of
-from stratalog.clients.kafka.request.api import Api, Call, each_partition, error_only, failed, gather, refused_each
+from stratalog.clients.kafka.request.api import (
+    Api,
+    Call,
+    each_partition,
+    error_only,
+    failed,
+    gather_in_turns,
+    refused_each,
+)
 from stratalog.clients.kafka.request.broker import NO_EPOCH, ApiFamily, attempted
 from stratalog.clients.kafka.request.coordinators import Split, ask_all, ask_each
 from stratalog.replication.client_pattern import client_pattern
@@ -122,7 +130,7 @@ class TransactionAdminApis(ApiFamily):
         def done(errors: dict[_MarkerKey, StratalogError | None]) -> None:
             call.respond_with(lambda: _written(call, errors))
 
-        gather(_marker_keys(call), write, done)
+        gather_in_turns(_marker_keys(call), write, done)
 
     def _write_marker(self, marker: Any, named: TopicPartition, put: Callable[[StratalogError | None], None]) -> None:
         leader_epoch = self._broker.led_partition(named).leader_epoch

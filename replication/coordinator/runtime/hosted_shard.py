@@ -273,7 +273,7 @@ class HostedShard:
     def _replay(self, write: Write) -> None:
         shard = self._active()
         if write.marker is not None:
-            key = write.marker.payload["key"][0].as_py()
+            key = write.marker.first.key
             is_commit = is_commit_marker(key)
             shard.replay_end_transaction(write.marker.producer_id, write.marker.producer_epoch, is_commit)
         for record in write.records:

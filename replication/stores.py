@@ -86,6 +86,22 @@ class NoTurn(nullcontext[None]):
         return call(*args, **kwargs)
 
 
+LARGE_APPEND_BYTES = 2 << 20
+"""Of batches, from which their data file is written beside the loop: smaller ones take less than to hand them over."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilesAhead:
+    """Writes the data files of large appends beside a broker's loop, which then only commits them.
+
+    executor   its threads
+    bytes_min  of the batches of such an append, as Arrow data
+    """
+
+    executor: Executor
+    bytes_min: int = LARGE_APPEND_BYTES
+
+
 @dataclass(frozen=True, slots=True)
 class Ports:
     """The dependencies of a part of a broker: storage, time, fresh ids, other threads.
@@ -95,6 +111,7 @@ class Ports:
     turn          what a fetch session's threads hold while they work
     executors     by a leader's root: runs the long upkeep that reads from there; None: `executor` does
     together      makes the calls to the own root that a turn needs for several partitions
+    files_ahead   writes the data files of large appends; None: the loop writes all files
     """
 
     stores: Stores
@@ -105,6 +122,7 @@ class Ports:
     turn: SessionTurn = field(default_factory=NoTurn)
     executors: Callable[[str], Executor] | None = None
     together: Together = field(default_factory=OneByOne)
+    files_ahead: FilesAhead | None = None
 
     def executor_at(self, leader_root: str) -> Executor | None:
         """Runs upkeep that reads a leader's table: one that answers nothing blocks no other upkeep."""

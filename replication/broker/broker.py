@@ -127,7 +127,7 @@ class Broker:
         self._metadata_objects = ports.stores.objects(setup.metadata_root)
         self._on_registered = on_registered
         self._purgatory = ProducePurgatory()
-        self._hosted = HostedReplicas(setup, ports, self._purgatory, self._forget_progress)
+        self._hosted = HostedReplicas(setup, ports, self._purgatory, self._forget_progress, self.wakeup.wake)
         self.leaders = self._hosted.leaders
         self.metrics = self._hosted.metrics
         self._queue = AppendQueue(

@@ -132,8 +132,10 @@ class HostedReplicas:
         ports: Ports,
         purgatory: ProducePurgatory,
         on_stopped: Callable[[TopicPartition], None] = lambda _topic_partition: None,
+        wake: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_stopped` is called when a partition is not led here any more."""
+        """`on_stopped` is called when a partition is not led here any more, `wake` when the loop has something to do,
+        from any thread."""
         self.leaders: dict[TopicPartition, LeaderReplica] = {}
         self.offline: dict[TopicPartition, StratalogError] = {}
         self.upkeep = UpkeepRounds(ports.clock, lambda: self.metrics.bytes_out)
@@ -160,6 +162,8 @@ class HostedReplicas:
             self.upkeep.append_pause_ms,
             partial(had_records, self._objects),
             lambda: self._image.next_producer_id if self._image else 0,
+            ports.files_ahead,
+            wake,
         )
         self._on_stopped = on_stopped
         self._replicas: dict[TopicPartition, LocalReplica | StoppedReplica] = {}

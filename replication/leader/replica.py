@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
 from stratalog.replication.leader.partition import Partition
@@ -25,6 +26,7 @@ from stratalog.replication.requests.produce import (
     ProduceResponse,
     SentBatch,
 )
+from stratalog.replication.stores import FilesAhead
 from stratalog.storage.clock import Clock
 from stratalog.storage.delta.table import Conflict
 from stratalog.storage.errors import (
@@ -41,7 +43,7 @@ from stratalog.storage.errors import (
     UnknownLeaderEpochError,
 )
 from stratalog.storage.log.append import Appended, BatchAppended, HandedFiles
-from stratalog.storage.log.partition_log import PartitionLog
+from stratalog.storage.log.partition_log import FileAhead, PartitionLog
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.records import NewRecordBatch, TopicPartition
 from stratalog.storage.topic_config import LogConfig
@@ -50,7 +52,7 @@ from stratalog.storage.transactions import LastStableOffset, Transactions
 _LOG = line_logger("stratalog.broker")
 
 GROUP_BYTES_MAX = 8 << 20
-"""Of the batches of one commit, but for one batch: the appends of other partitions wait meanwhile."""
+"""Of the batches of one commit, but for one batch."""
 GROUP_REQUESTS_MAX = 10_000
 RETRY_MS = 100
 FILES_CHECKED = 64
@@ -110,6 +112,8 @@ class LeaderPorts:
 
     on_offline       called with the reason when a replica cannot be served, with None when it can again
     append_pause_ms  how long upkeep lets a replica's next append wait after one that added so many files
+    files_ahead      writes the data files of large appends beside the loop
+    wake             ends the loop's wait: a file was written
     had_records      whether this broker had records of the partition, of this topic id, as far as it has published
     producers_from   the first producer id that nobody has yet
     """
@@ -122,6 +126,8 @@ class LeaderPorts:
     append_pause_ms: Callable[[TopicPartition, int], int] = lambda _topic_partition, _file_count: 0
     had_records: Callable[[PartitionRecord, str], bool] = lambda _state, _topic_id: False
     producers_from: Callable[[], int] = lambda: 0
+    files_ahead: FilesAhead | None = None
+    wake: Callable[[], None] = lambda: None
 
 
 class LeaderReplica:
@@ -146,6 +152,10 @@ class LeaderReplica:
         self._ports = ports
         self._traffic = ports.metrics.topic(state.topic)
         self._in_flight: AppendGroup | None = None
+        self._ahead: Future[FileAhead] | None = None
+        """The data file of the group in flight, while a thread writes it or has written it."""
+        self._is_new = False
+        """Whether the group in flight was not tried yet."""
         self._retry_at_ms = 0
         self._appended_ms, self._appended_files = 0, 0
         self._transactions: tuple[Transactions, int] | None = None
@@ -312,8 +322,37 @@ class LeaderReplica:
         """The waiting requests that are to be stored now."""
         if self.partition is None or now_ms < self._retry_at_ms or self.held_ms(now_ms):
             return None
-        self._in_flight = self._in_flight or self._next_group()
-        return self._in_flight
+        if self._in_flight is None:
+            self._in_flight, self._is_new = self._next_group(), True
+        return self._in_flight if self._in_flight is not None and self._may_be_stored(self._in_flight) else None
+
+    def _may_be_stored(self, group: AppendGroup) -> bool:
+        """Whether the group is to be stored now. The file of a large one is written in another thread first: the
+        appends of other partitions do not wait for it. Where that fails, the loop writes it, and meets the error."""
+        if self._is_new:
+            self._is_new, self._ahead = False, self._file_ahead(group)
+        if self._ahead is None:
+            return True
+        if not self._ahead.done():
+            return False
+        written, self._ahead = self._ahead, None  # for one try: after it a commit may name the file
+        if written.exception() is None:
+            self.log.use_ahead(written.result())
+        return True
+
+    def _file_ahead(self, group: AppendGroup) -> Future[FileAhead] | None:
+        """The file of a large group, which a thread writes; None where the loop does."""
+        ahead = self._ports.files_ahead
+        if ahead is None or group.size_bytes < ahead.bytes_min or not group.batches:
+            return None
+        try:
+            write = self.log.file_ahead(group.batches, self.leader_epoch, self._ports.clock.wall_ms())
+            written = None if write is None else ahead.executor.submit(write)
+        except (StratalogError, RuntimeError):  # RuntimeError: its threads have ended
+            return None
+        if written is not None:
+            written.add_done_callback(lambda _written: self._ports.wake())
+        return written
 
     def store(self, group: AppendGroup) -> StoredAppend:
         """Commit a group, in any thread, while the loop waits: for `stored`."""
@@ -345,7 +384,7 @@ class LeaderReplica:
             case StratalogError():
                 self.go_offline(outcome)
                 return True
-        self._in_flight = None
+        self._in_flight = self._ahead = None
         self._remember_transactions()
         self._has_space_again()
         self.partition.appended(self.log.log_end_offset, now_ms)
@@ -472,7 +511,7 @@ class LeaderReplica:
         self.partition = None
         self.failure = error
         members = [*(self._in_flight.members if self._in_flight else ()), *self.waiting]
-        self._in_flight = None  # before the answers: each is given once, whatever a callback does
+        self._in_flight = self._ahead = None  # before the answers: each is given once, whatever a callback does
         self.waiting.clear()
         for member in members:
             member.answer(error)

@@ -62,9 +62,14 @@ class UpkeepThread(Executor):
     """
 
     def __init__(
-        self, clock: Clock, release: Callable[[], object] = release_free_memory, turn: UpkeepTurn | None = None
+        self,
+        clock: Clock,
+        release: Callable[[], object] = release_free_memory,
+        turn: UpkeepTurn | None = None,
+        name: str = "upkeep_0",
     ) -> None:
         """`turn`: shared with other threads."""
+        self._name = name
         self._clock = clock
         self._release = release
         self._turn = turn or UpkeepTurn()
@@ -99,7 +104,7 @@ class UpkeepThread(Executor):
                 raise RuntimeError("cannot schedule new futures after shutdown")
             self._work.put(run)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="upkeep_0", daemon=True)
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 self._thread.start()
         return future
 

@@ -89,6 +89,14 @@ class _PreparedCommit:
 
 
 @dataclass(frozen=True, slots=True)
+class FileAhead:
+    """The data file of batches that are not appended yet: no commit names it."""
+
+    batches: tuple[NewRecordBatch, ...]
+    entry: FileEntry
+
+
+@dataclass(frozen=True, slots=True)
 class _OpenAppend:
     """An append whose outcome is open: its content, its commit, and its result if the commit was made."""
 
@@ -123,7 +131,7 @@ class PartitionLog(LogReader):
         self.flushing = FlushState(clock)
         self.on_commit: Callable[[Commit], None] | None = None
         self._open_append: _OpenAppend | None = None
-        self._uncommitted: tuple[tuple[NewRecordBatch, ...], FileEntry] | None = None
+        self._uncommitted: FileAhead | None = None
         self.left_names: list[str] = []
         """Paths of files that got their partition values, and a path that names them, since. Upkeep deletes them."""
         self._producers_shift = crc32(table.name.rpartition("/")[2].encode())
@@ -239,8 +247,30 @@ class PartitionLog(LogReader):
         entry = self._file_of(accepted, PartitionValues(segment, leader_epoch, state.log_end_offset))
         outcome = self._commit_append(batches, (entry,), admission, now_ms)
         if isinstance(outcome, Conflict):
-            self._uncommitted = (accepted, entry)
+            self._uncommitted = FileAhead(accepted, entry)
         return outcome
+
+    def file_ahead(
+        self, batches: Sequence[NewRecordBatch], leader_epoch: int, now_ms: int
+    ) -> Callable[[], FileAhead] | None:
+        """What writes the data file of an `append` of these batches, in any thread: then `use_ahead`, and `append`
+        only commits, unless another append came in between. None where that append writes no new file. Raises as
+        `append`.
+        """
+        if self._open_append is not None or self._uncommitted is not None:
+            return None
+        state = self._writable(leader_epoch)
+        admission = admit(batches, self.producers, self.config, state.end, now_ms)
+        accepted = tuple([batches[i] for i in admission.accepted])
+        if not accepted:
+            return None
+        segment = segment_of_append(state, accepted, self.config)
+        values, table = PartitionValues(segment, leader_epoch, state.log_end_offset), self.table.reopened()
+        return lambda: FileAhead(accepted, self._written(table, accepted, values))
+
+    def use_ahead(self, ahead: FileAhead) -> None:
+        """The next `append` uses this file, if its batches and their place are the same."""
+        self._uncommitted = self._uncommitted or ahead
 
     def append_files(self, handed: Sequence[HandedFiles], leader_epoch: int, now_ms: int) -> Appended | Conflict:
         """Append files that other processes wrote into this table's directory, as one commit.
@@ -331,15 +361,19 @@ class PartitionLog(LogReader):
         return self._settled(append) if any(entry.path == path for entry in reversed(self.state.files)) else None
 
     def _file_of(self, batches: tuple[NewRecordBatch, ...], values: PartitionValues) -> FileEntry:
-        """The batches as a data file: that of a lost race, which certainly no commit names, if it has the same."""
+        """The batches as a data file: that of a lost race, or one written ahead, which certainly no commit names, if it
+        has the same."""
         uncommitted, self._uncommitted = self._uncommitted, None
-        if uncommitted and _are_same(uncommitted[0], batches):
-            if uncommitted[1].partition_values == values:
-                return uncommitted[1]
-            self.table.delete_objects([uncommitted[1].path])
+        if uncommitted and _are_same(uncommitted.batches, batches):
+            if uncommitted.entry.partition_values == values:
+                return uncommitted.entry
+            self.table.delete_objects([uncommitted.entry.path])
+        return self._written(self.table, batches, values)
+
+    def _written(self, table: LogTable, batches: tuple[NewRecordBatch, ...], values: PartitionValues) -> FileEntry:
         size_bytes = sum([batch.size_bytes for batch in batches])
         codec = codec_of_append(self.config.compression_type, (b.compression_type for b in batches), size_bytes)
-        return FileEntry(self.table.write_file(data_rows(batches), values, codec), *values)
+        return FileEntry(table.write_file(data_rows(batches), values, codec), *values)
 
     def _load(self) -> None:
         super()._load()

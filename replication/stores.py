@@ -91,7 +91,7 @@ LARGE_APPEND_BYTES = 2 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class FilesAhead:
+class FileWriters:
     """Writes the data files of large appends beside a broker's loop, which then only commits them.
 
     executor   its threads
@@ -111,7 +111,7 @@ class Ports:
     turn          what a fetch session's threads hold while they work
     executors     by a leader's root: runs the long upkeep that reads from there; None: `executor` does
     together      makes the calls to the own root that a turn needs for several partitions
-    files_ahead   writes the data files of large appends; None: the loop writes all files
+    file_writers   writes the data files of large appends; None: the loop writes all files
     """
 
     stores: Stores
@@ -122,7 +122,7 @@ class Ports:
     turn: SessionTurn = field(default_factory=NoTurn)
     executors: Callable[[str], Executor] | None = None
     together: Together = field(default_factory=OneByOne)
-    files_ahead: FilesAhead | None = None
+    file_writers: FileWriters | None = None
 
     def executor_at(self, leader_root: str) -> Executor | None:
         """Runs upkeep that reads a leader's table: one that answers nothing blocks no other upkeep."""

@@ -162,7 +162,7 @@ class HostedReplicas:
             self.upkeep.append_pause_ms,
             partial(had_records, self._objects),
             lambda: self._image.next_producer_id if self._image else 0,
-            ports.files_ahead,
+            ports.file_writers,
             wake,
         )
         self._on_stopped = on_stopped

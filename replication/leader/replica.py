@@ -26,7 +26,7 @@ from stratalog.replication.requests.produce import (
     ProduceResponse,
     SentBatch,
 )
-from stratalog.replication.stores import FilesAhead
+from stratalog.replication.stores import FileWriters
 from stratalog.storage.clock import Clock
 from stratalog.storage.delta.table import Conflict
 from stratalog.storage.errors import (
@@ -112,7 +112,7 @@ class LeaderPorts:
 
     on_offline       called with the reason when a replica cannot be served, with None when it can again
     append_pause_ms  how long upkeep lets a replica's next append wait after one that added so many files
-    files_ahead      writes the data files of large appends beside the loop
+    file_writers      writes the data files of large appends beside the loop
     wake             ends the loop's wait: a file was written
     had_records      whether this broker had records of the partition, of this topic id, as far as it has published
     producers_from   the first producer id that nobody has yet
@@ -126,7 +126,7 @@ class LeaderPorts:
     append_pause_ms: Callable[[TopicPartition, int], int] = lambda _topic_partition, _file_count: 0
     had_records: Callable[[PartitionRecord, str], bool] = lambda _state, _topic_id: False
     producers_from: Callable[[], int] = lambda: 0
-    files_ahead: FilesAhead | None = None
+    file_writers: FileWriters | None = None
     wake: Callable[[], None] = lambda: None
 
 
@@ -342,7 +342,7 @@ class LeaderReplica:
 
     def _file_ahead(self, group: AppendGroup) -> Future[FileAhead] | None:
         """The file of a large group, which a thread writes; None where the loop does."""
-        ahead = self._ports.files_ahead
+        ahead = self._ports.file_writers
         if ahead is None or group.size_bytes < ahead.bytes_min or not group.batches:
             return None
         try:

@@ -22,7 +22,7 @@ from stratalog.replication.follower.partitions import FetchJob
 from stratalog.replication.follower.runner import FetchRunner
 from stratalog.replication.metadata.backup_copies import BackupCopies
 from stratalog.replication.progress.progress import fetch_progress_path, progress_prefix
-from stratalog.replication.stores import DeltaStores, FilesAhead, OneByOne, Ports, request_ms_max
+from stratalog.replication.stores import DeltaStores, FileWriters, OneByOne, Ports, request_ms_max
 from stratalog.replication.threads.daemon_threads import DaemonThreads, is_done_within
 from stratalog.replication.threads.side_by_side import SideBySide
 from stratalog.replication.threads.turn_interval import TurnInterval
@@ -104,7 +104,7 @@ class RunningBroker:
                 upkeep.at(identity.root),
                 threads=threads,
                 together=together,
-                files_ahead=FilesAhead(self._files),
+                file_writers=FileWriters(self._files),
             )
             self.broker = Broker(
                 BrokerSetup(identity, shared.config, shared.metadata_root),

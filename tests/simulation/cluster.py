@@ -36,7 +36,7 @@ from stratalog.replication.metadata.records import (
 from stratalog.replication.progress.progress import progress_rows
 from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.replication.requests.produce import ProduceResponse
-from stratalog.replication.stores import FilesAhead, OneByOne, Ports, Together, replica_of
+from stratalog.replication.stores import FileWriters, OneByOne, Ports, Together, replica_of
 from stratalog.storage.delta.commit_race import StoredCommit
 from stratalog.storage.delta.table import LogTable
 from stratalog.storage.errors import StratalogError
@@ -145,7 +145,7 @@ class Setting:
     erases        whether records are erased by their keys
     endpoint      whether clients also fetch from what brokers remember of batches
     calls_max     so many calls to storage are made side by side, as where a store is far away; 1: one after the other
-    files_ahead_ms  the longest time in which another thread writes the file of an append; 0: the broker's loop does
+    file_writers_ms  the longest time in which another thread writes the file of an append; 0: the broker's loop does
     """
 
     brokers: int = 3
@@ -162,7 +162,7 @@ class Setting:
     erases: bool = False
     endpoint: bool = False
     calls_max: int = 1
-    files_ahead_ms: int = 0
+    file_writers_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,7 +412,7 @@ class SimCluster:
                 self.ids,
                 threads=threads,
                 together=self._together(host.process, host.actors),
-                files_ahead=self._files_ahead(host),
+                file_writers=self._file_writers(host),
             ),
             on_registered=lambda epoch: self._start_sessions(host, epoch),
             coordinators=self.setting.coordinators,
@@ -507,12 +507,12 @@ class SimCluster:
         together = self._together(f"fetch-{name}", [], turn.away)
         return Ports(self, self.clock, self.ids, executor, threads=threads, turn=turn, together=together)
 
-    def _files_ahead(self, host: Host) -> FilesAhead | None:
+    def _file_writers(self, host: Host) -> FileWriters | None:
         """A thread that writes the files of all appends, small ones too."""
-        if not self.setting.files_ahead_ms:
+        if not self.setting.file_writers_ms:
             return None
         name = f"f{host.broker_id}.{host.lives}"
-        return FilesAhead(SimExecutor(self.scheduler, name, host.process, self.setting.files_ahead_ms), bytes_min=0)
+        return FileWriters(SimExecutor(self.scheduler, name, host.process, self.setting.file_writers_ms), bytes_min=0)
 
     def _together(self, host: str, actors: list[Actor], *away: Callable[[Callable[[], Any]], Any]) -> Together:
         calls_max = self.setting.calls_max

@@ -111,7 +111,7 @@ def setting_of(seed: int) -> Setting:
         recreates=Random(-2_000_003 - seed).random() < 0.25,
         erases=Random(-3_000_017 - seed).random() < 0.25,
         endpoint=Random(-5_000_011 - seed).random() < 0.25,
-        files_ahead_ms=Random(-7_000_003 - seed).choice([0, 0, 0, 20, 300]),
+        file_writers_ms=Random(-7_000_003 - seed).choice([0, 0, 0, 20, 300]),
     )
     if setting.notifies or rng.random() < 0.5:
         return setting

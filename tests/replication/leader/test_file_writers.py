@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from stratalog.replication.leader.replica import LeaderPorts
-from stratalog.replication.stores import FilesAhead
+from stratalog.replication.stores import FileWriters
 from stratalog.storage.errors import NotLeaderOrFollowerError, StoreUnavailableError
 from stratalog.storage.records import NewRecordBatch
 from tests.replication.leader.test_replica import EPOCH, Led
@@ -53,7 +53,7 @@ class LedBeside(Led):
         super().__init__()
         self.threads, self.woken = Slow(), 0
         ports = LeaderPorts(1, self.stores.clock, self.purgatory)
-        self.replica._ports = replace(ports, files_ahead=FilesAhead(self.threads, LARGE), wake=self.wake)
+        self.replica._ports = replace(ports, file_writers=FileWriters(self.threads, LARGE), wake=self.wake)
 
     def wake(self) -> None:
         self.woken += 1

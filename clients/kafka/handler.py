@@ -61,6 +61,7 @@ from stratalog.clients.kafka.request.api import Api, Call, Connection, Later, to
 from stratalog.clients.kafka.request.broker import ApiFamily, ServedBroker
 from stratalog.clients.kafka.request.endpoint import Endpoint
 from stratalog.clients.kafka.request.fair_threads import FairThreads, Line
+from stratalog.clients.kafka.request.large_requests import LargeRequests
 from stratalog.clients.kafka.request.quick_calls import QuickCalls
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.config import BrokerConfig
@@ -138,6 +139,7 @@ class KafkaHandler:
         self._io = io
         self._quick = None if io is None else QuickCalls(broker)
         self._computing = None if io is None else FairThreads(COMPUTING_THREADS, f"kafka-{broker_id}-computing")
+        self._large = LargeRequests(broker.scheduler)
         self._decoding = None if io is None else FairThreads(DECODING_THREADS, f"kafka-{broker_id}-decoding")
         self._slow = {
             api.key: ThreadPoolExecutor(SLOW_THREADS, thread_name_prefix=f"kafka-{broker_id}-api-{api.key}")
@@ -197,6 +199,7 @@ class KafkaHandler:
         """
         limits = self._limits.get(api_key_of(frame))
         bounds = None if limits is None else limits.bounds(elements_max)
+        large = self._large.begins() if elements_max is None and self._computing is not None else None
         try:
             request = decode_request(frame, self._served, bounds)
         except UnsupportedVersionError as reason:
@@ -213,6 +216,7 @@ class KafkaHandler:
                 answer(unsupported_version(request.correlation_id, self.apis))
             else:
                 call = self._call(request, request.entity, connection, answer, frame)
+                call.large = large
                 self._serve(call, done, is_own_thread=elements_max is None)
                 return True
         done()
@@ -341,6 +345,7 @@ class KafkaHandler:
             self._work(api, call, later.work, done)
             return
         if later.computes:
+            call.large = call.large or self._large.begins()
             self._decoding.submit(call.connection, partial(self._work, api, call, later.work, done))
             return
         try:

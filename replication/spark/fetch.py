@@ -42,8 +42,8 @@ from stratalog.replication.progress.progress import fetch_progress_path
 from stratalog.replication.spark.executors import SessionName, executor_count, executor_place, is_beside_another
 from stratalog.replication.spark.worker_error import advice, worker_error
 from stratalog.replication.stores import DeltaStores
+from stratalog.replication.threads.free_memory import release_arrow_memory
 from stratalog.replication.threads.interpreter import freeze_folds, share_interpreter
-from stratalog.replication.threads.upkeep_thread import release_free_memory
 from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.log_lines import line_logger
@@ -138,7 +138,7 @@ class FollowerSessionReader(DataSourceStreamReader):
             else:
                 SystemClock().sleep_ms(after_end_ms(job.config))
             freeze_folds()
-            release_free_memory()
+            release_arrow_memory()
         yield pa.RecordBatch.from_arrays(
             [pa.array([job.broker_id], pa.int32()), pa.array([copied_count], pa.int64())],
             names=["broker_id", "rounds"],

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import sys
+import threading
+from typing import Final
 
 SWITCH_INTERVAL_S = 0.0005
 COLLECT_AFTER = (700, 3, 1_000)
@@ -29,6 +31,40 @@ def share_interpreter() -> None:
         gc.set_threshold(max(youngest, after_young), min(middle, after_middle), max(oldest, after_all))
     gc.collect()
     gc.freeze()
+
+
+NEVER: Final = 1 << 30
+
+
+class LargeWork:
+    """Python begins no garbage collection of all objects by itself as long as one of these lives.
+
+    A request that names 100,000 things is a million objects while it is under way. To look through them for circles
+    takes a second or two, in which no thread runs, and finds none: what a request made is freed as its work goes.
+    """
+
+    _lock = threading.RLock()  # a collection of younger objects may end one of these within the block of another
+    _count = 0
+    _threshold = 0
+
+    def __init__(self) -> None:
+        with LargeWork._lock:
+            LargeWork._count += 1
+            if LargeWork._count == 1:
+                youngest, middle, LargeWork._threshold = gc.get_threshold()
+                gc.set_threshold(youngest, middle, NEVER)
+
+    @classmethod
+    def is_under_way(cls) -> bool:
+        """Whether one lives."""
+        return cls._count > 0
+
+    def __del__(self) -> None:
+        with LargeWork._lock:
+            LargeWork._count -= 1
+            if LargeWork._count == 0:
+                youngest, middle, _never = gc.get_threshold()
+                gc.set_threshold(youngest, middle, LargeWork._threshold)
 
 
 def freeze_folds() -> None:

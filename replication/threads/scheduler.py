@@ -32,6 +32,11 @@ class CallScheduler:
         """The clock by which it counts."""
         return self._clock.monotonic_ms()
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether a call is made at once, whatever its delay."""
+        return self._is_closed
+
     def schedule_once(self, call: Callable[[], None], delay_ms: int) -> None:
         """Call it after `delay_ms`, in the scheduler's thread, or at once when the scheduler is closed."""
         with self._changed:

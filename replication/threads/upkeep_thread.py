@@ -12,8 +12,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import ParamSpec, TypeVar
 
-import pyarrow as pa
-
+from stratalog.replication.threads.free_memory import release_arrow_memory
 from stratalog.storage.clock import Clock
 
 LONG_MS = 20
@@ -27,11 +26,6 @@ END_WAIT_S = 10.0
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-def release_free_memory() -> None:
-    """Return to the system what Arrow's allocator holds of a merge's freed memory until its thread calls it again."""
-    pa.default_memory_pool().release_unused()
 
 
 class UpkeepTurn:
@@ -64,7 +58,7 @@ class UpkeepThread(Executor):
     def __init__(
         self,
         clock: Clock,
-        release: Callable[[], object] = release_free_memory,
+        release: Callable[[], object] = release_arrow_memory,
         turn: UpkeepTurn | None = None,
         name: str = "upkeep_0",
     ) -> None:

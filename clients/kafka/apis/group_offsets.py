@@ -23,7 +23,7 @@ from stratalog.clients.kafka.request.api import (
     refused_partitions,
     topic_named,
 )
-from stratalog.clients.kafka.request.broker import ApiFamily
+from stratalog.clients.kafka.request.broker import ASIDE_COUNT, ApiFamily
 from stratalog.clients.kafka.request.coordinators import ask, coordinating_face
 from stratalog.clients.kafka.request.offset_commits import commit_in_pieces, offset_pieces, once_each
 from stratalog.replication.metadata.acls import Operation, ResourceType
@@ -179,7 +179,9 @@ class GroupOffsetApis(ApiFamily):
             def make() -> Values:
                 return _fetched(call, [group_values(*each) for each in sorted(answers.items())])
 
-            parts = sum(1 + _partition_count(answer) for answer in answers.values())
+            parts = len(answers)
+            if parts < ASIDE_COUNT:
+                parts += sum(map(_partition_count, answers.values()))
             self._broker.aside(lambda: call.respond_with(make), parts)
 
         gather_in_turns(range(len(groups)), ask_one, done)

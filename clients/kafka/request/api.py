@@ -138,6 +138,7 @@ class Call:
         "client_id",
         "connection",
         "frame",
+        "large",
         "request",
         "use",
         "version",
@@ -161,6 +162,8 @@ class Call:
         self.connection = connection
         self.client_id = client_id or ""
         self.use = use
+        self.large: object = None
+        """Lives as long as the call, where that is large."""
         self._received_ns = measured_ns()
         self._begun_ns = self._worked_ns = 0
         self._answer: Callable[[Entity | None], None] | None = answer

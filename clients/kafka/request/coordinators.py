@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,7 +11,7 @@ from stratalog.clients.bootstrap import BrokerFace
 from stratalog.clients.kafka.protocol.entities import Values
 from stratalog.clients.kafka.protocol.values import as_error
 from stratalog.clients.kafka.request.api import Call, gather_in_turns
-from stratalog.clients.kafka.request.broker import ServedBroker
+from stratalog.clients.kafka.request.broker import ASIDE_COUNT, ServedBroker
 from stratalog.replication.coordinator.transactions.add_partitions import (
     Ask,
     Retries,
@@ -107,7 +107,7 @@ def ask_each(broker: ServedBroker, call: Call, names: Iterable[str], split: Spli
         def make() -> Values:
             return {field: [part(name, answers[name]) for name in distinct]}
 
-        broker.aside(lambda: call.respond_with(make), sum(map(_count, answers.values())))
+        broker.aside(lambda: call.respond_with(make), _count_of_all(answers.values()))
 
     gather_in_turns(distinct, ask_one, done)
 
@@ -129,6 +129,17 @@ def ask_all(
         broker.aside(lambda: call.respond_with(lambda: values(responses, error)))
 
     coordinating_face(broker).every_coordinator(kind, request, answer)
+
+
+def _count_of_all(responses: Collection[object]) -> int:
+    """About how many parts these responses have, as far as `ServedBroker.aside` asks for it: the broker's loop counts
+    them, and one request may have 100,000."""
+    count = len(responses)
+    for response in responses if count < ASIDE_COUNT else ():
+        count += _count(response)
+        if count >= ASIDE_COUNT:
+            break
+    return count
 
 
 def _count(response: object) -> int:

@@ -1,0 +1,42 @@
+"""The large requests under way: no garbage collection of all objects beside them, and their memory back after them.
+
+I/O: the memory of this process, in the scheduler's thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from stratalog.replication.threads.free_memory import release_free_memory
+from stratalog.replication.threads.interpreter import LargeWork
+from stratalog.replication.threads.scheduler import CallScheduler
+
+RELEASE_MS = 5_000
+"""Time between a large request and the return of memory, which is repeated until none is under way."""
+
+
+class LargeRequests:
+    """`begins` from any thread."""
+
+    def __init__(self, scheduler: CallScheduler, release: Callable[[], None] = release_free_memory) -> None:
+        self._scheduler = scheduler
+        self._release = release
+        self._lock = threading.Lock()
+        self._is_scheduled = False
+
+    def begins(self) -> LargeWork:
+        """One begins; it is under way as long as what is returned lives."""
+        begun = LargeWork()
+        with self._lock:
+            was_scheduled, self._is_scheduled = self._is_scheduled, True
+        if not was_scheduled:
+            self._scheduler.schedule_once(self._return_memory, RELEASE_MS)
+        return begun
+
+    def _return_memory(self) -> None:
+        with self._lock:
+            goes_on = self._is_scheduled = LargeWork.is_under_way() and not self._scheduler.is_closed
+        self._release()
+        if goes_on:
+            self._scheduler.schedule_once(self._return_memory, RELEASE_MS)

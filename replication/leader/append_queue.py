@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from stratalog.replication.leader.replica import LeaderReplica, WaitingAppend
+from stratalog.replication.leader.waiting_partitions import WaitingPartitions
 from stratalog.replication.metrics import Histogram
 from stratalog.replication.stores import OneByOne, Together
 from stratalog.storage.clock import Clock
@@ -20,7 +21,6 @@ from stratalog.storage.errors import (
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
-from stratalog.storage.objects.together import in_groups
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
 
 TURN_MS_MAX = 2
@@ -48,14 +48,14 @@ class AppendQueue:
         self._exists = exists
         self._together = together or OneByOne()
         self._inbound: deque[WaitingAppend] = deque()
-        self._waiting: dict[TopicPartition, None] = {}
+        self._waiting = WaitingPartitions()
         self.held_ms = 0
         """Time after a turn until the first replica that was held back for upkeep may append; 0 if none was."""
 
     @property
     def is_empty(self) -> bool:
         """False while something waits for its append: after a turn in which nothing moved, for a store."""
-        return not self._inbound and not self._waiting
+        return not self._inbound and not len(self._waiting)
 
     def put(self, waiting: WaitingAppend) -> None:
         """Queue a request for the next turn of the partition's leader."""
@@ -77,25 +77,24 @@ class AppendQueue:
         """Append one group of each partition that has requests, within `within_ms` of the turn's beginning `now_ms`;
         partitions that were cut off come first in the next turn. Yields the replicas whose log moved."""
         self._distribute(now_ms)
-        self.held_ms = 0
-        for topic_partitions in in_groups(list(self._waiting), self._together.calls_max):
+        self.held_ms, left = 0, len(self._waiting)
+        while left > 0:
+            topic_partitions = self._waiting.take(min(left, self._together.calls_max))
+            left -= len(topic_partitions)
             yield from self._append_some(topic_partitions, now_ms)
             if self._clock.monotonic_ms() - now_ms >= within_ms:
                 return
 
     def _append_some(self, topic_partitions: Sequence[TopicPartition], now_ms: int) -> Iterator[LeaderReplica]:
-        replicas: list[LeaderReplica] = []
-        for topic_partition in topic_partitions:
-            del self._waiting[topic_partition]
-            if topic_partition in self._leaders:  # else its requests were answered when it stopped leading
-                replicas.append(self._leaders[topic_partition])
+        # Of those that are led no more the requests were answered.
+        replicas = [self._leaders[each] for each in topic_partitions if each in self._leaders]
         groups = [(replica, replica.next_group(now_ms)) for replica in replicas]
         calls = [partial(replica.store, group) for replica, group in groups if group is not None]
         outcomes = iter(self._together.run(calls))
         for replica, group in groups:
             has_moved = group is not None and replica.stored(group, next(outcomes), now_ms)
             if replica.has_waiting:
-                self._waiting[replica.state.topic_partition] = None  # behind the others
+                self._waiting.add(replica.state.topic_partition, replica.next_sender)  # behind the others
                 if held_ms := replica.held_ms(now_ms):
                     self.held_ms = min(held_ms, self.held_ms or held_ms)
             if has_moved:
@@ -116,7 +115,7 @@ class AppendQueue:
                 waiting.answer(self._overtaken(waiting, replica))
             else:
                 replica.waiting.append(waiting)
-                self._waiting.setdefault(topic_partition)
+                self._waiting.add(topic_partition, waiting.request.sender)
 
     def _overtaken(self, waiting: WaitingAppend, replica: LeaderReplica) -> StratalogError:
         """The refusal of what came under an earlier leader epoch: it may have been sent again to the leader of one in

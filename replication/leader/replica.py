@@ -171,6 +171,11 @@ class LeaderReplica:
         return self._in_flight is not None or bool(self.waiting)
 
     @property
+    def next_sender(self) -> str:
+        """The sender of the first request that waits; only where one does."""
+        return (self._in_flight.members if self._in_flight is not None else self.waiting)[0].request.sender
+
+    @property
     def is_starting(self) -> bool:
         """True until its epoch began, or could not begin."""
         return self.partition is None and self.failure is None

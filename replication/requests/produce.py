@@ -46,6 +46,7 @@ class ProduceRequest:
                            UNKNOWN_LEADER_EPOCH under an older one. None: any
     transactional_id       of a transactional batch, for a leader in another process, which asks the transaction's
                            coordinator itself
+    sender                 the connection that it came by: senders take turns in the leader's queue. "": this process
     """
 
     partition: IdentifiedPartition
@@ -54,6 +55,7 @@ class ProduceRequest:
     timeout_ms: int = 30_000
     expected_leader_epoch: int | None = None
     transactional_id: str | None = None
+    sender: str = ""
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -72,6 +74,7 @@ class HandOverRequest:
     handed: HandedFiles
     acks: int = ACKS_ALL
     timeout_ms: int = 30_000
+    sender: str = ""
 
     @property
     def topic_partition(self) -> TopicPartition:

@@ -180,7 +180,7 @@ class ProduceApis(ApiFamily):
 
     def _append(self, call: Call, part: _Part, batch: _Batch, put: _Put) -> None:
         timeout_ms = max(0, milliseconds(call.request.timeout))
-        request = ProduceRequest(part.partition, batch, call.request.acks, timeout_ms)
+        request = ProduceRequest(part.partition, batch, call.request.acks, timeout_ms, sender=call.connection.peer)
         complete = partial(self._appended, part, put)
         transactional_id = call.request.transactional_id
         if not is_transactional(batch.attributes):

@@ -125,14 +125,16 @@ class TransactionAdminApis(ApiFamily):
             self._broker.check(call, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
 
         def write(key: _MarkerKey, put: Callable[[StratalogError | None], None]) -> None:
-            self._write_marker(call.request.markers[key[0]], key[1], put)
+            self._write_marker(call.request.markers[key[0]], key[1], put, call.connection.peer)
 
         def done(errors: dict[_MarkerKey, StratalogError | None]) -> None:
             call.respond_with(lambda: _written(call, errors))
 
         gather_in_turns(_marker_keys(call), write, done)
 
-    def _write_marker(self, marker: Any, named: TopicPartition, put: Callable[[StratalogError | None], None]) -> None:
+    def _write_marker(
+        self, marker: Any, named: TopicPartition, put: Callable[[StratalogError | None], None], sender: str
+    ) -> None:
         leader_epoch = self._broker.led_partition(named).leader_epoch
         partition = self._broker.view.image.identified(named)
         batch = marker_batch(
@@ -142,7 +144,7 @@ class TransactionAdminApis(ApiFamily):
             self._broker.view.clock.wall_ms(),
             getattr(marker, "transaction_version", TRANSACTION_VERSION_0),
         )
-        request = ProduceRequest(partition, batch, ACKS_ALL, MARKER_TIMEOUT_MS, leader_epoch)
+        request = ProduceRequest(partition, batch, ACKS_ALL, MARKER_TIMEOUT_MS, leader_epoch, sender=sender)
         self._broker.face().produce_then(request, lambda response: put(response.error))
 
 

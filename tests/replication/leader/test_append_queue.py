@@ -39,9 +39,13 @@ class Queued:
         assert replica.start(0)
         return replica
 
-    def put(self, partition: int, value: str, topic_id: str = "id") -> None:
+    def put(self, partition: int, value: str, topic_id: str = "id", sender: str = "") -> None:
         request = ProduceRequest(
-            IdentifiedPartition(topic_id, TopicPartition("t", partition)), batch([value]), ACKS_LEADER, timeout_ms=1_000
+            IdentifiedPartition(topic_id, TopicPartition("t", partition)),
+            batch([value]),
+            ACKS_LEADER,
+            timeout_ms=1_000,
+            sender=sender,
         )
         self.queue.put(
             WaitingAppend(
@@ -188,3 +192,28 @@ def test_what_came_before_the_partition_was_led_here_is_appended() -> None:
     queued.put(0, "early")
     queued.leaders[named] = replica
     assert (queued.turn(), queued.answers) == ([0], [("early", "0")])
+
+
+def test_senders_take_turns_however_many_partitions_one_of_them_writes_to() -> None:
+    queued = Queued(7)
+    queued.slow(table_ms=TURN_MS_MAX)
+    for partition in range(5):
+        queued.put(partition, f"a{partition}", sender="a")
+    queued.put(5, "b5", sender="b")
+    queued.put(0, "c0", sender="c")
+    queued.put(6, "b6", sender="b")
+    assert [queued.turn() for _ in range(7)] == [[0], [5], [1], [6], [2], [3], [4]]
+    assert queued.answers[:2] == [("a0", "0"), ("c0", "1")], "what comes for a partition that waits goes with it"
+    assert queued.queue.is_empty
+
+
+def test_a_sender_that_goes_on_does_not_hold_up_another() -> None:
+    queued = Queued(3)
+    queued.slow(table_ms=TURN_MS_MAX)
+    queued.put(1, "b", sender="b")
+    order = []
+    for number in range(4):
+        queued.put(0, f"a{number}", sender="a")
+        queued.put(2, f"c{number}", sender="a")
+        order += queued.turn()
+    assert order == [1, 0, 2, 0]

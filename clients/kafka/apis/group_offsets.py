@@ -25,7 +25,13 @@ from stratalog.clients.kafka.request.api import (
 )
 from stratalog.clients.kafka.request.broker import ASIDE_COUNT, ApiFamily
 from stratalog.clients.kafka.request.coordinators import ask, coordinating_face
-from stratalog.clients.kafka.request.offset_commits import commit_in_pieces, offset_pieces, once_each
+from stratalog.clients.kafka.request.offset_commits import (
+    commit_in_pieces,
+    fetch_pieces,
+    joined_fetch,
+    offset_pieces,
+    once_each,
+)
 from stratalog.replication.metadata.acls import Operation, ResourceType
 from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.replication.requests.group_errors import error_response
@@ -190,25 +196,34 @@ class GroupOffsetApis(ApiFamily):
         group_id = group.group_id
         self._broker.check(call, Operation.DESCRIBE, ResourceType.GROUP, group_id)
         found = self._topics(call, group.topics or (), Operation.DESCRIBE, must_exist=False)
-        visible = self._broker.visible_topics(call)
+        visible, require_stable = self._broker.visible_topics(call), call.given("require_stable", False)
         wanted = tuple(
             OffsetFetchRequestTopic(name, topic.partition_indexes, self._id_of(topic, name))
             for name, topic in found.allowed
         )
-        asked = value_of(OffsetFetchRequestGroup, group, topics=None if group.topics is None else wanted)
-        request = OffsetFetchRequest((asked,), call.given("require_stable", False))
+        pieces: Sequence[Sequence[Any] | None] = [None] if group.topics is None else fetch_pieces(wanted)
+        requests = [
+            OffsetFetchRequest((value_of(OffsetFetchRequestGroup, group, topics=piece),), require_stable)
+            for piece in pieces
+        ]
 
-        def answer(answered: Any) -> None:
+        def ask_piece(number: int, put_piece: Callable[[Any], None]) -> None:
+            coordinating_face(self._broker).coordinator(CoordinatorType.GROUP, group_id, requests[number], put_piece)
+
+        def group_of(number: int, answered: Any) -> OffsetFetchResponseGroup:
             error = as_error(answered)
-            response: OffsetFetchResponse = answered if error is None else error_response(request, error)
-            committed = response.groups[0]
+            response: OffsetFetchResponse = answered if error is None else error_response(requests[number], error)
+            return response.groups[0]
+
+        def answer(answers: dict[int, Any]) -> None:
+            committed = joined_fetch([group_of(*each) for each in sorted(answers.items())])
             if group.topics is None:
                 found.ids = self._broker.view.image.topic_ids
                 seen = tuple(each for each in committed.topics if visible is None or visible.has(each.name))
                 committed = replace(committed, topics=seen)
             put((committed, found))
 
-        coordinating_face(self._broker).coordinator(CoordinatorType.GROUP, group_id, request, answer)
+        gather_in_turns(range(len(requests)), ask_piece, answer, at_a_time=1)
 
     # -- OffsetDelete ------------------------------------------------------------------------------------------
 

@@ -1,13 +1,15 @@
-"""Commits of offsets, of a transaction or not, as coordinators decide on them: in pieces, one after the other. Pure.
+"""Commits and fetches of offsets as coordinators decide on them: in pieces, one after the other. Pure.
 
-A decision is made in the broker's loop. Each partition of a commit has an error of its own, so that no piece needs the
-others.
+A decision is made in the broker's loop. Each partition of a commit has an error of its own, and each of a fetch an
+offset, so that no piece needs the others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from itertools import chain, groupby
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from stratalog.clients.kafka.protocol.values import as_error
@@ -19,6 +21,9 @@ from stratalog.replication.requests.groups import (
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
+    OffsetFetchRequestTopic,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponseTopic,
     TxnOffsetCommitRequest,
 )
 
@@ -74,6 +79,43 @@ def offset_pieces(topics: Sequence[OffsetCommitRequestTopic]) -> list[tuple[Offs
             pieces[-1].append(replace(topic, partitions=left[:room]))
             left, room = left[room:], max(0, room - len(left))
     return [tuple(piece) for piece in pieces]
+
+
+def fetch_pieces(topics: Sequence[OffsetFetchRequestTopic]) -> list[tuple[OffsetFetchRequestTopic, ...]]:
+    """The same for the topics of a fetch; one that names no partition stays.
+
+    >>> [[len(topic.partition_indexes) for topic in piece] for piece in
+    ...  fetch_pieces([OffsetFetchRequestTopic("t", tuple(range(700))), OffsetFetchRequestTopic("u", (1,))])]
+    [[500], [200, 1]]
+    """
+    pieces: list[list[OffsetFetchRequestTopic]] = [[]]
+    room = COMMITTED_TOGETHER
+    for topic in topics:
+        left = topic.partition_indexes
+        while True:
+            if not room:
+                pieces.append([])
+                room = COMMITTED_TOGETHER
+            pieces[-1].append(replace(topic, partition_indexes=left[:room]))
+            left, room = left[room:], max(0, room - max(1, len(left)))
+            if not left:
+                break
+    return [tuple(piece) for piece in pieces]
+
+
+def joined_fetch(answers: Sequence[OffsetFetchResponseGroup]) -> OffsetFetchResponseGroup:
+    """The answers to the pieces of a fetch as one; the error of the first that has one."""
+    failed = next((answer for answer in answers if answer.error is not None), None)
+    if failed is not None:
+        return failed
+    if len(answers) == 1:
+        return answers[0]
+    in_order = groupby(chain.from_iterable(answer.topics for answer in answers), key=attrgetter("name"))
+    topics = [
+        OffsetFetchResponseTopic(name, tuple(chain.from_iterable(part.partitions for part in cut)))
+        for name, cut in in_order
+    ]
+    return replace(answers[0], topics=tuple(topics))
 
 
 def _joined(responses: Iterable[Any]) -> OffsetCommitResponse:

@@ -323,6 +323,26 @@ def test_a_commit_of_thousands_of_partitions_is_made_in_pieces(client: KafkaClie
     assert committed(client) == [("t", 0, 7)]
 
 
+def test_a_fetch_of_thousands_of_partitions_is_made_in_pieces_and_answered_as_one(client: KafkaClient) -> None:
+    commit = {"partition_index": 0, "committed_offset": 7}
+    client.ask(OFFSET_COMMIT, 8, {"group_id": "g", "topics": [{"name": "t", "partitions": [commit]}]})
+    topics = [
+        {"name": "a", "partition_indexes": list(range(700))},
+        {"name": "none", "partition_indexes": []},
+        {"name": "t", "partition_indexes": [0, 1]},
+        {"name": "b", "partition_indexes": list(range(1_100))},
+    ]
+    (group,) = client.ask(OFFSET_FETCH, 8, {"groups": [{"group_id": "g", "topics": topics}]}).groups
+    assert [(topic.name, [each.partition_index for each in topic.partitions]) for topic in group.topics] == [
+        (topic["name"], topic["partition_indexes"]) for topic in topics
+    ]
+    found = {(topic.name, each.partition_index): each.committed_offset for topic in group.topics
+             for each in topic.partitions}  # fmt: skip
+    assert [key for key, offset in found.items() if offset != -1] == [("t", 0)]
+    (group,) = client.ask(OFFSET_FETCH, 8, {"groups": [{"group_id": "g", "topics": topics}]}, broker=2).groups
+    assert code(group) == 16
+
+
 def test_a_topic_that_a_commit_names_again_and_again_is_answered_once(client: KafkaClient) -> None:
     """With each of its partitions once: those that do not exist were repeated for each place where it is named."""
     partitions = [{"partition_index": number, "committed_offset": 7} for number in (0, 5, 6)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from stratalog.clients.kafka.protocol.entities import Values
@@ -130,7 +131,8 @@ class TransactionAdminApis(ApiFamily):
         def done(errors: dict[_MarkerKey, StratalogError | None]) -> None:
             call.respond_with(lambda: _written(call, errors))
 
-        gather_in_turns(_marker_keys(call), write, done)
+        in_order = sorted(_marker_keys(call), key=itemgetter(1))  # those of a partition together: they are one commit
+        gather_in_turns(in_order, write, done, MARKERS_TOGETHER)
 
     def _write_marker(
         self, marker: Any, named: TopicPartition, put: Callable[[StratalogError | None], None], sender: str
@@ -160,6 +162,8 @@ def matching(states: Iterable[TransactionListing], pattern: Any, clock: Clock) -
     return found
 
 
+MARKERS_TOGETHER = 500
+"""The number of markers of one request that wait in the leaders' queue."""
 _MarkerKey = tuple[int, TopicPartition]
 """The index of a marker in the request, and one of its partitions."""
 

@@ -39,7 +39,7 @@ from stratalog.replication.requests.transactions import (
     active_producers,
 )
 from stratalog.storage.clock import Clock
-from stratalog.storage.errors import InvalidRegularExpressionError, StratalogError
+from stratalog.storage.errors import InvalidRegularExpressionError, RequestTimedOutError, StratalogError
 from stratalog.storage.records import TopicPartition
 from stratalog.storage.transactions import EndMarker, marker_batch
 
@@ -126,13 +126,15 @@ class TransactionAdminApis(ApiFamily):
             self._broker.check(call, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
 
         def write(key: _MarkerKey, put: Callable[[StratalogError | None], None]) -> None:
+            if call.connection.memory.is_over:  # nobody gets the answer; who sent it will send it again
+                raise RequestTimedOutError(f"the connection of {call.connection.peer} has ended")
             self._write_marker(call.request.markers[key[0]], key[1], put, call.connection.peer)
 
         def done(errors: dict[_MarkerKey, StratalogError | None]) -> None:
             call.respond_with(lambda: _written(call, errors))
 
         in_order = sorted(_marker_keys(call), key=itemgetter(1))  # those of a partition together: they are one commit
-        gather_in_turns(in_order, write, done, MARKERS_TOGETHER)
+        gather_in_turns(in_order, write, done)
 
     def _write_marker(
         self, marker: Any, named: TopicPartition, put: Callable[[StratalogError | None], None], sender: str
@@ -162,8 +164,6 @@ def matching(states: Iterable[TransactionListing], pattern: Any, clock: Clock) -
     return found
 
 
-MARKERS_TOGETHER = 500
-"""The number of markers of one request that wait in the leaders' queue."""
 _MarkerKey = tuple[int, TopicPartition]
 """The index of a marker in the request, and one of its partitions."""
 

@@ -81,14 +81,17 @@ class ConnectionMemory:
     fetch    a `FetchMemory`, or None
     produce  the `Line` of its Produce requests, or None
     work     what waits for threads of `FairThreads`, by their name: each has a lock of its own
+    is_over  the connection has ended
     """
 
     fetch: Any = None
     produce: Any = None
+    is_over: bool = False
     work: defaultdict[str, deque[Callable[[], object]]] = field(default_factory=lambda: defaultdict(deque))
 
     def end(self) -> None:
         """The connection has ended: what waits is not done any more."""
+        self.is_over = True
         for waiting in list(self.work.values()):
             waiting.clear()
 

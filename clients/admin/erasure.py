@@ -23,6 +23,7 @@ from stratalog.storage.errors import InvalidRequestError, ObjectNotFoundError, S
 from stratalog.storage.files.batch_file import DATA_DIRECTORIES
 from stratalog.storage.log.reader import LogReader
 from stratalog.storage.records import TopicPartition
+from stratalog.storage.transactions import OffsetAndEpoch
 from stratalog.storage.upkeep.erase import Erase, ErasePredicate, erased_by, matching
 
 READ_TRIES = 5
@@ -100,12 +101,12 @@ def request_erasure(view: ClusterView, topic: str, predicate: str | Mapping[str,
     text = ErasePredicate.parse(predicate).text
     places = view.partitions(topic)
     topic_id = view.image.topic_ids.get(topic, "")
-    ends = view.end_offsets(places, timeout_ms)
-    end_offsets = [ends[place] for place in sorted(ends)]
+    marks = view.all_watermarks(places, timeout_ms)
+    ends = [OffsetAndEpoch(marks[place].high_watermark, marks[place].leader_epoch) for place in sorted(marks)]
     request_id = view.ids.new_id()
 
     def decide(image: ClusterImage) -> Result[EraseRecord]:
-        return request_erase(image, topic, topic_id, text, end_offsets, request_id)
+        return request_erase(image, topic, topic_id, text, ends, request_id)
 
     return view.propose(decide).erase_id
 
@@ -162,6 +163,7 @@ def _replica_erasure(
 def _replica_state(log: LogReader, place: TopicPartition, broker_id: int, erase: Erase) -> ReplicaErasure:
     log.remembers_removed = True
     log.refresh()
+    erase = erase.within(log.state.epochs)
     listed = {path for each in DATA_DIRECTORIES for path, _ in log.table.list_objects(each)}
     left = 0
     for entry in log.files:

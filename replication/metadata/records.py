@@ -258,7 +258,7 @@ class EraseRecord:
     """Matching records of a topic below `end_offsets[partition]` are to be erased on every replica.
 
     Ids of a topic count up from 1. `predicate` is JSON (`storage.upkeep.erase_predicate`), `request_id` the client's
-    id.
+    id. `leader_epochs`: under which the end offsets were high watermarks; empty in records of earlier versions.
     """
 
     type: ClassVar[str] = "Erase"
@@ -267,6 +267,7 @@ class EraseRecord:
     predicate: str
     end_offsets: tuple[int, ...]
     request_id: str
+    leader_epochs: tuple[int, ...] = ()
 
     @property
     def key(self) -> str:
@@ -386,8 +387,11 @@ MetadataRecord = (
 
 _RECORD_TYPES: dict[str, type[Any]] = {each.type: each for each in get_args(MetadataRecord)}
 _FIELD_NAMES = {name: tuple(f.name for f in fields(t)) for name, t in _RECORD_TYPES.items()}
-_TUPLE_FIELDS = ("replicas", "isr", "adding", "removing", "end_offsets", "elr", "last_known_elr", "lost", "brokers")
-_LEFT_OUT_WHEN_EMPTY = ("directory_id", "elr", "last_known_elr", "lost")
+_TUPLE_FIELDS = (
+    *("replicas", "isr", "adding", "removing", "elr", "last_known_elr", "lost", "brokers"),
+    *("end_offsets", "leader_epochs"),
+)
+_LEFT_OUT_WHEN_EMPTY = ("directory_id", "elr", "last_known_elr", "lost", "leader_epochs")
 """Fields that are mostly empty, and that records of earlier versions lack."""
 
 

@@ -88,6 +88,29 @@ class LeaderEpochCache:
         floor_epoch = self.entries[above - 1].epoch if above else epoch
         return EpochEndOffset(floor_epoch, self.entries[above].start_offset)
 
+    def end_after(self, epoch: int) -> int | None:
+        """Where the first epoch above `epoch` began: every record from there on is younger than `epoch`. None when
+        there is none.
+
+        example  entries (0,0) (2,10): for 0 and 1 -> 10; for 2 -> None
+        """
+        above = bisect_right(self.entries, epoch, key=lambda entry: entry.epoch)
+        return self.entries[above].start_offset if above < len(self.entries) else None
+
+    def keeps_ends_of(self, before: LeaderEpochCache) -> bool:
+        """Whether no `end_after` is further than in an earlier cache of the same log: no record of an epoch that had
+        ended can come back.
+
+        example  before (0,0) (2,10): (0,0) (2,10) (3,15) and (0,0) (3,10) keep them; (0,0) and (0,0) (3,15) do not
+        """
+        if not before.entries:
+            return True
+        last = before.entries[-1]
+        return any(
+            entry.epoch == last.epoch or (entry.epoch > last.epoch and entry.start_offset <= last.start_offset)
+            for entry in self.entries
+        )
+
     def epoch_at(self, offset: int) -> int:
         """The leader epoch under which `offset` was (or would be) written; -1 below the first entry."""
         if self.entries and self.entries[-1].start_offset <= offset:

@@ -182,6 +182,8 @@ class PartitionLog(LogReader):
             followed = epochs_after(epochs, leader, cut.log_end_offset, cut.log_end_offset)
             epochs = followed.truncate_from_start(cut.log_start_offset)
         txns = position_txns(cut.log_end_offset, leader_epoch, cut.log_start_offset)
+        ends_before = state.epochs.truncate_from_start(cut.log_start_offset)
+        may_come_back = cut.log_end_offset < state.log_end_offset or not epochs.keeps_ends_of(ends_before)
         is_upgraded = state.writer_version >= WRITER_VERSION
         if txns == state.position_txns and epochs == state.epochs and not cut.removes and is_upgraded:
             return Committed(state.version)
@@ -195,7 +197,7 @@ class PartitionLog(LogReader):
             txns={
                 **txns,
                 **cut.cleaner_txns,
-                **(state.erase_again_txns if cut.log_end_offset < state.log_end_offset else {}),
+                **(state.erase_again_txns if may_come_back else {}),
                 **state.epoch_txns(epochs),
             },
             producers=producers,

@@ -179,7 +179,8 @@ class LogState:
 
     @property
     def erase_again_txns(self) -> dict[str, int]:
-        """Txns of a commit that removes the log's end: a copy may bring it back from a replica that has not erased."""
+        """Txns of a commit that removes the log's end, or an epoch that began there: a copy may bring records back from
+        a replica that has not erased."""
         return {ERASED: 0} if self.txn_number(ERASED) else {}
 
     @property

@@ -17,7 +17,7 @@ import base64
 import binascii
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 from stratalog.storage.delta.table import ERASE_PREFIX, ERASED
 from stratalog.storage.errors import InvalidRequestError
 from stratalog.storage.files.data_file import FileEntry
+from stratalog.storage.log.leader_epochs import UNDEFINED_EPOCH, LeaderEpochCache
 from stratalog.storage.log.state import LogState
 from stratalog.storage.records import CONTROL_ATTRIBUTE
 
@@ -61,11 +62,24 @@ class ErasePredicate:
 
 @dataclass(frozen=True, slots=True)
 class Erase:
-    """A request to erase the records of one partition below `end_offset` that match. Ids count from 1, without gaps."""
+    """A request to erase the records of one partition below `end_offset` that match. Ids count from 1, without gaps.
+
+    leader_epoch  under which that was the high watermark: records of later epochs are not meant; -1: unknown
+    """
 
     erase_id: int
     end_offset: int
     predicate: ErasePredicate
+    leader_epoch: int = UNDEFINED_EPOCH
+
+    def within(self, epochs: LeaderEpochCache) -> Erase:
+        """The request as it concerns a log with these epochs: up to where a later epoch began, at most.
+
+        That lies below `end_offset` only if committed records were lost, in an unclean election or a power cut of all
+        replicas. They do not come any more, and what is written at their offsets is younger than the request.
+        """
+        end_offset = self.end_offset if self.leader_epoch == UNDEFINED_EPOCH else epochs.end_after(self.leader_epoch)
+        return self if end_offset is None or end_offset >= self.end_offset else replace(self, end_offset=end_offset)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,11 +47,13 @@ class Erasure(Chore):
         self._position = 0
 
     def begin(self, view: UpkeepView) -> Work[Any] | None:
-        """A request waits until the replica has all records below its offset, and the high watermark covers them."""
+        """A request waits until the replica has all records below its offset, and the high watermark covers them; but
+        not for records that are lost."""
         log = view.log
         erase = next((each for each in self._erases() if each.erase_id > log.state.txn_number(ERASED)), None)
         if erase is None:
             return self._made_durable(view)
+        erase = erase.within(log.state.epochs)
         if min(view.high_watermark, log.log_end_offset) < erase.end_offset:
             return None
         if self._request != (erase.erase_id, view.leader_epoch):  # an epoch may begin with a truncation

@@ -196,11 +196,11 @@ class Consumer(Client):
     def take(self, log: Log, reader: LogReader, position: int, high_watermark: int) -> None:
         """Read from `position` on."""
         rows = reader.read(position, 1 << 20, high_watermark)
-        columns = (rows[name].to_pylist() for name in ("offset", "key", "value", "attributes"))
-        for offset, key, value, attributes in zip(*columns, strict=True):
+        columns = (rows[name].to_pylist() for name in ("offset", "value", "attributes"))
+        for offset, value, attributes in zip(*columns, strict=True):
             position = offset + 1
             if not attributes & CONTROL_ATTRIBUTE:  # clients skip records that compaction emptied
-                self.sim.invariants.was_read(log, offset, value, key, self.since_ms)
+                self.sim.invariants.was_read(log, offset, value, self.since_ms)
         self.positions[log] = position
 
 

@@ -604,20 +604,26 @@ class Invariants:
             raise Violation("AckedRecordsNotLost", f"{where}: {value!r} was acknowledged, {record} is there")
         history.acked[offset] = value
 
-    def was_read(self, log: Log, offset: int, value: bytes | None, key: bytes | None = None, since_ms: int = 0) -> None:
+    def was_read(self, log: Log, offset: int, value: bytes | None, since_ms: int = 0) -> None:
         """A consumer that began to read at `since_ms` saw this value at this offset, below the high watermark."""
-        if self.erased.was_erased(log, offset, key, since_ms):
-            raise Violation("ErasedIsUnread", f"{value!r} of key {key!r} at offset {offset} of {log}")
+        record = self.appended(log, offset, value) if self.erased.requests.get(log) else None
+        if record is not None and self.erased.was_erased(log, offset, record, since_ms):
+            raise Violation("ErasedIsUnread", f"{value!r} at offset {offset} of {log}: {record}")
         self._check_own_topic(log, offset, value)
         history = self.histories.get(log)
         if history is None or history.lossy:
             return
-        record = history.committed.get(offset)
+        committed = history.committed.get(offset)
         known = history.read.setdefault(offset, value)
-        if known != value or (record is not None and record.value != value):
-            raise Violation(
-                "ConsistentRead", f"{history.topic_partition} offset {offset}: {known!r}, {record}, then read {value!r}"
-            )
+        if known != value or (committed is not None and committed.value != value):
+            where = f"{history.topic_partition} offset {offset}"
+            raise Violation("ConsistentRead", f"{where}: {known!r}, {committed}, then read {value!r}")
+
+    def appended(self, log: Log, offset: int, value: bytes | None) -> ShadowRecord | None:
+        """The record of this value, as some leader appended it there."""
+        history = self.histories.get(log)
+        records = [] if history is None else [each for (_, at), each in history.values.items() if at == offset]
+        return next((each for each in records if each.value == value), None)
 
     # -- the end -----------------------------------------------------------------------------------------
 

@@ -8,7 +8,9 @@ from stratalog.replication.metadata.erasures import erases_of, request_erase
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.records import RemoveTopicRecord, TopicRecord, record_from_json, record_to_json
 from stratalog.storage.errors import InvalidRequestError, UnknownTopicOrPartitionError
+from stratalog.storage.log.leader_epochs import UNDEFINED_EPOCH
 from stratalog.storage.records import TopicPartition
+from stratalog.storage.transactions import OffsetAndEpoch
 from tests.replication.images import TOPIC, image_of, partition
 
 BOB = '{"key": {"equals": "bob"}}'
@@ -19,7 +21,8 @@ def two_partitions() -> ClusterImage:
 
 
 def ask(image: ClusterImage, request_id: str, *end_offsets: int, predicate: str = BOB) -> int:
-    result = request_erase(image, TOPIC, image.topic_ids[TOPIC], predicate, end_offsets, request_id)
+    ends = [OffsetAndEpoch(end_offset, 3 + partition) for partition, end_offset in enumerate(end_offsets)]
+    result = request_erase(image, TOPIC, image.topic_ids[TOPIC], predicate, ends, request_id)
     for record in result.records:
         _, value = record_to_json(record)
         image.replay(record_from_json(value))
@@ -37,10 +40,20 @@ def test_each_partition_sees_its_end_offset() -> None:
     ask(image, "x", 5, 7)
     ask(image, "y", 6, 8, predicate='{"value":{"is_null":true}}')
     asked = [
-        [(each.erase_id, each.end_offset) for each in erases_of(image, TopicPartition(TOPIC, n))] for n in range(3)
+        [(each.erase_id, each.end_offset, each.leader_epoch) for each in erases_of(image, TopicPartition(TOPIC, n))]
+        for n in range(3)
     ]
-    assert asked == [[(1, 5), (2, 6)], [(1, 7), (2, 8)], [(1, 0), (2, 0)]]
+    assert asked == [[(1, 5, 3), (2, 6, 3)], [(1, 7, 4), (2, 8, 4)], [(1, 0, -1), (2, 0, -1)]]
     assert erases_of(image, TopicPartition("other", 0)) == []
+
+
+def test_the_epoch_of_a_request_of_an_earlier_version_is_unknown() -> None:
+    image = two_partitions()
+    value = b'{"type":"Erase","topic":"%s","erase_id":1,"predicate":"%s","end_offsets":[5,7],"request_id":"x"}'
+    record = record_from_json(value % (TOPIC.encode(), BOB.replace('"', '\\"').encode()))
+    image.replay(record)
+    (asked,) = erases_of(image, TopicPartition(TOPIC, 1))
+    assert (asked.end_offset, asked.leader_epoch) == (7, UNDEFINED_EPOCH)
 
 
 @pytest.mark.parametrize("after", [RemoveTopicRecord(TOPIC, "id-orders"), TopicRecord(TOPIC, "id-anew")])
@@ -53,6 +66,6 @@ def test_a_topic_made_anew_has_nothing_to_erase(after: RemoveTopicRecord | Topic
 
 def test_what_cannot_be_asked_is_refused() -> None:
     with pytest.raises(UnknownTopicOrPartitionError, match="'other'"):
-        request_erase(two_partitions(), "other", "id", BOB, (5,), "x")
+        request_erase(two_partitions(), "other", "id", BOB, (), "x")
     with pytest.raises(InvalidRequestError, match="unknown name 'offset'"):
-        request_erase(two_partitions(), TOPIC, "id-orders", '{"offset": 3}', (5, 7), "x")
+        request_erase(two_partitions(), TOPIC, "id-orders", '{"offset": 3}', (), "x")

@@ -148,18 +148,17 @@ class EndpointReader:
             return  # as the request's thread looks again after its read
         for batch in found.batches:
             rows = decode_rows(b"".join(batch.pieces))
-            columns = (rows[name].to_pylist() for name in ("offset", "key", "value", "attributes"))
-            for offset, key, value, attributes in zip(*columns, strict=True):
+            columns = (rows[name].to_pylist() for name in ("offset", "value", "attributes"))
+            for offset, value, attributes in zip(*columns, strict=True):
                 if offset >= position and not attributes & CONTROL_ATTRIBUTE:
                     self._endpoints.read_count += 1
-                    self._check(log, offset, value, key, since_ms)
+                    self._check(log, offset, value, since_ms)
             self._positions[log] = batch.last_offset + 1
 
-    def _check(self, log: Log, offset: int, value: bytes | None, key: bytes | None, since_ms: int) -> None:
+    def _check(self, log: Log, offset: int, value: bytes | None, since_ms: int) -> None:
         """A record that a client of this broker received."""
         invariants = self._sim.invariants
         invariants.was_read(log, offset, value)
-        if invariants.erased.was_published(log, offset, key, self._broker_id, since_ms - LOOK_MS):
-            raise Violation(
-                "ErasedIsUnread", f"{value!r} of key {key!r} at {log} {offset}, by broker {self._broker_id}"
-            )
+        record, erased = invariants.appended(log, offset, value), invariants.erased
+        if record is not None and erased.was_published(log, offset, record, self._broker_id, since_ms - LOOK_MS):
+            raise Violation("ErasedIsUnread", f"{record} at {log} {offset}, by broker {self._broker_id}")

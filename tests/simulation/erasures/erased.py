@@ -27,14 +27,15 @@ def predicate_of(key: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ErasedKey:
-    """A request: the records of a key below an offset of one partition."""
+    """A request: the records of a key below an offset of one partition, of leader epochs up to `leader_epoch`."""
 
     erase_id: int
     key: bytes
     end_offset: int
+    leader_epoch: int
 
     def matches(self, offset: int, record: ShadowRecord) -> bool:
-        return offset < self.end_offset and record.key == self.key
+        return offset < self.end_offset and record.key == self.key and record.epoch <= self.leader_epoch
 
 
 @dataclass(slots=True)
@@ -52,9 +53,10 @@ class Erased:
 
     def requested(self, topic_id: str, record: EraseRecord) -> None:
         key = str(json.loads(record.predicate)["key"]["equals"]).encode()
-        for partition, end_offset in enumerate(record.end_offsets):
+        ends = zip(record.end_offsets, record.leader_epochs, strict=True)
+        for partition, (end_offset, leader_epoch) in enumerate(ends):
             asked = self.requests.setdefault((topic_id, partition), {})
-            asked[record.erase_id] = ErasedKey(record.erase_id, key, end_offset)
+            asked[record.erase_id] = ErasedKey(record.erase_id, key, end_offset, leader_epoch)
 
     def lost(self, image: ClusterImage) -> None:
         """The metadata log lost its tail: these requests are left."""
@@ -90,11 +92,11 @@ class Erased:
             if number <= least:
                 self.done_ms.setdefault((log, number), self.now_ms())
 
-    def was_erased(self, log: Log, offset: int, key: bytes | None, since_ms: int) -> bool:
+    def was_erased(self, log: Log, offset: int, record: ShadowRecord, since_ms: int) -> bool:
         """Whether all replicas had applied a request about this record when somebody began to read at `since_ms`."""
         asked = self.requests.get(log, {})
         return any(
-            self.done_ms.get((log, number), since_ms) < since_ms and each.key == key and offset < each.end_offset
+            self.done_ms.get((log, number), since_ms) < since_ms and each.matches(offset, record)
             for number, each in asked.items()
         )
 
@@ -104,11 +106,9 @@ class Erased:
             if shadow.erased_version <= version:
                 self.published_ms.setdefault((log, each.erase_id, broker_id), self.now_ms())
 
-    def was_published(self, log: Log, offset: int, key: bytes | None, broker_id: int, since_ms: int) -> bool:
+    def was_published(self, log: Log, offset: int, record: ShadowRecord, broker_id: int, since_ms: int) -> bool:
         """Whether this leader had published before `since_ms` that this record is erased on all replicas."""
-        return self.was_erased(log, offset, key, since_ms) and any(
-            self.published_ms.get((log, number, broker_id), since_ms) < since_ms
-            and each.key == key
-            and offset < each.end_offset
+        return self.was_erased(log, offset, record, since_ms) and any(
+            self.published_ms.get((log, number, broker_id), since_ms) < since_ms and each.matches(offset, record)
             for number, each in self.requests.get(log, {}).items()
         )

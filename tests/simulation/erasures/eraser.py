@@ -9,6 +9,7 @@ from stratalog.replication.metadata.records import EraseRecord
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.log.reader import LogReader
 from stratalog.storage.records import TopicPartition
+from stratalog.storage.transactions import OffsetAndEpoch
 from tests.simulation.clients import KEYS, Client
 from tests.simulation.cluster import SimCluster
 from tests.simulation.erasures.erased import predicate_of
@@ -41,11 +42,16 @@ class Eraser(Client):
             return
         topic, request_id = self.random.choice(topics), self.sim.ids.new_id()
         topic_id = self.metadata.image.topic_ids[topic]
-        histories = map(self.sim.invariants.history, self.metadata.image.partitions_of(topic))
-        ends = [0 if history is None else history.high_watermark for history in histories]
+        ends = [self._end_of(place) for place in self.metadata.image.partitions_of(topic)]
         predicate = predicate_of(b"k%d" % self.random.randrange(KEYS))
         made = self.metadata.propose(lambda image: request_erase(image, topic, topic_id, predicate, ends, request_id))
         self.sim.log_event(f"erase {made}")
+
+    def _end_of(self, place: TopicPartition) -> OffsetAndEpoch:
+        """The high watermark that the newest leader has published."""
+        history = self.sim.invariants.history(place)
+        published = {} if history is None else history.high_watermarks
+        return OffsetAndEpoch(published[max(published)], max(published)) if published else OffsetAndEpoch(0, 0)
 
     def _prove(self) -> None:
         """A proof of one partition of one request, on every replica."""

@@ -9,6 +9,7 @@ from unittest.mock import patch
 
 from stratalog.clients.admin.erasure import ReplicaErasure
 from stratalog.storage.upkeep.chore import UpkeepView, Work
+from stratalog.storage.upkeep.erase import Erase
 from stratalog.storage.upkeep.erasure import Erasure
 from tests.simulation.cluster import Setting
 from tests.simulation.faults import Focus
@@ -33,6 +34,11 @@ def erased_before_the_records_are_there() -> AbstractContextManager[object]:
     return patch.object(Erasure, "begin", at_once)
 
 
+def lost_records_are_waited_for() -> AbstractContextManager[object]:
+    """A replica erases once its log has reached the end of the request, also if what was below it is lost."""
+    return patch.object(Erase, "within", lambda self, _epochs: self)
+
+
 def files_beside_the_log_do_not_count() -> AbstractContextManager[object]:
     """The proof of an erasure looks at the log alone, and not at the files that left it and are on storage."""
     return patch.object(ReplicaErasure, "is_gone", property(lambda self: self.is_erased))
@@ -44,6 +50,9 @@ ERASURE_MUTATIONS: dict[str, Mutation] = {
         ("ErasedStaysErased",),
         mix(Focus("create", 0.3, "f", "/t-0/"), 1_500, pause_session=3, cut_session=2, removed_table=2),
         ERASED,
+    ),
+    "erasures of lost records": Mutation(
+        lost_records_are_waited_for, ("Liveness",), mix(power_cut_of_all=4, restart_all=1), ERASED
     ),
     "erased beside the log": Mutation(files_beside_the_log_do_not_count, ("ErasedIsGone",), mix(crash=1), ERASED),
 }

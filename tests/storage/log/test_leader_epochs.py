@@ -48,6 +48,30 @@ def test_an_empty_cache_knows_no_end_offset():
     assert LeaderEpochCache().end_offset_for(0, 10) == UNDEFINED
 
 
+@pytest.mark.parametrize(("epoch", "end"), [(-1, 5), (0, 5), (1, 7), (2, 10), (3, 10), (4, None), (5, None)])
+def test_the_end_after_an_epoch_is_where_the_next_one_began(epoch: int, end: int | None) -> None:
+    assert cache((1, 5), (2, 7), (4, 10)).end_after(epoch) == end
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "keeps"),
+    [
+        pytest.param((), ((0, 0),), True, id="none had ended"),
+        pytest.param(((0, 0), (2, 10)), ((0, 0), (2, 10)), True, id="the same"),
+        pytest.param(((0, 0), (2, 10)), ((0, 0), (2, 10), (3, 15)), True, id="a later epoch follows"),
+        pytest.param(((0, 0), (2, 10)), ((0, 0), (3, 10)), True, id="an epoch without records is replaced"),
+        pytest.param(((0, 0), (2, 10)), ((0, 0), (3, 5)), True, id="a later epoch began lower"),
+        pytest.param(((0, 0), (2, 10)), ((0, 0),), False, id="the last epoch is cut off"),
+        pytest.param(((0, 0), (2, 10)), ((0, 0), (3, 15)), False, id="a later epoch began higher"),
+        pytest.param(((0, 0), (2, 10)), (), False, id="nothing is left"),
+    ],
+)
+def test_whether_an_epoch_may_end_later_than_before(
+    before: tuple[tuple[int, int], ...], after: tuple[tuple[int, int], ...], keeps: bool
+) -> None:
+    assert cache(*after).keeps_ends_of(cache(*before)) == keeps
+
+
 @pytest.mark.parametrize(("offset", "epoch"), [(4, -1), (5, 1), (9, 1), (10, 3), (99, 3)])
 def test_epoch_at(offset, epoch):
     assert cache((1, 5), (3, 10)).epoch_at(offset) == epoch

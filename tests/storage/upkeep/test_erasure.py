@@ -157,6 +157,64 @@ def test_a_truncation_below_has_it_done_once_more() -> None:
     assert told(follower, 1) == (3, 3, True)
 
 
+@pytest.mark.parametrize(
+    ("leader_epoch", "end_offset", "is_done", "left"),
+    [
+        pytest.param(1, 1, True, "a bob c bob", id="nothing of it is lost"),
+        pytest.param(1, 4, True, "a c bob", id="its end is lost, with records at offsets that are written again"),
+        pytest.param(1, 9, True, "a c bob", id="its end is lost, and not reached again"),
+        pytest.param(0, 9, True, "a bob c bob", id="of an epoch before the records"),
+        pytest.param(2, 9, False, "a bob c bob", id="of the present epoch: the records are yet to be copied"),
+        pytest.param(-1, 9, False, "a bob c bob", id="of an unknown epoch, as in records of earlier versions"),
+        pytest.param(-1, 4, True, "a c", id="of an unknown epoch, once the end is reached"),
+    ],
+)
+def test_a_request_does_not_wait_for_records_that_are_lost(
+    leader_epoch: int, end_offset: int, is_done: bool, left: str
+) -> None:
+    """A log of epoch 1 lost its end with the power, and continues under epoch 2."""
+    log = Replicas.new().leader(epoch=1)
+    append(log, batch(["a"]), epoch=1)
+    append(log, batch(["bob", "c"]), epoch=1)
+    log.start_epoch(2, as_leader=True)
+    append(log, batch(["bob"]), epoch=2)
+    erased(log, Erase(1, end_offset, BOB, leader_epoch))
+    assert (told(log, 1)[2], " ".join(value for _, value in contents(log))) == (is_done, left)
+
+
+def test_what_an_unclean_leader_brings_back_is_erased_once_more() -> None:
+    """A replica erased in a log whose end seemed to be lost, and lost no record of its own when that came back."""
+    replicas = Replicas.new()
+    longer, shorter = replicas.leader("1"), replicas.follower("2", 0)
+    request = Erase(1, 4, BOB, leader_epoch=0)
+    write(longer, "a bob")
+    shorter.copy_from(longer, 0, 1 << 20)
+    write(longer, "bob", "c")
+    shorter.start_epoch(1, as_leader=True)
+    erased(shorter, request)
+    assert (contents(shorter), told(shorter, 1)) == ([(0, "a")], (1, 1, True))
+    longer.start_epoch(2, as_leader=True)
+    shorter.start_epoch(2, as_leader=False, truncate_to=2, leader=longer.epochs)
+    assert not erased_by(shorter.state, 1).is_complete
+    shorter.copy_from(longer, 2, 1 << 20)
+    assert contents(shorter) == [(0, "a"), (2, "bob"), (3, "c")]
+    erased(shorter, request)
+    assert (contents(shorter), told(shorter, 1)) == ([(0, "a"), (3, "c")], (2, 2, True))
+
+
+def test_an_epoch_without_records_has_nothing_done_once_more() -> None:
+    replicas = Replicas.new()
+    leader, follower = replicas.leader("1"), replicas.follower("2", 0)
+    write(leader, "a bob")
+    follower.copy_from(leader, 0, 1 << 20)
+    for log in (leader, follower):
+        erased(log, Erase(1, 2, BOB, leader_epoch=0))
+    for epoch in (1, 2):
+        leader.start_epoch(epoch, as_leader=True)
+        follower.start_epoch(epoch, as_leader=False, truncate_to=2, leader=leader.epochs)
+    assert [erased_by(log.state, 1).is_complete for log in (leader, follower)] == [True, True]
+
+
 def test_copies_from_a_leader_that_has_erased_carry_the_gaps() -> None:
     replicas = Replicas.new()
     leader, follower = replicas.leader("1"), replicas.follower("2", 0)

@@ -65,6 +65,7 @@ from stratalog.clients.kafka.request.large_requests import LargeRequests
 from stratalog.clients.kafka.request.quick_calls import QuickCalls
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.config import BrokerConfig
+from stratalog.replication.threads.free_memory import release_arrow_memory, release_free_memory
 from stratalog.storage.clock import measured_ns
 from stratalog.storage.errors import InvalidRequestError, StratalogError, UnknownServerError, UnsupportedVersionError
 from stratalog.storage.log_lines import line_logger
@@ -139,8 +140,8 @@ class KafkaHandler:
         self._io = io
         self._quick = None if io is None else QuickCalls(broker)
         self._computing = None if io is None else FairThreads(COMPUTING_THREADS, f"kafka-{broker_id}-computing")
-        self._large = LargeRequests(broker.scheduler)
         self._decoding = None if io is None else FairThreads(DECODING_THREADS, f"kafka-{broker_id}-decoding")
+        self._large = LargeRequests(broker.scheduler, self._release_memory)
         self._slow = {
             api.key: ThreadPoolExecutor(SLOW_THREADS, thread_name_prefix=f"kafka-{broker_id}-api-{api.key}")
             for api in apis
@@ -361,6 +362,12 @@ class KafkaHandler:
         except Exception as defect:  # noqa: BLE001 - the client gets an answer in any case
             _LOG.exception("broker %d: API %d version %d", self.broker.broker_id, call.api_key, call.version)
             return api.refuse(call, UnknownServerError(f"{type(defect).__name__}: {defect}"))
+
+    def _release_memory(self) -> None:
+        """Return freed memory to the system; each thread returns what Arrow's allocator keeps for it."""
+        if self._decoding is not None:
+            self._decoding.run_in_each(release_arrow_memory)
+        release_free_memory()
 
     def close(self) -> None:
         """Answer the fetches that wait, and end the threads."""

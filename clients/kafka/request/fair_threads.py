@@ -29,8 +29,13 @@ class FairThreads:
         self._changed = threading.Condition()
         self._users: dict[str, deque[ConnectionMemory]] = {}
         """Connections with work by user: the first user's first connection is next."""
+        self._of_each: list[deque[Work]] = [deque() for _ in range(count)]
+        """What each thread does before anything else."""
         self._is_closed = False
-        self._threads = [threading.Thread(target=self._run, name=f"{name}-{n}", daemon=True) for n in range(count)]
+        self._threads = [
+            threading.Thread(target=self._run, args=(own,), name=f"{name}-{n}", daemon=True)
+            for n, own in enumerate(self._of_each)
+        ]
         self._has_begun = False
 
     def submit(self, connection: Connection, work: Work) -> None:
@@ -50,9 +55,21 @@ class FairThreads:
             waiting.append(work)
             self._changed.notify()
 
-    def _next(self) -> Work | None:
+    def run_in_each(self, work: Work) -> None:
+        """Have each thread run it once it has nothing under way, if they have begun: what concerns the thread itself,
+        as the memory that an allocator keeps for it."""
+        with self._changed:
+            if self._has_begun and not self._is_closed:
+                for own in self._of_each:
+                    if not own:  # one that is busy for long does it once
+                        own.append(work)
+                self._changed.notify_all()
+
+    def _next(self, own: deque[Work]) -> Work | None:
         with self._changed:
             while not self._is_closed:
+                if own:
+                    return own.popleft()
                 while self._users:
                     work = self._of_first_user()
                     if work is not None:
@@ -73,8 +90,8 @@ class FairThreads:
             self._users[user] = connections  # behind the others
         return work
 
-    def _run(self) -> None:
-        while (work := self._next()) is not None:
+    def _run(self, own: deque[Work]) -> None:
+        while (work := self._next(own)) is not None:
             try:
                 work()
             except Exception:  # noqa: BLE001 - one request's defect must not end the thread

@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from stratalog.replication.threads.free_memory import release_free_memory
 from stratalog.replication.threads.interpreter import LargeWork
 from stratalog.replication.threads.scheduler import CallScheduler
 
@@ -19,7 +18,8 @@ RELEASE_MS = 5_000
 class LargeRequests:
     """`begins` from any thread."""
 
-    def __init__(self, scheduler: CallScheduler, release: Callable[[], None] = release_free_memory) -> None:
+    def __init__(self, scheduler: CallScheduler, release: Callable[[], None]) -> None:
+        """`release` returns memory."""
         self._scheduler = scheduler
         self._release = release
         self._lock = threading.Lock()

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from stratalog.clients.kafka.request.api import AT_A_TIME, Connection, gather_in_turns
 from stratalog.clients.kafka.request.fair_threads import FairThreads, Line
 from stratalog.replication.metadata.acls import Principal
+from tests.waiting import wait_until
 
 
 def of(user: str) -> Connection:
@@ -121,3 +122,26 @@ def test_many_questions_are_asked_some_at_a_time_and_all_are_answered() -> None:
         put(key)
     assert most == AT_A_TIME
     assert found == [{key: -key if key % 7 == 0 else key for key in range(count)}]
+
+
+def test_each_thread_runs_what_concerns_itself_once_it_has_nothing_under_way() -> None:
+    threads, names, begun, may_go = FairThreads(2, "test"), list[str](), threading.Event(), threading.Event()
+
+    def named() -> None:
+        names.append(threading.current_thread().name)
+
+    def wait() -> None:
+        begun.set()
+        may_go.wait(10)
+
+    threads.run_in_each(named)  # none has begun
+    threads.submit(of("a"), wait)
+    assert begun.wait(10)
+    for _ in range(3):
+        threads.run_in_each(named)
+    wait_until(lambda: len(set(names)) == 1, "the thread that has nothing under way")
+    may_go.set()
+    wait_until(lambda: set(names) == {"test-0", "test-1"}, "the other one")
+    threads.close()
+    busy = min(set(names), key=names.count)
+    assert names.count(busy) == 1

@@ -22,11 +22,11 @@ from stratalog.replication.follower.partitions import FetchJob
 from stratalog.replication.follower.runner import FetchRunner
 from stratalog.replication.metadata.backup_copies import BackupCopies
 from stratalog.replication.progress.progress import fetch_progress_path, progress_prefix
-from stratalog.replication.stores import DeltaStores, OneByOne, Ports, request_ms_max
+from stratalog.replication.stores import DeltaStores, FileWriters, OneByOne, Ports, request_ms_max
 from stratalog.replication.threads.daemon_threads import DaemonThreads, is_done_within
 from stratalog.replication.threads.side_by_side import SideBySide
 from stratalog.replication.threads.turn_interval import TurnInterval
-from stratalog.replication.threads.upkeep_thread import UpkeepThreads
+from stratalog.replication.threads.upkeep_thread import UpkeepThread, UpkeepThreads
 from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.errors import (
     BrokerNotAvailableError,
@@ -96,7 +96,16 @@ class RunningBroker:
             stores, clock, threads = DeltaStores(RandomIds(), request_ms=request_ms), SystemClock(), DaemonThreads()
             is_far = stores.objects(identity.root).bills_requests
             together = SideBySide(f"broker-{identity.broker_id}-io") if is_far else OneByOne()
-            ports = Ports(stores, clock, RandomIds(), upkeep.at(identity.root), threads=threads, together=together)
+            self._files = UpkeepThread(clock, name=f"broker-{identity.broker_id}-files")
+            ports = Ports(
+                stores,
+                clock,
+                RandomIds(),
+                upkeep.at(identity.root),
+                threads=threads,
+                together=together,
+                file_writers=FileWriters(self._files),
+            )
             self.broker = Broker(
                 BrokerSetup(identity, shared.config, shared.metadata_root),
                 ports,
@@ -243,6 +252,7 @@ class RunningBroker:
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join(timeout=JOIN_WAIT_S)
+        self._files.shutdown(wait=False)
         if not self._threads[0].is_alive():
             self.broker.wakeup.close()
 

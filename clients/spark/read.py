@@ -248,8 +248,8 @@ class RangeReaders:
                 self._check_gap(rest, log, wanted, manner, is_last=root in broken)
             except DataLossError:
                 raise
-            except OffsetOutOfRangeError:
-                continue  # retention moved the log start: read it again
+            except (OffsetOutOfRangeError, UnknownTopicOrPartitionError):
+                continue  # retention moved the log start, or the topic was created again: look for the log again
             except (StoreError, CorruptMessageError) as reason:
                 if root in broken:
                     raise

@@ -411,14 +411,26 @@ class LogReader:
         return None
 
     def _resolving(self, look_up: Callable[[], T]) -> T:
-        """Run a look-up; when an object is gone, as after a merge or clean-up, refresh and repeat it."""
+        """Run a look-up; when an object is gone, as after a merge or clean-up, refresh and repeat it.
+
+        UnknownTopicOrPartitionError when the table is another topic's by then, which was created again: what the caller
+        looks for is not there.
+        """
+        topic_id = self.topic_id
         for _ in range(RESOLVE_TRIES):
             try:
                 return look_up()
             except ObjectNotFoundError:
                 if not self.refresh_for_sure():
                     raise
+            self._check_same_topic(topic_id)
         return look_up()
+
+    def _check_same_topic(self, topic_id: str) -> None:
+        if self.topic_id != topic_id:
+            raise UnknownTopicOrPartitionError(
+                f"{self.name}: the table is of topic id {self.topic_id}, not of {topic_id} any more"
+            )
 
     def _batches_in(self, entry: FileEntry) -> list[StoredBatch]:
         rows = self.table.read_file(entry.file, PRODUCER_COLUMNS)

@@ -423,10 +423,10 @@ class LogReader:
             except ObjectNotFoundError:
                 if not self.refresh_for_sure():
                     raise
-            self._check_same_topic(topic_id)
+            self._check_still_of(topic_id)
         return look_up()
 
-    def _check_same_topic(self, topic_id: str) -> None:
+    def _check_still_of(self, topic_id: str) -> None:
         if self.topic_id != topic_id:
             raise UnknownTopicOrPartitionError(
                 f"{self.name}: the table is of topic id {self.topic_id}, not of {topic_id} any more"

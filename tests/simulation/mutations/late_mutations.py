@@ -51,7 +51,7 @@ def deletions_by_name() -> AbstractContextManager[object]:
 
 def reads_go_on_in_the_next_table() -> AbstractContextManager[object]:
     """A read whose file is gone goes on in whichever topic's table has the name by then."""
-    return patch.object(LogReader, "_check_same_topic", lambda *_: None)
+    return patch.object(LogReader, "_check_still_of", lambda *_: None)
 
 
 def _late(focus: Focus = NO_FOCUS, lost_request: float = 0.03, **weights: int) -> Callable[[Random], Faults]:

@@ -21,11 +21,11 @@ from stratalog.clients.kafka.apis.api_versions import ApiVersions, unsupported_v
 from stratalog.clients.kafka.apis.configs import ConfigApis
 from stratalog.clients.kafka.apis.delete_records import RecordApis
 from stratalog.clients.kafka.apis.features import FeatureApis
-from stratalog.clients.kafka.apis.fetch.family import FetchApis
+from stratalog.clients.kafka.apis.fetch.family import FETCH, FetchApis
 from stratalog.clients.kafka.apis.fetch.memory import FetchMemory
 from stratalog.clients.kafka.apis.find_coordinator import CoordinatorApis
 from stratalog.clients.kafka.apis.group_offsets import GroupOffsetApis
-from stratalog.clients.kafka.apis.groups import GroupApis
+from stratalog.clients.kafka.apis.groups import JOIN_GROUP, SYNC_GROUP, GroupApis
 from stratalog.clients.kafka.apis.list_offsets import OffsetApis
 from stratalog.clients.kafka.apis.metadata import MetadataApis
 from stratalog.clients.kafka.apis.modern_groups import ModernGroupApis
@@ -66,6 +66,7 @@ from stratalog.clients.kafka.request.quick_calls import QuickCalls
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.threads.free_memory import release_arrow_memory, release_free_memory
+from stratalog.replication.threads.interpreter import LargeWork
 from stratalog.storage.clock import measured_ns
 from stratalog.storage.errors import InvalidRequestError, StratalogError, UnknownServerError, UnsupportedVersionError
 from stratalog.storage.log_lines import line_logger
@@ -79,6 +80,11 @@ COMPUTING_THREADS = 2
 """The number of threads for requests that name much. They take the interpreter, not storage."""
 DECODING_THREADS = 2
 """The number of threads that decompress the batches of Produce requests, mostly outside of the interpreter."""
+
+LARGE_ELEMENTS = 10_000
+"""Of a large request: far fewer objects than a broker has anyway are made of others."""
+WAITING_APIS = frozenset({FETCH, JOIN_GROUP, SYNC_GROUP})
+"""Those that wait for others, a consumer's for most of its life: large is the work on them alone."""
 
 _FAMILIES: tuple[type[ApiFamily], ...] = (
     MetadataApis,
@@ -200,7 +206,7 @@ class KafkaHandler:
         """
         limits = self._limits.get(api_key_of(frame))
         bounds = None if limits is None else limits.bounds(elements_max)
-        large = self._large.begins() if elements_max is None and self._computing is not None else None
+        decoding = LargeWork() if elements_max is None else None  # it is not known yet how many elements there are
         try:
             request = decode_request(frame, self._served, bounds)
         except UnsupportedVersionError as reason:
@@ -217,7 +223,8 @@ class KafkaHandler:
                 answer(unsupported_version(request.correlation_id, self.apis))
             else:
                 call = self._call(request, request.entity, connection, answer, frame)
-                call.large = large
+                if decoding is not None and bounds is not None and bounds.elements_taken >= LARGE_ELEMENTS:
+                    call.large = self._large.begins()
                 self._serve(call, done, is_own_thread=elements_max is None)
                 return True
         done()
@@ -332,6 +339,8 @@ class KafkaHandler:
             done()
             return
         call.worked()
+        if api.key in WAITING_APIS:
+            call.large = None
         if call.use is not None:
             call.use.worked(measured_ns() - begun_ns)
         if isinstance(values, Later):

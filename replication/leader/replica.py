@@ -112,7 +112,7 @@ class LeaderPorts:
 
     on_offline       called with the reason when a replica cannot be served, with None when it can again
     append_pause_ms  how long upkeep lets a replica's next append wait after one that added so many files
-    file_writers      writes the data files of large appends beside the loop
+    file_writers     writes the data files of large appends beside the loop
     wake             ends the loop's wait: a file was written
     had_records      whether this broker had records of the partition, of this topic id, as far as it has published
     producers_from   the first producer id that nobody has yet

@@ -71,15 +71,18 @@ class Bounds:
     elements_left   elements of arrays and tagged fields, all together; below 0: there were more
     name_bytes_max  of a string that is no text
     is_exceeded     the message holds more: it is no damage for which it is refused
+    elements_taken  elements that were read
     """
 
     elements_left: int = ELEMENTS_MAX
     name_bytes_max: int = STRING_BYTES_MAX
     is_exceeded: bool = False
+    elements_taken: int = 0
 
     def take(self, count: int, at: int) -> None:
         """Count elements that are about to be read. CorruptMessageError when they are too many."""
         self.elements_left -= count
+        self.elements_taken += count
         if self.elements_left < 0:
             self.is_exceeded = True
             raise CorruptMessageError(f"{-self.elements_left} elements too many, with {count} before byte {at}")

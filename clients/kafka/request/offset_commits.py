@@ -29,6 +29,8 @@ from stratalog.replication.requests.groups import (
 
 COMMITTED_TOGETHER = 500
 """The number of partitions in a piece."""
+T = TypeVar("T")
+P = TypeVar("P")
 C = TypeVar("C", OffsetCommitRequest, TxnOffsetCommitRequest)
 
 
@@ -68,17 +70,8 @@ def once_each(topics: Iterable[OffsetCommitRequestTopic]) -> list[OffsetCommitRe
 def offset_pieces(topics: Sequence[OffsetCommitRequestTopic]) -> list[tuple[OffsetCommitRequestTopic, ...]]:
     """The topics of a commit with at most `COMMITTED_TOGETHER` partitions in each piece: each is one decision, in the
     broker's loop, and one batch of the log. Each partition has an error of its own, so none needs to be with others."""
-    pieces: list[list[OffsetCommitRequestTopic]] = [[]]
-    room = COMMITTED_TOGETHER
-    for topic in topics:
-        left = topic.partitions
-        while left:
-            if not room:
-                pieces.append([])
-                room = COMMITTED_TOGETHER
-            pieces[-1].append(replace(topic, partitions=left[:room]))
-            left, room = left[room:], max(0, room - len(left))
-    return [tuple(piece) for piece in pieces]
+    pieces = _cut([(topic, topic.partitions) for topic in topics])
+    return [tuple(replace(topic, partitions=own) for topic, own in piece if own) for piece in pieces]
 
 
 def fetch_pieces(topics: Sequence[OffsetFetchRequestTopic]) -> list[tuple[OffsetFetchRequestTopic, ...]]:
@@ -88,19 +81,23 @@ def fetch_pieces(topics: Sequence[OffsetFetchRequestTopic]) -> list[tuple[Offset
     ...  fetch_pieces([OffsetFetchRequestTopic("t", tuple(range(700))), OffsetFetchRequestTopic("u", (1,))])]
     [[500], [200, 1]]
     """
-    pieces: list[list[OffsetFetchRequestTopic]] = [[]]
+    pieces = _cut([(topic, topic.partition_indexes) for topic in topics])
+    return [tuple(replace(topic, partition_indexes=own) for topic, own in piece) for piece in pieces]
+
+
+def _cut(topics: Iterable[tuple[T, tuple[P, ...]]]) -> list[list[tuple[T, tuple[P, ...]]]]:
+    """Topics with their partitions in pieces; one without partitions takes the room of one."""
+    pieces: list[list[tuple[T, tuple[P, ...]]]] = [[]]
     room = COMMITTED_TOGETHER
-    for topic in topics:
-        left = topic.partition_indexes
-        while True:
+    for topic, partitions in topics:
+        left, is_first = partitions, True
+        while left or is_first:
             if not room:
                 pieces.append([])
                 room = COMMITTED_TOGETHER
-            pieces[-1].append(replace(topic, partition_indexes=left[:room]))
-            left, room = left[room:], max(0, room - max(1, len(left)))
-            if not left:
-                break
-    return [tuple(piece) for piece in pieces]
+            pieces[-1].append((topic, left[:room]))
+            left, room, is_first = left[room:], max(0, room - max(1, len(left))), False
+    return pieces
 
 
 def joined_fetch(answers: Sequence[OffsetFetchResponseGroup]) -> OffsetFetchResponseGroup:

@@ -11,7 +11,6 @@ from unittest.mock import patch
 from stratalog.replication.leader.append_queue import AppendQueue
 from stratalog.replication.leader.delete_records import decode_delete_records
 from stratalog.storage.log.partition_log import PartitionLog
-from stratalog.storage.log.reader import LogReader
 from stratalog.storage.records import IdentifiedPartition
 from tests.simulation.cluster import Setting
 from tests.simulation.faults import Faults, Focus
@@ -49,11 +48,6 @@ def deletions_by_name() -> AbstractContextManager[object]:
     return patch("stratalog.replication.leader.delete_records.decode_delete_records", decode)
 
 
-def reads_go_on_in_the_next_table() -> AbstractContextManager[object]:
-    """A read whose file is gone goes on in whichever topic's table has the name by then."""
-    return patch.object(LogReader, "_check_still_of", lambda *_: None)
-
-
 def _late(focus: Focus = NO_FOCUS, lost_request: float = 0.03, **weights: int) -> Callable[[Random], Faults]:
     """Of a seed: requests are lost, and arrive later."""
 
@@ -68,9 +62,6 @@ LATE_MUTATIONS: dict[str, Mutation] = {
         open_appends_are_forgotten, ("NoDuplicates", "NoDuplicateSequence"), _late(crash=1), Setting(pause_ms_max=30)
     ),
     "appends by name": Mutation(appends_by_name, ("OwnTopic",), mix(pause_broker=4, slow_store=2), RECREATED),
-    "reads by name": Mutation(
-        reads_go_on_in_the_next_table, ("OwnTopic",), mix(), replace(RECREATED, file_writers_ms=20)
-    ),
     "deletions by name": Mutation(
         deletions_by_name, ("DeletedAsAsked",), _late(pause_broker=4, slow_store=2), RECREATED
     ),

@@ -380,7 +380,7 @@ class Admin:
         self._view.refresh()
         self._view.partitions(topic)
         return [
-            ConfigEntry(key.name, now.value, now.source != DYNAMIC_TOPIC_CONFIG, key.unit, key.doc)
+            ConfigEntry(key.name, now.text, now.source != DYNAMIC_TOPIC_CONFIG, key.unit, key.doc)
             for key, now in zip(TOPIC_CONFIGS, topic_configs(self._view.image, topic), strict=True)
         ]
 

@@ -40,25 +40,31 @@ class ConfigSynonym:
 
     source: str
     name: str
-    value: str
+    value: str | None
 
     def __str__(self) -> str:
-        return f"{self.source}:{self.name}={self.value}"
+        return f"{self.source}:{self.name}={'null' if self.value is None else self.value}"
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigInForce:
     """A config by name, with its synonyms in order of precedence: at least the default, which may have another unit
-    than `value`, as hours for milliseconds. `is_sensitive`: not shown."""
+    than `value`, as hours for milliseconds; None is Kafka's null, as the rack of a broker without one. `is_sensitive`:
+    not shown."""
 
     name: str
-    value: str
+    value: str | None
     synonyms: tuple[ConfigSynonym, ...]
     is_sensitive: bool = False
 
     @property
     def source(self) -> str:
         return self.synonyms[0].source
+
+    @property
+    def text(self) -> str:
+        """The value as Kafka's tools print it."""
+        return "null" if self.value is None else self.value
 
 
 def topic_configs(image: ClusterImage, topic: str, broker_id: int | None = None) -> list[ConfigInForce]:
@@ -85,9 +91,10 @@ def broker_configs(image: ClusterImage, broker_id: int, own: Mapping[str, object
     registered = image.brokers.get(broker_id)
     if registered is not None:
         rack, root = registered.registration.rack, registered.registration.root
-        for name, value in (("broker.id", str(broker_id)), ("broker.rack", rack), ("log.dirs", root)):
-            if value is not None:
-                fixed[name] = ConfigInForce(name, value, (ConfigSynonym(STATIC_BROKER_CONFIG, name, value),))
+        number = str(broker_id)
+        for name, value in (("broker.id", number), ("node.id", number), ("log.dirs", root), ("broker.rack", rack)):
+            source = DEFAULT_CONFIG if value is None else STATIC_BROKER_CONFIG
+            fixed[name] = ConfigInForce(name, value, (ConfigSynonym(source, name, value),))
     found = {**fixed, **shared}
     return [found[name] for name in sorted(found)]
 

@@ -146,7 +146,7 @@ def config_lines(configs: Sequence[ConfigInForce], *, with_defaults: bool) -> li
     shown = [config for config in configs if with_defaults or config.source in DYNAMIC]
     lines = []
     for config in shown:
-        value, synonyms = config.value, ", ".join(map(str, config.synonyms))
+        value, synonyms = config.text, ", ".join(map(str, config.synonyms))
         if config.is_sensitive:
             value, synonyms = "null", ", ".join(f"{each.source}:{each.name}=null" for each in config.synonyms)
         is_sensitive = str(config.is_sensitive).lower()
@@ -220,7 +220,7 @@ class ConfigCommand:
             admin.alter_group_configs(self._name, changes)
             print(f"Completed updating config for group {self._name}.")
             return
-        altered = {c.name: c.value for c in cluster_configs(self._view.image) if c.source in DYNAMIC}
+        altered = {c.name: c.text for c in cluster_configs(self._view.image) if c.source in DYNAMIC}
         admin.alter_cluster_configs(changes_of(self._given, altered))
         print("Completed updating default config for brokers in the cluster.")
 

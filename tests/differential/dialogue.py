@@ -24,6 +24,7 @@ from tests.differential.scripts import Run, Step, steps_of
 ANSWER_S = 40
 TRIES = 150
 PAUSE_MS = 50
+INIT_PRODUCER_ID = 22
 FLEXIBLE_HEAD = 23
 """The length of a flexible request's header with this client id."""
 CLOSED = {"closed": True}
@@ -42,6 +43,7 @@ class Peer:
         self.addresses = addresses
         self._open: dict[tuple[int, str], socket.socket] = {}
         self.versions = self._versions()
+        self._take_producer_ids()
 
     def _versions(self) -> dict[int, tuple[int, int]]:
         """The lowest and highest version by API, of those that kio knows."""
@@ -51,6 +53,16 @@ class Peer:
             if known:
                 found[told["apiKey"]] = (min(known), max(known))
         return found
+
+    def _take_producer_ids(self) -> None:
+        """One of each broker: that of one is 0, as in an answer that says nothing of a producer."""
+        version = self.versions[INIT_PRODUCER_ID][0]
+        nobody = {"transactionalId": None, "transactionTimeoutMs": 60_000, "producerId": -1, "producerEpoch": -1}
+        for broker in self.addresses:
+            for _ in range(TRIES):
+                if self.ask("InitProducerId", version, nobody, broker)["errorCode"] == 0:
+                    break
+                SystemClock().sleep_ms(PAUSE_MS)
 
     def ask(self, api: str, version: int, fields: Mapping[str, Any], broker: int = 1, on: str = "") -> Any:
         return self.send(api, version, fields, broker, on)()

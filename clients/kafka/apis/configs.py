@@ -11,6 +11,7 @@ KIP-569, KIP-1000, KIP-1142).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -42,7 +43,7 @@ from stratalog.replication.metadata.configs import (
 )
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.records import DYNAMIC_DEFAULT, group_of, of_broker, of_group
-from stratalog.replication.process.broker_properties import IDENTITY
+from stratalog.replication.process.broker_properties import BROKER_ID, IDENTITY
 from stratalog.storage.config_def import ConfigKey, spelled
 from stratalog.storage.errors import (
     InvalidConfigError,
@@ -69,6 +70,7 @@ _DYNAMIC = frozenset(
     (*CLUSTER_WIDE_CONFIGS, *(key.name for known in (DYNAMIC_BROKER_CONFIGS, DYNAMIC_LOG_CONFIGS) for key in known))
 )
 _OF_ONE_BROKER = {key.name: key for key in IDENTITY}
+_OF_ONE_BROKER["node.id"] = _OF_ONE_BROKER[BROKER_ID]
 Changes = Mapping[str, str | None]
 
 
@@ -92,7 +94,7 @@ class ConfigApis(ApiFamily):
             self._check_is_own(name)
 
     def _check_is_own(self, name: str) -> None:
-        if name != str(self._broker.broker_id):
+        if _broker_id(name) != self._broker.broker_id:
             raise InvalidRequestError(f"Unexpected broker id, expected {self._broker.broker_id}, but received {name}")
 
     # -- DescribeConfigs, ListConfigResources --------------------------------------------------------------------
@@ -186,7 +188,7 @@ class ConfigApis(ApiFamily):
         in_force: Mapping[str, str] = {}
         lists = {key.name for key in (TOPIC_CONFIGS if kind == TOPIC else DYNAMIC_LOG_CONFIGS) if key.type == "LIST"}
         if kind == TOPIC:
-            in_force = {each.name: each.value for each in topic_configs(image, name)}
+            in_force = {each.name: each.text for each in topic_configs(image, name)}
         elif kind == BROKER:
             altered = image.configs.get(_record_topic(kind, name), {})
             in_force = {key.name: spelled(key.default) for key in DYNAMIC_LOG_CONFIGS} | altered
@@ -233,12 +235,15 @@ def _alter(kind: int, name: str, changes: Changes, image: ClusterImage) -> Resul
             raise InvalidRequestError(str(reason)) from reason  # Kafka's code for brokers (KAFKA-13609)
     if kind == GROUP:
         return alter_group_config(image, name, changes)
+    if not name:
+        raise InvalidRequestError("Default topic resources are not allowed.")
     check_topic_name(name)
     return topics.alter_config(image, name, changes, check_configs=LogConfig.validated)
 
 
 def _broker_id(name: str) -> int:
-    if not name.isdecimal():
+    """As `Integer.parseInt` reads it, so that `01` is broker 1. InvalidRequestError."""
+    if not re.fullmatch("[+-]?[0-9]{1,10}", name):
         raise InvalidRequestError(f"Broker id must be an integer, but it is: {name}")
     return int(name)
 
@@ -303,7 +308,7 @@ def _after(config: Any, in_force: Mapping[str, str], *, is_list: bool) -> str | 
         word = "APPEND" if config.config_operation == APPEND else "SUBTRACT"
         raise InvalidConfigError(f"Can't {word} to key {config.name} because its type is not LIST.")
     before = [each for each in in_force.get(config.name, "").split(",") if each]
-    named = [each.strip() for each in value.split(",") if each.strip()]
+    named = [each.strip() for each in value.split(",")]  # "" is one, which no list may have
     if config.config_operation == APPEND:
         return ",".join(dict.fromkeys([*before, *named]))
     return ",".join(each for each in before if each not in named)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from stratalog.clients.kafka.protocol.entities import Values, id_text
 from stratalog.clients.kafka.protocol.values import as_error, fields_of, value_of
@@ -41,6 +41,7 @@ from stratalog.replication.requests.groups import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
@@ -60,6 +61,7 @@ GROUP_NOT_FOUND_FROM = 9
 GROUPS_FROM = 8
 TOP_LEVEL_ERROR_FROM = 2
 NO_OFFSET = -1
+P = TypeVar("P", OffsetCommitRequestPartition, OffsetDeleteRequestPartition)
 
 
 @dataclass(slots=True)
@@ -79,7 +81,8 @@ class _Topics:
 
     def named(self, name: str) -> Values:
         """Name and id of a topic as fields of the response."""
-        return {"name": name, "topic_id": self.ids.get(name)}
+        topic_id = self.ids.get(name)
+        return {"name": name} if topic_id is None else {"name": name, "topic_id": topic_id}
 
 
 class GroupOffsetApis(ApiFamily):
@@ -113,25 +116,15 @@ class GroupOffsetApis(ApiFamily):
         self._broker.check(call, Operation.READ, ResourceType.GROUP, call.request.group_id)
         found = self._topics(call, call.request.topics)
         named = once_each(self._named(topic, name) for name, topic in found.allowed)
-        topics = tuple(replace(topic, partitions=there) for topic in named if (there := self._existing(found, topic)))
+        known = [replace(topic, partitions=self._existing(found, topic.name, topic.partitions)) for topic in named]
+        topics = tuple(topic for topic in known if topic.partitions)
         request = value_of(OffsetCommitRequest, call.request, topics=topics)
         if not topics:
             call.respond({"topics": [*_missing_topics(found, found.missing), *_refused_topics(found)]})
             return
 
         def values(response: Any) -> Values:
-            committed = [
-                {
-                    **found.named(topic.name),
-                    "partitions": [
-                        *(partition_error(each, _commit_error(call, each.error)) for each in topic.partitions),
-                        *_missing_partitions(found, topic.name),
-                    ],
-                }
-                for topic in response.topics
-            ]
-            alone = found.missing.keys() - {topic.name for topic in response.topics}
-            return {"topics": [*committed, *_missing_topics(found, sorted(alone)), *_refused_topics(found)]}
+            return {"topics": _answered_topics(found, response, lambda each: _commit_error(call, each.error))}
 
         def refused(error: StratalogError) -> Values:
             return values(error_response(request, error))
@@ -158,13 +151,13 @@ class GroupOffsetApis(ApiFamily):
         given = id_text(getattr(topic, "topic_id", None))
         return given or self._broker.image().topic_ids.get(name, "")
 
-    def _existing(self, found: _Topics, topic: OffsetCommitRequestTopic) -> tuple[OffsetCommitRequestPartition, ...]:
-        """The topic's partitions that exist; `found` gets the others."""
-        known, name = self._broker.image().partitions, topic.name
-        missing = [each for each in topic.partitions if TopicPartition(name, each.partition_index) not in known]
+    def _existing(self, found: _Topics, name: str, partitions: tuple[P, ...]) -> tuple[P, ...]:
+        """A topic's partitions that exist; `found` gets the others."""
+        known = self._broker.image().partitions
+        missing = [each for each in partitions if TopicPartition(name, each.partition_index) not in known]
         if missing:
             found.missing.setdefault(name, []).extend(missing)
-        return tuple(each for each in topic.partitions if TopicPartition(name, each.partition_index) in known)
+        return tuple(each for each in partitions if TopicPartition(name, each.partition_index) in known)
 
     # -- OffsetFetch -------------------------------------------------------------------------------------------
 
@@ -231,15 +224,33 @@ class GroupOffsetApis(ApiFamily):
         self._broker.check(call, Operation.DELETE, ResourceType.GROUP, call.request.group_id)
         found = self._topics(call, call.request.topics)
         request = value_of(OffsetDeleteRequest, call.request)
-        request = replace(request, topics=tuple(topic for topic in request.topics if topic.name in found.ids))
+        allowed = [topic for topic in request.topics if topic.name in found.ids]
+        known = [replace(topic, partitions=self._existing(found, topic.name, topic.partitions)) for topic in allowed]
+        request = replace(request, topics=tuple(topic for topic in known if topic.partitions))
 
         def values(response: Any) -> Values:
-            return {**fields_of(response), "topics": [*map(fields_of, response.topics), *_refused_topics(found)]}
+            return {**fields_of(response), "topics": _answered_topics(found, response, lambda each: each.error)}
 
         def refused(error: StratalogError) -> Values:
             return values(error_response(request, error))
 
         ask(self._broker, call, CoordinatorType.GROUP, request.group_id, request, values, refused)
+
+
+def _answered_topics(found: _Topics, response: Any, error_of: Callable[[Any], StratalogError | None]) -> list[Values]:
+    """The coordinator's topics, each with its partitions that do not exist; then topics without any; those refused."""
+    answered = [
+        {
+            **found.named(topic.name),
+            "partitions": [
+                *(partition_error(each, error_of(each)) for each in topic.partitions),
+                *_missing_partitions(found, topic.name),
+            ],
+        }
+        for topic in response.topics
+    ]
+    alone = found.missing.keys() - {topic.name for topic in response.topics}
+    return [*answered, *_missing_topics(found, sorted(alone)), *_refused_topics(found)]
 
 
 def _commit_error(call: Call, error: StratalogError | None) -> StratalogError | None:

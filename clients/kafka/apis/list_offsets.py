@@ -45,7 +45,6 @@ _SINCE = {
     EARLIEST_PENDING_UPLOAD_TIMESTAMP: 11,
 }
 """The first version of ListOffsets with each of the times that stand for a position."""
-READ_COMMITTED = 1
 DEBUGGING_REPLICA = -2
 
 
@@ -75,7 +74,7 @@ class OffsetApis(ApiFamily):
         if asked.timestamp < 0 and call.version < _SINCE.get(asked.timestamp, call.version + 1):
             raise UnsupportedVersionError(f"timestamp {asked.timestamp} in ListOffsets version {call.version}")
         self._broker.led_partition(named, getattr(asked, "current_leader_epoch", UNDEFINED_EPOCH))
-        is_committed = call.given("isolation_level", 0) == READ_COMMITTED
+        is_committed = call.reads_committed
         is_debugging = call.request.replica_id == DEBUGGING_REPLICA
         try:
             found = self._offset(named, asked.timestamp, is_committed, is_debugging=is_debugging)

@@ -193,6 +193,8 @@ class MetadataApis(ApiFamily):
             start_name, start_partition = request.cursor.topic_name, request.cursor.partition_index
             if start_partition < 0:
                 raise InvalidRequestError(f"cursor partition index {start_partition} must not be negative")
+            if request.topics and start_name not in {each.name for each in request.topics}:
+                raise InvalidRequestError(f"the topics of the request lack that of its cursor, {start_name}")
         limit = max(1, min(request.response_partition_limit, self._broker.config.max_request_partition_size_limit))
         image = self._broker.image(0)
         asked = {each.name for each in request.topics}
@@ -215,7 +217,7 @@ class MetadataApis(ApiFamily):
             self._described_partition(call, image, image.partitions[named])
             for named in page.fitting(name, image.partitions_of(name))
         ]
-        if partitions:
+        if partitions or page.next_cursor is None:
             allowed = self._broker.allowed(call, ResourceType.TOPIC, name)
             page.topics.append({**_topic_values(image, name, partitions), "topic_authorized_operations": allowed})
         return page.next_cursor is None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from stratalog.clients.kafka.protocol.entities import Values
-from stratalog.clients.kafka.request.api import Api, Call, by_topic, failed
+from stratalog.clients.kafka.request.api import Api, Call, by_topic, failed, partition_error
 from stratalog.clients.kafka.request.broker import ApiFamily
 from stratalog.replication.controller.preferred_leaders import ElectionType
 from stratalog.replication.metadata.acls import Operation, ResourceType
@@ -25,13 +25,14 @@ class ReassignmentApis(ApiFamily):
     def apis(self) -> Iterable[Api]:
         return [
             Api(ELECT_LEADERS, self._elect, _elections_refused, is_slow=True),
-            Api(ALTER_PARTITION_REASSIGNMENTS, self._alter, is_slow=True),
+            Api(ALTER_PARTITION_REASSIGNMENTS, self._alter, _reassignments_refused, is_slow=True),
             Api(LIST_PARTITION_REASSIGNMENTS, self._list),
             Api(UNREGISTER_BROKER, self._unregister),
         ]
 
     def _alter(self, call: Call) -> Values:
         self._broker.check(call, Operation.ALTER, ResourceType.CLUSTER)
+        call.check_time()
         targets: dict[TopicPartition, tuple[int, ...] | None] = {}
         for topic in call.request.topics:
             for each in topic.partitions:
@@ -85,6 +86,7 @@ class ReassignmentApis(ApiFamily):
         number = call.given("election_type", 0)
         if number not in _ELECTION_TYPES:
             raise InvalidRequestError(f"Unknown election type {number}")
+        call.check_time()
         asked = call.request.topic_partitions
         named = None
         if asked is not None:
@@ -95,6 +97,18 @@ class ReassignmentApis(ApiFamily):
             for topic, partitions in by_topic(answers)
         ]
         return {"error_code": None, "replica_election_results": results}
+
+
+def _reassignments_refused(call: Call, error: StratalogError) -> Values:
+    """The error for the whole and for each partition."""
+    responses = [
+        {
+            "name": topic.name,
+            "partitions": [{**partition_error(each, error), **failed(error)} for each in topic.partitions],
+        }
+        for topic in call.request.topics
+    ]
+    return {**failed(error), "responses": responses}
 
 
 def _elections_refused(call: Call, error: StratalogError) -> Values:

@@ -57,6 +57,7 @@ class TopicApis(ApiFamily):
         name = topic.name
         if (refusal := new.refusal(name)) is not None:
             raise refusal
+        call.check_time()
         if nulls := [each.name for each in topic.configs if each.value is None]:
             raise InvalidConfigError(f"Null value not supported for topic configs: {','.join(nulls)}")
         configs = {each.name: each.value for each in topic.configs}
@@ -108,6 +109,7 @@ class TopicApis(ApiFamily):
         if (name is None) == (topic_id is None):
             what = "Neither topic name nor id were specified."
             raise InvalidRequestError(what if name is None else "You may not specify both topic name and topic id.")
+        call.check_time()
         is_by_id = name is None
         wanted = self._broker.topic_name(topic_id) if name is None else name
         if wanted in deleted:
@@ -135,6 +137,7 @@ class TopicApis(ApiFamily):
 
     def _grow(self, call: Call, topic: Any) -> Values:
         self._broker.check(call, Operation.ALTER, ResourceType.TOPIC, topic.name)
+        call.check_time()
         assignments = None if topic.assignments is None else [each.broker_ids for each in topic.assignments]
         only = call.request.validate_only
         call.mutates(self._added(topic), strict_from=STRICT_QUOTA_FROM[CREATE_PARTITIONS])

@@ -24,7 +24,7 @@ from stratalog.clients.admin.configs import (
     DYNAMIC_TOPIC_CONFIG,
     STATIC_BROKER_CONFIG,
 )
-from stratalog.clients.kafka.protocol.entities import Values, build
+from stratalog.clients.kafka.protocol.entities import Values, build, milliseconds
 from stratalog.clients.kafka.protocol.error_codes import errors_in
 from stratalog.clients.kafka.protocol.frames import Frame, served_versions
 from stratalog.clients.kafka.protocol.schema import Entity, EntityType, response_type, shape_of
@@ -38,12 +38,13 @@ from stratalog.clients.kafka.request.request_log import (
 )
 from stratalog.replication.metadata.acls import Principal
 from stratalog.storage.clock import measured_ns
-from stratalog.storage.errors import StratalogError
+from stratalog.storage.errors import InvalidRequestError, RequestTimedOutError, StratalogError
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.records import TopicPartition
 
 K = TypeVar("K")
 V = TypeVar("V")
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 _LOG = line_logger("stratalog.kafka")
 
 SOURCE_CODES = {
@@ -174,6 +175,20 @@ class Call:
     def given(self, name: str, default: Any = None) -> Any:
         """A field of the request; `default` for a version without it."""
         return getattr(self.request, name, default)
+
+    def check_time(self) -> None:
+        """RequestTimedOutError where the client leaves no time: Kafka's controller then does nothing."""
+        timeout_ms = milliseconds(self.request.timeout)
+        if timeout_ms <= 0:
+            raise RequestTimedOutError(f"nothing was done: timeout.ms is {timeout_ms}, give at least 1")
+
+    @property
+    def reads_committed(self) -> bool:
+        """By the request's isolation level, 0 where its version has none. InvalidRequestError for one that is none."""
+        level = self.given("isolation_level", READ_UNCOMMITTED)
+        if level not in (READ_UNCOMMITTED, READ_COMMITTED):
+            raise InvalidRequestError(f"isolation level {level} is neither 0, read_uncommitted, nor 1, read_committed")
+        return bool(level == READ_COMMITTED)
 
     @property
     def origin(self) -> RequestOrigin:

@@ -243,7 +243,12 @@ class ServedBroker:
         UnknownTopicOrPartitionError, NotLeaderOrFollowerError, FencedLeaderEpochError (the client's epoch is older),
         UnknownLeaderEpochError (it is newer than the newest metadata here). Source: `Partition.getLocalLog`.
         """
-        return self.checked(self.partition(topic_partition), leader_epoch, leader_only=True)
+        state = self.partition(topic_partition)
+        if leader_epoch < NO_EPOCH:  # where a fetch has none, as in Kafka
+            raise FencedLeaderEpochError(
+                f"leader epoch {leader_epoch} < current {state.leader_epoch} for {topic_partition}"
+            )
+        return self.checked(state, leader_epoch, leader_only=True)
 
     def checked(self, state: PartitionRecord, leader_epoch: int, *, leader_only: bool) -> PartitionRecord:
         """As `led_partition`; without `leader_only` for any replica (KIP-392)."""

@@ -56,7 +56,6 @@ TOPIC_IDS_FROM = 13
 FOLLOWERS_FROM = 11
 SESSIONS_FROM = 7
 ZSTD_FROM = 10
-READ_COMMITTED = 1
 NO_EPOCH = -1
 INT_MAX = 2**31 - 1
 _EXPECTED = (
@@ -112,7 +111,7 @@ class FetchApis(ApiFamily):
             min(call.given("max_bytes", INT_MAX), limit),
             deadline_ms(now_ms, wait_ms),
             self._broker.view.moved_since(NEVER)[0],
-            request.isolation_level == READ_COMMITTED,
+            call.reads_committed,
             wait_ms > 0,
         )
 

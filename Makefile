@@ -17,7 +17,7 @@
 #                   beside a neighbour that must not notice
 #   make client-storm  three broker processes, one killed every 20 s, under producers, groups and transactions of Kafka's
 #                   Java clients, or STORM_CLIENTS=librdkafka; STORM_ACLS=1 with ACLs; needs mvn and java
-#   make short-transactions  Kafka's tool and franz-go, a transaction every 20 ms: TRANSACTIONS=100000, or MINUTES=10 KILL_EVERY=25
+#   make short-transactions  Kafka's tool and franz-go, a transaction every 20 ms: TRANSACTIONS=100000 PRODUCERS=1, or MINUTES=10 KILL_EVERY=25
 #   make ecosystem  a table of Postgres as a Delta table by Debezium, its worker killed: docs/typed-tables.md; needs mvn, java
 #                   and Postgres, which it runs on this machine (apt-get install postgresql, as root)
 #   make many-connections  a thousand waiting fetches beside fifty producers: memory and latency
@@ -58,6 +58,7 @@ POWER_CUTS ?= 300
 FUZZ_FRAMES ?= 100000
 FUZZ_MINUTES ?= 10
 TRANSACTIONS ?= 10000
+PRODUCERS ?= 1
 MINUTES ?= 600
 KILL_EVERY ?= 0
 DIALOGUES ?= 50
@@ -181,7 +182,7 @@ client-storm: $(CLIENTS_STAMP) java
 	@$(PYTHON) -m tests.real.client_storm.run --minutes $(STORM_MINUTES) --clients $(STORM_CLIENTS) $(if $(STORM_ACLS),--acls)
 
 short-transactions: $(STAMP) java
-	@$(PYTHON) -m tests.real.short_transactions.run --transactions $(TRANSACTIONS) --minutes $(MINUTES) --kill-every $(KILL_EVERY)
+	@$(PYTHON) -m tests.real.short_transactions.run --transactions $(TRANSACTIONS) --producers $(PRODUCERS) --minutes $(MINUTES) --kill-every $(KILL_EVERY)
 
 ecosystem: $(STAMP) java
 	@$(PYTHON) -m tests.real.ecosystem.run

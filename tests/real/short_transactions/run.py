@@ -22,7 +22,9 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 
 from stratalog.clients.admin.admin import Admin, NewTopic
@@ -109,12 +111,16 @@ def perf_test(cluster: Cluster, transactions: int) -> None:
     print(f"perf-test: {records} records, {markers} markers, {time.monotonic() - begun:.0f} s, no error", flush=True)
 
 
-def franz_go(cluster: Cluster, transactions: int, seconds: int, kill_every_s: float) -> None:
-    """Transactions of 20 records. AssertionError for an error without kills, or for what is read."""
+def franz_go(cluster: Cluster, transactions: int, producers: int, seconds: int, kill_every_s: float) -> None:
+    """Transactions of 20 records, shared by so many producers. AssertionError for an error without kills, or for what
+    is read."""
     cluster.create("short")
     begun = time.monotonic()
-    with kills(cluster, kill_every_s) as killed:
-        written = _program("write", cluster, "short", "short", transactions, seconds, RECORDS)
+    each = -(-transactions // producers)
+    with kills(cluster, kill_every_s) as killed, ThreadPoolExecutor(producers) as pool:
+        ids = [f"short{number}" for number in range(producers)]
+        parts = pool.map(lambda own: _program("write", cluster, "short", own, each, seconds, RECORDS), ids)
+        written = list(chain.from_iterable(parts))
     outcomes = [line.split(" ", 2) for line in written]
     counts = Counter(outcome for outcome, *_ in outcomes)
     errors = Counter(rest[0] for _, _, *rest in outcomes if rest)
@@ -160,6 +166,7 @@ def _is_right(outcome: str, numbers: list[int]) -> bool:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--transactions", type=int, default=10_000, help="of each client")
+    parser.add_argument("--producers", type=int, default=1, help="of franz-go, at the same time")
     parser.add_argument("--minutes", type=float, default=600, help="of franz-go at most")
     parser.add_argument("--kill-every", type=float, default=0, help="seconds between two SIGKILLs; 0: none")
     parser.add_argument("--clients", choices=("both", "perf-test", "franz-go"), default="both")
@@ -170,7 +177,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         cluster = Cluster(Path(folder))
         with cluster.brokers:
             if given.clients != "perf-test":
-                franz_go(cluster, given.transactions, int(60 * given.minutes), given.kill_every)
+                franz_go(cluster, given.transactions, given.producers, int(60 * given.minutes), given.kill_every)
             if given.clients != "franz-go" and not given.kill_every:
                 fetch_jars()
                 perf_test(cluster, given.transactions)

@@ -3,9 +3,9 @@
 //	shorttransactions write HOST:PORT,... TOPIC ID TRANSACTIONS SECONDS RECORDS
 //	shorttransactions read HOST:PORT,... TOPIC
 //
-// `write` ends after so many transactions or seconds and prints a line for each, `committed 17`, `aborted 17` or
-// `unknown 17`, with the error that ended it. A record's value is "17:3", its transaction and number. `read` prints the
-// values that read_committed shows, up to the end.
+// `write` ends after so many transactions or seconds and prints a line for each, `committed ID-17`, `aborted ID-17` or
+// `unknown ID-17`, with the error that ended it. A record's value is "ID-17:3", its transaction and number. `read` prints
+// the values that read_committed shows, up to the end.
 package main
 
 import (
@@ -59,8 +59,9 @@ func write(servers []string, topic, id string, transactions, seconds, records in
 	client := open(servers, topic, id)
 	until := time.Now().Add(time.Duration(seconds) * time.Second)
 	for n := 0; n < transactions && time.Now().Before(until); n++ {
-		outcome, err := transact(client, n, records)
-		fmt.Fprintf(out, "%s %d", outcome, n)
+		name := fmt.Sprintf("%s-%d", id, n)
+		outcome, err := transact(client, name, records)
+		fmt.Fprintf(out, "%s %s", outcome, name)
 		if err != nil {
 			fmt.Fprintf(out, " %s", strings.ReplaceAll(err.Error(), "\n", " "))
 			out.Flush()
@@ -73,7 +74,7 @@ func write(servers []string, topic, id string, transactions, seconds, records in
 }
 
 // transact runs one transaction. With an error the client cannot go on: a new one fences it.
-func transact(client *kgo.Client, n, records int) (string, error) {
+func transact(client *kgo.Client, name string, records int) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), endMax)
 	defer cancel()
 	if err := client.BeginTransaction(); err != nil {
@@ -81,7 +82,7 @@ func transact(client *kgo.Client, n, records int) (string, error) {
 	}
 	failures := make(chan error, records)
 	for each := 0; each < records; each++ {
-		record := kgo.StringRecord(fmt.Sprintf("%d:%d", n, each))
+		record := kgo.StringRecord(fmt.Sprintf("%s:%d", name, each))
 		client.Produce(ctx, record, func(_ *kgo.Record, err error) { failures <- err })
 	}
 	var failure error

@@ -11,9 +11,10 @@ from enum import Enum
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from stratalog.storage.config_def import ConfigKey, Validator, one_of
+from stratalog.storage.config_def import ConfigKey, Validator, between, one_of
 from stratalog.storage.errors import InvalidConfigError
 from stratalog.storage.objects.store_settings import STORE_SETTINGS
+from stratalog.storage.topic_config import INT_MAX
 
 ROOT = "stratalog.root"
 SOURCE_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
@@ -105,8 +106,9 @@ _OF_SOURCE = (
     _typed("minPartitions", "INT", None), _typed("maxRecordsPerPartition", "INT", None),
     _typed("kafka.isolation.level", "STRING", "read_uncommitted", _ISOLATION_LEVELS), Option("isolation.level"),
     _typed("kafka.client.rack", "STRING", ""), Option("client.rack"),
-    _typed("kafkaConsumer.pollTimeoutMs", "INT", 120_000),
-    _typed("fetchOffset.numRetries", "INT", 3), _typed("fetchOffset.retryIntervalMs", "INT", 1_000),
+    _typed("kafkaConsumer.pollTimeoutMs", "INT", 120_000, between(0, INT_MAX)),
+    _typed("fetchOffset.numRetries", "INT", 3, between(0, INT_MAX)),
+    _typed("fetchOffset.retryIntervalMs", "INT", 1_000, between(0, INT_MAX)),
     _refused("auto.offset.reset", _AUTO_OFFSET_RESET),
     _refused(
         "key.deserializer",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -26,6 +27,7 @@ from stratalog.storage.errors import InvalidConfigError, StratalogError
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.store_settings import FROM_ENVIRONMENT, StoreSettings
 from stratalog.storage.records import TopicPartition
+from stratalog.storage.topic_config import LONG_MAX
 
 if TYPE_CHECKING:  # a query without a group, or a sink without transactions, loads none of its own
     from stratalog.clients.spark.group.options import GroupOptions
@@ -298,17 +300,32 @@ def parse_partitions(text: str) -> tuple[TopicPartition, ...]:
 
 def parse_offsets(text: str) -> dict[TopicPartition, int]:
     """`{"topicA":{"0":23,"1":-1}}`, or offsets of a stream's progress; the start in its first end is skipped."""
-    return _from_json(
+    offsets = _from_json(
         text,
         '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}',
         lambda topics: _per_partition({topic: offsets for topic, offsets in topics.items() if "@" not in topic}),
     )
+    for partition, offset in offsets.items():
+        if not EARLIEST <= offset <= LONG_MAX:
+            raise InvalidConfigError(
+                f"{offset} of {partition} is no offset. Give one of 0 to {LONG_MAX}, -1 for the latest, or -2 for the "
+                "earliest."
+            )
+    return offsets
 
 
 def parse_timestamps(text: str) -> dict[TopicPartition, int]:
     """`{"topicA":{"0":123456789}}`, ms."""
     times = '{"0": 123456789, "1": 123456789}'
-    return _from_json(text, f'{{"topicA": {times},\n"topicB": {times}}}', _per_partition)
+    found = _from_json(text, f'{{"topicA": {times},\n"topicB": {times}}}', _per_partition)
+    return {partition: _time_ms(str(timestamp)) for partition, timestamp in found.items()}
+
+
+def _time_ms(text: str) -> int:
+    with suppress(ValueError):
+        if 0 <= (timestamp_ms := int(text)) <= LONG_MAX:
+            return timestamp_ms
+    raise InvalidConfigError(f"Expected a single long value, got {text}. Give milliseconds since 1970, at least 0.")
 
 
 def _from_json(text: str, example: str, read: Callable[[Any], T]) -> T:
@@ -365,13 +382,7 @@ def _limit(params: Mapping[str, str], side: str, default: OffsetLimit) -> Offset
     """Kafka's order of preference: one time for all, a time per partition, offsets."""
     latest_on_no_match = _no_match_strategy(params)
     if f"{side}timestamp" in params:
-        text = params[f"{side}timestamp"].strip()
-        try:
-            return GlobalTimestamp(int(text), latest_on_no_match)
-        except ValueError as reason:
-            raise InvalidConfigError(
-                f"Expected a single long value, got {text}. Give milliseconds since 1970."
-            ) from reason
+        return GlobalTimestamp(_time_ms(params[f"{side}timestamp"].strip()), latest_on_no_match)
     if f"{side}offsetsbytimestamp" in params:
         return SpecificTimestamps(parse_timestamps(params[f"{side}offsetsbytimestamp"].strip()), latest_on_no_match)
     text = params.get(f"{side}offsets", "").strip()

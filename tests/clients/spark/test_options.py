@@ -225,6 +225,16 @@ def test_sink_options() -> None:
         (source_columns, {"columns": "key", "includeHeaders": "true"}, "leaves out headers: add it"),
         (stream_options, {**BASE, "maxBytesPerTrigger": "0"}, "Invalid value '0' for option 'maxBytesPerTrigger'"),
         (stream_options, {**BASE, "maxBytesPerTrigger": "lots"}, "Invalid value 'lots' for option"),
+        (stream_options, {**BASE, "startingOffsets": '{"t":{"0":-3}}'}, "-3 of t-0 is no offset. Give one of 0 to"),
+        (stream_options, {**BASE, "startingOffsets": '{"t":{"0":9223372036854775808}}'}, "of t-0 is no offset"),
+        (batch_options, {**BASE, "endingOffsets": '{"t":{"0":-4}}'}, "-4 of t-0 is no offset"),
+        (
+            stream_options,
+            {**BASE, "startingTimestamp": "-1"},
+            "Expected a single long value, got -1. Give milliseconds",
+        ),
+        (batch_options, {**BASE, "endingOffsetsByTimestamp": '{"t":{"0":-1}}'}, "a single long value, got -1"),
+        (stream_options, {**BASE, "fetchOffset.numRetries": "-1"}, 'For input string: "-1"'),
     ],
 )
 def test_other_refusals(read: Callable[[Mapping[str, str]], object], options: Mapping[str, str], text: str) -> None:

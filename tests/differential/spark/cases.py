@@ -191,6 +191,53 @@ def deleted(side: Side) -> DataFrame:
     return kept(side.read(**from_zero, failOnDataLoss=FALSE))
 
 
+def edges(side: Side) -> DataFrame:
+    """Values at and beyond the edges of their ranges: which offsets are read, or that the read is refused."""
+    topic, gone = filled(side, "edges"), filled(side, "edges-gone")
+    side.delete_records(gone, {0: 5, 1: 7, 2: 100})
+    of_topic = {"subscribe": topic}
+    reads: dict[str, dict[str, object]] = {
+        "the start at the end": {**of_topic, "startingOffsets": of_all(topic, 100)},
+        "the start beyond the end": {**of_topic, "startingOffsets": of_all(topic, 999)},
+        "the end beyond the end": {**of_topic, "endingOffsets": of_all(topic, 999)},
+        "both beyond the end": {**of_topic, "startingOffsets": of_all(topic, 500), "endingOffsets": of_all(topic, 600)},
+        "the end before the log's start": {"subscribe": gone, "endingOffsets": of_all(gone, 3)},
+        "a start of -1": {**of_topic, "startingOffsets": of_all(topic, -1)},
+        "a start of -3": {**of_topic, "startingOffsets": of_all(topic, -3)},
+        "an end of -2": {**of_topic, "endingOffsets": of_all(topic, -2)},
+        "an end of -3": {**of_topic, "endingOffsets": of_all(topic, -3)},
+        "an end that is the earliest": {**of_topic, "endingOffsets": "earliest"},
+        "an end without a partition": {**of_topic, "endingOffsets": json.dumps({topic: {"0": 1}})},
+        "a start with a partition more": {**of_topic, "startingOffsets": json.dumps({topic: dict.fromkeys("0127", 1)})},
+        "an offset that is text": {**of_topic, "startingOffsets": json.dumps({topic: dict.fromkeys("012", "5")})},
+        "the start in capitals": {**of_topic, "startingOffsets": "EARLIEST"},
+        "the end at time 0": {**of_topic, "endingTimestamp": "0"},
+        "the start after the end by times": {**of_topic, "startingTimestamp": "1000", "endingTimestamp": "500"},
+        "a time for one partition": {**of_topic, "startingOffsetsByTimestamp": json.dumps({topic: {"0": 0}})},
+        "a partition of -1": {"assign": json.dumps({topic: [-1]})},
+        "a partition twice": {"assign": json.dumps({topic: [0, 0]})},
+        "no partition": {"assign": "{}"},
+        "a topic twice": {"subscribe": f"{topic}, {topic} ,"},
+        "a pattern of nothing": {"subscribePattern": "nothing-like-.*"},
+        "a pattern that is none": {"subscribePattern": "("},
+        "a number of tasks of -1": {**of_topic, "minPartitions": "-1"},
+        "no record a task": {**of_topic, "maxRecordsPerPartition": "0"},
+        "retries of -1": {**of_topic, "fetchOffset.numRetries": "-1"},
+        "an isolation level that is none": {**of_topic, "kafka.isolation.level": "some"},
+        "headers perhaps": {**of_topic, "includeHeaders": "perhaps"},
+    }
+    found = []
+    for name, given in reads.items():
+        for fails in (TRUE, FALSE):
+            options = {"kafkaConsumer.pollTimeoutMs": "4000", **given, "failOnDataLoss": fails}
+            try:
+                read = side.read(**options).groupBy("partition").agg(F.min("offset"), F.max("offset")).collect()
+                found.append((f"{name}, failOnDataLoss {fails}", sorted(map(tuple, read))))
+            except REFUSED:
+                found.append((f"{name}, failOnDataLoss {fails}", "refused"))
+    return counted(side, found)
+
+
 # -- streams -------------------------------------------------------------------------------------------------
 
 
@@ -350,6 +397,7 @@ CASES = (
         consumer_configs,
     ),
     Case("deleted records", ("failOnDataLoss",), deleted),
+    Case("values at and beyond the edges of their ranges", (), edges),
     Case("AvailableNow, on from the checkpoint", ("checkpointLocation",), stream),
     Case("from topic to topic, on from the checkpoint", ("queryName",), from_topic_to_topic),
     Case("the sizes of batches", ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"), limits),

@@ -22,7 +22,7 @@ from stratalog.replication.metadata.records import ControllerRecord
 from stratalog.replication.progress.progress import PROGRESS_PREFIX, leader_progress_path
 from stratalog.replication.stores import Stores
 from stratalog.storage.clock import Clock, Ids
-from stratalog.storage.delta.table import ERASED, Conflict
+from stratalog.storage.delta.table import ERASE_PASS, ERASED, Conflict
 from stratalog.storage.errors import (
     InconsistentClusterIdError,
     InvalidRequestError,
@@ -90,7 +90,7 @@ def _replica(
     except StratalogError as reason:
         unreadable[log.name] = str(reason)
         return None
-    erased = max(log.state.txn_number(ERASED), 0)
+    erased = max(map(log.state.txn_number, (ERASED, ERASE_PASS)))
     return ReplicaInventory(broker_id, topic_partition, log.topic_id, log.leader_epoch, log.log_end_offset, erased)
 
 

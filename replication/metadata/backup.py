@@ -128,7 +128,7 @@ def _crc(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaInventory:
-    """The state of one replica's table. `erased`: the newest erasure that it has applied."""
+    """The state of one replica's table. `erased`: the newest erasure that it has applied, or begun."""
 
     broker_id: int
     topic_partition: TopicPartition

@@ -33,6 +33,9 @@ ERASED = "stratalog.erased"
 """Name of the id up to which every erasure is done in this replica."""
 ERASE_PREFIX = "stratalog.erase."
 """`txn stratalog.erase.<id>` counts the records that the erasure removed here, `….<id>.files` the files."""
+ERASE_PASS = "stratalog.erase.pass"
+"""Name of the id up to which erasures were read for together: below `ERASE_POSITION` no record matches one of them."""
+ERASE_POSITION = "stratalog.erase.position"
 WRITER_VERSION = 7
 """Version of Delta's protocol for writers: features are listed by name, and a writer that lacks one must not commit."""
 OPEN_WRITER_VERSION = 2

@@ -197,7 +197,7 @@ class PartitionLog(LogReader):
             txns={
                 **txns,
                 **cut.cleaner_txns,
-                **(state.erase_again_txns if may_come_back else {}),
+                **(state.erase_again_txns(cut.log_end_offset) if may_come_back else {}),
                 **state.epoch_txns(epochs),
             },
             producers=producers,
@@ -418,7 +418,7 @@ class PartitionLog(LogReader):
             return Copied(plan.start_offset, plan.end_offset, own.version)
         adds = tuple(self._copied(leader, plan.files, plan.start_offset, plan.segment))
         producers = producers_after_copy(self.producers, their_producers, plan, adds, self._batches_in)
-        erase_again_txns = own.erase_again_txns if plan.removes else {}
+        erase_again_txns = own.erase_again_txns(plan.start_offset) if plan.removes else {}
         prepared = self._prepare(
             "COPY",
             self.clock.wall_ms(),

@@ -15,6 +15,7 @@ from stratalog.storage.delta.snapshot import note_producer_changes
 from stratalog.storage.delta.table import (
     DELETED,
     EPOCH_PREFIX,
+    ERASE_POSITION,
     ERASE_PREFIX,
     ERASED,
     LEADER_EPOCH,
@@ -177,11 +178,11 @@ class LogState:
         """The last value of a txn; 0 if there is none."""
         return self._txns.get(name, 0)
 
-    @property
-    def erase_again_txns(self) -> dict[str, int]:
-        """Txns of a commit that removes the log's end, or an epoch that began there: a copy may bring records back from
-        a replica that has not erased."""
-        return {ERASED: 0} if self.txn_number(ERASED) else {}
+    def erase_again_txns(self, end_offset: int) -> dict[str, int]:
+        """Txns of a commit after which the log ends at `end_offset`, without what was above, or without an epoch that
+        began there: a copy may bring records back from a replica that has not erased."""
+        again = {ERASED: 0, ERASE_POSITION: end_offset}
+        return {name: number for name, number in again.items() if self.txn_number(name) > number}
 
     @property
     def end(self) -> OffsetAndEpoch:

@@ -1,4 +1,4 @@
-"""Requests to erase records: their predicates, the rows that these match, and a replica's record of the work. Pure.
+"""Requests to erase records: their predicates, the rows that these match, and a replica's pass over its log. Pure.
 
 A predicate is an object of a small JSON language:
 
@@ -19,12 +19,13 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stratalog.storage.delta.table import ERASE_PREFIX, ERASED
+from stratalog.storage.delta.table import ERASE_PASS, ERASE_POSITION, ERASE_PREFIX, ERASED
 from stratalog.storage.errors import InvalidRequestError
 from stratalog.storage.files.data_file import FileEntry
 from stratalog.storage.log.leader_epochs import UNDEFINED_EPOCH, LeaderEpochCache
@@ -35,6 +36,8 @@ Mask = Callable[[pa.Table], Any]
 """Rows of `DATA_SCHEMA` -> one truth for each."""
 DEPTH_MAX = 32
 """The most levels of a predicate."""
+LAST_SWAP = f"{ERASE_PREFIX}version"
+"""The version that last removed files for an erasure; they are deleted once a checkpoint is above it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,83 @@ def erased_by(state: LogState, erase_id: int) -> Erased:
     """A replica's work for a request, from its table's txns."""
     records, files, swapped_ms = map(state.txn_number, EraseTxns.of(erase_id))
     return Erased(records, files, state.txn_number(ERASED) >= erase_id, swapped_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class ErasePass:
+    """One reading of a log for all requests that are ready. Its position is an offset, and in the log's own table: it
+    goes on in another process and under another leader epoch, whatever files were merged into, and what removes the
+    log's end takes it back there.
+
+    erases    in order of id, each as it concerns the log now
+    position  below it no record matches one of them
+    stated    the numbers in the table by which it was begun
+    """
+
+    erases: tuple[Erase, ...]
+    position: int
+    stated: tuple[int, ...]
+
+    @staticmethod
+    def due(state: LogState, erases: Sequence[Erase], readable_end: int) -> ErasePass | None:
+        """The pass under way, else one of all requests up to the first that is not ready; None when none is.
+
+        A request is ready when `readable_end`, up to which the replica has all committed records, is not below its end.
+        One that became ready after a pass began waits for the next.
+        """
+        done_id, pass_id, position = stated = _stated(state)
+        waiting = (each.within(state.epochs) for each in erases if each.erase_id > done_id)
+        ready = tuple(takewhile(lambda each: each.end_offset <= readable_end, waiting))
+        under_way = tuple(each for each in ready if each.erase_id <= pass_id)
+        if under_way:
+            return ErasePass(under_way, position, stated)
+        return ErasePass(ready, 0, stated) if ready else None
+
+    @property
+    def end_offset(self) -> int:
+        """The end of what it reads."""
+        return max(each.end_offset for each in self.erases)
+
+    def stands(self, state: LogState) -> bool:
+        """Whether nobody has moved its position, nor had requests done once more."""
+        return _stated(state) == self.stated
+
+    def split(self, rows: pa.Table, entry: FileEntry) -> tuple[pa.Table, dict[int, int]]:
+        """The rows of a data file that stay, and how many each request erases, by id. A row counts for the first."""
+        counts: dict[int, int] = {}
+        for erase in self.erases:
+            matches = matching(rows, entry, erase)
+            if count := pc.sum(matches).as_py():
+                counts[erase.erase_id] = count
+                rows = rows.filter(pc.invert(matches))
+        return rows, counts
+
+    def txns(
+        self, state: LogState, position: int, counts: Sequence[Mapping[int, int]], now_ms: int, *, is_last: bool
+    ) -> dict[str, int]:
+        """Txns of the commit by which it has come to `position`.
+
+        counts   of each file that the commit removes, as from `split`
+        is_last  no file is left to read
+        """
+        newest_id = self.erases[-1].erase_id
+        txns = {ERASE_PASS: newest_id, ERASE_POSITION: position}
+        if counts:
+            txns[LAST_SWAP] = state.version + 1
+        if is_last:
+            txns[ERASED] = newest_id
+        for erase in self.erases:
+            own = [each[erase.erase_id] for each in counts if erase.erase_id in each]
+            if own or is_last:  # a file with its last record may have counted for another request
+                before, names = erased_by(state, erase.erase_id), EraseTxns.of(erase.erase_id)
+                txns[names.records] = before.record_count + sum(own)
+                txns[names.files] = before.file_count + len(own)
+                txns[names.swapped_ms] = max(before.swapped_ms, now_ms)
+        return txns
+
+
+def _stated(state: LogState) -> tuple[int, ...]:
+    return tuple(map(state.txn_number, (ERASED, ERASE_PASS, ERASE_POSITION)))
 
 
 def matching(rows: pa.Table, entry: FileEntry, erase: Erase) -> pa.BooleanArray:

@@ -1,41 +1,66 @@
 """The chore that erases: it removes the records of a request from one replica's files. I/O: its log's table.
 
 Offsets stay: an erased record is a gap, as after compaction. Each replica erases its own files once it has received the
-request, wherever it copied them from; so does a replica that was down, or that became the leader meanwhile.
+request, wherever it copied them from; so does a replica that was down, or that became the leader meanwhile. A long log
+takes longer than a process lives, so each commit of a pass states how far it has come (`ErasePass`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import pyarrow.compute as pc
-
-from stratalog.storage.delta.table import ERASE_PREFIX, ERASED, Conflict, LogTable
+from stratalog.storage.delta.table import ERASED, Conflict, LogTable
 from stratalog.storage.errors import ObjectNotFoundError
 from stratalog.storage.files.codecs import codec_of_merge
 from stratalog.storage.files.data_file import FileEntry
+from stratalog.storage.log.segments import files_between
 from stratalog.storage.log.state import LogState
 from stratalog.storage.upkeep.chore import RECHECK_MS, Chore, UpkeepDone, UpkeepView, UpkeepWork, Work, wait_end_ms
-from stratalog.storage.upkeep.erase import Erase, EraseTxns, erased_by, matching
+from stratalog.storage.upkeep.erase import LAST_SWAP, Erase, ErasePass
 
 FILES_MAX = 64
 """Files that one piece of work reads at most."""
 BYTES_MAX = 32 << 20
 """Bytes after which a piece of work reads no further file."""
-LAST_SWAP = f"{ERASE_PREFIX}version"
-"""The version that last removed files for an erasure; they are deleted once a checkpoint is above it."""
+PIECES_MAX = 8
+"""Pieces of work without a match after which a pass commits how far it has come."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Rewritten:
-    """A file with matching records, and the file of its other records, if any."""
+    """A file with matching records, the file of its other records, if any, and how many each request erased."""
 
     entry: FileEntry
     rest: FileEntry | None
-    erased_count: int
+    counts: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """Pieces of a pass since its last commit: the files that they read, of which only those of the newest match."""
+
+    view: UpkeepView
+    erase_pass: ErasePass
+    files: Sequence[FileEntry] = ()
+    piece_count: int = 0
+
+    @property
+    def position(self) -> int:
+        return self.files[-1].end_offset if self.files else self.erase_pass.position
+
+    def left(self) -> Sequence[FileEntry] | None:
+        """The files that the pass has yet to read; None when it must begin anew from its stated position: that, or
+        what was read above it, is not as it was."""
+        view, erase_pass = self.view, self.erase_pass
+        log = view.log
+        files = files_between(log.files, erase_pass.position, erase_pass.end_offset)
+        count = len(self.files)
+        is_same = [entry.path for entry in files[:count]] == [entry.path for entry in self.files]
+        stands = log.leader_epoch == view.leader_epoch and erase_pass.stands(log.state)
+        return files[count:] if is_same and stands else None
 
 
 class Erasure(Chore):
@@ -43,56 +68,46 @@ class Erasure(Chore):
 
     def __init__(self, erases: Callable[[], Sequence[Erase]]) -> None:
         self._erases = erases
-        self._request = (0, -1)
-        self._position = 0
 
     def begin(self, view: UpkeepView) -> Work[Any] | None:
         """A request waits until the replica has all records below its offset, and the high watermark covers them; but
         not for records that are lost."""
         log = view.log
-        erase = next((each for each in self._erases() if each.erase_id > log.state.txn_number(ERASED)), None)
-        if erase is None:
+        erase_pass = ErasePass.due(log.state, self._erases(), min(view.high_watermark, log.log_end_offset))
+        if erase_pass is None:
             return self._made_durable(view)
-        erase = erase.within(log.state.epochs)
-        if min(view.high_watermark, log.log_end_offset) < erase.end_offset:
-            return None
-        if self._request != (erase.erase_id, view.leader_epoch):  # an epoch may begin with a truncation
-            self._request, self._position = (erase.erase_id, view.leader_epoch), 0
-        due = _next_files(log.files, self._position, erase.end_offset)
-        codec = codec_of_merge(log.config)
-        run = partial(_rewrite, log.table.reopened(), due, erase, codec)
-        return Work(run, partial(self._swap, view, erase, due))
+        return self._read(_Reading(view, erase_pass))
 
-    def _swap(
-        self, view: UpkeepView, erase: Erase, due: Sequence[FileEntry], found: list[_Rewritten] | None
-    ) -> UpkeepDone | None:
-        log = view.log
-        done = [each.rest for each in found or () if each.rest is not None]
+    def _read(self, so_far: _Reading) -> Work[Any]:
+        """The next piece."""
+        log, erase_pass = so_far.view.log, so_far.erase_pass
+        due = _first_files(files_between(log.files, so_far.position, erase_pass.end_offset))
+        reading = replace(so_far, files=[*so_far.files, *due], piece_count=so_far.piece_count + 1)
+        run = partial(_rewrite, log.table.reopened(), due, erase_pass, codec_of_merge(log.config))
+        return Work(run, partial(self._swap, reading))
+
+    def _swap(self, reading: _Reading, found: list[_Rewritten] | None) -> Work[Any] | UpkeepDone:
+        view, erase_pass = reading.view, reading.erase_pass
         if found is None:
-            view.check_there(due)
-        if found is None or not view.still_has(due):
-            return self._lost(view, done)
-        position = due[-1].end_offset if due else erase.end_offset
-        is_last = not _next_files(log.files, position, erase.end_offset)
-        if found or is_last:
-            before, names = erased_by(log.state, erase.erase_id), EraseTxns.of(erase.erase_id)
-            outcome = log.replace_files(
-                [each.entry for each in found],
-                done,
-                leader_epoch=view.leader_epoch,
-                operation=f"ERASE {erase.erase_id}",
-                now_ms=view.now_ms,
-                txns={
-                    names.records: before.record_count + sum(each.erased_count for each in found),
-                    names.files: before.file_count + len(found),
-                    names.swapped_ms: max(before.swapped_ms, view.now_ms),
-                    **({LAST_SWAP: log.version + 1} if found else {}),
-                    **({ERASED: erase.erase_id} if is_last else {}),
-                },
-            )
-            if isinstance(outcome, Conflict):
-                return self._lost(view, done)
-        self._position = position
+            view.check_there(reading.files)
+        new = [each.rest for each in found or () if each.rest is not None]
+        left = reading.left()
+        if found is None or left is None:
+            return self._lost(view, new)
+        if left and not found and reading.piece_count < PIECES_MAX:
+            return self._read(reading)
+        log, is_last = view.log, not left
+        position = max(erase_pass.position, erase_pass.end_offset) if is_last else reading.position
+        outcome = log.replace_files(
+            [each.entry for each in found],
+            new,
+            leader_epoch=view.leader_epoch,
+            operation=f"ERASE {erase_pass.erases[-1].erase_id}",
+            now_ms=view.now_ms,
+            txns=erase_pass.txns(log.state, position, [each.counts for each in found], view.now_ms, is_last=is_last),
+        )
+        if isinstance(outcome, Conflict):
+            return self._lost(view, new)
         return view.done(UpkeepWork.ERASE, len(found))
 
     def _lost(self, view: UpkeepView, files: Sequence[FileEntry]) -> UpkeepDone:
@@ -123,37 +138,31 @@ def _is_owed(state: LogState) -> bool:
     return state.txn_number(LAST_SWAP) > max(0, state.durable_version)
 
 
-def _next_files(files: Sequence[FileEntry], position: int, end_offset: int) -> list[FileEntry]:
-    """The next files to read, from `position` on; one that a merge made across it is read again."""
-    due: list[FileEntry] = []
+def _first_files(files: Sequence[FileEntry]) -> list[FileEntry]:
+    """The files of one piece of work."""
+    first: list[FileEntry] = []
     size_bytes = 0
-    for entry in files:
-        if entry.end_offset <= position:
-            continue
-        if entry.start_offset >= end_offset or len(due) == FILES_MAX or size_bytes > BYTES_MAX:
+    for entry in files[:FILES_MAX]:
+        if size_bytes > BYTES_MAX:
             break
-        due.append(entry)
+        first.append(entry)
         size_bytes += entry.file.size_bytes
-    return due
+    return first
 
 
-def _rewrite(table: LogTable, due: Sequence[FileEntry], erase: Erase, codec: str) -> list[_Rewritten] | None:
+def _rewrite(table: LogTable, due: Sequence[FileEntry], erase_pass: ErasePass, codec: str) -> list[_Rewritten] | None:
     """The files with matching records, with their other records written as new files; None when a file is gone."""
     try:
-        found = (_rewritten(table, entry, erase, codec) for entry in due)
+        found = (_rewritten(table, entry, erase_pass, codec) for entry in due)
         return [each for each in found if each is not None]
     except ObjectNotFoundError:
         return None
 
 
-def _rewritten(table: LogTable, entry: FileEntry, erase: Erase, codec: str) -> _Rewritten | None:
-    rows = table.read_file(entry.file)
-    matches = matching(rows, entry, erase)
-    count = pc.sum(matches).as_py() or 0
-    if count == 0:
+def _rewritten(table: LogTable, entry: FileEntry, erase_pass: ErasePass, codec: str) -> _Rewritten | None:
+    kept, counts = erase_pass.split(table.read_file(entry.file), entry)
+    if not counts:
         return None
-    kept = rows.filter(pc.invert(matches))
     if kept.num_rows == 0:
-        return _Rewritten(entry, None, count)
-    file = table.write_file(kept, entry.partition_values, codec)
-    return _Rewritten(entry, FileEntry(file, entry.segment, entry.leader_epoch, entry.base_offset), count)
+        return _Rewritten(entry, None, counts)
+    return _Rewritten(entry, replace(entry, file=table.write_file(kept, entry.partition_values, codec)), counts)

@@ -21,6 +21,7 @@ from stratalog.replication.stores import replica_of_leftover
 from stratalog.storage.delta.removed import is_list, listed_files
 from stratalog.storage.errors import InvalidRequestError, ObjectNotFoundError, StratalogError
 from stratalog.storage.files.batch_file import DATA_DIRECTORIES
+from stratalog.storage.log.leader_epochs import UNDEFINED_EPOCH
 from stratalog.storage.log.reader import LogReader
 from stratalog.storage.records import TopicPartition
 from stratalog.storage.transactions import OffsetAndEpoch
@@ -109,6 +110,20 @@ def request_erasure(view: ClusterView, topic: str, predicate: str | Mapping[str,
         return request_erase(image, topic, topic_id, text, ends, request_id)
 
     return view.propose(decide).erase_id
+
+
+def ends_left(view: ClusterView, record: EraseRecord) -> tuple[int, ...]:
+    """A request's end offsets, each as far as the records below it are not lost (`Erase.within`), by the leaders' logs.
+    Of a log that cannot be read now it is the request's."""
+    places = [TopicPartition(record.topic, partition) for partition in range(len(record.end_offsets))]
+    return tuple(_end_left(view, place, erase_of(record, place.partition)) for place in places)
+
+
+def _end_left(view: ClusterView, place: TopicPartition, erase: Erase) -> int:
+    with suppress(StratalogError):
+        if UNDEFINED_EPOCH < erase.leader_epoch < view.partition_state(place).leader_epoch:
+            return erase.within(view.look_at_log(place, lambda log: log.epochs, 0)).end_offset
+    return erase.end_offset
 
 
 def erasure_report(view: ClusterView, topic: str, erase_id: int) -> ErasureReport:

@@ -7,7 +7,7 @@ request is about: before, a record could still come from the log that the broker
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from stratalog.clients.typed_tables.evolution import HEADERS, KEY, OFFSET, PARTITION, TIMESTAMP, VALUE
@@ -17,6 +17,8 @@ from stratalog.replication.metadata.records import EraseRecord
 ERASED_ID, ERASED_MS = "stratalog.erased.id", "stratalog.erased.ms"
 """Table properties: requests up to this one are done, and when the last one was, by the storage's clock if that is
 ahead: what the deletion wrote into Delta's log is older."""
+Ends = Callable[[EraseRecord], Sequence[int]]
+"""A request's end offsets, as far as the records below them are not lost; asked only of one that seems not passed."""
 DEAD_LETTERS = RecordParts("partition", "offset", "timestamp", "key", "value", "headers")
 
 
@@ -67,20 +69,19 @@ def open_requests(requests: Mapping[int, EraseRecord], done_id: int) -> list[Era
     return [requests[number] for number in sorted(requests) if number > done_id]
 
 
-def is_passed(request: EraseRecord, positions: Mapping[int, int]) -> bool:
-    """Whether a query at these positions has read all that a request is about.
+def is_passed(end_offsets: Sequence[int], positions: Mapping[int, int]) -> bool:
+    """Whether a query at these positions has read all below the end offsets of a request.
 
-    >>> request = EraseRecord("orders", 1, "{}", (5, 0), "")
-    >>> is_passed(request, {0: 5}), is_passed(request, {0: 4, 1: 9})
+    >>> is_passed((5, 0), {0: 5}), is_passed((5, 0), {0: 4, 1: 9})
     (True, False)
     """
-    return all(positions.get(partition, 0) >= end for partition, end in enumerate(request.end_offsets))
+    return all(positions.get(partition, 0) >= end for partition, end in enumerate(end_offsets))
 
 
-def done_up_to(applied: Sequence[EraseRecord], positions: Mapping[int, int], done_id: int) -> int:
+def done_up_to(applied: Sequence[EraseRecord], positions: Mapping[int, int], done_id: int, ends: Ends) -> int:
     """The newest request that is done once all of `applied` were; a request is done after those before it."""
     for request in applied:
-        if not is_passed(request, positions):
+        if not is_passed(request.end_offsets, positions) and not is_passed(ends(request), positions):
             break
         done_id = request.erase_id
     return done_id

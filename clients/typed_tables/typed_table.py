@@ -8,7 +8,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import cast
 
 from pyspark.errors import StreamingQueryException
@@ -16,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from stratalog.clients.admin.erasure import ends_left
 from stratalog.clients.bootstrap import Cluster, root_of
 from stratalog.clients.schemas.schema import SchemaRegistry
 from stratalog.clients.spark.option_names import ROOT
@@ -237,7 +239,8 @@ class TypedTable:
     def _run_upkeep(self, upkeep: TableUpkeep, clock: Clock, positions: Positions) -> None:
         self._view.refresh()
         with self._turn:
-            upkeep.run(clock.wall_ms(), self._view.image.erases.get(self._topic, {}), positions)
+            requests = self._view.image.erases.get(self._topic, {})
+            upkeep.run(clock.wall_ms(), requests, positions, partial(ends_left, self._view))
 
     def _keep_up(self, query: StreamingQuery, upkeep: TableUpkeep, clock: Clock) -> None:
         """Upkeep while no records come: an erasure does not wait for the next one."""
@@ -297,7 +300,8 @@ class TypedTable:
         requests = self._view.image.erases.get(self._topic, {})
         if erase_id not in requests:
             raise InvalidRequestError(f"topic '{self._topic}' has no erasure {erase_id}, only {sorted(requests)}")
-        return TableUpkeep(self.writer, self._config).report(requests[erase_id])
+        request = replace(requests[erase_id], end_offsets=ends_left(self._view, requests[erase_id]))
+        return TableUpkeep(self.writer, self._config).report(request)
 
 
 @dataclass(slots=True)

@@ -14,6 +14,7 @@ from stratalog.clients.typed_tables.erasure import (
     DEAD_LETTERS,
     ERASED_ID,
     ERASED_MS,
+    Ends,
     TableErasure,
     columns_of_table,
     done_up_to,
@@ -53,9 +54,9 @@ class TableUpkeep:
         self._writer, self._config, self._properties = writer, config, properties
         self._last_ms: dict[str, int] = {}
 
-    def run(self, now_ms: int, requests: Mapping[int, EraseRecord], positions: Positions) -> None:
+    def run(self, now_ms: int, requests: Mapping[int, EraseRecord], positions: Positions, ends: Ends) -> None:
         """Do what is due. `requests`: all erasures of the topic."""
-        self.erase(now_ms, requests, positions)
+        self.erase(now_ms, requests, positions, ends)
         if not self._last_ms:
             self._remember(now_ms)
         config, target = self._config, self._writer.target
@@ -100,8 +101,9 @@ class TableUpkeep:
 
     # -- erasures ------------------------------------------------------------------------------------------
 
-    def erase(self, now_ms: int, requests: Mapping[int, EraseRecord], positions: Positions) -> None:
-        """Delete the rows and dead letters of erasures that are not done: at once, and until no more can come."""
+    def erase(self, now_ms: int, requests: Mapping[int, EraseRecord], positions: Positions, ends: Ends) -> None:
+        """Delete the rows and dead letters of erasures that are not done: at once, and until no more can come. Those of
+        records that the topic has lost meanwhile, too: nothing shows which they are."""
         if not requests:
             return
         target = self._writer.target
@@ -113,7 +115,7 @@ class TableUpkeep:
             columns = self._columns(table)
             for request in waiting:
                 self._erase_from(table, columns, request)
-        done = done_up_to(waiting, positions(), done_id)
+        done = done_up_to(waiting, positions(), done_id, ends)
         if done > done_id:
             written = [each.modified_ms + 1 for table in self._tables() for each in table.log_files()]
             target.set_properties({ERASED_ID: str(done), ERASED_MS: str(max(now_ms, *written))})
@@ -133,7 +135,7 @@ class TableUpkeep:
         return columns_of_table(table.column_names()) if table is self._writer.target else DEAD_LETTERS
 
     def report(self, request: EraseRecord) -> list[TableErasure]:
-        """What the table and its dead letters hold of an erasure now."""
+        """What the table and its dead letters hold of an erasure now; its end offsets are where its records end."""
         properties = self._writer.target.properties()
         is_applied = erased_id(properties) >= request.erase_id
         found = []

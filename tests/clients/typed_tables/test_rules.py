@@ -307,7 +307,15 @@ def request(erase_id: int, *ends: int) -> EraseRecord:
 )
 def test_an_erasure_is_done_once_the_query_has_read_what_it_is_about(positions: dict[int, int], done: int) -> None:
     requests = [request(1, 5, 0), request(2, 5, 2), request(3, 6, 2)]
-    assert done_up_to(requests, positions, 0) == done
+    assert done_up_to(requests, positions, 0, lambda each: each.end_offsets) == done
+
+
+@pytest.mark.parametrize(
+    ("left", "done"), [({2: (5, 2)}, 3), ({2: (5, 2), 3: (4, 2)}, 3), ({2: (4, 3)}, 1), ({1: (0, 0)}, 1)]
+)
+def test_an_erasure_does_not_wait_for_records_that_are_lost(left: dict[int, tuple[int, ...]], done: int) -> None:
+    requests = [request(1, 5, 0), request(2, 9, 2), request(3, 5, 2)]
+    assert done_up_to(requests, {0: 5, 1: 2}, 0, lambda each: left.get(each.erase_id, each.end_offsets)) == done
 
 
 def test_done_erasures_are_not_asked_for_again() -> None:

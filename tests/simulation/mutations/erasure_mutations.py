@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
 from stratalog.clients.admin.erasure import ReplicaErasure
+from stratalog.storage.delta.table import ERASE_POSITION
+from stratalog.storage.log.state import LogState
 from stratalog.storage.upkeep.chore import UpkeepView, Work
-from stratalog.storage.upkeep.erase import Erase
+from stratalog.storage.upkeep.erase import Erase, ErasePass
 from stratalog.storage.upkeep.erasure import Erasure
 from tests.simulation.cluster import Setting
 from tests.simulation.faults import Focus
@@ -39,6 +42,17 @@ def lost_records_are_waited_for() -> AbstractContextManager[object]:
     return patch.object(Erase, "within", lambda self, _epochs: self)
 
 
+def a_pass_goes_on_from_the_last_one() -> AbstractContextManager[object]:
+    """A pass for new requests begins at the position that the table states, that of the pass for earlier ones."""
+    due = ErasePass.due
+
+    def from_there(state: LogState, erases: Sequence[Erase], readable_end: int) -> ErasePass | None:
+        erase_pass = due(state, erases, readable_end)
+        return None if erase_pass is None else replace(erase_pass, position=state.txn_number(ERASE_POSITION))
+
+    return patch.object(ErasePass, "due", from_there)
+
+
 def files_beside_the_log_do_not_count() -> AbstractContextManager[object]:
     """The proof of an erasure looks at the log alone, and not at the files that left it and are on storage."""
     return patch.object(ReplicaErasure, "is_gone", property(lambda self: self.is_erased))
@@ -53,6 +67,9 @@ ERASURE_MUTATIONS: dict[str, Mutation] = {
     ),
     "erasures of lost records": Mutation(
         lost_records_are_waited_for, ("Liveness",), mix(power_cut_of_all=4, restart_all=1), ERASED
+    ),
+    "erasure from the last position": Mutation(
+        a_pass_goes_on_from_the_last_one, ("ErasedStaysErased",), mix(crash=1), ERASED
     ),
     "erased beside the log": Mutation(files_beside_the_log_do_not_count, ("ErasedIsGone",), mix(crash=1), ERASED),
 }

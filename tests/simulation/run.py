@@ -15,7 +15,7 @@ from stratalog.replication.controller.preferred_leaders import ElectionType, ele
 from stratalog.replication.controller.reassignment import is_reassigning
 from stratalog.replication.follower.heartbeats import ACTIVE, ENDING, RESTING, Heartbeats
 from stratalog.replication.metadata.log import METADATA_CONFIG, open_metadata
-from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord, record_from_json
+from stratalog.replication.metadata.records import NO_LEADER, record_from_json
 from stratalog.storage.errors import CorruptMessageError, LogLostError, UnknownTopicOrPartitionError
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.records import TopicPartition
@@ -273,15 +273,9 @@ def _await_upkeep(sim: SimCluster) -> None:
     scheduler = sim.scheduler
     if scheduler.faults.slow_work_ms:
         end_ms = scheduler.now_ms + UPKEEP_MS
-        scheduler.run_until(end_ms, lambda: not _behind(sim), poll_ms=250)
-        if left := _behind(sim):
+        scheduler.run_until(end_ms, lambda: not _uncompacted(sim) and not _ailing(sim), poll_ms=250)
+        if left := _uncompacted(sim) or _ailing(sim):
             raise Violation("UpkeepEnds", f"{UPKEEP_MS} ms after the recovery: {left}")
-
-
-def _behind(sim: SimCluster) -> str:
-    """What slow upkeep has not done yet, or what has not recovered meanwhile; empty when all has."""
-    unerased = [_unerased(sim, state) for state in sim.invariants.partitions.values()]
-    return _uncompacted(sim) or "".join(unerased) or _ailing(sim)
 
 
 def _stopped(sim: SimCluster) -> list[Host]:
@@ -323,8 +317,10 @@ def _ailing(sim: SimCluster) -> str:
         ends = [None if shadow is None else shadow.log_end for shadow in shadows]
         if len(set(ends)) > 1 or None in ends:
             return f"{topic_partition}: the log ends of {state.replicas} are {ends}"
-        if not sim.scheduler.faults.slow_work_ms and (unerased := _unerased(sim, state)):
-            return unerased
+        log = invariants.log_id(topic_partition)
+        erased = [0 if shadow is None else shadow.erased for shadow in shadows]
+        if log is not None and min(erased) < invariants.erased.newest_id(log):
+            return f"{topic_partition}: erasures up to {erased} of {invariants.erased.newest_id(log)} are applied"
         history = invariants.history(topic_partition)
         if history is not None and not history.lossy and history.high_watermark < max(end or 0 for end in ends):
             return f"{topic_partition}: high watermark {history.high_watermark}, log end {ends[0]}"
@@ -364,17 +360,6 @@ def _uncompacted(sim: SimCluster) -> str:
             if position.under_way is not None or is_due(left, config):
                 return f"{topic_partition} of broker {broker_id}: {position}, log end {log.log_end_offset}"
     return ""
-
-
-def _unerased(sim: SimCluster, state: PartitionRecord) -> str:
-    """A partition with replicas that have not applied every request to erase; empty when all have."""
-    invariants, place = sim.invariants, state.topic_partition
-    log = invariants.log_id(place)
-    shadows = [invariants.shadow(broker_id, place) for broker_id in state.replicas]
-    erased = [0 if shadow is None else shadow.erased for shadow in shadows]
-    if log is None or min(erased) >= invariants.erased.newest_id(log):
-        return ""
-    return f"{place}: erasures up to {erased} of {invariants.erased.newest_id(log)} are applied by {state.replicas}"
 
 
 def _are_equal(shadows: list[Shadow]) -> bool:

@@ -8,13 +8,11 @@ from __future__ import annotations
 import pytest
 
 from stratalog.replication.follower.heartbeats import RESTING
-from stratalog.replication.metadata.records import EraseRecord
 from stratalog.replication.progress.progress import writer_state
 from tests.simulation.clients import Admin, start_clients
-from tests.simulation.cluster import TOPIC, Setting, SimCluster
-from tests.simulation.erasures.erased import predicate_of
+from tests.simulation.cluster import Setting, SimCluster
 from tests.simulation.faults import Faults
-from tests.simulation.run import STEPS_MIN, _ailing, _behind, repeatable, run_seeds, simulate
+from tests.simulation.run import STEPS_MIN, repeatable, run_seeds, simulate
 
 SEEDS = 100
 """`make simulate` runs 20,000."""
@@ -64,19 +62,3 @@ def test_an_admin_that_wakes_after_the_faults_does_nothing() -> None:
     sim.scheduler.run_until(sim.scheduler.now_ms + 1_000)
     assert sim.event_log[before:] == []
     sim.scheduler.kill(list(sim.scheduler.actors))
-
-
-@pytest.mark.parametrize("slow_work_ms", [0, 1_000])
-def test_a_request_to_erase_has_the_time_of_slow_upkeep(slow_work_ms: int) -> None:
-    """A piece of it may last longer than what is left of a session: the time of the recovery is too short for it."""
-    sim = SimCluster(1, Faults(slow_work_ms=slow_work_ms), Setting())
-    with repeatable(), sim.metadata_model.watching():
-        sim.set_up()
-        sim.scheduler.run_until(sim.scheduler.now_ms + 5_000, lambda: not _behind(sim), poll_ms=50)
-        assert (_ailing(sim), _behind(sim)) == ("", "")
-        request = EraseRecord(TOPIC, 1, predicate_of(b"k1"), (0,), "request", (0,))
-        sim.invariants.erased.requested(sim.invariants.topic_ids[TOPIC], request)
-        left = "t-0: erasures up to [0, 0, 0] of 1 are applied"
-        assert _behind(sim).startswith(left)
-        assert _ailing(sim).startswith(left) == (slow_work_ms == 0)
-        sim.scheduler.kill(list(sim.scheduler.actors))

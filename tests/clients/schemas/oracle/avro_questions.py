@@ -16,7 +16,8 @@ _WIDER = {"int": ["long", "float", "double"], "long": ["float", "double"], "floa
           "bytes": ["string"]}  # fmt: skip
 LOGICAL: dict[str, list[Json]] = {
     "int": ["date", "time-millis"],
-    "long": ["timestamp-millis", "timestamp-micros", "timestamp-nanos", "local-timestamp-millis", "time-micros"],
+    "long": ["timestamp-millis", "timestamp-micros", "timestamp-nanos", "local-timestamp-millis",
+             "local-timestamp-micros", "local-timestamp-nanos", "time-micros"],
     "string": ["uuid"],
     "bytes": ["decimal"],
 }
@@ -24,6 +25,8 @@ _PLAIN = ("null", "boolean", "int", "long", "float", "double", "bytes", "string"
 _LONGS = (0, 1, -1, 63, 64, -65, 2**31 - 1, -(2**31), 2**31, 2**53 + 1, 2**63 - 1, -(2**63), 16777217)
 _DOUBLES = (0.0, -0.0, 0.1, 1e300, float("inf"), float("nan"), 2.0**-1074)
 _TEXTS = ("", "a", "ä", "€uro", "\U0001f600", "A", "B")
+_DIGITS = ((12, 2), (4, 4), (9, 0), (38, 10))
+"""Precision and scale of decimals."""
 _SYMBOLS = ("A", "B", "C", "D")
 
 
@@ -41,12 +44,17 @@ def questions(seed: int, count: int) -> Iterator[Question]:
         rng = random.Random(f"{seed} {number}")
         writer = Drawn(rng).schema(3)
         reader = writer if rng.random() < 0.3 else Evolved(rng).of(copy.deepcopy(writer))
-        payload = bytearray(encoded(rng, writer))
-        if payload and rng.random() < 0.15:
-            payload[rng.randrange(len(payload))] = rng.randrange(256)
-        elif rng.random() < 0.05:
-            payload = payload[: rng.randrange(len(payload) + 1)]
-        yield Question(writer, reader, payload.hex())
+        yield Question(writer, reader, payload_of(rng, writer).hex())
+
+
+def payload_of(rng: random.Random, writer: Json) -> bytes:
+    """Bytes that a schema wrote, some of them damaged."""
+    payload = bytearray(encoded(rng, writer))
+    if payload and rng.random() < 0.15:
+        payload[rng.randrange(len(payload))] = rng.randrange(256)
+    elif rng.random() < 0.05:
+        payload = payload[: rng.randrange(len(payload) + 1)]
+    return bytes(payload)
 
 
 class Drawn:
@@ -69,9 +77,11 @@ class Drawn:
             symbols = rng.sample(_SYMBOLS, rng.randint(1, 4))
             return {"type": "enum", "name": self.name(), "symbols": symbols}
         if kind == "fixed":
-            size = rng.randint(1, 4)
-            decimal = {"logicalType": "decimal", "precision": 2 * size - 1, "scale": 1} if rng.random() < 0.4 else {}
-            return {"type": "fixed", "name": self.name(), "size": size, **decimal}
+            size = rng.choice([1, 2, 3, 4, 12, 16])
+            logical: Json = {12: {"logicalType": "duration"}, 16: {"logicalType": "uuid"}}.get(
+                size, {"logicalType": "decimal", "precision": 2 * size - 1, "scale": 1}
+            )
+            return {"type": "fixed", "name": self.name(), "size": size, **(logical if rng.random() < 0.4 else {})}
         if kind == "array":
             return {"type": "array", "items": self.schema(depth - 1)}
         if kind == "map":
@@ -86,8 +96,10 @@ class Drawn:
         if kind not in LOGICAL or self.rng.random() < 0.6:
             return kind
         logical = self.rng.choice(LOGICAL[kind])
-        digits = {"precision": 12, "scale": 2} if logical == "decimal" else {}
-        return {"type": kind, "logicalType": logical, **digits}
+        if logical != "decimal":
+            return {"type": kind, "logicalType": logical}
+        precision, scale = self.rng.choice(_DIGITS)
+        return {"type": kind, "logicalType": logical, "precision": precision, "scale": scale}
 
     def union(self, depth: int) -> Json:
         found: list[Json] = []

@@ -49,7 +49,7 @@ class ProtobufSerializer:
                 f"the value is {type(value).__name__}, the serializer's message type is {self._type.__name__}"
             )
         registered = self._subjects.of(context, lambda: self._schema_of(self._type.DESCRIPTOR.file))
-        return with_id(value.SerializeToString(), registered, context, self._config, self._indexes)
+        return with_id(self._type.SerializeToString(value), registered, context, self._config, self._indexes)
 
     def _schema_of(self, file: FileDescriptor) -> Schema:
         references = []
@@ -99,9 +99,7 @@ class ProtobufDeserializer:
 def _parsed(message_type: type[Message], payload: bytes) -> Message:
     from google.protobuf.message import DecodeError
 
-    message = message_type()
     try:
-        message.ParseFromString(payload)
+        return message_type.FromString(payload)
     except DecodeError as reason:
         raise SerializationError(f"the bytes do not fit {message_type.DESCRIPTOR.full_name}: {reason}") from reason
-    return message

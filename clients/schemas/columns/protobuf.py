@@ -1,7 +1,8 @@
 """Protobuf payloads as typed columns. Pure.
 
 They need the package protobuf (`stratalog[schemas]`). The reader's message reads what other versions of it wrote:
-fields are known by number. A field with presence is null where it is absent, any other has its default. An enum is the
+fields are known by number. Methods are those of a message's class, as its attributes are its fields, whatever their
+names are. A field with presence is null where it is absent, any other has its default. An enum is the
 name of its value, or its number where it has no name; `google.protobuf.Timestamp` a timestamp, rounded down to
 microseconds; uint64 a decimal(20, 0), uint32 a long; a `oneof` is its fields.
 
@@ -101,16 +102,16 @@ class ProtobufColumns:
 
         errors: dict[int, str] = {}
         messages: list[Message | None] = [None] * len(payloads)
-        parse = self._message.FromString
+        kind = self._message
         for place, payload in enumerate(payloads.to_pylist()):
             if payload is not None:
                 try:
-                    message = parse(payload)
+                    message = kind.FromString(payload)
                 except DecodeError as reason:
                     errors[place] = f"the bytes do not fit {wanted}: {reason}"
                     continue
-                if self._has_required and not message.IsInitialized():
-                    lacking = ", ".join(message.FindInitializationErrors())
+                if self._has_required and not kind.IsInitialized(message):
+                    lacking = ", ".join(kind.FindInitializationErrors(message))
                     errors[place] = f"the bytes do not fit {wanted}: required fields are missing: {lacking}"
                 else:
                     messages[place] = message
@@ -211,9 +212,8 @@ def _field_column(field: FieldDescriptor, messages: Sequence[Any], kind: pa.Data
         flat = list(chain.from_iterable(each for each in lists if each is not None))
         return pa.ListArray.from_arrays(_offsets(lists), _values_column(field, flat, kind.value_type), type=kind)
     if field.has_presence:
-        return _values_column(
-            field, [getattr(m, name) if m is not None and m.HasField(name) else None for m in messages], kind
-        )
+        present = [getattr(m, name) if m is not None and type(m).HasField(m, name) else None for m in messages]
+        return _values_column(field, present, kind)
     return _values_column(field, [None if m is None else getattr(m, name) for m in messages], kind)
 
 

@@ -111,7 +111,7 @@ def _protobuf(schema: ResolvedSchema, message: str | None) -> tuple[tuple[int, .
 
     def encode(value: Any) -> bytes:
         try:
-            return bytes(made(**value).SerializeToString())
+            return bytes(made.SerializeToString(made(**value)))
         except (TypeError, ValueError, AttributeError, EncodeError) as reason:
             raise SerializationError(f"the value does not fit {made.DESCRIPTOR.full_name}: {reason}") from reason
 

@@ -16,9 +16,13 @@ from google.protobuf.json_format import MessageToDict, SerializeToJsonError
 from google.protobuf.message import DecodeError
 
 from stratalog.clients.schemas.columns.protobuf import ProtobufColumns
+from stratalog.clients.schemas.columns.writer import ColumnWriter
 from stratalog.clients.schemas.compatibility import ResolvedSchema
+from stratalog.clients.schemas.protobuf import ProtobufDeserializer, ProtobufSerializer
 from stratalog.clients.schemas.protobuf_messages import messages_of
 from stratalog.clients.schemas.schema import Schema, SchemaType
+from stratalog.clients.serialization import VALUE, SerializationContext
+from tests.clients.schemas.memory_registry import MemoryRegistry
 
 FIELD = descriptor_pb2.FieldDescriptorProto
 SCALARS = {
@@ -199,3 +203,26 @@ def test_a_string_of_proto2_that_is_no_utf8_is_one_error() -> None:
     read = COLUMNS["proto2"].read(pa.array([good, bad, good], pa.binary()), None)
     assert list(read.errors) == [1]
     assert [row and row["s_string"] for row in read.values.to_pylist()] == ["a", None, "a"]
+
+
+def test_fields_may_have_the_names_of_a_message_s_own_methods() -> None:
+    """As attributes of a message they hide its methods."""
+    methods = ("HasField", "IsInitialized", "FindInitializationErrors", "SerializeToString", "ParseFromString")
+    file = descriptor_pb2.FileDescriptorProto(name="own.proto", package="own", syntax="proto2")
+    message = file.message_type.add(name="Own")
+    for number, name in enumerate(methods, start=1):
+        message.field.add(name=name, number=number, type=FIELD.TYPE_INT64, label=1)
+    message.field.add(name="needed", number=9, type=FIELD.TYPE_INT64, label=2)
+    text = base64.b64encode(file.SerializeToString()).decode()
+    own = ResolvedSchema(Schema(text, SchemaType.PROTOBUF))
+    row = {**dict.fromkeys(methods, 7), "needed": 1}
+    written = ColumnWriter(None, own).write(pa.array([row]))
+    read = ProtobufColumns(own).read(pa.concat_arrays([written, pa.array([b"\x08\x07"])]), None)
+    assert read.values.to_pylist() == [row, None]
+    assert "required fields are missing: needed" in read.errors[1]
+
+    registry, place = MemoryRegistry(), SerializationContext("t", VALUE)
+    kind = messages_of(own.schema, {})[(0,)]
+    sent = ProtobufSerializer(registry, kind)(kind(**row), place)
+    for deserializer in (ProtobufDeserializer(registry), ProtobufDeserializer(message_type=kind)):
+        assert {name: getattr(deserializer(sent, place), name) for name in row} == row

@@ -68,16 +68,22 @@ def _of_union(branches: Sequence[Json], shown: Json) -> Any:
 
 
 def values_of(column: pa.Array) -> list[Any]:
-    """The values of a column, with numbers for times: Python's own types of times have less years."""
+    """The values of a column, with numbers for times, as Python's own types have less years; others than we may have
+    strings that are no UTF-8."""
     kind, missing = column.type, column.is_null().to_pylist()
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         values: list[Any] = column.cast(pa.int64() if pa.types.is_timestamp(kind) else pa.int32()).to_pylist()
         return values
+    if pa.types.is_time64(kind):
+        return list(column.cast(pa.time64("us")).cast(pa.int64()).to_pylist())
     if pa.types.is_struct(kind):
         parts = [values_of(each) for each in column.flatten()]
         rows = zip(*parts, strict=True) if parts else [()] * len(column)
         return [None if is_null else dict(zip(kind.names, row, strict=True))
                 for is_null, row in zip(missing, rows, strict=True)]  # fmt: skip
+    if pa.types.is_string(kind):
+        texts = column.cast(pa.binary()).to_pylist()
+        return [None if each is None else each.decode(errors="surrogateescape") for each in texts]
     if not (pa.types.is_list(kind) or pa.types.is_map(kind)):
         return list(column.to_pylist())
     ends = column.offsets.to_pylist()
@@ -85,5 +91,5 @@ def values_of(column: pa.Array) -> list[Any]:
     if pa.types.is_list(kind):
         items = values_of(column.values)
         return [None if is_null else items[start:end] for is_null, start, end in spans]
-    entries = list(zip(column.keys.to_pylist(), values_of(column.items), strict=True))
+    entries = list(zip(values_of(column.keys), values_of(column.items), strict=True))
     return [None if is_null else dict(sorted(entries[start:end], key=itemgetter(0))) for is_null, start, end in spans]

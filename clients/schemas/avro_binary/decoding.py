@@ -114,13 +114,13 @@ class AvroReading:
         misread = _misread(writer, reader)
         if reader.type not in _PROMOTED.get(writer.type, ()) or misread is not None:
             return _refused(misread or f"{writer.type} was written, {reader.type} is read")
+        if reader.type == "bytes":
+            return _then(_read_bytes, self._forms.value(reader))
         promote: Convert | None = None
         if reader.type == "double":
             promote = float
         elif reader.type == "float":
             promote = _as_float
-        elif reader.type == "bytes":
-            promote = str.encode
         elif reader.type == "string":
             promote = bytes.decode
         return _then(_then(_plain(writer), promote), self._forms.value(reader))
@@ -494,8 +494,26 @@ class _Skipping:
             return made[0]
         if node.type in ("array", "map"):
             inner = self.of(node.branches[0])
-            return _array(inner) if node.type == "array" else _array(_in_turn([_read_bytes, inner]))
+            return _skipped_blocks(inner if node.type == "array" else _in_turn([_read_bytes, inner]))
         return {"string": _read_bytes, "enum": read_long}.get(node.type) or _plain(node)
+
+
+def _skipped_blocks(item: Read) -> Read:
+    """Blocks of items that are not looked at where the block has its size, as in Java."""
+
+    def read(data: bytes, at: int) -> tuple[None, int]:
+        while True:
+            count, size_at = read_long(data, at)
+            if count < 0:
+                _, at = _read_bytes(data, size_at)
+                continue
+            count, at = _blocks(data, at)
+            if not count:
+                return None, at
+            for _ in range(count):
+                _, at = item(data, at)
+
+    return read
 
 
 def _in_turn(reads: Sequence[Read]) -> Read:

@@ -124,6 +124,30 @@ def refused(writer: AvroSchema, reader: AvroSchema | None, payload: bytes) -> st
     return str(found.value)
 
 
+def resolved(writer: Any, reader: Any, payload: bytes) -> tuple[Any, str | None]:
+    found = AvroColumns(schema(reader)).read(pa.array([payload], pa.binary()), schema(writer))
+    return found.values[0].as_py(), found.errors.get(0)
+
+
+def test_a_string_that_is_read_as_bytes_need_not_be_text() -> None:
+    assert resolved("string", "bytes", b"\x04\xff\xfe") == (b"\xff\xfe", None)
+
+
+@pytest.mark.parametrize("kind", ["array", "map"])
+def test_a_block_that_is_skipped_ends_where_its_size_says(kind: str) -> None:
+    """As Java skips it; a block has its size for this alone."""
+    inside = {"type": "array", "items": "int"} if kind == "array" else {"type": "map", "values": "int"}
+    fields = [{"name": "f", "type": inside}, {"name": "g", "type": "int"}]
+    writer = {"type": "record", "name": "R", "fields": fields}
+    reader = {"type": "record", "name": "R", "fields": fields[1:]}
+    assert resolved(writer, reader, b"\x01\x06\xff\xff\xff\x00\x0a") == ({"g": 5}, None)
+    for size in (zigzag(100), zigzag(-1)):
+        value, error = resolved(writer, reader, b"\x01" + size + b"\xff\xff\xff\x00\x0a")
+        assert value is None
+        assert error is not None
+        assert "bytes are left" in error
+
+
 def test_a_time_before_midnight_is_none() -> None:
     """fastavro makes the last microsecond of an hour of -1."""
     for kind, unit in (("int", "millis"), ("long", "micros")):

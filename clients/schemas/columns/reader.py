@@ -121,12 +121,13 @@ def shown(named: SchemaId) -> str:
 
 
 def errors_column(errors: Mapping[int, str], size: int) -> pa.Array:
-    """The errors as n strings, null where there is none."""
+    """The errors as n strings, null where there is none. Halves of surrogate pairs that they quote are written as in JSON."""
     if not errors:
         return pa.nulls(size, pa.string())
     order = np.full(size, -1, np.int64)
     order[np.fromiter(errors, np.int64, len(errors))] = np.arange(len(errors))
-    return pa.array(list(errors.values()), pa.string()).take(pa.array(order, mask=order < 0))
+    texts = [each.encode(errors="backslashreplace").decode() for each in errors.values()]
+    return pa.array(texts, pa.string()).take(pa.array(order, mask=order < 0))
 
 
 def _in_order(read: Sequence[pa.Array], places: Any, kind: pa.DataType) -> pa.Array:

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stratalog.clients.schemas.columns.json_schema import JsonColumns
+from stratalog.clients.schemas.columns.reader import read_column
 from stratalog.clients.schemas.columns.writer import ColumnWriter
 from stratalog.clients.schemas.compatibility import ResolvedSchema
 from stratalog.clients.schemas.json_schema import JsonDeserializer, JsonSerializer
@@ -86,6 +87,17 @@ def test_a_number_has_one_outcome(text: str, value: Any, beside: tuple[bytes, ..
 def test_an_integer_is_the_number_that_was_written(text: str, value: Any) -> None:
     found, error = outcome(ALL, text.encode())
     assert (f"'i': {value!r}" in found) if error is None else (value in error)
+
+
+def test_an_error_that_quotes_half_of_a_surrogate_pair_is_text() -> None:
+    """It ended the query: no column of strings holds it."""
+    texts = [b'{"n": 1}', rb'{"n": "\ud800"}', rb'{"o": ["\udfff"]}']
+    framed = pa.array([b"\0\0\0\0\1" + each for each in texts], pa.binary())
+    schema = ResolvedSchema(Schema(json.dumps(ALL), SchemaType.JSON))
+    found = read_column(framed, JsonColumns(schema), lambda _: schema)
+    assert found.errors[0].as_py() is None
+    assert r'#/n: "\ud800" is no number' in found.errors[1].as_py()
+    assert r'#/o: ["\udfff"] is no struct' in found.errors[2].as_py()
 
 
 def test_a_value_without_one_type_keeps_its_numbers() -> None:

@@ -31,6 +31,8 @@
 #   make differential  hundreds of requests to a real Kafka and to stratalog, compared; needs mvn and java
 #   make differential-random  random requests to both, 50 dialogues each about logs, groups, configs, moves and users; needs mvn and java
 #   make differential-spark  one Spark script against a real Kafka and stratalog: equal results; needs mvn and java
+#   make differential-values  10,000 random schemas with values in columns: what Avro's Java reader, Spark's from_avro and
+#                   from_json, protobuf's JSON mapping and the text itself have; SCHEMAS=10000; the first time needs Maven Central
 #   make wheel      dist/stratalog-*.whl
 #   make clean      what the targets made, the environment too
 
@@ -62,10 +64,11 @@ PRODUCERS ?= 1
 MINUTES ?= 600
 KILL_EVERY ?= 0
 DIALOGUES ?= 50
+SCHEMAS ?= 10000
 # One seed of the simulation is one history in every process, whose pinned seeds are those of this hash seed.
 export PYTHONHASHSEED := 0
 
-.PHONY: help venv java demo test test-long test-sessions test-readers test-stores test-s3 clients quick check simulate storm power client-storm many-connections short-transactions ecosystem fuzz exactly-once bench bench-long soak notebooks oracle differential differential-random differential-spark wheel clean
+.PHONY: help venv java demo test test-long test-sessions test-readers test-stores test-s3 clients quick check simulate storm power client-storm many-connections short-transactions ecosystem fuzz exactly-once bench bench-long soak notebooks oracle differential differential-random differential-spark differential-values wheel clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -226,6 +229,9 @@ differential-random: $(STAMP) java
 # --write brings the table of options in docs/spark.md up to date.
 differential-spark: $(STAMP) java
 	@$(PYTHON) -m tests.differential.spark
+
+differential-values: $(STAMP) java
+	@$(PYTHON) -m tests.differential.values --count $(SCHEMAS)
 
 wheel: $(STAMP)
 	@rm -rf dist

@@ -121,7 +121,7 @@ def shown(named: SchemaId) -> str:
 
 
 def errors_column(errors: Mapping[int, str], size: int) -> pa.Array:
-    """The errors as n strings, null where there is none. Halves of surrogate pairs that they quote are written as in JSON."""
+    """The errors as n strings, null where there is none; half of a surrogate pair in one is written as in JSON."""
     if not errors:
         return pa.nulls(size, pa.string())
     order = np.full(size, -1, np.int64)

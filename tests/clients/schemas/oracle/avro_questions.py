@@ -20,7 +20,7 @@ LOGICAL: dict[str, list[Json]] = {
              "local-timestamp-micros", "local-timestamp-nanos", "time-micros"],
     "string": ["uuid"],
     "bytes": ["decimal"],
-}
+}  # fmt: skip
 _PLAIN = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 _LONGS = (0, 1, -1, 63, 64, -65, 2**31 - 1, -(2**31), 2**31, 2**53 + 1, 2**63 - 1, -(2**63), 16777217)
 _DOUBLES = (0.0, -0.0, 0.1, 1e300, float("inf"), float("nan"), 2.0**-1074)

@@ -40,7 +40,7 @@ FLOORS = {
         < avro_binary < avro_values compatibility < registry_state < schema_folder serde < avro json_schema protobuf
         < columns""",
     "clients/schemas/columns": """avro_fast json_text prefixes < reader < avro json_schema protobuf
-        < avro_writing < protobuf_writing < writer""",
+        < avro_writing < json_writing protobuf_writing < writer""",
     "clients/remote": """open_requests translation between_brokers login inter_broker places
         < connection_security request_connection < broker_connection inbox_connection inbox_channel < routes
         < remote_broker < remote_cluster""",

@@ -37,6 +37,8 @@ from stratalog.clients.schemas.compatibility import ResolvedSchema
 from stratalog.clients.schemas.schema import loads
 
 _PIECE_ROWS = 1_024
+ANY_JSON = "any JSON"
+"""The meaning of a string with the JSON of a value that has no one type."""
 
 
 class _Shape(NamedTuple):
@@ -230,7 +232,7 @@ def _within(step: str, shape: _Shape) -> Meanings:
     return {(step, *path): each for path, each in shape.meanings.items()}
 
 
-_TEXT = _Shape(pa.string(), any_text_of, False, {(): frozenset({"any JSON"})})
+_TEXT = _Shape(pa.string(), any_text_of, False, {(): frozenset({ANY_JSON})})
 _SCALARS = {
     "number": _Shape(pa.float64(), double_of),
     "string": _Shape(pa.string(), text_of, True, {(): frozenset({"text"})}),

@@ -1,13 +1,11 @@
 """Typed columns as binary columns in Confluent's wire format. Pure.
 
 A value is a struct, or whatever else the schema is, in the types that the reader makes of the same schema. Null becomes
-null. Of a union of several Avro types the member is written that is not null. Fields of a JSON object that are null are
-left out, since most schemas demand another type where there is one; entries of a map stay.
+null. Of a union of several Avro types the member is written that is not null.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -16,6 +14,8 @@ import pyarrow as pa
 
 from stratalog.clients.schemas.avro_values import AvroSchema, encode_avro
 from stratalog.clients.schemas.columns.avro_writing import Fitted, avro_fitted
+from stratalog.clients.schemas.columns.json_schema import JsonColumns
+from stratalog.clients.schemas.columns.json_writing import json_fitted
 from stratalog.clients.schemas.columns.protobuf_writing import protobuf_fitted
 from stratalog.clients.schemas.compatibility import ResolvedSchema
 from stratalog.clients.schemas.errors import InvalidSchemaError
@@ -41,7 +41,7 @@ class ColumnWriter:
         if schema.schema.type == SchemaType.AVRO:
             self._encode, self._fits = _avro(schema)
         elif schema.schema.type == SchemaType.JSON:
-            self._encode, self._fits = _encode_json, _json_fitted
+            self._encode, self._fits = str.encode, partial(json_fitted, JsonColumns(schema).meanings)
         else:
             indexes, self._encode, self._fits = _protobuf(schema, message)
         self._fitted: dict[pa.DataType, Fitted] = {}
@@ -73,30 +73,6 @@ class ColumnWriter:
 def _avro(schema: ResolvedSchema) -> tuple[Encode, Fits]:
     avro = AvroSchema.of(schema.schema, schema.references)
     return partial(encode_avro, avro), lambda kind: avro_fitted(kind, avro.type)
-
-
-def _encode_json(value: Any) -> bytes:
-    try:
-        return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
-    except (TypeError, ValueError) as reason:
-        raise SerializationError(f"the value has no JSON form: {reason}; make a string of it before") from reason
-
-
-def _json_fitted(kind: pa.DataType) -> Fitted:
-    return Fitted(kind, partial(_without_nulls, kind))
-
-
-def _without_nulls(kind: pa.DataType, value: Any) -> Any:
-    """A value of a type without the fields that are null."""
-    if value is None:
-        return None
-    if pa.types.is_struct(kind):
-        fields = ((each.name, each.type, value[each.name]) for each in kind)
-        return {name: _without_nulls(inner, each) for name, inner, each in fields if each is not None}
-    if pa.types.is_map(kind):
-        return {key: _without_nulls(kind.item_type, each) for key, each in value.items()}
-    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
-    return [_without_nulls(kind.value_type, each) for each in value] if is_list else value
 
 
 def _protobuf(schema: ResolvedSchema, message: str | None) -> tuple[tuple[int, ...], Encode, Fits]:

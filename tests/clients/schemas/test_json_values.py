@@ -231,6 +231,37 @@ def test_what_is_written_is_json() -> None:
     assert written.to_pylist() == [b'{"m":{"a":null,"b":1},"l":[null,1]}']
 
 
+ANY = {
+    "type": "object",
+    "properties": {
+        "any": {},
+        "l": {"type": "array", "items": {"type": ["string", "integer"]}},
+        "m": {"type": "object", "additionalProperties": {}},
+        "s": {"type": "string"},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"any":"x"}', '{"any":{"a":[1.10,null]}}', '{"any":"\\"x\\"","s":"\\"x\\""}', '{"l":["1",1,null],"s":"{}"}',
+     '{"m":{"a":"x","b":null,"c":[],"\\"":1e400}}', "{}"],
+)  # fmt: skip
+def test_a_value_without_one_type_is_written_as_it_was_read(text: str) -> None:
+    """It became a string: of an object its JSON in quotes."""
+    schema = ResolvedSchema(Schema(json.dumps(ANY), SchemaType.JSON))
+    read = JsonColumns(schema).read(pa.array([text.encode()]))
+    assert ColumnWriter(None, schema).write(read.values).to_pylist() == [text.encode()]
+
+
+@pytest.mark.parametrize("text", ["x", "NaN", '"', "1 2", ""])
+def test_a_string_that_is_no_json_is_no_value_without_one_type(text: str) -> None:
+    schema = ResolvedSchema(Schema(json.dumps(ANY), SchemaType.JSON))
+    with pytest.raises(SerializationError, match=r"without one type .* its JSON: the bytes are no JSON"):
+        ColumnWriter(None, schema).write(pa.array([{"any": text}]))
+    assert ColumnWriter(None, schema).write(pa.array([{"any": 5, "s": text}]))
+
+
 @pytest.mark.parametrize("text", [b'{"n": NaN}', b'{"n": 1e400}', b'{"n": 1} x', '{"n": 1}'.encode("utf-16")])
 def test_the_deserializer_takes_json_alone(text: bytes) -> None:
     registry, place = MemoryRegistry(), SerializationContext("t", VALUE)

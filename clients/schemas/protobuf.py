@@ -10,7 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from stratalog.clients.schemas.protobuf_messages import BUILT_IN, descriptor_text, message_indexes, messages_of
+from stratalog.clients.schemas.protobuf_messages import (
+    BUILT_IN,
+    check_required,
+    descriptor_text,
+    message_indexes,
+    messages_of,
+)
 from stratalog.clients.schemas.schema import Schema, SchemaReference, SchemaRegistry, SchemaType, referenced
 from stratalog.clients.schemas.serde import SerializerConfig, SubjectSchemas, WriterSchemas, with_id
 from stratalog.clients.schemas.wire_format import decode_headers_or_prefix
@@ -48,6 +54,10 @@ class ProtobufSerializer:
             raise SerializationError(
                 f"the value is {type(value).__name__}, the serializer's message type is {self._type.__name__}"
             )
+        try:
+            check_required(value)
+        except SerializationError as reason:
+            raise SerializationError(f"the value is no {self._type.DESCRIPTOR.full_name}: {reason}") from reason
         registered = self._subjects.of(context, lambda: self._schema_of(self._type.DESCRIPTOR.file))
         return with_id(self._type.SerializeToString(value), registered, context, self._config, self._indexes)
 

@@ -7,20 +7,24 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 from stratalog.clients.schemas.schema import Schema
 from stratalog.storage.errors import SerializationError
 
 if TYPE_CHECKING:
-    from google.protobuf.descriptor import Descriptor, FileDescriptor
+    from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
     from google.protobuf.descriptor_pb2 import FileDescriptorProto
     from google.protobuf.message import Message
 
 BUILT_IN = ("google/protobuf/", "google/type/", "confluent/")
 """Files that every side has; they are no references."""
+
+_SHOWN_MAX = 10
+"""The most fields that an error names."""
 
 
 def message_indexes(descriptor: Descriptor) -> tuple[int, ...]:
@@ -72,6 +76,43 @@ def messages_of(schema: Schema, references: Mapping[str, Schema]) -> dict[tuple[
     for each in file.message_types_by_name.values():
         collect(each)
     return found
+
+
+def check_required(message: Message) -> None:
+    """SerializationError for a message that lacks required fields, itself or within it."""
+    kind = type(message)
+    if not kind.IsInitialized(message):
+        shown = islice(_lacking(message, kind.DESCRIPTOR), _SHOWN_MAX)
+        raise SerializationError(f"it lacks required fields: {', '.join(shown)}")
+
+
+def _lacking(message: Any, descriptor: Descriptor) -> Iterator[str]:
+    """The paths of required fields that a message lacks. protobuf's own list of them, of which its errors are made,
+    ends the process at some maps."""
+    for field in descriptor.fields:
+        if field.is_required and not type(message).HasField(message, field.name):
+            yield field.name
+        for place, part, kind in _parts(message, field):
+            yield from (f"{field.name}{place}.{path}" for path in _lacking(part, kind))
+
+
+def _parts(message: Any, field: FieldDescriptor) -> list[tuple[str, Any, Descriptor]]:
+    """The messages in a field: where they are in it, each with its type."""
+    kind = field.message_type
+    if is_map(field):
+        kind = kind.fields_by_name["value"].message_type
+    if kind is None:
+        return []
+    if is_map(field):
+        return [(f"[{key!r}]", each, kind) for key, each in getattr(message, field.name).items()]
+    if field.is_repeated:
+        return [(f"[{place}]", each, kind) for place, each in enumerate(getattr(message, field.name))]
+    return [("", getattr(message, field.name), kind)] if type(message).HasField(message, field.name) else []
+
+
+def is_map(field: FieldDescriptor) -> bool:
+    """Whether a field is a map, which the wire has as repeated entries."""
+    return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
 
 
 def _built_in(name: str) -> FileDescriptorProto:

@@ -22,9 +22,10 @@ import pyarrow as pa
 from stratalog.clients.schemas.columns.reader import Meanings, ReadValues
 from stratalog.clients.schemas.compatibility import ResolvedSchema
 from stratalog.clients.schemas.errors import InvalidSchemaError
-from stratalog.clients.schemas.protobuf_messages import messages_of
+from stratalog.clients.schemas.protobuf_messages import check_required, is_map, messages_of
 from stratalog.clients.schemas.schema import Schema
 from stratalog.clients.schemas.wire_format import FIRST_MESSAGE
+from stratalog.storage.errors import SerializationError
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -107,14 +108,11 @@ class ProtobufColumns:
             if payload is not None:
                 try:
                     message = kind.FromString(payload)
-                except DecodeError as reason:
-                    errors[place] = f"the bytes do not fit {wanted}: {reason}"
-                    continue
-                if self._has_required and not kind.IsInitialized(message):
-                    lacking = ", ".join(kind.FindInitializationErrors(message))
-                    errors[place] = f"the bytes do not fit {wanted}: required fields are missing: {lacking}"
-                else:
+                    if self._has_required:
+                        check_required(message)
                     messages[place] = message
+                except (DecodeError, SerializationError) as reason:
+                    errors[place] = f"the bytes do not fit {wanted}: {reason}"
         try:
             return ReadValues(self._column(messages), errors)
         except _REFUSALS:
@@ -164,11 +162,6 @@ def _value_type(field: FieldDescriptor, around: tuple[str, ...]) -> pa.DataType:
     if field.type in (_MESSAGE, _GROUP):
         return _message_type(field.message_type, around)
     return _SCALARS[field.type]
-
-
-def is_map(field: FieldDescriptor) -> bool:
-    """Whether a field is a map, which the wire has as repeated entries."""
-    return field.type == _MESSAGE and bool(field.message_type.GetOptions().map_entry)
 
 
 def _messages_column(message: Descriptor, messages: Sequence[Any], kind: pa.DataType) -> pa.Array:

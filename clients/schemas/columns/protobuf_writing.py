@@ -19,7 +19,8 @@ import pyarrow as pa
 from stratalog.clients.schemas.avro_binary.checks import check_of
 from stratalog.clients.schemas.avro_compatibility import AvroType
 from stratalog.clients.schemas.columns.avro_writing import Fitted, entries, is_list, items, known, struct
-from stratalog.clients.schemas.columns.protobuf import TIMESTAMP, check_timestamp, is_map
+from stratalog.clients.schemas.columns.protobuf import TIMESTAMP, check_timestamp
+from stratalog.clients.schemas.protobuf_messages import is_map
 from stratalog.storage.errors import SerializationError
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from stratalog.clients.schemas.columns.json_writing import json_fitted
 from stratalog.clients.schemas.columns.protobuf_writing import protobuf_fitted
 from stratalog.clients.schemas.compatibility import ResolvedSchema
 from stratalog.clients.schemas.errors import InvalidSchemaError
-from stratalog.clients.schemas.protobuf_messages import messages_of
+from stratalog.clients.schemas.protobuf_messages import check_required, messages_of
 from stratalog.clients.schemas.schema import SchemaType
 from stratalog.clients.schemas.wire_format import FIRST_MESSAGE, SchemaId
 from stratalog.storage.errors import SerializationError
@@ -88,8 +88,10 @@ def _protobuf(schema: ResolvedSchema, message: str | None) -> tuple[tuple[int, .
 
     def encode(value: Any) -> bytes:
         try:
-            return bytes(made.SerializeToString(made(**value)))
-        except (TypeError, ValueError, AttributeError, EncodeError) as reason:
+            message = made(**value)
+            check_required(message)
+            return bytes(made.SerializeToString(message))
+        except (TypeError, ValueError, AttributeError, EncodeError, SerializationError) as reason:
             raise SerializationError(f"the value does not fit {made.DESCRIPTOR.full_name}: {reason}") from reason
 
     return indexes, encode, lambda kind: protobuf_fitted(kind, made.DESCRIPTOR)

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from stratalog import SchemaRegistryClient, stratalog_session
 from stratalog.replication.spark.session import SPARK_DEFAULTS, parse_spark_defaults
 from tests.clients.schemas.registry_server import RegistryServer
-from tests.differential.values import avro, growth, json_text, messages, protobuf
+from tests.differential.values import avro, growth, json_text, messages, protobuf, written
 from tests.differential.values.known import Tally
 
 SPARK_AVRO = f"org.apache.spark:spark-avro_2.13:{pyspark.__version__}"
@@ -38,6 +38,7 @@ def judge_avro(spark: SparkSession, seed: int, count: int, tally: Tally) -> None
     cases = avro.drawn(seed, count)
     with RegistryServer(avro.registered(cases)) as server:
         avro.judge(spark, SchemaRegistryClient({"url": server.url}), cases, tally)
+    written.judge_avro(cases, tally)
 
 
 def judge_growth(spark: SparkSession, seed: int, count: int, tally: Tally) -> None:
@@ -49,6 +50,7 @@ def judge_protobuf(spark: SparkSession, seed: int, count: int, tally: Tally) -> 
     cases = messages.drawn(seed, count)
     with RegistryServer(protobuf.registered(cases)) as server:
         protobuf.judge(spark, SchemaRegistryClient({"url": server.url}), cases, tally)
+    written.judge_protobuf(cases, tally)
 
 
 def judge_json(spark: SparkSession, seed: int, count: int, tally: Tally) -> None:
@@ -57,6 +59,7 @@ def judge_json(spark: SparkSession, seed: int, count: int, tally: Tally) -> None
     cases = json_text.drawn(seed, count // 2)
     with RegistryServer(json_text.registered(cases)) as server:
         json_text.judge_schemas(spark, SchemaRegistryClient({"url": server.url}), cases, tally)
+    written.judge_json(cases, tally)
 
 
 JUDGES: dict[str, Callable[..., Any]] = {
@@ -75,15 +78,15 @@ def main() -> int:
     given = parser.parse_args()
     seed = random.randrange(2**32) if given.seed is None else given.seed
     print(f"seed {seed}, {given.count:,} schemas", flush=True)
-    spark, tally = session(), Tally()
+    spark, is_alike = session(), True
     for name in given.formats or JUDGES:
-        began = time.monotonic()
-        JUDGES[name](spark, seed, round(given.count * SHARES[name]), tally)
-        print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
+        began, tally, count = time.monotonic(), Tally(), round(given.count * SHARES[name])
+        JUDGES[name](spark, seed, count, tally)
+        print(f"{name}: {count:,} schemas, {time.monotonic() - began:.0f} s")
+        print("\n".join([*tally.differences, *tally.lines()]), flush=True)
+        is_alike &= not tally.differences
     spark.stop()
-    for line in [*tally.differences, *tally.lines()]:
-        print(line)
-    return 1 if tally.differences else 0
+    return 0 if is_alike else 1
 
 
 if __name__ == "__main__":

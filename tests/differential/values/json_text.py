@@ -184,10 +184,10 @@ def drawn(seed: int, count: int) -> list[JsonCase]:
 
 def registered(cases: Sequence[JsonCase]) -> dict[str, Any]:
     """The answers of a registry whose ids are the numbers of cases."""
-    return {f"GET /schemas/ids/{each.number}": (200, _schema(each).as_json()) for each in cases}
+    return {f"GET /schemas/ids/{each.number}": (200, schema_of_case(each).as_json()) for each in cases}
 
 
-def _schema(case: JsonCase) -> Schema:
+def schema_of_case(case: JsonCase) -> Schema:
     return Schema(json.dumps(case.schema), SchemaType.JSON)
 
 
@@ -200,7 +200,8 @@ def judge_schemas(spark: SparkSession, registry: SchemaRegistryClient, cases: Se
             prefix = SchemaId(case.number).id_prefix()
             columns[f"framed{case.number}"] = pa.array([prefix + each.encode() for each in case.texts], pa.binary())
         read = [
-            from_registry(f"framed{each.number}", registry, _schema(each)).alias(f"ours{each.number}") for each in some
+            from_registry(f"framed{each.number}", registry, schema_of_case(each)).alias(f"ours{each.number}")
+            for each in some
         ]
         found = spark.createDataFrame(pa.table(columns)).select("place", *read).toArrow().sort_by("place")
         for case in some:

@@ -35,6 +35,7 @@ class Known(NamedTuple):
 JAVA_AVRO, SPARK_AVRO = "Avro's Java reader", "Spark's from_avro"
 JSON_MAPPING, FROM_JSON, JSON_TEXT = "protobuf's JSON mapping", "Spark's from_json", "the JSON text"
 GROWN = "Avro's Java reader, of a column that has grown"
+WRITTEN = "others, of what to_registry writes"
 KNOWN: tuple[Known, ...] = (
     *(
         Known(judge, ours, "^value$", "", reason)
@@ -57,11 +58,16 @@ KNOWN: tuple[Known, ...] = (
           "a date that no time without a zone holds, into which its column may grow"),
     Known(GROWN, "in the table and .* in the record|name the field anew", "", "",
           "the second schema contradicts the table: its records wait as dead letters"),
+    Known(WRITTEN, "is no long", "^value$", "timestamp-nanos",
+          "the least nanoseconds, rounded down to microseconds: no long has them as nanoseconds again"),
     Known(SPARK_AVRO, "^value$", "a null", "time-micros", "a number that is no time of a day: it stays a number here"),
     Known(JSON_MAPPING, "was not a utf8 string", "^value$", "proto2",
           "a string of proto2 that is no UTF-8: the mapping has Python's spelling of its bytes"),
-    Known(JSON_MAPPING, "^value$", "Duration is not valid", "",
-          "a Duration is the struct of its two numbers, as it is written; the mapping refuses some"),
+    *(
+        Known(judge, "^value$", "Duration is not valid", "",
+              "a Duration is the struct of its two numbers, as it is written; the mapping refuses some")
+        for judge in (JSON_MAPPING, WRITTEN)
+    ),
     Known(FROM_JSON, "is no DECIMAL", "^value$", "", "digits that a decimal does not have: Spark rounds them"),
     Known(FROM_JSON, r"is no integer of \d+ bits", "^value$", "", "Spark takes 200 for the TINYINT -56"),
     Known(FROM_JSON, "is no FLOAT", "^value$", "", "a number beyond its type: Spark makes infinity of it"),

@@ -56,6 +56,7 @@ TIMESTAMP = "google.protobuf.Timestamp"
 _SECONDS_MIN, _SECONDS_MAX, _NANOS = -62_135_596_800, 253_402_300_799, 1_000_000_000
 """0001-01-01 and 9999-12-31, as google/protobuf/timestamp.proto has them."""
 _REFUSALS = (ValueError, TypeError, OverflowError, pa.ArrowException)
+_SHOWN_MAX = 200
 _MICROSECONDS = pa.timestamp("us", "UTC")
 
 
@@ -121,7 +122,7 @@ class ProtobufColumns:
             try:
                 self._column([message])
             except _REFUSALS as reason:
-                messages[place], errors[place] = None, f"a value of {wanted}: {reason}"
+                messages[place], errors[place] = None, f"a value of {wanted}: {str(reason)[:_SHOWN_MAX]}"
         return ReadValues(self._column(messages), errors)
 
     def _column(self, messages: Sequence[Message | None]) -> pa.Array:

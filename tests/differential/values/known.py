@@ -61,7 +61,7 @@ KNOWN: tuple[Known, ...] = (
     Known(WRITTEN, "is no long", "^value$", "timestamp-nanos",
           "the least nanoseconds, rounded down to microseconds: no long has them as nanoseconds again"),
     Known(SPARK_AVRO, "^value$", "a null", "time-micros", "a number that is no time of a day: it stays a number here"),
-    Known(JSON_MAPPING, "was not a utf8 string", "^value$", "proto2",
+    Known(JSON_MAPPING, "Could not convert b'", "^value$", "proto2",
           "a string of proto2 that is no UTF-8: the mapping has Python's spelling of its bytes"),
     *(
         Known(judge, "^value$", "Duration is not valid", "",

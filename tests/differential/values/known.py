@@ -70,7 +70,7 @@ KNOWN: tuple[Known, ...] = (
     ),
     Known(FROM_JSON, "is no DECIMAL", "^value$", "", "digits that a decimal does not have: Spark rounds them"),
     Known(FROM_JSON, r"is no integer of \d+ bits", "^value$", "", "Spark takes 200 for the TINYINT -56"),
-    Known(FROM_JSON, "is no FLOAT", "^value$", "", "a number beyond its type: Spark makes infinity of it"),
+    Known(FROM_JSON, "is no (FLOAT|double)", "^value$", "", "a number beyond its type: Spark makes infinity of it"),
     Known(FROM_JSON, '"-?(NaN|Inf.*)" is no', "^value$", "", "text for a number: Spark takes Infinity and NaN"),
     Known(FROM_JSON, "half of a surrogate", "^value$", "", "a string that is no text: Spark puts ? for it"),
     Known(FROM_JSON, "is no (TIMESTAMP|DATE)", "^value$", "", "a time that no column holds: Spark does not check"),

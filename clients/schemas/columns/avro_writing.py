@@ -52,7 +52,13 @@ def avro_fitted(kind: pa.DataType, node: AvroType, path: str = "#") -> Fitted:
         return entries(kind, Fitted(kind.key_type), inner)
     if pa.types.is_timestamp(kind) and "timestamp-" in node.logical:
         return _time(kind, node.logical, path)
-    return Fitted(pa.int32()) if kind == pa.date32() and node.logical == "date" else Fitted(kind)
+    return Fitted(pa.int32()) if kind == pa.date32() and node.logical == "date" else _as_it_is(kind)
+
+
+def _as_it_is(kind: pa.DataType) -> Fitted:
+    """A type without another form. Nulls are booleans: Arrow's cast of nulls to nulls within structs and maps loses
+    some, or ends the process (26.0)."""
+    return Fitted(pa.bool_() if pa.types.is_null(kind) else kind)
 
 
 def _time(kind: pa.DataType, logical: str, path: str) -> Fitted:
@@ -68,7 +74,7 @@ def _union(kind: pa.DataType, union: AvroType, path: str) -> Fitted:
     if len(real) == 1:
         return avro_fitted(kind, real[0], path)
     if not real or one_number(real) is not None:
-        return Fitted(kind)
+        return _as_it_is(kind)
     names = [f"member{place}" for place in range(len(real))]
     if not pa.types.is_struct(kind):
         raise SerializationError(f"{path}: a union of {len(real)} types is a struct of {', '.join(names)}, not {kind}")

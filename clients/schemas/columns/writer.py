@@ -56,8 +56,7 @@ class ColumnWriter:
         kind, fit = self._fitted[values.type]
         prefix, encode = self._prefix, self._encode
         try:
-            # Arrow's cast of a slice loses nulls within two structs, or ends the process
-            given = values if values.type == kind else pa.concat_arrays([values]).cast(kind)
+            given = values if values.type == kind else values.cast(kind)
             rows = given.to_pylist(maps_as_pydicts="strict")
         except (
             ValueError,

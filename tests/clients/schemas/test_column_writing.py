@@ -23,6 +23,7 @@ from stratalog.storage.errors import SerializationError
 
 _INSTANT, _LOCAL = pa.timestamp("us", "UTC"), pa.timestamp("us")
 _MICROS_MAX = 2**63 - 1
+AT = dt.datetime(2026, 11, 29, 13, tzinfo=dt.UTC)
 _OPTIONAL, _REQUIRED, _REPEATED, _INT64, _UINT64, _FLOAT, _DOUBLE, _BOOL, _ENUM, _MESSAGE = (
     1,
     2,
@@ -57,8 +58,8 @@ def test_a_time_of_any_year_is_written_and_read_back(micros: list[int | None]) -
         assert AvroColumns(schema).read(written, schema).values.equals(column)
 
 
-def test_a_slice_of_a_column_is_written_as_its_rows_are() -> None:
-    """Arrow's cast of a slice loses nulls within two structs, or ends the process."""
+def test_nulls_within_other_types_are_written_beside_times() -> None:
+    """Arrow's cast of nulls to nulls within structs and maps has another length: an error, or the process's end."""
     inner = {"type": "record", "name": "I", "fields": [{"name": "n", "type": "null"}, {"name": "x", "type": "int"}]}
     fields = [{"name": "at", "type": logical("timestamp-micros")}, {"name": "i", "type": inner}]
     schema = avro({"type": "record", "name": "R", "fields": fields})
@@ -66,6 +67,14 @@ def test_a_slice_of_a_column_is_written_as_its_rows_are() -> None:
     writer = ColumnWriter(None, schema)
     whole = writer.write(column)
     assert [writer.write(column.slice(place, 1))[0] for place in range(5)] == list(whole)
+    nulls = avro({"type": "map", "values": [logical("timestamp-micros"), {"type": "map", "values": "null"}]})
+    rows = [
+        {"a": {"member0": None, "member1": {"x": None, "y": None}}},
+        {"b": {"member0": AT, "member1": None}, "c": {"member0": None, "member1": {"z": None}}},
+    ]
+    maps = pa.array(rows, AvroColumns(nulls).arrow_type)
+    written = ColumnWriter(None, nulls).write(maps)
+    assert AvroColumns(nulls).read(written, nulls).values.to_pylist(maps_as_pydicts="strict") == rows
 
 
 @given(st.integers(-(2**31), 2**31 - 1))

@@ -157,8 +157,9 @@ def describe_client_quotas(quotas: Quotas, wanted: Iterable[QuotaMatch], *, is_s
 
 
 def _in_javas_order(quotas: Quotas) -> list[Entity]:
-    """As `ClientQuotasImage` has them: a HashMap of entities that grew from nothing. Clients may compare the order."""
-    entities = sorted(quotas, key=repr)
+    """As `ClientQuotasImage` has them: a HashMap of entities that grew from nothing. Clients may compare the order. Of
+    one bucket the older comes first; here a user before its clients, since ages are not kept."""
+    entities = sorted(quotas, key=lambda entity: (len(entity), repr(entity)))
     return [entities[index] for index in bucket_order([_hash(entity) for entity in entities], capacity=1)]
 
 

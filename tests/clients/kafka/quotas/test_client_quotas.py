@@ -99,6 +99,15 @@ def test_entities_are_described_in_kafkas_order(client: KafkaClient) -> None:
     assert [entity for entity, _ in described(client)] == in_order
 
 
+def test_of_entities_in_one_bucket_a_user_comes_before_its_clients(client: KafkaClient) -> None:
+    """Kafka has the older one first, and most give a user a quota before they give one of its clients another."""
+    user: dict[str, str | None] = {"user": "User1"}
+    of_client: dict[str, str | None] = {"user": "User1", "client-id": "Client1"}
+    alter(client, entry(user, producer_byte_rate=1.0))
+    alter(client, entry(of_client, producer_byte_rate=1.0))
+    assert [entity for entity, _ in described(client)] == [user, of_client]
+
+
 @pytest.mark.parametrize("version", [0, 1])
 def test_quotas_are_set_described_and_removed(client: KafkaClient, version: int) -> None:
     alice = {"user": "alice"}

@@ -76,6 +76,11 @@ class Partition:
         """
         return set(self.state.isr) | self.joining
 
+    @property
+    def commits_alone(self) -> bool:
+        """Whether this leader is the whole ISR, and that is large enough: what it stores is committed."""
+        return self.state.isr == (self.broker_id,) and not self.joining and not self.is_under_min_isr
+
     def update_state(self, state: PartitionRecord, now_ms: int) -> None:
         """A newer committed state of the same leader epoch: it decides every change that was under way."""
         if state.partition_epoch < self.state.partition_epoch:

@@ -344,6 +344,27 @@ def test_acks_all_waits_for_the_high_watermark() -> None:
     assert led.said() == {"a": "0-0", "b": "1-1"}
 
 
+def test_a_leader_that_commits_alone_answers_acks_1_once_the_high_watermark_was_published() -> None:
+    """Kafka raises it in the append: what was confirmed is in the answer to the client's next request."""
+    led = Led(isr=(1,)).started()
+    led.produce("a", "b")
+    led.replica.append_waiting(0)
+    assert led.answers == {}
+    led.replica.complete_waiting()
+    assert led.said() == {"a": "0-0", "b": "1-1"}
+    led.produce("c")
+    led.replica.append_waiting(0)
+    led.replica.resign(NotLeaderOrFollowerError("over"))
+    assert led.said()["c"] == "2-2", "it is stored, nothing else was asked"
+
+
+def test_acks_1_waits_for_no_other_member_of_the_isr() -> None:
+    led = Led().started()
+    led.produce("a")
+    led.replica.append_waiting(0)
+    assert led.said() == {"a": "0-0"}
+
+
 def test_files_handed_over_are_placed_between_batches_in_their_order() -> None:
     led = Led().started()
     file = led.stores.table("broker-1", T0).write_file(data_table([batch(["x", "y"])]), None)

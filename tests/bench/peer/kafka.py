@@ -60,11 +60,11 @@ def spark_jars() -> str:
     return ",".join(sorted(str(jar) for jar in SPARK_LIBS.glob("*.jar")))
 
 
-def run_tool(main: str, *arguments: object) -> str:
+def run_tool(main: str, *arguments: object, wait_s: float = TOOL_WAIT_S) -> str:
     """Run a main class of Kafka's, or a single-file Java program; the printed text. PeerError when it failed."""
     process = _spawn_tool(main, *arguments)
     try:
-        output, _ = process.communicate(timeout=TOOL_WAIT_S)
+        output, _ = process.communicate(timeout=wait_s)
     finally:
         if process.poll() is None:
             process.kill()

@@ -100,6 +100,7 @@ def perf_test(cluster: Cluster, transactions: int) -> None:
             *("--topic", "perf", "--num-records", records, "--record-size", 512),
             *("--throughput", PERF_RECORDS_A_SECOND, "--bootstrap-server", cluster.bootstrap),
             *("--transactional-id", "perf", "--transaction-duration-ms", PERF_TRANSACTION_MS),
+            wait_s=600 + transactions * PERF_TRANSACTION_MS / 100,  # a slow machine takes ten times as long
         )
     except PeerError as reason:
         raise AssertionError(f"kafka-producer-perf-test: {reason}") from reason

@@ -117,6 +117,7 @@ def _password(doc: str) -> Any:
 
 LOGIN_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
 
 
@@ -238,6 +239,10 @@ class BrokerConfig:
     replica_fetch_backoff_ms: int = _ms(1_000, "pause after a failed fetch of a partition", 0)
     replica_fetch_max_bytes: int = _int(1_048_576, "bytes", "a follower's aim for one copy of one partition", 0)
     replica_lag_time_max_ms: int = _ms(10_000, "a follower not caught up for this long leaves the ISR (Kafka: 30000)")
+    replica_selector_class: str = _string(
+        RACK_AWARE, "the only one: who names a rack may read from a replica there (Kafka: none, all read from leaders)",
+        one_of(RACK_AWARE),
+    )  # fmt: skip
     sasl_enabled_mechanisms: tuple[str, ...] = _list(
         (), "of listeners with SASL, as SCRAM-SHA-512,OAUTHBEARER (Kafka: GSSAPI)", *SASL_MECHANISMS
     )

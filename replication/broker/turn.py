@@ -30,7 +30,7 @@ class Turn:
     to_start     leaders whose epoch is to begin, in the order in which they were elected
     to_expand    partitions whose followers progressed: their ISR may grow
     to_publish   partitions whose log end, log start or high watermark moved
-    to_complete  partitions whose acks=all requests may be answered, once the high watermark was published
+    to_complete  partitions whose waiting requests may be answered, once the high watermark was published
     has_more     whether some step of this turn was cut off: the next turn follows at once
     """
 

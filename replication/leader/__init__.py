@@ -4,6 +4,6 @@ partition       followers' log ends, high watermark, ISR expand and ISR shrink (
 replica         its log, its appends in group commits, its answers
 append_queue    requests on their way to the leaders of one broker
 waiting_partitions  in which order these append: senders take turns
-purgatory       acks=all requests that wait for the high watermark
+purgatory       requests that wait for the high watermark
 delete_records  DeleteRecords: the log start moves up on every replica
 """

@@ -1,7 +1,7 @@
-"""Delayed produce: acks=all requests that wait for the high watermark (Kafka: `DelayedProduce` in a purgatory). Pure.
+"""Delayed produce: requests that wait for the high watermark (Kafka: `DelayedProduce` in a purgatory). Pure.
 
 A request completes when the high watermark passes its last offset. It fails when its deadline passes, or when its
-partition is not led here any more.
+partition is not led here any more; one that no other replica has to confirm succeeds then, too.
 """
 
 from __future__ import annotations
@@ -19,12 +19,16 @@ Complete = Callable[[ProduceResponse], None]
 
 @dataclass(slots=True)
 class DelayedProduce:
-    """A stored batch that waits: `response` is sent when the high watermark reaches `required_offset`."""
+    """A stored batch that waits: `response` is sent when the high watermark reaches `required_offset`.
+
+    is_confirmed  of acks=1 and 0: it is answered without an error whatever happens, by its deadline at the latest
+    """
 
     response: ProduceResponse
     required_offset: int
     deadline_ms: int
     complete: Complete
+    is_confirmed: bool = False
     is_done: bool = False
     arrived_ms: int = 0
 
@@ -33,7 +37,7 @@ class DelayedProduce:
         if self.is_done:
             return
         self.is_done = True
-        self.complete(replace(self.response, error=error) if error else self.response)
+        self.complete(replace(self.response, error=error) if error and not self.is_confirmed else self.response)
 
 
 @dataclass(slots=True)

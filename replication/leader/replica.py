@@ -154,9 +154,6 @@ class LeaderReplica:
         self._in_flight: AppendGroup | None = None
         self._ahead: Future[FileAhead] | None = None
         """The data file of the group in flight, while a thread writes it or has written it."""
-        self._stored: list[tuple[WaitingAppend, ProduceResponse]] = []
-        """Stored requests with acks=1 and 0 of a leader that commits alone. They are answered once the high watermark
-        was published: their clients can read them (Kafka: `Partition.appendRecordsToLeader`)."""
         self._is_new = False
         """Whether the group in flight was not tried yet."""
         self._retry_at_ms = 0
@@ -486,28 +483,23 @@ class LeaderReplica:
             append_time_ms=append_time_ms,
             log_start_offset=self.log.log_start_offset,
         )
-        if request.acks != ACKS_ALL:
-            self._stored.append((member, response))
-            if self.partition is None or not self.partition.commits_alone:
-                self._answer_confirmed()
+        is_confirmed = request.acks != ACKS_ALL
+        if is_confirmed and (self.partition is None or not self.partition.commits_alone):
+            self._ports.metrics.total_time.observe(self._ports.clock.monotonic_ms() - member.arrived_ms)
+            member.complete(response)
             return
+        # of a leader that commits alone the client can read them: Kafka's append raises the high watermark
         # later than this turn: what needs no other replica is in time with any timeout, as in Kafka
         end_offset, deadline_ms = result.last_offset + 1, now_ms + max(1, request.timeout_ms)
         self._ports.purgatory.add(
-            DelayedProduce(response, end_offset, deadline_ms, member.complete, arrived_ms=member.arrived_ms)
+            DelayedProduce(
+                response, end_offset, deadline_ms, member.complete, is_confirmed, arrived_ms=member.arrived_ms
+            )
         )
 
-    def _answer_confirmed(self) -> None:
-        """Answer the requests that no other replica has to confirm."""
-        stored, self._stored = self._stored, []
-        for member, response in stored:
-            self._ports.metrics.total_time.observe(self._ports.clock.monotonic_ms() - member.arrived_ms)
-            member.complete(response)
-
     def complete_waiting(self) -> None:
-        """The high watermark was published: answer the acks=all requests that it has passed, and the others that wait.
-        While the ISR is too small, refuse those that all of it has."""
-        self._answer_confirmed()
+        """The high watermark was published: answer the requests that it has passed. While the ISR is too small, refuse
+        those with acks=all that all of it has."""
         if self.partition is None:
             return
         enough = self.partition.has_enough_replicas(self.config.min_insync_replicas)
@@ -530,7 +522,6 @@ class LeaderReplica:
         members = [*(self._in_flight.members if self._in_flight else ()), *self.waiting]
         self._in_flight = self._ahead = None  # before the answers: each is given once, whatever a callback does
         self.waiting.clear()
-        self._answer_confirmed()
         for member in members:
             member.answer(error)
         self._ports.purgatory.fail(self.state.topic_partition, error)

@@ -17,12 +17,20 @@ class Waiting:
         self.purgatory = ProducePurgatory()
         self.answers: list[tuple[str, str]] = []
 
-    def add(self, name: str, offset: int, *, partition: TopicPartition = T0, deadline_ms: int = 1_000) -> None:
+    def add(
+        self,
+        name: str,
+        offset: int,
+        *,
+        partition: TopicPartition = T0,
+        deadline_ms: int = 1_000,
+        is_confirmed: bool = False,
+    ) -> None:
         def complete(response: ProduceResponse) -> None:
             self.answers.append((name, response.error.name if response.error else "ok"))
 
         response = ProduceResponse(IdentifiedPartition("id", partition), offset, offset, leader_epoch=3)
-        self.purgatory.add(DelayedProduce(response, offset + 1, deadline_ms, complete))
+        self.purgatory.add(DelayedProduce(response, offset + 1, deadline_ms, complete, is_confirmed))
 
 
 def test_the_high_watermark_answers_what_lies_below_it() -> None:
@@ -75,6 +83,17 @@ def test_a_deadline_that_passed_is_a_time_out_and_the_others_wait_on() -> None:
     assert waiting.answers == [("late", "REQUEST_TIMED_OUT")]
     waiting.purgatory.high_watermark_moved(T0, 2, True)
     assert waiting.answers == [("late", "REQUEST_TIMED_OUT"), ("patient", "ok")]
+
+
+def test_what_no_replica_has_to_confirm_succeeds_whatever_happens() -> None:
+    waiting = Waiting()
+    waiting.add("late", 0, deadline_ms=500, is_confirmed=True)
+    waiting.add("alone", 1, is_confirmed=True)
+    waiting.add("moved", 2, is_confirmed=True)
+    waiting.purgatory.expire(500)
+    waiting.purgatory.high_watermark_moved(T0, 2, False)
+    waiting.purgatory.fail(T0, NotLeaderOrFollowerError("gone"))
+    assert waiting.answers == [("late", "ok"), ("alone", "ok"), ("moved", "ok")]
 
 
 def test_no_request_is_answered_twice() -> None:

@@ -350,6 +350,7 @@ def test_a_leader_that_commits_alone_answers_acks_1_once_the_high_watermark_was_
     led.produce("a", "b")
     led.replica.append_waiting(0)
     assert led.answers == {}
+    led.partition.maybe_increment_high_watermark(0, 1_000)
     led.replica.complete_waiting()
     assert led.said() == {"a": "0-0", "b": "1-1"}
     led.produce("c")

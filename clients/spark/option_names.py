@@ -214,7 +214,7 @@ class Options:
             # the connector reads these itself, with Scala's parsers
             wanted = "true or false" if key.type == "BOOLEAN" else "a whole number"
             raise InvalidConfigError(
-                f'option {name.lower()}: For input string: "{params[name.lower()]}". Give {wanted}. {reason}'
+                f'option {name.lower()}: For input string: "{params[name.lower()]}". {reason}. Give {wanted}.'
             ) from reason
 
 

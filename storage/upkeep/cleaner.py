@@ -325,12 +325,15 @@ class Cleaner(Chore):
         return log_to_clean(state.segments, first_dirty, stable_offset, now_ms - lag_ms if lag_ms else LONG_MAX)
 
     def _stated(self) -> PassUnderWay | None:
-        """The pass that the log's commits state as under way, unless a merge has spanned its end since."""
+        """The pass that the log's commits state as under way, unless a merge has spanned its end since, or the active
+        segment has it: what was above was cut off, and appends went on in the segment below."""
         cleaner = self._log.state.cleaner
         stated = cleaner.under_way
         if stated is None or stated.end_offset <= max(cleaner.first_dirty_offset, self._log.log_start_offset):
             return None
-        return None if self._spans(stated.end_offset) else stated
+        segments = self._log.state.segments
+        is_in_active = bool(segments) and stated.end_offset > segments[-1].base_offset
+        return None if is_in_active or self._spans(stated.end_offset) else stated
 
     def _spans(self, offset: int) -> bool:
         """Whether a file begins below this offset and ends above it."""

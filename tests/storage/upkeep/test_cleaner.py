@@ -426,6 +426,20 @@ def test_two_processes_share_a_pass(replicas):
     assert log.state.cleaner.first_dirty_offset == 12
 
 
+def test_a_pass_that_ends_within_the_active_segment_by_now_is_begun_anew(replicas):
+    """A truncation to its end reopens the segment below, in which the log goes on: it waited for the next roll."""
+    log = filled(replicas)
+    log.config = compacted(segment_bytes=log.segments[0].size_bytes)
+    assert step(cleaner_of(log), view_of(log, 1)).work == UpkeepWork.COMPACTION
+    assert log.state.cleaner.under_way is not None
+    log.start_epoch(1, as_leader=True, truncate_to=12)
+    log.config = compacted(segment_files_max=100)
+    put(log, "x=1", epoch=1)
+    assert [segment.base_offset for segment in log.segments][-1] < 12
+    clean(log)
+    assert log.state.cleaner.first_dirty_offset == log.segments[-1].base_offset
+
+
 def test_merges_of_another_session_do_not_end_a_pass(replicas):
     log = filled(replicas)
     log.config = compacted(segment_bytes=log.segments[0].size_bytes)

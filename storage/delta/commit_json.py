@@ -86,6 +86,7 @@ def encode_commit(stored: StoredCommit) -> bytes:
         "engineInfo": ENGINE_INFO,
         "stratalogCommitId": commit.commit_id,
         "stratalogPreviousCommitId": stored.previous_id,
+        "stratalogTableId": stored.named_table,
         "stratalogDataChange": commit.data_change,
         "stratalogCrc32c": _NO_CRC.decode(),
     }
@@ -216,7 +217,7 @@ def _stored(bodies: Mapping[str, list[Any]], info: Mapping[str, Any], name: str)
     )
     metadata = bodies.get("metaData")
     properties = own_properties(metadata[0]["configuration"]) if metadata else None
-    return StoredCommit(commit, info.get("stratalogPreviousCommitId"), properties)
+    return StoredCommit(commit, info.get("stratalogPreviousCommitId"), properties, info.get("stratalogTableId"))
 
 
 def _entry(add: Mapping[str, Any]) -> FileEntry:

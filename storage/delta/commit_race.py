@@ -17,6 +17,11 @@ condition that the orphan still stands. Below the checkpoint no version is made 
 The writer of an orphaned commit may die before it withdraws it. So a fold takes N only behind the very N-1 that it
 folded: N-1 that is gone without a checkpoint above it was removed with its table, and N is of nobody's log.
 
+A request whose client gave it up may create N after its writer has looked, even twice. Each commit therefore names its
+table: the id of the commit that created it. A commit of a table that is gone is no part of the one that was made in its
+place: folds end before it, and the next writer of N puts a commit without content there. One that names this table,
+but another N-1, is damage: a version was lost, and nobody but recovery may take away what shows it.
+
 What cannot be known (own commit neither there nor refuted) is StoreUnavailableError: it may have been applied.
 """
 
@@ -40,12 +45,26 @@ READ_TRIES = 10
 
 @dataclass(frozen=True, slots=True)
 class StoredCommit:
-    """A commit as stored: with the commit id of the version before it (None when that was unknown), and
-    the table properties if it has them (version 0)."""
+    """A commit as stored.
+
+    previous_id  the commit id of the version before it; None when its writer found none there, but a checkpoint
+    properties   the table's properties: version 0 alone has them
+    named_table  the id of the table's first commit; None in version 0, and where an earlier stratalog wrote it
+    """
 
     commit: Commit
     previous_id: str | None
     properties: Mapping[str, str] | None = None
+    named_table: str | None = None
+
+    @property
+    def table_id(self) -> str | None:
+        """The commit id of the version 0 that created this commit's table; None when it is unknown."""
+        return self.commit.commit_id if self.properties is not None else self.named_table
+
+    def is_of_another(self, table_id: str | None) -> bool:
+        """Whether this commit is known to be of another table than `table_id`."""
+        return None not in (table_id, self.table_id) and self.table_id != table_id
 
 
 class CommitLog(Protocol):
@@ -83,10 +102,20 @@ class CommitLog(Protocol):
         ...
 
 
-def withdrawn(orphan: StoredCommit, previous_id: str) -> StoredCommit:
-    """The commit without content that takes an orphan's place behind the commit `previous_id`."""
-    commit_id = f"{orphan.commit.commit_id}.withdrawn"
-    return StoredCommit(Commit(commit_id, "WITHDRAW", orphan.commit.timestamp_ms, data_change=False), previous_id)
+def withdrawn(orphan: StoredCommit, previous: StoredCommit) -> StoredCommit:
+    """The commit without content that takes an orphan's place behind the commit `previous`."""
+    commit_id, timestamp_ms = f"{orphan.commit.commit_id}.withdrawn", orphan.commit.timestamp_ms
+    commit = Commit(commit_id, "WITHDRAW", timestamp_ms, data_change=False)
+    return StoredCommit(commit, previous.commit.commit_id, named_table=previous.table_id)
+
+
+def is_left_over(log: CommitLog, version: int, stored: StoredCommit, table_id: str | None) -> bool:
+    """Whether a commit that was read, above version 0, is of a table that was deleted before `table_id` was made in its
+    place. A commit of this table that stands above it says otherwise: what was read is damaged then."""
+    if version == 0 or not stored.is_of_another(table_id):
+        return False
+    above = log.read_version(version + 1)
+    return above is None or above.is_of_another(table_id)
 
 
 class CommitRace:
@@ -96,15 +125,17 @@ class CommitRace:
         self._log = log
         self._seen_version = -1
         self._seen_id: str | None = None
+        self._table_id: str | None = None
 
-    def saw(self, version: int, commit_id: str | None) -> None:
+    def saw(self, version: int, stored: StoredCommit) -> None:
         """Remember a folded commit: the next commit is decided on the newest of these."""
         if version >= self._seen_version:
-            self._seen_version, self._seen_id = version, commit_id
+            self._seen_version, self._seen_id = version, stored.commit.commit_id
+            self._table_id = stored.table_id or self._table_id
 
-    def loaded(self, version: int, commit_id: str | None) -> None:
+    def loaded(self, version: int, commit_id: str | None, table_id: str | None) -> None:
         """Remember the newest commit of a fold from scratch: those seen before may be of a table that is gone."""
-        self._seen_version, self._seen_id = version, commit_id
+        self._seen_version, self._seen_id, self._table_id = version, commit_id, table_id
 
     def id_of(self, version: int) -> str | None:
         """The id of the newest commit that the handle saw, if that is this version."""
@@ -116,7 +147,7 @@ class CommitRace:
 
     def forget(self) -> None:
         """Start anew, after the table was dropped or its tail was cut."""
-        self._seen_version, self._seen_id = -1, None
+        self._seen_version, self._seen_id, self._table_id = -1, None, None
 
     def create(self, commit: Commit, properties: Mapping[str, str]) -> bool:
         """Win version 0; False when the table exists already, even if its version 0 was cleaned up."""
@@ -128,16 +159,17 @@ class CommitRace:
         """Create `version`; Committed only when it is part of the log that was folded."""
         if version < 1:
             raise KafkaStorageError(f"{self._log.name}: version {version} is not committed but made by create()")
-        previous_id = self._seen_id
+        previous_id, table_id = self._seen_id, self._table_id
         if self._seen_version != version - 1:
             previous = self._log.read_version(version - 1)
             if previous is None and self._log.newest_checkpoint() != version - 1:
                 return Conflict(version)
-            previous_id = previous.commit.commit_id if previous else None
-        return self._race(version, StoredCommit(commit, previous_id))
+            previous_id, table_id = (previous.commit.commit_id, previous.table_id) if previous else (None, None)
+        return self._race(version, StoredCommit(commit, previous_id, named_table=table_id))
 
     def read(self, version: int) -> Commit | None:
-        """The commit at a version, None when absent or cleaned up: one alone below a checkpoint is orphaned.
+        """The commit at a version, None when absent, cleaned up (one alone below a checkpoint is orphaned) or of a
+        table that is gone.
 
         Raises TableReplacedError when the commit that this handle saw is another one by now or was removed, and
         CorruptMessageError when that one stands and a commit stays behind it that does not follow.
@@ -147,8 +179,10 @@ class CommitRace:
             stored = self._log.read_version(version)
             if stored is None or not self._has_its_predecessor(version, stored):
                 return None
+            if self.id_of(version) is None and is_left_over(self._log, version, stored, self._table_id):
+                return None
             if self._follows_what_was_seen(version, stored):
-                self.saw(version, stored.commit.commit_id)
+                self.saw(version, stored)
                 return stored.commit
             previous_id = stored.previous_id
         raise CorruptMessageError(
@@ -198,27 +232,30 @@ class CommitRace:
         )
 
     def _race(self, version: int, stored: StoredCommit) -> Committed | Conflict:
-        if not self._created(version, stored):
+        found = self._created(version, stored)
+        if found.commit.commit_id != stored.commit.commit_id:
+            if is_left_over(self._log, version, found, stored.table_id):
+                self._withdraw(version, found, stored.previous_id)
             return Conflict(version)
         outcome = Committed(version) if self._stands_before(version, stored) else self._judge(version, stored)
         if isinstance(outcome, Committed):
-            self.saw(version, stored.commit.commit_id)
+            self.saw(version, stored)
         return outcome
 
-    def _created(self, version: int, stored: StoredCommit) -> bool:
-        """Whether the version on storage is ours; after an ambiguous result it is read back."""
+    def _created(self, version: int, stored: StoredCommit) -> StoredCommit:
+        """The commit that stands at the version after a try to create ours; after an ambiguous result it is read."""
         try:
             if self._log.create_version(version, stored):
-                return True
+                return stored
         except StoreUnavailableError:
             found = self._log.read_version(version)
             if found is None:
                 raise
-            return found.commit.commit_id == stored.commit.commit_id
+            return found
         found = self._log.read_version(version)
         if found is None:
             raise self._unknown(version, stored)
-        return found.commit.commit_id == stored.commit.commit_id
+        return found
 
     def _stands_before(self, version: int, stored: StoredCommit) -> bool:
         if version == 0:
@@ -246,7 +283,7 @@ class CommitRace:
         if own is None or own.commit.commit_id != stored.commit.commit_id:
             raise self._unknown(version, stored)
         if is_behind_another:
-            self._withdraw(version, own)
+            self._withdraw(version, own, None)
             return Conflict(version)
         if successor is not None and successor.previous_id == stored.commit.commit_id:
             return Committed(version)
@@ -255,11 +292,13 @@ class CommitRace:
         self._log.delete_version(version, own.commit.commit_id)
         return Conflict(version)
 
-    def _withdraw(self, version: int, orphan: StoredCommit) -> None:
-        """Let a commit without content, which follows the one that stands before it, take the orphan's place."""
+    def _withdraw(self, version: int, orphan: StoredCommit, previous_id: str | None) -> None:
+        """Let a commit without content, which follows the one that stands before it, take the orphan's place; only
+        behind the commit `previous_id`, unless that is None."""
         before = self._log.read_version(version - 1)
-        if before is not None:  # else clean-up has just passed it, and the orphan is below a checkpoint
-            self._log.replace_version(version, orphan, withdrawn(orphan, before.commit.commit_id))
+        # None: clean-up has just passed it, and the orphan is below a checkpoint
+        if before is not None and previous_id in (None, before.commit.commit_id):
+            self._log.replace_version(version, orphan, withdrawn(orphan, before))
 
     def _is_behind_another(self, version: int, newest_checkpoint: int) -> bool:
         """Whether another commit than the one that was folded stands before this version, where clean-up cannot have

@@ -122,13 +122,13 @@ class DeltaCommitLog:
         """Everything in the log, ordered by path."""
         return self._store.list(f"{self._log}/")
 
-    def id_at(self, version: int) -> str | None:
-        """The commit id that a version carries; None when the commit is absent, foreign or unreadable."""
+    def own_version(self, version: int) -> StoredCommit | None:
+        """The commit of a version; None when it is absent, foreign or unreadable."""
         try:
             stored = self.read_version(version)
         except CorruptMessageError:
             return None
-        return stored.commit.commit_id or None if stored else None
+        return None if stored is None or stored.commit.is_foreign else stored
 
     def has_checkpoint(self, version: int) -> bool:
         return self._store.exists(f"{self._log}/{checkpoint_file(version)}")

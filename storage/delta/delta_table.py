@@ -96,8 +96,8 @@ class DeltaLogTable(LogTable):
             found = newest_fold(self._log)
         if found is None:
             return None
-        fold, last_id = found
-        self._race.loaded(fold.version, last_id)
+        fold, last_id, table_id = found
+        self._race.loaded(fold.version, last_id, table_id)
         return fold.snapshot()
 
     def read_commit(self, version: int) -> Commit | None:
@@ -419,7 +419,8 @@ class DeltaLogTable(LogTable):
             base = newest_readable(self._log)
             first = base.version + 1 if base else 0
             readable = self._readable_commits(first)
-            last_id = self._log.id_at(base.version) if base else NO_COMMIT
+            own = self._log.own_version(base.version) if base else None
+            last_id = NO_COMMIT if base is None else own.commit.commit_id if own is not None else None
             kept = first + sound_commits(readable, last_id, self._is_whole, self._has_producers) - 1
             return cut_above(kept, [version for version in versions if version is not None])
 

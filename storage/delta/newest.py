@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from stratalog.storage.delta.commit_race import CommitLog
+from stratalog.storage.delta.commit_race import CommitLog, StoredCommit, is_left_over
 from stratalog.storage.delta.snapshot import NO_COMMIT, TableFold, follows
 from stratalog.storage.delta.table import TableSnapshot
 from stratalog.storage.errors import CorruptMessageError
@@ -23,8 +23,8 @@ SNAPSHOT_TRIES = 10
 class CheckpointLog(CommitLog, Protocol):
     """A `CommitLog` with its checkpoints."""
 
-    def id_at(self, version: int) -> str | None:
-        """The commit id that a version carries; None when the commit is absent, foreign or unreadable."""
+    def own_version(self, version: int) -> StoredCommit | None:
+        """The commit of a version; None when it is absent, foreign or unreadable."""
         ...
 
     def checkpoints(self) -> Sequence[int]:
@@ -46,16 +46,18 @@ class CheckpointLog(CommitLog, Protocol):
 
 @dataclass(slots=True)
 class _Tail:
-    """A fold. `base_stands`: the commit of its checkpoint still exists. `broken`: why its next commit is not folded."""
+    """A fold. `base_stands`: the commit of its checkpoint still exists. `broken`: why its next commit is not folded.
+    `last_id` and `table_id` are None where they are unknown."""
 
     fold: TableFold
     last_id: str | None
+    table_id: str | None
     base_stands: bool
     broken: str = ""
 
 
-def newest_fold(log: CheckpointLog) -> tuple[TableFold, str | None] | None:
-    """The fold of the newest version and the id of its commit if known; None when there is no table.
+def newest_fold(log: CheckpointLog) -> tuple[TableFold, str | None, str | None] | None:
+    """The fold of the newest version, with the id of its commit and of its table if known; None when there is no table.
 
     The usual case lists nothing. Raises CorruptMessageError when no fold reaches the newest checkpoint, or when a
     commit that does not follow the one before it stays.
@@ -70,7 +72,7 @@ def newest_fold(log: CheckpointLog) -> tuple[TableFold, str | None] | None:
             return None
         broken = tail.broken
         if not broken and (log.checkpoint_hint() <= tail.fold.version or log.newest_checkpoint() <= tail.fold.version):
-            return tail.fold, tail.last_id
+            return tail.fold, tail.last_id, tail.table_id
         # otherwise clean-up deleted from the tail while it was read, or the writer of an orphaned commit deletes it
     raise CorruptMessageError(
         broken or f"{log.name}: the commits end below checkpoint {log.checkpoint_hint()}, which is unreadable"
@@ -104,9 +106,12 @@ def point_to(log: CheckpointLog, version: int) -> None:
 
 def _tail_of(log: CheckpointLog, base: TableSnapshot | None) -> _Tail:
     fold = TableFold(base, log.name)
-    last_id = log.id_at(base.version) if base is not None else NO_COMMIT
-    tail = _Tail(fold, last_id, base_stands=last_id is not None)
+    own = log.own_version(base.version) if base is not None else None
+    last_id = NO_COMMIT if base is None else own.commit.commit_id if own is not None else None
+    tail = _Tail(fold, last_id, own.table_id if own is not None else None, base_stands=last_id is not None)
     while (stored := log.read_version(fold.version + 1)) is not None:
+        if is_left_over(log, fold.version + 1, stored, tail.table_id) and log.has_version(fold.version, tail.last_id):
+            break
         if not follows(stored, tail.last_id):
             tail.broken = (
                 f"{log.name}: version {fold.version + 1} follows commit {stored.previous_id}, "
@@ -114,7 +119,7 @@ def _tail_of(log: CheckpointLog, base: TableSnapshot | None) -> _Tail:
             )
             break
         fold.apply(stored)
-        tail.last_id = stored.commit.commit_id
+        tail.last_id, tail.table_id = stored.commit.commit_id, stored.table_id or tail.table_id
     if fold.version < 0:
         tail.base_stands = False  # neither a pointer to a readable checkpoint nor version 0
     return tail

@@ -170,7 +170,8 @@ class PartitionLog(LogReader):
         log_start    the log starts there or above
         leader       a follower's: its leader's entries, of which it takes those up to its (new) log end
         A table of an older release becomes one that foreign writers refuse (`WRITER_VERSION`), in the same commit.
-        Raises FencedLeaderEpochError when the table is at a newer epoch. Writes nothing when nothing changes.
+        Raises FencedLeaderEpochError when the table is at a newer epoch. When nothing changes it writes nothing, and
+        syncs the commits that say so: they may be of a call whose answer was lost.
         """
         state = self.state
         self._check_not_fenced(state, leader_epoch)
@@ -186,6 +187,7 @@ class PartitionLog(LogReader):
         may_come_back = cut.log_end_offset < state.log_end_offset or not epochs.keeps_ends_of(ends_before)
         is_upgraded = state.writer_version >= WRITER_VERSION
         if txns == state.position_txns and epochs == state.epochs and not cut.removes and is_upgraded:
+            self._sync_others()
             return Committed(state.version)
         sliced = self._sliced(cut)
         producers = self._producers_after(state, cut, sliced)
@@ -244,7 +246,7 @@ class PartitionLog(LogReader):
         admission = admit(batches, self.producers, self.config, state.end, now_ms)
         accepted = tuple([batches[i] for i in admission.accepted])
         if not accepted:
-            return Appended(state.version, tuple(admission.results))
+            return self._known(admission, sum(batch.record_count for batch in batches))
         segment = segment_of_append(state, accepted, self.config)
         entry = self._file_of(accepted, PartitionValues(segment, leader_epoch, state.log_end_offset))
         outcome = self._commit_append(batches, (entry,), admission, now_ms)
@@ -291,7 +293,7 @@ class PartitionLog(LogReader):
         admitted = iter(admission.results)
         admission.results = [next(admitted) if refusal is None else refusal for refusal in refusals]
         if not files:
-            return Appended(state.version, tuple(admission.results))
+            return self._known(admission, sum(each.record_count for each in handed))
         entries = tuple(self.table.place_files(assign_offsets(state, files, leader_epoch, self.config)))
         outcome = self._commit_append(handed, entries, admission, now_ms)
         if isinstance(outcome, Conflict):  # under this leader epoch nobody else gives them a place
@@ -343,6 +345,18 @@ class PartitionLog(LogReader):
             raise
         return outcome if isinstance(outcome, Conflict) else self._settled(append)
 
+    def _known(self, admission: Admission, record_count: int) -> Appended:
+        """Where nothing is new: what is repeated may be of a commit whose answer was lost before its sync."""
+        if self.flushing.is_due(self.config, record_count):
+            self._sync_others()
+        return Appended(self.state.version, tuple(admission.results))
+
+    def _sync_others(self) -> None:
+        """Sync the commits that were folded and not made by this instance, as far as it knows."""
+        if self.flushing.others_from is not None:
+            self.table.flusher(self.state.version, self.flushing.others_from)()
+            self.flushing.synced(self.flushing.record_count)
+
     def _settled(self, append: _OpenAppend) -> Appended:
         """The result of an append that was made; the files that were handed over for it have other paths now."""
         handed = {file.path for each in append.content if isinstance(each, HandedFiles) for file in each.files}
@@ -360,7 +374,11 @@ class PartitionLog(LogReader):
         if self.state.version < append.appended.version:
             return self._put_append(append)
         path = append.appended.files[0].path
-        return self._settled(append) if any(entry.path == path for entry in reversed(self.state.files)) else None
+        if all(entry.path != path for entry in reversed(self.state.files)):
+            return None
+        if append.prepared.sync:
+            self._sync_others()
+        return self._settled(append)
 
     def _file_of(self, batches: tuple[NewRecordBatch, ...], values: PartitionValues) -> FileEntry:
         """The batches as a data file: that of a lost race, or one written ahead, which certainly no commit names, if it

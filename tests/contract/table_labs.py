@@ -15,6 +15,7 @@ import obstore.store
 from stratalog.storage.clock import RandomIds
 from stratalog.storage.delta.checkpoint import LAST_CHECKPOINT, checkpoint_file, encode_pointer, pointed_version
 from stratalog.storage.delta.delta_table import DeltaLogTable
+from stratalog.storage.delta.table import Commit, Committed
 from stratalog.storage.files.data_file import DataFile
 from stratalog.storage.objects.local import LocalStore
 from stratalog.storage.objects.remote import ObstoreStore
@@ -22,13 +23,16 @@ from tests.storage.memory_table import MemoryDisk, MemoryLogTable
 
 TABLE = "access-log-0"
 POINTER = LAST_CHECKPOINT
+LATER_MS = 1 << 60
 Fault = Callable[[], None]
+Table = MemoryLogTable | DeltaLogTable
 
 
 class Lab(Protocol):
     """One disk with one table. `on` runs a fault once, at a low-level call (`create`, `create:done`) of a version;
     `on_put` before an object of its log is put (`checkpoint_file(5)`, `POINTER`).
 
+    repeat      what sends the request again that created the version as it stands
     misplace    the content of a version, perhaps of another table, stands at another version
     point_back  runs `to`, which writes a checkpoint, and returns what restores that checkpoint and its pointer
     point_at    the pointer names this checkpoint, of a table that stood here before
@@ -37,6 +41,7 @@ class Lab(Protocol):
     def open(self, name: str = TABLE) -> DeltaLogTable | MemoryLogTable: ...
     def on(self, operation: str, version: int, fault: Fault) -> None: ...
     def has_commit(self, version: int) -> bool: ...
+    def repeat(self, version: int) -> Fault: ...
     def tear(self, version: int) -> None: ...
     def lose(self, version: int) -> None: ...
     def misplace(self, version: int, to: int, of: str = TABLE) -> None: ...
@@ -61,6 +66,14 @@ class MemoryLab:
 
     def lose(self, version: int) -> None:
         self.disk.files_of(TABLE).commits.pop(version, None)
+
+    def repeat(self, version: int) -> Fault:
+        stored = self.disk.files_of(TABLE).commits[version]
+
+        def send() -> None:
+            self.disk.files_of(TABLE).commits.setdefault(version, stored)
+
+        return send
 
     def tear(self, version: int) -> None:
         self.disk.files_of(TABLE).commits[version] = None
@@ -146,6 +159,14 @@ class StoreLab:
     def lose(self, version: int) -> None:
         self.store.delete(_commit(version))
 
+    def repeat(self, version: int) -> Fault:
+        content = self.store.get(_commit(version))
+
+        def send() -> None:
+            self.store.create(_commit(version), content)
+
+        return send
+
     def tear(self, version: int) -> None:
         whole = self.store.get(_commit(version))
         self.store.put(_commit(version), whole[: len(whole) // 2])
@@ -200,3 +221,25 @@ def _once(operation: str, detail: str, fault: Fault) -> Callable[[str, str, str]
             pending.pop()()
 
     return access
+
+
+def empty(commit_id: str) -> Commit:
+    return Commit(commit_id, "START EPOCH", 2_000)
+
+
+def grow(table: Table, last: int, first: int = 1) -> None:
+    for version in range(first, last + 1):
+        assert table.commit(version, empty(f"c{version}")) == Committed(version)
+
+
+def clean_up_to(table: Table, version: int) -> None:
+    table.checkpoint()
+    list(table.clean_log(version, LATER_MS))
+
+
+def make_anew(table: Table, last: int) -> None:
+    """Drop it, and make another one in its place, with commits `d0` to `d<last>`."""
+    table.drop()
+    assert table.create({"stratalog.topic-id": "t1"}, 1, "d0")
+    for version in range(1, last + 1):
+        assert table.commit(version, empty(f"d{version}")) == Committed(version)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from stratalog.storage.delta.checkpoint import checkpoint_file
-from stratalog.storage.delta.delta_table import DeltaLogTable
 from stratalog.storage.delta.table import (
     LEADER_EPOCH,
     LOG_END,
@@ -22,50 +19,29 @@ from stratalog.storage.delta.table import (
 )
 from stratalog.storage.errors import (
     CorruptMessageError,
-    KafkaStorageError,
     ObjectNotFoundError,
     StoreUnavailableError,
     TableReplacedError,
 )
 from stratalog.storage.files.data_file import FileEntry, PartitionValues, RowsWanted
 from stratalog.storage.records import Header, NewRecordBatch, data_table, payload_table
-from tests.contract.table_labs import POINTER, DeltaLab, Lab, MemoryLab, StoreLab
-from tests.storage.memory_table import MemoryLogTable
-from tests.stores.servers import SERVERS, StoreServer
-
-LATER_MS = 1 << 60
-Table = MemoryLogTable | DeltaLogTable
-
-
-@pytest.fixture(params=["memory", "delta", *SERVERS])
-def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Lab:
-    if request.param == "memory":
-        return MemoryLab()
-    if request.param == "delta":
-        return DeltaLab(tmp_path)
-    server: StoreServer = request.getfixturevalue(request.param)
-    return StoreLab.remote(server.new_root())
-
-
-@pytest.fixture
-def table(lab: Lab) -> Table:
-    made = lab.open()
-    assert made.create({"stratalog.topic-id": "t1"}, 1_000, "c0")
-    return made
+from tests.contract.table_labs import (
+    LATER_MS,
+    POINTER,
+    DeltaLab,
+    Lab,
+    StoreLab,
+    Table,
+    clean_up_to,
+    empty,
+    grow,
+    make_anew,
+)
 
 
 def rows(*values: bytes) -> pa.Table:
     payload = payload_table([(1_700_000_000_000 + i, b"k", v, [Header("h", b"1")]) for i, v in enumerate(values)])
     return data_table([NewRecordBatch(payload, producer_id=7, producer_epoch=0, base_sequence=0)])
-
-
-def empty(commit_id: str) -> Commit:
-    return Commit(commit_id, "START EPOCH", 2_000)
-
-
-def grow(table: Table, last: int, first: int = 1) -> None:
-    for version in range(first, last + 1):
-        assert table.commit(version, empty(f"c{version}")) == Committed(version)
 
 
 def append(table: Table, version: int, base_offset: int, *values: bytes) -> FileEntry:
@@ -74,19 +50,6 @@ def append(table: Table, version: int, base_offset: int, *values: bytes) -> File
     txns = {LOG_END: base_offset + len(values), LEADER_EPOCH: 3}
     assert table.commit(version, Commit(f"c{version}", "APPEND", 2_000, (entry,), (), txns)) == Committed(version)
     return entry
-
-
-def clean_up_to(table: Table, version: int) -> None:
-    table.checkpoint()
-    list(table.clean_log(version, LATER_MS))
-
-
-def make_anew(table: Table, last: int) -> None:
-    """Drop it, and make another one in its place, with commits `d0` to `d<last>`."""
-    table.drop()
-    assert table.create({"stratalog.topic-id": "t1"}, 1, "d0")
-    for version in range(1, last + 1):
-        assert table.commit(version, empty(f"d{version}")) == Committed(version)
 
 
 def lose_answer() -> None:
@@ -387,149 +350,6 @@ def test_a_checkpointer_that_slept_leaves_the_newest_pointer(lab: Lab, table: Ta
     found = lab.open().snapshot()
     assert found is not None
     assert found.version == 20
-
-
-@pytest.mark.parametrize("is_checkpointed", [True, False])
-def test_a_commit_behind_another_tables_commit_is_a_conflict(lab: Lab, table: Table, is_checkpointed: bool) -> None:
-    """The table was made anew while a writer slept: the version before its own has another commit id."""
-    grow(table, 3)
-    sleeper = lab.open()
-    sleeper.snapshot()
-    make_anew(table, 3)
-    if is_checkpointed:
-        table.checkpoint()
-    assert sleeper.commit(4, empty("late")) == Conflict(4)
-    assert lab.open().read_commit(4) == replace(empty("late.withdrawn"), operation="WITHDRAW", data_change=False)
-    assert lab.open().commit(5, empty("d5")) == Committed(5)
-
-
-def test_a_commit_that_took_an_orphans_place_is_not_withdrawn_with_it(lab: Lab, table: Table) -> None:
-    """The orphan's writer looks at what stands before its commit, and sleeps: meanwhile the log was cut there."""
-    grow(table, 3)
-    sleeper = lab.open()
-    sleeper.snapshot()
-    make_anew(table, 3)
-
-    def let_another_take_its_place() -> None:
-        lab.lose(4)
-        table.commit(4, empty("d4"))
-
-    lab.on("replace", 4, let_another_take_its_place)
-    assert sleeper.commit(4, empty("late")) == Conflict(4)
-    assert lab.open().read_commit(4) == empty("d4")
-    assert lab.open().commit(5, empty("d5")) == Committed(5)
-
-
-def test_a_commit_that_another_ones_orphan_precedes_is_committed(lab: Lab, table: Table) -> None:
-    """Clean-up has overtaken it, and a writer that slept longer has just made the version before it once more."""
-    grow(table, 3)
-    sleeper = lab.open()
-    sleeper.snapshot()
-    grow(table, 4, first=4)
-    other = lab.open()
-
-    def let_an_orphan_precede() -> None:
-        grow(other, 9, first=6)
-        clean_up_to(other, 5)
-        lab.on("create:done", 4, lambda: outcomes.append(table.commit(5, empty("c5"))))
-        outcomes.append(sleeper.commit(4, empty("orphan")))
-
-    outcomes: list[Committed | Conflict] = []
-    lab.on("create:done", 5, let_an_orphan_precede)
-    assert table.commit(5, empty("c5")) == Committed(5)
-    assert outcomes == [Committed(5), Conflict(4)]
-    assert lab.has_commit(5)
-    assert not lab.has_commit(4)
-
-
-def test_a_fold_never_contains_a_commit_that_does_not_follow(lab: Lab, table: Table) -> None:
-    grow(table, 3)
-    sleeper = lab.open()
-    sleeper.snapshot()
-    make_anew(table, 3)
-    table.checkpoint()
-    before = lab.open().snapshot()
-    assert before is not None
-
-    def fold() -> None:
-        with pytest.raises(CorruptMessageError, match="version 4 follows commit c3, but version 3 is commit d3"):
-            lab.open().snapshot()
-
-    lab.on("create:done", 4, fold)
-    assert sleeper.commit(4, empty("late")) == Conflict(4)
-    snapshot = lab.open().snapshot()
-    assert snapshot is not None
-    assert (snapshot.version, snapshot.files, snapshot.txns) == (4, before.files, before.txns)
-
-
-def die() -> None:
-    raise KeyboardInterrupt
-
-
-def left_behind(lab: Lab, sleeper: Table) -> None:
-    """Commit version 4 on c3, with a writer that dies before it looks whether c3 still stands."""
-    lab.on("create:done", 4, die)
-    with pytest.raises(KeyboardInterrupt):
-        sleeper.commit(4, empty("late"))
-    assert lab.has_commit(4)
-
-
-def test_a_commit_that_outlives_its_table_is_folded_by_nobody(lab: Lab, table: Table) -> None:
-    grow(table, 3)
-    sleeper, reader = lab.open(), lab.open()
-    for handle in (sleeper, reader):
-        handle.snapshot()
-    table.drop()
-    left_behind(lab, sleeper)
-    for handle in (sleeper, reader, sleeper):
-        with pytest.raises(TableReplacedError, match="version 3 is not commit c3 any more"):
-            handle.read_commit(4)
-        assert not handle.still_stands()
-    assert sleeper.commit(4, empty("later")) == Conflict(4)
-    assert lab.open().snapshot() is None
-
-
-def test_a_commit_that_outlives_its_table_is_damage_of_the_table_that_was_made_in_its_place(
-    lab: Lab, table: Table
-) -> None:
-    """Those who folded the earlier table open it again; those of the new one cannot commit there, and say why."""
-    grow(table, 3)
-    sleeper, reader = lab.open(), lab.open()
-    for handle in (sleeper, reader):
-        handle.snapshot()
-    make_anew(table, 3)
-    left_behind(lab, sleeper)
-    for handle in (sleeper, reader):
-        with pytest.raises(TableReplacedError, match="version 3 is not commit c3 any more"):
-            handle.read_commit(4)
-        assert not handle.still_stands()
-    assert table.commit(4, empty("d4")) == Conflict(4)
-    for fold in (lambda: table.read_commit(4), lab.open().snapshot):
-        with pytest.raises(CorruptMessageError, match="version 4 follows commit c3, but version 3 is commit d3"):
-            fold()
-
-
-def test_the_first_commit_that_clean_up_left_is_folded(lab: Lab, table: Table) -> None:
-    grow(table, 3)
-    reader = lab.open()
-    reader.snapshot()
-    grow(table, 4, first=4)
-    clean_up_to(table, 4)
-    assert not lab.has_commit(3)
-    assert reader.read_commit(4) == empty("c4")
-
-
-def test_a_replaced_table_is_noticed_by_its_reader(lab: Lab, table: Table) -> None:
-    grow(table, 3)
-    reader = lab.open()
-    reader.snapshot()
-    table.drop()
-    table.create({"stratalog.topic-id": "t2"}, 1, "d0")
-    for version in range(1, 5):
-        table.commit(version, empty(f"d{version}"))
-    with pytest.raises(KafkaStorageError, match="replaced"):
-        reader.read_commit(4)
-    assert reader.commit(4, empty("c4")) == Conflict(4)
 
 
 def test_checkpoint_clean_up_and_reopening_keep_the_fold(lab: Lab, table: Table) -> None:

@@ -216,12 +216,11 @@ class MemoryCommitLog:
         self.disk.access("list:done", self._name, "_delta_log/")
         return versions
 
-    def id_at(self, version: int) -> str | None:
+    def own_version(self, version: int) -> StoredCommit | None:
         try:
-            stored = self.read_version(version)
+            return self.read_version(version)
         except CorruptMessageError:
             return None
-        return stored.commit.commit_id if stored else None
 
     def has_checkpoint(self, version: int) -> bool:
         """No access of its own: it follows the read of the pointer, between which and this nothing is decided."""
@@ -283,8 +282,8 @@ class MemoryLogTable(LogTable):
         found = newest_fold(self._log)
         if found is None:
             return None
-        fold, last_id = found
-        self._race.loaded(fold.version, last_id)
+        fold, last_id, table_id = found
+        self._race.loaded(fold.version, last_id, table_id)
         return fold.snapshot()
 
     def read_commit(self, version: int) -> Commit | None:

@@ -10,11 +10,12 @@ from unittest.mock import patch
 
 from stratalog.replication.leader.append_queue import AppendQueue
 from stratalog.replication.leader.delete_records import decode_delete_records
+from stratalog.storage.delta.commit_race import StoredCommit
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.records import IdentifiedPartition
 from tests.simulation.cluster import Setting
 from tests.simulation.faults import Faults, Focus
-from tests.simulation.mutations.mutation import NO_FOCUS, Mutation, mix
+from tests.simulation.mutations.mutation import COMPLETE, NO_FOCUS, Mutation, mix
 
 RECREATED = Setting(recreates=True, producers=4, pause_ms_max=30)
 
@@ -48,6 +49,30 @@ def deletions_by_name() -> AbstractContextManager[object]:
     return patch("stratalog.replication.leader.delete_records.decode_delete_records", decode)
 
 
+def tables_without_ids() -> AbstractContextManager[object]:
+    """A commit names no table: one that arrives late in the place of a deleted table is damage of the next one."""
+    return patch.object(StoredCommit, "is_of_another", lambda *_: False)
+
+
+def what_is_known_is_durable() -> AbstractContextManager[object]:
+    """Commits whose answer was lost are said again without a sync."""
+    return patch.object(PartitionLog, "_sync_others", lambda _: None)
+
+
+def _twice(focus: Focus, park_ms_max: int = 2_000, **weights: int) -> Callable[[Random], Faults]:
+    """Of a seed: requests arrive twice, the second time later."""
+
+    def mixed(rng: Random) -> Faults:
+        return replace(mix(focus, park_ms_max, **weights)(rng), doubled=0.3, lost_request=0.03, late=0.9)
+
+    return mixed
+
+
+def _unanswered(rng: Random) -> Faults:
+    """Answers are lost, with those to the question what was stored, and later the power."""
+    return replace(mix(power_cut=4, power_cut_of_all=2, restart_all=3)(rng), lost_answer=0.03, outage_ms=100)
+
+
 def _late(focus: Focus = NO_FOCUS, lost_request: float = 0.03, **weights: int) -> Callable[[Random], Faults]:
     """Of a seed: requests are lost, and arrive later."""
 
@@ -62,6 +87,15 @@ LATE_MUTATIONS: dict[str, Mutation] = {
         open_appends_are_forgotten, ("NoDuplicates", "NoDuplicateSequence"), _late(crash=1), Setting(pause_ms_max=30)
     ),
     "appends by name": Mutation(appends_by_name, ("OwnTopic",), mix(pause_broker=4, slow_store=2), RECREATED),
+    "tables without ids": Mutation(
+        tables_without_ids,
+        ("NotOffline", "Liveness"),
+        _twice(Focus("create", 0.3, "f", "/t-0/"), 500, removed_table=4),
+        Setting(pause_ms_max=300),
+    ),
+    "known is durable": Mutation(
+        what_is_known_is_durable, ("Liveness", *COMPLETE), _unanswered, Setting(brokers=2, recreates=True)
+    ),
     "deletions by name": Mutation(
         deletions_by_name, ("DeletedAsAsked",), _late(pause_broker=4, slow_store=2), RECREATED
     ),

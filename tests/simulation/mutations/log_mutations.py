@@ -404,7 +404,15 @@ def orphaned_commits_count() -> AbstractContextManager[object]:
 
 def conflicts_are_not_read_back() -> AbstractContextManager[object]:
     """Promise 3: a request that arrived twice counts as a lost race."""
-    return patch.object(CommitRace, "_created", lambda self, version, stored: self._log.create_version(version, stored))
+    created = CommitRace._created
+
+    def not_read_back(race: CommitRace, version: int, stored: StoredCommit) -> StoredCommit:
+        if race._log.create_version(version, stored):
+            return stored
+        found = created(race, version, stored)
+        return replace(found, commit=replace(found.commit, commit_id=""))
+
+    return patch.object(CommitRace, "_created", not_read_back)
 
 
 @contextmanager

@@ -5,18 +5,22 @@ from __future__ import annotations
 import errno
 import os
 import random
+from collections.abc import Callable
 
 import pytest
 
 from stratalog.storage.delta.delta_table import DeltaLogTable
+from stratalog.storage.delta.table import Committed
 from stratalog.storage.errors import KafkaStorageError, StoreUnavailableError
+from stratalog.storage.log.append import Appended, BatchAppended
 from stratalog.storage.log.flush import FlushState
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.objects.local import LocalStore
 from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.upkeep.chore import UpkeepDone, UpkeepLimits, UpkeepWork
 from stratalog.storage.upkeep.upkeep import Upkeep
-from tests.storage.logs import CountingIds, FakeClock, Replicas, contents, started, write
+from tests.storage.logs import CountingIds, FakeClock, Replicas, append, batch, contents, idempotent, started, write
+from tests.storage.memory_table import MemoryDisk
 from tests.storage.power_cut_store import PowerCutStore
 
 QUIET = UpkeepLimits(checkpoint_commits=1_000, merge_files_min=1_000)
@@ -263,3 +267,47 @@ def test_an_epoch_start_above_unsynced_commits_survives_in_memory():
     replicas.disks["1"].lose_unsynced()
     log = replicas.log()
     assert (log.leader_epoch, contents(log)) == (1, [(0, "a"), (1, "b"), (2, "c")])
+
+
+def answer_is_lost(disk: MemoryDisk, version: int) -> None:
+    """The commit of this version is made, and its writer does not learn it."""
+    detail = f"_delta_log/{version}"
+
+    def access(operation: str, _table: str, called: str) -> None:
+        if called == detail and operation in ("create:done", "get"):
+            raise StoreUnavailableError("no answer")
+
+    disk.access = access
+
+
+def lost_answer(replicas: Replicas, call: Callable[[], object], version: int) -> None:
+    disk = replicas.disks["1"]
+    usual = disk.access
+    answer_is_lost(disk, version)
+    with pytest.raises(StoreUnavailableError):
+        call()
+    disk.access = usual
+
+
+def test_an_epoch_whose_answer_was_lost_is_durable_once_it_is_begun_again():
+    replicas = Replicas.new()
+    log = replicas.log()
+    lost_answer(replicas, lambda: log.start_epoch(3, as_leader=True), 1)
+    log.refresh()
+    assert log.start_epoch(3, as_leader=True) == Committed(1)
+    replicas.disks["1"].lose_unsynced()
+    assert replicas.log().leader_epoch == 3
+
+
+@pytest.mark.parametrize("is_same_group", [True, False])
+def test_a_flushed_record_whose_answer_was_lost_is_durable_once_it_is_answered(is_same_group: bool):
+    replicas = Replicas.new()
+    log = replicas.leader(config=config(flush_messages=1))
+    lost_answer(replicas, lambda: append(log, idempotent("a", 0)), 2)
+    log.refresh()
+    again = [idempotent("a", 0)] if is_same_group else [idempotent("a", 0), batch("")]
+    results = log.append(again, 0, 6_000)
+    assert isinstance(results, Appended)
+    assert isinstance(results.results[0], BatchAppended)
+    replicas.disks["1"].lose_unsynced()
+    assert contents(replicas.log()) == [(0, "a")]

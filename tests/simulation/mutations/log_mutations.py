@@ -417,8 +417,10 @@ def conflicts_are_not_read_back() -> AbstractContextManager[object]:
 
 @contextmanager
 def commits_behind_another_count() -> Iterator[None]:
-    """Promise 1: a create that won behind another commit counts if that one is checkpointed, and is folded."""
+    """Promise 1: a create that won behind another commit counts if that one is checkpointed, and is folded, as one that
+    names no table."""
     with (
+        patch.object(StoredCommit, "is_of_another", lambda *_: False),
         patch.object(CommitRace, "_is_behind_another", lambda self, version, newest_checkpoint: False),
         patch("stratalog.storage.delta.newest.follows", lambda stored, last_id: True),
     ):
@@ -466,12 +468,13 @@ def the_pointer_is_trusted() -> Iterator[None]:
 
 @contextmanager
 def recovery_takes_the_first_commit_of_any_table() -> Iterator[None]:
-    """Promise 5: a commit that names none before it follows any other one."""
+    """Promise 5: a commit that names none before it follows any other one, of whatever table."""
 
     def follows(stored: StoredCommit, last_id: str | None) -> bool:
         return None in (last_id, stored.previous_id) or stored.previous_id == last_id
 
     with (
+        patch.object(StoredCommit, "is_of_another", lambda *_: False),
         patch("stratalog.storage.delta.snapshot.follows", follows),
         patch("stratalog.storage.delta.newest.follows", follows),
     ):

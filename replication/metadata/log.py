@@ -126,13 +126,10 @@ class MetadataLog:
     def _make_durable(self) -> None:
         """Sync what other processes committed, before anything is done about it.
 
-        A writer syncs its commit after others can see it. If it dies in between, or the machine of the log does, the
-        commit is gone, and its epochs and ISRs are decided again, and otherwise.
+        If their writer dies before its sync, or the machine of the log does, a commit is gone, and its epochs and ISRs
+        are decided again, and otherwise.
         """
-        first_owed = self.log.flushing.others_from
-        if first_owed is not None:
-            self.log.table.flusher(self.log.version, first_owed)()
-            self.log.flushing.synced(self.log.flushing.record_count)
+        self.log.sync_others()
 
     def _fold_next(self, end_offset: int) -> bool:
         """Fold the records up to `end_offset` on; False when compaction has removed one, or the log was loaded anew

@@ -187,7 +187,7 @@ class PartitionLog(LogReader):
         may_come_back = cut.log_end_offset < state.log_end_offset or not epochs.keeps_ends_of(ends_before)
         is_upgraded = state.writer_version >= WRITER_VERSION
         if txns == state.position_txns and epochs == state.epochs and not cut.removes and is_upgraded:
-            self._sync_others()
+            self.sync_others()
             return Committed(state.version)
         sliced = self._sliced(cut)
         producers = self._producers_after(state, cut, sliced)
@@ -348,11 +348,12 @@ class PartitionLog(LogReader):
     def _known(self, admission: Admission, record_count: int) -> Appended:
         """Where nothing is new: what is repeated may be of a commit whose answer was lost before its sync."""
         if self.flushing.is_due(self.config, record_count):
-            self._sync_others()
+            self.sync_others()
         return Appended(self.state.version, tuple(admission.results))
 
-    def _sync_others(self) -> None:
-        """Sync the commits that were folded and not made by this instance, as far as it knows."""
+    def sync_others(self) -> None:
+        """Sync the commits that were folded and not made by this instance, as far as it knows. A writer syncs its
+        commit after others can see it, and may have died in between."""
         if self.flushing.others_from is not None:
             self.table.flusher(self.state.version, self.flushing.others_from)()
             self.flushing.synced(self.flushing.record_count)
@@ -377,7 +378,7 @@ class PartitionLog(LogReader):
         if all(entry.path != path for entry in reversed(self.state.files)):
             return None
         if append.prepared.sync:
-            self._sync_others()
+            self.sync_others()
         return self._settled(append)
 
     def _file_of(self, batches: tuple[NewRecordBatch, ...], values: PartitionValues) -> FileEntry:

@@ -10,6 +10,7 @@ from unittest.mock import patch
 
 from stratalog.replication.leader.append_queue import AppendQueue
 from stratalog.replication.leader.delete_records import decode_delete_records
+from stratalog.replication.metadata.log import METADATA_PARTITION
 from stratalog.storage.delta.commit_race import StoredCommit
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.records import IdentifiedPartition
@@ -56,7 +57,13 @@ def tables_without_ids() -> AbstractContextManager[object]:
 
 def what_is_known_is_durable() -> AbstractContextManager[object]:
     """Commits whose answer was lost are said again without a sync."""
-    return patch.object(PartitionLog, "_sync_others", lambda _: None)
+    sync_others = PartitionLog.sync_others
+
+    def of_metadata_alone(log: PartitionLog) -> None:
+        if str(METADATA_PARTITION) in log.name:
+            sync_others(log)
+
+    return patch.object(PartitionLog, "sync_others", of_metadata_alone)
 
 
 def _twice(focus: Focus, park_ms_max: int = 2_000, **weights: int) -> Callable[[Random], Faults]:

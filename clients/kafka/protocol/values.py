@@ -101,15 +101,19 @@ def fields_of(value: Any, rename: Mapping[str, Callable[[Any], Any]] | None = No
     rename  for fields of the outermost value that the message has in another form
     """
     found: dict[str, Any] = {}
-    for each in fields(value):
-        content = getattr(value, each.name)
-        if each.name == "error":
-            found["error_code"] = content
-        elif rename is not None and each.name in rename:
-            found[each.name] = rename[each.name](content)
+    for name, message_name in _names(value.__class__):
+        content = getattr(value, name)
+        if rename is not None and name in rename:
+            found[name] = rename[name](content)
         else:
-            found[_short(each.name)] = _nested(content)
+            found[message_name] = _nested(content)
     return found
+
+
+@cache
+def _names(value_type: Any) -> tuple[tuple[str, str], ...]:
+    """Name, and that of the message's field, of each field."""
+    return tuple((f.name, "error_code" if f.name == "error" else _short(f.name)) for f in fields(value_type))
 
 
 def _nested(content: Any) -> Any:

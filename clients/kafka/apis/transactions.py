@@ -23,7 +23,7 @@ from stratalog.clients.kafka.request.api import (
     Call,
     by_topic,
     error_only,
-    gather,
+    gather_in_turns,
     partition_error,
     refused_partitions,
 )
@@ -57,6 +57,8 @@ from stratalog.storage.errors import (
 from stratalog.storage.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 
 INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN, TXN_OFFSET_COMMIT = 22, 24, 25, 26, 28
+_Known = Mapping[TopicPartition, object]
+"""The partitions that exist: read once for a request."""
 INIT_PRODUCER_ID_MAX = 5
 """Version 6 is unstable in Kafka 4.3; its transactions in two phases (KIP-939) are not here."""
 FENCED_FROM = {INIT_PRODUCER_ID: 4, ADD_PARTITIONS_TO_TXN: 2, ADD_OFFSETS_TO_TXN: 2, END_TXN: 2}
@@ -160,17 +162,17 @@ class TransactionApis(ApiFamily):
         """Below version 4 one transaction, by its producer; from then on several, by brokers (KIP-890)."""
         if call.version >= SEVERAL_TRANSACTIONS_FROM:
             self._broker.check(call, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
-        asked = _transactions(call)
+        asked, known = _transactions(call), self._broker.image(0).partitions
 
         def add(number: int, put: Callable[[Any], None]) -> None:
-            self._add(call, asked[number], put)
+            self._add(call, asked[number], known, put)
 
         def done(answers: dict[int, Any]) -> None:
             call.respond_with(lambda: _added(call, asked, [answers[number] for number in range(len(asked))]))
 
-        gather(range(len(asked)), add, done)
+        gather_in_turns(range(len(asked)), add, done)
 
-    def _add(self, call: Call, request: AddPartitionsToTxnRequest, put: Callable[[Any], None]) -> None:
+    def _add(self, call: Call, request: AddPartitionsToTxnRequest, known: _Known, put: Callable[[Any], None]) -> None:
         """One transaction: all of its partitions, or none if the caller may not write to one of them.
 
         A broker asks for producers whose rights it has checked, so that ClusterAction suffices.
@@ -178,7 +180,7 @@ class TransactionApis(ApiFamily):
         is_broker = call.version >= SEVERAL_TRANSACTIONS_FROM
         if not is_broker:
             self._broker.check(call, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
-        refused = self._refused(call, request.topics, is_allowed=is_broker)
+        refused = self._refused(call, request.topics, known, is_allowed=is_broker)
         if refused:
             rest = OperationNotAttemptedError("another partition of the transaction was refused")
             put({named: refused.get(named, rest) for named in request.topics})
@@ -191,10 +193,9 @@ class TransactionApis(ApiFamily):
         face.coordinator(CoordinatorType.TRANSACTION, request.transactional_id, request, answer)
 
     def _refused(
-        self, call: Call, partitions: Sequence[TopicPartition], *, is_allowed: bool
+        self, call: Call, partitions: Sequence[TopicPartition], known: _Known, *, is_allowed: bool
     ) -> dict[TopicPartition, StratalogError]:
         """The error of each partition that the caller may not write to, or that does not exist."""
-        known = self._broker.image(0).partitions
         refused: dict[TopicPartition, StratalogError] = {}
         for named in partitions:
             refusal = None

@@ -129,7 +129,6 @@ class KafkaHandler:
         io  runs requests that read storage, so that the caller's thread never waits; None: the caller's thread does
         """
         broker = self.broker = ServedBroker(cluster, broker_id, config=config, view=view, advertised=advertised)
-        broker.io = io
         self._quotas = ClientQuotas(
             lambda: broker.view.image,
             lambda: broker.view.metadata.log.log_end_offset,
@@ -147,6 +146,7 @@ class KafkaHandler:
         self._quick = None if io is None else QuickCalls(broker)
         self._computing = None if io is None else FairThreads(COMPUTING_THREADS, f"kafka-{broker_id}-computing")
         self._decoding = None if io is None else FairThreads(DECODING_THREADS, f"kafka-{broker_id}-decoding")
+        broker.computing = self._computing
         self._large = LargeRequests(broker.scheduler, self._release_memory)
         self._slow = {
             api.key: ThreadPoolExecutor(SLOW_THREADS, thread_name_prefix=f"kafka-{broker_id}-api-{api.key}")
@@ -223,6 +223,8 @@ class KafkaHandler:
                 answer(unsupported_version(request.correlation_id, self.apis))
             else:
                 call = self._call(request, request.entity, connection, answer, frame)
+                if elements_max is None and self._computing is not None:
+                    call.aside = partial(self._computing.take_over, connection)
                 if decoding is not None and bounds is not None and bounds.elements_taken >= LARGE_ELEMENTS:
                     call.large = self._large.begins()
                 self._serve(call, done, is_own_thread=elements_max is None)

@@ -60,7 +60,7 @@ class CoordinatorApis(ApiFamily):
             others = find_coordinators(self._broker.view.image, request(allowed[FOUND_TOGETHER:]))
             self._found(call, keys, refused, [first, others])
 
-        ask = partial(self._broker.aside, count=len(keys))
+        ask = partial(self._broker.aside, call, count=len(keys))
         face.find_coordinator(request(allowed[:FOUND_TOGETHER]), lambda first: ask(partial(answer, first)))
 
     def _found(

@@ -138,7 +138,7 @@ class GroupOffsetApis(ApiFamily):
             coordinating_face(self._broker).coordinator(CoordinatorType.GROUP, request.group_id, piece, put)
 
         def done(response: OffsetCommitResponse) -> None:
-            self._broker.aside(lambda: call.respond_with(lambda: values(response)))
+            self._broker.aside(call, lambda: call.respond_with(lambda: values(response)))
 
         commit_in_pieces([replace(request, topics=piece) for piece in pieces], ask_piece, done)
 
@@ -181,7 +181,7 @@ class GroupOffsetApis(ApiFamily):
             parts = len(answers)
             if parts < ASIDE_COUNT:
                 parts += sum(map(_partition_count, answers.values()))
-            self._broker.aside(lambda: call.respond_with(make), parts)
+            self._broker.aside(call, lambda: call.respond_with(make), parts)
 
         gather_in_turns(range(len(groups)), ask_one, done)
 

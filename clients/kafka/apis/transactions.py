@@ -277,7 +277,7 @@ class TransactionApis(ApiFamily):
 
         def done(response: OffsetCommitResponse) -> None:
             parts = sum(1 + len(topic.partitions) for topic in response.topics)
-            self._broker.aside(lambda: call.respond_with(lambda: values(response)), parts)
+            self._broker.aside(call, lambda: call.respond_with(lambda: values(response)), parts)
 
         pieces = offset_pieces(request.topics)
         commit_in_pieces([replace(request, topics=piece) for piece in pieces], ask_piece, done)

@@ -139,6 +139,7 @@ class Call:
         "_received_ns",
         "_worked_ns",
         "api_key",
+        "aside",
         "client_id",
         "connection",
         "frame",
@@ -168,6 +169,9 @@ class Call:
         self.use = use
         self.large: object = None
         """Lives as long as the call, where that is large."""
+        self.aside: Callable[[Callable[[], None]], None] | None = None
+        """Runs the making of an answer that is about as large as the request; None: in the thread that has it, which
+        may be the broker's loop."""
         self._received_ns = measured_ns()
         self._begun_ns = self._worked_ns = 0
         self._answer: Callable[[Entity | None], None] | None = answer
@@ -242,6 +246,12 @@ class Call:
         answer, self._answer = self._answer, None
         if answer is None:
             return
+        if self.aside is None:
+            self._send(answer, make)
+        else:
+            self.aside(partial(self._send, answer, make))
+
+    def _send(self, answer: Callable[[Entity | None], None], make: Callable[[], Entity | None]) -> None:
         times = RequestTimes.between(self._received_ns, self._begun_ns, self._worked_ns, measured_ns())
         self.connection.times(self.api_key, times)
         if REQUEST_LOG.isEnabledFor(logging.DEBUG):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Executor
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -19,6 +18,7 @@ from stratalog.clients.kafka.batches.batch_memory import BatchMemory
 from stratalog.clients.kafka.protocol.entities import Values, id_text
 from stratalog.clients.kafka.request.api import Api, Call
 from stratalog.clients.kafka.request.endpoint import INBOX, Endpoint
+from stratalog.clients.kafka.request.fair_threads import FairThreads
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.coordinator.transactions.add_partitions import Coordinates
@@ -56,7 +56,7 @@ NOT_REQUESTED = -(2**31)
 """The bit field of allowed operations in an answer to a request that does not want it."""
 NO_EPOCH = -1
 ASIDE_COUNT = 100
-"""The parts of an answer from which it is made in an io thread, not in the broker's own loop."""
+"""The parts of an answer from which it is made in a thread for what takes long, not in the broker's own loop."""
 
 
 class _KnownAuthorizer(NamedTuple):
@@ -94,7 +94,7 @@ class ServedBroker:
         memory_bounds = self.config.stratalog_encoded_tail_cache_bytes, self.config.stratalog_encoded_tail_cache_ms
         self.memory = BatchMemory(*memory_bounds, self.view.clock)
         self.scheduler = CallScheduler(self.view.clock, f"kafka-{broker_id}-scheduler")
-        self.io: Executor | None = None
+        self.computing: FairThreads | None = None
         """Threads in which long answers are made; who serves a broker sets them. None: the thread that has them."""
         self._cluster = cluster
         self._advertised = dict(advertised or {})
@@ -112,15 +112,12 @@ class ServedBroker:
             raise NotLeaderOrFollowerError(f"broker {self.broker_id} is not running")
         return found
 
-    def aside(self, work: Callable[[], None], count: int = ASIDE_COUNT) -> None:
-        """Do it: in another thread, if it makes an answer of many parts. This one may be the broker's loop."""
-        if self.io is None or count < ASIDE_COUNT:
+    def aside(self, call: Call, work: Callable[[], None], count: int = ASIDE_COUNT) -> None:
+        """Do it: in a thread for that, if it makes an answer of many parts. This one may be the broker's loop."""
+        if self.computing is None or count < ASIDE_COUNT:
             work()
-            return
-        try:
-            self.io.submit(work)
-        except RuntimeError:  # its threads have ended
-            work()
+        else:
+            self.computing.take_over(call.connection, work)
 
     def peers(self) -> Mapping[int, Coordinates]:
         """The brokers that this one can call, itself among them."""

@@ -69,7 +69,7 @@ def ask(
     def answer(answered: object) -> None:
         error = as_error(answered)
         make = partial(values, answered) if error is None else partial(refused, error)
-        broker.aside(lambda: call.respond_with(make), max(_count(answered), asked_count))
+        broker.aside(call, lambda: call.respond_with(make), max(_count(answered), asked_count))
 
     coordinating_face(broker).coordinator(kind, key, request, answer)
 
@@ -107,7 +107,7 @@ def ask_each(broker: ServedBroker, call: Call, names: Iterable[str], split: Spli
         def make() -> Values:
             return {field: [part(name, answers[name]) for name in distinct]}
 
-        broker.aside(lambda: call.respond_with(make), _count_of_all(answers.values()))
+        broker.aside(call, lambda: call.respond_with(make), _count_of_all(answers.values()))
 
     gather_in_turns(distinct, ask_one, done)
 
@@ -126,7 +126,7 @@ def ask_all(
         errors = (as_error(each) or getattr(each, "error", None) for each in answers)
         error = next(filter(None, errors), None)
         responses = [each for each in answers if as_error(each) is None]
-        broker.aside(lambda: call.respond_with(lambda: values(responses, error)))
+        broker.aside(call, lambda: call.respond_with(lambda: values(responses, error)))
 
     coordinating_face(broker).every_coordinator(kind, request, answer)
 

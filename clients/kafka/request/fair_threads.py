@@ -55,6 +55,13 @@ class FairThreads:
             waiting.append(work)
             self._changed.notify()
 
+    def take_over(self, connection: Connection, work: Work) -> None:
+        """Run it in a thread as `submit` does: in this one at once, if it is one of them."""
+        if threading.current_thread() in self._threads:
+            work()
+        else:
+            self.submit(connection, work)
+
     def run_in_each(self, work: Work) -> None:
         """Have each thread run it once it has nothing under way, if they have begun: what concerns the thread itself,
         as the memory that an allocator keeps for it."""

@@ -1,0 +1,67 @@
+"""The answer to a large request is made in the threads for what takes long, whoever has the last part of it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from stratalog.clients.kafka.handler import KafkaHandler
+from stratalog.clients.kafka.protocol.entities import build
+from stratalog.clients.kafka.protocol.frames import Answer, decode_response, encode_request, whole
+from stratalog.clients.kafka.protocol.limits import QUICK_ELEMENTS
+from stratalog.clients.kafka.protocol.schema import request_type
+from stratalog.clients.kafka.request.api import Connection
+from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.replication.coordinator.groups.shard import group_shard
+from stratalog.replication.coordinator.transactions.shard import TransactionShard
+from stratalog.replication.requests.coordinators import CoordinatorType
+from tests.clients.coordinating_cluster import CoordinatingCluster
+
+FIND_COORDINATOR, DESCRIBE_GROUPS, ADD_PARTITIONS_TO_TXN, WRITE_TXN_MARKERS = 10, 15, 24, 27
+COUNT = 2 * QUICK_ELEMENTS
+NAMES = [f"n{number}" for number in range(COUNT)]
+TRANSACTIONS = [{"transactional_id": each, "producer_id": 1, "producer_epoch": 0, "topics": []} for each in NAMES]
+MARKERS = [{"topics": [{"name": "absent", "partition_indexes": list(range(COUNT))}]}]
+LARGE = [
+    pytest.param(FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": NAMES}, "coordinators", id="at once"),
+    pytest.param(DESCRIBE_GROUPS, 5, {"groups": NAMES}, "groups", id="of a coordinator"),
+    pytest.param(ADD_PARTITIONS_TO_TXN, 4, {"transactions": TRANSACTIONS}, "results_by_transaction", id="of another"),
+    pytest.param(WRITE_TXN_MARKERS, 1, {"markers": MARKERS}, "markers", id="of partitions"),
+]
+
+
+@pytest.fixture(scope="module")
+def handler() -> Iterator[KafkaHandler]:
+    cluster = CoordinatingCluster(
+        {CoordinatorType.GROUP: group_shard, CoordinatorType.TRANSACTION: TransactionShard.at}
+    )
+    for kind in CoordinatorType:
+        cluster.create_topic(kind.topic, 1)
+    with ThreadPoolExecutor(2) as io:
+        made = KafkaHandler(cluster, 1, view=ClusterView(cluster, stores=cluster.stores), io=io)
+        made.broker.view.refresh()
+        yield made
+        made.close()
+
+
+@pytest.mark.parametrize(("key", "version", "values", "field"), LARGE)
+def test_it_is_made_beside_the_brokers_loop_and_the_threads_that_read_storage(
+    handler: KafkaHandler, key: int, version: int, values: Mapping[str, Any], field: str
+) -> None:
+    threads, answers, is_there = list[str](), list[Answer | None](), threading.Event()
+
+    def receive(answer: Answer | None) -> None:
+        threads.append(threading.current_thread().name)
+        answers.append(answer)
+        is_there.set()
+
+    frame = encode_request(1, "test", build(request_type(key, version), values))
+    handler.handle(frame, Connection(), receive)
+    assert is_there.wait(30)
+    assert answers[0] is not None
+    assert getattr(decode_response(whole(answers[0]), key, version)[1], field)
+    assert [name.rpartition("-")[0] for name in threads] == ["kafka-1-computing"]

@@ -8,6 +8,8 @@ import threading
 from typing import Final
 
 SWITCH_INTERVAL_S = 0.0005
+LARGE_SWITCH_INTERVAL_S = 0.0001
+"""Beside large work: the threads of others compute little, and ask for the interpreter after each system call."""
 COLLECT_AFTER = (700, 3, 1_000)
 """Thresholds of the garbage collector: new objects for a collection of the youngest generation, of these for one of the
 middle generation, of those for one of the oldest (Python: 700, 10, 10).
@@ -37,7 +39,8 @@ NEVER: Final = 1 << 30
 
 
 class LargeWork:
-    """Python begins no garbage collection of all objects by itself as long as one of these lives.
+    """Python begins no garbage collection of all objects by itself as long as one of these lives, and threads release
+    the interpreter sooner.
 
     A request that names 100,000 things is a million objects while it is under way. To look through them for circles
     takes a second or two, in which no thread runs, and finds none: what a request made is freed as its work goes.
@@ -46,6 +49,7 @@ class LargeWork:
     _lock = threading.RLock()  # a collection of younger objects may end one of these within the block of another
     _count = 0
     _threshold = 0
+    _switch_interval_s = 0.0
 
     def __init__(self) -> None:
         with LargeWork._lock:
@@ -53,6 +57,8 @@ class LargeWork:
             if LargeWork._count == 1:
                 youngest, middle, LargeWork._threshold = gc.get_threshold()
                 gc.set_threshold(youngest, middle, NEVER)
+                LargeWork._switch_interval_s = sys.getswitchinterval()
+                sys.setswitchinterval(min(LargeWork._switch_interval_s, LARGE_SWITCH_INTERVAL_S))
 
     @classmethod
     def is_under_way(cls) -> bool:
@@ -65,6 +71,7 @@ class LargeWork:
             if LargeWork._count == 0:
                 youngest, middle, _never = gc.get_threshold()
                 gc.set_threshold(youngest, middle, LargeWork._threshold)
+                sys.setswitchinterval(LargeWork._switch_interval_s)
 
 
 def freeze_folds() -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Callable
 
 from stratalog.clients.kafka.request.large_requests import RELEASE_MS, LargeRequests
 from stratalog.replication.threads.free_memory import release_free_memory
-from stratalog.replication.threads.interpreter import NEVER
+from stratalog.replication.threads.interpreter import LARGE_SWITCH_INTERVAL_S, NEVER
 from stratalog.replication.threads.scheduler import CallScheduler
 from stratalog.storage.clock import SystemClock
 
@@ -40,6 +41,14 @@ def test_no_collection_of_all_objects_begins_by_itself_while_one_is_under_way() 
     assert gc.get_threshold() == (*before[:2], NEVER)
     del second
     assert gc.get_threshold() == before
+
+
+def test_beside_them_a_thread_that_computes_releases_the_interpreter_sooner() -> None:
+    before, large = sys.getswitchinterval(), LargeRequests(Scheduled(), lambda: None)
+    first, second = large.begins(), large.begins()
+    assert sys.getswitchinterval() <= LARGE_SWITCH_INTERVAL_S
+    del first, second
+    assert sys.getswitchinterval() == before
 
 
 def test_memory_is_returned_again_and_again_until_none_is_under_way() -> None:

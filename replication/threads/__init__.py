@@ -6,6 +6,7 @@ side_by_side    calls that wait for an object store, made at the same time
 look_thread     a thread that looks for news at a place of an object store, beside a loop
 scheduler       calls after a delay
 interpreter     settings of Python's interpreter and garbage collector
+computing_turn  which of the threads that compute for long does so now
 turn_lock       what the threads of one fetch session hold while they work
 turn_interval   how far apart the turns of a loop begin while many partitions move
 upkeep_thread   the threads that do the upkeep of all logs of a process, one for each root

@@ -39,6 +39,7 @@ from stratalog.replication.requests.produce import (
     SentBatch,
 )
 from stratalog.replication.requests.transactions import TRANSACTION_VERSION_0, TRANSACTION_VERSION_2
+from stratalog.replication.threads.computing_turn import TURN
 from stratalog.storage.errors import (
     CorruptMessageError,
     FencedLeaderEpochError,
@@ -149,6 +150,7 @@ class ProduceApis(ApiFamily):
         batches = BatchesInThread(call.version, self._memory, self._broker.config.stratalog_produce_max_decoded_bytes)
 
         def append(index: _Index, put: _Put) -> None:
+            TURN.between()
             named, records = self._checked(call, index)
             batch, taken_bytes = batches.read(records)
 

@@ -1,7 +1,7 @@
 """Threads for requests that take long to compute, and the line in which a connection's work keeps its order.
 
-I/O: threads. Users take turns, and so do the connections of a user, so that what one sends delays its own requests
-most. What a connection has waiting is forgotten with the connection.
+I/O: threads, of which one of a process computes at a time. Users take turns, and so do the connections of a user, so
+that what one sends delays its own requests most. What a connection has waiting is forgotten with the connection.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from stratalog.clients.kafka.request.api import Connection, ConnectionMemory
+from stratalog.replication.threads.computing_turn import TURN, ComputingTurn
 from stratalog.storage.log_lines import line_logger
 
 _LOG = line_logger("stratalog.kafka")
@@ -24,8 +25,9 @@ Step = Callable[[Callable[[], None]], None]
 class FairThreads:
     """`submit` from any thread; `close` at the end."""
 
-    def __init__(self, count: int, name: str) -> None:
+    def __init__(self, count: int, name: str, turn: ComputingTurn = TURN) -> None:
         self._name = name
+        self._turn = turn
         self._changed = threading.Condition()
         self._users: dict[str, deque[ConnectionMemory]] = {}
         """Connections with work by user: the first user's first connection is next."""
@@ -100,7 +102,7 @@ class FairThreads:
     def _run(self, own: deque[Work]) -> None:
         while (work := self._next(own)) is not None:
             try:
-                work()
+                self._turn.run(work)
             except Exception:  # noqa: BLE001 - one request's defect must not end the thread
                 _LOG.exception("a request's work failed")
 

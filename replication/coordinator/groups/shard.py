@@ -350,7 +350,7 @@ class GroupShard:
         try:
             return self.table.group(group_id).described()
         except GroupIdNotFoundError as error:
-            return DescribedGroup(group_id, GroupState.DEAD.value, error=error)
+            return DescribedGroup(group_id, GroupState.DEAD.value, error=error.as_value())
 
     def _list(self, request: ListGroupsRequest, token: int, decision: DecisionBuilder) -> None:
         states = {state.strip().lower() for state in request.states_filter}

@@ -83,6 +83,8 @@ DECODING_THREADS = 2
 
 LARGE_ELEMENTS = 10_000
 """Of a large request: far fewer objects than a broker has anyway are made of others."""
+LARGE_BYTES = 4 << 20
+"""The same, as far as memory is to be returned: a frame of few elements, such as large batches."""
 WAITING_APIS = frozenset({FETCH, JOIN_GROUP, SYNC_GROUP})
 """Those that wait for others, a consumer's for most of its life: large is the work on them alone."""
 
@@ -227,6 +229,8 @@ class KafkaHandler:
                     call.aside = partial(self._computing.take_over, connection)
                 if decoding is not None and bounds is not None and bounds.elements_taken >= LARGE_ELEMENTS:
                     call.large = self._large.begins()
+                elif len(frame) >= LARGE_BYTES:
+                    self._large.release_later()
                 self._serve(call, done, is_own_thread=elements_max is None)
                 return True
         done()
@@ -328,6 +332,9 @@ class KafkaHandler:
             executor.submit(self._run, api, call, done)
 
     def _run(self, api: Api, call: Call, done: Callable[[], None]) -> None:
+        if call.aside is not None and call.connection.memory.is_over:
+            done()  # a large request that waited for a thread: nobody gets its answer
+            return
         self._work(api, call, partial(api.handle, call), done)
 
     def _work(self, api: Api, call: Call, work: Callable[[], Values | Later | None], done: Callable[[], None]) -> None:

@@ -29,11 +29,15 @@ class LargeRequests:
     def begins(self) -> LargeWork:
         """One begins; it is under way as long as what is returned lives."""
         begun = LargeWork()
+        self.release_later()
+        return begun
+
+    def release_later(self) -> None:
+        """Return memory once: one begins that is large by its bytes alone, and makes few objects."""
         with self._lock:
             was_scheduled, self._is_scheduled = self._is_scheduled, True
         if not was_scheduled:
             self._scheduler.schedule_once(self._return_memory, RELEASE_MS)
-        return begun
 
     def _return_memory(self) -> None:
         with self._lock:

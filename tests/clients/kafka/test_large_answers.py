@@ -9,18 +9,20 @@ from typing import Any
 
 import pytest
 
-from stratalog.clients.kafka.handler import KafkaHandler
+from stratalog.clients.kafka.handler import LARGE_BYTES, KafkaHandler
 from stratalog.clients.kafka.protocol.entities import build
 from stratalog.clients.kafka.protocol.frames import Answer, decode_response, encode_request, whole
 from stratalog.clients.kafka.protocol.limits import QUICK_ELEMENTS
 from stratalog.clients.kafka.protocol.schema import request_type
 from stratalog.clients.kafka.request.api import Connection
+from stratalog.clients.kafka.request.large_requests import LargeRequests
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.coordinator.groups.shard import group_shard
 from stratalog.replication.coordinator.transactions.shard import TransactionShard
 from stratalog.replication.requests.coordinators import CoordinatorType
 from tests.clients.coordinating_cluster import CoordinatingCluster
 
+PRODUCE, CREATE_TOPICS = 0, 19
 FIND_COORDINATOR, DESCRIBE_GROUPS, ADD_PARTITIONS_TO_TXN, WRITE_TXN_MARKERS = 10, 15, 24, 27
 COUNT = 2 * QUICK_ELEMENTS
 NAMES = [f"n{number}" for number in range(COUNT)]
@@ -65,3 +67,29 @@ def test_it_is_made_beside_the_brokers_loop_and_the_threads_that_read_storage(
     assert answers[0] is not None
     assert getattr(decode_response(whole(answers[0]), key, version)[1], field)
     assert [name.rpartition("-")[0] for name in threads] == ["kafka-1-computing"]
+
+
+@pytest.mark.parametrize(("size_bytes", "count"), [(LARGE_BYTES, 1), (LARGE_BYTES // 2, 0)])
+def test_memory_is_returned_behind_a_request_of_many_bytes(
+    handler: KafkaHandler, monkeypatch: pytest.MonkeyPatch, size_bytes: int, count: int
+) -> None:
+    asked, is_there = list[LargeRequests](), threading.Event()
+    monkeypatch.setattr(LargeRequests, "release_later", lambda large: asked.append(large))
+    topic = {"name": "absent", "partition_data": [{"index": 0, "records": bytes(size_bytes)}]}
+    frame = encode_request(1, "test", build(request_type(PRODUCE, 9), {"acks": -1, "topic_data": [topic]}))
+    handler.handle(frame, Connection(), lambda _answer: is_there.set())
+    assert is_there.wait(30)
+    assert len(asked) == count
+
+
+def test_a_large_request_that_waits_for_a_slow_api_is_forgotten_with_its_connection(handler: KafkaHandler) -> None:
+    """As one that waits to be decoded: each of some that a client left would keep the API's thread for long."""
+    answered, connection, is_there = list[str](), Connection(), threading.Event()
+    topics = [{"name": each, "num_partitions": 1, "replication_factor": 1} for each in NAMES]
+    values = {"topics": topics, "validate_only": True, "timeout": 1_000}
+    frame = encode_request(1, "test", build(request_type(CREATE_TOPICS, 7), values))
+    connection.memory.is_over = True
+    handler.handle(frame, connection, lambda _answer: answered.append("gone"))
+    handler.handle(frame, Connection(), lambda _answer: is_there.set())
+    assert is_there.wait(30)
+    assert answered == []

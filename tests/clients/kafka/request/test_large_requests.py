@@ -65,6 +65,16 @@ def test_memory_is_returned_again_and_again_until_none_is_under_way() -> None:
     assert len(scheduler.calls) == 1
 
 
+def test_memory_is_returned_once_behind_a_request_that_is_large_by_its_bytes() -> None:
+    scheduler, released, before = Scheduled(), list[str](), gc.get_threshold()
+    large = LargeRequests(scheduler, lambda: released.append("memory"))
+    large.release_later()
+    large.release_later()
+    assert gc.get_threshold() == before
+    scheduler.make_calls()
+    assert (len(released), len(scheduler.calls)) == (1, 0)
+
+
 def test_the_end_of_the_scheduler_ends_it() -> None:
     scheduler, released = Scheduled(), list[str]()
     large = LargeRequests(scheduler, lambda: released.append("memory"))

@@ -383,8 +383,9 @@ class KafkaHandler:
 
     def _release_memory(self) -> None:
         """Return freed memory to the system; each thread returns what Arrow's allocator keeps for it."""
-        if self._decoding is not None:
-            self._decoding.run_in_each(release_arrow_memory)
+        for threads in (self._computing, self._decoding):
+            if threads is not None:
+                threads.run_in_each(release_arrow_memory)
         release_free_memory()
 
     def close(self) -> None:

@@ -64,6 +64,7 @@ class CallScheduler:
                 call()
             except Exception:  # noqa: BLE001 - one call must not end the others
                 _LOG.exception("%s", self._name)
+            del call  # else a thread that waits for the next one keeps what this one refers to
 
     def _next(self) -> Callable[[], None] | None:
         """The next call that is due; None at the end."""

@@ -105,6 +105,7 @@ class UpkeepThread(Executor):
     def _run(self) -> None:
         while (work := self._work.get()) is not None:
             work()
+            del work  # else a thread that waits for the next one keeps what this one read
 
     def _done(self, began_ms: int, now_ms: int) -> None:
         if now_ms - began_ms >= LONG_MS and now_ms - self._released_ms >= RELEASE_MS:

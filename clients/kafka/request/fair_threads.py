@@ -105,6 +105,7 @@ class FairThreads:
                 self._turn.run(work)
             except Exception:  # noqa: BLE001 - one request's defect must not end the thread
                 _LOG.exception("a request's work failed")
+            del work  # else a thread that waits for the next one keeps a request and its answer
 
     def close(self) -> None:
         """Let the work under way end, and drop the rest."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
+from weakref import ref
 
 from stratalog.clients.kafka.request.api import AT_A_TIME, Connection, gather_in_turns
 from stratalog.clients.kafka.request.fair_threads import FairThreads, Line
@@ -67,6 +69,19 @@ def test_a_connection_has_a_line_in_each_kind_of_threads() -> None:
     may_go.set()
     busy.close()
     free.close()
+
+
+class Large:
+    """What a request refers to."""
+
+
+def test_a_thread_that_waits_for_work_keeps_nothing_of_the_last_one() -> None:
+    threads, large = FairThreads(1, "test"), Large()
+    is_there = ref(large)
+    threads.submit(of("client"), partial(lambda _large: None, large))
+    del large
+    wait_until(lambda: is_there() is None, "the end of what the work referred to")
+    threads.close()
 
 
 def test_after_the_end_a_connection_is_closed() -> None:

@@ -189,7 +189,7 @@ def test_a_date_beyond_all_times_is_a_dead_letter_before_and_after_the_column_gr
         assert avro.run_available().row_count == 3 * (turn + 1)
         json_config = {**config, "value.schema": "at TIMESTAMP_NTZ"} if turn else config
         state = TypedTable(ours, cluster, topic, str(paths[1]), json_config).run_available()
-        assert state.row_count == 2 * (turn + 1)
+        assert state.row_count == (2 + 4 if turn else 2), "each of the four is a time, if not a day that is one whole"
     for path in paths:
         assert dict(ours.read.format("delta").load(str(path)).dtypes)["at"] == "timestamp_ntz"
         assert ours.read.format("delta").load(str(path)).selectExpr("max(year(at))").first() is not None

@@ -54,8 +54,7 @@ TOMBSTONE_COLUMN = "is_tombstone"
 KNOWN, KNOWN_MAX = "stratalog.schemas", 100
 """Table property with the schemas that the table has grown into, and how many of them: a new run, or a replay, plans
 with them before it reads."""
-_CORRUPT, _FOUND, _NULL_DOCUMENT, _BY_SPARK = "corrupt record", "found", "null document", "by spark"
-"""None is the name of a column but `found`, which is dropped: the others have a space."""
+_CORRUPT, _FOUND, _BY_SPARK = "corrupt record", "found", "by spark"
 _ID_HEADER = schema_id_header(is_key=False)
 _SHOWN_MAX = 80
 
@@ -80,6 +79,22 @@ class ReadRows(NamedTuple):
     def release(self) -> None:
         """Forget the rows."""
         self.frame.unpersist()
+
+
+class _Read(NamedTuple):
+    """Records that were read: their frame, with what columns of it are.
+
+    value      the struct of columns
+    error      why there is none
+    unplanned  the schema that the plan lacks
+    is_null    whether the value is a null of its format
+    """
+
+    frame: DataFrame
+    value: Column
+    error: Column
+    unplanned: Column
+    is_null: Column
 
 
 class ValueReader:
@@ -220,18 +235,19 @@ class ValueReader:
     # -- frames --------------------------------------------------------------------------------------------
 
     def _rows(self, records: DataFrame) -> DataFrame:
-        rows = records.select(*RECORD)
-        read = self._by_spark(rows) if self._registry is None else self._by_plan(rows)
-        read = read.withColumn(TOMBSTONE_COLUMN, self._is_tombstone()).drop(_NULL_DOCUMENT)
+        read = self._by_spark(records) if self._registry is None else self._by_plan(records)
+        is_tombstone = self._is_tombstone(read)
         if self._mode == WriteMode.UPSERT:
-            error = sf.when(sf.col("key").isNull(), NO_KEY).when(~sf.col(TOMBSTONE_COLUMN), sf.col(ERROR_COLUMN))
+            error = sf.when(sf.col("key").isNull(), NO_KEY).when(~is_tombstone, read.error)
         else:
-            error = sf.when(sf.col(TOMBSTONE_COLUMN), NO_VALUE).otherwise(sf.col(ERROR_COLUMN))
-        judged = read.withColumn(ERROR_COLUMN, error)
+            error = sf.when(is_tombstone, NO_VALUE).otherwise(read.error)
+        made = {READ_COLUMN: read.value, ERROR_COLUMN: error, UNPLANNED_COLUMN: read.unplanned,
+                TOMBSTONE_COLUMN: is_tombstone}  # fmt: skip
+        judged = read.frame.select(*RECORD, *(column.alias(name) for name, column in made.items()))
         needed = {name: sf.when(sf.col(ERROR_COLUMN).isNotNull(), sf.col(name)) for name in self._dropped}
         return judged.withColumns(needed) if needed else judged
 
-    def _is_tombstone(self) -> Column:
+    def _is_tombstone(self, read: _Read) -> Column:
         """Whether a record deletes its key: it has no value, or in upsert mode one that is a null of its format.
 
         Kafka Connect's JsonConverter writes a null that has a schema, such as a deletion of Debezium's
@@ -241,16 +257,14 @@ class ValueReader:
         no_value = sf.col("value").isNull()
         if self._mode != WriteMode.UPSERT:
             return no_value
-        if self._registry is None:
-            return no_value | sf.coalesce(sf.col(_NULL_DOCUMENT), sf.lit(False))
-        return no_value | (sf.col(READ_COLUMN).isNull() & sf.col(ERROR_COLUMN).isNull())
+        return no_value | sf.coalesce(read.is_null, sf.lit(False))
 
     @property
     def _dropped(self) -> frozenset[str]:
         """What of records is needed only where they do not fit."""
         return frozenset({VALUE, HEADERS}) - self._config.kept(self._mode)
 
-    def _by_plan(self, rows: DataFrame) -> DataFrame:
+    def _by_plan(self, records: DataFrame) -> _Read:
         """Python gets the value and the header with its schema's id, and gives columns; the rest stays in the JVM."""
         kinds = pa.schema([(READ_COLUMN, read_type(self._plan.type)), (ERROR_COLUMN, pa.string())])
         read = from_arrow_schema(kinds, prefer_timestamp_ntz=True).fields
@@ -262,9 +276,11 @@ class ValueReader:
             return read_rows(plan, values, ids)
 
         found = arrow_function(read_by_plan, kind)(sf.col("value"), sf.get(named["value"], sf.lit(0)))
-        return rows.withColumn(_FOUND, found).select(*rows.columns, f"{_FOUND}.*")
+        value, error, unplanned = (sf.col(_FOUND)[name] for name in (READ_COLUMN, ERROR_COLUMN, UNPLANNED_COLUMN))
+        is_null = value.isNull() & error.isNull()
+        return _Read(records.select(*RECORD, found.alias(_FOUND)), value, error, unplanned, is_null)
 
-    def _by_spark(self, rows: DataFrame) -> DataFrame:
+    def _by_spark(self, records: DataFrame) -> _Read:
         """Spark reads what it does not alter; Python has looked at the texts before, and refuses the others."""
         kind = None if self.is_variant else self._plan.type
         is_plain = kind is not None and is_plain_kind(kind)
@@ -275,30 +291,27 @@ class ValueReader:
         given = StructType().add(TEXT, "string").add(ERROR_COLUMN, "string").add(IS_NULL, "boolean")
         if kind is not None and is_plain:
             given = given.add(READ, from_arrow_schema(pa.schema([(READ, kind)])).fields[0].dataType)
-        checked = rows.withColumn(_FOUND, arrow_function(check, given)(sf.col("value")))
+        checked = records.select(*RECORD, arrow_function(check, given)(sf.col("value")).alias(_FOUND))
         refused, changed = sf.col(_FOUND)[ERROR_COLUMN], sf.col(_FOUND)[TEXT]
         is_open = refused.isNull() & sf.col(_FOUND)[READ].isNull() if is_plain else refused.isNull()
         text = sf.when(is_open, sf.coalesce(changed, sf.col("value").cast("string")))
         error = sf.when(refused.isNotNull(), refused)
         if self.is_variant:
-            parsed = checked.withColumn(READ_COLUMN, sf.struct(sf.try_parse_json(text).alias(VALUE_COLUMN)))
-            error = error.when(sf.col(READ_COLUMN)[VALUE_COLUMN].isNull(), _shown("the bytes are no JSON: ", text))
+            value = sf.struct(sf.col(_BY_SPARK).alias(VALUE_COLUMN))
+            parsed = sf.try_parse_json(text)
+            error = error.when(sf.col(_BY_SPARK).isNull(), _shown("the bytes are no JSON: ", text))
         else:
             columns = [f"{quoted(each.name)} {sql_type(each.type)}" for each in self._plan.type]
             options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-            read = sf.from_json(text, ", ".join([*columns, f"{quoted(_CORRUPT)} STRING"]), options)
-            parsed = checked.withColumn(_BY_SPARK, read)
+            parsed = sf.from_json(text, ", ".join([*columns, f"{quoted(_CORRUPT)} STRING"]), options)
             misfit = sf.col(_BY_SPARK).isNull() | sf.col(_BY_SPARK)[_CORRUPT].isNotNull()
-            found = sf.struct(*(sf.col(_BY_SPARK)[each.name].alias(each.name) for each in self._plan.type))
+            value = sf.struct(*(sf.col(_BY_SPARK)[each.name].alias(each.name) for each in self._plan.type))
             if is_plain:
                 is_read = sf.col(_FOUND)[READ].isNotNull()
-                misfit, found = ~is_read & misfit, sf.when(is_read, sf.col(_FOUND)[READ]).otherwise(found)
-            parsed = parsed.withColumn(READ_COLUMN, found)
+                misfit, value = ~is_read & misfit, sf.when(is_read, sf.col(_FOUND)[READ]).otherwise(value)
             error = error.when(misfit, _shown("the value does not fit the columns: ", text))
-        unplanned = sf.lit(None).cast("string")
-        names = [*rows.columns, READ_COLUMN, ERROR_COLUMN, UNPLANNED_COLUMN, _NULL_DOCUMENT]
-        made = {ERROR_COLUMN: error, UNPLANNED_COLUMN: unplanned, _NULL_DOCUMENT: sf.col(_FOUND)[IS_NULL]}
-        return parsed.withColumns(made).select(*names)
+        frame = checked.select("*", parsed.alias(_BY_SPARK))
+        return _Read(frame, value, error, sf.lit(None).cast("string"), sf.col(_FOUND)[IS_NULL])
 
 
 def _shown(reason: str, text: Column) -> Column:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, cast
 from urllib.parse import urlsplit
 
@@ -158,6 +159,14 @@ class TypedDelta:
         newest = self._spark.sql(f"DESCRIBE HISTORY {self.sql} LIMIT 1").first()
         assert newest is not None
         return int(newest["version"])
+
+    def fold(self) -> None:
+        """Have Delta fold the log of the newest version, and keep it for the next write, which looks up its txn there.
+
+        An error is left to that write.
+        """
+        with suppress(Exception):
+            self.detail("numFiles")
 
     # -- writes --------------------------------------------------------------------------------------------
 

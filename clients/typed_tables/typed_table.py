@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from typing import cast
 
 from pyspark.errors import StreamingQueryException
@@ -62,7 +62,7 @@ class TypedTableState:
 
     lag             records of the topic behind the newest batch that is done, by partition
     dead_letters    error -> number of dead letters
-    row_count       rows of the table
+    count_rows      counts the rows of the version, once
     """
 
     table: str
@@ -70,9 +70,15 @@ class TypedTableState:
     mode: WriteMode
     progress: QueryProgress
     version: int
-    row_count: int
+    count_rows: Callable[[], int] = field(repr=False, compare=False)
     lag: Mapping[int, int] = field(default_factory=dict)
     dead_letters: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def row_count(self) -> int:
+        """All rows of the version. They are counted when this is asked for first: Delta folds the table's log for it,
+        which a run that nobody asks need not wait for."""
+        return self.count_rows()
 
     @property
     def dead_letter_count(self) -> int:
@@ -165,8 +171,12 @@ class TypedTable:
         self._check_tables(properties if is_made else None)
 
     def _prepared(self, clock: Clock) -> TableUpkeep:
-        """The upkeep of a new run. The properties that it begins with are not those of a later run."""
+        """The upkeep of a new run. The properties that it begins with are not those of a later run.
+
+        While Spark starts the query, Delta folds the table's log, for which the first batch would wait.
+        """
         self.prepare(clock)
+        threading.Thread(target=self._target.fold, daemon=True).start()
         known, self._properties = self._properties, None
         return TableUpkeep(self.writer, self._config, known)
 
@@ -288,10 +298,10 @@ class TypedTable:
         errors: dict[str, int] = {}
         if letters.exists():
             errors = {row[0]: row[1] for row in letters.frame().groupBy("error").count().collect()}
-        rows = self._target.frame().count()
-        return TypedTableState(
-            self._target.name, self._topic, self.writer.mode, progress, self._target.version(), rows, lag, errors
-        )
+        target = self._target
+        version = target.version()
+        count_rows = cache(lambda: target.frame(version).count())
+        return TypedTableState(target.name, self._topic, self.writer.mode, progress, version, count_rows, lag, errors)
 
     def describe_erasure(self, erase_id: int) -> list[TableErasure]:
         """What the table and its dead letters hold of an erasure. InvalidRequestError if the topic has no such one."""

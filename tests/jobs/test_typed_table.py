@@ -15,7 +15,9 @@ PLACE = ["--root", "data/cluster/metadata", "--topic", "orders", "--table", "lak
 
 
 def state(progress: QueryProgress, dead_letters: dict[str, int]) -> TypedTableState:
-    return TypedTableState("lake/orders", "orders", WriteMode.APPEND, progress, 7, 90, {1: 4, 0: 0}, dead_letters)
+    return TypedTableState(
+        "lake/orders", "orders", WriteMode.APPEND, progress, 7, lambda: 90, {1: 4, 0: 0}, dead_letters
+    )
 
 
 def test_a_state_has_a_line_for_each_partition_and_each_error() -> None:

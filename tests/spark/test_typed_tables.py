@@ -106,6 +106,25 @@ def test_a_new_run_reads_a_batch_of_known_schemas_once(
     assert rows(ours, tmp_path / "orders", "_partition,_offset,id") == [(0, 0, 0), (0, 1, 1), (1, 0, 0), (1, 1, 1)]
 
 
+def test_a_state_counts_the_rows_of_its_version_when_it_is_asked(
+    ours: SparkSession, cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    """A description starts no job of Spark's without that, and what comes later is not in it."""
+    config = {"value.format": "json", "value.schema": "id BIGINT"}
+    table = TypedTable(ours, cluster, topic, str(tmp_path / "orders"), config)
+    scheduler = ours.sparkContext._jsc.sc().dagScheduler()
+    states = []
+    for number in range(2):
+        with Producer(cluster) as producer:
+            producer.send(topic, json.dumps({"id": number}))
+        table.run_available()
+        started = scheduler.numTotalJobs()
+        states.append(table.describe())
+        assert scheduler.numTotalJobs() == started
+    assert [state.row_count for state in states] == [1, 2]
+    assert states[0].version < states[1].version
+
+
 def encode_with(schema_id: int, text: str, value: dict[str, Any]) -> bytes:
     return SchemaId(id=schema_id).id_prefix() + encode_avro(AvroSchema.of(Schema(text)), value)
 

@@ -13,6 +13,7 @@ from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -56,6 +57,8 @@ TIMESTAMP_MS_LIMIT = 9_223_372_036_854_775
 """The largest timestamp that can be stored: Delta keeps microseconds in 64 bits."""
 SMALL_BATCH_RECORDS = 64
 """Up to this size the constant columns of a batch are cached: to make them is most of the cost of a tiny batch."""
+RECORD_OVERHEAD_BYTES, HEADER_OVERHEAD_BYTES = 24, 16
+"""What a record counts beside its key and value, and each header beside its name and value."""
 COMBINED_ROWS = 4_096
 """Rows a batch on average below which batches are copied together before they are written."""
 SEQUENCE_MASK = 0x7FFFFFFF
@@ -207,10 +210,22 @@ class NewRecordBatch:
             return payload.size_bytes
         return int(payload.nbytes if payload.num_rows else payload.get_total_buffer_size())
 
+    @cached_property
+    def record_bytes(self) -> int:
+        """What its records count against a limit, which does not depend on how columns hold them."""
+        content = self.content
+        if isinstance(content, OneRecord):
+            return RECORD_OVERHEAD_BYTES + len(content.key or b"") + len(content.value or b"")
+        return int(record_sizes(content).sum())
+
     @property
     def message_bytes(self) -> int:
         """The size that `max.message.bytes` limits: what was sent, as in Kafka, where that is known."""
-        return self.sent_bytes or self.size_bytes
+        return self.sent_bytes or self.record_bytes
+
+    def is_above(self, limit_bytes: int) -> bool:
+        """Whether its records count more than a limit. Columns have at least half of it: near it alone is counted."""
+        return 2 * self.size_bytes > limit_bytes and self.record_bytes > limit_bytes
 
     @cached_property
     def timestamp_range(self) -> tuple[int | None, int | None]:
@@ -218,6 +233,27 @@ class NewRecordBatch:
         if isinstance(self.content, OneRecord):
             return self.content.timestamp_ms, self.content.timestamp_ms
         return timestamp_range(self.content["timestamp"])
+
+
+def record_sizes(payload: pa.Table) -> npt.NDArray[np.int64]:
+    """What every row of a payload counts against limits, in bytes.
+
+    >>> record_sizes(payload_table([(0, b"k", None, [Header("h", b"xy")]), (0, None, b"v", None)])).tolist()
+    [44, 25]
+    """
+    sizes: npt.NDArray[np.int64] = np.full(payload.num_rows, RECORD_OVERHEAD_BYTES, np.int64)
+    for name in ("key", "value"):
+        column = payload[name]
+        if column.null_count < payload.num_rows:
+            sizes += pc.fill_null(pc.binary_length(column), 0).to_numpy().astype(np.int64)
+    headers = payload["headers"]
+    if headers.null_count < payload.num_rows:
+        whole = headers.combine_chunks() if isinstance(headers, pa.ChunkedArray) else headers
+        cells = whole.flatten()
+        lengths = pc.add(pc.binary_length(cells.field("key")), pc.fill_null(pc.binary_length(cells.field("value")), 0))
+        rows = pc.list_parent_indices(whole).to_numpy()
+        np.add.at(sizes, rows, lengths.to_numpy() + HEADER_OVERHEAD_BYTES)
+    return sizes
 
 
 def timestamp_range(column: pa.ChunkedArray) -> tuple[int | None, int | None]:

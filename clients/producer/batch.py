@@ -17,19 +17,18 @@ import pyarrow.compute as pc
 from stratalog.clients.records import UNKNOWN_OFFSET, Delivery, Piece
 from stratalog.storage.errors import InvalidTimestampError, StratalogError
 from stratalog.storage.records import (
+    HEADER_OVERHEAD_BYTES,
     HEADERS_TYPE,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
     PAYLOAD_SCHEMA,
+    RECORD_OVERHEAD_BYTES,
     TIMESTAMP_MS_LIMIT,
     Header,
     OneRecord,
     TopicPartition,
 )
-
-RECORD_OVERHEAD_BYTES = 24
-"""Size of one record beside key, value and headers in Arrow: a timestamp, three offsets, validity bits."""
 
 Headers = Sequence[Header]
 
@@ -66,10 +65,10 @@ _BINARY = PAYLOAD_SCHEMA.field("value").type
 
 
 def record_size_bytes(key: bytes | None, value: bytes | None, headers: Headers | None) -> int:
-    """The size of a record as `batch.size`, `max.request.size` and `buffer.memory` count it."""
+    """The size of a record as `batch.size`, `max.request.size` and `buffer.memory` count it, and brokers do."""
     size = RECORD_OVERHEAD_BYTES + (len(key) if key else 0) + (len(value) if value else 0)
     if headers:
-        size += sum(16 + len(k) + (len(v) if v else 0) for k, v in headers)
+        size += sum(HEADER_OVERHEAD_BYTES + len(k.encode()) + (len(v) if v else 0) for k, v in headers)
     return size
 
 

@@ -16,11 +16,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stratalog.clients.producer.batch import RECORD_OVERHEAD_BYTES, check_times
+from stratalog.clients.producer.batch import check_times
 from stratalog.clients.producer.partitioner import Partitioner, StickyPartitioner, check_partition, partitions_for_keys
 from stratalog.clients.records import UNKNOWN_OFFSET, Delivery, OffsetRange, Piece, TableMetadata
 from stratalog.storage.errors import InvalidRecordError, RecordTooLargeError, StratalogError
-from stratalog.storage.records import PAYLOAD_SCHEMA, TopicPartition
+from stratalog.storage.records import PAYLOAD_SCHEMA, TopicPartition, record_sizes
 
 NO_PARTITION = -1
 
@@ -74,7 +74,7 @@ def table_parts(
     if payload.num_rows == 0:
         return []
     payload = _with_times(payload, now_ms)
-    sizes = row_sizes(payload)
+    sizes = record_sizes(payload)
     _check_sizes(sizes, max_request_size)
     target = _Target(topic, partition_count, available, partitioner, max_request_size)
     if (
@@ -86,19 +86,6 @@ def table_parts(
     partitions = _explicit_partitions(partition_column, payload.num_rows, partition_count)
     _choose_rest(partitions, payload, sizes, target)
     return _cut(topic, payload, sizes, partitions, max_request_size)
-
-
-def row_sizes(payload: pa.Table) -> IntArray:
-    """The bytes of each row, counted as for a single record; headers at their average."""
-    fixed = RECORD_OVERHEAD_BYTES
-    if payload["headers"].null_count < payload.num_rows:
-        fixed += payload["headers"].nbytes // payload.num_rows
-    sizes = np.full(payload.num_rows, fixed, np.int64)
-    for name in ("key", "value"):
-        column = payload[name]
-        if column.null_count < payload.num_rows:
-            sizes += pc.fill_null(pc.binary_length(column), 0).to_numpy().astype(np.int64)
-    return sizes
 
 
 def _with_times(payload: pa.Table, now_ms: int) -> pa.Table:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stratalog.clients.producer.batch import RECORD_OVERHEAD_BYTES, check_times
+from stratalog.clients.producer.batch import check_times
 from stratalog.clients.producer.partitioner import check_partition, partitions_for_keys
 from stratalog.clients.spark.conditions import null_topic_in_data
 from stratalog.storage.errors import InvalidRecordError, RecordTooLargeError
@@ -30,6 +30,7 @@ from stratalog.storage.records import (
     FewRows,
     NewRecordBatch,
     as_payload,
+    record_sizes,
 )
 
 IntArray = npt.NDArray[np.int64]
@@ -128,26 +129,6 @@ def _payload(table: pa.Table, timestamp_column: str | None, now_ms: int) -> pa.T
         times = times.fill_null(pa.scalar(now_ms, times.type)) if times.null_count else times
     names = [name for name in ("key", "value", "headers") if name in table.column_names]
     return as_payload(table.select(names).append_column("timestamp", times))
-
-
-def record_sizes(payload: pa.Table) -> IntArray:
-    """The size in bytes of every record, as `max.message.bytes` counts it."""
-    sizes: IntArray = np.full(payload.num_rows, RECORD_OVERHEAD_BYTES, np.int64)
-    for name in ("key", "value"):
-        sizes += pc.fill_null(pc.binary_length(payload[name]), 0).to_numpy().astype(np.int64)
-    headers = payload["headers"]
-    if headers.null_count < payload.num_rows:
-        sizes += _header_sizes(headers.combine_chunks())
-    return sizes
-
-
-def _header_sizes(headers: Any) -> IntArray:
-    headers = headers.combine_chunks() if isinstance(headers, pa.ChunkedArray) else headers
-    cells = headers.flatten()
-    lengths = pc.add(pc.binary_length(cells.field("key")), pc.fill_null(pc.binary_length(cells.field("value")), 0))
-    sizes = np.zeros(len(headers), np.int64)
-    np.add.at(sizes, pc.list_parent_indices(headers).to_numpy(), lengths.to_numpy() + 16)
-    return sizes
 
 
 class StickyPartitions:

@@ -21,7 +21,6 @@ from stratalog.clients.spark.sink_rows import (
     StickyPartitions,
     few_rows_of,
     record_batches,
-    record_sizes,
     rows_by_topic,
     split_by_partition,
 )
@@ -39,7 +38,7 @@ from stratalog.storage.files.batch_file_fast import TABLE_ROWS_MAX
 from stratalog.storage.files.codecs import SMALL_FILE_BYTES, UNCOMPRESSED, codec_of_append
 from stratalog.storage.files.data_file import DataFile
 from stratalog.storage.log.append import check_records, check_time
-from stratalog.storage.records import PAYLOAD_SCHEMA, FewRows, TopicPartition, data_table
+from stratalog.storage.records import PAYLOAD_SCHEMA, FewRows, TopicPartition, data_table, record_sizes
 from stratalog.storage.topic_config import LogConfig
 
 RETRY_MS = 50

@@ -224,13 +224,11 @@ def check_records(batch: NewRecordBatch, config: LogConfig) -> None:
         raise InvalidRecordError("a batch has at least one record")
     if config.is_compacted and batch.lacks_a_key:
         raise InvalidRecordError("a compacted topic takes no record without a key")
-    size_bytes = batch.size_bytes
-    if batch.message_bytes > config.max_message_bytes:
-        raise RecordTooLargeError(
-            f"a batch of {batch.message_bytes} bytes > max.message.bytes {config.max_message_bytes}"
-        )
-    if size_bytes > config.segment_bytes:
-        raise RecordListTooLargeError(f"a batch of {size_bytes} bytes > segment.bytes {config.segment_bytes}")
+    limit_bytes = config.max_message_bytes
+    if batch.sent_bytes > limit_bytes or (not batch.sent_bytes and batch.is_above(limit_bytes)):
+        raise RecordTooLargeError(f"a batch of {batch.message_bytes} bytes > max.message.bytes {limit_bytes}")
+    if batch.is_above(config.segment_bytes):
+        raise RecordListTooLargeError(f"a batch of {batch.record_bytes} bytes > segment.bytes {config.segment_bytes}")
     for bound_ms in batch.timestamp_range:
         if bound_ms is not None and abs(bound_ms) > TIMESTAMP_MS_LIMIT:
             raise InvalidTimestampError(f"timestamp {bound_ms} ms is outside ±{TIMESTAMP_MS_LIMIT} ms")

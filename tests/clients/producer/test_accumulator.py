@@ -6,9 +6,8 @@ import pyarrow as pa
 
 from stratalog.clients.config import ProducerConfig
 from stratalog.clients.producer.accumulator import Accumulator
-from stratalog.clients.producer.batch import RECORD_OVERHEAD_BYTES
 from stratalog.storage.errors import NotLeaderOrFollowerError, RecordTooLargeError, RequestTimedOutError
-from stratalog.storage.records import PAYLOAD_SCHEMA, Header, TopicPartition, payload_table
+from stratalog.storage.records import PAYLOAD_SCHEMA, RECORD_OVERHEAD_BYTES, Header, TopicPartition, payload_table
 
 T0 = TopicPartition("t", 0)
 

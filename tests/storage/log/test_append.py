@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
 from stratalog.storage.delta.table import Committed, Conflict
@@ -22,7 +23,14 @@ from stratalog.storage.errors import (
 from stratalog.storage.log.append import Appended, BatchAppended, HandedFiles, admit
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.producers import PRODUCER_ID_EXPIRATION_MS, ProducerStates
-from stratalog.storage.records import TRANSACTIONAL_ATTRIBUTE, NewRecordBatch, OneRecord, data_table
+from stratalog.storage.records import (
+    TRANSACTIONAL_ATTRIBUTE,
+    Header,
+    NewRecordBatch,
+    OneRecord,
+    data_table,
+    payload_table,
+)
 from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.transactions import OffsetAndEpoch
 from tests.storage.logs import (
@@ -146,6 +154,33 @@ def test_a_batch_that_came_as_kafkas_bytes_is_measured_by_them(replicas):
     refusal = append(log, large).results[0]
     assert isinstance(refusal, RecordTooLargeError)
     assert str(refusal) == "a batch of 1001 bytes > max.message.bytes 1000"
+
+
+@pytest.mark.parametrize(
+    ("row", "size_bytes"),
+    [
+        ((7, b"", b"x" * 376, None), 400),
+        ((None, None, None, None), 24),
+        ((7, b"key", None, []), 27),
+        ((7, None, b"v", [Header("ä", None), Header("", b"xyz")]), 24 + 1 + 16 + 2 + 16 + 3),
+    ],
+)
+@pytest.mark.parametrize("limit", ["max.message.bytes", "segment.bytes"])
+def test_a_record_has_one_size_however_columns_hold_it(limit, row, size_bytes):
+    """Alone, as a table, as a slice of a larger one, and with or without bits of validity."""
+    around = payload_table([(None, b"a" * 30, None, [Header("h", b"b")]), row, (1, None, b"c", None)])
+    held = [
+        payload_table([row]),
+        around.slice(1, 1),
+        around.take(pa.array([1])),
+        pa.concat_tables([around]).slice(1, 1),
+    ]
+    batches = [NewRecordBatch(each) for each in held] + ([NewRecordBatch(OneRecord(*row[:3]))] if not row[3] else [])
+    for most, is_refused in ((size_bytes, False), (size_bytes - 1, True)):
+        config = replace(LogConfig(), **{limit.replace(".", "_"): most})
+        results = admit(batches, ProducerStates(), config, OffsetAndEpoch(0, 0), NOW_MS).results
+        refused = [isinstance(each, RecordTooLargeError | RecordListTooLargeError) for each in results]
+        assert refused == [is_refused] * len(batches)
 
 
 @pytest.mark.parametrize(

@@ -20,11 +20,11 @@ from pyspark.sql import SparkSession
 from stratalog import SchemaRegistryClient, stratalog_session
 from stratalog.replication.spark.session import SPARK_DEFAULTS, parse_spark_defaults
 from tests.clients.schemas.registry_server import RegistryServer
-from tests.differential.values import avro, growth, json_text, messages, protobuf, written
+from tests.differential.values import avro, entries, growth, json_text, messages, protobuf, variants, written
 from tests.differential.values.known import Tally
 
 SPARK_AVRO = f"org.apache.spark:spark-avro_2.13:{pyspark.__version__}"
-SHARES = {"avro": 0.4, "growth": 0.1, "protobuf": 0.2, "json": 0.3}
+SHARES = {"avro": 0.37, "growth": 0.1, "protobuf": 0.2, "json": 0.25, "variant": 0.07, "entries": 0.01}
 
 
 def session() -> SparkSession:
@@ -62,11 +62,24 @@ def judge_json(spark: SparkSession, seed: int, count: int, tally: Tally) -> None
     written.judge_json(cases, tally)
 
 
+def judge_variant(spark: SparkSession, seed: int, count: int, tally: Tally) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        variants.judge(spark, Path(folder), seed, count, tally)
+
+
+def judge_entries(spark: SparkSession, seed: int, count: int, tally: Tally) -> None:
+    del spark
+    with tempfile.TemporaryDirectory() as folder:
+        entries.judge(Path(folder), seed, count, tally)
+
+
 JUDGES: dict[str, Callable[..., Any]] = {
     "avro": judge_avro,
     "growth": judge_growth,
     "protobuf": judge_protobuf,
     "json": judge_json,
+    "variant": judge_variant,
+    "entries": judge_entries,
 }
 
 

@@ -46,7 +46,7 @@ PLAIN_TEXTS = 1_200
 """The texts of a few columns that Arrow reads in pieces."""
 SCHEMAS_A_QUERY, ROWS = 60, 8
 _CORRUPT = "corrupt record"
-_RECORDS = (
+RECORDS = (
     "partition INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY, "
     "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
@@ -127,7 +127,7 @@ def _read_by_both(
     reader.grow(table)
     records, asked = (
         spark.createDataFrame(
-            [(0, n, None, None, bytearray(each.encode()), None) for n, each in enumerate(some)], _RECORDS
+            [(0, n, None, None, bytearray(each.encode()), None) for n, each in enumerate(some)], RECORDS
         )
         for some in zip(*texts, strict=True)
     )
@@ -218,7 +218,7 @@ class _MisfitError(ValueError):
 def exact_of_schema(schema: Json, text: str) -> Outcome:
     """What a text says of a schema's columns."""
     try:
-        return Outcome(_of_schema(schema, _parsed(text)), None)
+        return Outcome(_of_schema(schema, parsed_exactly(text)), None)
     except (ValueError, RecursionError) as reason:
         return Outcome(None, f"{type(reason).__name__} {reason}")
 
@@ -301,14 +301,14 @@ def _refused(constant: str) -> Any:
     raise _MisfitError(f"{constant} is no JSON")
 
 
-def _parsed(text: str) -> Any:
+def parsed_exactly(text: str) -> Any:
     return json.loads(text, parse_int=Number, parse_float=Number, parse_constant=_refused)
 
 
 def _exact(text: str, kind: pa.DataType, ours: Outcome) -> Outcome:
     """What a text says, and ours where that depends on Spark's rules."""
     try:
-        exact = _read_exactly(_parsed(text), kind)
+        exact = _read_exactly(parsed_exactly(text), kind)
     except ValueError as reason:
         return Outcome(None, str(reason))
     return ours if _agrees(ours.value, exact) else Outcome(exact, None)

@@ -35,7 +35,9 @@ class Known(NamedTuple):
 JAVA_AVRO, SPARK_AVRO = "Avro's Java reader", "Spark's from_avro"
 JSON_MAPPING, FROM_JSON, JSON_TEXT = "protobuf's JSON mapping", "Spark's from_json", "the JSON text"
 GROWN = "Avro's Java reader, of a column that has grown"
+PARSE_JSON, VARIANT_TEXT = "Spark's parse_json", "the JSON text, of a VARIANT"
 WRITTEN = "others, of what to_registry writes"
+ENTRIES = "a producer in the broker's process"
 KNOWN: tuple[Known, ...] = (
     *(
         Known(judge, ours, "^value$", "", reason)
@@ -68,15 +70,26 @@ KNOWN: tuple[Known, ...] = (
               "a Duration is the struct of its two numbers, as it is written; the mapping refuses some")
         for judge in (JSON_MAPPING, WRITTEN)
     ),
+    *(
+        Known(f"{ENTRIES}, {way}", "^value$", "^value$", r"LogAppendTime.*\[times alone differ\]$",
+              "files that another process hands over keep their records' own times")
+        for way in ("a producer of another process", "the Spark sink")
+    ),
     Known(FROM_JSON, "is no DECIMAL", "^value$", "", "digits that a decimal does not have: Spark rounds them"),
     Known(FROM_JSON, r"is no integer of \d+ bits", "^value$", "", "Spark takes 200 for the TINYINT -56"),
-    Known(FROM_JSON, "is no (FLOAT|double)", "^value$", "", "a number beyond its type: Spark makes infinity of it"),
     Known(FROM_JSON, '"-?(NaN|Inf.*)" is no', "^value$", "", "text for a number: Spark takes Infinity and NaN"),
-    Known(FROM_JSON, "half of a surrogate", "^value$", "", "a string that is no text: Spark puts ? for it"),
     Known(FROM_JSON, "is no (TIMESTAMP|DATE)", "^value$", "", "a time that no column holds: Spark does not check"),
-    Known(FROM_JSON, "Extra data", "^value$", "", "text behind the document: Spark reads the first document alone"),
-    Known(FROM_JSON, "the bytes are no JSON", "^value$", "'x'|NaN|Infinity",
-          "a text that RFC 8259 does not have: Spark takes single quotes, NaN and Infinity"),
+    *(
+        Known(judge, ours, "^value$", about, reason)
+        for judge in (FROM_JSON, PARSE_JSON)
+        for ours, about, reason in (
+            ("is no (FLOAT|double)", "", "a number beyond its type: Spark makes infinity of it"),
+            ("half of a surrogate", "", "a string that is no text: Spark puts ? for it"),
+            ("Extra data", "", "text behind the document: Spark reads the first document alone"),
+            ("the bytes are no JSON", "'x'|NaN|Infinity",
+             "a text that RFC 8259 does not have: Spark takes single quotes, NaN and Infinity"),
+        )
+    ),
     Known(FROM_JSON, "", "", r"\[a name in another case\]", "names count without case: Spark leaves the member out"),
 )  # fmt: skip
 

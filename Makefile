@@ -31,8 +31,8 @@
 #   make differential  hundreds of requests to a real Kafka and to stratalog, compared; needs mvn and java
 #   make differential-random  random requests to both, 50 dialogues each about logs, groups, configs, moves and users; needs mvn and java
 #   make differential-spark  one Spark script against a real Kafka and stratalog: equal results; needs mvn and java
-#   make differential-values  10,000 random schemas with values in columns: what Avro's Java reader, Spark's from_avro and
-#                   from_json, protobuf's JSON mapping and the text itself have; SCHEMAS=10000; the first time needs Maven Central
+#   make differential-values  10,000 random schemas with values in columns: what Avro's Java reader, Spark's from_avro,
+#                   from_json and parse_json, protobuf's JSON mapping and the text have, by each way into a topic; SCHEMAS=10000; the first time needs Maven Central
 #   make wheel      dist/stratalog-*.whl
 #   make clean      what the targets made, the environment too
 

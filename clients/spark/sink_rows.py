@@ -24,6 +24,7 @@ from stratalog.storage.records import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
+    PAYLOAD_FIELDS,
     TIMESTAMP_MS_LIMIT,
     TRANSACTIONAL_ATTRIBUTE,
     DataRow,
@@ -121,14 +122,16 @@ def rows_by_topic(
 
 
 def _payload(table: pa.Table, timestamp_column: str | None, now_ms: int) -> pa.Table:
+    names = [name for name in ("key", "value", "headers") if name in table.column_names]
+    payload = as_payload(table.select(names))  # a producer checks cells before times, too
+    kind = PAYLOAD_FIELDS[0].type
     if timestamp_column is None:
-        times = pa.repeat(pa.scalar(now_ms, pa.timestamp("ms", tz="UTC")), table.num_rows)
+        times = pa.repeat(pa.scalar(now_ms, kind), table.num_rows)
     else:
         check_times(table[timestamp_column])
-        times = table[timestamp_column].cast(pa.timestamp("ms", tz="UTC"), safe=False)
-        times = times.fill_null(pa.scalar(now_ms, times.type)) if times.null_count else times
-    names = [name for name in ("key", "value", "headers") if name in table.column_names]
-    return as_payload(table.select(names).append_column("timestamp", times))
+        times = table[timestamp_column].cast(kind, safe=False)
+        times = times.fill_null(pa.scalar(now_ms, kind)) if times.null_count else times
+    return payload.set_column(0, PAYLOAD_FIELDS[0], times)
 
 
 class StickyPartitions:

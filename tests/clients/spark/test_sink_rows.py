@@ -109,6 +109,16 @@ def test_headers_and_times_come_through() -> None:
     assert record_sizes(rows.payload).tolist() == [24 + 1 + 16 + 2, 24 + 1]
 
 
+def test_a_header_without_a_name_is_refused_before_a_time_as_by_a_producer() -> None:
+    headers = pa.array(
+        [[{"key": None, "value": None}]], pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    )
+    times = pa.array([-1], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    source = pa.RecordBatch.from_arrays([pa.array([b"1"]), headers, times], ["value", "headers", "at"])
+    with pytest.raises(InvalidRecordError, match="headers"):
+        list(rows_by_topic(source, "t", "at", 7))
+
+
 def test_partitions_explicit_hashed_and_sticky() -> None:
     source = pa.RecordBatch.from_arrays(
         [

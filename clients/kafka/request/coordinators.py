@@ -21,7 +21,12 @@ from stratalog.replication.coordinator.transactions.add_partitions import (
 from stratalog.replication.metadata.acls import Operation, ResourceType
 from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.replication.requests.transactions import TRANSACTION_VERSION_2
-from stratalog.storage.errors import NotCoordinatorError, NotLeaderOrFollowerError, StratalogError
+from stratalog.storage.errors import (
+    NotCoordinatorError,
+    NotLeaderOrFollowerError,
+    RequestTimedOutError,
+    StratalogError,
+)
 
 RESOURCES = {
     CoordinatorType.GROUP: ResourceType.GROUP,
@@ -96,6 +101,8 @@ def ask_each(broker: ServedBroker, call: Call, names: Iterable[str], split: Spli
     distinct = list(dict.fromkeys(names))
 
     def ask_one(name: str, put: Callable[[object], None]) -> None:
+        if split.operation is Operation.DESCRIBE and call.connection.memory.is_over:
+            raise RequestTimedOutError(f"the connection of {call.connection.peer} has ended")  # nobody gets the answer
         broker.check(call, split.operation, RESOURCES[split.kind], name)
         coordinating_face(broker).coordinator(split.kind, name, split.request(name), put)
 

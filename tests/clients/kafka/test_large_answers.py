@@ -14,13 +14,17 @@ from stratalog.clients.kafka.protocol.entities import build
 from stratalog.clients.kafka.protocol.frames import Answer, decode_response, encode_request, whole
 from stratalog.clients.kafka.protocol.limits import QUICK_ELEMENTS
 from stratalog.clients.kafka.protocol.schema import request_type
-from stratalog.clients.kafka.request.api import Connection
+from stratalog.clients.kafka.request.api import Call, Connection
+from stratalog.clients.kafka.request.coordinators import Split, ask_each
 from stratalog.clients.kafka.request.large_requests import LargeRequests
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.coordinator.groups.shard import group_shard
 from stratalog.replication.coordinator.transactions.shard import TransactionShard
+from stratalog.replication.metadata.acls import Operation
 from stratalog.replication.requests.coordinators import CoordinatorType
+from stratalog.replication.requests.groups import DescribeGroupsRequest
 from tests.clients.coordinating_cluster import CoordinatingCluster
+from tests.waiting import wait_until
 
 PRODUCE, CREATE_TOPICS = 0, 19
 FIND_COORDINATOR, DESCRIBE_GROUPS, ADD_PARTITIONS_TO_TXN, WRITE_TXN_MARKERS = 10, 15, 24, 27
@@ -93,3 +97,29 @@ def test_a_large_request_that_waits_for_a_slow_api_is_forgotten_with_its_connect
     handler.handle(frame, Connection(), lambda _answer: is_there.set())
     assert is_there.wait(30)
     assert answered == []
+
+
+@pytest.mark.parametrize(("operation", "count"), [(Operation.DESCRIBE, 1), (Operation.DELETE, COUNT)])
+def test_what_a_lost_connection_only_wanted_to_know_is_not_asked_any_more(
+    handler: KafkaHandler, operation: Operation, count: int
+) -> None:
+    """Coordinators would answer a hundred thousand questions of a client that has gone, beside everybody's heartbeats.
+    What it wanted to be done is done."""
+    asked, connection = list[str](), Connection()
+
+    def request(name: str) -> DescribeGroupsRequest:
+        asked.append(name)
+        connection.memory.end()
+        return DescribeGroupsRequest((name,))
+
+    split = Split(
+        CoordinatorType.GROUP,
+        operation,
+        request,
+        lambda name, _: {"group_id": name},
+        lambda name, _: {"group_id": name},
+    )
+    asking = build(request_type(DESCRIBE_GROUPS, 5), {"groups": NAMES})
+    ask_each(handler.broker, Call(asking, connection, None, lambda _: None), NAMES, split, "groups")
+    wait_until(lambda: len(asked) >= count, "the questions")
+    assert len(asked) == count

@@ -332,7 +332,7 @@ class KafkaHandler:
             executor.submit(self._run, api, call, done)
 
     def _run(self, api: Api, call: Call, done: Callable[[], None]) -> None:
-        if call.aside is not None and call.connection.memory.is_over:
+        if api.is_slow and call.aside is not None and call.connection.memory.is_over:
             done()  # a large request that waited for a thread: nobody gets its answer
             return
         self._work(api, call, partial(api.handle, call), done)

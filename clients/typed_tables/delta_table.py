@@ -166,7 +166,7 @@ class TypedDelta:
         An error is left to that write.
         """
         with suppress(Exception):
-            self.detail("numFiles")
+            self._spark.sql(f"DESCRIBE DETAIL {self.sql}").collect()
 
     # -- writes --------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ batch is read again. JSON without a registry is read by Spark itself, into the c
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -146,10 +147,14 @@ class ValueReader:
             table.alter(change)
         self._plan = replace(self._plan, type=change.type)
 
+    @cached_property
+    def _wanted(self) -> pa.DataType:
+        """The columns that the settings name."""
+        return arrow_columns(self._spark.createDataFrame([], self._config.value_schema).schema)
+
     def _settled(self, columns: pa.DataType) -> SchemaChange:
         """What the columns `columns` need for those that the settings name."""
-        wanted = arrow_columns(self._spark.createDataFrame([], self._config.value_schema).schema)
-        change = schema_change(columns, wanted, RECORD_COLUMNS)
+        change = schema_change(columns, self._wanted, RECORD_COLUMNS)
         if change.misfits:
             raise InvalidConfigError(f"value.schema does not fit the table: {'; '.join(change.misfits)}")
         return change

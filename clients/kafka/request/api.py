@@ -257,7 +257,7 @@ class Call:
         if REQUEST_LOG.isEnabledFor(logging.DEBUG):
             log_completed(self.request, self.origin, times)
         try:
-            answer(make())
+            answer(None if self.connection.memory.is_over else make())  # nobody gets it when that has ended
         except Exception as defect:  # noqa: BLE001 - it must not end the broker's own thread
             _LOG.exception("API %d version %d: no answer", self.api_key, self.version)
             self.connection.close(f"no answer could be made: {type(defect).__name__}")

@@ -99,10 +99,12 @@ class Split:
 def ask_each(broker: ServedBroker, call: Call, names: Iterable[str], split: Split, field: str) -> None:
     """Ask the coordinator of each distinct name, and answer with all parts, in order, as the response's `field`."""
     distinct = list(dict.fromkeys(names))
+    ended = RequestTimedOutError(f"the connection of {call.connection.peer} has ended")
 
     def ask_one(name: str, put: Callable[[object], None]) -> None:
         if split.operation is Operation.DESCRIBE and call.connection.memory.is_over:
-            raise RequestTimedOutError(f"the connection of {call.connection.peer} has ended")  # nobody gets the answer
+            put(ended)  # nobody gets the answer
+            return
         broker.check(call, split.operation, RESOURCES[split.kind], name)
         coordinating_face(broker).coordinator(split.kind, name, split.request(name), put)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from stratalog.clients.kafka.handler import LARGE_BYTES, KafkaHandler
-from stratalog.clients.kafka.protocol.entities import build
+from stratalog.clients.kafka.protocol.entities import Values, build
 from stratalog.clients.kafka.protocol.frames import Answer, decode_response, encode_request, whole
 from stratalog.clients.kafka.protocol.limits import QUICK_ELEMENTS
 from stratalog.clients.kafka.protocol.schema import request_type
@@ -104,22 +104,21 @@ def test_what_a_lost_connection_only_wanted_to_know_is_not_asked_any_more(
     handler: KafkaHandler, operation: Operation, count: int
 ) -> None:
     """Coordinators would answer a hundred thousand questions of a client that has gone, beside everybody's heartbeats.
-    What it wanted to be done is done."""
-    asked, connection = list[str](), Connection()
+    What it wanted to be done is done; the answer is not made."""
+    asked, made, connection = list[str](), list[str](), Connection()
+    answers: list[object] = []
 
     def request(name: str) -> DescribeGroupsRequest:
         asked.append(name)
         connection.memory.end()
         return DescribeGroupsRequest((name,))
 
-    split = Split(
-        CoordinatorType.GROUP,
-        operation,
-        request,
-        lambda name, _: {"group_id": name},
-        lambda name, _: {"group_id": name},
-    )
+    def part(name: str, _: object) -> Values:
+        made.append(name)
+        return {"group_id": name}
+
+    split = Split(CoordinatorType.GROUP, operation, request, part, part)
     asking = build(request_type(DESCRIBE_GROUPS, 5), {"groups": NAMES})
-    ask_each(handler.broker, Call(asking, connection, None, lambda _: None), NAMES, split, "groups")
-    wait_until(lambda: len(asked) >= count, "the questions")
-    assert len(asked) == count
+    ask_each(handler.broker, Call(asking, connection, None, answers.append), NAMES, split, "groups")
+    wait_until(lambda: len(answers) == 1, "the end")
+    assert (len(asked), made, answers) == (count, [], [None])

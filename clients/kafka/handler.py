@@ -324,7 +324,7 @@ class KafkaHandler:
             return
         executor = self._slow.get(api.key, None if is_own_thread else self._io)
         if api.is_quick and self._quick is not None and not is_own_thread:
-            self._quick.run(partial(self._run, api, call, done), is_known=api.is_known(call))
+            self._quick.run(partial(self._run, api, call, done), call.connection, is_known=api.is_known(call))
             return
         if executor is None:
             self._run(api, call, done)

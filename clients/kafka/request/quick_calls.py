@@ -2,17 +2,21 @@
 
 I/O: one thread that folds the metadata log. A call runs at once, with the metadata at hand, while that is new enough
 and has all that the call names; the thread folds meanwhile. Otherwise the call runs in the thread, after a fold, and
-calls that come until then run behind it, so that those of a connection keep their order.
+calls of its connection that come until then run behind it, so that they keep their order.
+
+A fold that takes long, as of thousands of ACLs that somebody has just made, does not make calls wait that began to come
+before it: as in Kafka, metadata follows what was committed.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
+from stratalog.clients.kafka.request.api import Connection
 from stratalog.clients.kafka.request.broker import ServedBroker
 from stratalog.storage.errors import StratalogError
 
@@ -20,6 +24,8 @@ AHEAD_MS = 10
 """Age of the metadata at hand from which it is folded beside the calls."""
 STALE_MS = 100
 """Age of the metadata at hand from which calls wait for a fold, as after a pause without any call."""
+FOLDING_MS_MAX = 5_000
+"""Age of the metadata at hand from which calls wait for a fold that began while it was new."""
 
 
 class QuickCalls:
@@ -28,25 +34,29 @@ class QuickCalls:
     def __init__(self, broker: ServedBroker) -> None:
         self._broker = broker
         self._lock = threading.Lock()
-        self._waiting: deque[tuple[Callable[[], None], bool]] = deque()
+        self._waiting: deque[tuple[Callable[[], None], Connection, bool]] = deque()
+        self._behind: Counter[Connection] = Counter()
+        """Calls that wait or run in the thread, by their connection."""
         self._is_folding = False
-        self._runs_waiting = False
+        self._began_new = False
+        """Whether the metadata at hand was new when the fold began."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"kafka-{broker.broker_id}-metadata")
 
-    def run(self, call: Callable[[], None], *, is_known: bool) -> None:
-        """Run a call, here or later in the thread; `is_known`: the metadata at hand has all that it names.
+    def run(self, call: Callable[[], None], connection: Connection, *, is_known: bool) -> None:
+        """Run a connection's call, here or later in the thread; `is_known`: the metadata at hand has all that it names.
 
         Storage is not read here. RuntimeError when closed.
         """
         view = self._broker.view
         with self._lock:
-            is_now = is_known and not self._runs_waiting and not view.is_older_than(STALE_MS)
+            age_ms_max = FOLDING_MS_MAX if self._is_folding and self._began_new else STALE_MS
+            is_now = is_known and connection not in self._behind and not view.is_older_than(age_ms_max)
             if not is_now:
-                self._waiting.append((call, is_known))
-                self._runs_waiting = True
+                self._waiting.append((call, connection, is_known))
+                self._behind[connection] += 1
             begins = not self._is_folding and (not is_now or view.is_older_than(AHEAD_MS))
             if begins:
-                self._is_folding = True
+                self._is_folding, self._began_new = True, is_now
                 self._thread.submit(self._fold)
         if is_now:
             with self._broker.metadata_at_hand():
@@ -65,13 +75,23 @@ class QuickCalls:
             with suppress(StratalogError):  # then a call meets the error itself, and answers it
                 self._broker.view.refresh(0 if due else AHEAD_MS)
                 is_new = True
-            for call, is_known in due:
-                if is_new and is_known:
-                    with self._broker.metadata_at_hand():
+            for call, connection, is_known in due:
+                try:
+                    if is_new and is_known:
+                        with self._broker.metadata_at_hand():
+                            call()
+                    else:
                         call()
-                else:
-                    call()
+                finally:
+                    self._ended(connection)
             with self._lock:
                 if not self._waiting:
-                    self._is_folding = self._runs_waiting = False
+                    self._is_folding = False
                     return
+                self._began_new = False
+
+    def _ended(self, connection: Connection) -> None:
+        with self._lock:
+            self._behind[connection] -= 1
+            if not self._behind[connection]:
+                del self._behind[connection]

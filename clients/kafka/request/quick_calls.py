@@ -34,12 +34,12 @@ class QuickCalls:
     def __init__(self, broker: ServedBroker) -> None:
         self._broker = broker
         self._lock = threading.Lock()
-        self._waiting: deque[tuple[Callable[[], None], Connection, bool]] = deque()
-        self._behind: Counter[Connection] = Counter()
-        """Calls that wait or run in the thread, by their connection."""
+        self._waiting: deque[tuple[Callable[[], None], int, bool]] = deque()
+        self._behind: Counter[int] = Counter()
+        """Calls that wait or run in the thread, by the identity of their connection, which lives as long as they do."""
         self._is_folding = False
         self._began_new = False
-        """Whether the metadata at hand was new when the fold began."""
+        """Whether the metadata at hand was new when the fold began: its age counts from there while it goes on."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"kafka-{broker.broker_id}-metadata")
 
     def run(self, call: Callable[[], None], connection: Connection, *, is_known: bool) -> None:
@@ -47,16 +47,18 @@ class QuickCalls:
 
         Storage is not read here. RuntimeError when closed.
         """
-        view = self._broker.view
+        view, of = self._broker.view, id(connection)
         with self._lock:
-            age_ms_max = FOLDING_MS_MAX if self._is_folding and self._began_new else STALE_MS
-            is_now = is_known and connection not in self._behind and not view.is_older_than(age_ms_max)
+            is_stale = view.is_older_than(FOLDING_MS_MAX if self._is_folding else STALE_MS)
+            if not self._is_folding:
+                self._began_new = not is_stale
+            is_now = is_known and self._began_new and not is_stale and of not in self._behind
             if not is_now:
-                self._waiting.append((call, connection, is_known))
-                self._behind[connection] += 1
+                self._waiting.append((call, of, is_known))
+                self._behind[of] += 1
             begins = not self._is_folding and (not is_now or view.is_older_than(AHEAD_MS))
             if begins:
-                self._is_folding, self._began_new = True, is_now
+                self._is_folding = True
                 self._thread.submit(self._fold)
         if is_now:
             with self._broker.metadata_at_hand():
@@ -75,7 +77,7 @@ class QuickCalls:
             with suppress(StratalogError):  # then a call meets the error itself, and answers it
                 self._broker.view.refresh(0 if due else AHEAD_MS)
                 is_new = True
-            for call, connection, is_known in due:
+            for call, of, is_known in due:
                 try:
                     if is_new and is_known:
                         with self._broker.metadata_at_hand():
@@ -83,15 +85,15 @@ class QuickCalls:
                     else:
                         call()
                 finally:
-                    self._ended(connection)
+                    self._ended(of)
             with self._lock:
                 if not self._waiting:
                     self._is_folding = False
                     return
-                self._began_new = False
+                self._began_new = is_new
 
-    def _ended(self, connection: Connection) -> None:
+    def _ended(self, of: int) -> None:
         with self._lock:
-            self._behind[connection] -= 1
-            if not self._behind[connection]:
-                del self._behind[connection]
+            self._behind[of] -= 1
+            if not self._behind[of]:
+                del self._behind[of]

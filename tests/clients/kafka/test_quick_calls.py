@@ -11,7 +11,7 @@ import pytest
 
 from stratalog.clients.kafka.handler import KafkaHandler
 from stratalog.clients.kafka.request.api import Connection
-from stratalog.clients.kafka.request.quick_calls import STALE_MS
+from stratalog.clients.kafka.request.quick_calls import AHEAD_MS, FOLDING_MS_MAX, STALE_MS
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.metadata.acls import Principal
 from stratalog.storage.errors import NotEnoughReplicasError, StoreUnavailableError
@@ -57,12 +57,12 @@ def handler(cluster: MemoryCluster, clock: FakeClock) -> Iterator[KafkaHandler]:
         made.close()
 
 
-def asked(handler: KafkaHandler, value: bytes, topic: str = "t") -> Answer:
-    """A Produce request of one record, handed over by this thread."""
+def asked(handler: KafkaHandler, value: bytes, topic: str = "t", connection: Connection | None = None) -> Answer:
+    """A Produce request of one record, handed over by this thread; without a connection over one of its own."""
     answer = Answer(PRODUCE, VERSION)
     data = {"name": topic, "partition_data": [{"index": 0, "records": batch_of(value)}]}
     frame = framed(PRODUCE, VERSION, {"acks": -1, "timeout": 1_000, "topic_data": [data]})
-    handler.handle(frame, Connection(Principal(), answer.close), answer.receive)
+    handler.handle(frame, connection or Connection(Principal(), answer.close), answer.receive)
     return answer
 
 
@@ -147,12 +147,46 @@ def test_a_topic_that_is_not_at_hand_is_looked_for_and_what_follows_waits(
     cluster: MemoryCluster, handler: KafkaHandler
 ) -> None:
     cluster.create_topic("u")
-    gate = closed_metadata(cluster)
-    answers = [asked(handler, b"a", "u"), asked(handler, b"a", "t"), asked(handler, b"b", "u")]
+    gate, one = closed_metadata(cluster), Connection()
+    answers = [asked(handler, value, topic, one) for value, topic in ((b"a", "u"), (b"a", "t"), (b"b", "u"))]
     assert gate.reached.wait(ANSWER_S)
     assert not any(each.is_there.is_set() for each in answers)
     gate.open()
     assert [offset_of(each) for each in answers] == [0, 0, 1]
+
+
+@pytest.mark.parametrize(("topic", "folds_ms"), [("t", STALE_MS), ("u", STALE_MS), ("t", FOLDING_MS_MAX - AHEAD_MS)])
+def test_a_long_fold_makes_no_other_connection_wait(
+    cluster: MemoryCluster, clock: FakeClock, handler: KafkaHandler, topic: str, folds_ms: int
+) -> None:
+    """Thousands of ACLs of a stranger take long to fold, or a topic that somebody asks for was just made."""
+    cluster.running[1].script = [NotEnoughReplicasError("as scripted") for _ in range(2)]  # it reads no metadata then
+    cluster.create_topic("u")
+    gate = closed_metadata(cluster)
+    clock.sleep_ms(AHEAD_MS)
+    first = asked(handler, b"a", topic)
+    assert gate.reached.wait(ANSWER_S)
+    clock.sleep_ms(folds_ms)
+    second = asked(handler, b"b")
+    assert second.is_there.is_set()
+    assert first.is_there.is_set() is (topic == "t")
+    gate.open()
+    assert [error_of(each) for each in (first, second)] == [NOT_ENOUGH_REPLICAS] * 2
+
+
+def test_a_fold_that_takes_too_long_is_waited_for(
+    cluster: MemoryCluster, clock: FakeClock, handler: KafkaHandler
+) -> None:
+    cluster.running[1].script = [NotEnoughReplicasError("as scripted") for _ in range(2)]
+    gate = closed_metadata(cluster)
+    clock.sleep_ms(AHEAD_MS)
+    asked(handler, b"a")
+    assert gate.reached.wait(ANSWER_S)
+    clock.sleep_ms(FOLDING_MS_MAX)
+    late = asked(handler, b"b")
+    assert not late.is_there.is_set()
+    gate.open()
+    assert error_of(late) == NOT_ENOUGH_REPLICAS
 
 
 def test_a_topic_that_does_not_exist_is_answered_so(handler: KafkaHandler) -> None:

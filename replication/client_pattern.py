@@ -24,7 +24,7 @@ PATTERN_BYTES_MAX: Final = 4_096
 MEMORY_BYTES_MAX: Final = 256 << 10
 """Memory of one compiled expression. One that needs more, as of nested counts, is refused; so is no list of names."""
 UNICODE_CLASSES_MAX: Final = 32
-"""The most of `\\p…` and `\\P…` in an expression. Fewer large ones need too much memory."""
+"""The most classes `\\p…` and `\\P…` in an expression. RE2 refuses fewer of the large ones by itself."""
 COPIES_MAX: Final = 8_000
 """The sum of all counts of repetitions, such as 5 of `a{2,5}`. RE2 itself multiplies those that are nested, up to a
 thousand each."""

@@ -84,7 +84,7 @@ DECODING_THREADS = 2
 LARGE_ELEMENTS = 10_000
 """Of a large request: far fewer objects than a broker has anyway are made of others."""
 LARGE_BYTES = 4 << 20
-"""The same, as far as memory is to be returned: a frame of few elements, such as large batches."""
+"""Size of a frame after which freed memory is returned to the system, also if it has few elements."""
 WAITING_APIS = frozenset({FETCH, JOIN_GROUP, SYNC_GROUP})
 """Those that wait for others, a consumer's for most of its life: large is the work on them alone."""
 

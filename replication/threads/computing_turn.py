@@ -1,4 +1,4 @@
-"""The turn to compute, of one thread of a process at a time: they share one interpreter, and gain nothing side by side.
+"""One thread of a process computes at a time: threads share one interpreter, so two at once are not faster.
 
 I/O: waits. Each thread that is ready to run makes a broker's loop wait once more whenever it needs the interpreter. So
 threads that compute for long have a turn. One that waits for something, as storage, loses it after a while.
@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Final
 
 WAIT_S: Final = 1.0
@@ -17,25 +16,29 @@ WAIT_S: Final = 1.0
 
 
 class ComputingTurn:
-    """Threads get their turn in the order in which they ask for it. `between` is called within a turn, or without."""
+    """Threads get their turn in the order in which they ask for it."""
 
     def __init__(self, wait_s: float = WAIT_S) -> None:
         self._wait_s = wait_s
         self._changed = threading.Condition()
         self._line: deque[object] = deque()
-        """Who waits, behind who has the turn."""
+        """One object for each thread that asked: the first has the turn, the others wait in this order."""
         self._own = threading.local()
 
     def run(self, work: Callable[[], object]) -> None:
-        """Wait for the turn, and work; a turn within a turn is the same."""
+        """Wait for the turn, do the work, and give the turn back. A thread that has the turn already just works."""
         if getattr(self._own, "taker", None) is not None:
             work()
             return
-        with self._taken():
+        self._take()
+        try:
             work()
+        finally:
+            self._give()
+            self._own.taker = None
 
     def between(self) -> None:
-        """Between two pieces of a thread's work: others have their turns first."""
+        """Give the turn to those that wait, and wait for the next one; nothing in a thread that does not have it."""
         if getattr(self._own, "taker", None) is not None:
             self._give()
             self._take()
@@ -44,15 +47,6 @@ class ComputingTurn:
     def waiting(self) -> int:
         """The number of threads that wait for a turn."""
         return max(0, len(self._line) - 1)
-
-    @contextmanager
-    def _taken(self) -> Iterator[None]:
-        self._take()
-        try:
-            yield
-        finally:
-            self._give()
-            self._own.taker = None
 
     def _take(self) -> None:
         taker = self._own.taker = object()
@@ -71,4 +65,4 @@ class ComputingTurn:
 
 
 TURN: Final = ComputingTurn()
-"""That of this process."""
+"""The turn that all threads of this process share."""

@@ -110,8 +110,10 @@ def withdrawn(orphan: StoredCommit, previous: StoredCommit) -> StoredCommit:
 
 
 def is_left_over(log: CommitLog, version: int, stored: StoredCommit, table_id: str | None) -> bool:
-    """Whether a commit that was read, above version 0, is of a table that was deleted before `table_id` was made in its
-    place. A commit of this table that stands above it says otherwise: what was read is damaged then."""
+    """Whether the commit `stored` at `version` is left over from a deleted table, in whose place `table_id` was made.
+
+    False where a commit of `table_id` stands at the next version: then a version of this table was lost here.
+    """
     if version == 0 or not stored.is_of_another(table_id):
         return False
     above = log.read_version(version + 1)
@@ -243,7 +245,7 @@ class CommitRace:
         return outcome
 
     def _created(self, version: int, stored: StoredCommit) -> StoredCommit:
-        """The commit that stands at the version after a try to create ours; after an ambiguous result it is read."""
+        """Try to create the version; the commit that then stands there, ours or another writer's."""
         try:
             if self._log.create_version(version, stored):
                 return stored

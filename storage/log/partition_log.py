@@ -346,7 +346,7 @@ class PartitionLog(LogReader):
         return outcome if isinstance(outcome, Conflict) else self._settled(append)
 
     def _known(self, admission: Admission, record_count: int) -> Appended:
-        """Where nothing is new: what is repeated may be of a commit whose answer was lost before its sync."""
+        """The answer where all batches are known; their commit is synced first, since its answer may have been lost."""
         if self.flushing.is_due(self.config, record_count):
             self.sync_others()
         return Appended(self.state.version, tuple(admission.results))

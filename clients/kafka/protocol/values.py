@@ -112,7 +112,7 @@ def fields_of(value: Any, rename: Mapping[str, Callable[[Any], Any]] | None = No
 
 @cache
 def _names(value_type: Any) -> tuple[tuple[str, str], ...]:
-    """Name, and that of the message's field, of each field."""
+    """For each field of the class: its name, and the name of the message's field."""
     return tuple((f.name, "error_code" if f.name == "error" else _short(f.name)) for f in fields(value_type))
 
 

@@ -113,7 +113,7 @@ class ServedBroker:
         return found
 
     def aside(self, call: Call, work: Callable[[], None], count: int = ASIDE_COUNT) -> None:
-        """Do it: in a thread for that, if it makes an answer of many parts. This one may be the broker's loop."""
+        """Do the work here if the answer has few parts, else in a computing thread: this may be the broker's loop."""
         if self.computing is None or count < ASIDE_COUNT:
             work()
         else:

@@ -33,7 +33,7 @@ class LargeRequests:
         return begun
 
     def release_later(self) -> None:
-        """Return memory once: one begins that is large by its bytes alone, and makes few objects."""
+        """Return freed memory to the system once, some time from now: for a request of many bytes and few objects."""
         with self._lock:
             was_scheduled, self._is_scheduled = self._is_scheduled, True
         if not was_scheduled:

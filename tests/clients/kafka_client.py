@@ -22,7 +22,7 @@ from stratalog.replication.stores import Stores
 from stratalog.storage.records import Header, NewRecordBatch, payload_table
 
 API_VERSIONS, METADATA, PRODUCE, FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH = 18, 3, 0, 1, 2, 23
-ANSWER_S = 30
+ANSWER_S = 60
 
 
 class ClosedError(Exception):

@@ -14,11 +14,13 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 
 from stratalog.clients.kafka.request.api import Connection
 from stratalog.clients.kafka.request.broker import ServedBroker
 from stratalog.storage.errors import StratalogError
+from stratalog.storage.log_lines import line_logger
+
+_LOG = line_logger("stratalog.kafka")
 
 AHEAD_MS = 10
 """Age of the metadata at hand from which it is folded beside the calls."""
@@ -73,10 +75,7 @@ class QuickCalls:
             with self._lock:
                 due = list(self._waiting)
                 self._waiting.clear()
-            is_new = False
-            with suppress(StratalogError):  # then a call meets the error itself, and answers it
-                self._broker.view.refresh(0 if due else AHEAD_MS)
-                is_new = True
+            is_new = self._has_folded(0 if due else AHEAD_MS)
             for call, of, is_known in due:
                 try:
                     if is_new and is_known:
@@ -84,6 +83,8 @@ class QuickCalls:
                             call()
                     else:
                         call()
+                except Exception:  # noqa: BLE001 - one call's defect must not end the thread
+                    _LOG.exception("broker %d: a call failed", self._broker.broker_id)
                 finally:
                     self._ended(of)
             with self._lock:
@@ -91,6 +92,17 @@ class QuickCalls:
                     self._is_folding = False
                     return
                 self._began_new = is_new
+
+    def _has_folded(self, max_age_ms: int) -> bool:
+        """Fold the metadata; False when that failed: a call meets the error itself then, and answers it."""
+        try:
+            self._broker.view.refresh(max_age_ms)
+        except StratalogError:
+            return False
+        except Exception:  # noqa: BLE001 - all later calls would wait for ever
+            _LOG.exception("broker %d: metadata cannot be folded", self._broker.broker_id)
+            return False
+        return True
 
     def _ended(self, of: int) -> None:
         with self._lock:

@@ -29,7 +29,7 @@ from stratalog.storage.errors import InvalidConfigError
 from tests.waiting import wait_until
 
 PRODUCE, METADATA = 0, 3
-WAIT_S = 10
+WAIT_S = 60
 
 
 class Requests:

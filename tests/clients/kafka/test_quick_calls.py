@@ -24,7 +24,7 @@ from tests.storage.memory_store import MemoryStore
 from tests.waiting import wait_until
 
 VERSION = 9
-OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, NOT_ENOUGH_REPLICAS = 1, 3, 19
+UNKNOWN_SERVER_ERROR, OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, NOT_ENOUGH_REPLICAS = -1, 1, 3, 19
 KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_ID = 56, 100
 
 
@@ -108,6 +108,10 @@ def read_by(monkeypatch: pytest.MonkeyPatch, cluster: MemoryCluster) -> set[str]
 def closed_metadata(cluster: MemoryCluster) -> Gate:
     """From now on a read of the metadata log waits."""
     return stopped(cluster, ROOT, lambda _operation, _table, _detail: True)
+
+
+def defective(_operation: str, _table: str, _detail: str) -> None:
+    raise ValueError("no error of a store")
 
 
 def unavailable(_operation: str, _table: str, _detail: str) -> None:
@@ -207,6 +211,18 @@ def test_a_metadata_log_that_cannot_be_read_is_an_answer(
     clock.sleep_ms(STALE_MS)
     cluster.stores.disks[ROOT].access = unavailable
     assert error_of(asked(handler, b"a")) == KAFKA_STORAGE_ERROR
+
+
+def test_a_defect_in_a_fold_is_an_answer_and_later_calls_are_served(
+    cluster: MemoryCluster, clock: FakeClock, handler: KafkaHandler
+) -> None:
+    access = cluster.stores.disks[ROOT].access
+    clock.sleep_ms(STALE_MS)
+    cluster.stores.disks[ROOT].access = defective
+    assert error_of(asked(handler, b"a")) == UNKNOWN_SERVER_ERROR
+    cluster.stores.disks[ROOT].access = access
+    clock.sleep_ms(STALE_MS)
+    assert offset_of(asked(handler, b"b")) == 0
 
 
 @pytest.mark.parametrize("epoch", [-1, 0])

@@ -34,7 +34,7 @@ from stratalog.storage.errors import (
 from tests.clients.endpoint.security.certificate_authority import CertificateAuthority
 from tests.clients.endpoint.security.secured_broker import JAAS, SecuredBroker
 
-ANSWER_S = 20
+ANSWER_S = 60
 MECHANISMS = "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"
 SASL = {"sasl.enabled.mechanisms": MECHANISMS, "sasl.jaas.config": JAAS, "connection.failed.authentication.delay.ms": 0}
 LOGIN = {"security.protocol": "SASL_PLAINTEXT", "sasl.username": "root", "sasl.password": "r"}

@@ -19,7 +19,7 @@ from stratalog.storage.records import TopicPartition
 from tests.clients.memory_cluster import ROOT, MemoryCluster
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-ANSWER_S = 20
+ANSWER_S = 60
 T = TypeVar("T")
 
 

@@ -26,7 +26,7 @@ from stratalog.replication.metadata.acls import AclBinding, Operation, PatternTy
 from stratalog.replication.metadata.scram import ScramMechanism, ScramUpsertion, alter_credentials
 from tests.clients.memory_cluster import ROOT, MemoryCluster
 
-WAIT_S = 10
+WAIT_S = 60
 SALT = b"a salt of 16 byt"
 JAAS = """org.apache.kafka.common.security.plain.PlainLoginModule required
     user_alice="secret" user_bob="bobs" user_root="r";"""

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from stratalog.clients.endpoint.security.jwks import JwksKeys, JwksSource
 from stratalog.storage.errors import InvalidConfigError
 
-WAIT_S = 10
+WAIT_S = 60
 
 
 def key(kid: str) -> dict[str, Any]:

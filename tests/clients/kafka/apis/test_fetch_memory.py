@@ -31,7 +31,7 @@ SETTINGS = {
     "allow.everyone.if.no.acl.found": "true",
 }
 LONG_MS, SHORT_MS = 60_000, 5
-ANSWER_S = 10
+ANSWER_S = 60
 
 
 class Consumer:

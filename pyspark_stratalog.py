@@ -7,4 +7,7 @@ from __future__ import annotations
 
 from stratalog.clients.spark.source import StratalogDataSource as DefaultSource
 
-__all__ = ["DefaultSource"]
+__all__ = ["PLANNERS_LOAD", "DefaultSource"]
+
+PLANNERS_LOAD = ("stratalog.clients.spark.stream_reader", "stratalog.replication.spark.fetch", "pandas")
+"""The modules that planners of streaming queries load, those of a broker's fetch queries too; pyarrow loads pandas."""

@@ -7,17 +7,22 @@ since a misspelled config would otherwise silently keep its default.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields, replace
-from enum import StrEnum
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from typing import Self
 
 from stratalog.clients.serialization import Deserializer, Serializer
 from stratalog.replication.requests.produce import ACKS_ALL, ACKS_LEADER, ACKS_NONE
-from stratalog.storage.config_def import ConfigDef, Validator, at_least, config_field, one_of, spelled
+from stratalog.server.remote.connection_config import (
+    CONNECTION_CONFIGS,
+    REQUEST_TIMEOUT_MS,
+    boolean,
+    integer,
+    parsed,
+    python_names,
+    text,
+)
+from stratalog.storage.config_def import ConfigDef, config_field, one_of
 from stratalog.storage.errors import InvalidConfigError
-
-REQUEST_TIMEOUT_MS = 30_000
-"""Kafka's default of `request.timeout.ms`."""
 
 _ACKS = {"all": ACKS_ALL, "-1": ACKS_ALL, "0": ACKS_NONE, "1": ACKS_LEADER}
 _ASSIGNOR_CLASSES = {
@@ -53,22 +58,6 @@ def _assignors(listed: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-def _int(default: int, low: int = 0) -> Any:
-    return config_field("INT", default, validator=at_least(low))
-
-
-def _boolean(default: bool) -> Any:
-    return config_field("BOOLEAN", default)
-
-
-def _string(default: str = "", validator: Validator | None = None) -> Any:
-    return config_field("STRING", default, validator=validator)
-
-
-def _python_names(config_type: type[Any]) -> dict[str, str]:
-    return {each.name: each.name.replace("_", ".") for each in fields(config_type)}
-
-
 @dataclass(frozen=True, slots=True)
 class ProducerConfig:
     """Kafka's producer configs; times in ms, sizes in bytes of Arrow data.
@@ -78,23 +67,23 @@ class ProducerConfig:
     """
 
     acks: int = config_field("STRING", ACKS_ALL, validator=_acks)
-    enable_idempotence: bool = _boolean(True)
-    batch_size: int = _int(16_384)
-    linger_ms: int = _int(0)
-    delivery_timeout_ms: int = _int(120_000)
-    request_timeout_ms: int = _int(REQUEST_TIMEOUT_MS)
-    retries: int = _int(2**31 - 1)
-    retry_backoff_ms: int = _int(100)
-    retry_backoff_max_ms: int = _int(1_000)
-    max_in_flight_requests_per_connection: int = _int(5, low=1)
-    buffer_memory: int = _int(33_554_432)
-    max_block_ms: int = _int(60_000)
-    max_request_size: int = _int(1_048_576)
-    metadata_max_age_ms: int = _int(300_000)
-    client_id: str = _string()
-    compression_type: str = _string("none", one_of("none", "gzip", "snappy", "lz4", "zstd"))
-    transactional_id: str = _string()
-    transaction_timeout_ms: int = _int(60_000)
+    enable_idempotence: bool = boolean(True)
+    batch_size: int = integer(16_384)
+    linger_ms: int = integer(0)
+    delivery_timeout_ms: int = integer(120_000)
+    request_timeout_ms: int = integer(REQUEST_TIMEOUT_MS)
+    retries: int = integer(2**31 - 1)
+    retry_backoff_ms: int = integer(100)
+    retry_backoff_max_ms: int = integer(1_000)
+    max_in_flight_requests_per_connection: int = integer(5, low=1)
+    buffer_memory: int = integer(33_554_432)
+    max_block_ms: int = integer(60_000)
+    max_request_size: int = integer(1_048_576)
+    metadata_max_age_ms: int = integer(300_000)
+    client_id: str = text()
+    compression_type: str = text("none", one_of("none", "gzip", "snappy", "lz4", "zstd"))
+    transactional_id: str = text()
+    transaction_timeout_ms: int = integer(60_000)
     key_serializer: Serializer | None = config_field("CLASS", None)  # noqa: RUF009 - a value as of every field
     value_serializer: Serializer | None = config_field("CLASS", None)  # noqa: RUF009 - a value as of every field
 
@@ -104,7 +93,7 @@ class ProducerConfig:
 
         Raises InvalidConfigError in Kafka's words for an unknown name, a bad value, or values at odds.
         """
-        given = _parsed(PRODUCER_CONFIGS, config, settings)
+        given = parsed(PRODUCER_CONFIGS, config, settings)
         return cls(**given)._reconciled(given)
 
     def _reconciled(self, given: Collection[str]) -> Self:
@@ -141,36 +130,36 @@ class ConsumerConfig:
     classes, in order of preference.
     """
 
-    group_id: str = _string()
-    group_instance_id: str = _string()
-    group_protocol: str = _string("classic", _protocol)
-    group_remote_assignor: str = _string()
-    enable_auto_commit: bool = _boolean(True)
-    auto_commit_interval_ms: int = _int(5_000)
-    session_timeout_ms: int = _int(45_000)
-    heartbeat_interval_ms: int = _int(3_000)
-    max_poll_interval_ms: int = _int(300_000, low=1)
+    group_id: str = text()
+    group_instance_id: str = text()
+    group_protocol: str = text("classic", _protocol)
+    group_remote_assignor: str = text()
+    enable_auto_commit: bool = boolean(True)
+    auto_commit_interval_ms: int = integer(5_000)
+    session_timeout_ms: int = integer(45_000)
+    heartbeat_interval_ms: int = integer(3_000)
+    max_poll_interval_ms: int = integer(300_000, low=1)
     partition_assignment_strategy: tuple[str, ...] = config_field(
         "LIST", ("range", "cooperative-sticky"), validator=_assignors
     )
-    exclude_internal_topics: bool = _boolean(True)
-    retry_backoff_ms: int = _int(100)
-    auto_offset_reset: str = _string("latest", one_of("latest", "earliest", "none"))
-    isolation_level: str = _string("read_uncommitted", one_of("read_committed", "read_uncommitted"))
-    fetch_max_bytes: int = _int(52_428_800)
-    max_partition_fetch_bytes: int = _int(1_048_576)
-    max_poll_records: int = _int(500, low=1)
-    default_api_timeout_ms: int = _int(60_000)
-    request_timeout_ms: int = _int(REQUEST_TIMEOUT_MS)
-    client_id: str = _string()
-    client_rack: str = _string()
+    exclude_internal_topics: bool = boolean(True)
+    retry_backoff_ms: int = integer(100)
+    auto_offset_reset: str = text("latest", one_of("latest", "earliest", "none"))
+    isolation_level: str = text("read_uncommitted", one_of("read_committed", "read_uncommitted"))
+    fetch_max_bytes: int = integer(52_428_800)
+    max_partition_fetch_bytes: int = integer(1_048_576)
+    max_poll_records: int = integer(500, low=1)
+    default_api_timeout_ms: int = integer(60_000)
+    request_timeout_ms: int = integer(REQUEST_TIMEOUT_MS)
+    client_id: str = text()
+    client_rack: str = text()
     key_deserializer: Deserializer | None = config_field("CLASS", None)  # noqa: RUF009 - a value as of every field
     value_deserializer: Deserializer | None = config_field("CLASS", None)  # noqa: RUF009 - a value as of every field
 
     @classmethod
     def from_settings(cls, config: Mapping[str, object] | None, settings: Mapping[str, object]) -> Self:
         """As `ProducerConfig.from_settings`."""
-        given = _parsed(CONSUMER_CONFIGS, config, settings)
+        given = parsed(CONSUMER_CONFIGS, config, settings)
         return cls(**given)._checked(given)
 
     @property
@@ -193,58 +182,9 @@ class ConsumerConfig:
         return self
 
 
-class TransportMode(StrEnum):
-    """How a client calls brokers of other processes: at their listeners, through the inboxes in their roots, or AUTO:
-    at a listener, and through the inbox where there is none or where it cannot be reached."""
-
-    AUTO = "auto"
-    LISTENER = "listener"
-    INBOX = "inbox"
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionConfig:
-    """Kafka's configs of a client's connections to brokers; times in ms.
-
-    `request.timeout.ms` is how long a broker may take to answer; the connection is closed then. Stores of keys and
-    certificates are PEM files. `sasl.username` and `sasl.password` are librdkafka's names for what `sasl.jaas.config`
-    has, too. `stratalog.transport` is a `TransportMode`.
-    """
-
-    client_id: str = _string()
-    request_timeout_ms: int = _int(REQUEST_TIMEOUT_MS)
-    reconnect_backoff_ms: int = _int(50)
-    reconnect_backoff_max_ms: int = _int(1_000)
-    socket_connection_setup_timeout_ms: int = _int(10_000, low=1)
-    connections_max_idle_ms: int = _int(540_000, low=1)
-    security_protocol: str = _string("PLAINTEXT", one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"))
-    sasl_mechanism: str = _string()
-    sasl_jaas_config: str = config_field("PASSWORD", "")
-    sasl_username: str = _string()
-    sasl_password: str = config_field("PASSWORD", "")
-    ssl_truststore_location: str = _string()
-    ssl_truststore_type: str = _string("PEM", one_of("PEM"))
-    ssl_keystore_location: str = _string()
-    ssl_keystore_type: str = _string("PEM", one_of("PEM"))
-    ssl_key_password: str = config_field("PASSWORD", "")
-    ssl_endpoint_identification_algorithm: str = _string("https")
-    stratalog_transport: str = _string(TransportMode.AUTO, one_of(*TransportMode))
-
-    @property
-    def has_login(self) -> bool:
-        """Whether connections say who the client is, or are encrypted: an inbox does neither."""
-        return self.security_protocol != "PLAINTEXT"
-
-    @classmethod
-    def from_settings(cls, config: Mapping[str, object] | None, settings: Mapping[str, object]) -> Self:
-        """As `ProducerConfig.from_settings`."""
-        return cls(**_parsed(CONNECTION_CONFIGS, config, settings))
-
-
 _IN_FLIGHT = dict.fromkeys(("max.in.flight", "max_in_flight"), "max.in.flight.requests.per.connection")
-PRODUCER_CONFIGS = ConfigDef.of("producer", ProducerConfig, _python_names(ProducerConfig) | _IN_FLIGHT)
-CONSUMER_CONFIGS = ConfigDef.of("consumer", ConsumerConfig, _python_names(ConsumerConfig))
-CONNECTION_CONFIGS = ConfigDef.of("connection", ConnectionConfig, _python_names(ConnectionConfig))
+PRODUCER_CONFIGS = ConfigDef.of("producer", ProducerConfig, python_names(ProducerConfig) | _IN_FLIGHT)
+CONSUMER_CONFIGS = ConfigDef.of("consumer", ConsumerConfig, python_names(ConsumerConfig))
 
 
 def split_connection_configs(
@@ -266,8 +206,3 @@ def split_connection_configs(
         else:
             own[name] = value
     return own, connection
-
-
-def _parsed(known: ConfigDef, config: Mapping[str, object] | None, settings: Mapping[str, object]) -> dict[str, Any]:
-    given = {**(config or {}), **settings}
-    return known.parse({k: v if isinstance(v, list | tuple) or callable(v) else spelled(v) for k, v in given.items()})

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Protocol
 
-from stratalog.clients.bootstrap import RunningCluster
 from stratalog.replication.stores import Stores
+from stratalog.server.bootstrap import RunningCluster
 
 
 class ConnectedCluster(RunningCluster, Protocol):
@@ -21,9 +20,9 @@ class ConnectedCluster(RunningCluster, Protocol):
 def connected(root: str, connection: Mapping[str, object], stores: Stores) -> ConnectedCluster:
     """What calls the brokers of a metadata root; the client closes it.
 
-    connection  configs of connections (`clients.config.ConnectionConfig`), by their dotted names
-    It is got through the front door, by name and when it is needed: it stands above the clients, and those that read
-    storage alone do not load it (decision 0116).
+    connection  configs of connections (`server.remote.connection_config.ConnectionConfig`), by their dotted names
+    It is imported when it is needed: clients that read storage alone do not load it (decision 0116).
     """
-    made: ConnectedCluster = import_module("stratalog").RemoteCluster(root, connection, stores=stores)
-    return made
+    from stratalog.server.remote.remote_cluster import RemoteCluster
+
+    return RemoteCluster(root, connection, stores=stores)

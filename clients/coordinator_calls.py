@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, Self
 
-from stratalog.clients.bootstrap import BrokerFace, Cluster, RunningCluster
-from stratalog.clients.config import REQUEST_TIMEOUT_MS
 from stratalog.clients.records import NO_COORDINATOR, OffsetAndMetadata
 from stratalog.replication.requests.coordinators import CoordinatorType, FindCoordinatorRequest, FindCoordinatorResponse
 from stratalog.replication.requests.groups import (
@@ -21,6 +19,8 @@ from stratalog.replication.requests.groups import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from stratalog.server.bootstrap import FIND_TIMEOUT_MS, JOIN_GRACE_MS, BrokerFace, Cluster, RunningCluster
+from stratalog.server.remote.connection_config import REQUEST_TIMEOUT_MS
 from stratalog.storage.clock import Clock
 from stratalog.storage.errors import (
     BrokerNotAvailableError,
@@ -35,11 +35,7 @@ Answer = Callable[[object], None]
 """Called once with a response, the coordinator's broker id, or a StratalogError. From any thread; it does not block."""
 
 RETRY_MS = 20
-FIND_TIMEOUT_MS = 1_000
-"""Limit of a FindCoordinator call; short, since any other broker knows the coordinator as well."""
 CALLED_FROM_ELSEWHERE = "A RemoteCluster calls the brokers of other processes."
-JOIN_GRACE_MS = 5_000
-"""Time beyond the rebalance timeout that a JoinGroup may take (Kafka's JOIN_GROUP_TIMEOUT_LAPSE)."""
 
 
 class CoordinatorCalls(Protocol):

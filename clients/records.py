@@ -78,14 +78,6 @@ class ConsumerRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class OffsetAndTimestamp:
-    """The first record at or after a timestamp that was asked for."""
-
-    offset: int
-    timestamp_ms: int
-
-
-@dataclass(frozen=True, slots=True)
 class OffsetAndMetadata:
     """A committed offset: that of the next record to read, a text of the application's own (4 KiB at most), and the
     leader epoch of the last record read, if known."""

@@ -9,8 +9,6 @@ import argparse
 import sys
 import time
 
-from stratalog.clients.endpoint.kafka_endpoint import KafkaEndpoint
-from stratalog.clients.remote.remote_cluster import RemotePeers
 from stratalog.jobs.command.broker_flags import FETCHER, OVERRIDE, file_settings
 from stratalog.jobs.command.flags import Command, Flag, identity_table, settings_table
 from stratalog.jobs.command.properties import key_values
@@ -26,8 +24,10 @@ from stratalog.jobs.command.terminal import (
     stop_signals,
 )
 from stratalog.replication.config import BROKER_CONFIGS
-from stratalog.replication.process.broker_properties import IDENTITY, BrokerProperties
-from stratalog.replication.process.broker_server import BrokerServer
+from stratalog.server.endpoint.kafka_endpoint import KafkaEndpoint
+from stratalog.server.process.broker_properties import IDENTITY, BrokerProperties
+from stratalog.server.process.broker_server import BrokerServer
+from stratalog.server.remote.remote_cluster import RemotePeers
 
 PURPOSE = """This tool runs one broker in a process of its own, with its own Spark application for follower fetch. It is
 a candidate for controller, too. It stays up until SIGTERM or Ctrl-C, then hands over what it leads and ends with exit

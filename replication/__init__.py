@@ -1,7 +1,7 @@
 """Leadership, the ISR and fencing: brokers, controller, metadata log, follower fetch.
 
 config, log_configs, stores, broker_root  broker settings; the roots and what marks them
-internal_topics, java_strings, metrics, host_address
+internal_topics, metrics, host_address
 threads/       how the threads of one process share it
 requests/      Kafka's requests as plain values
 metadata/      the cluster as a log: records, image, ACLs, configs, backup
@@ -13,5 +13,4 @@ follower/      one fetch session and what it follows
 coordinator/   groups and transactions as folds of their internal topics
 broker/        one broker's loop
 spark/         Structured Streaming as the scheduler of fetch sessions
-process/       brokers as threads and processes
 """

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.java_strings import string_hash
+from stratalog.wire.java_strings import string_hash
 
 GROUP_METADATA_TOPIC = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC = "__transaction_state"

@@ -5,8 +5,10 @@
 The names in `__all__` are the public ones, and this module is the only door to them. Behind it are the packages
 
     stratalog.storage       one replica of one partition as one Delta table
+    stratalog.wire          Kafka's requests, answers and record batches as bytes
     stratalog.replication   brokers, controller, metadata log, follower fetch, coordinators
-    stratalog.clients       producer, consumer, admin client, Spark source and sink, Kafka's protocol
+    stratalog.server        brokers as processes, listeners, Kafka's APIs, brokers elsewhere
+    stratalog.clients       producer, consumer, admin client, Spark source and sink, typed tables
     stratalog.jobs          entries for spark-submit and the command line
 
 `spark.readStream.format("stratalog")` needs no import. A name's module is imported when the name is first used
@@ -19,38 +21,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from stratalog.clients.admin.admin import (
-        Admin,
-        BrokerDescription,
-        ClusterDescription,
-        ConfigEntry,
-        NewTopic,
-        TopicDescription,
-    )
-    from stratalog.clients.admin.configs import ConfigInForce
-    from stratalog.clients.admin.erasure import ErasureLeftover, ErasureReport, ReplicaErasure
     from stratalog.clients.admin.group_lag import GroupLag, PartitionLag
     from stratalog.clients.admin.groups import GroupAdmin, LiveGroups, StoredGroups
-    from stratalog.clients.admin.log_dirs import LogDirDescription, ReplicaInfo
     from stratalog.clients.admin.replica_verification import PartitionVerified, ReplicaVerification
-    from stratalog.clients.cluster import Cluster
     from stratalog.clients.consumer.consumer import Consumer
     from stratalog.clients.consumer.rebalance_listener import ConsumerRebalanceListener
     from stratalog.clients.history.recorder import History, RecordingConsumer, RecordingProducer
-    from stratalog.clients.offset_spec import OffsetSpec
     from stratalog.clients.producer.partitioner import Partitioner, RoundRobinPartitioner, StickyPartitioner
     from stratalog.clients.producer.producer import Producer
     from stratalog.clients.records import (
         ConsumerGroupMetadata,
         ConsumerRecord,
         OffsetAndMetadata,
-        OffsetAndTimestamp,
         OffsetRange,
         RecordFuture,
         RecordMetadata,
         TableMetadata,
     )
-    from stratalog.clients.remote.remote_cluster import RemoteCluster
     from stratalog.clients.schemas.avro import AvroDeserializer, AvroSerializer
     from stratalog.clients.schemas.json_schema import JsonDeserializer, JsonSerializer
     from stratalog.clients.schemas.protobuf import ProtobufDeserializer, ProtobufSerializer
@@ -68,8 +55,6 @@ if TYPE_CHECKING:
     from stratalog.clients.typed_tables.erasure import TableErasure
     from stratalog.clients.typed_tables.replay import ReplayOutcome
     from stratalog.clients.typed_tables.typed_table import TypedTable, TypedTableState
-    from stratalog.clients.view.cluster_view import ClusterView, Fetched, Watermarks
-    from stratalog.clients.view.committed_table import CommittedTable, committed_table
     from stratalog.replication.controller.preferred_leaders import ElectionType
     from stratalog.replication.controller.reassignment import PartitionReassignment
     from stratalog.replication.metadata.acls import (
@@ -82,6 +67,22 @@ if TYPE_CHECKING:
     )
     from stratalog.replication.metadata.leader_history import LeaderOfOffset
     from stratalog.replication.spark.session import stratalog_session
+    from stratalog.server.admin.admin import (
+        Admin,
+        BrokerDescription,
+        ClusterDescription,
+        ConfigEntry,
+        NewTopic,
+        TopicDescription,
+    )
+    from stratalog.server.admin.configs import ConfigInForce
+    from stratalog.server.admin.erasure import ErasureLeftover, ErasureReport, ReplicaErasure
+    from stratalog.server.admin.log_dirs import LogDirDescription, ReplicaInfo
+    from stratalog.server.cluster import Cluster
+    from stratalog.server.offset_spec import OffsetAndTimestamp, OffsetSpec
+    from stratalog.server.remote.remote_cluster import RemoteCluster
+    from stratalog.server.view.cluster_view import ClusterView, Fetched, Watermarks
+    from stratalog.server.view.committed_table import CommittedTable, committed_table
     from stratalog.storage.errors import StratalogError
     from stratalog.storage.records import Header, TopicPartition
 
@@ -123,23 +124,23 @@ __all__ = [
 # fmt: on
 
 _MODULES = {
-    "clients.admin.admin": "Admin BrokerDescription ClusterDescription ConfigEntry NewTopic TopicDescription",
-    "clients.admin.configs": "ConfigInForce",
-    "clients.admin.erasure": "ErasureLeftover ErasureReport ReplicaErasure",
+    "server.admin.admin": "Admin BrokerDescription ClusterDescription ConfigEntry NewTopic TopicDescription",
+    "server.admin.configs": "ConfigInForce",
+    "server.admin.erasure": "ErasureLeftover ErasureReport ReplicaErasure",
     "clients.admin.group_lag": "GroupLag PartitionLag",
     "clients.admin.groups": "GroupAdmin LiveGroups StoredGroups",
-    "clients.admin.log_dirs": "LogDirDescription ReplicaInfo",
+    "server.admin.log_dirs": "LogDirDescription ReplicaInfo",
     "clients.admin.replica_verification": "PartitionVerified ReplicaVerification",
-    "clients.cluster": "Cluster",
+    "server.cluster": "Cluster",
     "clients.consumer.consumer": "Consumer",
     "clients.consumer.rebalance_listener": "ConsumerRebalanceListener",
     "clients.history.recorder": "History RecordingConsumer RecordingProducer",
-    "clients.offset_spec": "OffsetSpec",
+    "server.offset_spec": "OffsetSpec",
     "clients.producer.partitioner": "Partitioner RoundRobinPartitioner StickyPartitioner",
     "clients.producer.producer": "Producer",
     "clients.records": "ConsumerGroupMetadata ConsumerRecord OffsetAndMetadata OffsetAndTimestamp OffsetRange "
     "RecordFuture RecordMetadata TableMetadata",
-    "clients.remote.remote_cluster": "RemoteCluster",
+    "server.remote.remote_cluster": "RemoteCluster",
     "clients.schemas.avro": "AvroDeserializer AvroSerializer",
     "clients.schemas.json_schema": "JsonDeserializer JsonSerializer",
     "clients.schemas.protobuf": "ProtobufDeserializer ProtobufSerializer",
@@ -157,8 +158,8 @@ _MODULES = {
     "clients.typed_tables.erasure": "TableErasure",
     "clients.typed_tables.replay": "ReplayOutcome",
     "clients.typed_tables.typed_table": "TypedTable TypedTableState",
-    "clients.view.cluster_view": "ClusterView Fetched Watermarks",
-    "clients.view.committed_table": "CommittedTable committed_table",
+    "server.view.cluster_view": "ClusterView Fetched Watermarks",
+    "server.view.committed_table": "CommittedTable committed_table",
     "replication.controller.preferred_leaders": "ElectionType",
     "replication.controller.reassignment": "PartitionReassignment",
     "replication.metadata.acls": "AclBinding AclFilter Operation PatternType Permission ResourceType",

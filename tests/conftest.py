@@ -12,7 +12,7 @@ import hypothesis
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-from stratalog.clients.kafka.protocol import entities
+from stratalog.wire.messages import entities
 from tests.readers import other_readers
 from tests.stores import servers
 from tests.stores.servers import StoreServer

@@ -13,38 +13,40 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("storage", "replication", "clients", "jobs", "notebooks")
+ROOMS = ("storage", "wire", "replication", "server", "clients", "jobs", "notebooks")
 """The top-level folders with code, from the bottom up."""
 
-LIBRARY = ("storage", "replication", "clients")
+LIBRARY = ("storage", "wire", "replication", "server", "clients")
 FLOORS = {
-    ".": "storage < replication < clients < jobs < notebooks",
+    ".": "storage < wire < replication < server < clients < jobs < notebooks",
     "storage": """errors clock log_lines < config_def < records topic_config objects layered_map
         < files transactions < producers < delta < log < upkeep""",
     "storage/objects": "port registers new_file sync store_settings together < probe < local wakeup < remote",
-    "replication": """log_configs host_address < config java_strings client_pattern html_table stores threads
+    "wire": "kafka_types java_strings < consumer_protocol messages batches",
+    "wire/messages": "schema < error_codes entities < values layouts < frames",
+    "wire/batches": "compression < headers < columns < record_batches",
+    "replication": """log_configs host_address < config client_pattern html_table stores threads
         < internal_topics < requests
         < metadata < metrics broker_root controller progress < replica < leader < follower coordinator
-        < broker fast_start < spark < process""",
+        < broker fast_start < spark""",
     "replication/coordinator": "shard server_assignors topic_matches < groups transactions < runtime",
-    "clients": """serialization http_redirects < records config bootstrap offset_spec
-        < view coordinator_calls connected_cluster < producer consumer < admin history < schemas kafka < endpoint
-        < remote < spark cluster
-        < typed_tables""",
-    "clients/endpoint": """listeners frames order admission endpoint_metrics < inbox_channel loops io_threads security
+    "server": """bootstrap offset_spec http_redirects < view process < admin batches < request < apis quotas < handler
+        < endpoint < remote < cluster""",
+    "server/endpoint": """listeners frames order admission endpoint_metrics < inbox_channel loops io_threads security
         < connection inbox_listener < socket_server inbox_endpoint < kafka_endpoint""",
-    "clients/endpoint/security": """jaas principal_mapping certificates sasl_server watched_context
+    "server/endpoint/security": """jaas principal_mapping certificates sasl_server watched_context
         < plain scram oauthbearer < authenticator jwks tls < gate < endpoint_security""",
+    "server/remote": """connection_config open_requests translation between_brokers login < inter_broker places
+        < connection_security request_connection < broker_connection inbox_connection inbox_channel < routes
+        < remote_broker < remote_cluster""",
+    "clients": """serialization records < config < coordinator_calls connected_cluster < producer consumer
+        < admin history < schemas < spark < typed_tables""",
     "clients/schemas": """wire_format errors < json_schema_nodes json_patterns < schema json_compatibility
         < avro_compatibility protobuf_compatibility rest_client protobuf_messages
         < avro_binary < avro_values compatibility < registry_state < schema_folder serde < avro json_schema protobuf
         < columns""",
     "clients/schemas/columns": """avro_fast json_text prefixes < reader < avro json_schema protobuf
         < avro_writing < json_writing protobuf_writing < writer""",
-    "clients/remote": """open_requests translation between_brokers login inter_broker places
-        < connection_security request_connection < broker_connection inbox_connection inbox_channel < routes
-        < remote_broker < remote_cluster""",
-    "clients/kafka": "protocol batches < request < apis quotas < handler",
     "jobs": "command < text demo < tools broker cluster typed_table",
 }
 """A folder -> its files and packages, lowest floor first: one imports itself and lower floors, not its neighbours."""
@@ -105,14 +107,17 @@ def imports_of(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def product_files() -> dict[str, Path]:
-    """Dotted name below `stratalog` -> file, of every module of the four rooms."""
+    """Dotted name below `stratalog` -> file, of every module of the rooms with product code."""
     return {".".join(path.with_suffix("").parts): path for path in python_files(*ROOMS[:-1])}
 
 
 def imported_modules(path: Path, modules: Mapping[str, Path]) -> Iterator[tuple[int, Path]]:
-    """(line, file) of each import of the product's own modules, also of those inside functions."""
+    """(line, file) of each import of the product's own modules, also of those inside functions, or by name: a string
+    that is a module's dotted name counts as an import."""
     for node in ast.walk(tree_of(path)):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("stratalog."):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found = [node.value.removeprefix("stratalog.")] if node.value.startswith("stratalog.") else []
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("stratalog."):
             module = (node.module or "").removeprefix("stratalog.")
             names = {alias.name if f"{module}.{alias.name}" in modules else "" for alias in node.names}
             found = [f"{module}.{name}" if name else module for name in names]
@@ -302,7 +307,7 @@ def test_no_pattern_of_a_client_reaches_pythons_re() -> None:
 
 def test_loggers_come_from_the_function_that_keeps_their_records_in_one_line() -> None:
     """Names that clients choose are in many messages."""
-    allowed = {"storage/log_lines.py", "clients/admin/loggers.py", "replication/process/text_logs.py"}
+    allowed = {"storage/log_lines.py", "server/admin/loggers.py", "server/process/text_logs.py"}
     files = [path for path in python_files(*LIBRARY) if path.as_posix() not in allowed]
     assert lines_matching(re.compile(r"\bgetLogger\("), files) == []
 
@@ -345,7 +350,7 @@ NAMED_BY_ID = {
     "replication/leader/delete_records.py": ("leaders", "answers"),
     "replication/controller/brokers.py": ("held",),
     "replication/broker/calls.py": ("leaders",),
-    "clients/bootstrap.py": (),
+    "server/bootstrap.py": (),
 }
 """Files of requests to replicas and of proposals about them, with the fields and arguments that may name a partition by
 its topic's name alone: maps of what is here now, and of answers."""

@@ -17,10 +17,10 @@ from stratalog.replication.requests.consumer_groups import (
     DescribedConsumerGroup,
     TopicPartitions,
 )
-from stratalog.replication.requests.consumer_protocol import decode_assignment
 from stratalog.replication.requests.groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from stratalog.storage.errors import GroupIdNotFoundError, StratalogError, UnknownServerError, UnsupportedVersionError
 from stratalog.storage.records import TopicPartition
+from stratalog.wire.consumer_protocol import decode_assignment
 
 CONSUMER = "consumer"
 

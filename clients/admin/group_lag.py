@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from stratalog.clients.records import OffsetAndMetadata
-from stratalog.clients.view.cluster_view import ClusterView, Watermarks
 from stratalog.replication.html_table import html_fields, html_table
+from stratalog.server.view.cluster_view import ClusterView, Watermarks
 from stratalog.storage.errors import LeaderNotAvailableError, StoreError, UnknownTopicOrPartitionError
 from stratalog.storage.records import TopicPartition
 

@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from stratalog.clients.admin.group_description import ConsumerGroupDescription, as_response, described_group
 from stratalog.clients.admin.group_lag import GroupLag, lag_of
-from stratalog.clients.bootstrap import RunningCluster
 from stratalog.clients.consumer.offsets import (
     Offsets,
     commit_error,
@@ -25,7 +24,6 @@ from stratalog.clients.consumer.offsets import (
 )
 from stratalog.clients.coordinator_calls import CALLED_FROM_ELSEWHERE, InProcessCalls, ask
 from stratalog.clients.records import Generation, OffsetAndMetadata
-from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.coordinator.groups.modern_requests import ModernGroups
 from stratalog.replication.coordinator.groups.shard import GroupShard
@@ -49,6 +47,8 @@ from stratalog.replication.requests.groups import (
     OffsetFetchRequest,
     OffsetFetchResponse,
 )
+from stratalog.server.bootstrap import RunningCluster
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.clock import Clock
 from stratalog.storage.errors import BrokerNotAvailableError, RequestTimedOutError, StratalogError
 from stratalog.storage.records import CONTROL_ATTRIBUTE, TRANSACTIONAL_ATTRIBUTE, TopicPartition

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from stratalog.clients.admin.replica_comparison import Difference, ReplicaRows, UnmatchedOffset, compare
-from stratalog.clients.offset_spec import UNKNOWN_OFFSET, OffsetSpec
-from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 from stratalog.replication.stores import Stores, client_stores
+from stratalog.server.offset_spec import UNKNOWN_OFFSET, OffsetSpec
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.delta.table import LogTable
 from stratalog.storage.errors import DamagedFileError, ObjectNotFoundError, OffsetOutOfRangeError, StratalogError
 from stratalog.storage.files.cache import FileCache

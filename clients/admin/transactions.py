@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from queue import Empty, SimpleQueue
 
-from stratalog.clients.bootstrap import RunningCluster
-from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
 from stratalog.replication.coordinator.transactions.shard import TransactionShard
@@ -24,6 +22,8 @@ from stratalog.replication.requests.transactions import (
     TransactionListing,
     active_producers,
 )
+from stratalog.server.bootstrap import RunningCluster
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import (
     InvalidRequestError,
     LeaderNotAvailableError,

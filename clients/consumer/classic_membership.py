@@ -37,7 +37,6 @@ from stratalog.clients.consumer.membership import (
     leader_plan,
 )
 from stratalog.clients.records import NO_COORDINATOR, NO_GENERATION_ID, Generation
-from stratalog.replication.requests.consumer_protocol import Assignment, decode_assignment
 from stratalog.replication.requests.groups import (
     HeartbeatRequest,
     HeartbeatResponse,
@@ -58,6 +57,7 @@ from stratalog.storage.errors import (
     StratalogError,
     UnknownMemberIdError,
 )
+from stratalog.wire.consumer_protocol import Assignment, decode_assignment
 
 _STALE = (UnknownMemberIdError, IllegalGenerationError, FencedInstanceIdError)
 _AT_ONCE = (UnknownMemberIdError, IllegalGenerationError, RebalanceInProgressError, MemberIdRequiredError)

@@ -2,7 +2,7 @@
 
 I/O: through a `ClusterView`, so from storage alone; no broker has to run in this process. Records above the high
 watermark and control records are never returned; with `isolation.level=read_committed` neither are records above the
-last stable offset and aborted ones (`clients.view.read_committed`). With a `group.id` it may be in a group and commit
+last stable offset and aborted ones (`server.view.read_committed`). With a `group.id` it may be in a group and commit
 its offsets (`clients.consumer.group_member`); then coordinators are called: brokers of this process, or others
 (`clients.connected_cluster`).
 """
@@ -18,7 +18,6 @@ from typing import Self
 
 import pyarrow as pa
 
-from stratalog.clients.bootstrap import Cluster
 from stratalog.clients.config import CONSUMER_CONFIGS, ConsumerConfig, split_connection_configs
 from stratalog.clients.connected_cluster import ConnectedCluster, connected
 from stratalog.clients.consumer.group_member import CommitCallback, ConsumerHooks, GroupMembership
@@ -33,17 +32,13 @@ from stratalog.clients.consumer.positions import (
 )
 from stratalog.clients.consumer.rebalance_listener import ConsumerRebalanceListener
 from stratalog.clients.coordinator_calls import CoordinatorCalls, InProcessCalls
-from stratalog.clients.records import (
-    ConsumerGroupMetadata,
-    ConsumerRecord,
-    OffsetAndMetadata,
-    OffsetAndTimestamp,
-    SubscriptionPattern,
-)
-from stratalog.clients.view.cluster_view import ClusterView, Fetched
-from stratalog.clients.view.read_committed import view_of
-from stratalog.clients.view.shared_news import ConsumerNews
+from stratalog.clients.records import ConsumerGroupMetadata, ConsumerRecord, OffsetAndMetadata, SubscriptionPattern
 from stratalog.replication.internal_topics import INTERNAL_TOPICS
+from stratalog.server.bootstrap import Cluster
+from stratalog.server.offset_spec import OffsetAndTimestamp
+from stratalog.server.view.cluster_view import ClusterView, Fetched
+from stratalog.server.view.read_committed import view_of
+from stratalog.server.view.shared_news import ConsumerNews
 from stratalog.storage.errors import (
     CorruptMessageError,
     IllegalStateError,

@@ -29,13 +29,13 @@ from stratalog.clients.consumer.offsets import OffsetFetch, Offsets, as_error, c
 from stratalog.clients.consumer.rebalance_listener import ConsumerRebalanceListener
 from stratalog.clients.coordinator_calls import RETRY_MS, CoordinatorCalls, PendingAnswer, ask
 from stratalog.clients.records import NO_COORDINATOR, ConsumerGroupMetadata, Generation, OffsetAndMetadata
-from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.requests.consumer_groups import (
     JOIN_EPOCH,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
 from stratalog.replication.requests.groups import HeartbeatResponse, LeaveGroupRequest, OffsetCommitResponse
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.clock import Clock
 from stratalog.storage.errors import (
     CoordinatorNotAvailableError,

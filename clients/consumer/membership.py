@@ -10,13 +10,6 @@ from typing import Any
 
 from stratalog.clients.consumer.assignors.assignor import NO_RACKS, Assignor, AssignorMember, PartitionRacks
 from stratalog.clients.records import NO_COORDINATOR, NO_GENERATION_ID, Generation
-from stratalog.replication.requests.consumer_protocol import (
-    Assignment,
-    Subscription,
-    decode_subscription,
-    encode_assignment,
-    encode_subscription,
-)
 from stratalog.replication.requests.groups import (
     JoinGroupRequestProtocol,
     JoinGroupResponseMember,
@@ -29,6 +22,13 @@ from stratalog.storage.errors import (
     StratalogError,
 )
 from stratalog.storage.records import TopicPartition
+from stratalog.wire.consumer_protocol import (
+    Assignment,
+    Subscription,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
 
 LOST_COORDINATOR = (NotCoordinatorError, CoordinatorNotAvailableError, RequestTimedOutError)
 """Errors after which the coordinator is looked up again."""

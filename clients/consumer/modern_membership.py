@@ -21,7 +21,6 @@ from dataclasses import replace
 from enum import Enum
 from typing import Any
 
-from stratalog.clients.config import REQUEST_TIMEOUT_MS
 from stratalog.clients.consumer.membership import (
     KICKED_OUT,
     LOCAL_HOST,
@@ -43,6 +42,7 @@ from stratalog.replication.requests.consumer_groups import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
+from stratalog.server.remote.connection_config import REQUEST_TIMEOUT_MS
 from stratalog.storage.errors import (
     CommitFailedError,
     FencedMemberEpochError,

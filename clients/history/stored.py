@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from stratalog.clients.history.history import HOLDS, STORED, HistoryEvent
 from stratalog.clients.history.recorder import ValueId, as_text
-from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.stores import Stores, client_stores
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.files.cache import FileCache
 from stratalog.storage.log.reader import LogReader
 from stratalog.storage.records import TopicPartition

@@ -15,7 +15,6 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from stratalog.clients.bootstrap import Cluster
 from stratalog.clients.config import PRODUCER_CONFIGS, ProducerConfig, split_connection_configs
 from stratalog.clients.connected_cluster import ConnectedCluster, connected
 from stratalog.clients.producer.accumulator import Accumulator
@@ -33,9 +32,10 @@ from stratalog.clients.records import (
     TableMetadata,
 )
 from stratalog.clients.serialization import KEY, VALUE, SerializationContext
-from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.controller.producer_id_blocks import allocate_producer_ids
 from stratalog.replication.metadata.image import ClusterImage
+from stratalog.server.bootstrap import Cluster
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import (
     IllegalStateError,
     InvalidRecordError,

@@ -23,9 +23,9 @@ from stratalog.clients.producer.retry import Action
 from stratalog.clients.producer.schedule import Schedule
 from stratalog.clients.producer.transport import Answer, Transport
 from stratalog.clients.records import UNKNOWN_OFFSET
-from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.metadata.records import NO_LEADER
 from stratalog.replication.requests.produce import ACKS_NONE, ProduceRequest, ProduceResponse
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import (
     LeaderNotAvailableError,
     RequestTimedOutError,

@@ -9,13 +9,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from stratalog.clients.bootstrap import BrokerFace, Cluster, RunningCluster
 from stratalog.clients.config import ProducerConfig
 from stratalog.clients.coordinator_calls import RETRY_MS, InProcessCalls, PendingAnswer, offset_rows
 from stratalog.clients.producer.transaction_state import ProducerTransactions
 from stratalog.clients.producer.transport import Answer, InboxTransport, InProcessTransport, Produce
 from stratalog.clients.records import ConsumerGroupMetadata, OffsetAndMetadata
-from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.coordinator.transactions.add_partitions import (
     QUESTIONS_MAX,
     coordinator_asker,
@@ -35,6 +33,8 @@ from stratalog.replication.requests.transactions import (
     EndTxnRequest,
     InitProducerIdRequest,
 )
+from stratalog.server.bootstrap import BrokerFace, Cluster, RunningCluster
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.clock import Clock
 from stratalog.storage.errors import (
     BrokerNotAvailableError,

@@ -13,11 +13,11 @@ from functools import partial
 from itertools import count
 from typing import Protocol
 
-from stratalog.clients.bootstrap import BrokerFace, RunningCluster
-from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.metadata.image import BrokerState
 from stratalog.replication.requests.hand_over import answer_path, decode_answer, encode_request, request_path
 from stratalog.replication.requests.produce import HandOverRequest, ProduceRequest, ProduceResponse
+from stratalog.server.bootstrap import BrokerFace, RunningCluster
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.delta.table import LogTable
 from stratalog.storage.errors import (
     InvalidRecordError,

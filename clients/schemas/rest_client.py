@@ -20,7 +20,6 @@ from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import HTTPSHandler, Request, build_opener
 from uuid import UUID
 
-from stratalog.clients.http_redirects import SafeRedirects
 from stratalog.clients.schemas.errors import (
     RETRIABLE_STATUSES,
     RegistryUnavailableError,
@@ -28,6 +27,7 @@ from stratalog.clients.schemas.errors import (
     registry_error,
 )
 from stratalog.clients.schemas.schema import RegisteredSchema, Schema, SchemaType
+from stratalog.server.http_redirects import SafeRedirects
 from stratalog.storage.clock import Clock, SystemClock
 from stratalog.storage.config_def import ConfigDef, at_least, config_field, spelled
 from stratalog.storage.errors import InvalidConfigError

@@ -14,14 +14,14 @@ from collections.abc import Callable
 from typing import Self, TypeVar
 from uuid import UUID
 
-from stratalog.clients.admin.admin import Admin, NewTopic
-from stratalog.clients.bootstrap import Cluster
 from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.producer.producer import Producer
 from stratalog.clients.schemas.errors import RegistryUnavailableError, SchemaNotFoundError, SchemaRegistryError
 from stratalog.clients.schemas.registry_state import Change, RegistryState
 from stratalog.clients.schemas.schema import RegisteredSchema, Schema
 from stratalog.replication.controller.topics import NOT_GIVEN
+from stratalog.server.admin.admin import Admin, NewTopic
+from stratalog.server.bootstrap import Cluster
 from stratalog.storage.clock import Clock, SystemClock
 from stratalog.storage.errors import (
     InvalidProducerEpochError,

@@ -27,7 +27,7 @@ from stratalog.clients.spark.plan import (
 from stratalog.clients.spark.planned_files import PlannedFiles
 from stratalog.clients.spark.read import RangeReaders, RangeToRead, ReadManner
 from stratalog.clients.spark.worker import freeze_modules, sentence_first, streaming_batch, view_of
-from stratalog.clients.view.read_committed import is_read_committed
+from stratalog.server.view.read_committed import is_read_committed
 from stratalog.storage.objects.store_settings import StoreSettings
 from stratalog.storage.records import TopicPartition
 

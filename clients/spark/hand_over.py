@@ -22,7 +22,6 @@ from stratalog.clients.spark.options import SinkOptions
 from stratalog.clients.spark.sink_batches import Course, Noted, SinkBatchId, Stage, course_without_transaction
 from stratalog.clients.spark.sink_rows import NO_PRODUCER, ProducerIdAndEpoch
 from stratalog.clients.spark.sink_task import METADATA_MAX_AGE_MS, WrittenFile
-from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.metadata.image import BrokerState
 from stratalog.replication.metadata.records import NO_LEADER
 from stratalog.replication.requests.hand_over import (
@@ -33,6 +32,7 @@ from stratalog.replication.requests.hand_over import (
     request_path,
 )
 from stratalog.replication.requests.produce import HandOverRequest, ProduceResponse
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import (
     CorruptMessageError,
     LeaderNotAvailableError,

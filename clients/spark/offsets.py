@@ -34,8 +34,8 @@ from stratalog.clients.spark.options import (
 from stratalog.clients.spark.plan import FileSpan, Offsets, PlannedRange, check_specified, resolve, span
 from stratalog.clients.spark.planned_files import FILES_PLANNED_MAX, PlannedFiles
 from stratalog.clients.spark.worker import view_of
-from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.internal_topics import is_internal
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import LogDirNotFoundError, StratalogError, UnknownTopicOrPartitionError
 from stratalog.storage.log.reader import LogReader
 from stratalog.storage.log.segments import files_between

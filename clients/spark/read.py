@@ -24,9 +24,9 @@ from stratalog.clients.spark.conditions import (
 from stratalog.clients.spark.gaps import Gap, explained_end, first_gap
 from stratalog.clients.spark.option_names import SOURCE_COLUMNS
 from stratalog.clients.spark.planned_files import PlannedFiles
-from stratalog.clients.view.cluster_view import ClusterView
-from stratalog.clients.view.read_committed import without_aborted
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
+from stratalog.server.view.cluster_view import ClusterView
+from stratalog.server.view.read_committed import without_aborted
 from stratalog.storage.errors import (
     CorruptMessageError,
     ForeignCommitError,

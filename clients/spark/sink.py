@@ -30,7 +30,7 @@ from stratalog.clients.spark.worker import (
     streaming_batch,
     view_of,
 )
-from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.clock import RandomIds
 from stratalog.storage.errors import InvalidRequestError
 from stratalog.storage.log_lines import line_logger

@@ -24,8 +24,8 @@ from stratalog.clients.spark.sink_rows import (
     rows_by_topic,
     split_by_partition,
 )
-from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.metadata.records import NO_LEADER
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import (
     LeaderNotAvailableError,
     LogDirNotFoundError,

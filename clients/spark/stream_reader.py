@@ -40,7 +40,7 @@ from stratalog.clients.spark.plan import (
     without_topics,
 )
 from stratalog.clients.spark.worker import loading, sentence_first, view_of
-from stratalog.clients.view.read_committed import is_read_committed
+from stratalog.server.view.read_committed import is_read_committed
 from stratalog.storage.clock import RandomIds
 from stratalog.storage.errors import InvalidConfigError, StratalogError
 from stratalog.storage.log_lines import line_logger

@@ -19,7 +19,7 @@ from stratalog.storage.errors import StratalogError
 from stratalog.storage.log_lines import line_logger
 
 if TYPE_CHECKING:
-    from stratalog.clients.view.cluster_view import ClusterView
+    from stratalog.server.view.cluster_view import ClusterView
     from stratalog.storage.objects.store_settings import StoreSettings
 
 PUSHES_FILTERS = "pyspark.sql.worker.data_source_pushdown_filters"
@@ -124,8 +124,8 @@ def plans_writes() -> bool:
 @lru_cache(maxsize=8)
 def view_of(root: str, storage: StoreSettings, isolation_level: str = "read_uncommitted") -> ClusterView:
     """A view of the cluster, cached in this process: a fold of the metadata is not free. Its user refreshes it."""
-    from stratalog.clients.view import read_committed
     from stratalog.replication.stores import client_stores
+    from stratalog.server.view import read_committed
     from stratalog.storage.clock import RandomIds
 
     return read_committed.view_of(isolation_level)(root, stores=client_stores(RandomIds(), storage))

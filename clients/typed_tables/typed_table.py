@@ -17,8 +17,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from stratalog.clients.admin.erasure import ends_left
-from stratalog.clients.bootstrap import Cluster, root_of
 from stratalog.clients.schemas.schema import SchemaRegistry
 from stratalog.clients.spark.option_names import ROOT
 from stratalog.clients.spark.options import stream_options
@@ -43,7 +41,9 @@ from stratalog.clients.typed_tables.replay import ReplayOutcome, replay
 from stratalog.clients.typed_tables.sessions import is_classic, own_session, settle
 from stratalog.clients.typed_tables.upkeep import Positions, TableUpkeep, of_new_table
 from stratalog.clients.typed_tables.values import RECORD, ValueReader
-from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.server.admin.erasure import ends_left
+from stratalog.server.bootstrap import Cluster, root_of
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.clock import Clock, SystemClock
 from stratalog.storage.errors import InvalidRequestError
 

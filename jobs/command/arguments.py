@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from stratalog import Admin, ClusterView, OffsetSpec, StratalogError
-from stratalog.clients.config import CONNECTION_CONFIGS
 from stratalog.jobs.command.flags import MISSING, Flag
 from stratalog.jobs.command.properties import key_values, read_properties
 from stratalog.jobs.command.terminal import UsageError, complain
 from stratalog.replication.metadata.log import METADATA_FOLDER, METADATA_PARTITION
+from stratalog.server.remote.connection_config import CONNECTION_CONFIGS
 from stratalog.storage.errors import InvalidConfigError
 
 # fmt: off

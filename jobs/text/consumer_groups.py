@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from stratalog import StratalogError, TopicPartition
 from stratalog.clients.admin.group_description import ConsumerGroupDescription
-from stratalog.replication.requests.consumer_protocol import partitions_by_topic
 from stratalog.replication.requests.groups import ListedGroup
+from stratalog.wire.consumer_protocol import partitions_by_topic
 
 MISSING = "-"
 

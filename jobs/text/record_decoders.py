@@ -17,8 +17,8 @@ from stratalog.jobs.command.terminal import UsageError
 from stratalog.replication.coordinator.groups.modern_records import MODERN_RECORDS
 from stratalog.replication.coordinator.groups.records import CLASSIC_RECORDS
 from stratalog.replication.metadata.records import value_of_row
-from stratalog.replication.requests.kafka_types import version_of
 from stratalog.storage.errors import CorruptMessageError
+from stratalog.wire.kafka_types import version_of
 
 Decoder = Callable[[int, bytes | None, bytes | None], tuple[str | None, str | None]]
 """`(offset, key, value)` -> the texts of key and payload; None is not printed."""

@@ -6,10 +6,10 @@ import base64
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from stratalog.clients.admin.admin import TopicDescription
 from stratalog.jobs.command.terminal import UsageError
 from stratalog.replication.controller.topic_deletion import TopicDeletion
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
+from stratalog.server.admin.admin import TopicDescription
 from stratalog.storage.errors import InvalidReplicaAssignmentError
 from stratalog.storage.topic_config import LogConfig
 

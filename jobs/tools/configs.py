@@ -12,7 +12,6 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from stratalog import Admin, ClusterView, ConfigInForce
-from stratalog.clients.admin.configs import DYNAMIC, cluster_configs, topic_configs
 from stratalog.jobs.command.arguments import CLUSTER, open_view
 from stratalog.jobs.command.flags import Command, Flag, Rule, settings_table, switch
 from stratalog.jobs.command.properties import read_properties
@@ -20,6 +19,7 @@ from stratalog.jobs.command.terminal import DONE, UsageError
 from stratalog.jobs.text.scram_users import deletions_of, description_line, upsertions_of
 from stratalog.replication.metadata.configs import CLUSTER_WIDE_CONFIGS, GROUP_CONFIGS
 from stratalog.replication.metadata.records import group_of, of_group
+from stratalog.server.admin.configs import DYNAMIC, cluster_configs, topic_configs
 from stratalog.storage.errors import InvalidConfigError, StratalogError
 from stratalog.storage.topic_config import TOPIC_CONFIGS
 

@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from typing import IO, Protocol
 
 from stratalog import ClusterView, Consumer, ConsumerRecord, RemoteCluster, TopicPartition
-from stratalog.clients.bootstrap import RunningCluster
 from stratalog.clients.config import ConsumerConfig
-from stratalog.clients.view.read_committed import view_of
 from stratalog.jobs.command.arguments import CLUSTER, client_properties, cluster_root, connection_settings
 from stratalog.jobs.command.flags import Command, Flag, Rule, one_spelling, switch
 from stratalog.jobs.command.partition_filter import TopicFilter
 from stratalog.jobs.command.properties import key_values, read_properties
 from stratalog.jobs.command.terminal import DONE, UsageError, complain, drop_output, error_text
 from stratalog.jobs.text.message_formatter import COORDINATOR_FORMATTERS, MessageFormatter
+from stratalog.server.bootstrap import RunningCluster
+from stratalog.server.view.read_committed import view_of
 from stratalog.storage.errors import InvalidRecordError, OffsetOutOfRangeError
 
 PURPOSE = "This tool helps to read data from topics and outputs it to standard output."

@@ -25,8 +25,6 @@ from stratalog import (
 )
 from stratalog.clients.admin.group_description import ConsumerGroupDescription
 from stratalog.clients.admin.groups import Groups
-from stratalog.clients.bootstrap import RunningCluster
-from stratalog.clients.offset_spec import UNKNOWN_OFFSET
 from stratalog.jobs.command.arguments import CLUSTER, client_properties, cluster_root, connection_settings
 from stratalog.jobs.command.flags import Command, Flag, Rule, switch
 from stratalog.jobs.command.properties import read_text
@@ -34,6 +32,8 @@ from stratalog.jobs.command.terminal import DONE, FAILED, UsageError, complain
 from stratalog.jobs.text import consumer_groups as tables
 from stratalog.jobs.text import offset_reset
 from stratalog.jobs.text.offset_reset import Plan
+from stratalog.server.bootstrap import RunningCluster
+from stratalog.server.offset_spec import UNKNOWN_OFFSET
 from stratalog.storage.errors import GroupIdNotFoundError, UnknownTopicOrPartitionError
 
 PURPOSE = (

@@ -9,10 +9,10 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from stratalog.clients.admin.erasure import ErasureLeftover, ErasureReport, ReplicaErasure
 from stratalog.jobs.command.arguments import CLUSTER, open_admin
 from stratalog.jobs.command.flags import Command, Flag, Rule
 from stratalog.jobs.command.terminal import DONE
+from stratalog.server.admin.erasure import ErasureLeftover, ErasureReport, ReplicaErasure
 from stratalog.storage.clock import Clock, SystemClock
 
 NOT_YET = 1

@@ -10,12 +10,12 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from stratalog import ClusterView, OffsetSpec, StratalogError, TopicPartition
-from stratalog.clients.offset_spec import UNKNOWN_OFFSET
 from stratalog.jobs.command.arguments import CLUSTER, given_timeout_ms, offset_spec, open_view
 from stratalog.jobs.command.flags import Command, Flag, Rule, switch
 from stratalog.jobs.command.partition_filter import PartitionFilter
 from stratalog.jobs.command.terminal import DONE, UsageError, complain
 from stratalog.replication.internal_topics import is_internal
+from stratalog.server.offset_spec import UNKNOWN_OFFSET
 
 PURPOSE = "An interactive shell for getting topic-partition offsets."
 EPILOG = """examples (ROOT is the metadata root that strata-cluster printed):

@@ -10,10 +10,10 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 
-from stratalog.clients.admin.log_dirs import LogDirDescription
 from stratalog.jobs.command.arguments import CLUSTER, open_admin
 from stratalog.jobs.command.flags import Command, Flag, Rule, switch
 from stratalog.jobs.command.terminal import DONE, UsageError
+from stratalog.server.admin.log_dirs import LogDirDescription
 
 VERSION = 1
 PURPOSE = "This tool helps to query log directory usage on the specified brokers."

@@ -11,13 +11,13 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 
 from stratalog import Admin, ClusterView, StratalogError, TopicPartition
-from stratalog.clients.admin.reassignment import moves_of, throttle, unthrottle
 from stratalog.jobs.command.arguments import CLUSTER, open_view
 from stratalog.jobs.command.flags import Command, Flag, Rule, switch
 from stratalog.jobs.command.properties import read_text
 from stratalog.jobs.command.terminal import DONE, FAILED, UsageError
 from stratalog.jobs.text import reassignment as text
 from stratalog.replication.controller.reassignment import propose_assignment
+from stratalog.server.admin.reassignment import moves_of, throttle, unthrottle
 from stratalog.storage.errors import UnknownTopicOrPartitionError
 
 ACTIONS = ("generate", "execute", "verify", "cancel", "list")

@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 
 from stratalog import ClusterView, RemoteCluster, StratalogError, TopicPartition
 from stratalog.clients.admin.transactions import LiveTransactions, StoredTransactions
-from stratalog.clients.bootstrap import RunningCluster
 from stratalog.jobs.command.arguments import CLUSTER, cluster_root, connection_settings
 from stratalog.jobs.command.flags import Command, Flag, Rule
 from stratalog.jobs.command.terminal import DONE, FAILED, complain
 from stratalog.replication.requests.transactions import ActiveProducer
+from stratalog.server.bootstrap import RunningCluster
 
 PURPOSE = (
     "This tool is used to analyze the transactional state of producers in the cluster. It can be used to detect "

@@ -17,7 +17,7 @@ from stratalog.storage.records import IdentifiedPartition, TopicPartition
 
 
 class BrokerCalls:
-    """A broker's entrance, which its clients in this process hold (`clients.bootstrap.BrokerFace`)."""
+    """A broker's entrance, which its clients in this process hold (`server.bootstrap.BrokerFace`)."""
 
     def __init__(
         self,

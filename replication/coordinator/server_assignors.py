@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple, Protocol
 
-from stratalog.replication.java_strings import string_order
 from stratalog.storage.errors import IllegalStateError
+from stratalog.wire.java_strings import string_order
 
 
 class ServerAssignor(Protocol):

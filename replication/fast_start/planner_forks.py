@@ -36,9 +36,7 @@ def main(arguments: Sequence[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group: Spark ends its planners itself
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     base_path = _without_own_path(sys.path, os.environ)
-    for module in (planner, *modules):
-        with suppress(ImportError):
-            importlib.import_module(module)
+    _load((planner, *modules))
     sys.modules.pop(planner, None)  # a planner runs it as its main program
     gc.collect()
     gc.freeze()
@@ -52,6 +50,13 @@ def main(arguments: Sequence[str]) -> None:
                 if os.fork() == 0:
                     listener.close()
                     _run(launcher, planner, base_path)
+
+
+def _load(modules: Sequence[str]) -> None:
+    """Import what there is of these modules, and of those that each names as `PLANNERS_LOAD`."""
+    for module in modules:
+        with suppress(ImportError):
+            _load(getattr(importlib.import_module(module), "PLANNERS_LOAD", ()))
 
 
 def _run(launcher: socket.socket, planner: str, base_path: Sequence[str]) -> None:

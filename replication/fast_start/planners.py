@@ -27,13 +27,8 @@ from stratalog.replication.fast_start import planner_forks
 
 PLANNER = "pyspark.sql.streaming.python_streaming_source_runner"
 """The program of the process in which one streaming query's source plans."""
-LOADED = (
-    "stratalog.replication.spark.fetch",
-    "pyspark_stratalog",
-    "stratalog.clients.spark.stream_reader",  # by name: this package knows no client
-    "pandas",
-)
-"""The modules that planners of the fetch queries and of the format `stratalog` load; pyarrow loads pandas itself."""
+LOADED = ("pyspark_stratalog",)
+"""The module of the format `stratalog`, whose `PLANNERS_LOAD` names more."""
 
 SHEBANG_BYTES_MAX = 127
 """What every Linux takes of a script's first line."""

@@ -11,11 +11,11 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from stratalog.replication.java_strings import bucket_order, string_hash
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.records import ConfigRecord
 from stratalog.storage.errors import InvalidRequestError, UnsupportedVersionError
 from stratalog.storage.topic_config import LONG_MAX
+from stratalog.wire.java_strings import bucket_order, string_hash
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE = "producer_byte_rate", "consumer_byte_rate"

@@ -1,4 +1,4 @@
-"""Kafka's requests and responses as plain values, and Kafka's types as bytes.
+"""Kafka's requests and responses as plain values.
 
 produce            records to a leader
 hand_over          data files to a leader through its inbox
@@ -6,8 +6,6 @@ inbox_frames       Kafka's frames as objects, to a broker's inbox and back
 groups             classic groups and committed offsets
 group_errors       an error as the response of each group request
 consumer_groups    modern groups (KIP-848)
-consumer_protocol  subscriptions and assignments inside JoinGroup and SyncGroup
 coordinators       FindCoordinator
 transactions       producers' and coordinators' requests of transactions
-kafka_types        the codec: tables of fields, for frames, coordinator records and the consumer protocol
 """

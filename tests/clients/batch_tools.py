@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from stratalog.clients.kafka.batches.headers import BatchHeader, batch_bytes
 from stratalog.storage.records import Header, NewRecordBatch, payload_table
+from stratalog.wire.batches.headers import BatchHeader, batch_bytes
 
 Record = tuple[int | None, bytes | None, bytes | None, tuple[Header, ...] | None]
 """A record: timestamp [ms], key, value, headers."""

@@ -6,14 +6,14 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from stratalog.clients.kafka.protocol.schema import EntityType, FieldShape, request_type, shape_of
-from stratalog.replication.requests.consumer_protocol import (
+from stratalog.storage.records import TopicPartition
+from stratalog.wire.consumer_protocol import (
     Assignment,
     Subscription,
     encode_assignment,
     encode_subscription,
 )
-from stratalog.storage.records import TopicPartition
+from stratalog.wire.messages.schema import EntityType, FieldShape, request_type, shape_of
 from tests.clients.equal_worlds import CONSUMER_GROUP_HEARTBEAT, JOIN_GROUP, SYNC_GROUP
 from tests.clients.kafka_client import batch_of
 

@@ -12,8 +12,6 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from stratalog.clients.admin.admin import Admin
-from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.coordinator.runtime.kinds import COORDINATOR_KINDS
 from stratalog.replication.metadata.acls import (
     CLUSTER_NAME,
@@ -25,6 +23,8 @@ from stratalog.replication.metadata.acls import (
     ResourceType,
 )
 from stratalog.replication.requests.coordinators import CoordinatorType
+from stratalog.server.admin.admin import Admin
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.clock import RandomIds
 from tests.clients.coordinating_cluster import CoordinatingCluster
 from tests.clients.kafka_client import Answer, ClosedError, KafkaClient

@@ -6,20 +6,20 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
-from stratalog.clients.bootstrap import RunningCluster
-from stratalog.clients.kafka.batches.record_batches import encode_batch
-from stratalog.clients.kafka.handler import KafkaHandler
-from stratalog.clients.kafka.protocol.entities import build
-from stratalog.clients.kafka.protocol.frames import Answer as ResponseFrame
-from stratalog.clients.kafka.protocol.frames import decode_response, encode_request, whole
-from stratalog.clients.kafka.protocol.schema import request_type
-from stratalog.clients.kafka.request.api import Connection
-from stratalog.clients.kafka.request.endpoint import Endpoint
-from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.metadata.acls import Principal
 from stratalog.replication.stores import Stores
+from stratalog.server.bootstrap import RunningCluster
+from stratalog.server.handler import KafkaHandler
+from stratalog.server.request.api import Connection
+from stratalog.server.request.endpoint import Endpoint
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.records import Header, NewRecordBatch, payload_table
+from stratalog.wire.batches.record_batches import encode_batch
+from stratalog.wire.messages.entities import build
+from stratalog.wire.messages.frames import Answer as ResponseFrame
+from stratalog.wire.messages.frames import decode_response, encode_request, whole
+from stratalog.wire.messages.schema import request_type
 
 API_VERSIONS, METADATA, PRODUCE, FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH = 18, 3, 0, 1, 2, 23
 ANSWER_S = 60

@@ -8,17 +8,17 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from stratalog.clients.endpoint.admission import RequestBound
-from stratalog.clients.endpoint.inbox_endpoint import InboxEndpoint
-from stratalog.clients.endpoint.io_threads import IoThreads
-from stratalog.clients.endpoint.listeners import Listener, SecurityProtocol
-from stratalog.clients.endpoint.socket_server import SocketServer, bind
-from stratalog.clients.kafka.handler import KafkaHandler
-from stratalog.clients.remote.remote_cluster import RemoteCluster
-from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.broker.inbox import BrokerInbox
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.leader.replica import WaitingAppend
+from stratalog.server.endpoint.admission import RequestBound
+from stratalog.server.endpoint.inbox_endpoint import InboxEndpoint
+from stratalog.server.endpoint.io_threads import IoThreads
+from stratalog.server.endpoint.listeners import Listener, SecurityProtocol
+from stratalog.server.endpoint.socket_server import SocketServer, bind
+from stratalog.server.handler import KafkaHandler
+from stratalog.server.remote.remote_cluster import RemoteCluster
+from stratalog.server.view.cluster_view import ClusterView
 from tests.clients.memory_cluster import ROOT, MemoryCluster
 
 LISTENER = Listener("PLAINTEXT", SecurityProtocol.PLAINTEXT, "127.0.0.1", 0)

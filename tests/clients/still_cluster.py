@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.metadata.image import Result
 from stratalog.replication.metadata.log import open_metadata
 from stratalog.replication.metadata.records import (
@@ -19,6 +18,7 @@ from stratalog.replication.metadata.records import (
 from stratalog.replication.progress.progress import ReplicaProgress, leader_progress_path
 from stratalog.replication.progress.progress_object import ProgressWriter
 from stratalog.replication.stores import DeltaStores
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.log.append import Appended, BatchAppended
 from stratalog.storage.log.partition_log import PartitionLog

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from stratalog.clients.config import ProducerConfig
-from stratalog.clients.coordinator_calls import FIND_TIMEOUT_MS, JOIN_GRACE_MS, InProcessCalls
+from stratalog.clients.coordinator_calls import InProcessCalls
 from stratalog.clients.producer.transactions import TransactionSession
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.requests.coordinators import (
@@ -16,6 +16,7 @@ from stratalog.replication.requests.coordinators import (
 )
 from stratalog.replication.requests.groups import HeartbeatRequest, JoinGroupRequest
 from stratalog.replication.requests.transactions import InitProducerIdResponse
+from stratalog.server.bootstrap import FIND_TIMEOUT_MS, JOIN_GRACE_MS
 from stratalog.storage.clock import SystemClock
 from stratalog.storage.errors import CoordinatorNotAvailableError
 from tests.storage.logs import FakeClock

@@ -12,7 +12,7 @@ from stratalog.clients.spark.gaps import explained_end
 from stratalog.clients.typed_tables.config import TypedTableConfig, WriteMode, write_mode
 from stratalog.jobs.tools.configs import main as configs_tool
 from stratalog.jobs.tools.topics import main as topics_tool
-from stratalog.replication.process import broker_host
+from stratalog.server.process import broker_host
 from stratalog.storage.errors import InvalidRecordError, RecordTooLargeError
 from stratalog.storage.log.cleaner_checkpoint import CleanerCheckpoint
 from stratalog.storage.records import TopicPartition

@@ -9,11 +9,11 @@ from struct import pack
 import pytest
 
 from stratalog import Admin, Cluster, ClusterView
-from stratalog.clients.endpoint.order import PIPELINED_MAX
-from stratalog.clients.kafka.protocol.entities import build
-from stratalog.clients.kafka.protocol.frames import decode_response, encode_request
-from stratalog.clients.kafka.protocol.schema import request_type
+from stratalog.server.endpoint.order import PIPELINED_MAX
 from stratalog.storage.records import TopicPartition
+from stratalog.wire.messages.entities import build
+from stratalog.wire.messages.frames import decode_response, encode_request
+from stratalog.wire.messages.schema import request_type
 from tests.clients.kafka_client import PRODUCE, batch_of
 
 T0 = TopicPartition("t", 0)

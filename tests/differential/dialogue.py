@@ -14,9 +14,9 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
-from stratalog.clients.kafka.protocol.frames import decode_response, encode_request
-from stratalog.clients.kafka.protocol.schema import known_versions
 from stratalog.storage.clock import RandomIds, SystemClock
+from stratalog.wire.messages.frames import decode_response, encode_request
+from stratalog.wire.messages.schema import known_versions
 from tests.differential import normal
 from tests.differential.messages import api_key, request_of, values_of
 from tests.differential.scripts import Run, Step, steps_of

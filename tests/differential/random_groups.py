@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from stratalog.replication.requests.consumer_protocol import decode_assignment, decode_subscription
+from stratalog.wire.consumer_protocol import decode_assignment, decode_subscription
 from tests.differential import normal
 from tests.differential.dialogue import Dialogue
 from tests.differential.random_members import (

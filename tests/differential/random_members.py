@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from stratalog.replication.requests.consumer_protocol import (
+from stratalog.storage.records import TopicPartition
+from stratalog.wire.consumer_protocol import (
     Assignment,
     Subscription,
     decode_assignment,
@@ -17,7 +18,6 @@ from stratalog.replication.requests.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from stratalog.storage.records import TopicPartition
 from tests.differential.dialogue import Dialogue
 from tests.differential.scripts import Step
 

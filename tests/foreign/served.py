@@ -19,9 +19,9 @@ from struct import pack
 from types import TracebackType
 from typing import Self
 
-from stratalog.clients.kafka.protocol.entities import build
-from stratalog.clients.kafka.protocol.frames import decode_response, encode_request
-from stratalog.clients.kafka.protocol.schema import request_type
+from stratalog.wire.messages.entities import build
+from stratalog.wire.messages.frames import decode_response, encode_request
+from stratalog.wire.messages.schema import request_type
 from tests.real.processes.broker_processes import BROKERS, BrokerProcess, ServerProcess
 from tests.waiting import wait_until
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.clients.cluster import Cluster
+from stratalog.server.cluster import Cluster
 from tests.foreign.python import schema_registry
 
 SETTINGS = {

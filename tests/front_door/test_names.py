@@ -78,5 +78,5 @@ def test_a_client_loads_no_spark() -> None:
 
 def test_sparks_data_source_loads_no_broker() -> None:
     loaded = modules_after("import pyspark_stratalog")
-    brokers = ("stratalog.replication.broker.", "stratalog.replication.process.")
+    brokers = ("stratalog.replication.broker.", "stratalog.server.process.")
     assert {name for name in loaded if name.startswith(brokers)} == set()

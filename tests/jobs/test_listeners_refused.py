@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.server.view.cluster_view import ClusterView
 from tests.jobs.tool_processes import Ended, call
 
 

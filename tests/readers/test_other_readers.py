@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from stratalog import Admin, Cluster, Consumer, Producer, committed_table
-from stratalog.clients.view.committed_table import CommittedTable
+from stratalog.server.view.committed_table import CommittedTable
 from stratalog.storage.log.append import Appended, HandedFiles
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.records import data_table

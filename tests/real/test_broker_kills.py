@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.clients.admin.admin import Admin, NewTopic
-from stratalog.clients.cluster import Cluster
+from stratalog.server.admin.admin import Admin, NewTopic
+from stratalog.server.cluster import Cluster
 from tests.real.storm.history import ACK, FAIL, SEND, History, assert_clean
 from tests.real.storm.parties import HighWatermarkWatch, Reader, Writer, note_replicas, replicas_are_equal
 from tests.waiting import wait_until

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from stratalog.clients.admin.admin import Admin, NewTopic
-from stratalog.clients.cluster import Cluster
 from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.producer.producer import Producer
-from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.server.admin.admin import Admin, NewTopic
+from stratalog.server.cluster import Cluster
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import KafkaStorageError
 from tests.real.processes.broker_processes import ENVIRONMENT, PROJECT, BrokerProcess, BrokerProcesses, ClusterWatch
 from tests.real.storm.parties import replicas_are_equal

@@ -11,11 +11,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from stratalog.clients.admin.admin import Admin, NewTopic
-from stratalog.clients.cluster import Cluster
 from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.producer.producer import Producer
-from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.server.admin.admin import Admin, NewTopic
+from stratalog.server.cluster import Cluster
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import InvalidRequestError, UnknownTopicOrPartitionError
 from stratalog.storage.records import TopicPartition
 from tests.real.storm.parties import replicas_are_equal

@@ -11,7 +11,6 @@ from typing import TypeVar
 
 import pytest
 
-from stratalog.clients.cluster import Cluster
 from stratalog.clients.consumer.consumer import Consumer
 from stratalog.jobs.text.record_decoders import offsets_decoder
 from stratalog.replication.internal_topics import GROUP_METADATA_TOPIC
@@ -25,6 +24,7 @@ from stratalog.replication.requests.groups import (
     OffsetFetchRequestGroup,
     OffsetFetchResponse,
 )
+from stratalog.server.cluster import Cluster
 from stratalog.storage.errors import StratalogError
 from tests.waiting import wait_until
 

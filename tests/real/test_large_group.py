@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.clients.admin.admin import Admin
-from stratalog.clients.cluster import Cluster
+from stratalog.server.admin.admin import Admin
+from stratalog.server.cluster import Cluster
 from tests.bench.benches.group import CLUSTER_CONFIG, PARTITIONS, PROTOCOLS, TOPICS, BusyGroup, rebalances_ms
 
 LIMIT_MS = 10_000

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.clients.admin.admin import Admin, NewTopic
 from stratalog.clients.admin.replica_comparison import UnmatchedRecord
 from stratalog.clients.admin.replica_verification import PartitionVerified, ReplicaVerification
-from stratalog.clients.cluster import Cluster
-from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.server.admin.admin import Admin, NewTopic
+from stratalog.server.cluster import Cluster
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.delta.delta_table import DeltaLogTable
 from stratalog.storage.log.partition_log import PartitionLog

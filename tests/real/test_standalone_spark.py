@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.clients.admin.admin import Admin, NewTopic
 from stratalog.clients.producer.producer import Producer
+from stratalog.server.admin.admin import Admin, NewTopic
 from tests.real.processes.broker_processes import BrokerProcess, BrokerProcesses, ClusterWatch
 from tests.real.processes.standalone_spark import Application, Machine, StandaloneSpark
 from tests.real.storm.parties import replicas_are_equal

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.clients.admin.admin import Admin, NewTopic
 from stratalog.clients.producer.producer import Producer
-from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.server.admin.admin import Admin, NewTopic
+from stratalog.server.view.cluster_view import ClusterView
 from tests.real.processes.broker_processes import PROJECT, BrokerProcess, BrokerProcesses, ClusterWatch
 from tests.real.processes.python_workers import children
 from tests.real.processes.standalone_spark import BIN, ENVIRONMENT

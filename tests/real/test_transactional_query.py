@@ -20,12 +20,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from stratalog.clients.admin.admin import Admin
 from stratalog.clients.admin.groups import GroupAdmin, StoredGroups
-from stratalog.clients.cluster import Cluster
 from stratalog.clients.producer.producer import Producer
-from stratalog.clients.view.cluster_view import ClusterView
-from stratalog.clients.view.read_committed import view_of
+from stratalog.server.admin.admin import Admin
+from stratalog.server.cluster import Cluster
+from stratalog.server.view.cluster_view import ClusterView
+from stratalog.server.view.read_committed import view_of
 from stratalog.storage.records import CONTROL_ATTRIBUTE, TopicPartition
 from tests.real.processes.copying_query import MASTER
 from tests.real.processes.python_workers import running

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.clients.admin.admin import Admin
-from stratalog.clients.cluster import Cluster
 from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.producer.producer import Producer
 from stratalog.clients.records import ConsumerGroupMetadata, OffsetAndMetadata
-from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.internal_topics import TRANSACTION_STATE_TOPIC, partition_of_key
+from stratalog.server.admin.admin import Admin
+from stratalog.server.cluster import Cluster
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import ProducerFencedError, StratalogError
 from stratalog.storage.records import TopicPartition
 

@@ -17,14 +17,6 @@ from stratalog.replication.requests.consumer_groups import (
     ConsumerGroupHeartbeatRequest,
     DescribedConsumerGroup,
 )
-from stratalog.replication.requests.consumer_protocol import (
-    Assignment,
-    Subscription,
-    decode_assignment,
-    decode_subscription,
-    encode_assignment,
-    encode_subscription,
-)
 from stratalog.replication.requests.groups import (
     HeartbeatRequest,
     JoinGroupRequest,
@@ -43,6 +35,14 @@ from stratalog.storage.errors import (
     UnknownMemberIdError,
 )
 from stratalog.storage.records import TopicPartition
+from stratalog.wire.consumer_protocol import (
+    Assignment,
+    Subscription,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
 from tests.replication.consumer_groups import GROUP
 from tests.replication.group_coordinator import Coordinator
 

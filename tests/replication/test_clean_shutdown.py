@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.clients.admin.admin import Admin, NewTopic
-from stratalog.clients.cluster import Cluster
 from stratalog.clients.producer.producer import Producer
 from stratalog.replication.broker_root import (
     CLEAN_SHUTDOWN,
@@ -21,6 +19,8 @@ from stratalog.replication.broker_root import (
 )
 from stratalog.replication.metadata.image import BrokerState
 from stratalog.replication.metadata.records import NO_BROKER_EPOCH, RegisterBrokerRecord
+from stratalog.server.admin.admin import Admin, NewTopic
+from stratalog.server.cluster import Cluster
 from stratalog.storage.delta.delta_table import DeltaLogTable
 from stratalog.storage.errors import KafkaStorageError
 from stratalog.storage.objects import local

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
-from stratalog.clients.admin.admin import BrokerDescription, ClusterDescription, TopicDescription
 from stratalog.clients.admin.group_description import ConsumerGroupDescription, ConsumerGroupMember
 from stratalog.clients.admin.group_lag import GroupLag, PartitionLag
 from stratalog.replication.html_table import ROWS_MAX, html_fields, html_table
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
+from stratalog.server.admin.admin import BrokerDescription, ClusterDescription, TopicDescription
 from stratalog.storage.records import TopicPartition
 
 

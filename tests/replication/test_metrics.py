@@ -9,8 +9,6 @@ from urllib.error import HTTPError
 
 import pytest
 
-from stratalog.clients.admin.admin import Admin
-from stratalog.clients.cluster import Cluster
 from stratalog.clients.producer.producer import Producer
 from stratalog.replication.follower.metrics import STALE_MS, CopyClock, CopyTimes, ThreadFetch, fetch_metrics
 from stratalog.replication.metadata.image import ClusterImage
@@ -24,7 +22,9 @@ from stratalog.replication.metrics import (
     image_metrics,
     prometheus_text,
 )
-from stratalog.replication.process.metrics_server import MetricsServer
+from stratalog.server.admin.admin import Admin
+from stratalog.server.cluster import Cluster
+from stratalog.server.process.metrics_server import MetricsServer
 from stratalog.storage.errors import KafkaStorageError
 from tests.replication.images import TOPIC, image_of, partition
 from tests.waiting import wait_until

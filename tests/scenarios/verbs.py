@@ -29,9 +29,6 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import ExitStack
 
-from stratalog.clients.admin.reassignment import alter_reassignments, list_reassignments
-from stratalog.clients.admin.record_deletion import RecordDeletion
-from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.jobs.text.reassignment import under_way_line
 from stratalog.replication.broker_root import mark_clean_shutdown
 from stratalog.replication.controller.brokers import IsrChange, alter_partition, fence_brokers
@@ -41,6 +38,9 @@ from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.replication.progress.progress import UNKNOWN, leader_progress_path
 from stratalog.replication.progress.progress_object import ProgressReader
 from stratalog.replication.requests.produce import ACKS_ALL, ACKS_LEADER, ACKS_NONE, ProduceRequest, ProduceResponse
+from stratalog.server.admin.reassignment import alter_reassignments, list_reassignments
+from stratalog.server.admin.record_deletion import RecordDeletion
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.delta.table import LogTable
 from stratalog.storage.errors import LogDirNotFoundError, StratalogError
 from stratalog.storage.log.reader import LogReader

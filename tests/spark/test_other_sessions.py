@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql.connect.session import SparkSession as ConnectSession
 
-from stratalog.clients.cluster import Cluster
+from stratalog.server.cluster import Cluster
 from stratalog.storage.errors import InvalidConfigError
 from tests.spark import sessions
 

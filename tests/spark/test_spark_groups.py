@@ -17,20 +17,20 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr
 from pyspark.sql.streaming.query import StreamingQuery
 
-from stratalog.clients.admin.admin import Admin
 from stratalog.clients.admin.groups import GroupAdmin, StoredGroups
-from stratalog.clients.cluster import Cluster
 from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.coordinator_calls import InProcessCalls, ask
 from stratalog.clients.producer.producer import Producer
 from stratalog.clients.records import OffsetAndMetadata
-from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.jobs.tools import consumer_groups
 from stratalog.replication.requests.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
-from stratalog.replication.requests.consumer_protocol import decode_assignment
 from stratalog.replication.requests.groups import DescribeGroupsRequest, DescribeGroupsResponse
+from stratalog.server.admin.admin import Admin
+from stratalog.server.cluster import Cluster
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.clock import SystemClock
 from stratalog.storage.records import TopicPartition
+from stratalog.wire.consumer_protocol import decode_assignment
 from tests.waiting import wait_until
 
 ALONE = {

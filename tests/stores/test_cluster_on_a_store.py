@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from stratalog.clients.admin.admin import Admin, NewTopic
-from stratalog.clients.cluster import Cluster
 from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.producer.producer import Producer
-from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.server.admin.admin import Admin, NewTopic
+from stratalog.server.cluster import Cluster
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.objects.remote import open_store
 from stratalog.storage.records import TopicPartition
 from tests.stores.servers import SERVERS, StoreServer

@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from stratalog.clients.admin.admin import Admin, NewTopic
-from stratalog.clients.cluster import Cluster
 from stratalog.clients.producer.producer import Producer
+from stratalog.server.admin.admin import Admin, NewTopic
+from stratalog.server.cluster import Cluster
 from tests.stores.request_counter import counted_requests
 from tests.stores.servers import StoreServer
 from tests.stores.test_cluster_on_a_store import SETTINGS

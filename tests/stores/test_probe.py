@@ -10,7 +10,7 @@ import obstore.store
 import pytest
 
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.process.joined_cluster import join_cluster
+from stratalog.server.process.joined_cluster import join_cluster
 from stratalog.storage.errors import KafkaStorageError, StoreUnavailableError
 from stratalog.storage.objects import local as local_module
 from stratalog.storage.objects import remote as store_module

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Protocol
 
-from stratalog.replication.java_strings import string_order
-from stratalog.replication.requests.consumer_protocol import Subscription
 from stratalog.storage.records import TopicPartition
+from stratalog.wire.consumer_protocol import Subscription
+from stratalog.wire.java_strings import string_order
 
 MemberAssignments = dict[str, list[TopicPartition]]
 """Partitions of each member id; every member has an entry."""

@@ -20,8 +20,8 @@ from stratalog.clients.consumer.assignors.assignor import (
     racks_matter,
     subscribed_counts,
 )
-from stratalog.replication.java_strings import string_order
 from stratalog.storage.records import TopicPartition
+from stratalog.wire.java_strings import string_order
 
 
 class RangeAssignor:

@@ -22,17 +22,17 @@ from stratalog.clients.consumer.assignors.assignor import (
 )
 from stratalog.clients.consumer.assignors.sticky_even import share_evenly
 from stratalog.clients.consumer.assignors.sticky_uneven import UnevenShares
-from stratalog.replication.java_strings import hash_order
-from stratalog.replication.requests.consumer_protocol import (
+from stratalog.storage.errors import CorruptMessageError
+from stratalog.storage.records import TopicPartition
+from stratalog.wire.consumer_protocol import (
     PARTITIONS,
     UNKNOWN_GENERATION,
     Subscription,
     partitions_of,
     topics_of,
 )
-from stratalog.replication.requests.kafka_types import Field, Struct, layout
-from stratalog.storage.errors import CorruptMessageError
-from stratalog.storage.records import TopicPartition
+from stratalog.wire.java_strings import hash_order
+from stratalog.wire.kafka_types import Field, Struct, layout
 
 _GENERATION = Field("generation", "int32", first_version=1)
 _STICKY_DATA = Struct("StickyAssignorUserData", (Field("previous_assignment", PARTITIONS, is_array=True), _GENERATION))

@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Mapping, Set
 
 from stratalog.clients.consumer.assignors.assignor import MemberAssignments, StickyRacks
-from stratalog.replication.java_strings import string_order
 from stratalog.storage.errors import IllegalStateError
 from stratalog.storage.records import TopicPartition
+from stratalog.wire.java_strings import string_order
 
 
 def share_evenly(

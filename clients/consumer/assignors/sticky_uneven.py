@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 
 from stratalog.clients.consumer.assignors.assignor import MemberAssignments, StickyRacks, balance_score
-from stratalog.replication.java_strings import bucket_order, string_hash, string_order
 from stratalog.storage.records import TopicPartition
+from stratalog.wire.java_strings import bucket_order, string_hash, string_order
 
 
 class UnevenShares:

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from stratalog.clients.coordinator_calls import RETRY_MS, CoordinatorCalls, InProcessCalls, PendingAnswer
-from stratalog.clients.remote.remote_cluster import RemoteCluster
 from stratalog.clients.spark.group.options import GROUP_ID, GroupOptions
-from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.server.remote.remote_cluster import RemoteCluster
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.clock import Clock
 from stratalog.storage.errors import BrokerNotAvailableError, StratalogError
 

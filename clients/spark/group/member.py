@@ -19,7 +19,7 @@ from stratalog.clients.spark.group.coordinators import find_coordinator
 from stratalog.clients.spark.group.offsets import Offsets
 from stratalog.clients.spark.group.options import GroupOptions
 from stratalog.clients.spark.group.shared_offsets import Owner
-from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import (
     FencedInstanceIdError,
     GroupIdNotFoundError,

@@ -28,7 +28,7 @@ from stratalog.clients.spark.plan import Offsets, PlannedRange, stream_ranges
 from stratalog.clients.spark.stream_reader import METADATA_MAX_AGE_MS, STOP_TIMEOUT_MS, StratalogStreamReader
 from stratalog.clients.spark.transaction.positions import GroupPositions
 from stratalog.clients.spark.worker import sentence_first, task_property
-from stratalog.clients.view.read_committed import is_read_committed
+from stratalog.server.view.read_committed import is_read_committed
 from stratalog.storage.errors import RequestTimedOutError, StratalogError
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.records import TopicPartition

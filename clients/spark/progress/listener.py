@@ -24,12 +24,12 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from stratalog.clients.bootstrap import Cluster, root_of
 from stratalog.clients.spark.progress.offsets_behind import SourceProgress, metrics_of, progress_of
 from stratalog.clients.spark.progress.replica_lag import ReplicaLag
-from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.metrics import Metric
-from stratalog.replication.process.metrics_server import LOOPBACK, MetricsServer
+from stratalog.server.bootstrap import Cluster, root_of
+from stratalog.server.process.metrics_server import LOOPBACK, MetricsServer
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.log_lines import line_logger
 

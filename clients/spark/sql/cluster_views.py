@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from stratalog.clients.bootstrap import Cluster
 from stratalog.clients.spark.registration import session_stores
 from stratalog.clients.spark.sql.cluster_tables import CLUSTER_TABLES, cluster_table
-from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.stores import client_stores
+from stratalog.server.bootstrap import Cluster
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.clock import RandomIds
 
 

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 
-from stratalog.clients.bootstrap import Cluster
 from stratalog.clients.spark.option_names import MORE_COLUMNS, SOURCE_COLUMNS
 from stratalog.clients.spark.sql.read_topic import read_topic
-from stratalog.clients.view.read_committed import READ_COMMITTED
+from stratalog.server.bootstrap import Cluster
+from stratalog.server.view.read_committed import READ_COMMITTED
 
 _COLUMNS = ",".join((*SOURCE_COLUMNS, *MORE_COLUMNS))
 

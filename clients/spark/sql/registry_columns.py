@@ -13,7 +13,6 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Self
 
-from stratalog.clients.bootstrap import root_of
 from stratalog.clients.schemas.columns.avro import AvroColumns
 from stratalog.clients.schemas.columns.json_schema import JsonColumns
 from stratalog.clients.schemas.columns.protobuf import ProtobufColumns
@@ -24,6 +23,7 @@ from stratalog.clients.schemas.rest_client import REGISTRY_CONFIGS, SchemaRegist
 from stratalog.clients.schemas.schema import RegisteredSchema, Schema, SchemaRegistry, SchemaType, referenced
 from stratalog.clients.schemas.schema_folder import SCHEMAS_TOPIC, SchemaFolder
 from stratalog.clients.schemas.wire_format import SchemaId, schema_id_header
+from stratalog.server.bootstrap import root_of
 from stratalog.storage.errors import InvalidConfigError, SerializationError
 
 if TYPE_CHECKING:

@@ -13,13 +13,11 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import lru_cache
 
-from stratalog.clients.bootstrap import RunningCluster
 from stratalog.clients.config import ConsumerConfig
 from stratalog.clients.consumer.offsets import OffsetFetch
 from stratalog.clients.coordinator_calls import InProcessCalls
 from stratalog.clients.producer.transactions import TransactionSession
 from stratalog.clients.records import ConsumerGroupMetadata, OffsetAndMetadata
-from stratalog.clients.remote.remote_cluster import RemoteCluster
 from stratalog.clients.spark.group.commits import GroupCommits
 from stratalog.clients.spark.group.options import GroupOptions
 from stratalog.clients.spark.hand_over import HandOver, read_manifest, write_manifest
@@ -40,8 +38,10 @@ from stratalog.clients.spark.sink_task import WrittenFile
 from stratalog.clients.spark.transaction.options import TRANSACTIONAL_ID, TransactionOptions
 from stratalog.clients.spark.transaction.positions import GroupPositions, decode_positions, positions_prefix
 from stratalog.clients.spark.worker import StreamingBatch
-from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.metadata.image import ClusterImage
+from stratalog.server.bootstrap import RunningCluster
+from stratalog.server.remote.remote_cluster import RemoteCluster
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import (
     BrokerNotAvailableError,
     FencedInstanceIdError,

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from stratalog.clients.config import ConnectionConfig, ProducerConfig
+from stratalog.clients.config import ProducerConfig
 from stratalog.clients.spark.group.options import CONNECTION_OPTIONS, LISTENER
 from stratalog.clients.spark.group.options import OPTION_NAMES as OF_MEMBERS
+from stratalog.server.remote.connection_config import ConnectionConfig
 from stratalog.storage.errors import InvalidConfigError
 
 TRANSACTIONAL_ID = "kafka.transactional.id"

@@ -29,8 +29,6 @@ from stratalog.replication.coordinator.groups.records import (
 )
 from stratalog.replication.coordinator.groups.table import CLASSIC
 from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
-from stratalog.replication.java_strings import hash_order
-from stratalog.replication.requests.consumer_protocol import decode_subscribed_topics
 from stratalog.replication.requests.coordinators import VisibleNames
 from stratalog.replication.requests.groups import (
     DescribedGroup,
@@ -51,6 +49,8 @@ from stratalog.storage.errors import (
     RebalanceInProgressError,
     UnknownMemberIdError,
 )
+from stratalog.wire.consumer_protocol import decode_subscribed_topics
+from stratalog.wire.java_strings import hash_order
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 """Protocol type whose subscriptions the coordinator can read: consumers', not Kafka Connect's."""

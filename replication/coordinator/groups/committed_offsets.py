@@ -31,7 +31,6 @@ from stratalog.replication.coordinator.groups.records import (
 )
 from stratalog.replication.coordinator.groups.table import Group
 from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
-from stratalog.replication.requests.consumer_protocol import partitions_by_topic
 from stratalog.replication.requests.groups import (
     NO_RETENTION_TIME_MS,
     OffsetCommitRequestPartition,
@@ -53,6 +52,7 @@ from stratalog.storage.errors import (
     UnstableOffsetCommitError,
 )
 from stratalog.storage.records import NO_PRODUCER_ID, IdentifiedPartition, TopicPartition
+from stratalog.wire.consumer_protocol import partitions_by_topic
 
 MINUTE_MS = 60_000
 PRODUCER_EPOCH_KEPT_MS = 24 * 60 * MINUTE_MS

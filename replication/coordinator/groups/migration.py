@@ -43,17 +43,17 @@ from stratalog.replication.coordinator.groups.modern_topics import metadata_hash
 from stratalog.replication.coordinator.server_assignors import TopicIdPartition
 from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
 from stratalog.replication.metadata.image import ClusterImage
-from stratalog.replication.requests.consumer_protocol import (
+from stratalog.replication.requests.coordinators import VisibleNames
+from stratalog.storage.errors import CorruptMessageError, GroupIdNotFoundError
+from stratalog.storage.records import TopicPartition
+from stratalog.wire.consumer_protocol import (
     Assignment,
     Subscription,
     decode_assignment,
     decode_subscription,
     encode_assignment,
 )
-from stratalog.replication.requests.coordinators import VisibleNames
-from stratalog.replication.requests.kafka_types import version_of
-from stratalog.storage.errors import CorruptMessageError, GroupIdNotFoundError
-from stratalog.storage.records import TopicPartition
+from stratalog.wire.kafka_types import version_of
 
 UNKNOWN_HASH = 0
 """Of a group whose assignments lack a partition that somebody reads: the next heartbeat computes a target. A static

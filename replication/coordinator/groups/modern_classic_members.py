@@ -37,7 +37,6 @@ from stratalog.replication.coordinator.groups.modern_topics import KnownTopics, 
 from stratalog.replication.coordinator.groups.table import DecisionBuilder, GroupTable
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.requests.consumer_groups import ConsumerGroupHeartbeatRequest, TopicPartitions
-from stratalog.replication.requests.consumer_protocol import Subscription, decode_subscription, partitions_by_topic
 from stratalog.replication.requests.groups import (
     HeartbeatRequest,
     HeartbeatResponse,
@@ -59,6 +58,7 @@ from stratalog.storage.errors import (
     StratalogError,
     UnknownMemberIdError,
 )
+from stratalog.wire.consumer_protocol import Subscription, decode_subscription, partitions_by_topic
 
 
 class ClassicMembers:

@@ -28,11 +28,11 @@ from stratalog.replication.coordinator.groups.modern_member import (
 from stratalog.replication.coordinator.groups.records import RecordTables
 from stratalog.replication.coordinator.server_assignors import TopicIdPartition
 from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
-from stratalog.replication.java_strings import string_order
-from stratalog.replication.requests.consumer_protocol import partitions_by_topic
 from stratalog.replication.requests.groups import JoinGroupRequestProtocol
-from stratalog.replication.requests.kafka_types import Field, Struct, Versioned, version_of
 from stratalog.storage.errors import CorruptMessageError
+from stratalog.wire.consumer_protocol import partitions_by_topic
+from stratalog.wire.java_strings import string_order
+from stratalog.wire.kafka_types import Field, Struct, Versioned, version_of
 
 
 class KeyVersion(IntEnum):

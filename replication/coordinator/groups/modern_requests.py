@@ -48,7 +48,6 @@ from stratalog.replication.coordinator.groups.modern_topics import KnownTopics, 
 from stratalog.replication.coordinator.groups.table import CONSUMER, DecisionBuilder, GroupTable, TimerKey
 from stratalog.replication.coordinator.server_assignors import SERVER_ASSIGNORS, TopicIdPartition
 from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
-from stratalog.replication.java_strings import string_order
 from stratalog.replication.metadata.configs import GROUP_HEARTBEAT, group_config_ms
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.requests.consumer_groups import (
@@ -65,14 +64,15 @@ from stratalog.replication.requests.consumer_groups import (
     MemberDescription,
     TopicPartitions,
 )
-from stratalog.replication.requests.consumer_protocol import partitions_by_topic
 from stratalog.replication.requests.coordinators import VisibleNames
-from stratalog.replication.requests.kafka_types import version_of
 from stratalog.storage.errors import (
     GroupIdNotFoundError,
     StratalogError,
     UnreleasedInstanceIdError,
 )
+from stratalog.wire.consumer_protocol import partitions_by_topic
+from stratalog.wire.java_strings import string_order
+from stratalog.wire.kafka_types import version_of
 
 DEFAULT_ASSIGNOR = next(iter(SERVER_ASSIGNORS))
 

@@ -32,7 +32,7 @@ from stratalog.replication.coordinator.groups.table import DecisionBuilder, Grou
 from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
 from stratalog.replication.metadata.configs import GROUP_SESSION, group_config_ms
 from stratalog.replication.metadata.image import ClusterImage
-from stratalog.replication.requests.kafka_types import version_of
+from stratalog.wire.kafka_types import version_of
 
 SESSION, REBALANCE, JOIN, SYNC = "consumer-session", "consumer-rebalance", "consumer-join", "consumer-sync"
 TIMER_KINDS = (SESSION, REBALANCE, JOIN, SYNC)

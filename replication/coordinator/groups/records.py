@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from stratalog.replication.requests.groups import NO_LEADER_EPOCH
-from stratalog.replication.requests.kafka_types import Field, Struct, Versioned, version_of
+from stratalog.wire.kafka_types import Field, Struct, Versioned, version_of
 
 OFFSET_COMMIT_KEYS = (0, 1)
 GROUP_METADATA_KEY = 2

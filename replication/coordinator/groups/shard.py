@@ -62,7 +62,6 @@ from stratalog.replication.requests.groups import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
 )
-from stratalog.replication.requests.kafka_types import version_of
 from stratalog.storage.clock import Ids
 from stratalog.storage.errors import (
     GroupIdNotFoundError,
@@ -75,6 +74,7 @@ from stratalog.storage.errors import (
 from stratalog.storage.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, IdentifiedPartition, TopicPartition
 from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.transactions import OffsetAndEpoch
+from stratalog.wire.kafka_types import version_of
 
 RETENTION, DROPPING = TimerKey("offsets-retention", ""), TimerKey("offsets-dropping", "")
 BATCH_SHARE = 2

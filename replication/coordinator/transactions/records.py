@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
 from stratalog.replication.coordinator.transactions.transaction import STATE_OF_NUMBER, Transaction, TransactionState
-from stratalog.replication.requests.consumer_protocol import partitions_by_topic
-from stratalog.replication.requests.kafka_types import Field, Struct, Versioned, version_of
 from stratalog.storage.errors import CorruptMessageError
 from stratalog.storage.records import NO_PRODUCER_ID, TopicPartition
+from stratalog.wire.consumer_protocol import partitions_by_topic
+from stratalog.wire.kafka_types import Field, Struct, Versioned, version_of
 
 KEY_VERSION = 0
 VALUE_VERSION = 1

@@ -15,15 +15,15 @@ import numpy as np
 import pyarrow as pa
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
-from stratalog.clients.kafka.batches.headers import with_offsets
-from stratalog.clients.kafka.batches.record_batches import (
+from stratalog.storage.records import HEADERS_TYPE, PAYLOAD_SCHEMA, NewRecordBatch
+from stratalog.wire.batches.headers import with_offsets
+from stratalog.wire.batches.record_batches import (
     decode_group,
     decode_produced,
     decode_rows,
     encode_batch,
     encode_rows,
 )
-from stratalog.storage.records import HEADERS_TYPE, PAYLOAD_SCHEMA, NewRecordBatch
 from tests.bench.lab import Lab, Outcome
 from tests.bench.measures import Row, Spread
 

@@ -11,9 +11,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from stratalog.clients.cluster import Cluster
 from stratalog.clients.consumer.consumer import Consumer
-from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.server.cluster import Cluster
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.clock import SystemClock
 from tests.bench.lab import Lab, Outcome
 from tests.bench.measures import Row, Spread

@@ -13,13 +13,13 @@ from queue import Queue
 from typing import Any
 
 from stratalog import Cluster, ClusterView
-from stratalog.clients.kafka.batches.record_batches import encode_batch
-from stratalog.clients.kafka.handler import KafkaHandler
-from stratalog.clients.kafka.protocol.entities import build
-from stratalog.clients.kafka.protocol.frames import Answer, decode_response, encode_request, whole
-from stratalog.clients.kafka.protocol.schema import request_type
-from stratalog.clients.kafka.request.api import Connection
+from stratalog.server.handler import KafkaHandler
+from stratalog.server.request.api import Connection
 from stratalog.storage.records import NewRecordBatch, TopicPartition, as_payload
+from stratalog.wire.batches.record_batches import encode_batch
+from stratalog.wire.messages.entities import build
+from stratalog.wire.messages.frames import Answer, decode_response, encode_request, whole
+from stratalog.wire.messages.schema import request_type
 from tests.bench.benches.produce import check_stored
 from tests.bench.lab import Lab, Outcome
 from tests.bench.measures import Row, Spread

@@ -13,8 +13,8 @@ from tests.bench.benches.clients import ROUND_S, SIZES_BYTES, Side, warm
 from tests.bench.lab import Lab, Outcome, show
 from tests.bench.measures import Row, Spread
 from tests.bench.peer.kafka import run_tool
-from tests.clients.endpoint.security.certificate_authority import CertificateAuthority
 from tests.foreign.served import Form, Served
+from tests.server.endpoint.security.certificate_authority import CertificateAuthority
 
 BATCH_BYTES = 16_384
 PLAIN, TLS = "PLAINTEXT", "TLS"

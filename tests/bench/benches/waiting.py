@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from stratalog import Admin, Cluster, ClusterView, NewTopic
-from stratalog.clients.kafka.batches.record_batches import encode_batch
-from stratalog.clients.kafka.handler import KafkaHandler
-from stratalog.clients.kafka.protocol.entities import build
-from stratalog.clients.kafka.protocol.frames import encode_request
-from stratalog.clients.kafka.protocol.schema import request_type
-from stratalog.clients.kafka.request.api import Connection
-from stratalog.clients.kafka.request.endpoint import Endpoint
+from stratalog.server.handler import KafkaHandler
+from stratalog.server.request.api import Connection
+from stratalog.server.request.endpoint import Endpoint
 from stratalog.storage.records import NewRecordBatch, TopicPartition, payload_table
+from stratalog.wire.batches.record_batches import encode_batch
+from stratalog.wire.messages.entities import build
+from stratalog.wire.messages.frames import encode_request
+from stratalog.wire.messages.schema import request_type
 
 PRODUCE, FETCH, METADATA = 0, 1, 3
 PRODUCES, WAITING, TOPICS = 600, 1_000, 100

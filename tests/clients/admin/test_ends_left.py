@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from stratalog.clients.admin.erasure import ends_left
-from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.metadata.records import EraseRecord
+from stratalog.server.admin.erasure import ends_left
+from stratalog.server.view.cluster_view import ClusterView
 from tests.clients.memory_cluster import ROOT, MemoryCluster
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from stratalog.clients.admin.admin import Admin
 from stratalog.clients.consumer.consumer import Consumer
-from stratalog.clients.offset_spec import ListedOffset, OffsetSpec
-from stratalog.clients.records import OffsetAndTimestamp
-from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.server.admin.admin import Admin
+from stratalog.server.offset_spec import ListedOffset, OffsetAndTimestamp, OffsetSpec
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import InvalidRequestError, LeaderNotAvailableError
 from stratalog.storage.records import TopicPartition
 from tests.clients.memory_cluster import ROOT, MemoryCluster

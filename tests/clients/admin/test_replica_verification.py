@@ -11,9 +11,9 @@ import pytest
 
 from stratalog.clients.admin.replica_comparison import UnmatchedOffset, UnmatchedRecord
 from stratalog.clients.admin.replica_verification import PartitionVerified, ReplicaVerification, UnreadableReplica
-from stratalog.clients.offset_spec import OffsetSpec
 from stratalog.jobs.tools.replica_verification import main
 from stratalog.replication.metadata.records import EraseRecord
+from stratalog.server.offset_spec import OffsetSpec
 from stratalog.storage.clock import RandomIds
 from stratalog.storage.delta.table import Commit, Committed
 from stratalog.storage.log.cleaner_checkpoint import FIRST_DIRTY

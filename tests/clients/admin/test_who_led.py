@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from stratalog.clients.admin.who_led import who_led
-from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.jobs.command.terminal import UsageError
 from stratalog.jobs.tools.who_led import answer_line, place
 from stratalog.replication.controller.history_writer import HistoryWriter
 from stratalog.replication.metadata.history_commits import CHECKPOINT_INTERVAL, HISTORY_DIRECTORY
 from stratalog.replication.metadata.records import PartitionRecord, TopicRecord
+from stratalog.server.admin.who_led import who_led
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.records import NewRecordBatch, TopicPartition, payload_table

@@ -16,14 +16,6 @@ from stratalog.clients.consumer.membership import (
     Send,
 )
 from stratalog.clients.records import NO_COORDINATOR, Generation
-from stratalog.replication.requests.consumer_protocol import (
-    Assignment,
-    Subscription,
-    decode_assignment,
-    decode_subscription,
-    encode_assignment,
-    encode_subscription,
-)
 from stratalog.replication.requests.groups import (
     HeartbeatRequest,
     HeartbeatResponse,
@@ -50,6 +42,14 @@ from stratalog.storage.errors import (
     UnknownMemberIdError,
 )
 from stratalog.storage.records import TopicPartition
+from stratalog.wire.consumer_protocol import (
+    Assignment,
+    Subscription,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
 from tests.clients.member_dialogue import MemberDialogue
 
 HEARTBEAT_MS, SESSION_MS, POLL_MS, BACKOFF_MS = 3_000, 45_000, 300_000, 100

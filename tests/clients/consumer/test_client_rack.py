@@ -5,12 +5,6 @@ from __future__ import annotations
 from stratalog.clients.consumer.assignors.registry import ASSIGNORS
 from stratalog.clients.consumer.classic_membership import ClassicMembership
 from stratalog.clients.consumer.membership import MembershipConfig
-from stratalog.replication.requests.consumer_protocol import (
-    Subscription,
-    decode_assignment,
-    decode_subscription,
-    encode_subscription,
-)
 from stratalog.replication.requests.groups import (
     JoinGroupRequest,
     JoinGroupResponse,
@@ -18,6 +12,12 @@ from stratalog.replication.requests.groups import (
     SyncGroupRequest,
 )
 from stratalog.storage.records import TopicPartition
+from stratalog.wire.consumer_protocol import (
+    Subscription,
+    decode_assignment,
+    decode_subscription,
+    encode_subscription,
+)
 from tests.clients.consumer.test_classic_membership import BACKOFF_MS, HEARTBEAT_MS, POLL_MS, SESSION_MS, Dialogue
 
 

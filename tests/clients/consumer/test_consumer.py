@@ -9,7 +9,7 @@ import pytest
 from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.consumer.positions import CONSUMED_SCHEMA
 from stratalog.clients.records import ConsumerRecord
-from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import (
     InvalidRequestError,
     OffsetOutOfRangeError,

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
-from stratalog.clients.bootstrap import Cluster
 from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.consumer.rebalance_listener import ConsumerRebalanceListener
 from stratalog.clients.coordinator_calls import InProcessCalls, ask
 from stratalog.clients.records import OffsetAndMetadata
-from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.requests.groups import LeaveGroupRequest, MemberIdentity, OffsetCommitRequest
+from stratalog.server.bootstrap import Cluster
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import (
     CommitFailedError,
     IllegalStateError,

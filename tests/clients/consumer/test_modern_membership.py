@@ -6,7 +6,6 @@ import re
 
 import pytest
 
-from stratalog.clients.config import REQUEST_TIMEOUT_MS
 from stratalog.clients.consumer.membership import FindCoordinator, MembershipConfig, Send
 from stratalog.clients.consumer.modern_membership import ModernMembership, ModernMembershipState
 from stratalog.clients.records import NO_COORDINATOR, Generation
@@ -15,6 +14,7 @@ from stratalog.replication.requests.consumer_groups import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
+from stratalog.server.remote.connection_config import REQUEST_TIMEOUT_MS
 from stratalog.storage.errors import (
     CommitFailedError,
     CoordinatorLoadInProgressError,

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.clients.admin.admin import Admin
-from stratalog.clients.cluster import Cluster
 from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.producer.producer import Producer
 from stratalog.clients.records import ConsumerRecord, OffsetAndMetadata, SubscriptionPattern
 from stratalog.replication.internal_topics import partition_of_key
 from stratalog.replication.requests.consumer_groups import ConsumerGroupHeartbeatRequest
+from stratalog.server.admin.admin import Admin
+from stratalog.server.cluster import Cluster
 from stratalog.storage.errors import InvalidConfigError, UnsupportedAssignorError, UnsupportedVersionError
 from stratalog.storage.records import TopicPartition
 from tests.clients.consumer.test_groups import Group, T, Told, leave_after_fail_over

@@ -12,8 +12,8 @@ from stratalog.clients.history.history import ACK, FAIL, POLL, SEEK, SEND
 from stratalog.clients.history.recorder import History, RecordingConsumer, RecordingProducer, read_events
 from stratalog.clients.history.stored import stored_events
 from stratalog.clients.producer.producer import Producer
-from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.jobs.tools.verify_history import main
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import RecordTooLargeError
 from stratalog.storage.records import TopicPartition
 from tests.clients.memory_cluster import ROOT, MemoryCluster

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from stratalog.clients.producer.transport import InboxTransport
-from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.requests.hand_over import (
     INBOX_PREFIX,
     answer_path,
@@ -14,6 +13,7 @@ from stratalog.replication.requests.hand_over import (
     request_id_of,
 )
 from stratalog.replication.requests.produce import ACKS_LEADER, ProduceRequest, ProduceResponse
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import InvalidRecordError, StratalogError, UnknownTopicOrPartitionError
 from stratalog.storage.log.append import Appended, HandedFiles
 from stratalog.storage.records import IdentifiedPartition, TopicPartition

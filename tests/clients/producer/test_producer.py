@@ -11,7 +11,7 @@ import pytest
 
 from stratalog.clients.producer.producer import Producer
 from stratalog.clients.records import RecordMetadata
-from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import (
     InvalidConfigError,
     InvalidRecordError,

@@ -6,7 +6,7 @@ import pytest
 
 from stratalog.clients.producer.producer import Producer
 from stratalog.clients.producer.transaction_state import LEGAL_PREVIOUS, Phase, ProducerTransactions
-from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import (
     ConcurrentTransactionsError,
     IllegalStateError,

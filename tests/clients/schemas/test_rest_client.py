@@ -19,12 +19,12 @@ from uuid import UUID
 
 import pytest
 
-from stratalog.clients.http_redirects import SafeRedirects
 from stratalog.clients.schemas import errors
 from stratalog.clients.schemas.avro import AvroDeserializer, AvroSerializer
 from stratalog.clients.schemas.rest_client import SchemaRegistryClient
 from stratalog.clients.schemas.schema import RegisteredSchema, Schema, SchemaReference, SchemaType
 from stratalog.clients.serialization import VALUE, SerializationContext
+from stratalog.server.http_redirects import SafeRedirects
 from stratalog.storage.errors import InvalidConfigError
 from tests.clients.schemas.registry_server import RegistryServer, StateServer
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.clients.cluster import Cluster
 from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.producer.producer import Producer
 from stratalog.clients.schemas import errors
 from stratalog.clients.schemas.registry_state import RegistryState
 from stratalog.clients.schemas.schema import RegisteredSchema, Schema, SchemaReference
 from stratalog.clients.schemas.schema_folder import SchemaFolder
+from stratalog.server.cluster import Cluster
 from stratalog.storage.errors import StratalogError, UnknownTopicOrPartitionError
 
 SETTINGS = {

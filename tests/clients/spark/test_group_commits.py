@@ -12,8 +12,8 @@ from stratalog.clients.records import OffsetAndMetadata
 from stratalog.clients.spark.group.commits import GroupCommits
 from stratalog.clients.spark.group.offsets import OffsetBounds
 from stratalog.clients.spark.options import stream_options
-from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.requests.groups import OffsetCommitRequest
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import BrokerNotAvailableError, OffsetOutOfRangeError, UnknownMemberIdError
 from stratalog.storage.records import TopicPartition
 from tests.clients.memory_cluster import ROOT, MemoryCluster

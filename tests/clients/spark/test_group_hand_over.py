@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from stratalog.clients.admin.admin import Admin
 from stratalog.clients.admin.groups import GroupAdmin, LiveGroups
-from stratalog.clients.cluster import Cluster
 from stratalog.clients.producer.producer import Producer
 from stratalog.clients.spark.batch_reader import RangesPartition
-from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.server.admin.admin import Admin
+from stratalog.server.cluster import Cluster
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.records import TopicPartition
 from tests.clients.spark.planner_process import PlannerProcess
 from tests.waiting import wait_until

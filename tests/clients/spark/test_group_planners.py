@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.clients.admin.admin import Admin
 from stratalog.clients.admin.groups import GroupAdmin, LiveGroups
-from stratalog.clients.cluster import Cluster
 from stratalog.clients.producer.producer import Producer
-from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.fast_start.planners import ForkedPlanners
+from stratalog.server.admin.admin import Admin
+from stratalog.server.cluster import Cluster
+from stratalog.server.view.cluster_view import ClusterView
 from tests.clients.spark.planner_process import PlannerError, PlannerProcess
 from tests.waiting import wait_until
 

@@ -15,7 +15,6 @@ from stratalog.clients.spark.options import SinkOptions
 from stratalog.clients.spark.sink_batches import Noted, SinkBatchId, Stage
 from stratalog.clients.spark.sink_rows import ProducerIdAndEpoch
 from stratalog.clients.spark.sink_task import WrittenFile
-from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.metadata.image import Result
 from stratalog.replication.metadata.log import open_metadata
 from stratalog.replication.metadata.records import (
@@ -35,6 +34,7 @@ from stratalog.replication.requests.hand_over import (
 )
 from stratalog.replication.requests.produce import HandOverRequest, ProduceResponse
 from stratalog.replication.stores import DeltaStores
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.clock import RandomIds
 from stratalog.storage.errors import (
     CorruptMessageError,

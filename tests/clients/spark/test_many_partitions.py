@@ -15,9 +15,9 @@ from stratalog.clients.spark.offsets import OffsetFetcher
 from stratalog.clients.spark.options import OffsetLimit, batch_options
 from stratalog.clients.spark.plan import PlannedRange
 from stratalog.clients.spark.read import RangeReaders, RangeToRead, ReadManner
-from stratalog.clients.view.cluster_view import ClusterView
-from stratalog.clients.view.read_committed import view_of
 from stratalog.replication.stores import DeltaStores
+from stratalog.server.view.cluster_view import ClusterView
+from stratalog.server.view.read_committed import view_of
 from stratalog.storage.clock import RandomIds
 from stratalog.storage.objects.store_settings import StoreSettings
 from stratalog.storage.records import TopicPartition

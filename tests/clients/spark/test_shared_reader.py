@@ -22,8 +22,8 @@ from stratalog.clients.spark.group.shared_reader import SharedStreamReader
 from stratalog.clients.spark.offsets import OffsetFetcher
 from stratalog.clients.spark.options import stream_options
 from stratalog.clients.spark.stream_reader import STOP_TIMEOUT_MS, StratalogStreamReader
-from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.requests.groups import LeaveGroupRequest, MemberIdentity, OffsetCommitRequest
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import CoordinatorNotAvailableError, InvalidConfigError, OffsetOutOfRangeError
 from stratalog.storage.records import TopicPartition
 from tests.clients.memory_cluster import ROOT, MemoryCluster

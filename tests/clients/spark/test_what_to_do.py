@@ -17,7 +17,7 @@ from stratalog.clients.spark.options import batch_options, sink_options, stream_
 from stratalog.clients.spark.sink_rows import check_columns
 from stratalog.clients.spark.source import StratalogDataSource
 from stratalog.clients.spark.sql.cluster_tables import cluster_table
-from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import TopicPartition
 from tests.clients.memory_cluster import MemoryCluster

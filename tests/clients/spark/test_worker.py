@@ -15,7 +15,7 @@ def test_a_planner_loads_no_sink_and_no_broker() -> None:
     loaded = printed(
         "import sys, stratalog.clients.spark.source, stratalog.clients.spark.stream_reader; print(*sys.modules)"
     )
-    assert "stratalog.clients.view.cluster_view" in loaded
+    assert "stratalog.server.view.cluster_view" in loaded
     assert not {
         "stratalog.clients.spark.sink",
         "stratalog.replication.broker.broker",

@@ -19,8 +19,8 @@ from stratalog.clients.spark.hand_over import HandOver
 from stratalog.clients.spark.options import SinkOptions
 from stratalog.clients.spark.sink_batches import SinkBatchId
 from stratalog.clients.spark.sink_task import SinkTask
-from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.stores import DeltaStores
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import TIMESTAMP_MS_LIMIT

@@ -15,9 +15,9 @@ from typing import Any, Self
 import kafka
 from kafka.admin import KafkaAdminClient
 
-from stratalog.clients.kafka.protocol.entities import build
-from stratalog.clients.kafka.protocol.frames import decode_response, encode_request
-from stratalog.clients.kafka.protocol.schema import request_type
+from stratalog.wire.messages.entities import build
+from stratalog.wire.messages.frames import decode_response, encode_request
+from stratalog.wire.messages.schema import request_type
 from tests.foreign.checks import fresh
 from tests.waiting import wait_until
 

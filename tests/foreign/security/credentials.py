@@ -18,8 +18,8 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
-from tests.clients.endpoint.security.certificate_authority import CertificateAuthority
 from tests.foreign.served import Served
+from tests.server.endpoint.security.certificate_authority import CertificateAuthority
 
 ADMIN, ALICE = "root", "alice"
 """A super user, and one that has only what ACLs allow."""

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.clients.admin.configs import cluster_configs
 from stratalog.jobs.command.terminal import UsageError
 from stratalog.jobs.tools.configs import entity_of, main, parse_added
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.metadata.configs import record_cluster_wide_configs
 from stratalog.replication.metadata.image import ClusterImage
+from stratalog.server.admin.configs import cluster_configs
 from tests.clients.still_cluster import StillCluster
 
 

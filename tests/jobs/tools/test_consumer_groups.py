@@ -10,10 +10,10 @@ from stratalog.clients.admin.group_description import ConsumerGroupDescription, 
 from stratalog.clients.admin.groups import GroupAdmin, LiveGroups, StoredGroups
 from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.records import OffsetAndMetadata
-from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.jobs.command.terminal import UsageError
 from stratalog.jobs.text.consumer_groups import OffsetRow, members_table, offset_rows, offsets_table, state_table
 from stratalog.jobs.tools.consumer_groups import GroupCommand, filter_words, main, perform
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.records import TopicPartition
 from tests.clients.memory_cluster import ROOT, MemoryCluster
 from tests.clients.memory_coordinator import MemoryCoordinator

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stratalog.clients.admin.erasure import ErasureLeftover, ErasureReport, ReplicaErasure
 from stratalog.jobs.tools.delete_where import awaited, main, report_lines
+from stratalog.server.admin.erasure import ErasureLeftover, ErasureReport, ReplicaErasure
 from stratalog.storage.errors import StoreUnavailableError
 from stratalog.storage.records import TopicPartition
 from tests.storage.logs import FakeClock

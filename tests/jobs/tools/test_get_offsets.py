@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from stratalog.clients.offset_spec import OffsetSpec
-from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.jobs.command.arguments import offset_spec
 from stratalog.jobs.command.partition_filter import PartitionFilter
 from stratalog.jobs.command.terminal import UsageError
 from stratalog.jobs.tools.get_offsets import main, offset_lines, selected
+from stratalog.server.offset_spec import OffsetSpec
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.records import TopicPartition
 from tests.clients.memory_cluster import ROOT, MemoryCluster
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from stratalog.clients.admin.admin import Admin
-from stratalog.clients.admin.log_dirs import ReplicaInfo
 from stratalog.jobs.tools.log_dirs import main
+from stratalog.server.admin.admin import Admin
+from stratalog.server.admin.log_dirs import ReplicaInfo
 from stratalog.storage.errors import BrokerNotAvailableError
 from stratalog.storage.records import TopicPartition
 from tests.clients.still_cluster import StillCluster

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.jobs.command.terminal import UsageError
 from stratalog.jobs.text.reassignment import (
     ReassignmentState,
@@ -24,6 +23,7 @@ from stratalog.jobs.tools.reassign_partitions import ReassignCommand, TerseError
 from stratalog.replication.controller.brokers import IsrChange, alter_partition
 from stratalog.replication.controller.reassignment import PartitionReassignment
 from stratalog.replication.metadata.records import CLUSTER_WIDE, FenceBrokerRecord, RegisterBrokerRecord
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import UnknownTopicOrPartitionError
 from stratalog.storage.records import TopicPartition
 from tests.clients.memory_cluster import ROOT, MemoryCluster

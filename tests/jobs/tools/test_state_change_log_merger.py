@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stratalog.jobs.tools.state_change_log_merger import LineFilter, main, merge
-from stratalog.replication.process.text_logs import close_text_logs, open_text_logs
+from stratalog.server.process.text_logs import close_text_logs, open_text_logs
 
 ONE = [
     "[2026-11-21 18:00:00,100] INFO [Broker 1] registered with epoch 1\n",

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from stratalog.clients.admin.admin import TopicDescription
 from stratalog.jobs.command.arguments import timeout_ms
 from stratalog.jobs.command.terminal import UsageError
 from stratalog.jobs.text.topics import (
@@ -25,6 +24,7 @@ from stratalog.jobs.tools.topics import main
 from stratalog.replication.controller.topic_deletion import TopicDeletion
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 from stratalog.replication.metadata.states import ReplicaState
+from stratalog.server.admin.admin import TopicDescription
 from stratalog.storage.errors import InvalidConfigError, InvalidReplicaAssignmentError
 
 PARTITION = PartitionRecord("t", 0, (1, 2, 3), 1, 4, (1, 2), 7, 1)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from stratalog.clients.bootstrap import RunningCluster
-from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.jobs.command.terminal import UsageError
 from stratalog.jobs.tools.transactions import main, perform
 from stratalog.replication.coordinator.transactions.records import transaction_record
 from stratalog.replication.coordinator.transactions.transaction import Transaction, TransactionState
 from stratalog.replication.internal_topics import TRANSACTION_STATE_TOPIC, partition_of_key
+from stratalog.server.bootstrap import RunningCluster
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.records import NewRecordBatch, TopicPartition, payload_table
 from tests.clients.memory_cluster import ROOT, MemoryCluster
 from tests.clients.served_cluster import ServedCluster

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import confluent_kafka
 
-from stratalog.clients.admin.admin import Admin, NewTopic
+from stratalog.server.admin.admin import Admin, NewTopic
 from tests.foreign.served import Form, Served
 from tests.real.client_storm.client import COPY, PARTITIONS, SOURCE
 from tests.real.client_storm.processes import ClientProcess, Library

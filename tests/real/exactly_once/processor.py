@@ -21,7 +21,7 @@ from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.consumer.rebalance_listener import ConsumerRebalanceListener
 from stratalog.clients.producer.producer import Producer
 from stratalog.clients.records import OffsetAndMetadata
-from stratalog.clients.remote.remote_cluster import RemoteCluster
+from stratalog.server.remote.remote_cluster import RemoteCluster
 from stratalog.storage.errors import (
     InvalidProducerEpochError,
     ProducerFencedError,

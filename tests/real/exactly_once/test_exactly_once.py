@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from stratalog.clients.admin.admin import Admin, NewTopic
+from stratalog.server.admin.admin import Admin, NewTopic
 from tests.real.exactly_once.committed_judge import COLUMNS, CONTROL, TRANSACTIONAL, judge
 from tests.real.exactly_once.processor import ASSIGNED, CONSUMER, INPUT, LOST, OUTPUT, REVOKED, STARTED
 from tests.real.exactly_once.processor_process import ProcessorProcess

@@ -17,11 +17,12 @@ from typing import Any
 import cramjam
 import crc32c
 
-from stratalog.clients.kafka.batches.headers import HEADER_BYTES
-from stratalog.clients.kafka.batches.record_batches import encode_batch
-from stratalog.clients.kafka.protocol.entities import build, default_of
-from stratalog.clients.kafka.protocol.frames import encode_request
-from stratalog.clients.kafka.protocol.schema import (
+from stratalog.storage.records import NewRecordBatch, payload_table
+from stratalog.wire.batches.headers import HEADER_BYTES
+from stratalog.wire.batches.record_batches import encode_batch
+from stratalog.wire.messages.entities import build, default_of
+from stratalog.wire.messages.frames import encode_request
+from stratalog.wire.messages.schema import (
     Entity,
     EntityType,
     FieldShape,
@@ -29,7 +30,6 @@ from stratalog.clients.kafka.protocol.schema import (
     request_type,
     shape_of,
 )
-from stratalog.storage.records import NewRecordBatch, payload_table
 
 TOPICS = ("fuzz-a", "fuzz-b")
 """Topics that the run makes: requests may change and delete them."""

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from struct import pack
 from typing import Any
 
-from stratalog.clients.kafka.batches.record_batches import encode_batch
-from stratalog.clients.kafka.protocol.entities import build
-from stratalog.clients.kafka.protocol.frames import decode_response, encode_request
-from stratalog.clients.kafka.protocol.schema import request_type
 from stratalog.storage.records import NewRecordBatch, payload_table
+from stratalog.wire.batches.record_batches import encode_batch
+from stratalog.wire.messages.entities import build
+from stratalog.wire.messages.frames import decode_response, encode_request
+from stratalog.wire.messages.schema import request_type
 
 PRODUCE, METADATA, API_VERSIONS, CREATE_TOPICS = 0, 3, 18, 19
 CONNECT_S = 10

@@ -13,12 +13,12 @@ from typing import Any
 
 import cramjam
 
-from stratalog.clients.kafka.batches.headers import HEADER_BYTES
-from stratalog.clients.kafka.batches.record_batches import encode_batch
-from stratalog.clients.kafka.protocol.entities import build
-from stratalog.clients.kafka.protocol.frames import encode_request
-from stratalog.clients.kafka.protocol.schema import EntityType, FieldShape, request_type, shape_of
 from stratalog.storage.records import Header, NewRecordBatch, payload_table
+from stratalog.wire.batches.headers import HEADER_BYTES
+from stratalog.wire.batches.record_batches import encode_batch
+from stratalog.wire.messages.entities import build
+from stratalog.wire.messages.frames import encode_request
+from stratalog.wire.messages.schema import EntityType, FieldShape, request_type, shape_of
 from tests.real.fuzz.bad_frames import TOPICS, BadFrames, with_crc
 
 PRODUCE, FETCH, OFFSET_COMMIT, JOIN_GROUP, API_VERSIONS, CREATE_TOPICS = 0, 1, 8, 11, 18, 19

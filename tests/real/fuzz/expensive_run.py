@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from stratalog.clients.admin.admin import Admin, NewTopic
+from stratalog.server.admin.admin import Admin, NewTopic
 from tests.real.fuzz.bad_frames import TOPICS
 from tests.real.fuzz.clients import NEIGHBOUR, Address
 from tests.real.fuzz.lines import defects

@@ -26,10 +26,10 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 
-from stratalog.clients.admin.admin import Admin, NewTopic
-from stratalog.clients.kafka.request.endpoint import Endpoint
-from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.internal_topics import is_internal
+from stratalog.server.admin.admin import Admin, NewTopic
+from stratalog.server.request.endpoint import Endpoint
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import StratalogError
 from tests.real.fuzz.bad_frames import SETTINGS, TOPICS, BadFrames
 from tests.real.fuzz.clients import NEIGHBOUR, Address, BadClient, Calm, served_by

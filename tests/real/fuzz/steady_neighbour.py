@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from stratalog.clients.kafka.batches.record_batches import encode_batch
 from stratalog.storage.records import NewRecordBatch, payload_table
+from stratalog.wire.batches.record_batches import encode_batch
 from tests.real.fuzz.clients import API_VERSIONS, PRODUCE, SOFTWARE, Address, OneConnection
 
 FIND_COORDINATOR, CONSUMER_GROUP_HEARTBEAT = 10, 68

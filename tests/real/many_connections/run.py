@@ -32,12 +32,12 @@ from typing import Any
 
 import numpy as np
 
-from stratalog.clients.admin.admin import Admin, NewTopic
-from stratalog.clients.kafka.batches.record_batches import encode_batch
-from stratalog.clients.kafka.protocol.entities import build
-from stratalog.clients.kafka.protocol.frames import decode_response, encode_request
-from stratalog.clients.kafka.protocol.schema import request_type
+from stratalog.server.admin.admin import Admin, NewTopic
 from stratalog.storage.records import NewRecordBatch, payload_table
+from stratalog.wire.batches.record_batches import encode_batch
+from stratalog.wire.messages.entities import build
+from stratalog.wire.messages.frames import decode_response, encode_request
+from stratalog.wire.messages.schema import request_type
 from tests.bench.measures import quantile
 from tests.real.fuzz.clients import Address, OneConnection
 from tests.real.fuzz.run import ClusterProcess

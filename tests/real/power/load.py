@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.producer.producer import Producer
 from stratalog.clients.records import RecordMetadata
-from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import StratalogError
 from tests.real.power.judge import Ack, Poll
 from tests.real.storm.parties import Party

@@ -25,10 +25,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from stratalog.clients.admin.admin import Admin, NewTopic
-from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.replication.spark.session import stratalog_session
+from stratalog.server.admin.admin import Admin, NewTopic
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import StratalogError
 from tests.real.power.disks import why_not
 from tests.real.power.judge import Finding, Judge, Loss, Place, Row

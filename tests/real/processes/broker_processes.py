@@ -12,8 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.metadata.records import PartitionRecord
+from stratalog.server.view.cluster_view import ClusterView
 from tests.waiting import wait_until
 
 PROJECT = Path(__file__).parents[3]

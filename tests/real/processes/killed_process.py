@@ -13,8 +13,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from stratalog.clients.admin.admin import Admin, NewTopic
-from stratalog.clients.cluster import Cluster
+from stratalog.server.admin.admin import Admin, NewTopic
+from stratalog.server.cluster import Cluster
 from tests.real.storm.history import ACK, History
 from tests.real.storm.parties import Reader, Writer
 from tests.waiting import wait_until

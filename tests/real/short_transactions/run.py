@@ -27,8 +27,8 @@ from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 
-from stratalog.clients.admin.admin import Admin, NewTopic
-from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.server.admin.admin import Admin, NewTopic
+from stratalog.server.view.cluster_view import ClusterView
 from tests.bench.peer.kafka import PeerError, fetch_jars, free_ports, run_tool
 from tests.foreign.go.program import SOURCES
 from tests.real.processes.broker_processes import BROKERS, BrokerProcess, BrokerProcesses

@@ -16,14 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from stratalog.clients.cluster import Cluster
 from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.producer.producer import Producer
 from stratalog.clients.records import RecordMetadata
-from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.metadata.records import NO_LEADER
 from stratalog.replication.progress.progress import UNKNOWN, leader_progress_path
 from stratalog.replication.progress.progress_object import ProgressReader
+from stratalog.server.cluster import Cluster
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import LogDirNotFoundError, StoreError, StratalogError
 from stratalog.storage.records import TopicPartition
 from tests.real.storm.history import ACK, FAIL, HIGH_WATERMARK, POLL, SEND, STORED, History

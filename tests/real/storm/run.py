@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
-from stratalog.clients.admin.admin import Admin, NewTopic
+from stratalog.server.admin.admin import Admin, NewTopic
 from tests.real.processes.broker_processes import BROKERS, BrokerProcesses, ClusterWatch
 from tests.real.processes.machine_watch import MachineWatch
 from tests.real.storm.history import ACK, FAIL, POLL, SEND, SHOWN_FINDINGS, Finding, History, HistoryEvent, check

@@ -10,7 +10,7 @@ import signal
 from collections.abc import Mapping
 from pathlib import Path
 
-from stratalog.clients.remote.remote_cluster import RemoteCluster
+from stratalog.server.remote.remote_cluster import RemoteCluster
 from stratalog.storage.objects.remote import open_store
 from tests.real.processes.broker_processes import BROKERS, BrokerProcess
 from tests.real.processes.python_workers import running

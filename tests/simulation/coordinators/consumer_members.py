@@ -38,11 +38,11 @@ from stratalog.replication.requests.consumer_groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from stratalog.replication.requests.consumer_protocol import decode_assignment
 from stratalog.replication.requests.groups import SyncGroupRequest, SyncGroupResponse
-from stratalog.replication.requests.kafka_types import version_of
 from stratalog.storage.errors import CommitFailedError, RebalanceInProgressError, RequestTimedOutError
 from stratalog.storage.records import TopicPartition
+from stratalog.wire.consumer_protocol import decode_assignment
+from stratalog.wire.kafka_types import version_of
 from tests.simulation.cluster import TOPIC, SimCluster
 from tests.simulation.coordinators.coordinator_clients import GROUP, error_of
 from tests.simulation.coordinators.groups import SESSION_MS, GroupClient, Groups

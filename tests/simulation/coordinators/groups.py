@@ -36,8 +36,8 @@ from stratalog.replication.requests.groups import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
-from stratalog.replication.requests.kafka_types import version_of
 from stratalog.storage.errors import StratalogError
+from stratalog.wire.kafka_types import version_of
 from tests.simulation.cluster import TOPIC, SimCluster
 from tests.simulation.coordinators.coordinator_clients import GROUP, CoordinatorClient
 from tests.simulation.invariants import Violation

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
-from stratalog.clients.view.read_committed import without_aborted
 from stratalog.replication.broker.broker import Broker
 from stratalog.replication.broker.calls import BrokerCalls
 from stratalog.replication.coordinator.runtime.find_coordinator import coordinator_partition
@@ -48,6 +47,7 @@ from stratalog.replication.requests.transactions import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
+from stratalog.server.view.read_committed import without_aborted
 from stratalog.storage.log.reader import LogReader
 from stratalog.storage.records import (
     CONTROL_ATTRIBUTE,

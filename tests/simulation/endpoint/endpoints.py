@@ -2,7 +2,7 @@
 
 The memory, the reading of a partition and the view are the real ones. A process has one memory, into which its loop
 puts the batches that it appended, and several readers, each with a view of its own that is folded at another time.
-Connections, requests and their order are not simulated: `tests/clients/kafka` has those.
+Connections, requests and their order are not simulated: `tests/server` has those.
 
 ConsistentRead, OwnTopic   every batch that is read, as for consumers of tables
 ErasedIsUnread             every read that began when the leader had published that the erased records are gone
@@ -13,19 +13,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from weakref import WeakKeyDictionary
 
-from stratalog.clients.bootstrap import BrokerFace
-from stratalog.clients.kafka.apis.fetch.partition_read import PartitionFetch
-from stratalog.clients.kafka.apis.fetch.sessions import FetchKey, WantedPartition
-from stratalog.clients.kafka.batches.batch_memory import BatchMemory
-from stratalog.clients.kafka.batches.record_batches import decode_rows, encode_batch
-from stratalog.clients.kafka.request.broker import ServedBroker
-from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.broker.broker import Broker
 from stratalog.replication.coordinator.transactions.add_partitions import Coordinates
 from stratalog.replication.internal_topics import is_internal
 from stratalog.replication.requests.produce import ProduceResponse
+from stratalog.server.apis.fetch.partition_read import PartitionFetch
+from stratalog.server.apis.fetch.sessions import FetchKey, WantedPartition
+from stratalog.server.batches.batch_memory import BatchMemory
+from stratalog.server.bootstrap import BrokerFace
+from stratalog.server.request.broker import ServedBroker
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import OffsetOutOfRangeError, StratalogError
 from stratalog.storage.records import CONTROL_ATTRIBUTE, NewRecordBatch, TopicPartition
+from stratalog.wire.batches.record_batches import decode_rows, encode_batch
 from tests.simulation.cluster import CONFIG, METADATA_ROOT, SimCluster
 from tests.simulation.erasures.erased import Log
 from tests.simulation.invariants import Violation
@@ -70,7 +70,7 @@ class Endpoints:
 
 
 class _Running:
-    """The simulated cluster as `clients.bootstrap.RunningCluster`."""
+    """The simulated cluster as `server.bootstrap.RunningCluster`."""
 
     root = METADATA_ROOT
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from stratalog.clients.admin.erasure import ReplicaErasure, _replica_state
 from stratalog.replication.internal_topics import is_internal
 from stratalog.replication.metadata.erasures import erase_of, request_erase
 from stratalog.replication.metadata.records import EraseRecord
+from stratalog.server.admin.erasure import ReplicaErasure, _replica_state
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.log.reader import LogReader
 from stratalog.storage.records import TopicPartition

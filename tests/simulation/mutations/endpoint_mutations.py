@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from stratalog.clients.kafka.apis.fetch import partition_read
-from stratalog.clients.kafka.batches.batch_memory import BatchMemory, PublishedLog
-from stratalog.clients.kafka.batches.headers import Buffer, EncodedBatch
-from stratalog.clients.view.cluster_view import Watermarks
+from stratalog.server.apis.fetch import partition_read
+from stratalog.server.batches.batch_memory import BatchMemory, PublishedLog
+from stratalog.server.view.cluster_view import Watermarks
 from stratalog.storage.log.state import NOTHING_REMOVED
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
+from stratalog.wire.batches.headers import Buffer, EncodedBatch
 from tests.simulation.cluster import QUICK_UPKEEP, Setting
 from tests.simulation.mutations.mutation import Mutation, mix
 

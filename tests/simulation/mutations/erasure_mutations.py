@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from stratalog.clients.admin.erasure import ReplicaErasure
+from stratalog.server.admin.erasure import ReplicaErasure
 from stratalog.storage.delta.table import ERASE_POSITION
 from stratalog.storage.log.state import LogState
 from stratalog.storage.upkeep.chore import UpkeepView, Work

@@ -15,8 +15,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from stratalog.clients.admin.groups import GroupAdmin, StoredGroups
-from stratalog.clients.cluster import Cluster
-from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.server.cluster import Cluster
+from stratalog.server.view.cluster_view import ClusterView
 from tests.spark.kept.queries import (
     CONFIG,
     COUNT,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pytest
 
-from stratalog.clients.view.read_committed import without_aborted
+from stratalog.server.view.read_committed import without_aborted
 from stratalog.storage.log.append import Appended, BatchAppended
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.log.reader import LogReader

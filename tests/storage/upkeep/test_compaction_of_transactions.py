@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from stratalog.clients.view.read_committed import without_aborted
+from stratalog.server.view.read_committed import without_aborted
 from stratalog.storage.errors import InvalidProducerEpochError
 from stratalog.storage.log.append import BatchAppended
 from stratalog.storage.log.partition_log import PartitionLog

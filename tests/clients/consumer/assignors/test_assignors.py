@@ -18,8 +18,8 @@ from stratalog.clients.consumer.assignors.assignor import (
 )
 from stratalog.clients.consumer.assignors.range import RangeAssignor
 from stratalog.clients.consumer.assignors.registry import ASSIGNORS
-from stratalog.replication.requests.consumer_protocol import Subscription
 from stratalog.storage.records import TopicPartition
+from stratalog.wire.consumer_protocol import Subscription
 from tests.examples import examples
 from tests.replication.oracle.answers import recorded_lines
 from tests.replication.oracle.questions import SHAPES, group_shapes

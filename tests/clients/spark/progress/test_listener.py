@@ -14,9 +14,9 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql.streaming.listener import QueryProgressEvent, QueryTerminatedEvent
 
-from stratalog.clients.cluster import Cluster
 from stratalog.clients.spark.progress.listener import ProgressListener
 from stratalog.replication.metrics import Metric
+from stratalog.server.cluster import Cluster
 from stratalog.storage.errors import LogDirNotFoundError
 from tests.clients.still_cluster import StillCluster
 from tests.waiting import wait_until

@@ -19,9 +19,9 @@ from stratalog.clients.spark.sql.cluster_tables import (
     partition_history,
     partitions,
 )
-from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.metadata.history import LeaderEpoch
 from stratalog.replication.metadata.records import FenceBrokerRecord
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.records import TopicPartition
 from tests.clients.admin.test_who_led import COMMITS, view, with_history
 from tests.clients.memory_cluster import MemoryCluster

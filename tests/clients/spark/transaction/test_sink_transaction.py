@@ -10,15 +10,11 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pytest
 
-from stratalog.clients.admin.admin import Admin
 from stratalog.clients.admin.groups import GroupAdmin, LiveGroups
-from stratalog.clients.bootstrap import RunningCluster
-from stratalog.clients.cluster import Cluster
 from stratalog.clients.config import ConsumerConfig
 from stratalog.clients.consumer.offsets import OffsetFetch
 from stratalog.clients.coordinator_calls import InProcessCalls
 from stratalog.clients.records import ConsumerGroupMetadata
-from stratalog.clients.remote.remote_cluster import RemoteCluster
 from stratalog.clients.spark import batch_reader
 from stratalog.clients.spark.hand_over import HandOver, encode_manifest, manifest_path, write_manifest
 from stratalog.clients.spark.options import SinkOptions, sink_options, stream_options
@@ -33,8 +29,12 @@ from stratalog.clients.spark.transaction.positions import (
     positions_path,
 )
 from stratalog.clients.spark.worker import StreamingBatch
-from stratalog.clients.view.cluster_view import ClusterView
-from stratalog.clients.view.read_committed import view_of
+from stratalog.server.admin.admin import Admin
+from stratalog.server.bootstrap import RunningCluster
+from stratalog.server.cluster import Cluster
+from stratalog.server.remote.remote_cluster import RemoteCluster
+from stratalog.server.view.cluster_view import ClusterView
+from stratalog.server.view.read_committed import view_of
 from stratalog.storage.errors import (
     CorruptMessageError,
     InvalidProducerEpochError,

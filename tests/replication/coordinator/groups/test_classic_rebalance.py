@@ -8,7 +8,7 @@ import pytest
 
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.coordinator.groups.classic_group import GroupState
-from stratalog.replication.requests.consumer_protocol import Subscription, encode_subscription
+from stratalog.wire.consumer_protocol import Subscription, encode_subscription
 from tests.replication.group_coordinator import (
     Coordinator,
     error_name,

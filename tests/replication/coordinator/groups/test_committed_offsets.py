@@ -15,7 +15,6 @@ from stratalog.replication.coordinator.groups.records import (
     offset_commit_key,
 )
 from stratalog.replication.coordinator.shard.shard import CoordinatorRecord, Decision
-from stratalog.replication.requests.consumer_protocol import Subscription, encode_subscription
 from stratalog.replication.requests.groups import (
     DeleteGroupsRequest,
     JoinGroupResponse,
@@ -33,6 +32,7 @@ from stratalog.replication.requests.groups import (
     TxnOffsetCommitRequest,
 )
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
+from stratalog.wire.consumer_protocol import Subscription, encode_subscription
 from tests.replication.group_coordinator import (
     START_MS,
     Coordinator,

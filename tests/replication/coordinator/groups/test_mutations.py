@@ -20,8 +20,8 @@ from stratalog.replication.coordinator.groups.modern_classic_members import Clas
 from stratalog.replication.coordinator.groups.modern_group import ModernGroup
 from stratalog.replication.coordinator.groups.modern_sessions import ModernSessions
 from stratalog.replication.metadata.image import ClusterImage
-from stratalog.replication.requests.consumer_protocol import Subscription
 from stratalog.replication.requests.groups import JoinGroupRequest
+from stratalog.wire.consumer_protocol import Subscription
 from tests.replication.coordinator.groups import test_migration
 from tests.replication.coordinator.groups.test_classic_histories import NAMES, PRODUCERS, GroupLife
 from tests.replication.coordinator.groups.test_migration_histories import MixedGroupHistories

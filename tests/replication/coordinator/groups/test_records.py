@@ -20,8 +20,8 @@ from stratalog.replication.coordinator.groups.records import (
     group_metadata_key,
     offset_commit_key,
 )
-from stratalog.replication.requests.kafka_types import version_of
 from stratalog.storage.errors import CorruptMessageError
+from stratalog.wire.kafka_types import version_of
 
 MEMBER = MemberMetadata("m-1", "i", "c", "/h", 300_000, 45_000, b"\0\1\2", b"")
 GROUP = GroupMetadataValue("consumer", 3, "range", "m-1", 1_700_000_000_001, (MEMBER,))

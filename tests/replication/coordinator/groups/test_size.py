@@ -9,7 +9,9 @@ import pytest
 from stratalog.clients.consumer.assignors.assignor import AssignorMember
 from stratalog.clients.consumer.assignors.registry import ASSIGNORS
 from stratalog.replication.coordinator.groups.classic_group import GroupState
-from stratalog.replication.requests.consumer_protocol import (
+from stratalog.replication.requests.groups import JoinGroupRequestProtocol, JoinGroupResponse
+from stratalog.storage.records import TopicPartition
+from stratalog.wire.consumer_protocol import (
     Assignment,
     Subscription,
     decode_assignment,
@@ -17,8 +19,6 @@ from stratalog.replication.requests.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from stratalog.replication.requests.groups import JoinGroupRequestProtocol, JoinGroupResponse
-from stratalog.storage.records import TopicPartition
 from tests.replication.group_coordinator import Coordinator, commit_request, join_request, sync_request
 
 MEMBERS, TOPICS, PARTITIONS = 100, 10, 100

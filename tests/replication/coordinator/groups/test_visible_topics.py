@@ -20,13 +20,6 @@ from stratalog.replication.metadata.acls import (
     VisibleTopics,
 )
 from stratalog.replication.requests.consumer_groups import ConsumerGroupHeartbeatRequest
-from stratalog.replication.requests.consumer_protocol import (
-    Assignment,
-    Subscription,
-    decode_assignment,
-    encode_assignment,
-    encode_subscription,
-)
 from stratalog.replication.requests.groups import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
@@ -34,6 +27,13 @@ from stratalog.replication.requests.groups import (
     SyncGroupRequestAssignment,
 )
 from stratalog.storage.records import TopicPartition
+from stratalog.wire.consumer_protocol import (
+    Assignment,
+    Subscription,
+    decode_assignment,
+    encode_assignment,
+    encode_subscription,
+)
 from tests.replication.consumer_groups import Consumer, Coordinator, CountedIds, joining
 
 

@@ -19,7 +19,6 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
-from stratalog.clients.view.read_committed import without_aborted
 from stratalog.replication.coordinator.runtime.remote_appends import RemoteAppends
 from stratalog.replication.coordinator.shard.shard import RemoteAppended
 from stratalog.replication.coordinator.transactions.add_partitions import (
@@ -41,6 +40,7 @@ from stratalog.replication.requests.transactions import (
     EndTxnRequest,
     InitProducerIdRequest,
 )
+from stratalog.server.view.read_committed import without_aborted
 from stratalog.storage.errors import (
     NotCoordinatorError,
     NotLeaderOrFollowerError,

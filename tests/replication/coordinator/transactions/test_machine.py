@@ -16,13 +16,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from stratalog.clients.view.read_committed import without_aborted
 from stratalog.replication.coordinator.shard.shard import RemoteAppend
 from stratalog.replication.requests.transactions import (
     AddPartitionsToTxnRequest,
     EndTxnRequest,
     InitProducerIdRequest,
 )
+from stratalog.server.view.read_committed import without_aborted
 from stratalog.storage.errors import (
     NotCoordinatorError,
     NotLeaderOrFollowerError,

@@ -1,9 +1,0 @@
-"""Frames and messages of Kafka's protocol as bytes.
-
-frames    requests and responses, header and body
-layouts   kio's classes as tables of the codec
-entities  messages of any version from plain values
-values    messages to and from the dataclasses of `replication.requests`
-limits    how much a request may hold, by API
-schema    the fields of kio's classes
-"""

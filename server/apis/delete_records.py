@@ -1,0 +1,147 @@
+"""DeleteRecords, DescribeLogDirs and AlterReplicaLogDirs. I/O: brokers' roots, through the admin client.
+
+A broker has one log directory, its root: replicas stay there, as in Kafka with one directory.
+Source: `KafkaApis.handleDeleteRecordsRequest`, `ReplicaManager.describeLogDirs`, `ReplicaManager.alterReplicaLogDirs`
+(KIP-107, KIP-113, KIP-827).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from stratalog.replication.leader.delete_records import DeletedRecords
+from stratalog.replication.metadata.acls import Operation, ResourceType
+from stratalog.server.request.api import Api, Call, by_topic, each_partition, error_only
+from stratalog.server.request.broker import ApiFamily
+from stratalog.storage.errors import (
+    ClusterAuthorizationFailedError,
+    LogDirNotFoundError,
+    ReplicaNotAvailableError,
+    StratalogError,
+    UnknownTopicOrPartitionError,
+)
+from stratalog.storage.records import TopicPartition
+from stratalog.wire.messages.entities import Values, milliseconds
+
+DELETE_RECORDS, ALTER_REPLICA_LOG_DIRS, DESCRIBE_LOG_DIRS = 21, 34, 35
+REFUSAL_FROM = 3
+"""The first version of DescribeLogDirs with a code for the whole; before it, an unauthorized client gets no log dir."""
+
+
+class RecordApis(ApiFamily):
+    def apis(self) -> Iterable[Api]:
+        return [
+            Api(DELETE_RECORDS, self._delete_records, _refused, is_slow=True),
+            Api(ALTER_REPLICA_LOG_DIRS, self._alter_replica_log_dirs, _alterations_refused),
+            Api(DESCRIBE_LOG_DIRS, self._describe_log_dirs, error_only, is_slow=True),
+        ]
+
+    def _delete_records(self, call: Call) -> Values:
+        """Answered when every live replica's log starts there, or at the request's timeout (KIP-107)."""
+        wanted: dict[TopicPartition, int] = {}
+        answers: dict[TopicPartition, DeletedRecords] = {}
+        for named, offset in _offsets(call).items():
+            try:
+                self._broker.check(call, Operation.DELETE, ResourceType.TOPIC, named.topic)
+                self._broker.led_partition(named)
+                wanted[named] = offset
+            except StratalogError as error:
+                answers[named] = DeletedRecords(error=error.as_value())
+        if wanted:
+            timeout_ms = max(0, milliseconds(call.request.timeout))
+            answers |= self._broker.admin.delete_records(wanted, timeout_ms)
+        return _deleted(call, answers)
+
+    def _alter_replica_log_dirs(self, call: Call) -> Values:
+        """A replica is moved to a directory that the broker has: it is there."""
+        self._broker.check(call, Operation.ALTER, ResourceType.CLUSTER)
+        image = self._broker.image(0)
+
+        def moved(named: TopicPartition, path: str) -> StratalogError | None:
+            if path != image.brokers[self._broker.broker_id].registration.root:
+                return LogDirNotFoundError(f"Log dir {path} is not found in the config.")
+            state = image.partitions.get(named)
+            if state is None:
+                return UnknownTopicOrPartitionError(f"{named} does not exist")
+            if self._broker.broker_id not in state.replicas:
+                return ReplicaNotAvailableError(f"{named}: broker {self._broker.broker_id} has no replica of it")
+            return None
+
+        return _altered({named: moved(named, path) for named, path in _destinations(call).items()})
+
+    def _describe_log_dirs(self, call: Call) -> Values:
+        """This broker's one log directory: its root."""
+        refusal = self._broker.refusal(call, Operation.DESCRIBE, ResourceType.CLUSTER)
+        if refusal is not None:
+            if call.version < REFUSAL_FROM:
+                return {"results": ()}
+            raise ClusterAuthorizationFailedError(str(refusal))
+        asked = call.request.topics
+        wanted = None if asked is None else {TopicPartition(t.topic, p) for t in asked for p in t.partitions}
+        names = None if wanted is None else {named.topic for named in wanted}
+        broker_id = self._broker.broker_id
+        found = self._broker.admin.describe_log_dirs([broker_id], names)[broker_id]
+        replicas = {named: each for named, each in found.replicas.items() if wanted is None or named in wanted}
+        topics = [
+            {
+                "name": topic,
+                "partitions": [
+                    {
+                        "partition_index": partition,
+                        "partition_size": replica.size_bytes,
+                        "offset_lag": replica.offset_lag,
+                        "is_future_key": False,
+                    }
+                    for partition, replica in partitions
+                ],
+            }
+            for topic, partitions in by_topic(replicas)
+        ]
+        return {"error_code": None, "results": [{"error_code": found.error, "log_dir": found.path, "topics": topics}]}
+
+
+def _offsets(call: Call) -> dict[TopicPartition, int]:
+    return {
+        TopicPartition(topic.name, each.partition_index): each.offset
+        for topic in call.request.topics
+        for each in topic.partitions
+    }
+
+
+def _destinations(call: Call) -> dict[TopicPartition, str]:
+    """The directory that each partition is to be in; of several the last one."""
+    return {
+        TopicPartition(topic.name, partition): each.path
+        for each in call.request.dirs
+        for topic in each.topics
+        for partition in topic.partitions
+    }
+
+
+def _altered(answers: Mapping[TopicPartition, StratalogError | None]) -> Values:
+    topics = [
+        {
+            "topic_name": topic,
+            "partitions": [{"partition_index": number, "error_code": error} for number, error in partitions],
+        }
+        for topic, partitions in by_topic(answers)
+    ]
+    return {"results": topics}
+
+
+def _alterations_refused(call: Call, error: StratalogError) -> Values:
+    return _altered(dict.fromkeys(_destinations(call), error.as_value()))
+
+
+def _deleted(call: Call, answers: dict[TopicPartition, DeletedRecords]) -> Values:
+    def values(topic: Any, asked: Any) -> Values:
+        partition = asked.partition_index
+        answer = answers[TopicPartition(topic.name, partition)]
+        return {"partition_index": partition, "low_watermark": answer.low_watermark, "error_code": answer.error}
+
+    return {"topics": each_partition(call.request.topics, values)}
+
+
+def _refused(call: Call, error: StratalogError) -> Values:
+    return _deleted(call, dict.fromkeys(_offsets(call), DeletedRecords(error=error.as_value())))

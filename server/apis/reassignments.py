@@ -1,0 +1,120 @@
+"""AlterPartitionReassignments, ListPartitionReassignments, ElectLeaders, UnregisterBroker.
+
+I/O: the metadata log, through the admin client.
+
+Source: `ControllerApis`, `ReplicationControlManager` (KIP-455, KIP-460, KIP-860).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from stratalog.replication.controller.preferred_leaders import ElectionType
+from stratalog.replication.metadata.acls import Operation, ResourceType
+from stratalog.server.request.api import Api, Call, by_topic, failed, partition_error
+from stratalog.server.request.broker import ApiFamily
+from stratalog.storage.errors import InvalidRequestError, StratalogError
+from stratalog.storage.records import TopicPartition
+from stratalog.wire.messages.entities import Values
+
+ELECT_LEADERS, ALTER_PARTITION_REASSIGNMENTS, LIST_PARTITION_REASSIGNMENTS, UNREGISTER_BROKER = 43, 45, 46, 64
+_ELECTION_TYPES = {0: ElectionType.PREFERRED, 1: ElectionType.UNCLEAN}
+
+
+class ReassignmentApis(ApiFamily):
+    def apis(self) -> Iterable[Api]:
+        return [
+            Api(ELECT_LEADERS, self._elect, _elections_refused, is_slow=True),
+            Api(ALTER_PARTITION_REASSIGNMENTS, self._alter, _reassignments_refused, is_slow=True),
+            Api(LIST_PARTITION_REASSIGNMENTS, self._list),
+            Api(UNREGISTER_BROKER, self._unregister),
+        ]
+
+    def _alter(self, call: Call) -> Values:
+        self._broker.check(call, Operation.ALTER, ResourceType.CLUSTER)
+        call.check_time()
+        targets: dict[TopicPartition, tuple[int, ...] | None] = {}
+        for topic in call.request.topics:
+            for each in topic.partitions:
+                named = TopicPartition(topic.name, each.partition_index)
+                if named in targets:
+                    raise InvalidRequestError(f"{named} is named twice")
+                targets[named] = each.replicas
+        may_change = call.given("allow_replication_factor_change", True)
+        answers = self._broker.admin.alter_partition_reassignments(targets, allow_replication_factor_change=may_change)
+        responses = [
+            {"name": topic, "partitions": [{"partition_index": p, **failed(error)} for p, error in partitions]}
+            for topic, partitions in by_topic(answers)
+        ]
+        return {**failed(None), "allow_replication_factor_change": may_change, "responses": responses}
+
+    def _list(self, call: Call) -> Values:
+        """The reassignments under way; other partitions are left out."""
+        self._broker.check(call, Operation.DESCRIBE, ResourceType.CLUSTER)
+        asked = call.request.topics
+        known = self._broker.image(0).partitions
+        wanted = None
+        if asked is not None:
+            named = (TopicPartition(topic.name, number) for topic in asked for number in topic.partition_indexes)
+            wanted = [each for each in named if each in known]
+        found = self._broker.admin.list_partition_reassignments(wanted)
+        topics = [
+            {
+                "name": topic,
+                "partitions": [
+                    {
+                        "partition_index": partition,
+                        "replicas": each.replicas,
+                        "adding_replicas": each.adding,
+                        "removing_replicas": each.removing,
+                    }
+                    for partition, each in partitions
+                ],
+            }
+            for topic, partitions in by_topic(found)
+        ]
+        return {**failed(None), "topics": topics}
+
+    def _unregister(self, call: Call) -> Values:
+        self._broker.check(call, Operation.ALTER, ResourceType.CLUSTER)
+        self._broker.admin.unregister_broker(call.request.broker_id)
+        return failed(None)
+
+    def _elect(self, call: Call) -> Values:
+        """For all partitions (null), the answer leaves out those that need no election."""
+        self._broker.check(call, Operation.ALTER, ResourceType.CLUSTER)
+        number = call.given("election_type", 0)
+        if number not in _ELECTION_TYPES:
+            raise InvalidRequestError(f"Unknown election type {number}")
+        call.check_time()
+        asked = call.request.topic_partitions
+        named = None
+        if asked is not None:
+            named = [TopicPartition(topic.topic, partition) for topic in asked for partition in topic.partitions]
+        answers = self._broker.admin.elect_leaders(_ELECTION_TYPES[number], named)
+        results = [
+            {"topic": topic, "partition_result": [{"partition_id": p, **failed(error)} for p, error in partitions]}
+            for topic, partitions in by_topic(answers)
+        ]
+        return {"error_code": None, "replica_election_results": results}
+
+
+def _reassignments_refused(call: Call, error: StratalogError) -> Values:
+    """The error for the whole and for each partition."""
+    responses = [
+        {
+            "name": topic.name,
+            "partitions": [{**partition_error(each, error), **failed(error)} for each in topic.partitions],
+        }
+        for topic in call.request.topics
+    ]
+    return {**failed(error), "responses": responses}
+
+
+def _elections_refused(call: Call, error: StratalogError) -> Values:
+    """The error for the whole and for each partition: version 0 has no code for the whole."""
+    results = [
+        {"topic": each.topic, "partition_result": [{"partition_id": p, **failed(error)} for p in each.partitions]}
+        for each in call.request.topic_partitions or ()
+    ]
+    return {"error_code": error, "replica_election_results": results}

@@ -1,0 +1,363 @@
+"""Requests of producers for transactions: ids, partitions, offsets, the end.
+
+I/O: the metadata log, for ids; coordinators.
+
+An idempotent producer gets its id from this broker's block. The transaction coordinator answers everything else.
+Offsets are committed by the group's coordinator, after the transaction's coordinator has added them to the transaction.
+Source: `KafkaApis.handleInitProducerIdRequest` and its neighbours, `TransactionCoordinator`, `RPCProducerIdManager`
+(KIP-98, KIP-360, KIP-447, KIP-730, KIP-890).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from stratalog.replication.controller.producer_id_blocks import allocate_producer_ids
+from stratalog.replication.coordinator.runtime.find_coordinator import coordinator_partition
+from stratalog.replication.coordinator.transactions.add_partitions import commit_in_transaction
+from stratalog.replication.metadata.acls import Operation, ResourceType
+from stratalog.replication.requests.coordinators import CoordinatorType
+from stratalog.replication.requests.groups import OffsetCommitRequestTopic, OffsetCommitResponse, TxnOffsetCommitRequest
+from stratalog.replication.requests.transactions import (
+    TRANSACTION_VERSION_0,
+    TRANSACTION_VERSION_2,
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+)
+from stratalog.server.request.api import (
+    Api,
+    Call,
+    by_topic,
+    error_only,
+    gather_in_turns,
+    partition_error,
+    refused_partitions,
+)
+from stratalog.server.request.broker import ApiFamily, ServedBroker
+from stratalog.server.request.coordinators import ask, coordinating_face, transaction_asker
+from stratalog.server.request.offset_commits import commit_in_pieces, offset_pieces, once_each
+from stratalog.storage.errors import (
+    ClusterAuthorizationFailedError,
+    CoordinatorNotAvailableError,
+    InvalidProducerEpochError,
+    InvalidRequestError,
+    OperationNotAttemptedError,
+    ProducerFencedError,
+    StratalogError,
+    UnknownTopicOrPartitionError,
+)
+from stratalog.storage.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
+from stratalog.wire.messages.entities import Values
+from stratalog.wire.messages.values import fields_of, value_of
+
+INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN, TXN_OFFSET_COMMIT = 22, 24, 25, 26, 28
+_Known = Mapping[TopicPartition, object]
+"""The partitions that exist: read once for a request."""
+INIT_PRODUCER_ID_MAX = 5
+"""Version 6 is unstable in Kafka 4.3; its transactions in two phases (KIP-939) are not here."""
+FENCED_FROM = {INIT_PRODUCER_ID: 4, ADD_PARTITIONS_TO_TXN: 2, ADD_OFFSETS_TO_TXN: 2, END_TXN: 2}
+"""The first versions with PRODUCER_FENCED; before, it is INVALID_PRODUCER_EPOCH."""
+SEVERAL_TRANSACTIONS_FROM = 4
+ABORTABLE_FROM = 4
+"""The first version of TxnOffsetCommit with TRANSACTION_ABORTABLE; before, it is INVALID_TXN_STATE."""
+EPOCH_BUMP_FROM = {END_TXN: 5, TXN_OFFSET_COMMIT: 5}
+Errors = Mapping[TopicPartition, StratalogError | None]
+
+
+class ClientProducerIds:
+    """Fresh producer ids of one broker, taken from the metadata log in blocks. Any thread may use it."""
+
+    def __init__(self, broker: ServedBroker) -> None:
+        self._broker = broker
+        self._lock = threading.Lock()
+        self._left = iter(range(0))
+
+    def next(self) -> int:
+        """An unused id. Commits once in a block of 1,000."""
+        with self._lock:
+            for producer_id in self._left:
+                return producer_id
+            allocate = partial(allocate_producer_ids, broker_id=self._broker.broker_id)
+            self._left = iter(self._broker.view.propose(allocate))
+            return next(self._left)
+
+
+class TransactionApis(ApiFamily):
+    def __init__(self, broker: ServedBroker) -> None:
+        super().__init__(broker)
+        self._ids = ClientProducerIds(broker)
+
+    def apis(self) -> Iterable[Api]:
+        return [
+            Api(INIT_PRODUCER_ID, self._init_producer_id, _id_refused, newest=INIT_PRODUCER_ID_MAX),
+            Api(ADD_PARTITIONS_TO_TXN, self._add_partitions, _partitions_refused),
+            Api(ADD_OFFSETS_TO_TXN, self._add_offsets, error_only),
+            Api(END_TXN, self._end, _id_refused),
+            Api(TXN_OFFSET_COMMIT, self._commit_offsets, refused_partitions),
+        ]
+
+    # -- InitProducerId, AddOffsetsToTxn, EndTxn -----------------------------------------------------------------
+
+    def _init_producer_id(self, call: Call) -> Values | None:
+        request = value_of(InitProducerIdRequest, call.request)
+        self._check_init(call, request)
+        if request.transactional_id is None:
+            return {"error_code": None, "producer_id": self._ids.next(), "producer_epoch": 0}
+        self._ask(call, request.transactional_id, request)
+        return None
+
+    def _check_init(self, call: Call, request: InitProducerIdRequest) -> None:
+        name = request.transactional_id
+        if name is not None:
+            self._broker.check(call, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name)
+        elif (authorizer := self._broker.authorizer) is not None:
+            principal = call.connection.principal
+            if not authorizer.may_write_idempotently(principal):
+                raise ClusterAuthorizationFailedError(f"{principal.name} may not write to any topic")
+        if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
+            raise InvalidRequestError(
+                f"producer id {request.producer_id} and epoch {request.producer_epoch} come together or not at all"
+            )
+
+    def _add_offsets(self, call: Call) -> None:
+        asked = call.request
+        self._broker.check(call, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, asked.transactional_id)
+        self._broker.check(call, Operation.READ, ResourceType.GROUP, asked.group_id)
+        partition = self._offsets_partition(asked.group_id)
+        request = value_of(AddOffsetsToTxnRequest, asked, offsets_partition=partition)
+        self._ask(call, asked.transactional_id, request)
+
+    def _end(self, call: Call) -> None:
+        self._broker.check(call, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, call.request.transactional_id)
+        request = value_of(EndTxnRequest, call.request, transaction_version=_transaction_version(call))
+        self._ask(call, request.transactional_id, request)
+
+    def _ask(self, call: Call, transactional_id: str, request: object) -> None:
+        def values(response: Any) -> Values:
+            return {**fields_of(response), "error_code": _known_error(call, response.error)}
+
+        def refused(error: StratalogError) -> Values:
+            return _id_refused(call, error)
+
+        if not transactional_id:
+            call.respond(refused(InvalidRequestError("the transactional id is empty")))
+            return
+        ask(self._broker, call, CoordinatorType.TRANSACTION, transactional_id, request, values, refused)
+
+    def _offsets_partition(self, group_id: str) -> TopicPartition:
+        found = coordinator_partition(self._broker.image(), CoordinatorType.GROUP, group_id)
+        if found is None:
+            raise CoordinatorNotAvailableError(f"group '{group_id}' has no coordinator yet")
+        return found
+
+    # -- AddPartitionsToTxn ------------------------------------------------------------------------------------
+
+    def _add_partitions(self, call: Call) -> None:
+        """Below version 4 one transaction, by its producer; from then on several, by brokers (KIP-890)."""
+        if call.version >= SEVERAL_TRANSACTIONS_FROM:
+            self._broker.check(call, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
+        asked, known = _transactions(call), self._broker.image(0).partitions
+
+        def add(number: int, put: Callable[[Any], None]) -> None:
+            self._add(call, asked[number], known, put)
+
+        def done(answers: dict[int, Any]) -> None:
+            call.respond_with(lambda: _added(call, asked, [answers[number] for number in range(len(asked))]))
+
+        gather_in_turns(range(len(asked)), add, done)
+
+    def _add(self, call: Call, request: AddPartitionsToTxnRequest, known: _Known, put: Callable[[Any], None]) -> None:
+        """One transaction: all of its partitions, or none if the caller may not write to one of them.
+
+        A broker asks for producers whose rights it has checked, so that ClusterAction suffices.
+        """
+        is_broker = call.version >= SEVERAL_TRANSACTIONS_FROM
+        if not is_broker:
+            self._broker.check(call, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+        refused = self._refused(call, request.topics, known, is_allowed=is_broker)
+        if refused:
+            rest = OperationNotAttemptedError("another partition of the transaction was refused")
+            put({named: refused.get(named, rest) for named in request.topics})
+            return
+
+        def answer(answered: Any) -> None:
+            put(answered if isinstance(answered, StratalogError) else dict(answered.results))
+
+        face = coordinating_face(self._broker)
+        face.coordinator(CoordinatorType.TRANSACTION, request.transactional_id, request, answer)
+
+    def _refused(
+        self, call: Call, partitions: Sequence[TopicPartition], known: _Known, *, is_allowed: bool
+    ) -> dict[TopicPartition, StratalogError]:
+        """The error of each partition that the caller may not write to, or that does not exist."""
+        refused: dict[TopicPartition, StratalogError] = {}
+        for named in partitions:
+            refusal = None
+            if not is_allowed:
+                refusal = self._broker.refusal(call, Operation.WRITE, ResourceType.TOPIC, named.topic)
+            if refusal is None and named not in known:
+                refusal = UnknownTopicOrPartitionError(f"{named} does not exist")
+            if refusal is not None:
+                refused[named] = refusal
+        return refused
+
+    # -- TxnOffsetCommit -----------------------------------------------------------------------------------------
+
+    def _commit_offsets(self, call: Call) -> None:
+        asked = call.request
+        self._broker.check(call, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, asked.transactional_id)
+        self._broker.check(call, Operation.READ, ResourceType.GROUP, asked.group_id)
+        refused: dict[str, list[Values]] = {}
+        topics: list[OffsetCommitRequestTopic] = []
+        topic_ids = self._broker.image().topic_ids
+        named = (
+            value_of(OffsetCommitRequestTopic, topic, topic_id=topic_ids.get(topic.name, "")) for topic in asked.topics
+        )
+        for topic in once_each(named):
+            errors = self._commit_refusals(call, topic)
+            allowed = tuple(each for each in topic.partitions if each.partition_index not in errors)
+            if allowed:
+                topics.append(replace(topic, partitions=allowed))
+            refused[topic.name] = [
+                partition_error(each, errors[each.partition_index])
+                for each in topic.partitions
+                if each.partition_index in errors
+            ]
+        request = value_of(TxnOffsetCommitRequest, asked, topics=tuple(topics))
+
+        def values(response: Any) -> Values:
+            answers = {topic.name: fields_of(topic)["partitions"] for topic in response.topics}
+            return {
+                "topics": [
+                    {"name": name, "partitions": [*answers.get(name, ()), *errors]} for name, errors in refused.items()
+                ]
+            }
+
+        if topics:
+            self._commit_in_transaction(call, request, values)
+        else:
+            call.respond({"topics": [{"name": name, "partitions": errors} for name, errors in refused.items()]})
+
+    def _commit_refusals(self, call: Call, topic: Any) -> dict[int, StratalogError]:
+        """The partitions whose offsets the client may not commit, or that do not exist."""
+        image = self._broker.image()
+        refusal = self._broker.refusal(call, Operation.READ, ResourceType.TOPIC, topic.name)
+        known = {named.partition for named in image.partitions_of(topic.name)}
+        unknown = UnknownTopicOrPartitionError(f"topic '{topic.name}' does not have this partition")
+        return {
+            each.partition_index: refusal or unknown
+            for each in topic.partitions
+            if refusal is not None or each.partition_index not in known
+        }
+
+    def _commit_in_transaction(
+        self, call: Call, request: TxnOffsetCommitRequest, values: Callable[[Any], Values]
+    ) -> None:
+        """Ask the group's coordinator, here, and first the transaction's, which may be on another broker. Each piece of
+        a large commit is a decision of its own, in the same transaction."""
+        ask_group = partial(coordinating_face(self._broker).coordinator, CoordinatorType.GROUP, request.group_id)
+        partition, version = self._offsets_partition(request.group_id), _transaction_version(call)
+
+        def ask_piece(piece: TxnOffsetCommitRequest, put: Callable[[object], None]) -> None:
+            commit_in_transaction(
+                ask_group,
+                transaction_asker(self._broker, version),
+                piece,
+                partition,
+                version,
+                put,
+                is_abortable_known=call.version >= ABORTABLE_FROM,
+            )
+
+        def done(response: OffsetCommitResponse) -> None:
+            parts = sum(1 + len(topic.partitions) for topic in response.topics)
+            self._broker.aside(call, lambda: call.respond_with(lambda: values(response)), parts)
+
+        pieces = offset_pieces(request.topics)
+        commit_in_pieces([replace(request, topics=piece) for piece in pieces], ask_piece, done)
+
+
+def _transaction_version(call: Call) -> int:
+    bumps = call.version >= EPOCH_BUMP_FROM[call.api_key]
+    return TRANSACTION_VERSION_2 if bumps else TRANSACTION_VERSION_0
+
+
+def _known_error(call: Call, error: StratalogError | None) -> StratalogError | None:
+    """The error as the client knows it: PRODUCER_FENCED is INVALID_PRODUCER_EPOCH for older ones."""
+    if isinstance(error, ProducerFencedError) and call.version < FENCED_FROM.get(call.api_key, 0):
+        return InvalidProducerEpochError(str(error))
+    return error
+
+
+def _transactions(call: Call) -> list[AddPartitionsToTxnRequest]:
+    """The transactions of an AddPartitionsToTxn request: one below version 4."""
+    asked = call.request
+    if call.version >= SEVERAL_TRANSACTIONS_FROM:  # a leader adds partitions for clients whose epoch is bumped
+        return [
+            value_of(
+                AddPartitionsToTxnRequest,
+                each,
+                topics=_flat(each.topics),
+                transaction_version=TRANSACTION_VERSION_0 if each.verify_only else TRANSACTION_VERSION_2,
+            )
+            for each in asked.transactions
+        ]
+    return [
+        AddPartitionsToTxnRequest(
+            asked.v3_and_below_transactional_id,
+            asked.v3_and_below_producer_id,
+            asked.v3_and_below_producer_epoch,
+            _flat(asked.v3_and_below_topics),
+        )
+    ]
+
+
+def _flat(topics: Iterable[Any]) -> tuple[TopicPartition, ...]:
+    return tuple(TopicPartition(topic.name, partition) for topic in topics for partition in topic.partitions)
+
+
+def _added(
+    call: Call, asked: Sequence[AddPartitionsToTxnRequest], answers: Sequence[Errors | StratalogError]
+) -> Values:
+    """The answer to AddPartitionsToTxn: for each transaction the error of each partition, or one for all of them."""
+    results = [
+        {
+            "transactional_id": request.transactional_id,
+            "topic_results": _topic_results(
+                call, dict.fromkeys(request.topics, answer) if isinstance(answer, StratalogError) else answer
+            ),
+        }
+        for request, answer in zip(asked, answers, strict=True)
+    ]
+    if call.version >= SEVERAL_TRANSACTIONS_FROM:
+        return {"error_code": None, "results_by_transaction": results}
+    return {"results_by_topic_v3_and_below": results[0]["topic_results"]}
+
+
+def _topic_results(call: Call, errors: Errors) -> list[Values]:
+    return [
+        {
+            "name": topic,
+            "results_by_partition": [
+                {"partition_index": partition, "partition_error_code": _known_error(call, error)}
+                for partition, error in partitions
+            ],
+        }
+        for topic, partitions in by_topic(errors)
+    ]
+
+
+def _id_refused(call: Call, error: StratalogError) -> Values:
+    return {"error_code": _known_error(call, error), "producer_id": NO_PRODUCER_ID, "producer_epoch": NO_PRODUCER_EPOCH}
+
+
+def _partitions_refused(call: Call, error: StratalogError) -> Values:
+    if call.version >= SEVERAL_TRANSACTIONS_FROM:
+        return {"error_code": error}
+    return _added(call, _transactions(call), [error])

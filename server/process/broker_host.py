@@ -1,0 +1,238 @@
+"""What the brokers of one process share: the cluster they joined, the runner of their fetch sessions, text logs.
+
+I/O: the metadata root, threads, log files, and Spark unless followers fetch in threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Protocol
+
+from stratalog.replication.broker.broker import Broker
+from stratalog.replication.broker.calls import BrokerCalls
+from stratalog.replication.broker.hosted_replicas import BrokerIdentity
+from stratalog.replication.broker.inbox import BrokerInbox
+from stratalog.replication.config import TOPICS_TOML, BrokerConfig, flatten_toml
+from stratalog.replication.coordinator.runtime.remote_appends import Peer
+from stratalog.replication.follower.runner import ThreadFetchRunner
+from stratalog.replication.metrics import BrokerMetrics, Metric
+from stratalog.replication.threads.upkeep_thread import UpkeepThreads
+from stratalog.server.process.fetch_choice import Fetcher, fetch_runner
+from stratalog.server.process.joined_cluster import join_cluster
+from stratalog.server.process.metrics_server import MetricsServer
+from stratalog.server.process.running_broker import RunningBroker, SharedParts, await_up
+from stratalog.server.process.text_logs import close_text_logs, open_text_logs
+from stratalog.storage.clock import SystemClock
+from stratalog.storage.files.cache import SHARED_FILE_CACHE
+from stratalog.storage.log_lines import line_logger
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOG = line_logger("stratalog.cluster")
+
+
+class ClientEndpoint(Protocol):
+    """What answers Kafka's requests, at sockets and in inboxes, as `server.endpoint` does; in the calls of a process
+    that hosts brokers."""
+
+    def bind(self, broker_id: int, shift: int) -> str | None:
+        """Take a broker's ports, `shift` above the listeners'; what it registers, None when it has none."""
+        ...
+
+    def serve(self, host: BrokerHost, broker_id: int) -> None:
+        """Answer the clients of a broker, which is up."""
+        ...
+
+    def withdraw(self, broker_id: int) -> None:
+        """Close a broker's sockets: it is gone."""
+        ...
+
+    def stop(self) -> None:
+        """Answer the requests that were read, then close all sockets."""
+        ...
+
+
+class NoEndpoint:
+    """Clients of other processes do not reach the brokers."""
+
+    def bind(self, _broker_id: int, _shift: int) -> None:
+        """No ports."""
+
+    def serve(self, _host: BrokerHost, _broker_id: int) -> None:
+        """Does nothing: this process has no sockets."""
+
+    def withdraw(self, _broker_id: int) -> None:
+        """Nothing to close."""
+
+    def stop(self) -> None:
+        """Nothing to close."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostedBrokers:
+    """The brokers that a process hosts, by id, and their cluster. `log_folder` is for state-change.log."""
+
+    metadata_root: str
+    identities: Mapping[int, BrokerIdentity]
+    config: BrokerConfig
+    log_folder: Path
+
+
+class BrokerHost:
+    """Runs brokers in this process, and stops them in order.
+
+    running    the brokers that run, by id
+    endpoints  where clients reach them: `NAME://host:port` for each listener, with commas
+    """
+
+    def __init__(
+        self,
+        hosted: HostedBrokers,
+        fetcher: Fetcher,
+        spark: SparkSession | None,
+        peers: MutableMapping[int, Peer] | None = None,
+        endpoint: ClientEndpoint | None = None,
+    ) -> None:
+        """Joins the cluster, or makes it. Raises what `join_cluster` raises.
+
+        fetcher  `spark`, `thread`, or `auto`: Spark unless the given session cannot run fetch sessions (`fetch_runner`)
+        peers    brokers of other processes, by id, as far as they can be called: coordinators send them markers,
+                 leaders ask them about transactions; those of this process are added
+        endpoint answers Kafka's requests from other processes; None: nobody does
+        """
+        config = hosted.config
+        self.hosted = hosted
+        self.running: dict[int, RunningBroker] = {}
+        self.endpoints: dict[int, str] = {}
+        roots = {broker_id: identity.root for broker_id, identity in hosted.identities.items()}
+        topic_defaults = {**flatten_toml(TOPICS_TOML.read_text(encoding="utf-8")), **dict(config.topic_defaults)}
+        self.joined = join_cluster(hosted.metadata_root, roots, config, topic_defaults)
+        try:
+            self.runner, self.spark = fetch_runner(fetcher, spark, hosted.metadata_root, list(roots.values()), config)
+            self._text_logs = open_text_logs(hosted.log_folder)
+        except BaseException:
+            self.joined.close()
+            raise
+        SHARED_FILE_CACHE.resize(config.stratalog_tail_cache_bytes)
+        self._upkeep = UpkeepThreads(SystemClock())
+        self._metrics: MetricsServer | None = None
+        self._metric_sources: list[Callable[[], Iterable[Metric]]] = []
+        self._endpoint = endpoint or NoEndpoint()
+        self._served: set[int] = set()
+        self._peers: MutableMapping[int, Peer] = {} if peers is None else peers
+        self._shared = SharedParts(hosted.metadata_root, config, self.runner, self._upkeep, self._peers)
+
+    @property
+    def fetcher(self) -> str:
+        """`spark` or `thread`."""
+        return "thread" if isinstance(self.runner, ThreadFetchRunner) else "spark"
+
+    def running_brokers(self) -> dict[int, Broker]:
+        """The running brokers by id."""
+        return {broker_id: running.broker for broker_id, running in self.running.items()}
+
+    @property
+    def root(self) -> str:
+        """The metadata root."""
+        return self.hosted.metadata_root
+
+    def brokers(self) -> dict[int, BrokerCalls]:
+        """What clients call of the running brokers, by id."""
+        return {broker_id: running.broker.calls for broker_id, running in self.running.items()}
+
+    def inbox(self, broker_id: int) -> BrokerInbox:
+        """The inbox of a running broker."""
+        return self.running[broker_id].broker.inbox
+
+    def counters(self, broker_id: int) -> BrokerMetrics:
+        """The counters of a running broker."""
+        return self.running[broker_id].broker.metrics
+
+    def when_published(self, broker_id: int, call: Callable[[], None]) -> None:
+        """As `Broker.when_published`, of a running broker."""
+        self.running[broker_id].broker.when_published = call
+
+    def peers(self) -> Mapping[int, Peer]:
+        """The brokers that those of this process call, by id: each other, and others as far as they can be called."""
+        return self._peers
+
+    def hosts(self, broker_id: int) -> bool:
+        """Whether it is one of this process's brokers, running or stopped."""
+        return broker_id in self.hosted.identities
+
+    def run(self, broker_id: int, lock: IO[str]) -> None:
+        """Start a broker; it is up after `await_up`. `lock` is that of `lock_root` and becomes the broker's."""
+        try:
+            shift = sorted(self.hosted.identities).index(broker_id)
+            endpoint = self._endpoint.bind(broker_id, shift)
+            if endpoint is not None:
+                self.endpoints[broker_id] = endpoint
+            identity = replace(self.hosted.identities[broker_id], endpoint=endpoint)
+            running = self.running[broker_id] = RunningBroker(identity, self._shared, lock)
+        except BaseException:
+            lock.close()
+            raise
+        self._peers[broker_id] = running.broker.calls
+        running.start()
+
+    def kill(self, broker_id: int) -> None:
+        """End a broker as by a crash: nothing is flushed or deregistered, its clients' connections break."""
+        self.running.pop(broker_id).kill()
+        self._served.discard(broker_id)
+        self._endpoint.withdraw(broker_id)
+
+    def await_up(self) -> None:
+        """Wait until all running brokers are up; serve clients, and metrics on `stratalog.metrics.port`, if set."""
+        await_up(self.running.values())
+        for broker_id in self.running.keys() - self._served:
+            self._endpoint.serve(self, broker_id)
+            self._served.add(broker_id)
+        if self.hosted.config.stratalog_metrics_port and self._metrics is None:
+            port = self.hosted.config.stratalog_metrics_port
+            host = self.hosted.config.stratalog_metrics_host
+            self._metrics = MetricsServer(port, self.running_brokers, host, self._further_metrics)
+
+    def add_metrics(self, source: Callable[[], Iterable[Metric]]) -> None:
+        """Serve these at the metrics port, too, from now on."""
+        self._metric_sources.append(source)
+
+    def _further_metrics(self) -> list[Metric]:
+        return [metric for source in list(self._metric_sources) for metric in source()]
+
+    def start_state(self) -> str:
+        """How far the brokers are that `await_up` waits for."""
+        running, count = list(self.running.values()), len(self.hosted.identities)
+        registered = sum(each.registered.is_set() for each in running)
+        fetching = sum(each.registered.is_set() and each.is_fetching for each in running)
+        return f"starting brokers: {registered} of {count} are registered, {fetching} fetch"
+
+    def described(self) -> list[str]:
+        """How followers fetch, and where metrics are."""
+        port = self._metrics.port if self._metrics is not None else None
+        host = self.hosted.config.stratalog_metrics_host
+        host = "localhost" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
+        at = [] if port is None else [f"metrics at http://{host}:{port}/metrics"]
+        return [f"follower fetch by {self.fetcher}", *at]
+
+    def stop(self) -> bool:
+        """Shut the running brokers down in order and end all that was started. False when one could not move its
+        leaderships, though `controlled.shutdown.enable` asks for it."""
+        if self._metrics is not None:
+            self._metrics.close()
+        running, in_order = list(self.running.values()), self.hosted.config.controlled_shutdown_enable
+        for each in running:
+            each.ask_to_end()
+        for each in running:
+            each.join()
+        left = [in_order and each.move_leaderships() for each in running]
+        self._endpoint.stop()
+        have_ended = self.runner.stop()
+        self._upkeep.shutdown()
+        for each, left_in_order in zip(running, left, strict=True):
+            each.close(left_in_order=left_in_order and have_ended)
+        close_text_logs(self._text_logs)
+        self.joined.close()
+        return not in_order or all(left)

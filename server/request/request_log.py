@@ -1,0 +1,130 @@
+"""The times of a request by its parts, and a line of the log for each. Pure.
+
+Source: Kafka's `RequestChannel.Request.updateRequestMetrics`, `RequestConvertToJson`, and `KafkaApis.handle`, whose
+logger is `kafka.request.logger`; here it is `stratalog.request`, which has
+
+    DEBUG   a line for each answered request: its API, client, connection, principal and times
+    TRACE   a line when it begins, too, and in both lines what was asked
+
+Its level is changed while a broker runs: `kafka-configs --entity-type broker-loggers`. What must not stand in a log
+does not: bytes (records, keys, logins) are their number, and the values of configs are left out.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from stratalog.replication.metadata.acls import Principal
+from stratalog.storage.log_lines import line_logger
+from stratalog.wire.messages.schema import Entity, api_name, shape_of
+
+CHARACTERS_MAX = 100_000
+"""A line of this log is a whole request."""
+REQUEST_LOG = line_logger("stratalog.request", CHARACTERS_MAX)
+TRACE = logging.NOTSET + 1
+VALUES_MAX = 100
+"""Elements of one list of a request that a line shows."""
+TEXT_MAX = 500
+"""Letters of one text of a request that a line shows."""
+SECRET_FIELDS = frozenset({"value", "hmac"})
+"""The value of a config may be a password."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestTimes:
+    """The parts of a request's time, in nanoseconds; together they are its total time in the broker.
+
+    queue   from its turn on the connection to the thread that handles it
+    local   in that thread
+    remote  from there until its answer was known: the high watermark, other brokers, new records
+
+    >>> RequestTimes.between(0, 2_000_000, 5_000_000, 9_000_000)
+    RequestTimes(queue_ns=2000000, local_ns=3000000, remote_ns=4000000)
+    >>> RequestTimes.between(0, 2_000_000, 0, 5_000_000)  # answered by its handler, before that returned
+    RequestTimes(queue_ns=2000000, local_ns=3000000, remote_ns=0)
+    """
+
+    queue_ns: int
+    local_ns: int
+    remote_ns: int
+
+    @classmethod
+    def between(cls, received_ns: int, begun_ns: int, worked_ns: int, answered_ns: int) -> RequestTimes:
+        """From the clock at each of the four moments; one that has not come is 0."""
+        begun_ns = begun_ns or answered_ns
+        worked_ns = min(worked_ns or answered_ns, answered_ns)
+        return cls(begun_ns - received_ns, worked_ns - begun_ns, answered_ns - worked_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestOrigin:
+    """Where a request comes from, for its line. `peer`: the client's address and port, "" in the same process."""
+
+    listener: str
+    peer: str
+    principal: Principal
+    client_id: str
+
+
+def log_begun(request: Entity, origin: RequestOrigin) -> None:
+    """A line, at level TRACE, for a request that a thread begins to handle."""
+    REQUEST_LOG.log(TRACE, "Handling request:%s", _line(_described(request, origin, with_body=True)))
+
+
+def log_completed(request: Entity, origin: RequestOrigin, times: RequestTimes) -> None:
+    """A line, at level DEBUG, for a request whose answer is known."""
+    described = _described(request, origin, with_body=REQUEST_LOG.isEnabledFor(TRACE))
+    described |= {
+        "totalTimeMs": _ms(times.queue_ns + times.local_ns + times.remote_ns),
+        "requestQueueTimeMs": _ms(times.queue_ns),
+        "localTimeMs": _ms(times.local_ns),
+        "remoteTimeMs": _ms(times.remote_ns),
+    }
+    REQUEST_LOG.debug("Completed request:%s", _line(described))
+
+
+def _described(request: Entity, origin: RequestOrigin, *, with_body: bool) -> dict[str, Any]:
+    key = int(request.__api_key__)
+    header = {
+        "requestApiKey": key,
+        "requestApiVersion": int(request.__version__),
+        "clientId": origin.client_id[:TEXT_MAX],
+        "requestApiKeyName": api_name(key),
+    }
+    return {
+        "requestHeader": header,
+        **({"request": _plain(request)} if with_body else {}),
+        "connection": origin.peer or origin.principal.host,
+        "principal": origin.principal.name[:TEXT_MAX],
+        "listener": origin.listener,
+    }
+
+
+def _plain(value: Any) -> Any:
+    """A message, or a value of its fields, as JSON has it."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, bytes | bytearray | memoryview):
+        return f"{len(value)} bytes"
+    if isinstance(value, tuple | list):
+        shown = [_plain(each) for each in value[:VALUES_MAX]]
+        return shown if len(value) <= VALUES_MAX else [*shown, f"{len(value) - VALUES_MAX} more"]
+    if hasattr(value, "__dataclass_fields__"):
+        part: Any = type(value)
+        return {
+            each.name: "hidden" if each.name in SECRET_FIELDS else _plain(getattr(value, each.name))
+            for each in shape_of(part)
+        }
+    return str(value)[:TEXT_MAX]
+
+
+def _line(described: dict[str, Any]) -> str:
+    """One line of ASCII: a client's text cannot begin another line or move a terminal's cursor."""
+    return json.dumps(described, separators=(",", ":"), ensure_ascii=True)
+
+
+def _ms(duration_ns: int) -> float:
+    return round(duration_ns / 1_000_000, 3)

@@ -33,6 +33,7 @@
 #   make differential-spark  one Spark script against a real Kafka and stratalog: equal results; needs mvn and java
 #   make differential-values  10,000 random schemas with values in columns: what Avro's Java reader, Spark's from_avro,
 #                   from_json and parse_json, protobuf's JSON mapping and the text have, by each way into a topic; SCHEMAS=10000; the first time needs Maven Central
+#   make conf       conf/cluster.toml and conf/topics.toml anew, from the settings in the code
 #   make wheel      dist/stratalog-*.whl
 #   make clean      what the targets made, the environment too
 
@@ -68,7 +69,7 @@ SCHEMAS ?= 10000
 # One seed of the simulation is one history in every process, whose pinned seeds are those of this hash seed.
 export PYTHONHASHSEED := 0
 
-.PHONY: help venv java demo test test-long test-sessions test-readers test-stores test-s3 clients quick check simulate storm power client-storm many-connections short-transactions ecosystem fuzz exactly-once bench bench-long soak notebooks oracle differential differential-random differential-spark differential-values wheel clean
+.PHONY: help venv java demo test test-long test-sessions test-readers test-stores test-s3 clients quick check simulate storm power client-storm many-connections short-transactions ecosystem fuzz exactly-once bench bench-long soak notebooks oracle differential differential-random differential-spark differential-values conf wheel clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -232,6 +233,9 @@ differential-spark: $(STAMP) java
 
 differential-values: $(STAMP) java
 	@$(PYTHON) -m tests.differential.values --count $(SCHEMAS)
+
+conf: $(STAMP)
+	$(PYTHON) -m stratalog.replication.conf_files
 
 wheel: $(STAMP)
 	@rm -rf dist

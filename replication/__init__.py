@@ -1,6 +1,6 @@
 """Leadership, the ISR and fencing: brokers, controller, metadata log, follower fetch.
 
-config, log_configs, stores, broker_root  broker settings; the roots and what marks them
+config, log_configs, conf_files, stores, broker_root  broker settings and their files; the roots and what marks them
 internal_topics, metrics, host_address
 threads/       how the threads of one process share it
 requests/      Kafka's requests as plain values

@@ -169,7 +169,7 @@ class BrokerConfig:
     group_consumer_max_session_timeout_ms: int = _ms(
         60_000, "most consumer.session.timeout.ms that a modern group may be given"
     )
-    group_consumer_max_size: int = _int(INT_MAX, "members", "of one modern group; further ones are refused")
+    group_consumer_max_size: int = _int(INT_MAX, "members", "members of one modern group; further ones are refused")
     group_consumer_migration_policy: str = _string(
         BIDIRECTIONAL, "changes of protocol of groups with members: upgrade from classic, downgrade, both or disabled",
         one_of(*MIGRATION_POLICIES),
@@ -186,7 +186,7 @@ class BrokerConfig:
     group_consumer_session_timeout_ms: int = _ms(45_000, "a modern group's member silent for this long is removed")
     group_initial_rebalance_delay_ms: int = _ms(3_000, "wait for members before a group's first rebalance", 0)
     group_max_session_timeout_ms: int = _ms(1_800_000, "longest session timeout of a classic group's member")
-    group_max_size: int = _int(INT_MAX, "members", "of one classic group; further ones are refused")
+    group_max_size: int = _int(INT_MAX, "members", "members of one classic group; further ones are refused")
     group_min_session_timeout_ms: int = _ms(6_000, "shortest session timeout of a classic group's member")
     inter_broker_listener_name: str = _string(
         "", "name of the listener at which brokers in other processes call this one; empty: the first one", _text
@@ -201,7 +201,10 @@ class BrokerConfig:
     listeners: str = _string(
         "", "where Kafka clients connect, as PLAINTEXT://localhost:9092; port 0 is a free one; empty: nowhere", _text
     )
-    log_dir: str = _string("logs", "folder of text logs, below the cluster's folder or a broker process's root")
+    log_dir: str = _string(
+        "logs",
+        "folder of state-change.log and other text logs: below the cluster's folder, or the root of a broker process",
+    )
     log_retention_check_interval_ms: int = _ms(300_000, "pause between two checks for segments to delete")
     max_connections: int = _int(INT_MAX, "connections", "of all clients, to one process", 0)
     max_connections_per_ip: int = _int(INT_MAX, "connections", "of one address", 0)

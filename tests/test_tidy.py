@@ -26,7 +26,7 @@ FLOORS = {
     "wire/messages": "schema < error_codes entities < values layouts < frames",
     "wire/batches": "compression < headers < columns < record_batches",
     "replication": """log_configs host_address < config client_pattern html_table stores threads
-        < internal_topics < requests
+        < conf_files internal_topics < requests
         < metadata < metrics broker_root controller progress < replica < leader < follower coordinator
         < broker fast_start < spark""",
     "replication/coordinator": "shard server_assignors topic_matches < groups transactions < runtime",

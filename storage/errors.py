@@ -222,10 +222,6 @@ class InvalidConfigError(StratalogError, code=40):
     """A config has no such name or value."""
 
 
-class NotControllerError(StratalogError, code=41, retriable=True):
-    """The broker is not the controller."""
-
-
 class InvalidRequestError(StratalogError, code=42):
     """The request contradicts itself or the protocol."""
 
@@ -240,10 +236,6 @@ class PolicyViolationError(StratalogError, code=44):
 
 class OutOfOrderSequenceNumberError(StratalogError, code=45):
     """A sequence number is missing between the last batch of the producer and this one."""
-
-
-class DuplicateSequenceNumberError(StratalogError, code=46):
-    """The batch was appended before, and is older than the batches whose offsets are known."""
 
 
 class InvalidProducerEpochError(StratalogError, code=47):
@@ -357,10 +349,6 @@ class StaleBrokerEpochError(StratalogError, code=77):
     """The broker has registered again since."""
 
 
-class OffsetNotAvailableError(StratalogError, code=78, retriable=True):
-    """A new leader does not know its high watermark yet (KIP-207)."""
-
-
 class MemberIdRequiredError(StratalogError, code=79):
     """The member joins again with the id that the answer carries (KIP-394)."""
 
@@ -451,10 +439,6 @@ class TransactionalIdNotFoundError(StratalogError, code=105):
 
 class FetchSessionTopicIdError(StratalogError, code=106, retriable=True):
     """The request and its fetch session do not agree on the use of topic ids."""
-
-
-class IneligibleReplicaError(StratalogError, code=107):
-    """The replica may not be in the ISR: its broker is fenced, shutting down or of an older life."""
 
 
 class FencedMemberEpochError(StratalogError, code=110):

@@ -29,6 +29,7 @@ class RangeAssignor:
     more when it does not come out even. With racks known on both sides, partitions go first to members on a rack of
     theirs, as far as the ranges' sizes and equal numbers across topics allow it (KIP-881).
 
+    >>> from stratalog.wire.consumer_protocol import Subscription
     >>> members = {name: AssignorMember(Subscription(("t",))) for name in ("c0", "c1")}
     >>> {name: [at.partition for at in share] for name, share in RangeAssignor().assign({"t": 3}, members).items()}
     {'c0': [0, 1], 'c1': [2]}

@@ -137,8 +137,8 @@ class GroupOffsetApis(ApiFamily):
         def ask_piece(piece: OffsetCommitRequest, put: Callable[[object], None]) -> None:
             coordinating_face(self._broker).coordinator(CoordinatorType.GROUP, request.group_id, piece, put)
 
-        def done(response: OffsetCommitResponse) -> None:
-            self._broker.aside(call, lambda: call.respond_with(lambda: values(response)))
+        def done(make: Callable[[], OffsetCommitResponse]) -> None:
+            self._broker.aside(call, lambda: call.respond_with(lambda: values(make())))
 
         commit_in_pieces([replace(request, topics=piece) for piece in pieces], ask_piece, done)
 
@@ -183,7 +183,7 @@ class GroupOffsetApis(ApiFamily):
                 parts += sum(map(_partition_count, answers.values()))
             self._broker.aside(call, lambda: call.respond_with(make), parts)
 
-        gather_in_turns(range(len(groups)), ask_one, done)
+        gather_in_turns(range(len(groups)), ask_one, done, elsewhere=call.aside)
 
     def _fetch_group(self, call: Call, group: Any, put: Callable[[Any], None]) -> None:
         group_id = group.group_id
@@ -216,7 +216,7 @@ class GroupOffsetApis(ApiFamily):
                 committed = replace(committed, topics=seen)
             put((committed, found))
 
-        gather_in_turns(range(len(requests)), ask_piece, answer, at_a_time=1)
+        gather_in_turns(range(len(requests)), ask_piece, answer, at_a_time=1, elsewhere=call.aside)
 
     # -- OffsetDelete ------------------------------------------------------------------------------------------
 

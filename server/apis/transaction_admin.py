@@ -134,7 +134,7 @@ class TransactionAdminApis(ApiFamily):
             call.respond_with(lambda: _written(call, errors))
 
         in_order = sorted(_marker_keys(call), key=itemgetter(1))  # those of a partition together: they are one commit
-        gather_in_turns(in_order, write, done)
+        gather_in_turns(in_order, write, done, elsewhere=call.aside)
 
     def _write_marker(
         self, marker: Any, named: TopicPartition, put: Callable[[StratalogError | None], None], sender: str

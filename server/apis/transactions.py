@@ -170,7 +170,7 @@ class TransactionApis(ApiFamily):
         def done(answers: dict[int, Any]) -> None:
             call.respond_with(lambda: _added(call, asked, [answers[number] for number in range(len(asked))]))
 
-        gather_in_turns(range(len(asked)), add, done)
+        gather_in_turns(range(len(asked)), add, done, elsewhere=call.aside)
 
     def _add(self, call: Call, request: AddPartitionsToTxnRequest, known: _Known, put: Callable[[Any], None]) -> None:
         """One transaction: all of its partitions, or none if the caller may not write to one of them.
@@ -275,9 +275,9 @@ class TransactionApis(ApiFamily):
                 is_abortable_known=call.version >= ABORTABLE_FROM,
             )
 
-        def done(response: OffsetCommitResponse) -> None:
-            parts = sum(1 + len(topic.partitions) for topic in response.topics)
-            self._broker.aside(call, lambda: call.respond_with(lambda: values(response)), parts)
+        def done(make: Callable[[], OffsetCommitResponse]) -> None:
+            parts = sum(1 + len(topic.partitions) for topic in request.topics)
+            self._broker.aside(call, lambda: call.respond_with(lambda: values(make())), parts)
 
         pieces = offset_pieces(request.topics)
         commit_in_pieces([replace(request, topics=piece) for piece in pieces], ask_piece, done)

@@ -402,19 +402,26 @@ AT_A_TIME = 32
 """The questions of one request that are under way: those of others come in between."""
 
 
-def _ask_nothing(_key: object) -> None:
-    """All keys are answered."""
+def _here(work: Callable[[], None]) -> None:
+    work()
 
 
 @dataclass(slots=True)
 class _InTurns(Generic[K]):
-    """Asks for some keys at a time; the next ones are asked for by whoever brings an answer."""
+    """Asks for some keys at a time. The next ones are asked for once half of them are answered, and not by whoever
+    brings the answer, where that may be a broker's loop: `elsewhere` gets the work.
+
+    Nothing here refers back to this object but the questions under way: when `elsewhere` drops the work, since nobody
+    waits for the answer any more, all of it is freed.
+    """
 
     waiting: deque[K]
-    ask: Callable[[K], None]
+    ask: Callable[[K, Callable[[Any], None]], None]
+    gathered: _Gathered
+    at_a_time: int
+    elsewhere: Callable[[Callable[[], None]], None]
     under_way: int = 0
     is_asking: bool = True
-    at_a_time: int = AT_A_TIME
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self) -> None:
@@ -422,20 +429,22 @@ class _InTurns(Generic[K]):
             with self.lock:  # the end of asking is decided where answers are counted: none is missed
                 if self.under_way >= self.at_a_time or not self.waiting:
                     self.is_asking = False
-                    if not (self.under_way or self.waiting):
-                        self.ask = _ask_nothing  # it refers to this object, and so to all answers, in a circle
                     return
                 self.under_way += 1
                 key = self.waiting.popleft()
-            self.ask(key)
+            try:
+                self.ask(key, partial(self._put, key))
+            except StratalogError as error:
+                self._put(key, error)
 
-    def answered(self) -> None:
+    def _put(self, key: K, answer: Any) -> None:
+        self.gathered.put(key, answer)
         with self.lock:
             self.under_way -= 1
-            if self.is_asking:
+            if self.is_asking or not self.waiting or self.under_way > self.at_a_time // 2:
                 return
             self.is_asking = True
-        self.begin()
+        self.elsewhere(self.begin)
 
 
 def gather_in_turns(
@@ -443,26 +452,19 @@ def gather_in_turns(
     ask: Callable[[K, Callable[[Any], None]], None],
     done: Callable[[dict[K, Any]], None],
     at_a_time: int = AT_A_TIME,
+    elsewhere: Callable[[Callable[[], None]], None] | None = None,
 ) -> None:
-    """As `gather`, with so many questions under way: a request that names many does not delay those of others."""
-    asked = list(keys)
+    """As `gather`, with so many questions under way: a request that names many does not delay those of others.
+
+    elsewhere  runs work in another thread than the one that brings an answer: the next questions, and `done`. None: it
+               is run at once. It may drop the work
+    """
+    asked, elsewhere = list(keys), elsewhere or _here
     if len(asked) <= at_a_time:
         gather(asked, ask, done)
         return
-    gathered = _Gathered(len(asked), done)
-
-    def put(key: K, answer: Any) -> None:
-        gathered.put(key, answer)
-        turns.answered()
-
-    def ask_one(key: K) -> None:
-        try:
-            ask(key, partial(put, key))
-        except StratalogError as error:
-            put(key, error)
-
-    turns: _InTurns[K] = _InTurns(deque(asked), ask_one, at_a_time=at_a_time)
-    turns.begin()
+    gathered = _Gathered(len(asked), lambda answers: elsewhere(partial(done, answers)))
+    _InTurns(deque(asked), ask, gathered, at_a_time, elsewhere).begin()
 
 
 def gather(

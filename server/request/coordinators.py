@@ -118,7 +118,7 @@ def ask_each(broker: ServedBroker, call: Call, names: Iterable[str], split: Spli
 
         broker.aside(call, lambda: call.respond_with(make), _count_of_all(answers.values()))
 
-    gather_in_turns(distinct, ask_one, done)
+    gather_in_turns(distinct, ask_one, done, elsewhere=call.aside)
 
 
 def ask_all(

@@ -37,15 +37,16 @@ C = TypeVar("C", OffsetCommitRequest, TxnOffsetCommitRequest)
 def commit_in_pieces(
     pieces: Sequence[C],
     ask_piece: Callable[[C, Callable[[object], None]], None],
-    done: Callable[[OffsetCommitResponse], None],
+    done: Callable[[Callable[[], OffsetCommitResponse]], None],
 ) -> None:
-    """Have a coordinator decide on one piece after the other; `done` gets the answers of all as one."""
+    """Have a coordinator decide on one piece after the other, whether or not somebody waits for the answer. `done` gets
+    what makes one answer of all: it is called in the broker's loop, where that would take long."""
 
     def ask_one(number: int, put: Callable[[Any], None]) -> None:
         ask_piece(pieces[number], put)
 
     def all_answered(answers: dict[int, Any]) -> None:
-        done(_joined(_answered(pieces[number], each) for number, each in sorted(answers.items())))
+        done(lambda: _joined(_answered(pieces[number], each) for number, each in sorted(answers.items())))
 
     gather_in_turns(range(len(pieces)), ask_one, all_answered, at_a_time=1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -11,6 +12,12 @@ from stratalog.replication.metadata.acls import Principal
 from stratalog.server.request.api import AT_A_TIME, Connection, gather_in_turns
 from stratalog.server.request.fair_threads import FairThreads, Line
 from tests.waiting import wait_until
+
+
+class Waiting:
+    """A question that is not answered yet."""
+
+    put: Callable[[int], None]
 
 
 def of(user: str) -> Connection:
@@ -137,6 +144,50 @@ def test_many_questions_are_asked_some_at_a_time_and_all_are_answered() -> None:
         put(key)
     assert most == AT_A_TIME
     assert found == [{key: -key if key % 7 == 0 else key for key in range(count)}]
+
+
+def test_who_brings_an_answer_asks_nothing_where_the_work_goes_elsewhere() -> None:
+    """A broker's loop brings the answers, and most of the next questions are answered at once."""
+    asked, works, found, waiting = list[int](), list[Callable[[], None]](), list[dict[int, int]](), []
+
+    def ask(key: int, put: Callable[[int], None]) -> None:
+        asked.append(key)
+        if key < AT_A_TIME:
+            waiting.append((key, put))
+        else:
+            put(key)
+
+    gather_in_turns(range(10_000), ask, found.append, elsewhere=works.append)
+    for key, put in waiting[: AT_A_TIME // 2]:
+        put(key)
+    assert (len(asked), len(works)) == (AT_A_TIME, 1)
+    works.pop()()
+    assert len(asked) == 10_000
+    for key, put in waiting[AT_A_TIME // 2 :]:
+        put(key)
+    assert found == []
+    works.pop()()
+    assert found == [{key: key for key in range(10_000)}]
+
+
+def test_questions_whose_next_turn_is_dropped_are_freed() -> None:
+    """Garbage collections of all objects wait for the end of a large request."""
+    asking = [Waiting() for _ in range(AT_A_TIME + 1)]
+    freed = ref(asking[-1])
+
+    def ask(key: Waiting, put: Callable[[int], None]) -> None:
+        key.put = put
+
+    gather_in_turns(asking, ask, lambda _: None, elsewhere=lambda _: None)
+    gc.disable()
+    try:
+        for each in asking[:AT_A_TIME]:
+            each.put(1)
+            del each.put
+        del asking, each
+        assert freed() is None
+    finally:
+        gc.enable()
 
 
 def test_each_thread_runs_what_concerns_itself_once_it_has_nothing_under_way() -> None:

@@ -103,10 +103,8 @@ class Broker:
     ) -> None:
         """`peers`: the brokers of this process by id, as far as coordinators may reach them; None is this one alone.
         `turn_interval`: of this broker's loop; None is one that does not know the other loops of the process."""
-        self.config = setup.config
-        self.identity = setup.identity
-        self.broker_id = setup.identity.broker_id
-        self.root = setup.identity.root
+        self.config, self.identity = setup.config, setup.identity
+        self.broker_id, self.root = setup.identity.broker_id, setup.identity.root
         self.broker_epoch = NO_BROKER_EPOCH
         self._found = NOTHING_FOUND
         self._is_known = False
@@ -127,7 +125,9 @@ class Broker:
         self._metadata_objects = ports.stores.objects(setup.metadata_root)
         self._on_registered = on_registered
         self._purgatory = ProducePurgatory()
-        self._hosted = HostedReplicas(setup, ports, self._purgatory, self._forget_progress, self.wakeup.wake)
+        self._hosted = HostedReplicas(
+            setup, ports, self._purgatory, self._image, self._forget_progress, self.wakeup.wake
+        )
         self.leaders = self._hosted.leaders
         self.metrics = self._hosted.metrics
         self._queue = AppendQueue(
@@ -276,6 +276,9 @@ class Broker:
         if self.stopped_by is not None:
             self._queue.refuse_all(self._down())
         self.wakeup.wake()
+
+    def _image(self) -> ClusterImage:
+        return self.metadata.image
 
     def _identified(self, topic_partition: TopicPartition) -> IdentifiedPartition:
         return self.metadata.image.identified(topic_partition)

@@ -65,6 +65,7 @@ from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
 from stratalog.storage.upkeep.chore import UpkeepDone, UpkeepLimits, UpkeepWork
+from stratalog.storage.upkeep.erase import Erase
 from stratalog.storage.upkeep.upkeep import Upkeep
 
 _LOG = line_logger("stratalog.broker")
@@ -131,11 +132,12 @@ class HostedReplicas:
         setup: BrokerSetup,
         ports: Ports,
         purgatory: ProducePurgatory,
+        image: Callable[[], ClusterImage],
         on_stopped: Callable[[TopicPartition], None] = lambda _topic_partition: None,
         wake: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_stopped` is called when a partition is not led here any more, `wake` when the loop has something to do,
-        from any thread."""
+        """`image` returns the newest image. `on_stopped` is called when a partition is not led here any more, `wake`
+        when the loop has something to do, from any thread."""
         self.leaders: dict[TopicPartition, LeaderReplica] = {}
         self.offline: dict[TopicPartition, StratalogError] = {}
         self.upkeep = UpkeepRounds(ports.clock, lambda: self.metrics.bytes_out)
@@ -161,7 +163,7 @@ class HostedReplicas:
             self._set_offline,
             self.upkeep.append_pause_ms,
             partial(had_records, self._objects),
-            lambda: self._image.next_producer_id if self._image else 0,
+            lambda: image().next_producer_id,
             ports.file_writers,
             wake,
         )
@@ -169,7 +171,8 @@ class HostedReplicas:
         self._replicas: dict[TopicPartition, LocalReplica | StoppedReplica] = {}
         self._removals: dict[TopicPartition, Leaving | Sealed] = {}
         self._committed: dict[TopicPartition, KnownCommitted] = {}
-        self._image: ClusterImage | None = None
+        self._image = image
+        self._has_applied = False
         self._strays_due_ms = 0
         self._sealed_due_ms = 0
         self._last_checked: TopicPartition | None = None
@@ -253,7 +256,7 @@ class HostedReplicas:
 
         True when it became leader: the caller starts its epoch.
         """
-        self._image = image
+        self._has_applied = True
         topic_id, state = image.topic_ids.get(topic_partition.topic, ""), image.partitions.get(topic_partition)
         self._finish_removal(topic_partition, state, topic_id, now_ms)
         transition = self._transition(topic_partition, state, topic_id)
@@ -329,9 +332,8 @@ class HostedReplicas:
         if not may_be_deleted:
             self._log(f"keeps replica {topic_partition}: it was assigned again after leader epoch {leaving.epoch}")
             return
-        assert self._image is not None
         self._replicas.pop(topic_partition, None)
-        delay_ms = self._configs.of(topic_partition.topic, self._image).file_delete_delay_ms
+        delay_ms = self._configs.of(topic_partition.topic, self._image()).file_delete_delay_ms
         self._configs.forget(topic_partition.topic)
         self._removals[topic_partition] = Sealed(now_ms + delay_ms)
         self._log(f"stopped replica {topic_partition}: {NOT_ASSIGNED}")
@@ -359,16 +361,17 @@ class HostedReplicas:
         """Find tables that fetch sessions made for an assignment that was over before this broker's loop knew of it, or
         made again before they knew of its end. A table of an unknown topic waits for the next start: the topic may
         be so new that only the sessions know it."""
-        if self._image is None or now_ms < self._strays_due_ms:
+        if not self._has_applied or now_ms < self._strays_due_ms:
             return
         self._strays_due_ms = now_ms + STRAYS_INTERVAL_MS
-        for topic_partition in self._ports.stores.replicas(self._root):
-            state, removal = self._image.partitions.get(topic_partition), self._removals.get(topic_partition)
+        tables, image = self._ports.stores.replicas(self._root), self._image()
+        for topic_partition in tables:
+            state, removal = image.partitions.get(topic_partition), self._removals.get(topic_partition)
             is_applied = topic_partition in self._replicas  # it may still lead: `apply` stops it first
             if state is None or self._is_assigned(state) or isinstance(removal, Sealed) or is_applied:
                 continue
             if self._table(topic_partition).snapshot() is not None:
-                topic_id = self._image.topic_ids.get(topic_partition.topic, "")
+                topic_id = image.topic_ids.get(topic_partition.topic, "")
                 self._removals[topic_partition] = Leaving(topic_id, state.leader_epoch)
 
     def _find_sealed(self, now_ms: int) -> None:
@@ -396,9 +399,12 @@ class HostedReplicas:
         log = PartitionLog(self._table(topic_partition), config, self._clock, self._ports.ids, expiration_ms)
         committed = known_committed(self._committed.get(topic_partition), topic_id, state)
         self.leaders[topic_partition] = LeaderReplica(state, topic_id, log, self._leader_ports, committed)
-        erases = partial(erases_of, image, topic_partition)
+        erases = partial(self._erases_of, topic_partition)
         self.upkeep.add(topic_partition, Upkeep(log, self._upkeep_limits, self._ports.executor, erases=erases))
         self._log_state(state, "became leader")
+
+    def _erases_of(self, topic_partition: TopicPartition) -> list[Erase]:
+        return erases_of(self._image(), topic_partition)
 
     def _reconfigure(self, topic_partition: TopicPartition, image: ClusterImage) -> None:
         """Apply a topic's altered config, or a request to erase, while the replica leads."""

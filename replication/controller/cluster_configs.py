@@ -12,7 +12,7 @@ from stratalog.replication.config import BrokerConfig
 from stratalog.replication.controller.eligible_leaders import MIN_ISR_CONFIG, end_eligibility, min_isr_of
 from stratalog.replication.metadata.configs import Replaced, alter_cluster_config, record_cluster_wide_configs
 from stratalog.replication.metadata.image import ClusterImage, Result
-from stratalog.replication.metadata.records import CLUSTER_WIDE, DYNAMIC_DEFAULT, MetadataRecord, PartitionRecord
+from stratalog.replication.metadata.records import MetadataRecord, PartitionRecord
 
 
 def start_cluster_configs(
@@ -36,9 +36,7 @@ def _eligibility_ended(image: ClusterImage, records: Iterable[MetadataRecord]) -
     changed = list(records)
     if not changed:
         return
-    after = ClusterImage(configs={each: dict(image.configs.get(each, {})) for each in (CLUSTER_WIDE, DYNAMIC_DEFAULT)})
-    for record in changed:
-        after.replay(record)
+    after = image.fold(*changed)
     if min_isr_of(after.topic_defaults) >= min_isr_of(image.topic_defaults):
         return
     for topic in image.topic_ids:

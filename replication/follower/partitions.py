@@ -54,6 +54,7 @@ from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.wakeup import Wakeup
 from stratalog.storage.records import TopicPartition
 from stratalog.storage.upkeep.chore import UpkeepDone, UpkeepLimits, UpkeepWork
+from stratalog.storage.upkeep.erase import Erase
 from stratalog.storage.upkeep.upkeep import Upkeep
 
 _LOG = line_logger("stratalog.fetcher")
@@ -401,13 +402,16 @@ class FollowedPartitions:
         return any(topic_partition in other.under_way for other in others)
 
     def _begin_upkeep(self, fetcher: LeaderFetcher, topic_partition: TopicPartition, replica: FollowedReplica) -> None:
-        erases = partial(erases_of, self._metadata.image, topic_partition)
         leader = self._metadata.image.brokers.get(fetcher.leader_id)
         limits, executor = self._upkeep_limits, self.ports.executor
         if leader is not None:
             executor = self.ports.executor_at(leader.registration.root)
+        erases = partial(self._erases_of, topic_partition)
         upkeep = Upkeep(replica.own, limits, executor, leader=replica.leader, erases=erases)
         fetcher.upkeep.add(topic_partition, upkeep)
+
+    def _erases_of(self, topic_partition: TopicPartition) -> list[Erase]:
+        return erases_of(self._metadata.image, topic_partition)
 
     def _forget(self, topic_partition: TopicPartition) -> None:
         """The replica is no longer assigned: what was published of it is no evidence any more."""

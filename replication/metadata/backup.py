@@ -72,10 +72,7 @@ class Backup:
 
     def image(self) -> ClusterImage:
         """The image at `end_offset`. CorruptMessageError for a record that this release does not know."""
-        image = ClusterImage()
-        for each in self.records:
-            image.replay(each.record)
-        return image
+        return ClusterImage().fold(*(each.record for each in self.records))
 
 
 def encode_backup(backup: Backup) -> str:

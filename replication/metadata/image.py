@@ -1,12 +1,13 @@
 """The image: the cluster folded from the records of `__cluster_metadata`. Pure.
 
-Only `ClusterImage.replay` changes an image. Decisions read it and return a `Result`: new records and an answer.
+An image never changes: `ClusterImage.fold` makes the next one, which shares with it what is the same. Decisions read
+one and return a `Result`: new records and an answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 from stratalog.replication.log_configs import defaults_by_topic_config, is_kafkas
@@ -35,7 +36,11 @@ from stratalog.replication.metadata.records import (
     of_broker,
 )
 from stratalog.storage.errors import StaleBrokerEpochError, UnknownTopicOrPartitionError
+from stratalog.storage.layered_map import LayeredMap, MapDraft
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 AccessRecord = (
     AccessControlEntryRecord
@@ -58,178 +63,43 @@ class BrokerState:
         return self.registration.broker_epoch
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class ClusterImage:
-    """The cluster's state. Each part of a broker owns an image of its own.
+    """The cluster's state after a record of the metadata log. Any thread may read it, and keep it.
 
-    ended           keys of records that are in the log and mean nothing any more: tombstones let compaction remove them
-    topic_defaults  what the brokers of the cluster were given for all topics, by topic config: part of `configs`,
-                    without those that are Kafka's
-    topic_changes   grows whenever topics or partitions come or go: what was found of them holds while it stays
+    partitions_by_topic  topic -> its partitions, as keys
+    scram_credentials    by user and mechanism
+    ended                keys of records that are in the log and mean nothing any more: tombstones let compaction remove
+                         them
+    topic_defaults       what the brokers of the cluster were given for all topics, by topic config: part of `configs`,
+                         without those that are Kafka's
+    topic_changes        grows whenever topics or partitions come or go: what was found of them holds while it stays
     """
 
     cluster_id: str = ""
     controller_id: int = NO_LEADER
     controller_epoch: int = 0
-    brokers: dict[int, BrokerState] = field(default_factory=dict)
-    topic_ids: dict[str, str] = field(default_factory=dict)
-    partitions: dict[TopicPartition, PartitionRecord] = field(default_factory=dict)
-    configs: dict[str, dict[str, str]] = field(default_factory=dict)
-    erases: dict[str, dict[int, EraseRecord]] = field(default_factory=dict)
-    deletions: dict[str, TopicDeletionRecord] = field(default_factory=dict)
-    partitions_by_topic: dict[str, set[TopicPartition]] = field(default_factory=dict)
-    acls: dict[str, AccessControlEntryRecord] = field(default_factory=dict)
-    scram_credentials: dict[tuple[str, str], UserScramCredentialRecord] = field(default_factory=dict)
-    """By user and mechanism."""
+    brokers: Mapping[int, BrokerState] = field(default_factory=LayeredMap)
+    topic_ids: Mapping[str, str] = field(default_factory=LayeredMap)
+    partitions: Mapping[TopicPartition, PartitionRecord] = field(default_factory=LayeredMap)
+    configs: Mapping[str, Mapping[str, str]] = field(default_factory=LayeredMap)
+    erases: Mapping[str, Mapping[int, EraseRecord]] = field(default_factory=LayeredMap)
+    deletions: Mapping[str, TopicDeletionRecord] = field(default_factory=LayeredMap)
+    partitions_by_topic: Mapping[str, Mapping[TopicPartition, bool]] = field(default_factory=LayeredMap)
+    acls: Mapping[str, AccessControlEntryRecord] = field(default_factory=LayeredMap)
+    scram_credentials: Mapping[tuple[str, str], UserScramCredentialRecord] = field(default_factory=LayeredMap)
     next_producer_id: int = 0
     last_broker_epoch: int = 0
-    ended: set[str] = field(default_factory=set)
-    topic_defaults: dict[str, str] = field(default_factory=dict)
+    ended: Mapping[str, bool] = field(default_factory=LayeredMap)
+    topic_defaults: Mapping[str, str] = field(default_factory=dict)
     topic_changes: int = field(default=0, compare=False)
 
-    def replay(self, record: MetadataRecord) -> None:
-        """Fold one record in."""
-        self.ended.discard(record.key)
-        match record:
-            case PartitionRecord():
-                self.topic_changes += record.topic_partition not in self.partitions
-                self.partitions[record.topic_partition] = record
-                self.partitions_by_topic.setdefault(record.topic, set()).add(record.topic_partition)
-            case RegisterBrokerRecord() | FenceBrokerRecord() | UnregisterBrokerRecord():
-                self._replay_broker(record)
-            case ControllerRecord() | ClusterRecord() | ProducerIdsRecord():
-                self._replay_cluster(record)
-            case TopicRecord() | RemoveTopicRecord() | TopicDeletionRecord():
-                self._replay_topic(record)
-            case ConfigRecord():
-                self._replay_config(record)
-            case EraseRecord():
-                self.erases.setdefault(record.topic, {})[record.erase_id] = record
-            case TombstoneRecord():
-                self._replay_tombstone(record.key)
-            case _:
-                self._replay_access(record)
-
-    def replace_with(self, other: ClusterImage) -> None:
-        """Become the same as another image, which is given up: whoever holds this one sees the new state."""
-        changes = self.topic_changes + other.topic_changes + 1
-        for each in fields(self):
-            setattr(self, each.name, getattr(other, each.name))
-        self.topic_changes = changes
-
-    def _replay_cluster(self, record: ControllerRecord | ClusterRecord | ProducerIdsRecord) -> None:
-        match record:
-            case ControllerRecord():
-                self.controller_id = record.controller_id
-                self.controller_epoch = record.controller_epoch
-            case ClusterRecord():
-                self.cluster_id = record.cluster_id
-            case ProducerIdsRecord():
-                self.next_producer_id = record.next_producer_id
-
-    def _replay_broker(self, record: RegisterBrokerRecord | FenceBrokerRecord | UnregisterBrokerRecord) -> None:
-        self.last_broker_epoch = max(self.last_broker_epoch, record.broker_epoch)
-        if isinstance(record, RegisterBrokerRecord):
-            self.brokers[record.broker_id] = BrokerState(record)
-            return
-        if isinstance(record, UnregisterBrokerRecord):
-            self.brokers.pop(record.broker_id, None)
-            return
-        known = self.brokers.get(record.broker_id)
-        if known and known.broker_epoch == record.broker_epoch:
-            self.brokers[record.broker_id] = replace(known, fenced=True, clean_shutdown=record.clean)
-
-    def _replay_topic(self, record: TopicRecord | RemoveTopicRecord | TopicDeletionRecord) -> None:
-        if isinstance(record, TopicDeletionRecord):
-            self.deletions.pop(record.topic_id, None)
-            if record.brokers:
-                self.deletions[record.topic_id] = record
-            else:
-                self.ended.add(record.key)
-            return
-        self._remove_topic(record.name)  # before a new topic, too: compaction may have left parts of an older one
-        self.topic_changes += 1
-        if isinstance(record, TopicRecord):
-            self.topic_ids[record.name] = record.topic_id
-        else:
-            self.ended.add(record.key)
-
-    def _remove_topic(self, name: str) -> None:
-        self.topic_ids.pop(name, None)
-        self.ended |= {f"config/{name}/{config}" for config in self.configs.pop(name, ())}
-        self.ended |= {record.key for record in self.erases.pop(name, {}).values()}
-        for topic_partition in self.partitions_by_topic.pop(name, ()):
-            self.ended.add(self.partitions.pop(topic_partition).key)
-
-    def _replay_config(self, record: ConfigRecord) -> None:
-        if record.value is not None:
-            self.configs.setdefault(record.topic, {})[record.name] = record.value
-            self._config_changed(record.topic)
-            return
-        self._remove_config(record.topic, record.name)
-        self.ended.add(record.key)
-
-    def _remove_config(self, topic: str, name: str) -> None:
-        overrides = self.configs.get(topic, {})
-        overrides.pop(name, None)
-        if not overrides:
-            self.configs.pop(topic, None)
-        self._config_changed(topic)
-
-    def _config_changed(self, topic: str) -> None:
-        if topic in (CLUSTER_WIDE, DYNAMIC_DEFAULT):
-            known = {**self.configs.get(CLUSTER_WIDE, {}), **self.configs.get(DYNAMIC_DEFAULT, {})}
-            defaults = defaults_by_topic_config(known)
-            self.topic_defaults = {name: value for name, value in defaults.items() if not is_kafkas(name, value)}
-
-    def _replay_access(self, record: AccessRecord) -> None:
-        match record:
-            case AccessControlEntryRecord():
-                self.acls[record.id] = record
-            case RemoveAccessControlEntryRecord():
-                self.acls.pop(record.id, None)
-                self.ended.add(record.key)
-            case UserScramCredentialRecord():
-                self.scram_credentials[record.name, record.mechanism] = record
-            case RemoveUserScramCredentialRecord():
-                self.scram_credentials.pop((record.name, record.mechanism), None)
-                self.ended.add(record.key)
-
-    def _replay_tombstone(self, key: str) -> None:
-        """Only a fold of a compacted log meets one whose key is not over: compaction removed the record that ended it
-        before this one."""
-        self.topic_changes += 1
-        kind, _, rest = key.partition("/")
-        owner, _, name = rest.rpartition("/")  # the owner of a quota may have "/" in its name, a config's name has none
-        match kind:
-            case "topic":
-                self._remove_topic(rest)
-            case "partition":
-                self._remove_partition(TopicPartition(owner, int(name)))
-            case "config":
-                self._remove_config(owner, name)
-            case "erase":
-                self._remove_erase(owner, int(name))
-            case "deletion":
-                self.deletions.pop(rest, None)
-            case "acl":
-                self.acls.pop(rest, None)
-            case "scram":
-                mechanism, _, user = rest.partition("/")
-                self.scram_credentials.pop((user, mechanism), None)
-
-    def _remove_partition(self, topic_partition: TopicPartition) -> None:
-        self.partitions.pop(topic_partition, None)
-        of_topic = self.partitions_by_topic.get(topic_partition.topic, set())
-        of_topic.discard(topic_partition)
-        if not of_topic:
-            self.partitions_by_topic.pop(topic_partition.topic, None)
-
-    def _remove_erase(self, topic: str, erase_id: int) -> None:
-        of_topic = self.erases.get(topic, {})
-        of_topic.pop(erase_id, None)
-        if not of_topic:
-            self.erases.pop(topic, None)
+    def fold(self, *records: MetadataRecord) -> ClusterImage:
+        """The image after these records, too, oldest first."""
+        fold = _Fold(self)
+        for record in records:
+            fold.replay(record)
+        return fold.image()
 
     def live_brokers(self) -> dict[int, BrokerState]:
         """Brokers that are registered and not fenced."""
@@ -289,6 +159,208 @@ class ClusterImage:
     def topic_overrides(self, topic: str) -> Mapping[str, str]:
         """The configs that were set for the topic itself, by Kafka name."""
         return self.configs.get(topic, {})
+
+
+class _Fold:
+    """An image in the making. What a batch of records changes of a map is copied once."""
+
+    def __init__(self, image: ClusterImage) -> None:
+        self.cluster_id = image.cluster_id
+        self.controller_id = image.controller_id
+        self.controller_epoch = image.controller_epoch
+        self.next_producer_id = image.next_producer_id
+        self.last_broker_epoch = image.last_broker_epoch
+        self.topic_defaults = image.topic_defaults
+        self.topic_changes = image.topic_changes
+        self.brokers = MapDraft(image.brokers)
+        self.topic_ids = MapDraft(image.topic_ids)
+        self.partitions = MapDraft(image.partitions)
+        self.configs = MapDraft(image.configs)
+        self.erases = MapDraft(image.erases)
+        self.deletions = MapDraft(image.deletions)
+        self.acls = MapDraft(image.acls)
+        self.scram_credentials = MapDraft(image.scram_credentials)
+        self.ended = MapDraft(image.ended)
+        self._by_topic = MapDraft(image.partitions_by_topic)
+        self._partitions_of: dict[str, MapDraft[TopicPartition, bool]] = {}
+
+    def image(self) -> ClusterImage:
+        for topic, draft in self._partitions_of.items():
+            if draft.current:
+                self._by_topic.put(topic, draft.done())
+            else:
+                self._by_topic.pop(topic)
+        return ClusterImage(
+            cluster_id=self.cluster_id,
+            controller_id=self.controller_id,
+            controller_epoch=self.controller_epoch,
+            brokers=self.brokers.done(),
+            topic_ids=self.topic_ids.done(),
+            partitions=self.partitions.done(),
+            configs=self.configs.done(),
+            erases=self.erases.done(),
+            deletions=self.deletions.done(),
+            partitions_by_topic=self._by_topic.done(),
+            acls=self.acls.done(),
+            scram_credentials=self.scram_credentials.done(),
+            next_producer_id=self.next_producer_id,
+            last_broker_epoch=self.last_broker_epoch,
+            ended=self.ended.done(),
+            topic_defaults=self.topic_defaults,
+            topic_changes=self.topic_changes,
+        )
+
+    def replay(self, record: MetadataRecord) -> None:
+        self.ended.pop(record.key)
+        match record:
+            case PartitionRecord():
+                self._replay_partition(record)
+            case RegisterBrokerRecord() | FenceBrokerRecord() | UnregisterBrokerRecord():
+                self._replay_broker(record)
+            case ControllerRecord() | ClusterRecord() | ProducerIdsRecord():
+                self._replay_cluster(record)
+            case TopicRecord() | RemoveTopicRecord() | TopicDeletionRecord():
+                self._replay_topic(record)
+            case ConfigRecord():
+                self._replay_config(record)
+            case EraseRecord():
+                erases = self.erases.current.get(record.topic, {})
+                self.erases.put(record.topic, {**erases, record.erase_id: record})
+            case TombstoneRecord():
+                self._replay_tombstone(record.key)
+            case _:
+                self._replay_access(record)
+
+    def _end(self, key: str) -> None:
+        self.ended.put(key, True)
+
+    def _replay_partition(self, record: PartitionRecord) -> None:
+        topic_partition = record.topic_partition
+        if topic_partition not in self.partitions.current:
+            self.topic_changes += 1
+            self._of_topic(record.topic).put(topic_partition, True)
+        self.partitions.put(topic_partition, record)
+
+    def _of_topic(self, topic: str) -> MapDraft[TopicPartition, bool]:
+        """The topic's partitions, in the making."""
+        draft = self._partitions_of.get(topic)
+        if draft is None:
+            draft = self._partitions_of[topic] = MapDraft(self._by_topic.current.get(topic, {}))
+        return draft
+
+    def _replay_cluster(self, record: ControllerRecord | ClusterRecord | ProducerIdsRecord) -> None:
+        match record:
+            case ControllerRecord():
+                self.controller_id = record.controller_id
+                self.controller_epoch = record.controller_epoch
+            case ClusterRecord():
+                self.cluster_id = record.cluster_id
+            case ProducerIdsRecord():
+                self.next_producer_id = record.next_producer_id
+
+    def _replay_broker(self, record: RegisterBrokerRecord | FenceBrokerRecord | UnregisterBrokerRecord) -> None:
+        self.last_broker_epoch = max(self.last_broker_epoch, record.broker_epoch)
+        if isinstance(record, RegisterBrokerRecord):
+            self.brokers.put(record.broker_id, BrokerState(record))
+            return
+        if isinstance(record, UnregisterBrokerRecord):
+            self.brokers.pop(record.broker_id)
+            return
+        known = self.brokers.current.get(record.broker_id)
+        if known and known.broker_epoch == record.broker_epoch:
+            self.brokers.put(record.broker_id, replace(known, fenced=True, clean_shutdown=record.clean))
+
+    def _replay_topic(self, record: TopicRecord | RemoveTopicRecord | TopicDeletionRecord) -> None:
+        if isinstance(record, TopicDeletionRecord):
+            self.deletions.pop(record.topic_id)
+            if record.brokers:
+                self.deletions.put(record.topic_id, record)
+            else:
+                self._end(record.key)
+            return
+        self._remove_topic(record.name)  # before a new topic, too: compaction may have left parts of an older one
+        self.topic_changes += 1
+        if isinstance(record, TopicRecord):
+            self.topic_ids.put(record.name, record.topic_id)
+        else:
+            self._end(record.key)
+
+    def _remove_topic(self, name: str) -> None:
+        self.topic_ids.pop(name)
+        for config in self.configs.pop(name) or ():
+            self._end(f"config/{name}/{config}")
+        for erase in (self.erases.pop(name) or {}).values():
+            self._end(erase.key)
+        for topic_partition in self._of_topic(name).current:
+            if (partition := self.partitions.pop(topic_partition)) is not None:
+                self._end(partition.key)
+        self._partitions_of[name] = MapDraft({})
+
+    def _replay_config(self, record: ConfigRecord) -> None:
+        if record.value is not None:
+            overrides = self.configs.current.get(record.topic, {})
+            self.configs.put(record.topic, {**overrides, record.name: record.value})
+            self._config_changed(record.topic)
+            return
+        self._remove_config(record.topic, record.name)
+        self._end(record.key)
+
+    def _remove_config(self, topic: str, name: str) -> None:
+        overrides = self.configs.current.get(topic, {})
+        self._put_or_pop(self.configs, topic, {each: value for each, value in overrides.items() if each != name})
+        self._config_changed(topic)
+
+    @staticmethod
+    def _put_or_pop(draft: MapDraft[str, Mapping[K, V]], topic: str, items: Mapping[K, V]) -> None:
+        if items:
+            draft.put(topic, items)
+        else:
+            draft.pop(topic)
+
+    def _config_changed(self, topic: str) -> None:
+        if topic in (CLUSTER_WIDE, DYNAMIC_DEFAULT):
+            configs = self.configs.current
+            known = {**configs.get(CLUSTER_WIDE, {}), **configs.get(DYNAMIC_DEFAULT, {})}
+            defaults = defaults_by_topic_config(known)
+            self.topic_defaults = {name: value for name, value in defaults.items() if not is_kafkas(name, value)}
+
+    def _replay_access(self, record: AccessRecord) -> None:
+        match record:
+            case AccessControlEntryRecord():
+                self.acls.put(record.id, record)
+            case RemoveAccessControlEntryRecord():
+                self.acls.pop(record.id)
+                self._end(record.key)
+            case UserScramCredentialRecord():
+                self.scram_credentials.put((record.name, record.mechanism), record)
+            case RemoveUserScramCredentialRecord():
+                self.scram_credentials.pop((record.name, record.mechanism))
+                self._end(record.key)
+
+    def _replay_tombstone(self, key: str) -> None:
+        """Only a fold of a compacted log meets one whose key is not over: compaction removed the record that ended it
+        before this one."""
+        self.topic_changes += 1
+        kind, _, rest = key.partition("/")
+        owner, _, name = rest.rpartition("/")  # the owner of a quota may have "/" in its name, a config's name has none
+        match kind:
+            case "topic":
+                self._remove_topic(rest)
+            case "partition":
+                self.partitions.pop(TopicPartition(owner, int(name)))
+                self._of_topic(owner).pop(TopicPartition(owner, int(name)))
+            case "config":
+                self._remove_config(owner, name)
+            case "erase":
+                erases = self.erases.current.get(owner, {})
+                self._put_or_pop(self.erases, owner, {i: erase for i, erase in erases.items() if i != int(name)})
+            case "deletion":
+                self.deletions.pop(rest)
+            case "acl":
+                self.acls.pop(rest)
+            case "scram":
+                mechanism, _, user = rest.partition("/")
+                self.scram_credentials.pop((user, mechanism))
 
 
 Response_co = TypeVar("Response_co", covariant=True)

@@ -7,6 +7,7 @@ Every commit is made durable before it counts (promise 4).
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 
 import pyarrow as pa
@@ -143,13 +144,18 @@ class MetadataLog:
                 return False
             if self._folded_load != self.log.load_count:
                 return False
-            for record in _records_of(rows):
-                if self.on_record is not None:
-                    self.on_record(self.image, record)
-                self.image.replay(record)
-                self._unseen.append(record)
+            self._fold_in(_records_of(rows))
             self._next_offset += rows.num_rows
         return True
+
+    def _fold_in(self, records: list[MetadataRecord]) -> None:
+        if self.on_record is None:
+            self.image = self.image.fold(*records)
+        else:
+            for record in records:
+                self.on_record(self.image, record)
+                self.image = self.image.fold(record)
+        self._unseen += records
 
     def _fold_anew(self) -> None:
         """Fold the whole log. If compaction goes on meanwhile, the parts may not fit: once more.
@@ -159,7 +165,7 @@ class MetadataLog:
         """
         log = self.log
         for _ in range(REFOLD_TRIES):
-            image, records = ClusterImage(), list[MetadataRecord]()
+            records: list[MetadataRecord] = []
             end_offset, read_from = log.log_end_offset, (log.load_count, log.state.swapped_version)
             for rows in log.read_range(log.log_start_offset, end_offset, READ_BYTES):
                 records += _records_of(rows)
@@ -167,10 +173,9 @@ class MetadataLog:
                 break
         else:
             raise StoreUnavailableError(f"{log.name}: compacted {REFOLD_TRIES} times while it was read")
-        for record in records:
-            image.replay(record)
-        self._unseen += [*_removals(self.image, image), *records]
-        self.image.replace_with(image)
+        before, image = self.image, ClusterImage().fold(*records)
+        self._unseen += [*_removals(before, image), *records]
+        self.image = replace(image, topic_changes=before.topic_changes + image.topic_changes + 1)
         self._next_offset, self._folded_load = end_offset, log.load_count
 
     def propose(

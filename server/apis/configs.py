@@ -191,7 +191,7 @@ class ConfigApis(ApiFamily):
             in_force = {each.name: each.text for each in topic_configs(image, name)}
         elif kind == BROKER:
             altered = image.configs.get(_record_topic(kind, name), {})
-            in_force = {key.name: spelled(key.default) for key in DYNAMIC_LOG_CONFIGS} | altered
+            in_force = {**{key.name: spelled(key.default) for key in DYNAMIC_LOG_CONFIGS}, **altered}
         return {each.name: _after(each, in_force, is_list=each.name in lists) for each in resource.configs}
 
     def _replaced(self, resource: Any, image: ClusterImage) -> Changes:

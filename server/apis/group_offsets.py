@@ -211,8 +211,9 @@ class GroupOffsetApis(ApiFamily):
         def answer(answers: dict[int, Any]) -> None:
             committed = joined_fetch([group_of(*each) for each in sorted(answers.items())])
             if group.topics is None:
-                found.ids = self._broker.view.image.topic_ids
+                ids = self._broker.view.image.topic_ids
                 seen = tuple(each for each in committed.topics if visible is None or visible.has(each.name))
+                found.ids = {each.name: ids[each.name] for each in seen if each.name in ids}
                 committed = replace(committed, topics=seen)
             put((committed, found))
 

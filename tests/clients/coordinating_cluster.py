@@ -54,8 +54,8 @@ class CoordinatingCluster(MemoryCluster):
     def _shard(self, topic_partition: TopicPartition, now_ms: int) -> CoordinatorShard:
         shard = self._shards.get(topic_partition)
         if shard is None:
-            image = self.metadata.image
-            place = ShardPlace(topic_partition, 0, NO_DELAY, self.ids, lambda: image, partial(next, self._producer_ids))
+            ids, producer_ids = self.ids, partial(next, self._producer_ids)
+            place = ShardPlace(topic_partition, 0, NO_DELAY, ids, lambda: self.metadata.image, producer_ids)
             shard = self._shards[topic_partition] = self._make[topic_partition.topic](place)
             self._accept(shard, shard.loaded(now_ms), now_ms)
         return shard

@@ -60,13 +60,13 @@ class Coordinator:
         self.kind = ModernGroups(self.table, lambda: self.image, lambda regex, names: self.matches(regex, names))
 
     def create_topic(self, name: str, partitions: int) -> None:
-        self.image.replay(TopicRecord(name, self._ids.new_id()))
+        self.image = self.image.fold(TopicRecord(name, self._ids.new_id()))
         self.add_partitions(name, partitions)
 
     def add_partitions(self, name: str, more: int) -> None:
         first = len(self.image.partitions_by_topic.get(name, ()))
         for number in range(first, first + more):
-            self.image.replay(PartitionRecord(name, number, (1,), 1, 0, (1,), 0, 0))
+            self.image = self.image.fold(PartitionRecord(name, number, (1,), 1, 0, (1,), 0, 0))
 
     def partition(self, topic: str, number: int) -> TopicIdPartition:
         return TopicIdPartition(self.image.topic_ids[topic], number)

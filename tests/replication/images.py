@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TypeVar
 
 from stratalog.replication.controller.brokers import OfflineReplica
@@ -13,6 +13,7 @@ from stratalog.replication.metadata.records import (
     ConfigRecord,
     ControllerRecord,
     FenceBrokerRecord,
+    MetadataRecord,
     PartitionRecord,
     RegisterBrokerRecord,
     TopicRecord,
@@ -45,26 +46,45 @@ def partition(
     return replace(state, elr=tuple(elr), last_known_elr=tuple(last_known_elr))
 
 
+class GrowingImage(ClusterImage):
+    """A cluster as decisions find it one after the other: `commit` makes it the image after a decision."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def of(image: ClusterImage) -> GrowingImage:
+        growing = GrowingImage()
+        growing.becomes(image)
+        return growing
+
+    def becomes(self, image: ClusterImage) -> None:
+        for each in fields(image):
+            object.__setattr__(self, each.name, getattr(image, each.name))
+
+    def fold(self, *records: MetadataRecord) -> GrowingImage:
+        return GrowingImage.of(ClusterImage.fold(self, *records))
+
+
 def image_of(
     brokers: Sequence[int],
     *partitions: PartitionRecord,
     fenced: Mapping[int, bool] | None = None,
     racks: Mapping[int, str] | None = None,
     min_isr: int | None = None,
-) -> ClusterImage:
+) -> GrowingImage:
     """Broker i has broker epoch 10 + i, root /data/i, incarnation `run-i`. `fenced` maps the fenced ones to clean."""
-    image = ClusterImage()
-    image.replay(ControllerRecord(brokers[0] if brokers else NO_LEADER, CONTROLLER_EPOCH))
+    image = GrowingImage()
+    image = image.fold(ControllerRecord(brokers[0] if brokers else NO_LEADER, CONTROLLER_EPOCH))
     for i in brokers:
-        image.replay(RegisterBrokerRecord(i, 10 + i, f"run-{i}", f"/data/{i}", rack=(racks or {}).get(i)))
+        image = image.fold(RegisterBrokerRecord(i, 10 + i, f"run-{i}", f"/data/{i}", rack=(racks or {}).get(i)))
     for i, clean in (fenced or {}).items():
-        image.replay(FenceBrokerRecord(i, 10 + i, clean=clean))
+        image = image.fold(FenceBrokerRecord(i, 10 + i, clean=clean))
     if partitions:
-        image.replay(TopicRecord(TOPIC, "id-orders"))
+        image = image.fold(TopicRecord(TOPIC, "id-orders"))
     if min_isr is not None:
-        image.replay(ConfigRecord(TOPIC, "min.insync.replicas", str(min_isr)))
+        image = image.fold(ConfigRecord(TOPIC, "min.insync.replicas", str(min_isr)))
     for state in partitions:
-        image.replay(state)
+        image = image.fold(state)
     return image
 
 
@@ -80,12 +100,11 @@ def offline(image: ClusterImage, *topic_partitions: TopicPartition, absent: bool
     ]
 
 
-def commit(image: ClusterImage, result: Result[T]) -> T:
+def commit(image: GrowingImage, result: Result[T]) -> T:
     """Fold a decision in as the metadata log would, through its JSON, and check promises 9 to 11 on what changed."""
     before = dict(image.partitions)
     check_transitions(image, result.records)
-    for record in result.records:
-        image.replay(record_from_json(record_to_json(record)[1]))
+    image.becomes(image.fold(*(record_from_json(record_to_json(record)[1]) for record in result.records)))
     for record in result.records:
         if isinstance(record, PartitionRecord):
             check_partition(before.get(record.topic_partition), record)

@@ -63,13 +63,13 @@ class MixedCoordinator(Coordinator):
         super().__post_init__()
 
     def create_topic(self, name: str, partitions: int) -> None:
-        self.image.replay(TopicRecord(name, f"{len(self.image.topic_ids) + 1:032x}"))
+        self.image = self.image.fold(TopicRecord(name, f"{len(self.image.topic_ids) + 1:032x}"))
         self.add_partitions(name, partitions)
 
     def add_partitions(self, name: str, more: int) -> None:
         first = len(self.image.partitions_by_topic.get(name, ()))
         for number in range(first, first + more):
-            self.image.replay(PartitionRecord(name, number, (1,), 1, 0, (1,), 0, 0))
+            self.image = self.image.fold(PartitionRecord(name, number, (1,), 1, 0, (1,), 0, 0))
 
     def folded(self, records: Iterable[CoordinatorRecord] | None = None) -> GroupShard:
         shard = GroupShard(self.config, self.ids, (lambda table: ModernGroups(table, lambda: self.image),))

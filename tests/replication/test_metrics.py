@@ -53,7 +53,7 @@ def test_a_broker_tells_of_what_it_leads_and_the_controller_of_all(min_isr: Conf
         partition((2, 3), 2, (2,), number=4),
         fenced={3: False},
     )
-    image.replay(min_isr)
+    image = image.fold(min_isr)
     assert gauges(image, 1) == {
         "LeaderCount": 3,
         "PartitionCount": 3,
@@ -78,7 +78,7 @@ def test_a_broker_tells_of_what_it_leads_and_the_controller_of_all(min_isr: Conf
 
 def test_a_topic_with_fewer_replicas_than_min_insync_replicas_is_not_under_it() -> None:
     image = image_of((1, 2), partition((1,), 1, (1,)), partition((1, 2), 1, (1,), number=1))
-    image.replay(ConfigRecord(CLUSTER_WIDE, "min.insync.replicas", "2"))
+    image = image.fold(ConfigRecord(CLUSTER_WIDE, "min.insync.replicas", "2"))
     found = gauges(image, 1)
     assert (found["UnderMinIsrPartitionCount"], found["AtMinIsrPartitionCount"]) == (1, 1)
 

@@ -31,7 +31,7 @@ class MetadataModel:
     def committed(self, records: Sequence[MetadataRecord]) -> None:
         """These records were committed in one piece."""
         for record in records:
-            self.image.replay(record)
+            self.image = self.image.fold(record)
         self.end_offset += len(records)
 
     def check(self, metadata: MetadataLog) -> None:

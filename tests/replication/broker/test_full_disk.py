@@ -35,7 +35,7 @@ class Hosting:
         create(self.metadata, "t", led_by(1), led_by(1, partition=1))
         self.purgatory = ProducePurgatory()
         setup = BrokerSetup(BrokerIdentity(1, "broker-1"), BrokerConfig(), METADATA_ROOT)
-        self.hosted = HostedReplicas(setup, self.stores.ports(), self.purgatory)
+        self.hosted = HostedReplicas(setup, self.stores.ports(), self.purgatory, lambda: self.metadata.image)
         self.is_full = False
         disk = self.stores.disk("broker-1")
         disk.error = StoreFullError

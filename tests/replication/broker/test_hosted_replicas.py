@@ -13,23 +13,21 @@ from tests.storage.logs import append, idempotent, started
 
 TP = TopicPartition("t", 0)
 STATE = PartitionRecord("t", 0, (1, 2), 1, 0, (1, 2), partition_epoch=0, controller_epoch=1)
+IMAGE = ClusterImage().fold(TopicRecord("t", "id"), STATE)
 
 
-def leading_replica(image: ClusterImage, config: BrokerConfig | None = None) -> HostedReplicas:
+def leading_replica(config: BrokerConfig | None = None) -> HostedReplicas:
     """Broker 1 just after it became the leader of partition 0."""
     setup = BrokerSetup(BrokerIdentity(1, "root"), config or BrokerConfig(), METADATA_ROOT)
-    hosted = HostedReplicas(setup, MemoryStores().ports(), ProducePurgatory())
-    image.replay(TopicRecord("t", "id"))
-    image.replay(STATE)
-    hosted.apply(TP, image, 0)
+    hosted = HostedReplicas(setup, MemoryStores().ports(), ProducePurgatory(), lambda: IMAGE)
+    hosted.apply(TP, IMAGE, 0)
     return hosted
 
 
 def test_a_config_that_comes_with_an_isr_change_is_applied() -> None:
-    image = ClusterImage()
-    hosted = leading_replica(image)
-    image.replay(ConfigRecord("t", "min.insync.replicas", "2"))
-    image.replay(STATE.changed(isr=(1,), bump_leader_epoch=False))
+    hosted = leading_replica()
+    changed = STATE.changed(isr=(1,), bump_leader_epoch=False)
+    image = IMAGE.fold(ConfigRecord("t", "min.insync.replicas", "2"), changed)
     hosted.apply(TP, image, 1)
     leader = hosted.leaders[TP]
     assert leader.state.isr == (1,)
@@ -37,7 +35,7 @@ def test_a_config_that_comes_with_an_isr_change_is_applied() -> None:
 
 
 def test_a_producer_is_forgotten_after_the_time_that_the_broker_is_set_to() -> None:
-    hosted = leading_replica(ClusterImage(), BrokerConfig(producer_id_expiration_ms=100_000))
+    hosted = leading_replica(BrokerConfig(producer_id_expiration_ms=100_000))
     log = hosted.leaders[TP].log
     log.exists_or_create("id")
     started(log, 0)

@@ -24,13 +24,13 @@ from stratalog.replication.controller.brokers import (
     register_broker,
     shut_down_broker,
 )
-from stratalog.replication.metadata.image import ClusterImage, Result
+from stratalog.replication.metadata.image import Result
 from stratalog.replication.metadata.records import NO_LEADER
 from stratalog.replication.metadata.state_changes import check_transitions
 from stratalog.storage.errors import StaleBrokerEpochError
 from stratalog.storage.log.leader_epochs import NO_LOG, LogEnd
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
-from tests.replication.images import TOPIC, brief, commit, image_of, partition, state
+from tests.replication.images import TOPIC, GrowingImage, brief, commit, image_of, partition, state
 
 T0 = TopicPartition(TOPIC, 0)
 NAMED = IdentifiedPartition("id-orders", T0)
@@ -170,11 +170,10 @@ def test_the_new_leader_is_no_unclean_one_and_the_old_one_is_not_eligible() -> N
     assert (state(image).unclean, state(image).elr, state(image).last_known_elr) == (before.unclean, (), (3,))
 
 
-def replayed(image: ClusterImage, result: Result[bool]) -> bool:
+def replayed(image: GrowingImage, result: Result[bool]) -> bool:
     """The decision in force. `commit` asks for leaders of the ISR or ELR, but here all members lost records."""
     check_transitions(image, result.records)
-    for record in result.records:
-        image.replay(record)
+    image.becomes(image.fold(*result.records))
     return result.response
 
 

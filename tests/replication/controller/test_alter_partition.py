@@ -96,7 +96,7 @@ def test_changes_are_decided_each_for_itself_and_answered_in_order() -> None:
     kinds = [PartitionRecord, FencedLeaderEpochError, InvalidUpdateVersionError, PartitionRecord]
     assert [type(answer) for answer in decision.response] == kinds
     assert decision.records == (decision.response[3],), "one record a partition, the last state"
-    image.replay(decision.records[0])
+    image = image.fold(decision.records[0])
     assert (state(image).isr, state(image).partition_epoch) == ((1, 3), 11)
 
 

@@ -12,7 +12,12 @@ from stratalog.replication.controller.brokers import (
     register_broker,
     shut_down_broker,
 )
-from stratalog.replication.metadata.records import FenceBrokerRecord, PartitionRecord, RegisterBrokerRecord
+from stratalog.replication.metadata.records import (
+    ControllerRecord,
+    FenceBrokerRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+)
 from stratalog.storage.errors import (
     DuplicateBrokerRegistrationError,
     InvalidRequestError,
@@ -89,7 +94,7 @@ def test_a_broker_whose_own_root_is_dead_gives_up_what_it_leads(
 def test_a_partitions_state_is_written_as_kafka_wrote_it_in_zookeeper() -> None:
     # as in ZooKeeper: {"controller_epoch":1272,"leader":0,"version":1,"leader_epoch":4,"isr":[0,2]}
     image = image_of([0, 1, 2], partition((1, 0, 2), 1, (1, 0, 2), leader_epoch=3))
-    image.controller_epoch = 1272
+    image = image.fold(ControllerRecord(0, 1272))
     commit(image, fence_brokers(image, {1: 11}))
     assert state(image).state_json() == (
         '{"controller_epoch":1272,"leader":0,"version":1,"leader_epoch":4,"isr":[0,2]}'

@@ -20,7 +20,6 @@ from stratalog.replication.controller.leader_election import (
     elect_reassigned,
 )
 from stratalog.replication.controller.preferred_leaders import ElectionType, elect_leaders
-from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.records import (
     FenceBrokerRecord,
     PartitionRecord,
@@ -30,7 +29,7 @@ from stratalog.replication.metadata.records import (
     record_to_json,
 )
 from stratalog.storage.records import TopicPartition
-from tests.replication.images import TOPIC, brief, commit, image_of, offline, partition, state
+from tests.replication.images import TOPIC, GrowingImage, brief, commit, image_of, offline, partition, state
 
 P0 = TopicPartition(TOPIC, 0)
 EPOCH = 5
@@ -39,12 +38,12 @@ REPLICAS = (1, 2, 3)
 OLD, NEW = "old disk", "new disk"
 
 
-def stopped(old: PartitionRecord, broker_id: int, *, clean: bool, min_isr: int = 1) -> ClusterImage:
+def stopped(old: PartitionRecord, broker_id: int, *, clean: bool, min_isr: int = 1) -> GrowingImage:
     """Broker `broker_id`, known with its old disk, is down."""
     image = image_of(REPLICAS, old, fenced={broker_id: clean}, min_isr=min_isr)
     known = image.brokers[broker_id]
-    image.brokers[broker_id] = replace(known, registration=replace(known.registration, directory_id=OLD))
-    return image
+    brokers = {**image.brokers, broker_id: replace(known, registration=replace(known.registration, directory_id=OLD))}
+    return GrowingImage.of(replace(image, brokers=brokers))
 
 
 def found(epoch: int = -1, disk: str = OLD, held: frozenset[TopicPartition] | None = None) -> FoundRoot:
@@ -95,7 +94,7 @@ def test_where_others_are_in_sync_the_broker_with_another_disk_is_only_out_of_sy
     assert (brief(state(image)), state(image).lost) == ((2, (2,), 5), ())
 
 
-def lost_image() -> ClusterImage:
+def lost_image() -> GrowingImage:
     image = stopped(partition(REPLICAS, -1, (1,)), 1, clean=False)
     commit(image, register_broker(image, 1, "wiped", "/data/1", found=found(-1, NEW, frozenset())))
     assert state(image).lost == (1,)
@@ -166,7 +165,7 @@ def test_a_report_counts_for_the_state_under_which_it_was_judged(isr: tuple[int,
     """Perhaps the others have left the ISR since, under the same leader epoch: the leader judges again."""
     image = image_of(REPLICAS, partition(REPLICAS, 1, (1, 2, 3)))
     judged = offline(image, P0, absent=absent)
-    image.replay(state(image).changed(isr=isr, bump_leader_epoch=False))
+    image = image.fold(state(image).changed(isr=isr, bump_leader_epoch=False))
     assert report_offline(image, 1, 11, judged).records == ()
     again = report_offline(image, 1, 11, offline(image, P0, absent=absent))
     assert bool(again.records) == (absent or len(isr) > 1)
@@ -175,8 +174,8 @@ def test_a_report_counts_for_the_state_under_which_it_was_judged(isr: tuple[int,
 def test_a_report_of_a_deleted_topics_replica_does_not_concern_the_next_one() -> None:
     image = image_of(REPLICAS, partition(REPLICAS, 1, (1, 2)))
     judged = offline(image, P0)
-    image.replay(TopicRecord(TOPIC, "another id"))
-    image.replay(partition(REPLICAS, 1, (1, 2)))
+    image = image.fold(TopicRecord(TOPIC, "another id"))
+    image = image.fold(partition(REPLICAS, 1, (1, 2)))
     assert report_offline(image, 1, 11, judged).records == ()
     assert commit(image, report_offline(image, 1, 11, offline(image, P0))) == (P0,)
 

@@ -78,7 +78,7 @@ def test_a_deletion_passes_its_states_broker_by_broker_and_outlives_one_that_is_
     def happen(result: Result[object]) -> None:
         for record in result.records:
             story.extend([*partition_lines(image, record), *replica_lines(image, record)])
-            image.replay(record)
+            image.becomes(image.fold(record))
 
     happen(delete_topic(image, TOPIC))
     assert topic_deletions(image) == [TopicDeletion(TOPIC, "id-orders", 1, {1: STARTED, 2: STARTED, 3: INELIGIBLE})]
@@ -174,5 +174,5 @@ def test_a_table_that_a_session_has_already_made_for_the_next_topic_of_the_name_
 def test_a_topic_created_again_says_nothing_about_the_deletion_of_its_predecessor() -> None:
     image = image_of([1], partition((1,), 1, (1,)))
     commit(image, delete_topic(image, TOPIC))
-    image.replay(TopicRecord(TOPIC, "id-new"))
+    image = image.fold(TopicRecord(TOPIC, "id-new"))
     assert [deletion.topic_id for deletion in topic_deletions(image)] == ["id-orders"]

@@ -100,8 +100,8 @@ def test_asking_again_under_the_same_topic_id_is_the_same_success() -> None:
 
 def test_numbers_not_given_are_the_clusters_defaults() -> None:
     image = image_of([1, 2, 3])
-    image.replay(ConfigRecord(CLUSTER_WIDE, "num.partitions", "2"))
-    image.replay(ConfigRecord(CLUSTER_WIDE, "default.replication.factor", "3"))
+    image = image.fold(ConfigRecord(CLUSTER_WIDE, "num.partitions", "2"))
+    image = image.fold(ConfigRecord(CLUSTER_WIDE, "default.replication.factor", "3"))
     create(image)
     assert [len(replicas) for replicas, _, _ in leaders_and_isrs(image, "logs")] == [3, 3]
 
@@ -200,10 +200,10 @@ def test_growth_is_refused(
 def test_delete_removes_the_topic_when_it_is_enabled() -> None:
     image = image_of([1])
     create(image, partitions=2, replication_factor=1, configs={"segment.bytes": "1024"})
-    image.replay(ConfigRecord(CLUSTER_WIDE, "delete.topic.enable", "false"))
+    image = image.fold(ConfigRecord(CLUSTER_WIDE, "delete.topic.enable", "false"))
     with pytest.raises(TopicDeletionDisabledError, match="Topic deletion is disabled"):
         delete_topic(image, "logs")
-    image.replay(ConfigRecord(CLUSTER_WIDE, "delete.topic.enable", None))
+    image = image.fold(ConfigRecord(CLUSTER_WIDE, "delete.topic.enable", None))
     decision = delete_topic(image, "logs")
     deletion = TopicDeletionRecord("logs", "id", partitions=2, brokers=(1,))
     assert decision.records == (RemoveTopicRecord("logs", "id"), deletion)

@@ -48,7 +48,7 @@ def test_a_broker_with_replicas_is_not_forgotten() -> None:
 def test_deletions_of_topics_do_not_wait_for_it() -> None:
     image = image_of((1, 2, 3), partition((1, 3), 1, (1,)), fenced={3: False})
     for record in RemoveTopicRecord(TOPIC, "id-orders"), TopicDeletionRecord(TOPIC, "id-orders", 1, (1, 3)):
-        image.replay(record)
+        image = image.fold(record)
     commit(image, unregister_broker(image, 3))
     assert image.deletions["id-orders"].brokers == (1,)
     assert len(topic_deletions(image)) == 1

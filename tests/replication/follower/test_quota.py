@@ -73,9 +73,9 @@ def test_which_copies_are_throttled(
 ) -> None:
     image = moving(isr)
     for side in ("leader", "follower"):
-        image.replay(ConfigRecord(CLUSTER_WIDE, f"{side}.replication.throttled.rate", "1000"))
+        image = image.fold(ConfigRecord(CLUSTER_WIDE, f"{side}.replication.throttled.rate", "1000"))
     for side, replicas in configs.items():
-        image.replay(ConfigRecord(TOPIC, f"{side}.replication.throttled.replicas", replicas))
+        image = image.fold(ConfigRecord(TOPIC, f"{side}.replication.throttled.replicas", replicas))
     quota = ReplicationQuota(broker, tasks=1)
     quota.consume(image, TP, 5_000, 0)
     assert (quota.delay_ms(image, TP, 0) > 0) == held_back
@@ -84,11 +84,11 @@ def test_which_copies_are_throttled(
 
 def test_without_a_rate_no_copy_is_throttled_and_fetchers_share_one() -> None:
     image = moving()
-    image.replay(ConfigRecord(TOPIC, "follower.replication.throttled.replicas", "*"))
+    image = image.fold(ConfigRecord(TOPIC, "follower.replication.throttled.replicas", "*"))
     quota = ReplicationQuota(3, tasks=4)
     quota.consume(image, TP, 1 << 40, 0)
     assert quota.delay_ms(image, TP, 0) == 0
-    image.replay(ConfigRecord(CLUSTER_WIDE, "follower.replication.throttled.rate", "1000"))
+    image = image.fold(ConfigRecord(CLUSTER_WIDE, "follower.replication.throttled.rate", "1000"))
     quota.consume(image, TP, 350, 0)
     assert quota.delay_ms(image, TP, 0) == 401, "250 bytes/s for this task; it owes 100"
 

@@ -141,7 +141,7 @@ def test_a_follower_leaves_the_isr(
     place = TopicPartition("orders", 0)
     result = leave_isr(image, 2, 12, image.identified(place), ends_epoch=ends_epoch)
     for record in result.records:
-        image.replay(record)
+        image = image.fold(record)
     after = image.partition(place)
     assert (after.leader, result.response) == (leader, None if expected is None else after.leader_epoch)
     assert (after.isr, after.leader_epoch) == (expected or (isr, 5))

@@ -67,6 +67,6 @@ def test_alone_in_a_later_epoch_it_leads_what_never_had_records(tmp_path: Path) 
 def test_a_broker_makes_a_table_with_the_first_producer_id_that_nobody_has(tmp_path: Path) -> None:
     leading = Leading(tmp_path)
     shutil.rmtree(tmp_path / "t-0")
-    leading.image.replay(ProducerIdsRecord(1, 3_000))
+    leading.image = leading.image.fold(ProducerIdsRecord(1, 3_000))
     leading.lead(replace(leading.state, isr=(1,), leader_epoch=1, partition_epoch=1))
     assert leading.leader.log.state.producers_from == 3_000

@@ -34,7 +34,7 @@ class Leading:
         self.root, self.clock, self.ids = root, FakeClock(), CountingIds()
         self.stores = DeltaStores(self.ids, FileCache(0))
         self.image = ClusterImage()
-        self.image.replay(TopicRecord("t", "id"))
+        self.image = self.image.fold(TopicRecord("t", "id"))
         self.hosted = self.opened()
         self.state = PartitionRecord("t", 0, (1, 2), 1, 0, isr, partition_epoch=0, controller_epoch=1)
         self.lead(self.state)
@@ -44,11 +44,12 @@ class Leading:
             BrokerSetup(BrokerIdentity(1, str(self.root)), BrokerConfig(), "metadata"),
             Ports(self.stores, self.clock, self.ids),
             ProducePurgatory(),
+            lambda: self.image,
         )
 
     def lead(self, state: PartitionRecord) -> LeaderReplica:
         """Become leader and start."""
-        self.image.replay(state)
+        self.image = self.image.fold(state)
         self.hosted.apply(TP, self.image, 0)
         replica = self.hosted.leaders[TP]
         replica.start(self.clock.now_ms)

@@ -25,6 +25,7 @@ from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.records import record_from_json, record_to_json
 from stratalog.storage.clock import RandomIds
 from stratalog.storage.errors import InvalidConfigError, InvalidRequestError
+from tests.replication.images import GrowingImage
 
 CLASS = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
@@ -236,14 +237,13 @@ def test_authorized_operations_are_a_bit_for_each_code() -> None:
     assert everything == sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
 
 
-def committed(image: ClusterImage, result: Result[object]) -> None:
+def committed(image: GrowingImage, result: Result[object]) -> None:
     """Replay a decision by way of the bytes that the metadata log holds."""
-    for record in result.records:
-        image.replay(record_from_json(record_to_json(record)[1]))
+    image.becomes(image.fold(*(record_from_json(record_to_json(record)[1]) for record in result.records)))
 
 
 def test_bindings_are_metadata_records_that_come_once_and_go_by_filter() -> None:
-    image, ids = ClusterImage(), RandomIds()
+    image, ids = GrowingImage(), RandomIds()
     bindings = [acl(text.replace("WRITE GROUP", "READ GROUP")) for text in MANY]
     committed(image, create_acls(image, bindings, ids))
     assert create_acls(image, bindings[:3], ids).records == ()
@@ -270,7 +270,7 @@ def test_a_binding_that_means_nothing_is_refused(text: str, message: str) -> Non
 
 
 def test_it_is_off_by_default_and_takes_its_settings_from_the_brokers() -> None:
-    image = ClusterImage()
+    image = GrowingImage()
     assert authorizer_of(image, BrokerConfig().properties()) is None
     committed(image, create_acls(image, [acl("ALLOW User:bob READ TOPIC t")], RandomIds()))
     settings = {"authorizer.class.name": CLASS, "super.users": "User:root"}

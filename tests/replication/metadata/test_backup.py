@@ -78,7 +78,7 @@ def restored(
     restoration = restored_records(backup, roots)
     image = backup.image()
     for record in restoration.records:
-        image.replay(record)
+        image = image.fold(record)
     for state in image.partitions.values():
         assert set(state.isr) <= set(state.replicas)
         assert state.isr

@@ -44,13 +44,13 @@ def started(**settings: object) -> ClusterImage:
     """Three brokers, and what the cluster was started with."""
     image = image_of((1, 2, 3))
     for record in record_cluster_wide_configs(image, BrokerConfig(**settings)).records:  # type: ignore[arg-type]
-        image.replay(record)
+        image = image.fold(record)
     return image
 
 
 def altered(image: ClusterImage, **changes: str | None) -> ClusterImage:
     for record in alter_cluster_config(image, {k.replace("_", "."): v for k, v in changes.items()}).records:
-        image.replay(record)
+        image = image.fold(record)
     return image
 
 
@@ -67,7 +67,7 @@ def test_what_is_altered_comes_first_and_outlives_a_restart_with_other_settings(
     image = altered(started(num_partitions=2), num_partitions="5")
     assert image.cluster_config("num.partitions", "1") == "5"
     for record in record_cluster_wide_configs(image, BrokerConfig(num_partitions=3)).records:
-        image.replay(record)
+        image = image.fold(record)
     assert image.cluster_config("num.partitions", "1") == "5"
     assert altered(image, num_partitions=None).cluster_config("num.partitions", "1") == "3"
 
@@ -110,9 +110,7 @@ def test_what_cannot_be_altered_is_refused(name: str, value: str, message: str) 
 
 
 def replayed(image: ClusterImage, records: Iterable[MetadataRecord]) -> ClusterImage:
-    for record in records:
-        image.replay(record)
-    return image
+    return image.fold(*records)
 
 
 def test_defaults_are_recorded_by_brokers_names_where_they_are_not_kafkas() -> None:
@@ -133,7 +131,7 @@ def test_a_topics_configs_are_its_own_then_a_brokers_then_all_brokers_then_what_
         (of_broker(1), "log.retention.ms"),
         ("t", "retention.ms"),
     ):
-        image.replay(ConfigRecord(topic, name, str(len(kept) + 1)))
+        image = image.fold(ConfigRecord(topic, name, str(len(kept) + 1)))
         kept.append(image.topic_config("t", 1))
     assert kept == [{"retention.ms": str(number)} for number in (1, 2, 3, 4)]
     assert (image.topic_config("u", 1), image.topic_config("u", 2), image.topic_config("u")) == (
@@ -143,15 +141,15 @@ def test_a_topics_configs_are_its_own_then_a_brokers_then_all_brokers_then_what_
     )
     assert image.topic_overrides("u") == {}
     for key in (f"config/{DYNAMIC_DEFAULT}/log.retention.ms", f"config/{CLUSTER_WIDE}/log.retention.ms"):
-        image.replay(TombstoneRecord(key))
+        image = image.fold(TombstoneRecord(key))
     assert (image.topic_config("u"), image.topic_config("u", 1)) == ({}, {"retention.ms": "3"})
 
 
 def test_a_value_that_is_kafkas_default_comes_before_another_that_brokers_were_started_with() -> None:
     image = replayed(image_of((1,)), (ConfigRecord(CLUSTER_WIDE, "log.cleanup.policy", "compact"),))
-    image.replay(ConfigRecord(of_broker(1), "log.segment.bytes", "1073741824"))
-    image.replay(ConfigRecord(CLUSTER_WIDE, "log.segment.bytes", "14"))
-    image.replay(ConfigRecord(DYNAMIC_DEFAULT, "log.cleanup.policy", "delete"))
+    image = image.fold(ConfigRecord(of_broker(1), "log.segment.bytes", "1073741824"))
+    image = image.fold(ConfigRecord(CLUSTER_WIDE, "log.segment.bytes", "14"))
+    image = image.fold(ConfigRecord(DYNAMIC_DEFAULT, "log.cleanup.policy", "delete"))
     assert image.topic_config("t") == {"segment.bytes": "14"}
     assert LogConfig.from_properties(image.topic_config("t", 1)).segment_bytes == 1_073_741_824
 
@@ -201,11 +199,11 @@ def test_names_that_are_not_known_are_kept_only_when_asked_for() -> None:
 )
 def test_a_lower_default_of_min_insync_replicas_ends_eligibility(before: str, after: str | None, keeps: bool) -> None:
     image = image_of((1, 2, 3), replace(partition((1, 2, 3), 1, (1,)), elr=(2,)))
-    image.replay(TopicRecord("own", "id"))
-    image.replay(replace(partition((1, 2, 3), 1, (1,)), topic="own", elr=(2,)))
-    image.replay(ConfigRecord("own", "min.insync.replicas", "2"))
-    image.replay(ConfigRecord(DYNAMIC_DEFAULT, "min.insync.replicas", before))
-    replayed(image, alter_cluster_configs(image, {"min.insync.replicas": after}).records)
+    image = image.fold(TopicRecord("own", "id"))
+    image = image.fold(replace(partition((1, 2, 3), 1, (1,)), topic="own", elr=(2,)))
+    image = image.fold(ConfigRecord("own", "min.insync.replicas", "2"))
+    image = image.fold(ConfigRecord(DYNAMIC_DEFAULT, "min.insync.replicas", before))
+    image = replayed(image, alter_cluster_configs(image, {"min.insync.replicas": after}).records)
     elrs = [state.elr for _, state in sorted(image.partitions.items(), key=lambda each: each[0].topic != "own")]
     assert elrs == [(2,), (2,) if keeps else ()]
 
@@ -215,7 +213,7 @@ def test_a_lower_default_of_min_insync_replicas_ends_eligibility(before: str, af
 
 def group_altered(image: ClusterImage, **changes: str | None) -> ClusterImage:
     for record in alter_group_config(image, "g", {k.replace("_", "."): v for k, v in changes.items()}).records:
-        image.replay(record)
+        image = image.fold(record)
     return image
 
 
@@ -243,12 +241,12 @@ def test_a_groups_times_are_held_to_the_bounds_that_the_cluster_was_started_with
         group_consumer_max_heartbeat_interval_ms=50_000,
         group_consumer_session_timeout_ms=50_000,
     )
-    group_altered(image, consumer_session_timeout_ms="6000")
+    image = group_altered(image, consumer_session_timeout_ms="6000")
     with pytest.raises(InvalidConfigError, match=r"group.consumer.min.session.timeout.ms: 5999 < 6000"):
         group_altered(image, consumer_session_timeout_ms="5999")
     with pytest.raises(InvalidConfigError, match=r"must be greater than consumer.heartbeat.interval.ms: 6000 <= 6000"):
         group_altered(image, consumer_heartbeat_interval_ms="6000")
-    group_altered(image, consumer_session_timeout_ms=None, consumer_heartbeat_interval_ms="49999")
+    image = group_altered(image, consumer_session_timeout_ms=None, consumer_heartbeat_interval_ms="49999")
     with pytest.raises(InvalidConfigError, match=r"than consumer.heartbeat.interval.ms: 50000 <= 50000"):
         group_altered(image, consumer_heartbeat_interval_ms="50000")
     ended = record_cluster_wide_configs(image, BrokerConfig()).records

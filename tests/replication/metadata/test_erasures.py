@@ -5,27 +5,24 @@ from __future__ import annotations
 import pytest
 
 from stratalog.replication.metadata.erasures import erases_of, request_erase
-from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.records import RemoveTopicRecord, TopicRecord, record_from_json, record_to_json
 from stratalog.storage.errors import InvalidRequestError, UnknownTopicOrPartitionError
 from stratalog.storage.log.leader_epochs import UNDEFINED_EPOCH
 from stratalog.storage.records import TopicPartition
 from stratalog.storage.transactions import OffsetAndEpoch
-from tests.replication.images import TOPIC, image_of, partition
+from tests.replication.images import TOPIC, GrowingImage, image_of, partition
 
 BOB = '{"key": {"equals": "bob"}}'
 
 
-def two_partitions() -> ClusterImage:
+def two_partitions() -> GrowingImage:
     return image_of([1, 2], partition((1, 2), 1, (1, 2)), partition((2, 1), 2, (1, 2), number=1))
 
 
-def ask(image: ClusterImage, request_id: str, *end_offsets: int, predicate: str = BOB) -> int:
+def ask(image: GrowingImage, request_id: str, *end_offsets: int, predicate: str = BOB) -> int:
     ends = [OffsetAndEpoch(end_offset, 3 + partition) for partition, end_offset in enumerate(end_offsets)]
     result = request_erase(image, TOPIC, image.topic_ids[TOPIC], predicate, ends, request_id)
-    for record in result.records:
-        _, value = record_to_json(record)
-        image.replay(record_from_json(value))
+    image.becomes(image.fold(*(record_from_json(record_to_json(record)[1]) for record in result.records)))
     return result.response.erase_id
 
 
@@ -51,7 +48,7 @@ def test_the_epoch_of_a_request_of_an_earlier_version_is_unknown() -> None:
     image = two_partitions()
     value = b'{"type":"Erase","topic":"%s","erase_id":1,"predicate":"%s","end_offsets":[5,7],"request_id":"x"}'
     record = record_from_json(value % (TOPIC.encode(), BOB.replace('"', '\\"').encode()))
-    image.replay(record)
+    image = image.fold(record)
     (asked,) = erases_of(image, TopicPartition(TOPIC, 1))
     assert (asked.end_offset, asked.leader_epoch) == (7, UNDEFINED_EPOCH)
 
@@ -60,7 +57,7 @@ def test_the_epoch_of_a_request_of_an_earlier_version_is_unknown() -> None:
 def test_a_topic_made_anew_has_nothing_to_erase(after: RemoveTopicRecord | TopicRecord) -> None:
     image = two_partitions()
     ask(image, "x", 5, 7)
-    image.replay(after)
+    image = image.fold(after)
     assert erases_of(image, TopicPartition(TOPIC, 0)) == []
 
 

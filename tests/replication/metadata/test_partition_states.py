@@ -161,7 +161,7 @@ def test_a_topics_life_from_creation_to_removal_in_the_state_change_log() -> Non
     def happen(result: Result[object]) -> None:
         for record in result.records:
             story.extend(partition_lines(image, record))
-            image.replay(record)
+            image.becomes(image.fold(record))
 
     check_configs = LogConfig.validated
     happen(create_topic(image, "t", "id-t", assignment={0: (1, 2)}, check_configs=check_configs))

@@ -56,7 +56,7 @@ def test_a_broker_reads_what_its_earlier_life_published() -> None:
     writer.update([ReplicaProgress(P0, 6, 9, 4, topic_id="id-orders", known_committed=8)])
     writer.publish()
     assert published_before(objects, image, 1)[P0].offset == 8, "handed on from life to life"
-    image.replay(RegisterBrokerRecord(1, 99, "run", "/data/1"))
+    image = image.fold(RegisterBrokerRecord(1, 99, "run", "/data/1"))
     assert published_before(objects, image, 1) == {}
     assert published_before(objects, ClusterImage(), 1) == {}
 

@@ -40,14 +40,14 @@ class Hosting:
     def __init__(self) -> None:
         self.stores = MemoryStores()
         self.image = ClusterImage()
-        self.image.replay(TopicRecord("t", "id"))
+        self.image = self.image.fold(TopicRecord("t", "id"))
         self.hosted = self.opened()
         self.make_table(5)
         self.apply(LED)
 
     def opened(self) -> HostedReplicas:
         setup = BrokerSetup(BrokerIdentity(1, "root"), BrokerConfig(), METADATA_ROOT)
-        return HostedReplicas(setup, self.stores.ports(), ProducePurgatory())
+        return HostedReplicas(setup, self.stores.ports(), ProducePurgatory(), lambda: self.image)
 
     def log(self) -> PartitionLog:
         return PartitionLog(self.stores.table("root", TP), LogConfig(), self.stores.clock, self.stores.ids)
@@ -58,7 +58,7 @@ class Hosting:
         log.start_epoch(leader_epoch, as_leader=False)
 
     def apply(self, state: PartitionRecord) -> None:
-        self.image.replay(state)
+        self.image = self.image.fold(state)
         self.hosted.apply(TP, self.image, self.stores.clock.monotonic_ms())
 
     @property
@@ -192,7 +192,7 @@ def test_a_replica_that_left_while_the_broker_was_fenced_is_deleted_too() -> Non
 def test_a_topic_that_was_deleted_while_the_broker_was_fenced_is_deleted_too() -> None:
     hosting = Hosting()
     hosting.hosted.stop_all("fenced")
-    hosting.image.replay(RemoveTopicRecord("t", "id"))
+    hosting.image = hosting.image.fold(RemoveTopicRecord("t", "id"))
     hosting.hosted.apply(TP, hosting.image, 0)
     assert not hosting.is_there
 
@@ -215,7 +215,7 @@ def test_a_replica_that_leads_is_no_stray_before_its_end_was_applied() -> None:
     hosting = Hosting()
     hosting.apply(replace(LED, leader=1, leader_epoch=6, partition_epoch=1))
     left = replace(LEFT, leader_epoch=7, partition_epoch=2)
-    hosting.image.replay(left)
+    hosting.image = hosting.image.fold(left)
     hosting.pass_time(STRAYS_INTERVAL_MS)
     assert not hosting.is_sealed
     hosting.apply(left)
@@ -236,7 +236,7 @@ def test_a_start_after_a_crash_deletes_a_sealed_table_though_it_is_assigned_agai
     hosting = Hosting()
     hosting.stores.objects("root").durable_on_answer = False
     hosting.apply(LEFT)
-    hosting.image.replay(AGAIN)
+    hosting.image = hosting.image.fold(AGAIN)
     hosting.hosted = hosting.opened()
     hosting.hosted.recover(hosting.image, 0)
     assert hosting.is_there, "the broker is not registered yet: a later process may have made the table anew"
@@ -262,7 +262,7 @@ def test_a_start_removes_a_table_of_an_unknown_topic_and_asks_which_are_known_af
         PartitionLog(table, LogConfig(), hosting.stores.clock, hosting.stores.ids).exists_or_create("id")
 
     def newest() -> ClusterImage:
-        hosting.image.replay(replace(LED, topic="new"))
+        hosting.image = hosting.image.fold(replace(LED, topic="new"))
         return hosting.image
 
     hosting.opened().remove_unknown(newest)

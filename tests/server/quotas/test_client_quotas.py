@@ -288,7 +288,7 @@ def test_clients_with_ids_of_their_own_are_forgotten() -> None:
     """All that each of them did was one request, a while ago."""
     image, clock = ClusterImage(), FakeClock()
     for record in alter_client_quota(image, [(CLIENT_ID, None)], [(MUTATION_RATE, 10.0)]).records:
-        image.replay(record)
+        image = image.fold(record)
     quotas = ClientQuotas(lambda: image, lambda: 1, clock, QuotaWindow())
     for number in range(3 * PRUNED_FROM):
         clock.now_ms += INACTIVE_MS // PRUNED_FROM

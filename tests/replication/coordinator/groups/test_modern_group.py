@@ -158,7 +158,7 @@ def test_targets_are_computed_at_most_once_in_an_interval() -> None:
 def test_a_groups_own_times_come_before_its_brokers() -> None:
     coordinator = Coordinator(interval_ms=1_000, t=4)
     for name, value in ((GROUP_ASSIGNMENT, "0"), (GROUP_HEARTBEAT, "7000"), (GROUP_SESSION, "60000")):
-        coordinator.image.replay(ConfigRecord(of_group(GROUP), name, value))
+        coordinator.image = coordinator.image.fold(ConfigRecord(of_group(GROUP), name, value))
     first, second = Consumer(coordinator, "m1", ("t",)), Consumer(coordinator, "m2", ("t",))
     assert first.heartbeat().heartbeat_interval_ms == 7_000
     first.settle()

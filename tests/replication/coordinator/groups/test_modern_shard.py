@@ -40,9 +40,9 @@ GROUP = "orders"
 
 def image_with_topic() -> ClusterImage:
     image = ClusterImage()
-    image.replay(TopicRecord("t", "ab" * 16))
+    image = image.fold(TopicRecord("t", "ab" * 16))
     for number in range(2):
-        image.replay(PartitionRecord("t", number, (1,), 1, 0, (1,), 0, 0))
+        image = image.fold(PartitionRecord("t", number, (1,), 1, 0, (1,), 0, 0))
     return image
 
 

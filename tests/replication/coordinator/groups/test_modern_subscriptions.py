@@ -243,6 +243,6 @@ def test_a_heartbeat_without_changes_looks_at_no_names() -> None:
     grown = coordinator.heartbeat(ConsumerGroupHeartbeatRequest(GROUP, "m1", found.member_epoch))
     assert grown.assignment is not None
     assert sum(len(each.partitions) for each in grown.assignment) == 3
-    coordinator.image.replay(RemoveTopicRecord("u", coordinator.image.topic_ids["u"]))
+    coordinator.image = coordinator.image.fold(RemoveTopicRecord("u", coordinator.image.topic_ids["u"]))
     left = coordinator.heartbeat(ConsumerGroupHeartbeatRequest(GROUP, "m1", grown.member_epoch))
     assert left.assignment == (TopicPartitions(coordinator.image.topic_ids["t"], (0, 1)),)

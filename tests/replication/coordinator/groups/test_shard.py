@@ -358,10 +358,10 @@ def test_heartbeats_are_content_while_a_coordinator_loads() -> None:
 def test_a_record_may_be_as_large_as_the_leader_has_it_for_itself() -> None:
     named = TopicPartition("__consumer_offsets", 0)
     image = ClusterImage()
-    image.replay(PartitionRecord(named.topic, 0, (1, 2), 1, 0, (1, 2), 0, 1))
-    image.replay(ConfigRecord(CLUSTER_WIDE, "message.max.bytes", "9000"))
+    image = image.fold(PartitionRecord(named.topic, 0, (1, 2), 1, 0, (1, 2), 0, 1))
+    image = image.fold(ConfigRecord(CLUSTER_WIDE, "message.max.bytes", "9000"))
     table = group_shard(ShardPlace(named, 0, BrokerConfig(), RandomIds(), lambda: image, lambda: None)).table
     assert table.record_bytes_max() == 9_000
-    image.replay(ConfigRecord(of_broker(1), "message.max.bytes", "500"))
-    image.replay(ConfigRecord(of_broker(2), "message.max.bytes", "100"))
+    image = image.fold(ConfigRecord(of_broker(1), "message.max.bytes", "500"))
+    image = image.fold(ConfigRecord(of_broker(2), "message.max.bytes", "100"))
     assert table.record_bytes_max() == 500

@@ -60,14 +60,14 @@ def test_a_key_belongs_to_the_partition_that_java_computes(key: str, partition: 
 def image_of(brokers: int) -> ClusterImage:
     image = ClusterImage()
     for broker_id in range(1, brokers + 1):
-        image.replay(RegisterBrokerRecord(broker_id, broker_id, f"run-{broker_id}", f"root-{broker_id}"))
+        image = image.fold(RegisterBrokerRecord(broker_id, broker_id, f"run-{broker_id}", f"root-{broker_id}"))
     return image
 
 
 def with_topic(brokers: int, name: str, config: BrokerConfig = CONFIG) -> ClusterImage:
     image = image_of(brokers)
     for record in create_internal_topic(image, internal_topic(name, config), "id").records:
-        image.replay(record)
+        image = image.fold(record)
     return image
 
 
@@ -111,7 +111,7 @@ def test_settings_say_how_they_are_made() -> None:
 
 def test_too_few_brokers_are_an_error_that_names_the_setting() -> None:
     image = image_of(3)
-    image.replay(FenceBrokerRecord(3, 3))
+    image = image.fold(FenceBrokerRecord(3, 3))
     topic = internal_topic(GROUP_METADATA_TOPIC, CONFIG)
     with pytest.raises(CoordinatorNotAvailableError) as refusal:
         create_internal_topic(image, topic, "id")
@@ -136,11 +136,11 @@ def test_the_coordinator_is_the_live_leader_of_the_keys_partition() -> None:
     request = FindCoordinatorRequest(GROUP, ("my-group", "Aa"))
     assert [each.node_id for each in find_coordinators(image, request).coordinators] == [state.leader] * 2
     for without in (replace(state, leader=NO_LEADER), replace(state, leader=9)):
-        image.replay(without)
+        image = image.fold(without)
         (found, _) = find_coordinators(image, request).coordinators
         assert (found.node_id, found.error and found.error.name) == (-1, "COORDINATOR_NOT_AVAILABLE")
-    image.replay(state)
-    image.replay(FenceBrokerRecord(state.leader, state.leader))
+    image = image.fold(state)
+    image = image.fold(FenceBrokerRecord(state.leader, state.leader))
     (found, _) = find_coordinators(image, request).coordinators
     assert "has no live leader" in str(found.error)
 

@@ -50,7 +50,7 @@ class Sent:
 
     def lead(self, epoch: int, leader: int = 2) -> None:
         """Broker 2 leads under this epoch."""
-        self.image.partitions[PLACE] = PartitionRecord("out", 0, (2, 3), leader, epoch, (2, 3), 1, 1)
+        self.image = self.image.fold(PartitionRecord("out", 0, (2, 3), leader, epoch, (2, 3), 1, 1))
 
 
 @pytest.mark.parametrize("leader", [2, 3, NO_LEADER])
@@ -69,7 +69,7 @@ def test_a_leader_that_is_none_any_more_is_not_waited_for(leader: int) -> None:
 
 def test_a_partition_that_is_gone_is_not_waited_for() -> None:
     sent = Sent()
-    del sent.image.partitions[PLACE]
+    sent.image = ClusterImage()
     sent.appends.expire(1)
     assert [type(outcome.error) for outcome in sent.outcomes] == [NotLeaderOrFollowerError]
 

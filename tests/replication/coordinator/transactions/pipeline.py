@@ -33,6 +33,7 @@ from stratalog.replication.leader.append_queue import AppendQueue
 from stratalog.replication.leader.purgatory import ProducePurgatory
 from stratalog.replication.leader.replica import LeaderPorts, LeaderReplica, WaitingAppend
 from stratalog.replication.metadata.image import ClusterImage
+from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.replication.progress.progress import ReplicaProgress
 from stratalog.replication.requests.produce import ACKS_LEADER, ProduceRequest, ProduceResponse
 from stratalog.replication.requests.transactions import (
@@ -317,9 +318,7 @@ class World:
         self.rng = rng = Random(seed)
         self.stores = MemoryStores()
         named = [TopicPartition("t", number) for number in range(rng.choice([1, 2, 3]) if has_faults else 1)]
-        self.image = ClusterImage()
-        self.image.topic_ids["t"] = TOPIC_ID
-        self.partitions = self.image.partitions
+        self.partitions: dict[TopicPartition, PartitionRecord] = {}
         self.logs: dict[tuple[int, TopicPartition], PartitionLog] = {}
         for each in named:
             self.partitions[each] = led_by(rng.choice(BROKERS), partition=each.partition)
@@ -368,6 +367,10 @@ class World:
         """Another instance on a replica."""
         config = LogConfig.from_properties({"min.insync.replicas": "1"})
         return PartitionLog(self.stores.table(f"broker-{number}", named), config, self.stores.clock, self.stores.ids)
+
+    @property
+    def image(self) -> ClusterImage:
+        return ClusterImage(topic_ids={"t": TOPIC_ID}, partitions=self.partitions)
 
     def log(self, number: int, named: TopicPartition) -> PartitionLog:
         """The replica as of now; for reading, and for copies to it."""

@@ -2,6 +2,7 @@
 
 config, log_configs, conf_files, stores, broker_root  broker settings and their files; the roots and what marks them
 internal_topics, metrics, host_address
+shared_fold    what the parts of one process share of a log that each reads
 threads/       how the threads of one process share it
 requests/      Kafka's requests as plain values
 metadata/      the cluster as a log: records, image, ACLs, configs, backup

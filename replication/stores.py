@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import ParamSpec, Protocol, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
+from stratalog.replication.shared_fold import SharedFold
 from stratalog.storage.clock import Clock, Ids
 from stratalog.storage.delta.delta_table import DeltaLogTable
 from stratalog.storage.delta.table import LogTable
@@ -112,6 +113,7 @@ class Ports:
     executors     by a leader's root: runs the long upkeep that reads from there; None: `executor` does
     together      makes the calls to the own root that a turn needs for several partitions
     file_writers   writes the data files of large appends; None: the loop writes all files
+    metadata      what the process's parts share of the metadata log; None: this part shares with nobody
     """
 
     stores: Stores
@@ -123,6 +125,7 @@ class Ports:
     executors: Callable[[str], Executor] | None = None
     together: Together = field(default_factory=OneByOne)
     file_writers: FileWriters | None = None
+    metadata: SharedFold[Any, Any] | None = None
 
     def executor_at(self, leader_root: str) -> Executor | None:
         """Runs upkeep that reads a leader's table: one that answers nothing blocks no other upkeep."""

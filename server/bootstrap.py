@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:  # a Spark planner, which reads storage alone, loads none of them
     from stratalog.replication.coordinator.transactions.add_partitions import Coordinates
+    from stratalog.replication.metadata.image import ClusterImage
+    from stratalog.replication.metadata.records import MetadataRecord
     from stratalog.replication.requests.coordinators import (
         CoordinatorType,
         FindCoordinatorRequest,
         FindCoordinatorResponse,
     )
     from stratalog.replication.requests.produce import ProduceRequest, ProduceResponse
+    from stratalog.replication.shared_fold import SharedFold
     from stratalog.storage.records import IdentifiedPartition
 
 FIND_TIMEOUT_MS = 1_000
@@ -81,6 +84,12 @@ Cluster = str | RunningCluster
 def root_of(cluster: Cluster) -> str:
     """The metadata root of a cluster."""
     return cluster if isinstance(cluster, str) else cluster.root
+
+
+def shared_metadata_of(cluster: Cluster) -> SharedFold[ClusterImage, MetadataRecord] | None:
+    """What the brokers of a process share with its other readers of the metadata log, if they run in this one: an
+    attribute `shared_metadata` of the cluster."""
+    return getattr(cluster, "shared_metadata", None)
 
 
 def addresses_by_listener(registered: Iterable[str]) -> dict[str, str]:

@@ -25,7 +25,7 @@ FLOORS = {
     "wire": "kafka_types java_strings < consumer_protocol messages batches",
     "wire/messages": "schema < error_codes entities < values layouts < frames",
     "wire/batches": "compression < headers < columns < record_batches",
-    "replication": """log_configs host_address < config client_pattern html_table stores threads
+    "replication": """log_configs host_address shared_fold < config client_pattern html_table stores threads
         < conf_files internal_topics < requests
         < metadata < metrics broker_root controller progress < replica < leader < follower coordinator
         < broker fast_start < spark""",

@@ -39,7 +39,7 @@ from stratalog.replication.leader.partition import isr_changes, isr_expansions, 
 from stratalog.replication.leader.purgatory import ProducePurgatory
 from stratalog.replication.leader.replica import LeaderReplica, WaitingAppend
 from stratalog.replication.metadata.image import ClusterImage, Result
-from stratalog.replication.metadata.log import METADATA_COMMITS, open_metadata
+from stratalog.replication.metadata.log import METADATA_COMMITS, metadata_of_part
 from stratalog.replication.metadata.look import look_for_commits
 from stratalog.replication.metadata.records import NO_BROKER_EPOCH
 from stratalog.replication.metrics import Metric, RunState
@@ -115,7 +115,7 @@ class Broker:
         self.when_published: Callable[[], None] = lambda: None
         """Called by the loop after it published high watermarks, where storage does not report that to this process's
         readers. It must not block."""
-        self.metadata = open_metadata(ports.stores, setup.metadata_root, ports.clock, ports.ids, acts=True)
+        self.metadata = metadata_of_part(ports, setup.metadata_root)
         self.wakeup = Wakeup(ports.clock)
         self.turn_interval = turn_interval or TurnInterval()
         self._clock = ports.clock

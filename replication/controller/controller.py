@@ -7,7 +7,7 @@ epoch, resign when deposed (promise 12).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.controller.brokers import fence_brokers, give_up_broker, online_partitions
@@ -17,7 +17,7 @@ from stratalog.replication.controller.reassignment import finish_reassignments
 from stratalog.replication.controller.sessions import SessionObserver, session_path
 from stratalog.replication.controller.tombstones import end_records
 from stratalog.replication.metadata.image import ClusterImage, Result
-from stratalog.replication.metadata.log import open_metadata
+from stratalog.replication.metadata.log import metadata_of_part
 from stratalog.replication.metadata.records import MetadataRecord
 from stratalog.replication.metadata.state_changes import partition_lines, replica_lines
 from stratalog.replication.stores import Ports
@@ -53,7 +53,7 @@ class Controller:
         self.broker_id = broker_id
         self._incarnation_id = incarnation_id
         self.epoch: int | None = None
-        self.metadata = open_metadata(ports.stores, metadata_root, ports.clock, ports.ids, acts=True)
+        self.metadata = metadata_of_part(ports, metadata_root)
         self._config = config
         self._objects = ports.stores.objects(metadata_root)
         self._clock = ports.clock
@@ -73,7 +73,7 @@ class Controller:
         self._upkeep_due_ms = 0
         self._is_checked = False
         self._rebalance_due_ms = 0
-        self.metadata.on_record = self._log_state_changes
+        self.metadata.on_records = self._log_state_changes
 
     @property
     def poll_interval_ms(self) -> int:
@@ -170,10 +170,15 @@ class Controller:
         percentage_max = self._config.leader_imbalance_per_broker_percentage
         self._propose(lambda current: rebalance_leaders(current, percentage_max))
 
-    def _log_state_changes(self, image: ClusterImage, record: MetadataRecord) -> None:
-        """Log the transitions of a record, whichever broker committed it, while this is the controller."""
+    def _log_state_changes(self, image: ClusterImage, records: Sequence[MetadataRecord]) -> None:
+        """Log the transitions of each record, whichever broker committed it, while this is the controller."""
         if self.epoch is None or not _STATE_CHANGE_LOG.isEnabledFor(logging.INFO):
             return
+        for record in records:
+            self._log_state_change(image, record)
+            image = image.fold(record)
+
+    def _log_state_change(self, image: ClusterImage, record: MetadataRecord) -> None:
         for line in partition_lines(image, record):
             _STATE_CHANGE_LOG.info("[Controller id=%d epoch=%d] %s", self.broker_id, self.epoch, line)
         if _STATE_CHANGE_LOG.isEnabledFor(logging.DEBUG):

@@ -22,7 +22,7 @@ from stratalog.replication.follower.repair import ReplicaRepair
 from stratalog.replication.follower.replica import FollowedReplica
 from stratalog.replication.metadata.configs import TopicConfigs
 from stratalog.replication.metadata.erasures import erases_of
-from stratalog.replication.metadata.log import METADATA_COMMITS, open_metadata
+from stratalog.replication.metadata.log import METADATA_COMMITS, metadata_of_part
 from stratalog.replication.metadata.look import look_for_commits
 from stratalog.replication.metadata.records import (
     NO_LEADER,
@@ -128,7 +128,7 @@ class FollowedPartitions:
         """By leader. Outlives the session as its folds do: what is under way is committed by the next one in this
         process."""
         self._upkeep_limits = limits_of(job.config, upkeep_limits)
-        self._metadata = open_metadata(ports.stores, job.metadata_root, ports.clock, ports.ids, acts=True)
+        self._metadata = metadata_of_part(ports, job.metadata_root)
         self._repair = ReplicaRepair(job.broker_id, job.broker_epoch, self._metadata, ports.stores)
         bounds_ms = job.config.stratalog_metadata_poll_ms, job.config.stratalog_metadata_poll_max_ms
         self.idle = IdlePause(*bounds_ms, METADATA_SHARE, ports.clock.monotonic_ms())

@@ -14,6 +14,7 @@ from typing import Protocol
 from stratalog.replication.follower.fetch_session import FollowerSession, stop_path
 from stratalog.replication.follower.partitions import FetchJob, FollowedPartitions
 from stratalog.replication.follower.turn_stores import TurnStores
+from stratalog.replication.metadata.log import SharedMetadata
 from stratalog.replication.stores import OneByOne, Ports, request_ms_max
 from stratalog.replication.threads.daemon_threads import DaemonThreads, is_done_within
 from stratalog.replication.threads.side_by_side import SideBySide
@@ -89,7 +90,7 @@ def _upkeep_threads() -> UpkeepThreads:
     return UpkeepThreads(SystemClock())
 
 
-def _ports(job: FetchJob) -> Ports:
+def _ports(job: FetchJob, metadata: SharedMetadata | None) -> Ports:
     """The stores of a fetcher, whose threads take turns; one that waits for another broker's root gives its turn up."""
     ids, turn = RandomIds(), TurnLock((job.root, job.metadata_root))
     request_ms = request_ms_max(job.config.broker_session_timeout_ms)
@@ -104,16 +105,23 @@ def _ports(job: FetchJob) -> Ports:
         turn=turn,
         executors=lambda leader_root: upkeep.at(job.root, leader_root),
         together=SideBySide(f"fetch-{job.broker_id}-io", turn.away) if is_far else OneByOne(),
+        metadata=metadata,
     )
 
 
 def run_session(
-    job: FetchJob, fetcher_id: int, name: str, duration_ms: int, is_wanted: Callable[[], bool] = lambda: True
+    job: FetchJob,
+    fetcher_id: int,
+    name: str,
+    duration_ms: int,
+    is_wanted: Callable[[], bool] = lambda: True,
+    metadata: SharedMetadata | None = None,
 ) -> FollowerSession:
-    """Run one session to its end, in the calling thread. It ends early when it is no longer wanted."""
+    """Run one session to its end, in the calling thread. It ends early when it is no longer wanted. `metadata`: what
+    brokers of this process share with it."""
     followed = _FOLDED.pop(job, fetcher_id)
     if followed is None:
-        followed = FollowedPartitions(job, fetcher_id, _ports(job))
+        followed = FollowedPartitions(job, fetcher_id, _ports(job, metadata))
     session = FollowerSession(followed, name)
     session.run(duration_ms, is_wanted)
     if not session.is_over:
@@ -141,9 +149,10 @@ def could_end_sessions(job: FetchJob) -> bool:
 class FollowerThreads:
     """The sessions of one follower in daemon threads of this process, one after the other, without overlap."""
 
-    def __init__(self, job: FetchJob) -> None:
-        """Begin. The sessions end with the registration, or with `end`."""
+    def __init__(self, job: FetchJob, metadata: SharedMetadata | None = None) -> None:
+        """Begin. The sessions end with the registration, or with `end`. `metadata` as in `run_session`."""
         self._job = job
+        self._metadata = metadata
         self._is_ending = threading.Event()
         fetchers = range(job.config.num_replica_fetchers)
         names = [f"fetcher-{job.broker_id}-{job.broker_epoch}-{fetcher_id}" for fetcher_id in fetchers]
@@ -159,7 +168,8 @@ class FollowerThreads:
         while not self._is_ending.is_set():
             name = f"{THREAD_SESSION}{RandomIds().new_id()[:8]}"
             try:
-                session = run_session(job, fetcher_id, name, job.config.stratalog_fetch_session_ms, self._is_wanted)
+                length_ms = job.config.stratalog_fetch_session_ms
+                session = run_session(job, fetcher_id, name, length_ms, self._is_wanted, self._metadata)
                 if session.is_over:
                     return
             except StratalogError as reason:
@@ -189,13 +199,15 @@ class ThreadFetchRunner:
 
     failure = ""
 
-    def __init__(self) -> None:
+    def __init__(self, metadata: SharedMetadata | None = None) -> None:
+        """`metadata` as in `run_session`."""
+        self._metadata = metadata
         self._jobs: list[FetchJob] = []
         self._threads: list[FollowerThreads] = []
 
     def start(self, job: FetchJob) -> None:
         self._jobs.append(job)
-        self._threads.append(FollowerThreads(job))
+        self._threads.append(FollowerThreads(job, self._metadata))
 
     def stop(self) -> bool:
         were_asked = [could_end_sessions(job) for job in self._jobs]

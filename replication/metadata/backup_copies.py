@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from stratalog.replication.metadata.backup import Backup, BackupRecord, decode_backup, encode_backup
-from stratalog.replication.metadata.log import open_metadata
+from stratalog.replication.metadata.log import SharedMetadata, open_metadata
 from stratalog.replication.metadata.records import value_of_row
 from stratalog.replication.stores import Ports, Stores
 from stratalog.storage.clock import Clock, Ids
@@ -30,12 +30,15 @@ SINKS_PREFIX = "sinks/"
 READ_BYTES = 8 << 20
 
 
-def take_backup(stores: Stores, metadata_root: str, clock: Clock, ids: Ids) -> Backup:
+def take_backup(
+    stores: Stores, metadata_root: str, clock: Clock, ids: Ids, shared: SharedMetadata | None = None
+) -> Backup:
     """A consistent copy, beside running brokers: all commits up to one, and the manifests of sinks.
 
+    shared  as in `MetadataLog`
     LogDirNotFoundError when there is no metadata log.
     """
-    metadata = open_metadata(stores, metadata_root, clock, ids)
+    metadata = open_metadata(stores, metadata_root, clock, ids, shared=shared)
     metadata.refresh()
     log = metadata.log
     end_offset = log.log_end_offset
@@ -99,7 +102,7 @@ class BackupCopies:
     def _copy(self) -> int:
         """The end offset of the new copy."""
         ports = self._ports
-        backup = take_backup(ports.stores, self._metadata_root, ports.clock, ports.ids)
+        backup = take_backup(ports.stores, self._metadata_root, ports.clock, ports.ids, ports.metadata)
         objects = ports.stores.objects(self._root)
         path = f"{COPIES_PREFIX}{backup.taken_ms:020}.jsonl"
         objects.put(path, encode_backup(backup).encode())

@@ -73,7 +73,8 @@ class ClusterImage:
                          them
     topic_defaults       what the brokers of the cluster were given for all topics, by topic config: part of `configs`,
                          without those that are Kafka's
-    topic_changes        grows whenever topics or partitions come or go: what was found of them holds while it stays
+    topic_changes        another object whenever topics or partitions come or go: what was found of them holds while it
+                         stays
     """
 
     cluster_id: str = ""
@@ -92,7 +93,7 @@ class ClusterImage:
     last_broker_epoch: int = 0
     ended: Mapping[str, bool] = field(default_factory=LayeredMap)
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
-    topic_changes: int = field(default=0, compare=False)
+    topic_changes: object = field(default_factory=object, compare=False, repr=False)
 
     def fold(self, *records: MetadataRecord) -> ClusterImage:
         """The image after these records, too, oldest first."""
@@ -237,7 +238,7 @@ class _Fold:
     def _replay_partition(self, record: PartitionRecord) -> None:
         topic_partition = record.topic_partition
         if topic_partition not in self.partitions.current:
-            self.topic_changes += 1
+            self.topic_changes = object()
             self._of_topic(record.topic).put(topic_partition, True)
         self.partitions.put(topic_partition, record)
 
@@ -279,7 +280,7 @@ class _Fold:
                 self._end(record.key)
             return
         self._remove_topic(record.name)  # before a new topic, too: compaction may have left parts of an older one
-        self.topic_changes += 1
+        self.topic_changes = object()
         if isinstance(record, TopicRecord):
             self.topic_ids.put(record.name, record.topic_id)
         else:
@@ -340,7 +341,7 @@ class _Fold:
     def _replay_tombstone(self, key: str) -> None:
         """Only a fold of a compacted log meets one whose key is not over: compaction removed the record that ended it
         before this one."""
-        self.topic_changes += 1
+        self.topic_changes = object()
         kind, _, rest = key.partition("/")
         owner, _, name = rest.rpartition("/")  # the owner of a quota may have "/" in its name, a config's name has none
         match kind:

@@ -6,8 +6,7 @@ Every commit is made durable before it counts (promise 4).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Sequence
 from typing import TypeVar
 
 import pyarrow as pa
@@ -23,7 +22,8 @@ from stratalog.replication.metadata.records import (
     value_of_row,
 )
 from stratalog.replication.metadata.state_changes import check_epochs, check_transitions
-from stratalog.replication.stores import Stores
+from stratalog.replication.shared_fold import FIRST_WAIT_S, WAIT_S, FoldedStep, SharedFold
+from stratalog.replication.stores import Ports, Stores
 from stratalog.storage.clock import Clock, Ids
 from stratalog.storage.delta.checkpoint import commit_file
 from stratalog.storage.delta.table import Conflict, LogTable
@@ -58,6 +58,8 @@ METADATA_CONFIG = LogConfig.from_properties(
     }
 )
 """An hour's records are a segment: the log has the last record of each key and those of some hours."""
+SharedMetadata = SharedFold[ClusterImage, MetadataRecord]
+"""What the parts of one process share of a metadata log that each of them reads."""
 READ_BYTES = 8 << 20
 REFOLD_TRIES = 20
 PROPOSE_TRIES = 200
@@ -68,11 +70,19 @@ T = TypeVar("T")
 
 
 class MetadataLog:
-    """The metadata log with a fold of its own. Not thread-safe: each part of a broker opens one."""
+    """The metadata log as one part of a process reads it. Not thread-safe: each part of a broker opens one.
 
-    def __init__(self, table: LogTable, clock: Clock, ids: Ids, *, acts: bool = False) -> None:
-        """`acts`: the owner acts on what is folded, so that must not be lost with the power (promise 4)."""
+    image  after the records that this part has read; with `shared` the object that the other parts have there
+    """
+
+    def __init__(
+        self, table: LogTable, clock: Clock, ids: Ids, *, acts: bool = False, shared: SharedMetadata | None = None
+    ) -> None:
+        """`acts`: the owner acts on what is folded, so that must not be lost with the power (promise 4). `shared`: of
+        the process's parts, so that each record is folded once; None: this one shares with nobody."""
         self.log = PartitionLog(table, METADATA_CONFIG, clock, ids)
+        self._shared: SharedMetadata = SharedFold(steps_max=0) if shared is None else shared
+        self._key: Hashable | None = None
         self.image = ClusterImage()
         self._clock = clock
         self._ids = ids
@@ -80,8 +90,8 @@ class MetadataLog:
         self._next_offset = 0
         self._folded_load = 0
         self._unseen: list[MetadataRecord] = []
-        self.on_record: Callable[[ClusterImage, MetadataRecord], None] | None = None
-        """Called with each record that is folded, and the image before it."""
+        self.on_records: Callable[[ClusterImage, Sequence[MetadataRecord]], None] | None = None
+        """Called with records that are folded, oldest first, and the image before them."""
 
     def create(self) -> None:
         """Create the log if it is absent."""
@@ -96,7 +106,8 @@ class MetadataLog:
         """Fold new commits; the records folded since the last call, oldest first.
 
         After compaction or clean-up has passed this fold they are all records that are left, behind a removal of each
-        topic that is gone: whoever acts on records misses none.
+        topic that is gone: whoever acts on records misses none. The first call of a part that begins with the image of
+        others returns the brokers and partitions of that image.
         """
         self._fold()
         records, self._unseen = self._unseen, []
@@ -121,8 +132,11 @@ class MetadataLog:
             raise LogDirNotFoundError(f"{self.log.name}: no cluster metadata here") from reason
         if self._acts:
             self._make_durable()
-        if self._folded_load != self.log.load_count or not self._fold_next(self.log.log_end_offset):
-            self._fold_anew()
+        if self._folded_load == self.log.load_count and self._next_offset >= self.log.log_end_offset:
+            return
+        with self._shared.turn(WAIT_S if self._folded_load else FIRST_WAIT_S):
+            if self._folded_load != self.log.load_count or not self._fold_next(self.log.log_end_offset):
+                self._fold_anew()
 
     def _make_durable(self) -> None:
         """Sync what other processes committed, before anything is done about it.
@@ -138,24 +152,49 @@ class MetadataLog:
 
         What the missing ones changed need not be in the rest: a tombstone may have been removed, too.
         """
+        before, after = self._key, self._key_of_log()
+        known = self._shared.since(before, after)
+        if known is not None:
+            image, records = known
+            self._fold_in(records, image)
+            self._next_offset, self._key = end_offset, after
+            return True
+        self._key = None  # until all is folded
+        folded: list[MetadataRecord] = []
         while self._next_offset < end_offset:
             rows = self.log.read(self._next_offset, READ_BYTES, end_offset)
             if not rows.num_rows or rows["offset"][-1].as_py() + 1 != self._next_offset + rows.num_rows:
                 return False
             if self._folded_load != self.log.load_count:
                 return False
-            self._fold_in(_records_of(rows))
+            records = _records_of(rows)
+            self._fold_in(records, self.image.fold(*records))
             self._next_offset += rows.num_rows
+            folded += records
+        self._key = after
+        self.image = self._shared.add(FoldedStep(before, after, self.image, tuple(folded)))
         return True
 
-    def _fold_in(self, records: list[MetadataRecord]) -> None:
-        if self.on_record is None:
-            self.image = self.image.fold(*records)
-        else:
-            for record in records:
-                self.on_record(self.image, record)
-                self.image = self.image.fold(record)
+    def _key_of_log(self) -> Hashable | None:
+        """What no other content of the log has: its end, and the name of its last file, which is used once."""
+        files = self.log.files
+        return (self.log.log_end_offset, files[-1].path) if files else None
+
+    def _fold_in(self, records: list[MetadataRecord], image: ClusterImage) -> None:
+        if self.on_records is not None:
+            self.on_records(self.image, records)
+        self.image = image
         self._unseen += records
+
+    def _begins_with_others(self) -> bool:
+        """Begin with the image that another part of the process has, instead of the log's first record."""
+        image = None if self._folded_load else self._shared.state(self._key_of_log())
+        if image is None:
+            return False
+        self.image, self._key = image, self._key_of_log()
+        self._unseen += [*(broker.registration for broker in image.brokers.values()), *image.partitions.values()]
+        self._next_offset, self._folded_load = self.log.log_end_offset, self.log.load_count
+        return True
 
     def _fold_anew(self) -> None:
         """Fold the whole log. If compaction goes on meanwhile, the parts may not fit: once more.
@@ -163,19 +202,22 @@ class MetadataLog:
         The log may have been loaded anew because its root lost commits that this fold has, as in a power cut before
         their sync, and others may stand at their offsets by now: nothing of the earlier fold is kept.
         """
+        if self._begins_with_others():
+            return
         log = self.log
         for _ in range(REFOLD_TRIES):
             records: list[MetadataRecord] = []
             end_offset, read_from = log.log_end_offset, (log.load_count, log.state.swapped_version)
+            key = self._key_of_log()
             for rows in log.read_range(log.log_start_offset, end_offset, READ_BYTES):
                 records += _records_of(rows)
             if read_from == (log.load_count, log.state.swapped_version):
                 break
         else:
             raise StoreUnavailableError(f"{log.name}: compacted {REFOLD_TRIES} times while it was read")
-        before, image = self.image, ClusterImage().fold(*records)
-        self._unseen += [*_removals(before, image), *records]
-        self.image = replace(image, topic_changes=before.topic_changes + image.topic_changes + 1)
+        image = self._shared.add(FoldedStep(None, key, ClusterImage().fold(*records)))
+        self._unseen += [*_removals(self.image, image), *records]
+        self.image, self._key = image, key
         self._next_offset, self._folded_load = end_offset, log.load_count
 
     def propose(
@@ -286,6 +328,19 @@ def elect_controller(image: ClusterImage, broker_id: int, controller_epoch: int)
     return Result((ControllerRecord(broker_id, controller_epoch),), controller_epoch)
 
 
-def open_metadata(stores: Stores, metadata_root: str, clock: Clock, ids: Ids, *, acts: bool = False) -> MetadataLog:
-    """The cluster's metadata log, not read yet; `acts` as in `MetadataLog`."""
-    return MetadataLog(stores.table(metadata_root, METADATA_PARTITION), clock, ids, acts=acts)
+def open_metadata(
+    stores: Stores,
+    metadata_root: str,
+    clock: Clock,
+    ids: Ids,
+    *,
+    acts: bool = False,
+    shared: SharedMetadata | None = None,
+) -> MetadataLog:
+    """The cluster's metadata log, not read yet; `acts` and `shared` as in `MetadataLog`."""
+    return MetadataLog(stores.table(metadata_root, METADATA_PARTITION), clock, ids, acts=acts, shared=shared)
+
+
+def metadata_of_part(ports: Ports, metadata_root: str) -> MetadataLog:
+    """The metadata log of a part of a broker, which acts on it; shared with the other parts of its process."""
+    return open_metadata(ports.stores, metadata_root, ports.clock, ports.ids, acts=True, shared=ports.metadata)

@@ -17,7 +17,9 @@ from stratalog.replication.broker.inbox import BrokerInbox
 from stratalog.replication.config import TOPICS_TOML, BrokerConfig, flatten_toml
 from stratalog.replication.coordinator.runtime.remote_appends import Peer
 from stratalog.replication.follower.runner import ThreadFetchRunner
+from stratalog.replication.metadata.log import SharedMetadata
 from stratalog.replication.metrics import BrokerMetrics, Metric
+from stratalog.replication.shared_fold import SharedFold
 from stratalog.replication.threads.upkeep_thread import UpkeepThreads
 from stratalog.server.process.fetch_choice import Fetcher, fetch_runner
 from stratalog.server.process.joined_cluster import join_cluster
@@ -84,8 +86,9 @@ class HostedBrokers:
 class BrokerHost:
     """Runs brokers in this process, and stops them in order.
 
-    running    the brokers that run, by id
-    endpoints  where clients reach them: `NAME://host:port` for each listener, with commas
+    running          the brokers that run, by id
+    endpoints        where clients reach them: `NAME://host:port` for each listener, with commas
+    shared_metadata  what the readers of the metadata log in this process share
     """
 
     def __init__(
@@ -109,9 +112,12 @@ class BrokerHost:
         self.endpoints: dict[int, str] = {}
         roots = {broker_id: identity.root for broker_id, identity in hosted.identities.items()}
         topic_defaults = {**flatten_toml(TOPICS_TOML.read_text(encoding="utf-8")), **dict(config.topic_defaults)}
-        self.joined = join_cluster(hosted.metadata_root, roots, config, topic_defaults)
+        self.shared_metadata: SharedMetadata = SharedFold()
+        self.joined = join_cluster(hosted.metadata_root, roots, config, topic_defaults, self.shared_metadata)
         try:
-            self.runner, self.spark = fetch_runner(fetcher, spark, hosted.metadata_root, list(roots.values()), config)
+            self.runner, self.spark = fetch_runner(
+                fetcher, spark, hosted.metadata_root, list(roots.values()), config, self.shared_metadata
+            )
             self._text_logs = open_text_logs(hosted.log_folder)
         except BaseException:
             self.joined.close()
@@ -123,7 +129,9 @@ class BrokerHost:
         self._endpoint = endpoint or NoEndpoint()
         self._served: set[int] = set()
         self._peers: MutableMapping[int, Peer] = {} if peers is None else peers
-        self._shared = SharedParts(hosted.metadata_root, config, self.runner, self._upkeep, self._peers)
+        self._shared = SharedParts(
+            hosted.metadata_root, config, self.runner, self._upkeep, self._peers, self.shared_metadata
+        )
 
     @property
     def fetcher(self) -> str:

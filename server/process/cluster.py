@@ -22,7 +22,7 @@ from stratalog.replication.broker_root import lock_alone, temporary_folder
 from stratalog.replication.config import CLUSTER_TOML, BrokerConfig
 from stratalog.replication.coordinator.runtime.remote_appends import Peer
 from stratalog.replication.html_table import html_fields, html_table
-from stratalog.replication.metadata.log import METADATA_FOLDER
+from stratalog.replication.metadata.log import METADATA_FOLDER, SharedMetadata
 from stratalog.replication.metrics import Metric
 from stratalog.replication.threads.interpreter import share_interpreter
 from stratalog.replication.threads.long_wait import Report, long_wait
@@ -124,6 +124,11 @@ class EmbeddedCluster:
     def peers(self) -> Mapping[int, Peer]:
         """The brokers that those of this cluster call, by id."""
         return self._host.peers()
+
+    @property
+    def shared_metadata(self) -> SharedMetadata:
+        """What the readers of the metadata log in this process share."""
+        return self._host.shared_metadata
 
     def hosts(self, broker_id: int) -> bool:
         """Whether it is one of this cluster's own brokers, running or stopped; others may have joined beside them."""

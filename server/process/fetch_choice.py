@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.follower.runner import FetchRunner, ThreadFetchRunner
-from stratalog.replication.metadata.log import open_metadata
+from stratalog.replication.metadata.log import SharedMetadata, open_metadata
 from stratalog.replication.stores import DeltaStores
 from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.errors import InvalidConfigError
@@ -25,16 +25,22 @@ Fetcher = Literal["auto", "spark", "thread"]
 
 
 def fetch_runner(
-    fetcher: Fetcher, spark: SparkSession | None, metadata_root: str, roots: Sequence[str], config: BrokerConfig
+    fetcher: Fetcher,
+    spark: SparkSession | None,
+    metadata_root: str,
+    roots: Sequence[str],
+    config: BrokerConfig,
+    metadata: SharedMetadata | None = None,
 ) -> tuple[FetchRunner, SparkSession | None]:
     """The runner of the fetch sessions of the brokers with these roots, and its session.
 
     The sessions hold `brokers x sessions x fetchers` Spark slots while the brokers run. With `auto` they run in threads
-    where a given session has too few slots, or executors that do not reach the roots; a warning says so.
+    where a given session has too few slots, or executors that do not reach the roots; a warning says so. `metadata`:
+    what the brokers of this process share with sessions in threads.
     Raises InvalidConfigError when Spark alone may fetch and cannot.
     """
     if fetcher == "thread":
-        return ThreadFetchRunner(), spark
+        return ThreadFetchRunner(metadata), spark
     from stratalog.replication.spark.fetch import SparkFetchRunner
     from stratalog.replication.spark.session import stratalog_session
 
@@ -47,7 +53,7 @@ def fetch_runner(
     if fetcher == "spark":
         raise InvalidConfigError(f"{why}: use fetcher='thread', or start the cluster where Spark can run the sessions")
     _LOG.warning("%s: followers fetch in threads instead (fetcher='thread' starts without this warning)", why)
-    return ThreadFetchRunner(), spark
+    return ThreadFetchRunner(metadata), spark
 
 
 def _why_not(spark: SparkSession, fetcher: Fetcher, slots: int, own_roots: list[str], config: BrokerConfig) -> str:

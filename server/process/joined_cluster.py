@@ -20,7 +20,7 @@ from stratalog.replication.config import BrokerConfig
 from stratalog.replication.controller.cluster_configs import start_cluster_configs
 from stratalog.replication.metadata.configs import Replaced
 from stratalog.replication.metadata.image import ClusterImage, Result
-from stratalog.replication.metadata.log import MetadataLog, open_metadata
+from stratalog.replication.metadata.log import MetadataLog, SharedMetadata, open_metadata
 from stratalog.replication.metadata.records import ClusterRecord
 from stratalog.replication.stores import DeltaStores
 from stratalog.storage.clock import RandomIds, SystemClock
@@ -48,12 +48,14 @@ def join_cluster(
     broker_roots: Mapping[int, str],
     config: BrokerConfig,
     topic_defaults: Mapping[str, object] | None = None,
+    shared: SharedMetadata | None = None,
 ) -> JoinedCluster:
     """Make the cluster on an empty metadata root, or join the one that is there, with these brokers (root by id).
 
     The roots are made and marked as this cluster's. The settings that clients need to know are recorded, with
     `topic_defaults` (`record_cluster_wide_configs`); those of the broker that came up last are in force, and the log
     names what they replaced. After an unclean stop of all brokers of this machine the metadata log is recovered.
+    `shared`: with the other readers of the metadata log in this process.
     Raises InconsistentClusterIdError when a root belongs to another cluster, or to one whose metadata is not at
     `metadata_root`: it may not be mounted; a new cluster there would be a second one of the same brokers.
     """
@@ -61,7 +63,7 @@ def join_cluster(
     for store in roots.values():
         _check_metadata_is_there(metadata_root, store)
     objects = open_store(metadata_root, create=True)
-    metadata = open_metadata(DeltaStores(RandomIds()), metadata_root, SystemClock(), RandomIds())
+    metadata = open_metadata(DeltaStores(RandomIds()), metadata_root, SystemClock(), RandomIds(), shared=shared)
     lock = lock_shared(folder_here(objects), lambda: _recover(metadata, objects))
     try:
         metadata.create()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import IO
 
@@ -21,6 +22,7 @@ from stratalog.replication.coordinator.topic_matches import TopicMatches
 from stratalog.replication.follower.partitions import FetchJob
 from stratalog.replication.follower.runner import FetchRunner
 from stratalog.replication.metadata.backup_copies import BackupCopies
+from stratalog.replication.metadata.log import SharedMetadata
 from stratalog.replication.progress.progress import fetch_progress_path, progress_prefix
 from stratalog.replication.stores import DeltaStores, FileWriters, OneByOne, Ports, request_ms_max
 from stratalog.replication.threads.daemon_threads import DaemonThreads, is_done_within
@@ -60,6 +62,7 @@ class SharedParts:
     """What the brokers of one process share.
 
     peers           the brokers that coordinators can call, by id
+    metadata        what they share of the metadata log, each part of which reads it for itself
     turn_intervals  of the brokers' loops that run
     turn_lock       held during a turn while many partitions move a little each: such appends are short pieces of Python
                     between short system calls, and threads that compete for the interpreter at each of them need more
@@ -71,6 +74,7 @@ class SharedParts:
     runner: FetchRunner
     upkeep: UpkeepThreads
     peers: Mapping[int, Appends]
+    metadata: SharedMetadata
     turn_intervals: list[TurnInterval] = field(default_factory=list)
     turn_lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -105,6 +109,7 @@ class RunningBroker:
                 threads=threads,
                 together=together,
                 file_writers=FileWriters(self._files),
+                metadata=shared.metadata,
             )
             self.broker = Broker(
                 BrokerSetup(identity, shared.config, shared.metadata_root),
@@ -114,18 +119,22 @@ class RunningBroker:
                 turn_interval=TurnInterval(shared.turn_intervals),
                 coordinators=coordinator_kinds(TopicMatches(clock)),
             )
+
+            def beside(executor: Executor) -> Ports:
+                own_stores = DeltaStores(ports.ids, request_ms=request_ms)
+                return Ports(own_stores, clock, ports.ids, executor, metadata=shared.metadata)
+
             self.controller = Controller(
                 identity.broker_id,
                 self.broker.incarnation_id,
                 shared.config,
                 shared.metadata_root,
-                Ports(DeltaStores(ports.ids, request_ms=request_ms), clock, ports.ids, upkeep.at(shared.metadata_root)),
+                beside(upkeep.at(shared.metadata_root)),
             )
-            of_copies = upkeep.at(identity.root, shared.metadata_root)
             self._copies = BackupCopies(
                 identity.root,
                 shared.metadata_root,
-                Ports(DeltaStores(ports.ids, request_ms=request_ms), clock, ports.ids, of_copies),
+                beside(upkeep.at(identity.root, shared.metadata_root)),
                 shared.config.stratalog_metadata_backup_interval_ms,
             )
         except BaseException:

@@ -22,12 +22,18 @@ import pyarrow as pa
 
 from stratalog.replication.controller.eligible_leaders import effective_min_isr, topic_min_isr
 from stratalog.replication.metadata.image import ClusterImage, Result
-from stratalog.replication.metadata.log import METADATA_COMMITS, METADATA_FOLDER, METADATA_PARTITION, open_metadata
+from stratalog.replication.metadata.log import (
+    METADATA_COMMITS,
+    METADATA_FOLDER,
+    METADATA_PARTITION,
+    MetadataLog,
+    open_metadata,
+)
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 from stratalog.replication.progress.progress import UNKNOWN, ReplicaProgress
 from stratalog.replication.stores import Stores, client_stores
 from stratalog.replication.threads.back_off import IdlePause
-from stratalog.server.bootstrap import Cluster, root_of
+from stratalog.server.bootstrap import Cluster, root_of, shared_metadata_of
 from stratalog.server.offset_spec import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -113,7 +119,8 @@ class _Readable(NamedTuple):
 class ClusterView:
     """Refreshes itself where needed. Thread-safe; calls may block on storage.
 
-    cluster     a running `Cluster`, or the URL or path of its metadata root.
+    cluster     a running `Cluster`, with whose brokers it shares the fold of the metadata log; or the URL or path of
+                its metadata root.
     timeout_ms  how long to wait for a partition's leader to start before LeaderNotAvailableError.
     """
 
@@ -130,7 +137,8 @@ class ClusterView:
         self.clock = clock or SystemClock()
         self.ids = ids or RandomIds()
         self.stores = stores or client_stores(self.ids)
-        self.metadata = open_metadata(self.stores, self.root, self.clock, self.ids)
+        self._shared_metadata = shared_metadata_of(cluster)
+        self.metadata = self._open_metadata()
         self._timeout_ms = timeout_ms
         self.metadata_version = 0
         """Counts the folds that changed the image: what was made of the image holds while this stays."""
@@ -150,6 +158,9 @@ class ClusterView:
         except LogDirNotFoundError as reason:
             raise LogDirNotFoundError(f"{reason}. {self._where_metadata_is()}") from reason
 
+    def _open_metadata(self) -> MetadataLog:
+        return open_metadata(self.stores, self.root, self.clock, self.ids, shared=self._shared_metadata)
+
     def _where_metadata_is(self) -> str:
         """What to do about a root without metadata."""
         below = f"{self.root.rstrip('/')}/{METADATA_FOLDER}"
@@ -161,7 +172,7 @@ class ClusterView:
 
     @property
     def image(self) -> ClusterImage:
-        """The fold as of the last refresh; not to be changed."""
+        """The fold as of the last refresh."""
         return self.metadata.image
 
     def refresh(self, max_age_ms: int = 0) -> bool:
@@ -199,7 +210,7 @@ class ClusterView:
         """The metadata root lost its newest commits, which this view had folded, as in a power cut before their sync.
         Always True: the image is another."""
         _LOG.warning("folding the metadata log anew: %s", reason)
-        metadata = open_metadata(self.stores, self.root, self.clock, self.ids)
+        metadata = self._open_metadata()
         metadata.refresh()
         self.metadata = metadata
         self._progress.clear()

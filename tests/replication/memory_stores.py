@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 
 from stratalog.replication.metadata.image import ClusterImage, Result
-from stratalog.replication.metadata.log import MetadataLog, open_metadata
+from stratalog.replication.metadata.log import MetadataLog, SharedMetadata, open_metadata
 from stratalog.replication.metadata.records import MetadataRecord, PartitionRecord, RegisterBrokerRecord, TopicRecord
 from stratalog.replication.stores import Ports, replica_of
 from stratalog.storage.errors import StoreUnavailableError
@@ -60,9 +60,9 @@ class MemoryStores:
     def ports(self, executor: Executor | None = None) -> Ports:
         return Ports(self, self.clock, self.ids, executor)
 
-    def metadata(self) -> MetadataLog:
-        """Another fold of the metadata log, which is created when it is missing."""
-        metadata = open_metadata(self, METADATA_ROOT, self.clock, self.ids)
+    def metadata(self, shared: SharedMetadata | None = None) -> MetadataLog:
+        """Another reader of the metadata log, which is created when it is missing. `shared` with other readers."""
+        metadata = open_metadata(self, METADATA_ROOT, self.clock, self.ids, shared=shared)
         metadata.create()
         return metadata
 

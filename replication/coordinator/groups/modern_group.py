@@ -75,7 +75,7 @@ class ModernGroup:
     regexes_checked_ms: int = 0
     topic_ids: Callable[[], Mapping[str, str]] = field(default=dict, compare=False)
     visible: dict[str, VisibleNames | None] = field(default_factory=dict, compare=False)
-    checked_topics: int | None = field(default=None, compare=False)
+    checked_topics: object = field(default=None, compare=False)
 
     # The fold
 

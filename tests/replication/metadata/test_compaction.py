@@ -10,7 +10,7 @@ import pytest
 from stratalog.replication.controller.tombstones import end_records
 from stratalog.replication.controller.topic_deletion import deleted_partitions
 from stratalog.replication.metadata.image import ClusterImage
-from stratalog.replication.metadata.log import METADATA_CONFIG, MetadataLog
+from stratalog.replication.metadata.log import METADATA_CONFIG, MetadataLog, SharedMetadata
 from stratalog.replication.metadata.records import (
     CLUSTER_WIDE,
     ConfigRecord,
@@ -27,6 +27,7 @@ from stratalog.replication.metadata.records import (
     UnregisterBrokerRecord,
     UserScramCredentialRecord,
 )
+from stratalog.replication.shared_fold import SharedFold
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
 from stratalog.storage.topic_config import LogConfig
 from tests.replication.memory_stores import MemoryStores, commit
@@ -89,12 +90,16 @@ def random_event(rng: random.Random, metadata: MetadataLog, at: int) -> tuple[Me
     return rng.choice([event for event in events if event])
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_a_compacted_metadata_log_folds_to_the_same_image(seed: int) -> None:
-    """Whoever folds it, at whatever pace, also after tombstones have done their work and are gone."""
+@pytest.mark.parametrize(
+    ("seed", "shares"), [*((seed, False) for seed in range(20)), *((seed, True) for seed in range(5))]
+)
+def test_a_compacted_metadata_log_folds_to_the_same_image(seed: int, shares: bool) -> None:
+    """Whoever folds it, at whatever pace, also after tombstones have done their work and are gone; and the parts of one
+    process, which share what they fold."""
     rng, stores = random.Random(seed), MemoryStores()
-    writer, never_compacted = stores.metadata(), ClusterImage()
-    followers = [stores.metadata() for _ in range(3)]
+    shared: SharedMetadata | None = SharedFold() if shares else None
+    writer, never_compacted = stores.metadata(shared), ClusterImage()
+    followers = [stores.metadata(shared) for _ in range(3)]
     writer.log.config = SMALL_SEGMENTS
     cleaned = 0
     for at in range(1, 300):

@@ -8,7 +8,7 @@ import pytest
 
 from stratalog.replication.controller.topics import create_topic
 from stratalog.replication.metadata.image import ClusterImage, Result
-from stratalog.replication.metadata.log import PROPOSE_TRIES, MetadataLog, open_metadata
+from stratalog.replication.metadata.log import PROPOSE_TRIES, MetadataLog, SharedMetadata, open_metadata
 from stratalog.replication.metadata.records import (
     ConfigRecord,
     ControllerRecord,
@@ -16,6 +16,7 @@ from stratalog.replication.metadata.records import (
     RegisterBrokerRecord,
     TopicRecord,
 )
+from stratalog.replication.shared_fold import SharedFold
 from stratalog.storage.errors import (
     IllegalStateError,
     LogDirNotFoundError,
@@ -42,9 +43,19 @@ def creating(topic_id: str, name: str = "t") -> Callable[[ClusterImage], Result[
     return lambda image: create_topic(image, name, topic_id, 1, 1, check_configs=LogConfig.validated)
 
 
+SHARES = False
+
+
+@pytest.fixture(autouse=True, params=[False, True], ids=["alone", "shared"])
+def _shares(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the `two_folds` of a test are parts of one process, and share what they fold."""
+    monkeypatch.setattr(f"{__name__}.SHARES", request.param)
+
+
 def two_folds() -> tuple[MetadataLog, MetadataLog, MemoryStores]:
     stores = MemoryStores()
-    one, other = stores.metadata(), stores.metadata()
+    shared: SharedMetadata | None = SharedFold() if SHARES else None
+    one, other = stores.metadata(shared), stores.metadata(shared)
     register(one, 1, 1)
     one.refresh()
     other.refresh()

@@ -118,10 +118,10 @@ class Broker:
         self.metadata = metadata_of_part(ports, setup.metadata_root)
         self.wakeup = Wakeup(ports.clock)
         self.turn_interval = turn_interval or TurnInterval()
-        self._clock = ports.clock
-        self._together = ports.together
+        self._clock, self._together = ports.clock, ports.together
         self._objects = ports.stores.objects(self.root)
         self._own_root = OwnRoot(self.broker_id, self._objects, ports, self.config)
+        self._own_registers = setup.own_registers
         self._metadata_objects = ports.stores.objects(setup.metadata_root)
         self._on_registered = on_registered
         self._purgatory = ProducePurgatory()
@@ -224,7 +224,9 @@ class Broker:
     def _announce(self) -> None:
         """Begin to publish under the new broker epoch. `step` retries it when the store failed in between."""
         epoch = self.broker_epoch
-        self._progress = LeaderProgress(self._own_root, epoch, self._together)
+        own = self._own_registers
+        registers = self._own_root if own is None else own.begin(self.root, self._own_root)
+        self._progress = LeaderProgress(registers, epoch, self._together)
         self._put_session(epoch)
         remove_old_progress(self._objects, self.metadata.image, epoch)
         self._turn.applies_all = True

@@ -37,6 +37,7 @@ from stratalog.replication.progress.known_committed import (
     known_committed,
     published_before,
 )
+from stratalog.replication.progress.own_registers import OwnRegisters
 from stratalog.replication.replica.removal import (
     Leaving,
     Sealed,
@@ -102,12 +103,14 @@ class BrokerSetup:
     """What a broker is started with.
 
     upkeep_limits  a test's, whose times are shorter; None follows from `config`
+    own_registers  keeps the progress that the broker publishes for readers in its process; None: they read storage
     """
 
     identity: BrokerIdentity
     config: BrokerConfig
     metadata_root: str
     upkeep_limits: UpkeepLimits | None = None
+    own_registers: OwnRegisters | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,6 @@ from stratalog.replication.progress.progress import (
 )
 from stratalog.storage.errors import CorruptMessageError
 from stratalog.storage.log_lines import line_logger
-from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.records import TopicPartition
 
 _LOG = line_logger("stratalog.progress")
@@ -37,6 +36,15 @@ class Registers(Protocol):
     """The one method of an `ObjectStore` that a writer of progress calls."""
 
     def put_register(self, path: str, data: bytes) -> None: ...
+
+
+class ReadableRegisters(Protocol):
+    """The part of an `ObjectStore` that a reader of progress uses."""
+
+    @property
+    def url(self) -> str: ...
+
+    def get_register(self, path: str) -> bytes | None: ...
 
 
 class ProgressWriter:
@@ -104,7 +112,7 @@ class ProgressWriter:
 class ProgressReader:
     """Reads one progress object. `entries` only move forward."""
 
-    def __init__(self, store: ObjectStore, path: str) -> None:
+    def __init__(self, store: ReadableRegisters, path: str) -> None:
         self._store = store
         self._path = path
         self._content: bytes | None = None

@@ -19,6 +19,7 @@ from stratalog.replication.coordinator.runtime.remote_appends import Peer
 from stratalog.replication.follower.runner import ThreadFetchRunner
 from stratalog.replication.metadata.log import SharedMetadata
 from stratalog.replication.metrics import BrokerMetrics, Metric
+from stratalog.replication.progress.own_registers import OwnRegisters
 from stratalog.replication.shared_fold import SharedFold
 from stratalog.replication.threads.upkeep_thread import UpkeepThreads
 from stratalog.server.process.fetch_choice import Fetcher, fetch_runner
@@ -89,6 +90,7 @@ class BrokerHost:
     running          the brokers that run, by id
     endpoints        where clients reach them: `NAME://host:port` for each listener, with commas
     shared_metadata  what the readers of the metadata log in this process share
+    own_registers    what the brokers published, for readers in this process
     """
 
     def __init__(
@@ -113,6 +115,7 @@ class BrokerHost:
         roots = {broker_id: identity.root for broker_id, identity in hosted.identities.items()}
         topic_defaults = {**flatten_toml(TOPICS_TOML.read_text(encoding="utf-8")), **dict(config.topic_defaults)}
         self.shared_metadata: SharedMetadata = SharedFold()
+        self.own_registers = OwnRegisters()
         self.joined = join_cluster(hosted.metadata_root, roots, config, topic_defaults, self.shared_metadata)
         try:
             self.runner, self.spark = fetch_runner(
@@ -130,7 +133,13 @@ class BrokerHost:
         self._served: set[int] = set()
         self._peers: MutableMapping[int, Peer] = {} if peers is None else peers
         self._shared = SharedParts(
-            hosted.metadata_root, config, self.runner, self._upkeep, self._peers, self.shared_metadata
+            hosted.metadata_root,
+            config,
+            self.runner,
+            self._upkeep,
+            self._peers,
+            self.shared_metadata,
+            self.own_registers,
         )
 
     @property

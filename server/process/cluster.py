@@ -24,6 +24,7 @@ from stratalog.replication.coordinator.runtime.remote_appends import Peer
 from stratalog.replication.html_table import html_fields, html_table
 from stratalog.replication.metadata.log import METADATA_FOLDER, SharedMetadata
 from stratalog.replication.metrics import Metric
+from stratalog.replication.progress.own_registers import OwnRegisters
 from stratalog.replication.threads.interpreter import share_interpreter
 from stratalog.replication.threads.long_wait import Report, long_wait
 from stratalog.server.process.broker_host import BrokerHost, ClientEndpoint, HostedBrokers
@@ -129,6 +130,11 @@ class EmbeddedCluster:
     def shared_metadata(self) -> SharedMetadata:
         """What the readers of the metadata log in this process share."""
         return self._host.shared_metadata
+
+    @property
+    def own_registers(self) -> OwnRegisters:
+        """What the brokers published, for readers in this process."""
+        return self._host.own_registers
 
     def hosts(self, broker_id: int) -> bool:
         """Whether it is one of this cluster's own brokers, running or stopped; others may have joined beside them."""

@@ -23,6 +23,7 @@ from stratalog.replication.follower.partitions import FetchJob
 from stratalog.replication.follower.runner import FetchRunner
 from stratalog.replication.metadata.backup_copies import BackupCopies
 from stratalog.replication.metadata.log import SharedMetadata
+from stratalog.replication.progress.own_registers import OwnRegisters
 from stratalog.replication.progress.progress import fetch_progress_path, progress_prefix
 from stratalog.replication.stores import DeltaStores, FileWriters, OneByOne, Ports, request_ms_max
 from stratalog.replication.threads.daemon_threads import DaemonThreads, is_done_within
@@ -63,6 +64,7 @@ class SharedParts:
 
     peers           the brokers that coordinators can call, by id
     metadata        what they share of the metadata log, each part of which reads it for itself
+    own_registers   keeps what they publish for readers in this process
     turn_intervals  of the brokers' loops that run
     turn_lock       held during a turn while many partitions move a little each: such appends are short pieces of Python
                     between short system calls, and threads that compete for the interpreter at each of them need more
@@ -75,6 +77,7 @@ class SharedParts:
     upkeep: UpkeepThreads
     peers: Mapping[int, Appends]
     metadata: SharedMetadata
+    own_registers: OwnRegisters
     turn_intervals: list[TurnInterval] = field(default_factory=list)
     turn_lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -112,7 +115,7 @@ class RunningBroker:
                 metadata=shared.metadata,
             )
             self.broker = Broker(
-                BrokerSetup(identity, shared.config, shared.metadata_root),
+                BrokerSetup(identity, shared.config, shared.metadata_root, own_registers=shared.own_registers),
                 ports,
                 on_registered=self._start_fetching,
                 peers=shared.peers,

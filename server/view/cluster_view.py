@@ -43,7 +43,7 @@ from stratalog.server.offset_spec import (
     OffsetAndTimestamp,
     OffsetSpec,
 )
-from stratalog.server.view.leader_progress import LeaderEntries, PublishedProgress
+from stratalog.server.view.leader_progress import LeaderEntries, PublishedProgress, own_registers_of
 from stratalog.server.view.news import NewsWait, Place
 from stratalog.server.view.partition_logs import PartitionLogs, PartitionReplicas, check_topic
 from stratalog.server.view.shared_read import SharedRead
@@ -119,8 +119,8 @@ class _Readable(NamedTuple):
 class ClusterView:
     """Refreshes itself where needed. Thread-safe; calls may block on storage.
 
-    cluster     a running `Cluster`, with whose brokers it shares the fold of the metadata log; or the URL or path of
-                its metadata root.
+    cluster     a running `Cluster`, with whose brokers it shares the fold of the metadata log and what they publish; or
+                the URL or path of its metadata root.
     timeout_ms  how long to wait for a partition's leader to start before LeaderNotAvailableError.
     """
 
@@ -146,7 +146,7 @@ class ClusterView:
         self._folded_ms: int | None = None
         self._partitions: dict[str, tuple[TopicPartition, ...]] = {}
         self._available: dict[str, tuple[int, ...]] = {}
-        self._progress = PublishedProgress(self.stores)
+        self._progress = PublishedProgress(self.stores, own_registers_of(cluster))
         self._news = NewsWait(self.clock)
         self._idle = IdlePause(0, IDLE_POLL_MS_MAX, IDLE_SHARE, self.clock.monotonic_ms())
         self._waited_for = -1

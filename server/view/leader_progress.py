@@ -1,7 +1,7 @@
 """What leaders published: their progress objects, and which partitions moved.
 
-I/O: reads progress objects. Each has a lock of its own, which is held during its read; what was read is there for any
-thread without waiting.
+I/O: reads progress objects; those that brokers of this process wrote are there without a read. Each has a lock of its
+own, which is held during its read; what was read is there for any thread without waiting.
 """
 
 from __future__ import annotations
@@ -11,13 +11,20 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
 from stratalog.replication.metadata.image import BrokerState
+from stratalog.replication.progress.own_registers import OwnRegisters
 from stratalog.replication.progress.progress import ReplicaProgress, leader_progress_path
-from stratalog.replication.progress.progress_object import ProgressReader
+from stratalog.replication.progress.progress_object import ProgressReader, ReadableRegisters
 from stratalog.replication.stores import Stores
+from stratalog.server.bootstrap import Cluster
 from stratalog.server.view.news import Moves, Place
 from stratalog.server.view.shared_read import SharedRead
 from stratalog.storage.errors import LogDirNotFoundError, StoreError
 from stratalog.storage.records import TopicPartition
+
+
+def own_registers_of(cluster: Cluster) -> OwnRegisters | None:
+    """What the brokers of a process published, if they run in this one: an attribute `own_registers` of the cluster."""
+    return getattr(cluster, "own_registers", None)
 
 
 class LeaderEntries:
@@ -26,11 +33,18 @@ class LeaderEntries:
     place  where it is, to be watched
     """
 
-    def __init__(self, broker_epoch: int, place: Place, moved: Callable[[list[TopicPartition]], None]) -> None:
-        """`moved` is called with the partitions that a read found changed, after `entry` returns their new state."""
+    def __init__(
+        self,
+        broker_epoch: int,
+        place: Place,
+        registers: ReadableRegisters,
+        moved: Callable[[list[TopicPartition]], None],
+    ) -> None:
+        """`registers` reads the object. `moved` is called with the partitions that a read found changed, after `entry`
+        returns their new state."""
         self.broker_epoch = broker_epoch
         self.place = place
-        self._reader = ProgressReader(*place)
+        self._reader = ProgressReader(registers, place[1])
         self._moved = moved
         self._reads = SharedRead(self._read)
 
@@ -56,8 +70,10 @@ class LeaderEntries:
 class PublishedProgress:
     """The leaders' progress objects that a view has asked for so far. Any thread may use it."""
 
-    def __init__(self, stores: Stores) -> None:
+    def __init__(self, stores: Stores, own_registers: OwnRegisters | None = None) -> None:
+        """`own_registers`: what the brokers of this process wrote."""
         self._stores = stores
+        self._own_registers = own_registers or OwnRegisters()
         self._leaders: dict[int, LeaderEntries] = {}
         self._moves = Moves()
         self._moves_lock = threading.Lock()
@@ -69,8 +85,10 @@ class PublishedProgress:
         broker_id = broker.registration.broker_id
         known = self._leaders.get(broker_id)
         if known is None or known.broker_epoch != broker.broker_epoch:
-            place = (self._stores.objects(broker.registration.root), leader_progress_path(broker.broker_epoch))
-            made = LeaderEntries(broker.broker_epoch, place, self._add_moves)
+            root, path = broker.registration.root, leader_progress_path(broker.broker_epoch)
+            store = self._stores.objects(root)
+            registers = self._own_registers.readable(root, store)
+            made = LeaderEntries(broker.broker_epoch, (store, path), registers, self._add_moves)
             if known is None:
                 return self._leaders.setdefault(broker_id, made)
             known = self._leaders[broker_id] = made

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from stratalog.replication.metadata import log
+from stratalog.replication.progress.progress import leader_progress_path
 from stratalog.server.admin.admin import Admin
 from stratalog.server.cluster import Cluster
+from stratalog.storage.objects.remote import open_store
 from tests.waiting import wait_until
 
 BROKERS, TOPICS, PARTITIONS = 3, 4, 10
@@ -43,3 +45,13 @@ def test_brokers_of_one_process_decode_a_metadata_record_once_and_hold_one_image
         assert len(admin._view.image.partitions) == TOPICS * PARTITIONS
         once = admin._view.metadata.log.log_end_offset
         assert once <= sum(decoded.values()) < READERS * once // 3, "some parts decode what others do at that moment"
+
+
+def test_a_view_of_this_process_has_what_a_broker_published_without_a_read(cluster_root: Path) -> None:
+    with Cluster.start(cluster_root, brokers=1, fetcher="thread") as cluster:
+        Admin(cluster).create_topic("t", 1, 1)
+        broker = cluster.broker(1)
+        path = leader_progress_path(broker.broker_epoch)
+        store = open_store(broker.root)
+        wait_until(lambda: cluster.own_registers.get(broker.root, path) == store.get_register(path), "both are there")
+        assert store.get_register(path)

@@ -23,11 +23,11 @@ from stratalog.server.apis.api_versions import ApiVersions, unsupported_version
 from stratalog.server.apis.configs import ConfigApis
 from stratalog.server.apis.delete_records import RecordApis
 from stratalog.server.apis.features import FeatureApis
-from stratalog.server.apis.fetch.family import FETCH, FetchApis
+from stratalog.server.apis.fetch.family import FetchApis
 from stratalog.server.apis.fetch.memory import FetchMemory
 from stratalog.server.apis.find_coordinator import CoordinatorApis
 from stratalog.server.apis.group_offsets import GroupOffsetApis
-from stratalog.server.apis.groups import JOIN_GROUP, SYNC_GROUP, GroupApis
+from stratalog.server.apis.groups import GroupApis
 from stratalog.server.apis.list_offsets import OffsetApis
 from stratalog.server.apis.metadata import MetadataApis
 from stratalog.server.apis.modern_groups import ModernGroupApis
@@ -45,18 +45,13 @@ from stratalog.server.request.broker import ApiFamily, ServedBroker
 from stratalog.server.request.endpoint import Endpoint
 from stratalog.server.request.fair_threads import FairThreads, Line
 from stratalog.server.request.large_requests import LargeRequests
-from stratalog.server.request.limits import (
-    PRODUCE,
-    QUICK_ELEMENTS,
-    bounds_before_login,
-    is_quick,
-    limits_by_api,
-)
+from stratalog.server.request.limits import QUICK_ELEMENTS, bounds_before_login, is_quick, limits_by_api
 from stratalog.server.request.quick_calls import QuickCalls
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.clock import measured_ns
 from stratalog.storage.errors import InvalidRequestError, StratalogError, UnknownServerError, UnsupportedVersionError
 from stratalog.storage.log_lines import line_logger
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.entities import Values
 from stratalog.wire.messages.frames import (
     Answer,
@@ -85,7 +80,7 @@ LARGE_ELEMENTS = 10_000
 """Of a large request: far fewer objects than a broker has anyway are made of others."""
 LARGE_BYTES = 4 << 20
 """Size of a frame after which freed memory is returned to the system, also if it has few elements."""
-WAITING_APIS = frozenset({FETCH, JOIN_GROUP, SYNC_GROUP})
+WAITING_APIS = frozenset({ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 """Those that wait for others, a consumer's for most of its life: large is the work on them alone."""
 
 _FAMILIES: tuple[type[ApiFamily], ...] = (
@@ -177,7 +172,7 @@ class KafkaHandler:
             self._too_large(frame, f"it has {size_bytes} bytes > {limits.bytes_max}", connection, answer)
         elif self._computing is None:
             self._begin(frame, connection, answer, elements_max=None)
-        elif api_key == PRODUCE:
+        elif api_key == ApiKey.PRODUCE:
             line = connection.memory.produce = connection.memory.produce or Line()
             line.put(partial(self._begin_produce, frame, connection, answer))
         elif not is_quick(size_bytes) or not self._begin(frame, connection, answer, elements_max=QUICK_ELEMENTS):

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from stratalog.wire.api_keys import ApiKey
+
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("storage", "wire", "replication", "server", "clients", "jobs", "notebooks")
 """The top-level folders with code, from the bottom up."""
@@ -22,7 +24,7 @@ FLOORS = {
     "storage": """errors clock log_lines < config_def < records topic_config objects layered_map
         < files transactions < producers < delta < log < upkeep""",
     "storage/objects": "port registers new_file sync store_settings together < probe < local wakeup < remote",
-    "wire": "kafka_types java_strings < consumer_protocol messages batches",
+    "wire": "api_keys kafka_types java_strings < consumer_protocol messages batches",
     "wire/messages": "schema < error_codes entities < values layouts < frames",
     "wire/batches": "compression < headers < columns < record_batches",
     "replication": """log_configs host_address shared_fold < config client_pattern html_table stores threads
@@ -310,6 +312,14 @@ def test_loggers_come_from_the_function_that_keeps_their_records_in_one_line() -
     allowed = {"storage/log_lines.py", "server/admin/loggers.py", "server/process/text_logs.py"}
     files = [path for path in python_files(*LIBRARY) if path.as_posix() not in allowed]
     assert lines_matching(re.compile(r"\bgetLogger\("), files) == []
+
+
+def test_the_numbers_of_apis_are_in_one_enum() -> None:
+    """Not in a constant of the same name, nor in a call that names an API."""
+    constant = rf"^(?:\w+, )*(?:{'|'.join(ApiKey.__members__)})(?:, \w+)* = \(?\d"
+    call = r"\b(?:Api|request_type|response_type|served_versions|framed|asked?)\(\d+, "
+    files = [path for path in python_files(*LIBRARY, "tests") if path.as_posix() != "wire/api_keys.py"]
+    assert lines_matching(re.compile(f"{constant}|{call}"), files) == []
 
 
 def test_obstore_is_imported_by_the_store_alone() -> None:

@@ -14,8 +14,9 @@ from collections.abc import Iterable, Sequence
 
 from stratalog.server.request.api import Api, Call, error_only
 from stratalog.storage.errors import InvalidRequestError, UnsupportedVersionError
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.entities import Values, build
-from stratalog.wire.messages.frames import API_VERSIONS, encode_response
+from stratalog.wire.messages.frames import encode_response
 from stratalog.wire.messages.schema import Entity, response_type
 
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -35,7 +36,7 @@ class ApiVersions:
     """Lists the other APIs and itself."""
 
     def __init__(self, others: Sequence[Api]) -> None:
-        self._own = Api(API_VERSIONS, self._answer, error_only, is_quick=True)
+        self._own = Api(ApiKey.API_VERSIONS, self._answer, error_only, is_quick=True)
         self._values = {"error_code": None, "api_keys": rows([*others, self._own]), **_features()}
 
     def apis(self) -> Iterable[Api]:
@@ -82,6 +83,6 @@ def _features() -> Values:
 
 def unsupported_version(correlation_id: int, apis: Iterable[Api]) -> bytes:
     """The answer to ApiVersions of an unknown version: in version 0, with the versions of ApiVersions itself."""
-    own = [api for api in apis if api.key == API_VERSIONS]
+    own = [api for api in apis if api.key == ApiKey.API_VERSIONS]
     values = {"error_code": UnsupportedVersionError.code, "api_keys": rows(own)}
-    return encode_response(correlation_id, build(response_type(API_VERSIONS, 0), values))
+    return encode_response(correlation_id, build(response_type(ApiKey.API_VERSIONS, 0), values))

@@ -52,9 +52,9 @@ from stratalog.storage.errors import (
     UnsupportedVersionError,
 )
 from stratalog.storage.topic_config import TOPIC_CONFIGS, LogConfig
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.entities import Values
 
-DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS, LIST_CONFIG_RESOURCES = 32, 33, 44, 74
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 """Kafka's ConfigResource.Type."""
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -78,10 +78,10 @@ class ConfigApis(ApiFamily):
     def apis(self) -> Iterable[Api]:
         refused = refused_each("responses", "resources", _resource_error)
         return [
-            Api(DESCRIBE_CONFIGS, self._describe, refused_each("results", "resources", _resource_error)),
-            Api(ALTER_CONFIGS, partial(self._alter_all, self._replaced), refused, is_slow=True),
-            Api(INCREMENTAL_ALTER_CONFIGS, partial(self._alter_all, self._changed), refused, is_slow=True),
-            Api(LIST_CONFIG_RESOURCES, self._list, _list_refused),
+            Api(ApiKey.DESCRIBE_CONFIGS, self._describe, refused_each("results", "resources", _resource_error)),
+            Api(ApiKey.ALTER_CONFIGS, partial(self._alter_all, self._replaced), refused, is_slow=True),
+            Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, partial(self._alter_all, self._changed), refused, is_slow=True),
+            Api(ApiKey.LIST_CONFIG_RESOURCES, self._list, _list_refused),
         ]
 
     def _check(self, call: Call, operation: Operation, kind: int, name: str) -> None:

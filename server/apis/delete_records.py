@@ -22,9 +22,9 @@ from stratalog.storage.errors import (
     UnknownTopicOrPartitionError,
 )
 from stratalog.storage.records import TopicPartition
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.entities import Values, milliseconds
 
-DELETE_RECORDS, ALTER_REPLICA_LOG_DIRS, DESCRIBE_LOG_DIRS = 21, 34, 35
 REFUSAL_FROM = 3
 """The first version of DescribeLogDirs with a code for the whole; before it, an unauthorized client gets no log dir."""
 
@@ -32,9 +32,9 @@ REFUSAL_FROM = 3
 class RecordApis(ApiFamily):
     def apis(self) -> Iterable[Api]:
         return [
-            Api(DELETE_RECORDS, self._delete_records, _refused, is_slow=True),
-            Api(ALTER_REPLICA_LOG_DIRS, self._alter_replica_log_dirs, _alterations_refused),
-            Api(DESCRIBE_LOG_DIRS, self._describe_log_dirs, error_only, is_slow=True),
+            Api(ApiKey.DELETE_RECORDS, self._delete_records, _refused, is_slow=True),
+            Api(ApiKey.ALTER_REPLICA_LOG_DIRS, self._alter_replica_log_dirs, _alterations_refused),
+            Api(ApiKey.DESCRIBE_LOG_DIRS, self._describe_log_dirs, error_only, is_slow=True),
         ]
 
     def _delete_records(self, call: Call) -> Values:

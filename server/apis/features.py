@@ -14,10 +14,10 @@ from stratalog.server.apis.api_versions import FEATURES
 from stratalog.server.request.api import Api, Call, failed
 from stratalog.server.request.broker import ApiFamily
 from stratalog.storage.errors import InvalidUpdateVersionError, StratalogError
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.entities import Values
 from stratalog.wire.messages.schema import Entity
 
-UPDATE_FEATURES = 57
 _FIRST_WITH_UPGRADE_TYPE = 1
 
 
@@ -31,7 +31,7 @@ class UpgradeType(IntEnum):
 
 class FeatureApis(ApiFamily):
     def apis(self) -> Iterable[Api]:
-        return [Api(UPDATE_FEATURES, self._update, _refused)]
+        return [Api(ApiKey.UPDATE_FEATURES, self._update, _refused)]
 
     def _update(self, call: Call) -> Values:
         """Nothing changes, whether or not it is only validated. Up to version 1 each feature has a result."""

@@ -26,10 +26,10 @@ from stratalog.storage.errors import (
     InvalidRequestError,
     StratalogError,
 )
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.entities import Values
 from stratalog.wire.messages.values import message_of
 
-FIND_COORDINATOR = 10
 KEYS_FROM = 4
 FOUND_TOGETHER = 100
 """The keys that the broker's loop finds, when it creates the topic for them."""
@@ -40,7 +40,7 @@ _NOWHERE = {"node_id": NO_NODE, "host": "", "port": -1}
 class CoordinatorApis(ApiFamily):
     def apis(self) -> Iterable[Api]:
         # The first request of a type creates the internal topic: a commit, in the broker's thread.
-        return [Api(FIND_COORDINATOR, self._find, _refused)]
+        return [Api(ApiKey.FIND_COORDINATOR, self._find, _refused)]
 
     def _find(self, call: Call) -> None:
         kind = _KINDS.get(call.given("key_type", CoordinatorType.GROUP.value))

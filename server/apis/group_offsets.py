@@ -53,10 +53,10 @@ from stratalog.storage.errors import (
     UnknownTopicOrPartitionError,
 )
 from stratalog.storage.records import TopicPartition
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.entities import Values, id_text
 from stratalog.wire.messages.values import as_error, fields_of, value_of
 
-OFFSET_COMMIT, OFFSET_FETCH, OFFSET_DELETE = 8, 9, 47
 GROUP_NOT_FOUND_FROM = 9
 GROUPS_FROM = 8
 TOP_LEVEL_ERROR_FROM = 2
@@ -88,9 +88,9 @@ class _Topics:
 class GroupOffsetApis(ApiFamily):
     def apis(self) -> Iterable[Api]:
         return [
-            Api(OFFSET_COMMIT, self._commit, refused_partitions),
-            Api(OFFSET_FETCH, self._fetch, _fetch_refused),
-            Api(OFFSET_DELETE, self._delete, error_only),
+            Api(ApiKey.OFFSET_COMMIT, self._commit, refused_partitions),
+            Api(ApiKey.OFFSET_FETCH, self._fetch, _fetch_refused),
+            Api(ApiKey.OFFSET_DELETE, self._delete, error_only),
         ]
 
     def _topics(

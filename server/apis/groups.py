@@ -30,11 +30,10 @@ from stratalog.server.request.api import Api, Call, error_only, refused_each
 from stratalog.server.request.broker import NOT_REQUESTED, ApiFamily
 from stratalog.server.request.coordinators import Split, ask, ask_all, ask_each
 from stratalog.storage.errors import InvalidGroupIdError, StratalogError
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.entities import Values
 from stratalog.wire.messages.values import fields_of, message_of, value_of
 
-JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = 11, 12, 13, 14
-DESCRIBE_GROUPS, LIST_GROUPS, DELETE_GROUPS = 15, 16, 42
 KNOWN_MEMBER_ID_FROM, SKIPPED_ASSIGNMENT_FROM = 4, 9
 SEVERAL_LEAVE_FROM = 3
 GROUP_NOT_FOUND_FROM = 6
@@ -44,13 +43,13 @@ DEAD = "Dead"
 class GroupApis(ApiFamily):
     def apis(self) -> Iterable[Api]:
         return [
-            Api(JOIN_GROUP, self._join, error_only),
-            Api(SYNC_GROUP, self._sync, error_only),
-            Api(HEARTBEAT, self._heartbeat, error_only, is_quick=True),
-            Api(LEAVE_GROUP, self._leave, error_only),
-            Api(LIST_GROUPS, self._list, error_only),
-            Api(DESCRIBE_GROUPS, self._describe, refused_each("groups", "groups", _group_error)),
-            Api(DELETE_GROUPS, self._delete, refused_each("results", "groups_names", _deletion_error)),
+            Api(ApiKey.JOIN_GROUP, self._join, error_only),
+            Api(ApiKey.SYNC_GROUP, self._sync, error_only),
+            Api(ApiKey.HEARTBEAT, self._heartbeat, error_only, is_quick=True),
+            Api(ApiKey.LEAVE_GROUP, self._leave, error_only),
+            Api(ApiKey.LIST_GROUPS, self._list, error_only),
+            Api(ApiKey.DESCRIBE_GROUPS, self._describe, refused_each("groups", "groups", _group_error)),
+            Api(ApiKey.DELETE_GROUPS, self._delete, refused_each("results", "groups_names", _deletion_error)),
         ]
 
     # -- members ---------------------------------------------------------------------------------------------

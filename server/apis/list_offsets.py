@@ -32,9 +32,9 @@ from stratalog.storage.errors import (
 )
 from stratalog.storage.log.leader_epochs import UNDEFINED_EPOCH
 from stratalog.storage.records import TopicPartition
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.entities import Values
 
-LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH = 2, 23
 EARLIEST_LOCAL_TIMESTAMP, LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP = -4, -5, -6
 _SINCE = {
     LATEST_TIMESTAMP: 0,
@@ -51,8 +51,8 @@ DEBUGGING_REPLICA = -2
 class OffsetApis(ApiFamily):
     def apis(self) -> Iterable[Api]:
         return [
-            Api(LIST_OFFSETS, self._list_offsets, refused_partitions),
-            Api(OFFSET_FOR_LEADER_EPOCH, self._offsets_for_leader_epoch, _epochs_refused),
+            Api(ApiKey.LIST_OFFSETS, self._list_offsets, refused_partitions),
+            Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, self._offsets_for_leader_epoch, _epochs_refused),
         ]
 
     # -- ListOffsets -------------------------------------------------------------------------------------------

@@ -40,11 +40,11 @@ from stratalog.storage.errors import (
     UnsupportedEndpointTypeError,
 )
 from stratalog.storage.records import TopicPartition
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.entities import Values, build, id_text
 from stratalog.wire.messages.layouts import with_bytes
 from stratalog.wire.messages.schema import Entity, EntityType, response_type, shape_of
 
-METADATA, DESCRIBE_QUORUM, DESCRIBE_CLUSTER, DESCRIBE_TOPIC_PARTITIONS = 3, 55, 60, 75
 BROKER_ENDPOINTS, CONTROLLER_ENDPOINTS = 1, 2
 LISTENER_NOT_FOUND_FROM = 6
 TOPIC_IDS_FROM = 12
@@ -63,10 +63,10 @@ class MetadataApis(ApiFamily):
 
     def apis(self) -> Iterable[Api]:
         return [
-            Api(METADATA, self._metadata, _metadata_refused),
-            Api(DESCRIBE_QUORUM, self._describe_quorum, error_only),
-            Api(DESCRIBE_CLUSTER, self._describe_cluster),
-            Api(DESCRIBE_TOPIC_PARTITIONS, self._describe, _descriptions_refused),
+            Api(ApiKey.METADATA, self._metadata, _metadata_refused),
+            Api(ApiKey.DESCRIBE_QUORUM, self._describe_quorum, error_only),
+            Api(ApiKey.DESCRIBE_CLUSTER, self._describe_cluster),
+            Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, self._describe, _descriptions_refused),
         ]
 
     # -- Metadata --------------------------------------------------------------------------------------------
@@ -339,7 +339,7 @@ class EncodedTopics:
 
 @cache
 def _topic_type(version: int) -> EntityType:
-    return next(field.part for field in shape_of(response_type(METADATA, version)) if field.name == "topics")
+    return next(field.part for field in shape_of(response_type(ApiKey.METADATA, version)) if field.name == "topics")
 
 
 class _Page:

@@ -23,10 +23,10 @@ from stratalog.server.request.api import Api, Call, failed, refused_each
 from stratalog.server.request.broker import NOT_REQUESTED, ApiFamily
 from stratalog.server.request.coordinators import Split, ask, ask_each
 from stratalog.storage.errors import InvalidRequestError, StratalogError, TopicAuthorizationFailedError
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.entities import Values
 from stratalog.wire.messages.values import fields_of, value_of
 
-CONSUMER_GROUP_HEARTBEAT, CONSUMER_GROUP_DESCRIBE = 68, 69
 OWN_MEMBER_ID_FROM = 1
 HIDDEN_TOPICS = "The group has described topic(s) that the client is not authorized to describe."
 
@@ -34,8 +34,8 @@ HIDDEN_TOPICS = "The group has described topic(s) that the client is not authori
 class ModernGroupApis(ApiFamily):
     def apis(self) -> Iterable[Api]:
         return [
-            Api(CONSUMER_GROUP_HEARTBEAT, self._heartbeat, is_quick=True),
-            Api(CONSUMER_GROUP_DESCRIBE, self._describe, refused_each("groups", "group_ids", _group_error)),
+            Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, self._heartbeat, is_quick=True),
+            Api(ApiKey.CONSUMER_GROUP_DESCRIBE, self._describe, refused_each("groups", "group_ids", _group_error)),
         ]
 
     def _heartbeat(self, call: Call) -> None:

@@ -56,11 +56,11 @@ from stratalog.storage.errors import (
 )
 from stratalog.storage.records import IdentifiedPartition, NewRecordBatch, TopicPartition
 from stratalog.storage.transactions import is_transactional
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.batches.headers import Buffer, with_append_time
 from stratalog.wire.batches.record_batches import decode_produced
 from stratalog.wire.messages.entities import Values, milliseconds
 
-PRODUCE = 0
 ADVERTISED_FROM = 0
 """The lowest version named by ApiVersions: without version 0, librdkafka uses no compression (KAFKA-18659)."""
 TRANSACTION_ABORTABLE_FROM, EPOCH_BUMP_FROM, TOPIC_IDS_FROM = 11, 12, 13
@@ -103,7 +103,7 @@ class ProduceApis(ApiFamily):
 
     def apis(self) -> Iterable[Api]:
         first = ADVERTISED_FROM
-        return [Api(PRODUCE, self._produce, _refused, first, is_quick=True, is_known=self._is_known)]
+        return [Api(ApiKey.PRODUCE, self._produce, _refused, first, is_quick=True, is_known=self._is_known)]
 
     def _is_known(self, call: Call) -> bool:
         topics = call.request.topic_data

@@ -15,19 +15,19 @@ from stratalog.server.request.api import Api, Call, by_topic, failed, partition_
 from stratalog.server.request.broker import ApiFamily
 from stratalog.storage.errors import InvalidRequestError, StratalogError
 from stratalog.storage.records import TopicPartition
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.entities import Values
 
-ELECT_LEADERS, ALTER_PARTITION_REASSIGNMENTS, LIST_PARTITION_REASSIGNMENTS, UNREGISTER_BROKER = 43, 45, 46, 64
 _ELECTION_TYPES = {0: ElectionType.PREFERRED, 1: ElectionType.UNCLEAN}
 
 
 class ReassignmentApis(ApiFamily):
     def apis(self) -> Iterable[Api]:
         return [
-            Api(ELECT_LEADERS, self._elect, _elections_refused, is_slow=True),
-            Api(ALTER_PARTITION_REASSIGNMENTS, self._alter, _reassignments_refused, is_slow=True),
-            Api(LIST_PARTITION_REASSIGNMENTS, self._list),
-            Api(UNREGISTER_BROKER, self._unregister),
+            Api(ApiKey.ELECT_LEADERS, self._elect, _elections_refused, is_slow=True),
+            Api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, self._alter, _reassignments_refused, is_slow=True),
+            Api(ApiKey.LIST_PARTITION_REASSIGNMENTS, self._list),
+            Api(ApiKey.UNREGISTER_BROKER, self._unregister),
         ]
 
     def _alter(self, call: Call) -> Values:

@@ -27,11 +27,11 @@ from stratalog.storage.errors import (
     TopicDeletionDisabledError,
     UnknownTopicIdError,
 )
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.entities import Values, id_text
 
-CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS = 19, 20, 37
 DELETION_DISABLED_FROM = 3
-STRICT_QUOTA_FROM = {CREATE_TOPICS: 6, DELETE_TOPICS: 5, CREATE_PARTITIONS: 3}
+STRICT_QUOTA_FROM = {ApiKey.CREATE_TOPICS: 6, ApiKey.DELETE_TOPICS: 5, ApiKey.CREATE_PARTITIONS: 3}
 """The first versions whose clients know THROTTLING_QUOTA_EXCEEDED."""
 
 
@@ -39,15 +39,17 @@ class TopicApis(ApiFamily):
     def apis(self) -> Iterable[Api]:
         growth_refused = refused_each("results", "topics", _topic_error)
         return [
-            Api(CREATE_TOPICS, self._create_topics, refused_each("topics", "topics", _topic_error), is_slow=True),
-            Api(DELETE_TOPICS, self._delete_topics, _deletion_refused, is_slow=True),
-            Api(CREATE_PARTITIONS, self._create_partitions, growth_refused, is_slow=True),
+            Api(
+                ApiKey.CREATE_TOPICS, self._create_topics, refused_each("topics", "topics", _topic_error), is_slow=True
+            ),
+            Api(ApiKey.DELETE_TOPICS, self._delete_topics, _deletion_refused, is_slow=True),
+            Api(ApiKey.CREATE_PARTITIONS, self._create_partitions, growth_refused, is_slow=True),
         ]
 
     # -- CreateTopics ----------------------------------------------------------------------------------------
 
     def _create_topics(self, call: Call) -> Values:
-        new = NewTopics(self._broker, call, STRICT_QUOTA_FROM[CREATE_TOPICS])
+        new = NewTopics(self._broker, call, STRICT_QUOTA_FROM[ApiKey.CREATE_TOPICS])
         for topic in call.request.topics:
             if new.refusal(topic.name) is None:
                 new.reserve(topic.num_partitions, len(topic.assignments))
@@ -123,7 +125,7 @@ class TopicApis(ApiFamily):
         if is_by_id and found != topic_id:
             raise UnknownTopicIdError("This server does not host this topic ID.")
         count = len(self._broker.image().partitions_of(wanted))
-        call.mutates(count, strict_from=STRICT_QUOTA_FROM[DELETE_TOPICS])
+        call.mutates(count, strict_from=STRICT_QUOTA_FROM[ApiKey.DELETE_TOPICS])
         self._broker.admin.delete_topics([wanted], {wanted: found} if is_by_id and found else {})
         deleted.add(wanted)
         return {"name": wanted, "topic_id": found, **failed(None)}
@@ -140,7 +142,7 @@ class TopicApis(ApiFamily):
         call.check_time()
         assignments = None if topic.assignments is None else [each.broker_ids for each in topic.assignments]
         only = call.request.validate_only
-        call.mutates(self._added(topic), strict_from=STRICT_QUOTA_FROM[CREATE_PARTITIONS])
+        call.mutates(self._added(topic), strict_from=STRICT_QUOTA_FROM[ApiKey.CREATE_PARTITIONS])
         self._broker.admin.create_partitions(topic.name, topic.count, assignments, wait=False, validate_only=only)
         return {"name": topic.name, **failed(None)}
 

@@ -40,10 +40,10 @@ from stratalog.storage.clock import Clock
 from stratalog.storage.errors import InvalidRegularExpressionError, RequestTimedOutError, StratalogError
 from stratalog.storage.records import TopicPartition
 from stratalog.storage.transactions import EndMarker, marker_batch
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.entities import Values
 from stratalog.wire.messages.values import fields_of, value_of
 
-WRITE_TXN_MARKERS, DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS = 27, 61, 65, 66
 MARKER_TIMEOUT_MS = 30_000
 MATCH_MS_MAX = 1_000
 
@@ -52,10 +52,10 @@ class TransactionAdminApis(ApiFamily):
     def apis(self) -> Iterable[Api]:
         refused = refused_each("transaction_states", "transactional_ids", _description_error)
         return [
-            Api(WRITE_TXN_MARKERS, self._write_markers, _markers_refused),
-            Api(DESCRIBE_PRODUCERS, self._describe_producers, _producers_refused),
-            Api(DESCRIBE_TRANSACTIONS, self._describe, refused),
-            Api(LIST_TRANSACTIONS, self._list, error_only),
+            Api(ApiKey.WRITE_TXN_MARKERS, self._write_markers, _markers_refused),
+            Api(ApiKey.DESCRIBE_PRODUCERS, self._describe_producers, _producers_refused),
+            Api(ApiKey.DESCRIBE_TRANSACTIONS, self._describe, refused),
+            Api(ApiKey.LIST_TRANSACTIONS, self._list, error_only),
         ]
 
     # -- DescribeProducers -----------------------------------------------------------------------------------

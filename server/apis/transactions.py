@@ -53,20 +53,25 @@ from stratalog.storage.errors import (
     UnknownTopicOrPartitionError,
 )
 from stratalog.storage.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.entities import Values
 from stratalog.wire.messages.values import fields_of, value_of
 
-INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN, TXN_OFFSET_COMMIT = 22, 24, 25, 26, 28
 _Known = Mapping[TopicPartition, object]
 """The partitions that exist: read once for a request."""
 INIT_PRODUCER_ID_MAX = 5
 """Version 6 is unstable in Kafka 4.3; its transactions in two phases (KIP-939) are not here."""
-FENCED_FROM = {INIT_PRODUCER_ID: 4, ADD_PARTITIONS_TO_TXN: 2, ADD_OFFSETS_TO_TXN: 2, END_TXN: 2}
+FENCED_FROM: Mapping[int, int] = {
+    ApiKey.INIT_PRODUCER_ID: 4,
+    ApiKey.ADD_PARTITIONS_TO_TXN: 2,
+    ApiKey.ADD_OFFSETS_TO_TXN: 2,
+    ApiKey.END_TXN: 2,
+}
 """The first versions with PRODUCER_FENCED; before, it is INVALID_PRODUCER_EPOCH."""
 SEVERAL_TRANSACTIONS_FROM = 4
 ABORTABLE_FROM = 4
 """The first version of TxnOffsetCommit with TRANSACTION_ABORTABLE; before, it is INVALID_TXN_STATE."""
-EPOCH_BUMP_FROM = {END_TXN: 5, TXN_OFFSET_COMMIT: 5}
+EPOCH_BUMP_FROM: Mapping[int, int] = {ApiKey.END_TXN: 5, ApiKey.TXN_OFFSET_COMMIT: 5}
 Errors = Mapping[TopicPartition, StratalogError | None]
 
 
@@ -95,11 +100,11 @@ class TransactionApis(ApiFamily):
 
     def apis(self) -> Iterable[Api]:
         return [
-            Api(INIT_PRODUCER_ID, self._init_producer_id, _id_refused, newest=INIT_PRODUCER_ID_MAX),
-            Api(ADD_PARTITIONS_TO_TXN, self._add_partitions, _partitions_refused),
-            Api(ADD_OFFSETS_TO_TXN, self._add_offsets, error_only),
-            Api(END_TXN, self._end, _id_refused),
-            Api(TXN_OFFSET_COMMIT, self._commit_offsets, refused_partitions),
+            Api(ApiKey.INIT_PRODUCER_ID, self._init_producer_id, _id_refused, newest=INIT_PRODUCER_ID_MAX),
+            Api(ApiKey.ADD_PARTITIONS_TO_TXN, self._add_partitions, _partitions_refused),
+            Api(ApiKey.ADD_OFFSETS_TO_TXN, self._add_offsets, error_only),
+            Api(ApiKey.END_TXN, self._end, _id_refused),
+            Api(ApiKey.TXN_OFFSET_COMMIT, self._commit_offsets, refused_partitions),
         ]
 
     # -- InitProducerId, AddOffsetsToTxn, EndTxn -----------------------------------------------------------------

@@ -13,9 +13,9 @@ from functools import cache
 from stratalog.replication.metrics import COUNTER, GAUGE, HISTOGRAM, Histogram, Labels, Metric
 from stratalog.server.request.request_log import RequestTimes
 from stratalog.storage.errors import NAME_OF_CODE
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.schema import known_versions, response_type
 
-PRODUCE = 0
 UNKNOWN = -1
 """Stands for each API and each version that Kafka does not have: a client may send any number."""
 PARTS = {
@@ -112,11 +112,11 @@ class EndpointMetrics:
             "kafka_network_RequestMetrics_TotalTimeMs",
             HISTOGRAM,
             "From a request's turn on its connection to its answer; a Fetch may wait for records.",
-            {(("request", _name(key)),): times for key, times in by_api.items() if key != PRODUCE},
+            {(("request", _name(key)),): times for key, times in by_api.items() if key != ApiKey.PRODUCE},
         )
         parts = sorted(self._parts.copy().items())
         for part, doc in PARTS.items():
-            of_broker = () if part in ("RemoteTimeMs", "ResponseQueueTimeMs") else (PRODUCE,)
+            of_broker = () if part in ("RemoteTimeMs", "ResponseQueueTimeMs") else (ApiKey.PRODUCE,)
             yield Metric(
                 f"kafka_network_RequestMetrics_{part}",
                 HISTOGRAM,

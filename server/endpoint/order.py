@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Any
 
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.frames import Frame, api_key_of
 
-PRODUCE = 0
 PIPELINED_MAX = 5
 """Produce requests under way at a time: `max.in.flight.requests.per.connection` of an idempotent producer."""
 _API_VERSION = Struct(">xxh")
@@ -75,7 +75,7 @@ class RequestOrder:
         if not self._waiting:
             return None
         if self._flying:
-            is_produce = self._flying[-1].api_key == PRODUCE == api_key_of(self._waiting[0])
+            is_produce = self._flying[-1].api_key == ApiKey.PRODUCE == api_key_of(self._waiting[0])
             if not is_produce or len(self._flying) >= PIPELINED_MAX:
                 return None
         flight = Flight(self._waiting.popleft())

@@ -20,18 +20,17 @@ from stratalog.replication.metadata.client_quotas import (
 from stratalog.server.request.api import Api, Call, failed, refused_each, repeated
 from stratalog.server.request.broker import ApiFamily, attempted
 from stratalog.storage.errors import InvalidRequestError, StratalogError
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.java_strings import hash_order
 from stratalog.wire.messages.entities import Values
-
-DESCRIBE_CLIENT_QUOTAS, ALTER_CLIENT_QUOTAS = 48, 49
 
 
 class QuotaApis(ApiFamily):
     def apis(self) -> Iterable[Api]:
         refused = refused_each("entries", "entries", _entry_error)
         return [
-            Api(DESCRIBE_CLIENT_QUOTAS, self._describe, _describe_refused),
-            Api(ALTER_CLIENT_QUOTAS, self._alter, refused, is_slow=True),
+            Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, self._describe, _describe_refused),
+            Api(ApiKey.ALTER_CLIENT_QUOTAS, self._alter, refused, is_slow=True),
         ]
 
     def _describe(self, call: Call) -> Values:

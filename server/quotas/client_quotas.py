@@ -24,8 +24,8 @@ from stratalog.replication.metadata.image import ClusterImage
 from stratalog.server.quotas.rates import QuotaTokens, QuotaWindow, WindowedRate
 from stratalog.storage.clock import Clock
 from stratalog.storage.errors import StratalogError, ThrottlingQuotaExceededError
+from stratalog.wire.api_keys import ApiKey
 
-PRODUCE, FETCH = 0, 1
 PERCENT_PER_NS = 100 / 1_000_000_000
 """Percent of one thread's time in a second that one nanosecond of work takes: 10,000,000 ns are 1 %."""
 INACTIVE_MS = 3_600_000
@@ -149,9 +149,9 @@ class ClientUse:
         """The answer has so many bytes: for how long its connection is throttled, in ms."""
         self._is_answered = True
         throttle_ms = [self._owed_ms, self._used(REQUEST_PERCENTAGE, self._worked_ns * PERCENT_PER_NS)]
-        if self._api_key == PRODUCE:
+        if self._api_key == ApiKey.PRODUCE:
             throttle_ms.append(self._used(PRODUCER_BYTE_RATE, self._size_bytes))
-        elif self._api_key == FETCH:
+        elif self._api_key == ApiKey.FETCH:
             throttle_ms.append(self._used(CONSUMER_BYTE_RATE, answer_bytes))
         return max(throttle_ms)
 

@@ -22,12 +22,13 @@ from stratalog.replication.requests.transactions import (
 from stratalog.storage.errors import StratalogError, UnknownServerError
 from stratalog.storage.records import NewRecordBatch, TopicPartition
 from stratalog.storage.transactions import EndMarker, is_control, marker_of
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.consumer_protocol import partitions_by_topic
 from stratalog.wire.messages.entities import Values, build
 from stratalog.wire.messages.schema import Entity, request_type
 from stratalog.wire.messages.values import error_of
 
-WRITE_TXN_MARKERS, ADD_PARTITIONS_TO_TXN = (27, 2), (24, 5)
+WRITE_TXN_MARKERS, ADD_PARTITIONS_TO_TXN = (ApiKey.WRITE_TXN_MARKERS, 2), (ApiKey.ADD_PARTITIONS_TO_TXN, 5)
 """API key and version."""
 
 T = TypeVar("T")

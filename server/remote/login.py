@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stratalog.storage.errors import SaslAuthenticationFailedError, StratalogError, UnsupportedSaslMechanismError
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.entities import build, milliseconds
 from stratalog.wire.messages.schema import Entity, request_type
 from stratalog.wire.messages.values import error_of
 
-SASL_HANDSHAKE, SASL_AUTHENTICATE = (17, 1), (36, 2)
+SASL_HANDSHAKE, SASL_AUTHENTICATE = (ApiKey.SASL_HANDSHAKE, 1), (ApiKey.SASL_AUTHENTICATE, 2)
 """API key and version."""
 PLAIN = "PLAIN"
 LOGIN_MECHANISMS = (PLAIN, "SCRAM-SHA-256", "SCRAM-SHA-512")

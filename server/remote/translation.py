@@ -67,12 +67,13 @@ from stratalog.storage.errors import (
     StratalogError,
 )
 from stratalog.storage.records import NewRecordBatch, TopicPartition
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.batches.record_batches import encode_batch
 from stratalog.wire.messages.entities import Values, build
 from stratalog.wire.messages.schema import Entity, request_type
 from stratalog.wire.messages.values import error_of, fields_of, time_ms_of, value_of
 
-PRODUCE, FIND_COORDINATOR = (0, 13), (10, 6)
+PRODUCE, FIND_COORDINATOR = (ApiKey.PRODUCE, 13), (ApiKey.FIND_COORDINATOR, 6)
 """API key and version: topics by id, transactions that brokers verify."""
 END_TXN_BEFORE_EPOCH_BUMP = 4
 
@@ -127,7 +128,7 @@ class Translation:
 def translation_of(request: object) -> Translation:
     """InvalidRequestError for a request that Kafka's protocol does not have."""
     if isinstance(request, EndTxnRequest) and request.transaction_version < TRANSACTION_VERSION_2:
-        return Translation(26, END_TXN_BEFORE_EPOCH_BUMP, _as(EndTxnResponse))
+        return Translation(ApiKey.END_TXN, END_TXN_BEFORE_EPOCH_BUMP, _as(EndTxnResponse))
     found = _TRANSLATIONS.get(type(request))
     if found is None:
         raise InvalidRequestError(f"{type(request).__name__} is not sent to brokers of other processes")
@@ -195,24 +196,24 @@ def _transaction(_request: DescribeTransactionsRequest, message: Entity) -> Desc
 
 
 _TRANSLATIONS: dict[type, Translation] = {
-    OffsetCommitRequest: Translation(8, 9, _as(OffsetCommitResponse)),
-    OffsetFetchRequest: Translation(9, 9, _as(OffsetFetchResponse)),
-    JoinGroupRequest: Translation(11, 9, _as(JoinGroupResponse)),
-    HeartbeatRequest: Translation(12, 4, _as(HeartbeatResponse)),
-    LeaveGroupRequest: Translation(13, 5, _as(LeaveGroupResponse)),
-    SyncGroupRequest: Translation(14, 5, _as(SyncGroupResponse)),
-    DescribeGroupsRequest: Translation(15, 6, _as(DescribeGroupsResponse)),
-    ListGroupsRequest: Translation(16, 5, _as(ListGroupsResponse)),
-    InitProducerIdRequest: Translation(22, 5, _as(InitProducerIdResponse)),
-    AddOffsetsToTxnRequest: Translation(25, 4, _as(AddOffsetsToTxnResponse)),
-    EndTxnRequest: Translation(26, 5, _as(EndTxnResponse)),
-    TxnOffsetCommitRequest: Translation(28, 5, _as(TxnOffsetCommitResponse), _by_name),
-    DeleteGroupsRequest: Translation(42, 2, _as(DeleteGroupsResponse)),
-    OffsetDeleteRequest: Translation(47, 0, _as(OffsetDeleteResponse)),
-    DescribeTransactionsRequest: Translation(65, 0, _transaction, _transactions_asked),
-    ListTransactionsRequest: Translation(66, 2, _as(ListTransactionsResponse)),
-    ConsumerGroupHeartbeatRequest: Translation(68, 1, _modern_heartbeat, _modern_asked),
-    ConsumerGroupDescribeRequest: Translation(69, 1, _modern_description),
+    OffsetCommitRequest: Translation(ApiKey.OFFSET_COMMIT, 9, _as(OffsetCommitResponse)),
+    OffsetFetchRequest: Translation(ApiKey.OFFSET_FETCH, 9, _as(OffsetFetchResponse)),
+    JoinGroupRequest: Translation(ApiKey.JOIN_GROUP, 9, _as(JoinGroupResponse)),
+    HeartbeatRequest: Translation(ApiKey.HEARTBEAT, 4, _as(HeartbeatResponse)),
+    LeaveGroupRequest: Translation(ApiKey.LEAVE_GROUP, 5, _as(LeaveGroupResponse)),
+    SyncGroupRequest: Translation(ApiKey.SYNC_GROUP, 5, _as(SyncGroupResponse)),
+    DescribeGroupsRequest: Translation(ApiKey.DESCRIBE_GROUPS, 6, _as(DescribeGroupsResponse)),
+    ListGroupsRequest: Translation(ApiKey.LIST_GROUPS, 5, _as(ListGroupsResponse)),
+    InitProducerIdRequest: Translation(ApiKey.INIT_PRODUCER_ID, 5, _as(InitProducerIdResponse)),
+    AddOffsetsToTxnRequest: Translation(ApiKey.ADD_OFFSETS_TO_TXN, 4, _as(AddOffsetsToTxnResponse)),
+    EndTxnRequest: Translation(ApiKey.END_TXN, 5, _as(EndTxnResponse)),
+    TxnOffsetCommitRequest: Translation(ApiKey.TXN_OFFSET_COMMIT, 5, _as(TxnOffsetCommitResponse), _by_name),
+    DeleteGroupsRequest: Translation(ApiKey.DELETE_GROUPS, 2, _as(DeleteGroupsResponse)),
+    OffsetDeleteRequest: Translation(ApiKey.OFFSET_DELETE, 0, _as(OffsetDeleteResponse)),
+    DescribeTransactionsRequest: Translation(ApiKey.DESCRIBE_TRANSACTIONS, 0, _transaction, _transactions_asked),
+    ListTransactionsRequest: Translation(ApiKey.LIST_TRANSACTIONS, 2, _as(ListTransactionsResponse)),
+    ConsumerGroupHeartbeatRequest: Translation(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, _modern_heartbeat, _modern_asked),
+    ConsumerGroupDescribeRequest: Translation(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, _modern_description),
 }
 """The newest version of each API that names topics and has no flag of two-phase commit."""
 

@@ -22,12 +22,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from stratalog.replication.config import BrokerConfig
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.kafka_types import Bounds
 
-PRODUCE = 0
-SMALL_APIS: Final = frozenset({12, 17, 18, 22, 25, 26, 60, 71})
-"""Heartbeat, SaslHandshake, ApiVersions, InitProducerId, AddOffsetsToTxn, EndTxn, DescribeCluster and
-GetTelemetrySubscriptions: each names a few things at most."""
+SMALL_APIS: Final = frozenset(
+    {
+        *(ApiKey.HEARTBEAT, ApiKey.SASL_HANDSHAKE, ApiKey.API_VERSIONS, ApiKey.INIT_PRODUCER_ID),
+        *(ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.END_TXN, ApiKey.DESCRIBE_CLUSTER, ApiKey.GET_TELEMETRY_SUBSCRIPTIONS),
+    }
+)
+"""APIs whose requests name a few things at most."""
 SMALL_BYTES: Final = 64 << 10
 SMALL_ELEMENTS: Final = 1_000
 NAME_BYTES_BEFORE_LOGIN: Final = 4_096
@@ -62,7 +66,7 @@ def _limits(config: BrokerConfig, api_key: int) -> RequestLimits:
     elements_max, name_bytes_max = config.stratalog_request_max_elements, config.stratalog_request_max_name_bytes
     if api_key in SMALL_APIS:
         return RequestLimits(min(SMALL_BYTES, bytes_max), min(SMALL_ELEMENTS, elements_max), name_bytes_max)
-    if api_key != PRODUCE:
+    if api_key != ApiKey.PRODUCE:
         bytes_max = min(bytes_max, config.stratalog_request_max_bytes)
     return RequestLimits(bytes_max, elements_max, name_bytes_max)
 

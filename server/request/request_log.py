@@ -19,7 +19,8 @@ from typing import Any
 
 from stratalog.replication.metadata.acls import Principal
 from stratalog.storage.log_lines import line_logger
-from stratalog.wire.messages.schema import Entity, api_name, shape_of
+from stratalog.wire.api_keys import api_name
+from stratalog.wire.messages.schema import Entity, shape_of
 
 CHARACTERS_MAX = 100_000
 """A line of this log is a whole request."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from stratalog.storage.records import TopicPartition
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.consumer_protocol import (
     Assignment,
     Subscription,
@@ -14,7 +15,6 @@ from stratalog.wire.consumer_protocol import (
     encode_subscription,
 )
 from stratalog.wire.messages.schema import EntityType, FieldShape, request_type, shape_of
-from tests.clients.equal_worlds import CONSUMER_GROUP_HEARTBEAT, JOIN_GROUP, SYNC_GROUP
 from tests.clients.kafka_client import batch_of
 
 NUMBERS = (-2, -1, 0, 0, 1, 1, 2, 5, 9, 100, 10_003, 20_000, 2**31 - 1)
@@ -39,7 +39,7 @@ def _one_of(*values: Any) -> Callable[[random.Random], Any]:
 
 
 RECIPES: dict[int, Fields] = {
-    CONSUMER_GROUP_HEARTBEAT: {
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: {
         "group_id": _one_of(*OWN_GROUPS),
         "member_id": _one_of("mine", "other"),
         "member_epoch": _one_of(0, 0, 0, 1, 2, 3, -1),
@@ -50,14 +50,14 @@ RECIPES: dict[int, Fields] = {
         "server_assignor": _one_of(*ASSIGNORS),
         "topic_partitions": _one_of(()),
     },
-    JOIN_GROUP: {
+    ApiKey.JOIN_GROUP: {
         "group_id": _one_of(*OWN_GROUPS),
         "session_timeout": _one_of(30_000),
         "rebalance_timeout": _one_of(30_000),
         "group_instance_id": _one_of(None),
         "protocol_type": _one_of("consumer"),
     },
-    SYNC_GROUP: {
+    ApiKey.SYNC_GROUP: {
         "group_id": _one_of(*OWN_GROUPS),
         "generation_id": _one_of(0, 1, 2, 3, 4),
         "group_instance_id": _one_of(None),
@@ -80,7 +80,7 @@ class Dialogue:
         """The values of a request of this API and version."""
         self._recipe = RECIPES.get(key, {}) if self._rng.random() < 0.8 else {}
         values = self._values(request_type(key, version))
-        if key in (JOIN_GROUP, CONSUMER_GROUP_HEARTBEAT) and values.get("group_id") == "plain-shared":
+        if key in (ApiKey.JOIN_GROUP, ApiKey.CONSUMER_GROUP_HEARTBEAT) and values.get("group_id") == "plain-shared":
             values["group_id"] = "plain-group"
         return values
 

@@ -26,6 +26,7 @@ from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.server.admin.admin import Admin
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.clock import RandomIds
+from stratalog.wire.api_keys import ApiKey
 from tests.clients.coordinating_cluster import CoordinatingCluster
 from tests.clients.kafka_client import Answer, ClosedError, KafkaClient
 from tests.clients.memory_cluster import ROOT
@@ -37,17 +38,7 @@ SETTINGS = {
     "max.incremental.fetch.session.cache.slots": 0,
 }
 HIDDEN, ELSEWHERE = "secret-", "elsewhere-"
-PRODUCE, OFFSET_COMMIT, JOIN_GROUP, SYNC_GROUP, CREATE_TOPICS, INIT_PRODUCER_ID, ADD_PARTITIONS = (
-    0,
-    8,
-    11,
-    14,
-    19,
-    22,
-    24,
-)
-ALTER_CLIENT_QUOTAS, ALTER_SCRAM, ALTER_CONFIGS, CONSUMER_GROUP_HEARTBEAT = 49, 51, 44, 68
-LATE = {JOIN_GROUP, SYNC_GROUP}
+LATE = {ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP}
 """Answered in this thread, when others have joined, or later."""
 
 TOPIC_OPERATIONS = (Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER, Operation.CREATE,
@@ -58,17 +49,17 @@ CLUSTER_OPERATIONS = (Operation.CREATE, Operation.CLUSTER_ACTION, Operation.DESC
 """Without those that alter rights and users."""
 
 REVEALED_BY = {
-    16: Operation.DESCRIBE,  # ListGroups
-    19: Operation.CREATE,  # CreateTopics
-    24: Operation.CLUSTER_ACTION,  # AddPartitionsToTxn
-    27: Operation.CLUSTER_ACTION,  # WriteTxnMarkers
-    29: Operation.DESCRIBE,  # DescribeAcls
-    35: Operation.DESCRIBE,  # DescribeLogDirs
-    46: Operation.DESCRIBE,  # ListPartitionReassignments
-    48: Operation.DESCRIBE_CONFIGS,  # DescribeClientQuotas
-    50: Operation.DESCRIBE,  # DescribeUserScramCredentials
-    55: Operation.DESCRIBE,  # DescribeQuorum
-    74: Operation.DESCRIBE_CONFIGS,  # ListConfigResources
+    ApiKey.LIST_GROUPS: Operation.DESCRIBE,
+    ApiKey.CREATE_TOPICS: Operation.CREATE,
+    ApiKey.ADD_PARTITIONS_TO_TXN: Operation.CLUSTER_ACTION,
+    ApiKey.WRITE_TXN_MARKERS: Operation.CLUSTER_ACTION,
+    ApiKey.DESCRIBE_ACLS: Operation.DESCRIBE,
+    ApiKey.DESCRIBE_LOG_DIRS: Operation.DESCRIBE,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: Operation.DESCRIBE,
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: Operation.DESCRIBE_CONFIGS,
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: Operation.DESCRIBE,
+    ApiKey.DESCRIBE_QUORUM: Operation.DESCRIBE,
+    ApiKey.LIST_CONFIG_RESOURCES: Operation.DESCRIBE_CONFIGS,
 }
 """APIs that show everything to a user with that right on the cluster, as Kafka's do."""
 
@@ -102,26 +93,30 @@ class World(KafkaClient):
         hidden, partition = self.hidden, {"partition_index": 0, "committed_offset": 7}
         topics = [{"name": name, "partitions": [partition]} for name in ("plain-a", f"{hidden}payroll")]
         for group in ("plain-offsets", f"{hidden}group"):
-            self.ask(OFFSET_COMMIT, 9, {"group_id": group, "topics": topics})
+            self.ask(ApiKey.OFFSET_COMMIT, 9, {"group_id": group, "topics": topics})
         joining = {"member_id": "m", "member_epoch": 0, "rebalance_timeout": 60_000, "topic_partitions": ()}
         names = ("plain-a", f"{hidden}payroll")
         for group in ("plain-shared", f"{hidden}modern"):
             values = {"group_id": group, **joining, "subscribed_topic_names": names}
-            self.ask(CONSUMER_GROUP_HEARTBEAT, 1, values)
+            self.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, values)
         for name in ("plain-tx", f"{hidden}tx"):
-            known = self.ask(INIT_PRODUCER_ID, 4, {"transactional_id": name, "transaction_timeout": 60_000})
+            known = self.ask(ApiKey.INIT_PRODUCER_ID, 4, {"transactional_id": name, "transaction_timeout": 60_000})
             producer = {"producer_id": known.producer_id, "producer_epoch": known.producer_epoch}
             added = [{"name": each, "partitions": [0]} for each in names]
             transaction = {"transactional_id": name, **producer, "verify_only": False, "topics": added}
-            self.ask(ADD_PARTITIONS, 5, {"transactions": [transaction]})
+            self.ask(ApiKey.ADD_PARTITIONS_TO_TXN, 5, {"transactions": [transaction]})
         quota = {"key": "producer_byte_rate", "value": 1e9, "remove": False}
         entries = [{"entity": [{"entity_type": "user", "entity_name": f"{hidden}user"}], "ops": [quota]}]
-        self.ask(ALTER_CLIENT_QUOTAS, 1, {"entries": entries, "validate_only": False})
+        self.ask(ApiKey.ALTER_CLIENT_QUOTAS, 1, {"entries": entries, "validate_only": False})
         password = {"mechanism": 1, "iterations": 4_096, "salt": b"s" * 16, "salted_password": b"p" * 32}
-        self.ask(ALTER_SCRAM, 0, {"deletions": (), "upsertions": [{"name": f"{hidden}user", **password}]})
+        self.ask(
+            ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+            0,
+            {"deletions": (), "upsertions": [{"name": f"{hidden}user", **password}]},
+        )
         config = {"name": "retention.ms", "config_operation": 0, "value": "9999999"}
         resource = {"resource_type": 2, "resource_name": f"{hidden}payroll", "configs": [config]}
-        self.ask(ALTER_CONFIGS, 1, {"resources": [resource], "validate_only": False})
+        self.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, {"resources": [resource], "validate_only": False})
 
     def answered(self, key: int, version: int, values: dict[str, Any]) -> str:
         """The answer to the user's request, without what differs from cluster to cluster by chance."""

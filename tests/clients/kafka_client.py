@@ -21,7 +21,6 @@ from stratalog.wire.messages.frames import Answer as ResponseFrame
 from stratalog.wire.messages.frames import decode_response, encode_request, whole
 from stratalog.wire.messages.schema import request_type
 
-API_VERSIONS, METADATA, PRODUCE, FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH = 18, 3, 0, 1, 2, 23
 ANSWER_S = 60
 
 

@@ -11,10 +11,11 @@ import pytest
 from stratalog import Admin, Cluster, ClusterView
 from stratalog.server.endpoint.order import PIPELINED_MAX
 from stratalog.storage.records import TopicPartition
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.entities import build
 from stratalog.wire.messages.frames import decode_response, encode_request
 from stratalog.wire.messages.schema import request_type
-from tests.clients.kafka_client import PRODUCE, batch_of
+from tests.clients.kafka_client import batch_of
 
 T0 = TopicPartition("t", 0)
 VERSION = 9
@@ -35,7 +36,7 @@ def produce_frame(sequence: int) -> bytes:
     records = batch_of(b"%d" % sequence, producer_id=7, producer_epoch=0, base_sequence=sequence)
     data = [{"index": 0, "records": records}]
     values = {"acks": -1, "timeout": 30_000, "topic_data": [{"name": "t", "partition_data": data}]}
-    return encode_request(sequence, "test", build(request_type(PRODUCE, VERSION), values))
+    return encode_request(sequence, "test", build(request_type(ApiKey.PRODUCE, VERSION), values))
 
 
 def test_a_connections_produce_requests_share_commits_and_keep_their_order(cluster: Cluster) -> None:
@@ -49,7 +50,7 @@ def test_a_connections_produce_requests_share_commits_and_keep_their_order(clust
             connection.sendall(b"".join(pack(">i", len(frame)) + frame for frame in frames))
             for sequence in range(first, first + PIPELINED_MAX):
                 frame = answers.read(int.from_bytes(answers.read(4), "big"))
-                correlation_id, answer = decode_response(frame, PRODUCE, VERSION)
+                correlation_id, answer = decode_response(frame, ApiKey.PRODUCE, VERSION)
                 (told,) = answer.responses[0].partition_responses
                 assert (correlation_id, int(told.error_code), told.base_offset) == (sequence, 0, sequence)
     commits = view.look_at_log(T0, lambda log: log.state.version, 1_000) - before

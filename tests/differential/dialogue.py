@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from stratalog.storage.clock import RandomIds, SystemClock
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.frames import decode_response, encode_request
 from stratalog.wire.messages.schema import known_versions
 from tests.differential import normal
@@ -24,7 +25,6 @@ from tests.differential.scripts import Run, Step, steps_of
 ANSWER_S = 40
 TRIES = 150
 PAUSE_MS = 50
-INIT_PRODUCER_ID = 22
 FLEXIBLE_HEAD = 23
 """The length of a flexible request's header with this client id."""
 CLOSED = {"closed": True}
@@ -56,7 +56,7 @@ class Peer:
 
     def _take_producer_ids(self) -> None:
         """One of each broker: that of one is 0, as in an answer that says nothing of a producer."""
-        version = self.versions[INIT_PRODUCER_ID][0]
+        version = self.versions[ApiKey.INIT_PRODUCER_ID][0]
         nobody = {"transactionalId": None, "transactionTimeoutMs": 60_000, "producerId": -1, "producerEpoch": -1}
         for broker in self.addresses:
             for _ in range(TRIES):

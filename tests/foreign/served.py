@@ -19,6 +19,7 @@ from struct import pack
 from types import TracebackType
 from typing import Self
 
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.entities import build
 from stratalog.wire.messages.frames import decode_response, encode_request
 from stratalog.wire.messages.schema import request_type
@@ -35,7 +36,7 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": 0,
 }
 """What makes tests short: few coordinators to start, and a killed broker missed early."""
-METADATA, METADATA_VERSION = 3, 1
+METADATA_VERSION = 1
 CLUSTER_STARTED = "Running."
 READY_S, ANSWER_S = 90, 5
 FIRST_PORT, END_OF_PORTS = 10_000, 30_000
@@ -129,13 +130,13 @@ class Served:
     def brokers_seen_by(self, broker_id: int) -> int:
         """How many brokers this broker's Metadata response names; 0 without an answer."""
         with suppress(OSError), socket.create_connection((HOST, self._ports[broker_id]), ANSWER_S) as connection:
-            frame = encode_request(1, "served", build(request_type(METADATA, METADATA_VERSION), {"topics": ()}))
+            frame = encode_request(1, "served", build(request_type(ApiKey.METADATA, METADATA_VERSION), {"topics": ()}))
             connection.sendall(pack(">i", len(frame)) + frame)
             with connection.makefile("rb") as answers:
                 size = int.from_bytes(answers.read(4), "big")
                 answer = answers.read(size)
             if answer:
-                return len(decode_response(answer, METADATA, METADATA_VERSION)[1].brokers)
+                return len(decode_response(answer, ApiKey.METADATA, METADATA_VERSION)[1].brokers)
         return 0
 
     def _sees(self, broker_id: int, brokers: int) -> bool:

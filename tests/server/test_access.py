@@ -18,12 +18,10 @@ from stratalog.replication.metadata.acls import (
 )
 from stratalog.server.admin.admin import Admin
 from stratalog.server.view.cluster_view import ClusterView
-from tests.clients.kafka_client import FETCH, LIST_OFFSETS, METADATA, PRODUCE, KafkaClient, batch_of, code
+from stratalog.wire.api_keys import ApiKey
+from tests.clients.kafka_client import KafkaClient, batch_of, code
 from tests.clients.memory_cluster import ROOT, MemoryCluster
 
-CREATE_TOPICS, DELETE_TOPICS, INIT_PRODUCER_ID, DESCRIBE_CONFIGS, DESCRIBE_CLUSTER = 19, 20, 22, 32, 60
-DESCRIBE_GROUPS, DELETE_GROUPS = 15, 42
-DESCRIBE_LOG_DIRS, ELECT_LEADERS, ALTER_REASSIGNMENTS, LIST_REASSIGNMENTS, HEARTBEAT = 35, 43, 45, 46, 12
 SETTINGS = {"authorizer.class.name": "StandardAuthorizer", "super.users": "User:root"}
 
 
@@ -50,19 +48,21 @@ def client(cluster: MemoryCluster) -> Iterator[KafkaClient]:
 
 def produced(client: KafkaClient) -> int:
     topic = {"name": "t", "partition_data": [{"index": 0, "records": batch_of(b"v")}]}
-    answer = client.ask(PRODUCE, 9, {"acks": -1, "timeout": 1_000, "topic_data": [topic]})
+    answer = client.ask(ApiKey.PRODUCE, 9, {"acks": -1, "timeout": 1_000, "topic_data": [topic]})
     return code(answer.responses[0].partition_responses[0])
 
 
 def fetched(client: KafkaClient) -> int:
     partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1_000}
     topics = [{"topic": "t", "partitions": [partition]}]
-    return code(client.ask(FETCH, 12, {"max_wait": 0, "min_bytes": 0, "topics": topics}).responses[0].partitions[0])
+    return code(
+        client.ask(ApiKey.FETCH, 12, {"max_wait": 0, "min_bytes": 0, "topics": topics}).responses[0].partitions[0]
+    )
 
 
 def listed(client: KafkaClient) -> int:
     topics = [{"name": "t", "partitions": [{"partition_index": 0, "timestamp": -1}]}]
-    return code(client.ask(LIST_OFFSETS, 5, {"replica_id": -1, "topics": topics}).topics[0].partitions[0])
+    return code(client.ask(ApiKey.LIST_OFFSETS, 5, {"replica_id": -1, "topics": topics}).topics[0].partitions[0])
 
 
 @pytest.mark.parametrize(
@@ -81,29 +81,29 @@ def test_records_are_for_those_who_may(
     assert produced(client) == (0 if may_write else 29)
     assert fetched(client) == (0 if may_read else 29)
     assert listed(client) == (0 if may_describe else 29)
-    init = client.ask(INIT_PRODUCER_ID, 4, {"transactional_id": None, "transaction_timeout": 1_000})
+    init = client.ask(ApiKey.INIT_PRODUCER_ID, 4, {"transactional_id": None, "transaction_timeout": 1_000})
     assert code(init) == (0 if may_write else 31)
 
 
 def test_what_one_may_not_see_is_not_told(client: KafkaClient) -> None:
     client.principal = Principal("User:alice")
-    assert [topic.name for topic in client.ask(METADATA, 12, {"topics": None}).topics] == ["t"]
+    assert [topic.name for topic in client.ask(ApiKey.METADATA, 12, {"topics": None}).topics] == ["t"]
     values = {"topics": [{"name": "secret"}, {"name": "t"}], "include_topic_authorized_operations": True}
-    secret, known = client.ask(METADATA, 12, values).topics
+    secret, known = client.ask(ApiKey.METADATA, 12, values).topics
     assert (code(secret), secret.topic_id) == (29, None)
     assert (code(known), known.topic_authorized_operations) == (0, 1 << 3 | 1 << 8)
-    described = client.ask(DESCRIBE_CLUSTER, 1, {"include_cluster_authorized_operations": True})
+    described = client.ask(ApiKey.DESCRIBE_CLUSTER, 1, {"include_cluster_authorized_operations": True})
     assert described.cluster_authorized_operations == 0
-    assert code(client.ask(METADATA, 12, {"topics": [{"name": "new"}]}).topics[0]) == 29
-    deleted = client.ask(DELETE_TOPICS, 6, {"topics": [{"name": "secret"}, {"name": "t"}], "timeout": 1_000})
+    assert code(client.ask(ApiKey.METADATA, 12, {"topics": [{"name": "new"}]}).topics[0]) == 29
+    deleted = client.ask(ApiKey.DELETE_TOPICS, 6, {"topics": [{"name": "secret"}, {"name": "t"}], "timeout": 1_000})
     assert [code(each) for each in deleted.responses] == [29, 29]
 
 
 CLUSTER_REQUESTS: list[tuple[int, int, dict[str, Any]]] = [
-    (ELECT_LEADERS, 2, {"topic_partitions": None, "timeout": 1_000}),
-    (ALTER_REASSIGNMENTS, 0, {"timeout": 1_000}),
-    (LIST_REASSIGNMENTS, 0, {"topics": None, "timeout": 1_000}),
-    (DESCRIBE_LOG_DIRS, 3, {"topics": None}),
+    (ApiKey.ELECT_LEADERS, 2, {"topic_partitions": None, "timeout": 1_000}),
+    (ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, {"timeout": 1_000}),
+    (ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, {"topics": None, "timeout": 1_000}),
+    (ApiKey.DESCRIBE_LOG_DIRS, 3, {"topics": None}),
 ]
 
 
@@ -118,22 +118,22 @@ def test_the_cluster_is_for_those_who_may(client: KafkaClient, key: int, version
 def test_an_election_is_refused_in_every_version(client: KafkaClient, version: int) -> None:
     client.principal = Principal("User:alice")
     named = {"topic_partitions": [{"topic": "t", "partitions": [0]}], "timeout": 1_000}
-    (result,) = client.ask(ELECT_LEADERS, version, named).replica_election_results
+    (result,) = client.ask(ApiKey.ELECT_LEADERS, version, named).replica_election_results
     assert [code(each) for each in result.partition_result] == [31]
 
 
 def test_topics_configs_and_groups_are_for_those_who_may(client: KafkaClient) -> None:
     client.principal = Principal("User:alice")
     topic = {"name": "new", "num_partitions": 1, "replication_factor": 1}
-    assert code(client.ask(CREATE_TOPICS, 7, {"topics": [topic], "timeout": 1_000}).topics[0]) == 29
+    assert code(client.ask(ApiKey.CREATE_TOPICS, 7, {"topics": [topic], "timeout": 1_000}).topics[0]) == 29
     resources = [
         {"resource_type": kind, "resource_name": name, "configuration_keys": None}
         for kind, name in ((2, "t"), (4, "1"))
     ]
-    assert [code(each) for each in client.ask(DESCRIBE_CONFIGS, 4, {"resources": resources}).results] == [29, 31]
-    assert code(client.ask(HEARTBEAT, 4, {"group_id": "g", "generation_id": 1, "member_id": "m"})) == 30
-    assert code(client.ask(DESCRIBE_GROUPS, 6, {"groups": ["g"]}).groups[0]) == 30
-    assert code(client.ask(DELETE_GROUPS, 2, {"groups_names": ["g"]}).results[0]) == 30
+    assert [code(each) for each in client.ask(ApiKey.DESCRIBE_CONFIGS, 4, {"resources": resources}).results] == [29, 31]
+    assert code(client.ask(ApiKey.HEARTBEAT, 4, {"group_id": "g", "generation_id": 1, "member_id": "m"})) == 30
+    assert code(client.ask(ApiKey.DESCRIBE_GROUPS, 6, {"groups": ["g"]}).groups[0]) == 30
+    assert code(client.ask(ApiKey.DELETE_GROUPS, 2, {"groups_names": ["g"]}).results[0]) == 30
 
 
 def test_altered_acls_count_at_once_and_other_metadata_changes_none(

@@ -15,25 +15,16 @@ from stratalog.replication.coordinator.groups.modern_group import ModernGroup
 from stratalog.replication.coordinator.groups.modern_member import ModernMember
 from stratalog.replication.coordinator.groups.modern_records import ResolvedRegex
 from stratalog.replication.metadata.acls import Operation, ResourceType, VisibleTopics
-from stratalog.server.apis.topics import CREATE_PARTITIONS, TopicApis
+from stratalog.server.apis.topics import TopicApis
 from stratalog.server.request.api import Call
 from stratalog.server.request.broker import ServedBroker
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.entities import Values
 from tests.clients.equal_dialogue import Dialogue
-from tests.clients.equal_worlds import (
-    CONSUMER_GROUP_HEARTBEAT,
-    ELSEWHERE,
-    HIDDEN,
-    JOIN_GROUP,
-    REVEALED_BY,
-    SYNC_GROUP,
-    World,
-    rights,
-)
+from tests.clients.equal_worlds import ELSEWHERE, HIDDEN, REVEALED_BY, World, rights
 
 SEEDS, REQUESTS = 4, 300
 LONG_SEEDS, LONG_REQUESTS = 60, 1_500
-PRODUCE, METADATA, OFFSET_FETCH, DESCRIBE_TRANSACTIONS = 0, 3, 9, 65
 
 
 def differences(seed: int, count: int, keys: tuple[int, ...] = ()) -> tuple[list[str], Counter[int]]:
@@ -105,15 +96,23 @@ def _names_the_topic_of_an_id(broker: ServedBroker, call: Call, operation: Opera
 _CREATE_PARTITIONS = TopicApis._create_partitions
 
 DEFECTS: dict[str, tuple[type, str, Callable[..., Any], tuple[int, ...]]] = {
-    "expressions find all topics": (VisibleTopics, "__call__", _sees_all, (CONSUMER_GROUP_HEARTBEAT,)),
+    "expressions find all topics": (VisibleTopics, "__call__", _sees_all, (ApiKey.CONSUMER_GROUP_HEARTBEAT,)),
     "members are assigned hidden topics that they name": (
-        ModernGroup, "topics_of", _subscribes_to_all, (JOIN_GROUP, SYNC_GROUP, CONSUMER_GROUP_HEARTBEAT),
+        ModernGroup, "topics_of", _subscribes_to_all,
+        (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.CONSUMER_GROUP_HEARTBEAT),
     ),
-    "all offsets are those of hidden topics, too": (VisibleTopics, "has", lambda _self, _name: True, (OFFSET_FETCH,)),
-    "partitions are added up before the check": (TopicApis, "_create_partitions", _adds_up_first, (CREATE_PARTITIONS,)),
-    "a refusal names the topic of an id": (ServedBroker, "topic_for", _names_the_topic_of_an_id, (METADATA, PRODUCE)),
+    "all offsets are those of hidden topics, too": (
+        VisibleTopics, "has", lambda _self, _name: True, (ApiKey.OFFSET_FETCH,),
+    ),
+    "partitions are added up before the check": (
+        TopicApis, "_create_partitions", _adds_up_first, (ApiKey.CREATE_PARTITIONS,),
+    ),
+    "a refusal names the topic of an id": (
+        ServedBroker, "topic_for", _names_the_topic_of_an_id, (ApiKey.METADATA, ApiKey.PRODUCE),
+    ),
     "lists are not filtered": (
-        ServedBroker, "may_describe_topic", lambda _self, _call, _name: True, (METADATA, DESCRIBE_TRANSACTIONS),
+        ServedBroker, "may_describe_topic", lambda _self, _call, _name: True,
+        (ApiKey.METADATA, ApiKey.DESCRIBE_TRANSACTIONS),
     ),
 }  # fmt: skip
 

@@ -14,12 +14,12 @@ from stratalog.replication.metadata.records import FenceBrokerRecord
 from stratalog.server.apis import awaited_topics
 from stratalog.server.request.api import Connection
 from stratalog.storage.records import TopicPartition
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.entities import build
 from stratalog.wire.messages.schema import request_type
-from tests.clients.kafka_client import API_VERSIONS, METADATA, PRODUCE, ClosedError, KafkaClient, code
+from tests.clients.kafka_client import ClosedError, KafkaClient, code
 from tests.clients.memory_cluster import MemoryCluster
 
-DESCRIBE_CLUSTER, DESCRIBE_TOPIC_PARTITIONS = 60, 75
 SOFTWARE = {"client_software_name": "test", "client_software_version": "1.0"}
 
 
@@ -42,18 +42,18 @@ def client(cluster: MemoryCluster) -> Iterator[KafkaClient]:
 
 @pytest.mark.parametrize("version", range(5))
 def test_api_versions_tells_exactly_what_is_answered(client: KafkaClient, version: int) -> None:
-    answer = client.ask(API_VERSIONS, version, SOFTWARE if version >= 3 else {})
+    answer = client.ask(ApiKey.API_VERSIONS, version, SOFTWARE if version >= 3 else {})
     told = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
     served = {api.key: (api.versions[0], api.versions[-1]) for api in client.handlers[1].apis}
     assert code(answer) == 0
     # librdkafka looks for version 0 of Produce to see whether a broker knows compression (KAFKA-18659).
-    assert told == {**served, PRODUCE: (0, 13)}
+    assert told == {**served, ApiKey.PRODUCE: (0, 13)}
     assert list(told) == sorted(told)
 
 
 @pytest.mark.parametrize("version", range(5))
 def test_api_versions_tells_the_levels_of_features_from_version_3_on(client: KafkaClient, version: int) -> None:
-    answer = client.ask(API_VERSIONS, version, SOFTWARE if version >= 3 else {})
+    answer = client.ask(ApiKey.API_VERSIONS, version, SOFTWARE if version >= 3 else {})
     if version < 3:
         assert not hasattr(answer, "finalized_features")
         return
@@ -66,19 +66,19 @@ def test_api_versions_tells_the_levels_of_features_from_version_3_on(client: Kaf
 def test_every_api_that_the_levels_promise_is_served(client: KafkaClient) -> None:
     """What a Java client uses under version 2 of transactions: Produce 12, EndTxn 5, TxnOffsetCommit 5; KIP-848."""
     newest = {api.key: api.versions[-1] for api in client.handlers[1].apis}
-    assert all(newest[key] >= least for key, least in {PRODUCE: 12, 26: 5, 28: 5, 68: 1, 69: 0}.items())
+    assert all(newest[key] >= least for key, least in {ApiKey.PRODUCE: 12, 26: 5, 28: 5, 68: 1, 69: 0}.items())
 
 
 def test_an_unknown_version_of_api_versions_is_answered_in_version_0(client: KafkaClient) -> None:
-    frame = struct.pack(">hhih", API_VERSIONS, 9, 3, -1)
-    answer = client.sent(frame, API_VERSIONS, 0)()
+    frame = struct.pack(">hhih", ApiKey.API_VERSIONS, 9, 3, -1)
+    answer = client.sent(frame, ApiKey.API_VERSIONS, 0)()
     assert code(answer) == 35
-    assert [(each.api_key, each.max_version) for each in answer.api_keys] == [(API_VERSIONS, 4)]
+    assert [(each.api_key, each.max_version) for each in answer.api_keys] == [(ApiKey.API_VERSIONS, 4)]
 
 
 def test_a_clients_software_has_a_name_of_plain_letters(client: KafkaClient) -> None:
-    assert code(client.ask(API_VERSIONS, 3, {**SOFTWARE, "client_software_name": "a b"})) == 42
-    assert code(client.ask(API_VERSIONS, 3, {**SOFTWARE, "client_software_version": ""})) == 42
+    assert code(client.ask(ApiKey.API_VERSIONS, 3, {**SOFTWARE, "client_software_name": "a b"})) == 42
+    assert code(client.ask(ApiKey.API_VERSIONS, 3, {**SOFTWARE, "client_software_version": ""})) == 42
 
 
 @pytest.mark.parametrize(
@@ -86,12 +86,12 @@ def test_a_clients_software_has_a_name_of_plain_letters(client: KafkaClient) -> 
 )
 def test_what_is_no_request_closes_the_connection(client: KafkaClient, frame: bytes) -> None:
     with pytest.raises(ClosedError):
-        client.sent(frame, METADATA, 0)()
+        client.sent(frame, ApiKey.METADATA, 0)()
 
 
 def test_messages_are_answered_with_messages(client: KafkaClient) -> None:
     answers: list[object] = []
-    request = build(request_type(API_VERSIONS, 0), {})
+    request = build(request_type(ApiKey.API_VERSIONS, 0), {})
     client.handlers[1].serve(request, Connection(), answers.append)
     assert type(answers[0]).__name__ == "ApiVersionsResponse"
 
@@ -101,7 +101,7 @@ def test_messages_are_answered_with_messages(client: KafkaClient) -> None:
 
 @pytest.mark.parametrize("version", range(14))
 def test_metadata_names_brokers_leaders_and_replicas(client: KafkaClient, cluster: MemoryCluster, version: int) -> None:
-    answer = client.ask(METADATA, version, {"topics": [{"name": "t"}]})
+    answer = client.ask(ApiKey.METADATA, version, {"topics": [{"name": "t"}]})
     assert [(b.node_id, b.host, b.port) for b in answer.brokers] == [
         (1, "b1.example", 9091), (2, "b2.example", 9092), (3, "b3.example", 9093),
     ]  # fmt: skip
@@ -119,7 +119,7 @@ def test_metadata_names_brokers_leaders_and_replicas(client: KafkaClient, cluste
 def test_a_topic_may_be_asked_for_by_id(client: KafkaClient, cluster: MemoryCluster) -> None:
     topic_id = cluster.metadata.image.topic_ids["t"]
     known, unknown = client.ask(
-        METADATA, 12, {"topics": [{"topic_id": topic_id, "name": None}, {"topic_id": "f" * 32, "name": None}]}
+        ApiKey.METADATA, 12, {"topics": [{"topic_id": topic_id, "name": None}, {"topic_id": "f" * 32, "name": None}]}
     ).topics
     assert (known.name, code(known), len(known.partitions)) == ("t", 0, 3)
     assert (unknown.name, code(unknown), unknown.topic_id) == (None, 100, UUID("f" * 32))
@@ -130,13 +130,13 @@ def test_all_topics_are_told_of_for_null_and_none_for_an_empty_list(
 ) -> None:
     cluster.create_topic("another")
     for version, topics, names in ((0, [], ["another", "t"]), (1, None, ["another", "t"]), (1, [], []), (12, [], [])):
-        assert [topic.name for topic in client.ask(METADATA, version, {"topics": topics}).topics] == names
+        assert [topic.name for topic in client.ask(ApiKey.METADATA, version, {"topics": topics}).topics] == names
 
 
 def test_an_unknown_topic_is_made_if_both_sides_allow_it(cluster: MemoryCluster) -> None:
     def asked(client: KafkaClient, *, allow: bool) -> int:
         values = {"topics": [{"name": "new"}], "allow_auto_topic_creation": allow}
-        return code(client.ask(METADATA, 12, values).topics[0])
+        return code(client.ask(ApiKey.METADATA, 12, values).topics[0])
 
     with KafkaClient(cluster, stores=cluster.stores, settings={"auto.create.topics.enable": False}) as strict:
         assert asked(strict, allow=True) == 3
@@ -144,7 +144,7 @@ def test_an_unknown_topic_is_made_if_both_sides_allow_it(cluster: MemoryCluster)
         assert asked(client, allow=False) == 3
         assert asked(client, allow=True) == 3
         assert asked(client, allow=False) == 3
-        assert "new" not in [topic.name for topic in client.ask(METADATA, 12, {"topics": None}).topics]
+        assert "new" not in [topic.name for topic in client.ask(ApiKey.METADATA, 12, {"topics": None}).topics]
         cluster.metadata.refresh()
         for named in cluster.metadata.image.partitions_of("new"):
             cluster.start_leader(named)
@@ -157,41 +157,41 @@ def test_a_new_topic_whose_leaders_do_not_begin_is_named_after_a_while(
 ) -> None:
     monkeypatch.setattr(awaited_topics, "LED_MS_MAX", 0)
     with KafkaClient(cluster, stores=cluster.stores) as client:
-        assert code(client.ask(METADATA, 12, {"topics": [{"name": "new"}]}).topics[0]) == 0
+        assert code(client.ask(ApiKey.METADATA, 12, {"topics": [{"name": "new"}]}).topics[0]) == 0
 
 
 def test_a_name_that_no_topic_can_have_is_refused(cluster: MemoryCluster) -> None:
     with KafkaClient(cluster, stores=cluster.stores) as client:
-        answer = client.ask(METADATA, 12, {"topics": [{"name": "no good"}], "allow_auto_topic_creation": True})
+        answer = client.ask(ApiKey.METADATA, 12, {"topics": [{"name": "no good"}], "allow_auto_topic_creation": True})
         assert code(answer.topics[0]) == 17
 
 
 @pytest.mark.parametrize(("version", "error"), [(5, 5), (6, 72), (12, 72)])
 def test_a_leader_that_clients_cannot_reach_is_none(cluster: MemoryCluster, version: int, error: int) -> None:
     with KafkaClient(cluster, stores=cluster.stores, advertised=(2, 3)) as client:
-        answer = client.ask(METADATA, version, {"topics": [{"name": "t"}]}, broker=2)
+        answer = client.ask(ApiKey.METADATA, version, {"topics": [{"name": "t"}]}, broker=2)
     assert [b.node_id for b in answer.brokers] == [2, 3]
     assert {(code(p), p.leader_id, p.offline_replicas) for p in answer.topics[0].partitions} == {(error, -1, (1,))}
 
 
 def test_a_broker_that_is_down_is_offline_and_no_controller(client: KafkaClient, cluster: MemoryCluster) -> None:
     cluster.commit(FenceBrokerRecord(3, 3))
-    answer = client.ask(METADATA, 12, {"topics": [{"name": "t"}]})
+    answer = client.ask(ApiKey.METADATA, 12, {"topics": [{"name": "t"}]})
     assert [b.node_id for b in answer.brokers] == [1, 2]
     assert answer.topics[0].partitions[0].offline_replicas == (3,)
-    described = client.ask(DESCRIBE_CLUSTER, 2, {"include_fenced_brokers": True})
+    described = client.ask(ApiKey.DESCRIBE_CLUSTER, 2, {"include_fenced_brokers": True})
     assert [(b.broker_id, b.is_fenced) for b in described.brokers] == [(1, False), (2, False), (3, True)]
-    assert [b.broker_id for b in client.ask(DESCRIBE_CLUSTER, 1).brokers] == [1, 2]
+    assert [b.broker_id for b in client.ask(ApiKey.DESCRIBE_CLUSTER, 1).brokers] == [1, 2]
 
 
 def test_old_versions_of_metadata_know_no_topic_ids(client: KafkaClient) -> None:
-    answer = client.ask(METADATA, 10, {"topics": [{"name": "t", "topic_id": "a" * 32}]})
+    answer = client.ask(ApiKey.METADATA, 10, {"topics": [{"name": "t", "topic_id": "a" * 32}]})
     assert code(answer.topics[0]) == 42
 
 
 def test_only_brokers_are_described(client: KafkaClient) -> None:
-    assert code(client.ask(DESCRIBE_CLUSTER, 1, {"endpoint_type": 2})) == 114
-    assert code(client.ask(DESCRIBE_CLUSTER, 1, {"endpoint_type": 9})) == 115
+    assert code(client.ask(ApiKey.DESCRIBE_CLUSTER, 1, {"endpoint_type": 2})) == 114
+    assert code(client.ask(ApiKey.DESCRIBE_CLUSTER, 1, {"endpoint_type": 9})) == 115
 
 
 # -- DescribeTopicPartitions ---------------------------------------------------------------------------------
@@ -202,7 +202,7 @@ def test_partitions_are_described_page_by_page(client: KafkaClient, cluster: Mem
     cluster.create_topic("z", 1)
     pages, cursor = [], None
     while not pages or cursor is not None:
-        answer = client.ask(DESCRIBE_TOPIC_PARTITIONS, 0, {"response_partition_limit": 2, "cursor": cursor})
+        answer = client.ask(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, {"response_partition_limit": 2, "cursor": cursor})
         pages.append([(topic.name, p.partition_index) for topic in answer.topics for p in topic.partitions])
         told = answer.next_cursor
         cursor = told and {"topic_name": told.topic_name, "partition_index": told.partition_index}
@@ -210,17 +210,19 @@ def test_partitions_are_described_page_by_page(client: KafkaClient, cluster: Mem
 
 
 def test_unknown_topics_are_described_by_their_error(client: KafkaClient) -> None:
-    answer = client.ask(DESCRIBE_TOPIC_PARTITIONS, 0, {"topics": [{"name": "nix"}, {"name": "t"}, {"name": "a b"}]})
+    answer = client.ask(
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, {"topics": [{"name": "nix"}, {"name": "t"}, {"name": "a b"}]}
+    )
     assert [(topic.name, code(topic)) for topic in answer.topics] == [("a b", 17), ("nix", 3), ("t", 0)]
 
 
 def test_a_page_that_cannot_be_is_refused(client: KafkaClient) -> None:
     values = {"topics": [{"name": "t"}], "cursor": {"topic_name": "t", "partition_index": -1}}
-    assert code(client.ask(DESCRIBE_TOPIC_PARTITIONS, 0, values).topics[0]) == 42
+    assert code(client.ask(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, values).topics[0]) == 42
 
 
 def test_a_page_has_at_least_one_partition(client: KafkaClient) -> None:
-    answer = client.ask(DESCRIBE_TOPIC_PARTITIONS, 0, {"topics": [{"name": "t"}], "response_partition_limit": 0})
+    answer = client.ask(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, {"topics": [{"name": "t"}], "response_partition_limit": 0})
     assert [p.partition_index for p in answer.topics[0].partitions] == [0]
 
 
@@ -231,7 +233,7 @@ def test_a_page_has_at_least_one_partition(client: KafkaClient) -> None:
 def test_kafka_python_reads_what_is_served(client: KafkaClient, version: int) -> None:
     request = ApiVersionsRequest[version](client_software_name="kafka-python", client_software_version="3.0.12")
     request.with_header(correlation_id=3, client_id="x")
-    answer = client.sent(bytes(request.encode(header=True)), API_VERSIONS, version)
+    answer = client.sent(bytes(request.encode(header=True)), ApiKey.API_VERSIONS, version)
     answer()
     decoded = ApiVersionsResponse.decode(answer.frame, version=version, header=True)
     assert {each.api_key for each in decoded.api_keys} == {api.key for api in client.handlers[1].apis}
@@ -244,7 +246,7 @@ def test_kafka_python_reads_what_is_served(client: KafkaClient, version: int) ->
 def test_kafka_python_reads_metadata(client: KafkaClient, cluster: MemoryCluster, version: int) -> None:
     request = MetadataRequest[version](topics=[MetadataRequest.MetadataRequestTopic(name="t")])
     request.with_header(correlation_id=3, client_id="x")
-    answer = client.sent(bytes(request.encode(header=True)), METADATA, version)
+    answer = client.sent(bytes(request.encode(header=True)), ApiKey.METADATA, version)
     answer()
     decoded = MetadataResponse.decode(answer.frame, version=version, header=True)
     assert next((b.node_id, b.host, b.port) for b in decoded.brokers) == (1, "b1.example", 9091)

@@ -21,13 +21,11 @@ from stratalog.replication.metadata.acls import (
 from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.server.admin.admin import Admin
 from stratalog.server.view.cluster_view import ClusterView
+from stratalog.wire.api_keys import ApiKey
 from tests.clients.coordinating_cluster import CoordinatingCluster
-from tests.clients.kafka_client import METADATA, KafkaClient, code
+from tests.clients.kafka_client import KafkaClient, code
 from tests.clients.memory_cluster import ROOT
 
-OFFSET_COMMIT, OFFSET_FETCH, CREATE_TOPICS, CREATE_PARTITIONS = 8, 9, 19, 37
-INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, ALTER_CLIENT_QUOTAS = 22, 24, 49
-CONSUMER_GROUP_HEARTBEAT, CONSUMER_GROUP_DESCRIBE = 68, 69
 SETTINGS = {"authorizer.class.name": "StandardAuthorizer", "super.users": "User:root"}
 ROOT_USER, USER = Principal("User:root"), Principal("User:u")
 
@@ -57,7 +55,7 @@ class Hidden(KafkaClient):
 
     def heartbeat(self, group: str = "g", **fields: Any) -> Any:
         values = {"group_id": group, "member_id": "m", "member_epoch": 0, "rebalance_timeout": 60_000}
-        return self.ask(CONSUMER_GROUP_HEARTBEAT, 1, {**values, "topic_partitions": (), **fields})
+        return self.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, {**values, "topic_partitions": (), **fields})
 
 
 @pytest.fixture
@@ -79,13 +77,13 @@ def test_an_expression_matches_no_topic_that_its_user_may_not_describe(client: H
 def test_all_offsets_of_a_group_are_those_of_topics_that_one_may_describe(client: Hidden, version: int) -> None:
     partition = {"partition_index": 0, "committed_offset": 7, "committed_metadata": "note"}
     topics = [{"name": each, "partitions": [partition]} for each in ("plain", "secret")]
-    committed = client.as_root(OFFSET_COMMIT, 9, {"group_id": "g", "topics": topics})
+    committed = client.as_root(ApiKey.OFFSET_COMMIT, 9, {"group_id": "g", "topics": topics})
     assert [code(each.partitions[0]) for each in committed.topics] == [0, 0]
     client.allow(ResourceType.GROUP, "g", Operation.DESCRIBE)
 
     def fetched(topics: list[dict[str, Any]] | None) -> dict[str, tuple[int, int]]:
         group = {"group_id": "g", "topics": topics}
-        answer = client.ask(OFFSET_FETCH, version, {"groups": [group]} if version >= 8 else group)
+        answer = client.ask(ApiKey.OFFSET_FETCH, version, {"groups": [group]} if version >= 8 else group)
         found = answer.groups[0].topics if version >= 8 else answer.topics
         names = {str(UUID(each)): name for name, each in client.topic_ids.items()}
         return {
@@ -110,7 +108,7 @@ def test_a_group_with_hidden_topics_is_described_without_their_names(client: Hid
     client.heartbeat(subscribed_topic_names=("secret",))
     client.principal = USER
     client.allow(ResourceType.GROUP, "g", Operation.DESCRIBE)
-    (group,) = client.ask(CONSUMER_GROUP_DESCRIBE, 1, {"group_ids": ["g"]}).groups
+    (group,) = client.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, {"group_ids": ["g"]}).groups
     assert (code(group), group.members) == (29, ())
     assert "secret" not in group.error_message
 
@@ -118,7 +116,9 @@ def test_a_group_with_hidden_topics_is_described_without_their_names(client: Hid
 def test_how_many_partitions_a_topic_has_is_for_those_who_may_alter_it(client: Hidden) -> None:
     def growing(name: str, count: int) -> Any:
         topic = {"name": name, "count": count, "assignments": None}
-        return client.ask(CREATE_PARTITIONS, 3, {"topics": [topic], "timeout": 1_000, "validate_only": True}).results[0]
+        return client.ask(
+            ApiKey.CREATE_PARTITIONS, 3, {"topics": [topic], "timeout": 1_000, "validate_only": True}
+        ).results[0]
 
     assert [code(growing(name, 10_003)) for name in ("secret", "absent")] == [29, 29]
     client.allow(ResourceType.TOPIC, "secret", Operation.ALTER)
@@ -128,7 +128,7 @@ def test_how_many_partitions_a_topic_has_is_for_those_who_may_alter_it(client: H
 def test_new_topics_count_against_the_bound_only_for_those_who_may_make_them(client: Hidden) -> None:
     def made(*names: str) -> list[int]:
         topics = [{"name": name, "num_partitions": 6_000, "replication_factor": 1} for name in names]
-        answer = client.ask(CREATE_TOPICS, 7, {"topics": topics, "timeout": 1_000, "validate_only": True})
+        answer = client.ask(ApiKey.CREATE_TOPICS, 7, {"topics": topics, "timeout": 1_000, "validate_only": True})
         return [code(each) for each in answer.topics]
 
     assert made("a", "b") == [29, 29]
@@ -139,14 +139,14 @@ def test_new_topics_count_against_the_bound_only_for_those_who_may_make_them(cli
 
 
 def test_a_brokers_user_needs_cluster_action_alone(client: Hidden) -> None:
-    started = client.as_root(INIT_PRODUCER_ID, 4, {"transactional_id": "tx", "transaction_timeout": 60_000})
+    started = client.as_root(ApiKey.INIT_PRODUCER_ID, 4, {"transactional_id": "tx", "transaction_timeout": 60_000})
     assert code(started) == 0
     producer = {"producer_id": started.producer_id, "producer_epoch": started.producer_epoch}
     topics = [{"name": "secret", "partitions": [0]}]
     transaction = {"transactional_id": "tx", **producer, "verify_only": False, "topics": topics}
 
     def by_broker() -> tuple[int, list[int]]:
-        answer = client.ask(ADD_PARTITIONS_TO_TXN, 5, {"transactions": [transaction]})
+        answer = client.ask(ApiKey.ADD_PARTITIONS_TO_TXN, 5, {"transactions": [transaction]})
         parts = [
             p for each in answer.results_by_transaction for t in each.topic_results for p in t.results_by_partition
         ]
@@ -157,7 +157,7 @@ def test_a_brokers_user_needs_cluster_action_alone(client: Hidden) -> None:
     assert by_broker() == (0, [0])
     values = {"v3_and_below_transactional_id": "tx", "v3_and_below_topics": topics}
     values |= {f"v3_and_below_{name}": value for name, value in producer.items()}
-    (topic,) = client.ask(ADD_PARTITIONS_TO_TXN, 3, values).results_by_topic_v3_and_below
+    (topic,) = client.ask(ApiKey.ADD_PARTITIONS_TO_TXN, 3, values).results_by_topic_v3_and_below
     assert int(topic.results_by_partition[0].partition_error_code) == 53, "a producer needs Write, as before"
 
 
@@ -165,8 +165,11 @@ def test_topics_made_on_demand_count_for_the_mutation_rate(client: Hidden) -> No
     client.allow(ResourceType.TOPIC, "*", Operation.DESCRIBE, Operation.CREATE)
     rate = {"key": "controller_mutation_rate", "value": 1.0, "remove": False}
     entry = {"entity": [{"entity_type": "user", "entity_name": "u"}], "ops": [rate]}
-    assert code(client.as_root(ALTER_CLIENT_QUOTAS, 1, {"entries": [entry], "validate_only": False}).entries[0]) == 0
-    answer = client.ask(METADATA, 12, {"topics": [{"name": f"new-{n}"} for n in range(40)]})
+    assert (
+        code(client.as_root(ApiKey.ALTER_CLIENT_QUOTAS, 1, {"entries": [entry], "validate_only": False}).entries[0])
+        == 0
+    )
+    answer = client.ask(ApiKey.METADATA, 12, {"topics": [{"name": f"new-{n}"} for n in range(40)]})
     assert {code(each) for each in answer.topics} == {3}, "clients ask again"
     made = {int(name.removeprefix("new-")) for name in client.admin.list_topics() if name.startswith("new-")}
     assert made == set(range(len(made))), "the first ones, until the bucket is overdrawn"
@@ -177,6 +180,6 @@ def test_topics_made_on_demand_count_for_the_mutation_rate(client: Hidden) -> No
 def test_one_request_makes_a_bounded_number_of_partitions_on_demand(client: Hidden) -> None:
     client.allow(ResourceType.TOPIC, "*", Operation.DESCRIBE, Operation.CREATE)
     client.admin.alter_cluster_configs({"num.partitions": "4000"})
-    answer = client.ask(METADATA, 12, {"topics": [{"name": f"new-{n}"} for n in range(4)]})
+    answer = client.ask(ApiKey.METADATA, 12, {"topics": [{"name": f"new-{n}"} for n in range(4)]})
     assert [code(each) for each in answer.topics] == [3, 3, 3, 3], "clients ask again"
     assert {name for name in client.admin.list_topics() if name.startswith("new-")} == {"new-0", "new-1"}

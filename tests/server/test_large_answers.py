@@ -20,23 +20,24 @@ from stratalog.server.request.coordinators import Split, ask_each
 from stratalog.server.request.large_requests import LargeRequests
 from stratalog.server.request.limits import QUICK_ELEMENTS
 from stratalog.server.view.cluster_view import ClusterView
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.entities import Values, build
 from stratalog.wire.messages.frames import Answer, decode_response, encode_request, whole
 from stratalog.wire.messages.schema import request_type
 from tests.clients.coordinating_cluster import CoordinatingCluster
 from tests.waiting import wait_until
 
-PRODUCE, CREATE_TOPICS = 0, 19
-FIND_COORDINATOR, DESCRIBE_GROUPS, ADD_PARTITIONS_TO_TXN, WRITE_TXN_MARKERS = 10, 15, 24, 27
 COUNT = 2 * QUICK_ELEMENTS
 NAMES = [f"n{number}" for number in range(COUNT)]
 TRANSACTIONS = [{"transactional_id": each, "producer_id": 1, "producer_epoch": 0, "topics": []} for each in NAMES]
 MARKERS = [{"topics": [{"name": "absent", "partition_indexes": list(range(COUNT))}]}]
 LARGE = [
-    pytest.param(FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": NAMES}, "coordinators", id="at once"),
-    pytest.param(DESCRIBE_GROUPS, 5, {"groups": NAMES}, "groups", id="of a coordinator"),
-    pytest.param(ADD_PARTITIONS_TO_TXN, 4, {"transactions": TRANSACTIONS}, "results_by_transaction", id="of another"),
-    pytest.param(WRITE_TXN_MARKERS, 1, {"markers": MARKERS}, "markers", id="of partitions"),
+    pytest.param(ApiKey.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": NAMES}, "coordinators", id="at once"),
+    pytest.param(ApiKey.DESCRIBE_GROUPS, 5, {"groups": NAMES}, "groups", id="of a coordinator"),
+    pytest.param(
+        ApiKey.ADD_PARTITIONS_TO_TXN, 4, {"transactions": TRANSACTIONS}, "results_by_transaction", id="of another"
+    ),
+    pytest.param(ApiKey.WRITE_TXN_MARKERS, 1, {"markers": MARKERS}, "markers", id="of partitions"),
 ]
 
 
@@ -80,7 +81,7 @@ def test_memory_is_returned_behind_a_request_of_many_bytes(
     asked, is_there = list[LargeRequests](), threading.Event()
     monkeypatch.setattr(LargeRequests, "release_later", lambda large: asked.append(large))
     topic = {"name": "absent", "partition_data": [{"index": 0, "records": bytes(size_bytes)}]}
-    frame = encode_request(1, "test", build(request_type(PRODUCE, 9), {"acks": -1, "topic_data": [topic]}))
+    frame = encode_request(1, "test", build(request_type(ApiKey.PRODUCE, 9), {"acks": -1, "topic_data": [topic]}))
     handler.handle(frame, Connection(), lambda _answer: is_there.set())
     assert is_there.wait(30)
     assert len(asked) == count
@@ -91,7 +92,7 @@ def test_a_large_request_that_waits_for_a_slow_api_is_forgotten_with_its_connect
     answered, connection, is_there = list[str](), Connection(), threading.Event()
     topics = [{"name": each, "num_partitions": 1, "replication_factor": 1} for each in NAMES]
     values = {"topics": topics, "validate_only": True, "timeout": 1_000}
-    frame = encode_request(1, "test", build(request_type(CREATE_TOPICS, 7), values))
+    frame = encode_request(1, "test", build(request_type(ApiKey.CREATE_TOPICS, 7), values))
     connection.memory.is_over = True
     handler.handle(frame, connection, lambda _answer: answered.append("gone"))
     handler.handle(frame, Connection(), lambda _answer: is_there.set())
@@ -118,7 +119,7 @@ def test_what_a_lost_connection_only_wanted_to_know_is_not_asked_any_more(
         return {"group_id": name}
 
     split = Split(CoordinatorType.GROUP, operation, request, part, part)
-    asking = build(request_type(DESCRIBE_GROUPS, 5), {"groups": NAMES})
+    asking = build(request_type(ApiKey.DESCRIBE_GROUPS, 5), {"groups": NAMES})
     ask_each(handler.broker, Call(asking, connection, None, answers.append), NAMES, split, "groups")
     wait_until(lambda: len(answers) == 1, "the end")
     assert (len(asked), made, answers) == (count, [], [None])

@@ -21,25 +21,24 @@ from stratalog.server.endpoint.socket_server import SocketServer, bind
 from stratalog.server.handler import KafkaHandler
 from stratalog.server.request.api import Connection
 from stratalog.server.view.cluster_view import ClusterView
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.entities import build
 from stratalog.wire.messages.frames import encode_request
 from stratalog.wire.messages.schema import request_type
 from tests.clients.coordinating_cluster import CoordinatingCluster
 from tests.clients.kafka_client import Answer, ClosedError, KafkaClient
 
-LIST_GROUPS, DESCRIBE_GROUPS, CONSUMER_GROUP_DESCRIBE = 16, 15, 69
-DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS = 65, 66
 MALFORMED = [
-    (LIST_GROUPS, 4, {"states_filter": None}),
-    (LIST_GROUPS, 5, {"types_filter": None}),
-    (LIST_GROUPS, 5, {"states_filter": (None,)}),
-    (DESCRIBE_GROUPS, 5, {"groups": None}),
-    (DESCRIBE_GROUPS, 5, {"groups": (None,)}),
-    (CONSUMER_GROUP_DESCRIBE, 1, {"group_ids": None}),
-    (CONSUMER_GROUP_DESCRIBE, 1, {"group_ids": (None,)}),
-    (DESCRIBE_TRANSACTIONS, 0, {"transactional_ids": None}),
-    (LIST_TRANSACTIONS, 1, {"state_filters": None}),
-    (LIST_TRANSACTIONS, 1, {"producer_id_filters": None}),
+    (ApiKey.LIST_GROUPS, 4, {"states_filter": None}),
+    (ApiKey.LIST_GROUPS, 5, {"types_filter": None}),
+    (ApiKey.LIST_GROUPS, 5, {"states_filter": (None,)}),
+    (ApiKey.DESCRIBE_GROUPS, 5, {"groups": None}),
+    (ApiKey.DESCRIBE_GROUPS, 5, {"groups": (None,)}),
+    (ApiKey.CONSUMER_GROUP_DESCRIBE, 1, {"group_ids": None}),
+    (ApiKey.CONSUMER_GROUP_DESCRIBE, 1, {"group_ids": (None,)}),
+    (ApiKey.DESCRIBE_TRANSACTIONS, 0, {"transactional_ids": None}),
+    (ApiKey.LIST_TRANSACTIONS, 1, {"state_filters": None}),
+    (ApiKey.LIST_TRANSACTIONS, 1, {"producer_id_filters": None}),
 ]
 FOLDED_ANEW = "the shard is folded anew"
 
@@ -112,7 +111,7 @@ def test_a_null_closes_its_own_connection_with_one_line_though_the_api_is_slow(
                     with socket_to(port) as own:
                         send(own, encode_request(3, "test", malformed(key, version, fields)))
                         assert own.recv(1) == b"", "closed without an answer"
-                    send(neighbour, encode_request(4, "test", build(request_type(18, 3), {})))
+                    send(neighbour, encode_request(4, "test", build(request_type(ApiKey.API_VERSIONS, 3), {})))
                     assert neighbour.recv(4) != b""
                     neighbour.recv(1 << 16)
                 (line,) = [record.getMessage() for record in caplog.records]

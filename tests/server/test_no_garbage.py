@@ -18,18 +18,23 @@ import pytest
 from stratalog.server.admin.admin import Admin, NewTopic
 from stratalog.server.cluster import Cluster
 from stratalog.storage.errors import StratalogError
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.schema import request_type
-from tests.clients.kafka_client import ANSWER_S, FETCH, LIST_OFFSETS, METADATA, PRODUCE, KafkaClient
+from tests.clients.kafka_client import ANSWER_S, KafkaClient
 from tests.clients.memory_cluster import MemoryCluster
 from tests.real.fuzz.bad_frames import SETTINGS, TOPICS
 from tests.real.fuzz.expensive_frames import ExpensiveFrames, arrays_of
 
 ABSENT_PARTITION = {"partition_index": 0, "timestamp": -1}
 REFUSED: list[tuple[int, int, dict[str, Any]]] = [
-    (METADATA, 9, {"topics": [{"name": "no such topic"}], "allow_auto_topic_creation": False}),
-    (PRODUCE, 9, {"acks": -1, "topic_data": [{"name": "absent", "partition_data": [{"index": 0, "records": b"x"}]}]}),
-    (LIST_OFFSETS, 7, {"topics": [{"name": "absent", "partitions": [ABSENT_PARTITION]}]}),
-    (FETCH, 11, {"topics": [{"topic": "absent", "partitions": [{"partition": 0}]}]}),
+    (ApiKey.METADATA, 9, {"topics": [{"name": "no such topic"}], "allow_auto_topic_creation": False}),
+    (
+        ApiKey.PRODUCE,
+        9,
+        {"acks": -1, "topic_data": [{"name": "absent", "partition_data": [{"index": 0, "records": b"x"}]}]},
+    ),
+    (ApiKey.LIST_OFFSETS, 7, {"topics": [{"name": "absent", "partitions": [ABSENT_PARTITION]}]}),
+    (ApiKey.FETCH, 11, {"topics": [{"topic": "absent", "partitions": [{"partition": 0}]}]}),
     (37, 3, {"topics": [{"name": "absent", "count": 3}], "timeout": 1_000}),
     (43, 2, {"topic_partitions": [{"topic": "absent", "partitions": [0]}], "timeout": 1_000}),
     (45, 0, {"topics": [{"name": "absent", "partitions": [{"partition_index": 0, "replicas": [1]}]}]}),

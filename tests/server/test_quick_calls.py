@@ -16,7 +16,8 @@ from stratalog.server.request.quick_calls import AHEAD_MS, FOLDING_MS_MAX, STALE
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import NotEnoughReplicasError, StoreUnavailableError
 from stratalog.storage.records import TopicPartition
-from tests.clients.kafka_client import FETCH, PRODUCE, Answer, batch_of, framed
+from stratalog.wire.api_keys import ApiKey
+from tests.clients.kafka_client import Answer, batch_of, framed
 from tests.clients.memory_cluster import ROOT, MemoryCluster
 from tests.server.view.test_reads_at_once import ANSWER_S, Gate, is_data_file_of, stopped
 from tests.storage.logs import FakeClock
@@ -59,9 +60,9 @@ def handler(cluster: MemoryCluster, clock: FakeClock) -> Iterator[KafkaHandler]:
 
 def asked(handler: KafkaHandler, value: bytes, topic: str = "t", connection: Connection | None = None) -> Answer:
     """A Produce request of one record, handed over by this thread; without a connection over one of its own."""
-    answer = Answer(PRODUCE, VERSION)
+    answer = Answer(ApiKey.PRODUCE, VERSION)
     data = {"name": topic, "partition_data": [{"index": 0, "records": batch_of(value)}]}
-    frame = framed(PRODUCE, VERSION, {"acks": -1, "timeout": 1_000, "topic_data": [data]})
+    frame = framed(ApiKey.PRODUCE, VERSION, {"acks": -1, "timeout": 1_000, "topic_data": [data]})
     handler.handle(frame, connection or Connection(Principal(), answer.close), answer.receive)
     return answer
 
@@ -79,10 +80,12 @@ def offset_of(answer: Answer) -> int:
 
 def fetched(handler: KafkaHandler, offset: int, epoch: int = -1, wait_ms: int = 6_000_000, version: int = 12) -> Answer:
     """A Fetch of t-0, handed over by this thread; `epoch` is the one of the client's last record."""
-    answer = Answer(FETCH, version)
+    answer = Answer(ApiKey.FETCH, version)
     wanted = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": 1 << 20, "last_fetched_epoch": epoch}
     topic = {"topic": "t", "partitions": [wanted]}
-    frame = framed(FETCH, version, {"max_wait": wait_ms, "min_bytes": 1, "max_bytes": 1 << 20, "topics": [topic]})
+    frame = framed(
+        ApiKey.FETCH, version, {"max_wait": wait_ms, "min_bytes": 1, "max_bytes": 1 << 20, "topics": [topic]}
+    )
     handler.handle(frame, Connection(Principal(), answer.close), answer.receive)
     return answer
 
@@ -198,9 +201,9 @@ def test_a_topic_that_does_not_exist_is_answered_so(handler: KafkaHandler) -> No
 
 
 def test_a_topic_without_an_id_is_answered_so(handler: KafkaHandler) -> None:
-    answer = Answer(PRODUCE, 13)
+    answer = Answer(ApiKey.PRODUCE, 13)
     data = {"topic_id": None, "partition_data": [{"index": 0, "records": batch_of(b"a")}]}
-    frame = framed(PRODUCE, 13, {"acks": -1, "timeout": 1_000, "topic_data": [data]})
+    frame = framed(ApiKey.PRODUCE, 13, {"acks": -1, "timeout": 1_000, "topic_data": [data]})
     handler.handle(frame, Connection(Principal(), answer.close), answer.receive)
     assert error_of(answer) == UNKNOWN_TOPIC_ID
 

@@ -32,10 +32,12 @@ class _Places(NamedTuple):
 def errors_in(response: Entity) -> list[int]:
     """The codes of all errors in a response, each as often as it is there.
 
+    >>> from stratalog.wire.api_keys import ApiKey
     >>> from stratalog.wire.messages.entities import build
     >>> from stratalog.wire.messages.schema import response_type
     >>> partitions = [{"index": 0, "error_code": 0}, {"index": 1, "error_code": 6}, {"index": 2, "error_code": 6}]
-    >>> errors_in(build(response_type(0, 9), {"responses": [{"name": "t", "partition_responses": partitions}]}))
+    >>> topics = [{"name": "t", "partition_responses": partitions}]
+    >>> errors_in(build(response_type(ApiKey.PRODUCE, 9), {"responses": topics}))
     [6, 6]
     """
     found: list[int] = []

@@ -14,11 +14,11 @@ from struct import Struct as Packed
 from typing import Any, NamedTuple, TypeAlias
 
 from stratalog.storage.errors import CorruptMessageError, InvalidRequestError, UnsupportedVersionError
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.kafka_types import Bounds, Field, Layout, Struct, layout, sequence
 from stratalog.wire.messages.layouts import layout_of
 from stratalog.wire.messages.schema import Entity, EntityType, known_versions, request_type, response_type
 
-API_VERSIONS, PRODUCE = 18, 0
 Frame: TypeAlias = bytes | memoryview
 """A request's bytes. A large frame is a view of the memory into which it was received."""
 Answer: TypeAlias = bytes | Sequence[bytes | memoryview]
@@ -64,12 +64,12 @@ def decode_request(frame: Frame, served: Mapping[int, range], bounds: Bounds | N
         raise InvalidRequestError(f"a request begins with {_START.size} bytes of header, the frame has {len(frame)}")
     api_key, version, correlation_id = _START.unpack_from(frame)
     if version not in served.get(api_key, ()):
-        if api_key == API_VERSIONS:
+        if api_key == ApiKey.API_VERSIONS:
             return RequestFrame(api_key, version, correlation_id, None, None)
         versions = served.get(api_key)
         known = "is not served" if versions is None else f"is served in versions {versions[0]} to {versions[-1]}"
         raise UnsupportedVersionError(f"API {api_key} version {version}: it {known}")
-    data = memoryview(frame) if api_key == PRODUCE else bytes(frame)
+    data = memoryview(frame) if api_key == ApiKey.PRODUCE else bytes(frame)
     header, entity = _decode(data, _START.size, request_type(api_key, version), _REQUEST_HEADER, bounds)
     return RequestFrame(api_key, version, correlation_id, header["client_id"], entity)
 

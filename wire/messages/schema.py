@@ -83,12 +83,6 @@ def known_versions(api_key: int) -> frozenset[int]:
     return frozenset(version for version, types in versions.items() if Kind.request in types)
 
 
-def api_name(api_key: int) -> str | None:
-    """Kafka's name of an API, e.g. `LIST_OFFSETS`; None when it has none."""
-    name = api_key_map.get(api_key)
-    return None if name is None else name.upper()
-
-
 @cache
 def names_in_any_version(api_key: int) -> frozenset[str]:
     """The names of all fields of an API's messages and their parts in any version; any other name is a defect."""

@@ -24,9 +24,9 @@ from stratalog.replication.metadata.acls import (
 from stratalog.server.request.api import Api, Call, failed
 from stratalog.server.request.broker import ApiFamily
 from stratalog.storage.errors import InvalidRequestError, SecurityDisabledError, StratalogError
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.entities import Values
 
-DESCRIBE_ACLS, CREATE_ACLS, DELETE_ACLS = 29, 30, 31
 UNKNOWN, ANY = 0, 1
 """Codes of every field; what follows are values, in which a code without a name is UNKNOWN to Kafka, too."""
 MATCH = 2
@@ -48,9 +48,9 @@ T = TypeVar("T")
 class AclApis(ApiFamily):
     def apis(self) -> Iterable[Api]:
         return [
-            Api(DESCRIBE_ACLS, self._describe),
-            Api(CREATE_ACLS, self._create, _creations_refused, is_slow=True),
-            Api(DELETE_ACLS, self._delete, _deletions_refused, is_slow=True),
+            Api(ApiKey.DESCRIBE_ACLS, self._describe),
+            Api(ApiKey.CREATE_ACLS, self._create, _creations_refused, is_slow=True),
+            Api(ApiKey.DELETE_ACLS, self._delete, _deletions_refused, is_slow=True),
         ]
 
     def _describe(self, call: Call) -> Values:

@@ -20,19 +20,17 @@ from stratalog.replication.metadata.scram import (
 from stratalog.server.request.api import Api, Call, error_only, failed
 from stratalog.server.request.broker import ApiFamily
 from stratalog.storage.errors import IllegalSaslStateError, StratalogError
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.entities import Values
-
-SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
-DESCRIBE_USER_SCRAM_CREDENTIALS, ALTER_USER_SCRAM_CREDENTIALS = 50, 51
 
 
 class SaslApis(ApiFamily):
     def apis(self) -> Iterable[Api]:
         return [
-            Api(SASL_HANDSHAKE, _no_handshake, error_only, is_quick=True),
-            Api(SASL_AUTHENTICATE, _no_authentication, is_quick=True),
-            Api(DESCRIBE_USER_SCRAM_CREDENTIALS, self._describe),
-            Api(ALTER_USER_SCRAM_CREDENTIALS, self._alter, _alterations_refused, is_slow=True),
+            Api(ApiKey.SASL_HANDSHAKE, _no_handshake, error_only, is_quick=True),
+            Api(ApiKey.SASL_AUTHENTICATE, _no_authentication, is_quick=True),
+            Api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, self._describe),
+            Api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, self._alter, _alterations_refused, is_slow=True),
         ]
 
     def _describe(self, call: Call) -> Values:

@@ -47,11 +47,11 @@ from stratalog.storage.errors import (
     UnknownTopicOrPartitionError,
 )
 from stratalog.storage.records import TopicPartition
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.entities import Values, build, id_text, milliseconds
 from stratalog.wire.messages.frames import body_of, encoded
 from stratalog.wire.messages.schema import response_type
 
-FETCH = 1
 TOPIC_IDS_FROM = 13
 FOLLOWERS_FROM = 11
 SESSIONS_FROM = 7
@@ -84,7 +84,7 @@ class FetchApis(ApiFamily):
         self._delayed = DelayedFetches(broker.view, self._read, self._answer, self._news_of, name, io)
 
     def apis(self) -> Iterable[Api]:
-        return [Api(FETCH, self._fetch, _refused, is_quick=True)]
+        return [Api(ApiKey.FETCH, self._fetch, _refused, is_quick=True)]
 
     def close(self) -> None:
         """Answer the fetches that wait with what they have, and end the thread."""
@@ -312,7 +312,7 @@ class FetchApis(ApiFamily):
         if run.context.session is not None:
             run.context.session.memory = memory
         elif isinstance(call.frame, bytes) and call.use is None and memory.is_all(memory.empty.values(), run):
-            response = encoded(build(response_type(FETCH, call.version), values()))
+            response = encoded(build(response_type(ApiKey.FETCH, call.version), values()))
             repeat = RepeatedFetch(body_of(call.frame), call.request, call.client_id, run.context, response)
             call.connection.memory.fetch = memory if run.context.is_full else replace(memory, repeat=repeat)
             call.respond_built(response)

@@ -24,17 +24,11 @@ from stratalog.storage.errors import (
     UnsupportedSaslMechanismError,
     UnsupportedVersionError,
 )
+from stratalog.wire.api_keys import ApiKey, api_name
 from stratalog.wire.messages.entities import Values, build
-from stratalog.wire.messages.frames import (
-    API_VERSIONS,
-    RequestFrame,
-    decode_request,
-    encode_response,
-    served_versions,
-)
-from stratalog.wire.messages.schema import api_name, response_type
+from stratalog.wire.messages.frames import RequestFrame, decode_request, encode_response, served_versions
+from stratalog.wire.messages.schema import response_type
 
-SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 FIRST_WITH_AUTHENTICATE = 1
 """The version of SaslHandshake after which tokens come in SaslAuthenticate; before it, as bare frames."""
 REAUTHENTICATION_INTERVAL_MS = 1_000
@@ -121,7 +115,9 @@ class SaslRules:
     max_reauth_ms: int = 0
 
 
-_SERVED = {key: served_versions(key) for key in (API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE)}
+_SERVED: Mapping[int, range] = {
+    key: served_versions(key) for key in (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
+}
 
 
 def reauthenticating(state: SaslState, now_ms: int) -> SaslState | None:
@@ -164,13 +160,13 @@ def _handshake_or_versions(state: SaslState, frame: bytes, rules: SaslRules) -> 
         return _closed(state, f"a frame that is no request, {len(frame)} bytes, during {state.what}")
     if is_first:
         state = replace(state, phase=SaslPhase.HANDSHAKE_OR_VERSIONS_REQUEST)
-    if key not in (API_VERSIONS, SASL_HANDSHAKE):
+    if key not in (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE):
         return _failed(state, f"Unexpected Kafka request of type {name} during SASL handshake.")
     try:
         request = decode_request(frame, _SERVED, bounds_before_login())
     except (InvalidRequestError, UnsupportedVersionError) as reason:
         return _closed(state, f"unreadable request: {reason}")
-    return _versions(state, request) if key == API_VERSIONS else _handshake(state, request, rules)
+    return _versions(state, request) if key == ApiKey.API_VERSIONS else _handshake(state, request, rules)
 
 
 def _versions(state: SaslState, request: RequestFrame) -> SaslOutcome:
@@ -213,7 +209,7 @@ def _authenticate(state: SaslState, frame: bytes, rules: SaslRules, now_ms: int)
     name = api_name(key) if key is not None else None
     if name is None:
         return _closed(state, f"a frame that is no request, {len(frame)} bytes, during {state.what}")
-    if key != SASL_AUTHENTICATE:
+    if key != ApiKey.SASL_AUTHENTICATE:
         error = IllegalSaslStateError(f"Unexpected Kafka request of type {name} during SASL authentication.")
         failed = replace(state, phase=SaslPhase.FAILED)
         return SaslOutcome(failed, refused_by=error, failure=str(error), is_delayed=True)

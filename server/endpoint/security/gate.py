@@ -14,18 +14,12 @@ from typing import Protocol
 
 from stratalog.replication.metadata.acls import Principal
 from stratalog.server.endpoint.frames import FrameHandler
-from stratalog.server.endpoint.security.authenticator import (
-    SASL_HANDSHAKE,
-    SaslOutcome,
-    SaslRules,
-    SaslState,
-    decide,
-    reauthenticating,
-)
+from stratalog.server.endpoint.security.authenticator import SaslOutcome, SaslRules, SaslState, decide, reauthenticating
 from stratalog.server.request.api import Connection
 from stratalog.storage.clock import Clock
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.log_lines import line_logger
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.frames import Answer as ResponseFrame
 from stratalog.wire.messages.frames import Frame, api_key_of
 
@@ -81,7 +75,7 @@ class SaslGate:
         caller = self._caller
         if self._state.is_complete and caller is not None:
             begun = None
-            if api_key_of(frame) == SASL_HANDSHAKE:
+            if api_key_of(frame) == ApiKey.SASL_HANDSHAKE:
                 begun = reauthenticating(self._state, self._settings.clock.wall_ms())
             if begun is None:
                 self._pass(frame, caller, answer)

@@ -16,6 +16,7 @@ from stratalog import Cluster, ClusterView
 from stratalog.server.handler import KafkaHandler
 from stratalog.server.request.api import Connection
 from stratalog.storage.records import NewRecordBatch, TopicPartition, as_payload
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.batches.record_batches import encode_batch
 from stratalog.wire.messages.entities import build
 from stratalog.wire.messages.frames import Answer, decode_response, encode_request, whole
@@ -25,7 +26,6 @@ from tests.bench.lab import Lab, Outcome
 from tests.bench.measures import Row, Spread
 from tests.bench.payload import Payload
 
-PRODUCE, FETCH = 0, 1
 PRODUCE_VERSION, FETCH_VERSION = 9, 12
 IN_FLIGHT = 5
 BATCHES = {
@@ -95,7 +95,7 @@ def _produce(
 
 def _answered(free: Queue[Any], request: object, refused: list[int], frame: Answer | None) -> None:
     assert frame is not None
-    _, response = decode_response(whole(frame), PRODUCE, PRODUCE_VERSION)
+    _, response = decode_response(whole(frame), ApiKey.PRODUCE, PRODUCE_VERSION)
     codes = (int(each.error_code) for topic in response.responses for each in topic.partition_responses)
     refused.extend(filter(None, codes))
     free.put(request)
@@ -104,7 +104,7 @@ def _answered(free: Queue[Any], request: object, refused: list[int], frame: Answ
 def _produce_frame(topic: str, parts: list[TopicPartition], records: bytes) -> bytes:
     data = [{"index": named.partition, "records": records} for named in parts]
     values = {"acks": -1, "timeout": 30_000, "topic_data": [{"name": topic, "partition_data": data}]}
-    return encode_request(1, "bench", build(request_type(PRODUCE, PRODUCE_VERSION), values))
+    return encode_request(1, "bench", build(request_type(ApiKey.PRODUCE, PRODUCE_VERSION), values))
 
 
 def _fetch(cluster: Cluster, brokers: dict[int, KafkaHandler], topic: str) -> float:
@@ -123,11 +123,11 @@ def _fetched_to(broker: KafkaHandler, named: TopicPartition, offset: int) -> int
     partition = {"partition": named.partition, "fetch_offset": offset, "partition_max_bytes": FETCH_BYTES}
     topics = [{"topic": named.topic, "partitions": [partition]}]
     values = {"max_wait": 0, "min_bytes": 1, "topics": topics}
-    frame = encode_request(1, "bench", build(request_type(FETCH, FETCH_VERSION), values))
+    frame = encode_request(1, "bench", build(request_type(ApiKey.FETCH, FETCH_VERSION), values))
     answers: list[Answer | None] = []
     broker.handle(frame, Connection(), answers.append)
     assert answers[0] is not None
-    told = decode_response(whole(answers[0]), FETCH, FETCH_VERSION)[1].responses[0].partitions[0]
+    told = decode_response(whole(answers[0]), ApiKey.FETCH, FETCH_VERSION)[1].responses[0].partitions[0]
     last = _last_batch(told.records)
     if last is None:
         raise RuntimeError(f"{named}: nothing at offset {offset}, error {int(told.error_code)}")

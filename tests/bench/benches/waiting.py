@@ -19,12 +19,12 @@ from stratalog.server.handler import KafkaHandler
 from stratalog.server.request.api import Connection
 from stratalog.server.request.endpoint import Endpoint
 from stratalog.storage.records import NewRecordBatch, TopicPartition, payload_table
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.batches.record_batches import encode_batch
 from stratalog.wire.messages.entities import build
 from stratalog.wire.messages.frames import encode_request
 from stratalog.wire.messages.schema import request_type
 
-PRODUCE, FETCH, METADATA = 0, 1, 3
 PRODUCES, WAITING, TOPICS = 600, 1_000, 100
 OLD_BATCHES, OLD_BYTES = 40, 1 << 20
 LONG_MS = 600_000
@@ -43,7 +43,9 @@ def produced(handler: KafkaHandler, named: TopicPartition, value: bytes) -> None
     data = [{"name": named.topic, "partition_data": [{"index": named.partition, "records": records}]}]
     done = threading.Event()
     handler.handle(
-        frame(PRODUCE, 9, {"acks": -1, "timeout": 30_000, "topic_data": data}), Connection(), partial(signal, done)
+        frame(ApiKey.PRODUCE, 9, {"acks": -1, "timeout": 30_000, "topic_data": data}),
+        Connection(),
+        partial(signal, done),
     )
     assert done.wait(60)
 
@@ -51,7 +53,7 @@ def produced(handler: KafkaHandler, named: TopicPartition, value: bytes) -> None
 def fetch(named: TopicPartition, offset: int, max_wait_ms: int) -> bytes:
     wanted = {"partition": named.partition, "fetch_offset": offset, "partition_max_bytes": 1 << 20}
     topics = [{"topic": named.topic, "partitions": [wanted]}]
-    return frame(FETCH, 12, {"max_wait": max_wait_ms, "min_bytes": 1, "topics": topics})
+    return frame(ApiKey.FETCH, 12, {"max_wait": max_wait_ms, "min_bytes": 1, "topics": topics})
 
 
 def latencies(handler: KafkaHandler, named: TopicPartition) -> str:
@@ -124,7 +126,7 @@ def metadata_ms(handler: KafkaHandler) -> None:
     found = []
     for _ in range(60):
         done, began = threading.Event(), time.perf_counter()
-        handler.handle(frame(METADATA, 12, {"topics": None}), Connection(), partial(signal, done))
+        handler.handle(frame(ApiKey.METADATA, 12, {"topics": None}), Connection(), partial(signal, done))
         done.wait(60)
         found.append(1_000 * (time.perf_counter() - began))
     found.sort()

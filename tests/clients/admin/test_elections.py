@@ -12,10 +12,11 @@ from stratalog.server.admin.admin import Admin
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import UnknownTopicOrPartitionError
 from stratalog.storage.records import TopicPartition
+from stratalog.wire.api_keys import ApiKey
 from tests.clients.kafka_client import KafkaClient, code
 from tests.clients.memory_cluster import ROOT, MemoryCluster
 
-UNREGISTER_BROKER, INVALID_REQUEST, BROKER_ID_NOT_REGISTERED = 64, 42, 102
+INVALID_REQUEST, BROKER_ID_NOT_REGISTERED = 42, 102
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
@@ -46,9 +47,9 @@ def test_a_broker_that_was_stopped_for_good_is_forgotten(cluster: MemoryCluster)
     """After its replicas were moved, by the admin client and by Kafka's `kafka-cluster.sh unregister`."""
     cluster.commit(FenceBrokerRecord(3, 3))
     with KafkaClient(cluster, stores=cluster.stores) as client:
-        assert code(client.ask(UNREGISTER_BROKER, 0, {"broker_id": 3})) == INVALID_REQUEST
+        assert code(client.ask(ApiKey.UNREGISTER_BROKER, 0, {"broker_id": 3})) == INVALID_REQUEST
         admin_of(cluster).delete_topics(["t"])
-        answers = [client.ask(UNREGISTER_BROKER, 0, {"broker_id": 3}) for _ in range(2)]
+        answers = [client.ask(ApiKey.UNREGISTER_BROKER, 0, {"broker_id": 3}) for _ in range(2)]
     assert [code(each) for each in answers] == [0, BROKER_ID_NOT_REGISTERED]
     assert answers[1].error_message == "Broker ID 3 is not currently registered."
     assert [each.broker_id for each in admin_of(cluster).describe_cluster().brokers] == [1, 2]

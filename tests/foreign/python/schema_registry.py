@@ -15,14 +15,15 @@ from typing import Any, Self
 import kafka
 from kafka.admin import KafkaAdminClient
 
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.entities import build
 from stratalog.wire.messages.frames import decode_response, encode_request
 from stratalog.wire.messages.schema import request_type
 from tests.foreign.checks import fresh
 from tests.waiting import wait_until
 
-FIND_COORDINATOR, JOIN, HEARTBEAT, LEAVE, SYNC = (10, 3), (11, 5), (12, 3), (13, 3), (14, 3)
-"""(API key, version)"""
+FIND_COORDINATOR, JOIN, HEARTBEAT = (ApiKey.FIND_COORDINATOR, 3), (ApiKey.JOIN_GROUP, 5), (ApiKey.HEARTBEAT, 3)
+LEAVE, SYNC = (ApiKey.LEAVE_GROUP, 3), (ApiKey.SYNC_GROUP, 3)
 MEMBER_ID_REQUIRED, REBALANCE_IN_PROGRESS, NONE = 79, 27, 0
 TYPE, PROTOCOL = "sr", "v0"
 WAIT_S = 30

@@ -18,6 +18,7 @@ import cramjam
 import crc32c
 
 from stratalog.storage.records import NewRecordBatch, payload_table
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.batches.headers import HEADER_BYTES
 from stratalog.wire.batches.record_batches import encode_batch
 from stratalog.wire.messages.entities import build, default_of
@@ -43,7 +44,6 @@ SETTINGS = {
 NAMES = (*TOPICS, "fuzz-absent", "fuzz-group", "fuzz-member", "", "1", "range", "consumer")
 _INTEGERS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64, "uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64}
 _TIMES_MS = (0, 1, 10, 50, 200, -1, 60_000)
-PRODUCE = 0
 BOMB_BYTES = 64 << 20
 _CRC_AT, _ATTRIBUTES_AT, _COUNT_AT = 17, 21, 57
 _HUGE = (0x7FFFFFFF, 0x7FFFFFF0, 1 << 24, 65_535, -1, -2, -(1 << 31))
@@ -198,7 +198,7 @@ class BadFrames:
 
     def _bad_produce(self) -> bytes:
         key, versions = self._served[0]
-        assert key == PRODUCE
+        assert key == ApiKey.PRODUCE
         records = self._rng.choice(
             (self._with_wrong_crc, self._with_another_header, self._with_other_records, self._bomb, self._two_batches)
         )()
@@ -206,7 +206,7 @@ class BadFrames:
         partition = {"index": self._rng.choice((0, 0, 1, 99)), "records": records}
         topic = {"name": self._rng.choice(TOPICS), "partition_data": [partition]}
         values = {"acks": self._rng.choice((-1, 1, 0, 2)), "timeout": 500, "topic_data": [topic]}
-        return encode_request(7, "fuzz", build(request_type(PRODUCE, version), values))
+        return encode_request(7, "fuzz", build(request_type(ApiKey.PRODUCE, version), values))
 
     def _with_wrong_crc(self) -> bytes:
         return self._flipped(self._batch())

@@ -13,12 +13,12 @@ from struct import pack
 from typing import Any
 
 from stratalog.storage.records import NewRecordBatch, payload_table
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.batches.record_batches import encode_batch
 from stratalog.wire.messages.entities import build
 from stratalog.wire.messages.frames import decode_response, encode_request
 from stratalog.wire.messages.schema import request_type
 
-PRODUCE, METADATA, API_VERSIONS, CREATE_TOPICS = 0, 3, 18, 19
 CONNECT_S = 10
 ANSWER_S = 30
 NEIGHBOUR = "neighbour"
@@ -116,7 +116,7 @@ class Neighbour(threading.Thread):
                 self._produce(producer)
                 if self.calm.produced % 10 == 0:
                     begun_s = time.monotonic()
-                    if prober.ask(API_VERSIONS, 3, SOFTWARE).error_code:
+                    if prober.ask(ApiKey.API_VERSIONS, 3, SOFTWARE).error_code:
                         self.calm.errors.append("ApiVersions")
                     self.calm.probed += 1
                     self.calm.probe_longest_s = max(self.calm.probe_longest_s, time.monotonic() - begun_s)
@@ -129,7 +129,7 @@ class Neighbour(threading.Thread):
         records = encode_batch(NewRecordBatch(payload_table([(1_700_000_000_000, b"k", b"v" * 100, None)])))
         topic = {"name": NEIGHBOUR, "partition_data": [{"index": 0, "records": records}]}
         begun_s = time.monotonic()
-        answer = producer.ask(PRODUCE, 9, {"acks": -1, "timeout": 5_000, "topic_data": [topic]})
+        answer = producer.ask(ApiKey.PRODUCE, 9, {"acks": -1, "timeout": 5_000, "topic_data": [topic]})
         self.calm.produce_longest_s = max(self.calm.produce_longest_s, time.monotonic() - begun_s)
         self.calm.produced += 1
         (partition,) = answer.responses[0].partition_responses
@@ -162,7 +162,7 @@ class OneConnection:
 def served_by(address: Address) -> dict[int, range]:
     """The versions of each API that a broker names."""
     asked = OneConnection(address)
-    answer = asked.ask(API_VERSIONS, 3, SOFTWARE)
+    answer = asked.ask(ApiKey.API_VERSIONS, 3, SOFTWARE)
     asked.close()
     return {int(each.api_key): range(each.min_version, each.max_version + 1) for each in answer.api_keys}
 

@@ -14,6 +14,7 @@ from typing import Any
 import cramjam
 
 from stratalog.storage.records import Header, NewRecordBatch, payload_table
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.batches.headers import HEADER_BYTES
 from stratalog.wire.batches.record_batches import encode_batch
 from stratalog.wire.messages.entities import build
@@ -21,11 +22,13 @@ from stratalog.wire.messages.frames import encode_request
 from stratalog.wire.messages.schema import EntityType, FieldShape, request_type, shape_of
 from tests.real.fuzz.bad_frames import TOPICS, BadFrames, with_crc
 
-PRODUCE, FETCH, OFFSET_COMMIT, JOIN_GROUP, API_VERSIONS, CREATE_TOPICS = 0, 1, 8, 11, 18, 19
-DELETE_TOPICS, CREATE_ACLS, CREATE_PARTITIONS, ALTER_REASSIGNMENTS, ALTER_USERS = 20, 30, 37, 45, 51
-LIST_TRANSACTIONS, CONSUMER_GROUP_HEARTBEAT = 66, 68
-CHANGING = {DELETE_TOPICS, CREATE_ACLS, ALTER_REASSIGNMENTS, ALTER_USERS}
-VALIDATING_FROM = {CREATE_TOPICS: 1, CREATE_PARTITIONS: 0}
+CHANGING = {
+    ApiKey.DELETE_TOPICS,
+    ApiKey.CREATE_ACLS,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+}
+VALIDATING_FROM = {ApiKey.CREATE_TOPICS: 1, ApiKey.CREATE_PARTITIONS: 0}
 COUNTS = (1_000, 10_000, 50_000, 99_000, 120_000)
 """Elements of the array that is grown: the last number is beyond the bound."""
 EXPRESSIONS = (
@@ -112,16 +115,16 @@ class ExpensiveFrames(BadFrames):
         partitions = [{"index": number, "records": bomb} for number in range(min(count, BYTES_MAX // len(bomb)))]
         topic = {"name": self._own.choice(TOPICS), "partition_data": partitions}
         values = {"acks": self._own.choice((1, -1)), "timeout": 1_000, "topic_data": [topic]}
-        return encode_request(7, "fuzz", build(request_type(PRODUCE, 9), values))
+        return encode_request(7, "fuzz", build(request_type(ApiKey.PRODUCE, 9), values))
 
     def _expression_request(self) -> bytes:
         expression = self._own.choice(EXPRESSIONS)
         if self._own.random() < 0.5:
             values: dict[str, Any] = {"duration_filter": -1, "transactional_id_pattern": expression}
-            return encode_request(7, "fuzz", build(request_type(LIST_TRANSACTIONS, 2), values))
+            return encode_request(7, "fuzz", build(request_type(ApiKey.LIST_TRANSACTIONS, 2), values))
         member = {"member_id": f"m{self._own.randrange(50)}", "member_epoch": 0, "rebalance_timeout": 1_000}
         asked = {"group_id": "fuzz-group", "subscribed_topic_regex": expression, "topic_partitions": []}
-        return encode_request(7, "fuzz", build(request_type(CONSUMER_GROUP_HEARTBEAT, 1), {**member, **asked}))
+        return encode_request(7, "fuzz", build(request_type(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1), {**member, **asked}))
 
     def _subscription_request(self) -> bytes:
         count = self._own.choice((10_000, 200_000, 500_000))
@@ -130,7 +133,7 @@ class ExpensiveFrames(BadFrames):
             "group_id": f"fuzz-join-{self._own.randrange(3)}", "session_timeout": 6_000, "rebalance_timeout": 1_000,
             "member_id": "", "protocol_type": "consumer", "protocols": [{"name": "range", "metadata": metadata}],
         }  # fmt: skip
-        return encode_request(7, "fuzz", build(request_type(JOIN_GROUP, 3), values))
+        return encode_request(7, "fuzz", build(request_type(ApiKey.JOIN_GROUP, 3), values))
 
     def _tags_request(self) -> bytes:
         count = self._own.choice((100, 20_000, 2_000_000))
@@ -138,7 +141,7 @@ class ExpensiveFrames(BadFrames):
         while number > 0x7F:
             written.append(number & 0x7F | 0x80)
             number >>= 7
-        head = struct.pack(">hhih", API_VERSIONS, 3, 7, -1)
+        head = struct.pack(">hhih", ApiKey.API_VERSIONS, 3, 7, -1)
         return head + bytes([*written, number]) + b"\x63\0" * count + b"\x01\x01\0"
 
 

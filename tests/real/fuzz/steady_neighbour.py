@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stratalog.storage.records import NewRecordBatch, payload_table
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.batches.record_batches import encode_batch
-from tests.real.fuzz.clients import API_VERSIONS, PRODUCE, SOFTWARE, Address, OneConnection
+from tests.real.fuzz.clients import SOFTWARE, Address, OneConnection
 
-FIND_COORDINATOR, CONSUMER_GROUP_HEARTBEAT = 10, 68
 COORDINATOR_S = 30
 MEMBER = "neighbour-member"
 RATES = {"produce": 100.0, "heartbeat": 10.0, "api_versions": 10.0}
@@ -85,7 +85,7 @@ class SteadyNeighbour:
     def _produce(self, connection: OneConnection) -> str:
         records = encode_batch(NewRecordBatch(payload_table([(1_700_000_000_000, b"k", b"v" * 100, None)])))
         topic = {"name": self._topic, "partition_data": [{"index": 0, "records": records}]}
-        answer = connection.ask(PRODUCE, 9, {"acks": -1, "timeout": 5_000, "topic_data": [topic]})
+        answer = connection.ask(ApiKey.PRODUCE, 9, {"acks": -1, "timeout": 5_000, "topic_data": [topic]})
         (partition,) = answer.responses[0].partition_responses
         return f"{partition.error_code.name}: {partition.error_message}" if partition.error_code else ""
 
@@ -97,7 +97,7 @@ class SteadyNeighbour:
             "rebalance_timeout": 60_000 if joins else -1,
             "subscribed_topic_names": [self._topic] if joins else None, "topic_partitions": [] if joins else None,
         }  # fmt: skip
-        answer = connection.ask(CONSUMER_GROUP_HEARTBEAT, 1, values)
+        answer = connection.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, values)
         if answer.error_code:
             self._epoch = 0
             return f"{answer.error_code.name}: {answer.error_message}"
@@ -105,7 +105,7 @@ class SteadyNeighbour:
         return ""
 
     def _probe(self, connection: OneConnection) -> str:
-        return "error" if connection.ask(API_VERSIONS, 3, SOFTWARE).error_code else ""
+        return "error" if connection.ask(ApiKey.API_VERSIONS, 3, SOFTWARE).error_code else ""
 
 
 def _await_coordinator(address: Address, group: str) -> None:
@@ -113,7 +113,7 @@ def _await_coordinator(address: Address, group: str) -> None:
     connection, end_s = OneConnection(address), time.monotonic() + COORDINATOR_S
     while time.monotonic() < end_s:
         values = {"key_type": 0, "coordinator_keys": [group]}
-        if not connection.ask(FIND_COORDINATOR, 4, values).coordinators[0].error_code:
+        if not connection.ask(ApiKey.FIND_COORDINATOR, 4, values).coordinators[0].error_code:
             connection.close()
             time.sleep(1)
             return

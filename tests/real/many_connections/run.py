@@ -34,6 +34,7 @@ import numpy as np
 
 from stratalog.server.admin.admin import Admin, NewTopic
 from stratalog.storage.records import NewRecordBatch, payload_table
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.batches.record_batches import encode_batch
 from stratalog.wire.messages.entities import build
 from stratalog.wire.messages.frames import decode_response, encode_request
@@ -48,7 +49,6 @@ HOT, QUIET, COLD = "hot", "quiet", "cold"
 HOT_PARTITIONS, QUIET_PARTITIONS, COLD_PARTITIONS = 10, 100, 4
 WAIT_MS = 500
 RECORD_BYTES, COLD_RECORD_BYTES, COLD_BATCH = 100, 1_000, 900
-PRODUCE, FETCH = 0, 1
 FETCH_BYTES = 1 << 20
 MEMORY_KIB_MAX = 2 << 10
 """Growth of the memory that is allowed a minute, after the second."""
@@ -124,7 +124,7 @@ class Producers:
         records = encode_batch(NewRecordBatch(payload_table([(1_700_000_000_000, b"k", bytes(RECORD_BYTES), None)])))
         partition = {"index": which % HOT_PARTITIONS, "records": records}
         topic = {"name": HOT, "partition_data": [partition]}
-        frame = framed(PRODUCE, 9, {"acks": -1, "timeout": 30_000, "topic_data": [topic]})
+        frame = framed(ApiKey.PRODUCE, 9, {"acks": -1, "timeout": 30_000, "topic_data": [topic]})
         dues: list[float] = []
         count = int(seconds * RATE)
         answers = asyncio.create_task(self._answers(reader, dues, count))
@@ -142,7 +142,7 @@ class Producers:
     async def _answers(self, reader: asyncio.StreamReader, dues: list[float], count: int) -> None:
         loop = asyncio.get_running_loop()
         for number in range(count):
-            answer = decode_response(await read_frame(reader), PRODUCE, 9)[1]
+            answer = decode_response(await read_frame(reader), ApiKey.PRODUCE, 9)[1]
             self.latencies_ms.append((loop.time() - dues[number]) * 1_000)
             self.errors += answer.responses[0].partition_responses[0].error_code != 0
 
@@ -162,7 +162,7 @@ class Holder:
         for which in range(connections):
             own = socket.create_connection(self._address)
             own.setblocking(False)
-            frame = framed(FETCH, 11, fetch_values(QUIET, which % QUIET_PARTITIONS, 0, min_bytes=1))
+            frame = framed(ApiKey.FETCH, 11, fetch_values(QUIET, which % QUIET_PARTITIONS, 0, min_bytes=1))
             self._selector.register(own, selectors.EVENT_READ, (own, frame, bytearray()))
             own.send(frame)
             self.serve(WAIT_MS / 1_000 / connections)
@@ -217,7 +217,7 @@ def read_cold(address: Address) -> None:
         offset = 0
         while True:
             values = fetch_values(COLD, partition, offset, min_bytes=0, max_bytes=16 * FETCH_BYTES)
-            (found,) = client.ask(FETCH, 11, values).responses[0].partitions
+            (found,) = client.ask(ApiKey.FETCH, 11, values).responses[0].partitions
             if not found.records:
                 if offset >= found.high_watermark:
                     break
@@ -267,7 +267,7 @@ def fill(address: Address, mib: int) -> None:
     for number in range(-(-(mib << 20) // (COLD_BATCH * COLD_RECORD_BYTES))):
         partition = {"index": number % COLD_PARTITIONS, "records": batch}
         topic = {"name": COLD, "partition_data": [partition]}
-        answer = client.ask(PRODUCE, 9, {"acks": 1, "timeout": 30_000, "topic_data": [topic]})
+        answer = client.ask(ApiKey.PRODUCE, 9, {"acks": 1, "timeout": 30_000, "topic_data": [topic]})
         assert not answer.responses[0].partition_responses[0].error_code
     client.close()
 

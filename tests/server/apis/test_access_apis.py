@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from stratalog.replication.metadata.acls import Principal
+from stratalog.wire.api_keys import ApiKey
 from tests.clients.kafka_client import KafkaClient, code
 from tests.clients.memory_cluster import MemoryCluster
 
-DESCRIBE_ACLS, CREATE_ACLS, DELETE_ACLS = 29, 30, 31
-SASL_HANDSHAKE, SASL_AUTHENTICATE, DESCRIBE_SCRAM, ALTER_SCRAM = 17, 36, 50, 51
 ANY, MATCH = 1, 2
 TOPIC, GROUP, CLUSTER, USER = 2, 3, 4, 7
 LITERAL, PREFIXED = 3, 4
@@ -56,13 +55,13 @@ def wanted(**fields: Any) -> dict[str, Any]:
 
 
 def create(client: KafkaClient, *bindings: dict[str, Any]) -> list[tuple[int, str | None]]:
-    response = client.ask(CREATE_ACLS, 3, {"creations": bindings})
+    response = client.ask(ApiKey.CREATE_ACLS, 3, {"creations": bindings})
     return [(code(each), each.error_message) for each in response.results]
 
 
 def described(client: KafkaClient, **fields: Any) -> list[tuple[str, int]]:
     """Resource's name and number of entries."""
-    response = client.ask(DESCRIBE_ACLS, 3, wanted(**fields))
+    response = client.ask(ApiKey.DESCRIBE_ACLS, 3, wanted(**fields))
     assert code(response) == 0
     return [(each.resource_name, len(each.acls)) for each in response.resources]
 
@@ -75,12 +74,12 @@ def test_bindings_are_created_described_and_deleted(client: KafkaClient) -> None
     assert described(client, resource_name_filter="orders", pattern_type_filter=MATCH) == [("order", 1)]
     assert described(client, operation=WRITE, permission_type=ALLOW) == [("t", 1)]
     assert described(client, resource_type_filter=USER) == []
-    (resource,) = client.ask(DESCRIBE_ACLS, 3, wanted(permission_type=DENY)).resources
+    (resource,) = client.ask(ApiKey.DESCRIBE_ACLS, 3, wanted(permission_type=DENY)).resources
     assert (resource.resource_type, resource.pattern_type) == (TOPIC, PREFIXED)
     (entry,) = resource.acls
     assert (entry.principal, entry.host, entry.operation, entry.permission_type) == ("User:alice", "*", WRITE, DENY)
     filters = [wanted(resource_name_filter="t"), wanted(operation=READ), wanted(principal_filter="User:bob")]
-    deleted = client.ask(DELETE_ACLS, 3, {"filters": filters}).filter_results
+    deleted = client.ask(ApiKey.DELETE_ACLS, 3, {"filters": filters}).filter_results
     assert [(code(each), len(each.matching_acls)) for each in deleted] == [(0, 2), (0, 1), (0, 0)]
     assert described(client) == [("order", 1)]
 
@@ -109,22 +108,22 @@ def test_a_bad_binding_is_refused_alone(client: KafkaClient, fields: dict[str, A
 
 
 def test_an_unknown_filter_is_refused(client: KafkaClient) -> None:
-    assert code(client.ask(DESCRIBE_ACLS, 3, wanted(operation=0))) == 42
-    (result,) = client.ask(DELETE_ACLS, 3, {"filters": [wanted(resource_type_filter=99)]}).filter_results
+    assert code(client.ask(ApiKey.DESCRIBE_ACLS, 3, wanted(operation=0))) == 42
+    (result,) = client.ask(ApiKey.DELETE_ACLS, 3, {"filters": [wanted(resource_type_filter=99)]}).filter_results
     assert (code(result), result.error_message) == (42, "Unknown patternFilter.")
 
 
 def test_acls_are_for_those_who_may(client: KafkaClient) -> None:
     client.principal = Principal("User:alice")
-    assert code(client.ask(DESCRIBE_ACLS, 3, wanted())) == 31
+    assert code(client.ask(ApiKey.DESCRIBE_ACLS, 3, wanted())) == 31
     assert [each for each, _ in create(client, binding(), binding("u"))] == [31, 31]
-    assert code(client.ask(DELETE_ACLS, 3, {"filters": [wanted()]}).filter_results[0]) == 31
+    assert code(client.ask(ApiKey.DELETE_ACLS, 3, {"filters": [wanted()]}).filter_results[0]) == 31
 
 
 def test_without_an_authorizer_acls_are_disabled() -> None:
     cluster = MemoryCluster()
     with KafkaClient(cluster, stores=cluster.stores) as client:
-        response = client.ask(DESCRIBE_ACLS, 3, wanted())
+        response = client.ask(ApiKey.DESCRIBE_ACLS, 3, wanted())
         assert (code(response), response.error_message) == (54, "No Authorizer is configured on the broker")
         assert create(client, binding()) == [(54, "No Authorizer is configured.")]
 
@@ -137,18 +136,22 @@ def upsertion(name: str = "alice", mechanism: int = 1, iterations: int = 4_096) 
 
 
 def altered(client: KafkaClient, *upsertions: dict[str, Any], deletions: Any = ()) -> dict[str, tuple[int, str | None]]:
-    response = client.ask(ALTER_SCRAM, 0, {"deletions": deletions, "upsertions": upsertions})
+    response = client.ask(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, {"deletions": deletions, "upsertions": upsertions})
     return {each.user: (code(each), each.error_message) for each in response.results}
 
 
 def test_credentials_are_set_described_and_removed(client: KafkaClient) -> None:
     assert altered(client, upsertion(), upsertion("bob", 2, 8_192)) == {"alice": (0, None), "bob": (0, None)}
     assert altered(client, upsertion(mechanism=2)) == {"alice": (0, None)}
-    found = client.ask(DESCRIBE_SCRAM, 0, {"users": None}).results
+    found = client.ask(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, {"users": None}).results
     infos = {each.user: [(info.mechanism, info.iterations) for info in each.credential_infos] for each in found}
     assert infos == {"alice": [(1, 4_096), (2, 4_096)], "bob": [(2, 8_192)]}
     assert altered(client, deletions=[{"name": "alice", "mechanism": 1}]) == {"alice": (0, None)}
-    asked = client.ask(DESCRIBE_SCRAM, 0, {"users": [{"name": name} for name in ("carol", "bob", "bob", "alice")]})
+    asked = client.ask(
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        0,
+        {"users": [{"name": name} for name in ("carol", "bob", "bob", "alice")]},
+    )
     assert [(each.user, code(each)) for each in asked.results] == [("carol", 91), ("bob", 92), ("alice", 0)]
 
 
@@ -178,13 +181,13 @@ def test_a_user_is_altered_once_in_a_request(client: KafkaClient) -> None:
 
 def test_credentials_are_for_those_who_may(client: KafkaClient) -> None:
     client.principal = Principal("User:alice")
-    assert code(client.ask(DESCRIBE_SCRAM, 0, {"users": None})) == 31
+    assert code(client.ask(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, {"users": None})) == 31
     assert {user: error for user, (error, _) in altered(client, upsertion()).items()} == {"alice": 31}
 
 
 def test_sasl_on_a_connection_that_needs_none_is_an_illegal_state(client: KafkaClient) -> None:
-    assert code(client.ask(SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"})) == 34
-    assert code(client.ask(SASL_AUTHENTICATE, 2, {"auth_bytes": b""})) == 34
+    assert code(client.ask(ApiKey.SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"})) == 34
+    assert code(client.ask(ApiKey.SASL_AUTHENTICATE, 2, {"auth_bytes": b""})) == 34
 
 
 def test_passwords_among_the_settings_are_not_shown() -> None:
@@ -192,7 +195,7 @@ def test_passwords_among_the_settings_are_not_shown() -> None:
     secret = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="secret";'
     with KafkaClient(cluster, stores=cluster.stores, settings={"sasl.jaas.config": secret}) as client:
         resource = {"resource_type": 4, "resource_name": "1", "configuration_keys": ["sasl.jaas.config"]}
-        (result,) = client.ask(32, 4, {"resources": [resource], "include_synonyms": True}).results
+        (result,) = client.ask(ApiKey.DESCRIBE_CONFIGS, 4, {"resources": [resource], "include_synonyms": True}).results
         (config,) = result.configs
         assert (config.value, config.is_sensitive, config.config_type) == (None, True, 9)
         assert [each.value for each in config.synonyms] == [None, None]

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from stratalog.replication.metadata.records import FenceBrokerRecord
-from tests.clients.kafka_client import LIST_OFFSETS, METADATA, ClosedError, KafkaClient, code
+from stratalog.wire.api_keys import ApiKey
+from tests.clients.kafka_client import ClosedError, KafkaClient, code
 from tests.clients.memory_cluster import MemoryCluster
-
-DESCRIBE_CLUSTER, DESCRIBE_PRODUCERS, INIT_PRODUCER_ID, OFFSET_FOR_LEADER_EPOCH = 60, 61, 22, 23
 
 
 @pytest.fixture
@@ -30,13 +29,16 @@ def client(cluster: MemoryCluster) -> Iterator[KafkaClient]:
 def test_any_replica_describes_producers(client: KafkaClient, broker: int) -> None:
     """`kafka-transactions find-hanging --broker-id` asks each broker about all its replicas."""
     values = {"topics": [{"name": "t", "partition_indexes": [0]}]}
-    (found,) = client.ask(DESCRIBE_PRODUCERS, 0, values, broker=broker).topics[0].partitions
+    (found,) = client.ask(ApiKey.DESCRIBE_PRODUCERS, 0, values, broker=broker).topics[0].partitions
     assert (code(found), found.active_producers) == (0, ())
 
 
 def test_a_live_broker_is_told_as_the_controller(client: KafkaClient, cluster: MemoryCluster) -> None:
     def told() -> set[int]:
-        answers = [client.ask(METADATA, 12, {"topics": []}, broker=2), client.ask(DESCRIBE_CLUSTER, 1, broker=2)]
+        answers = [
+            client.ask(ApiKey.METADATA, 12, {"topics": []}, broker=2),
+            client.ask(ApiKey.DESCRIBE_CLUSTER, 1, broker=2),
+        ]
         return {answer.controller_id for answer in answers}
 
     assert cluster.metadata.image.controller_id == -1
@@ -51,10 +53,10 @@ def test_a_leader_that_has_not_started_is_not_the_leader_yet(
 ) -> None:
     cluster.create_topic("new", started=False)
     asked = {"topics": [{"name": "new", "partitions": [{"partition_index": 0, "timestamp": -1}]}], "replica_id": -1}
-    assert code(client.ask(LIST_OFFSETS, version, asked).topics[0].partitions[0]) == 6
+    assert code(client.ask(ApiKey.LIST_OFFSETS, version, asked).topics[0].partitions[0]) == 6
 
 
 def test_init_producer_id_ends_at_version_5(client: KafkaClient) -> None:
-    assert code(client.ask(INIT_PRODUCER_ID, 5, {"transactional_id": None})) == 0
+    assert code(client.ask(ApiKey.INIT_PRODUCER_ID, 5, {"transactional_id": None})) == 0
     with pytest.raises(ClosedError, match="versions 0 to 5"):
-        client.ask(INIT_PRODUCER_ID, 6, {"transactional_id": None})
+        client.ask(ApiKey.INIT_PRODUCER_ID, 6, {"transactional_id": None})

@@ -11,11 +11,12 @@ from stratalog.replication.metadata.image import ClusterImage
 from stratalog.server.apis.metadata import EncodedTopics, MetadataApis
 from stratalog.server.request.api import Connection
 from stratalog.storage.records import TopicPartition
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.entities import build
 from stratalog.wire.messages.frames import decode_response, encode_response
 from stratalog.wire.messages.layouts import layout_of, with_bytes
 from stratalog.wire.messages.schema import response_type
-from tests.clients.kafka_client import METADATA, Answer, KafkaClient, framed
+from tests.clients.kafka_client import Answer, KafkaClient, framed
 from tests.clients.memory_cluster import MemoryCluster
 
 TOPICS = 100
@@ -36,14 +37,14 @@ def client(cluster: MemoryCluster) -> Iterator[KafkaClient]:
 
 
 def encoded(client: KafkaClient) -> EncodedTopics:
-    family = client.handlers[1]._apis[METADATA].handle.__self__  # type: ignore[attr-defined]
+    family = client.handlers[1]._apis[ApiKey.METADATA].handle.__self__  # type: ignore[attr-defined]
     assert isinstance(family, MetadataApis)
     return family._encoded
 
 
 def asked(client: KafkaClient, version: int, listener: str = "", **fields: Any) -> bytes:
-    answer = Answer(METADATA, version)
-    frame = framed(METADATA, version, {"topics": None, **fields})
+    answer = Answer(ApiKey.METADATA, version)
+    frame = framed(ApiKey.METADATA, version, {"topics": None, **fields})
     client.handlers[1].handle(frame, Connection(close=answer.close, listener=listener), answer.receive)
     assert answer().topics
     assert answer.frame is not None
@@ -63,8 +64,8 @@ def test_topics_are_encoded_once_until_metadata_changes(client: KafkaClient, clu
     cluster.elect(TopicPartition("t7", 0), 2)
     changed = asked(client, 12)
     assert encoded(client).made_count == 4 * TOPICS
-    before = {topic.name: topic for topic in decode_response(first, METADATA, 12)[1].topics}
-    after = {topic.name: topic for topic in decode_response(changed, METADATA, 12)[1].topics}
+    before = {topic.name: topic for topic in decode_response(first, ApiKey.METADATA, 12)[1].topics}
+    after = {topic.name: topic for topic in decode_response(changed, ApiKey.METADATA, 12)[1].topics}
     assert [name for name in after if after[name] != before[name]] == ["t7"]
     assert after["t7"].partitions[0].leader_id == 2
 
@@ -79,12 +80,12 @@ def test_an_encoded_part_is_written_as_it_would_be(version: int) -> None:
     values = {
         "topics": [{"name": "t", "partitions": [{"partition_index": 3, "leader_id": 1, "replica_nodes": [1, 2]}]}]
     }
-    plain = build(response_type(METADATA, version), values)
+    plain = build(response_type(ApiKey.METADATA, version), values)
     (topic,) = plain.topics
     kept = with_bytes(topic)
     assert (kept.name, kept.partitions) == (topic.name, topic.partitions)
     assert kept.as_bytes == layout_of(type(topic)).write(topic)
-    again = build(response_type(METADATA, version), {"topics": [kept]})
+    again = build(response_type(ApiKey.METADATA, version), {"topics": [kept]})
     assert again.topics == (kept,)
     assert encode_response(3, again) == encode_response(3, plain)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from stratalog.server.apis.api_versions import FEATURES
-from stratalog.server.apis.features import UPDATE_FEATURES
+from stratalog.wire.api_keys import ApiKey
 from tests.clients.kafka_client import KafkaClient, code
 from tests.clients.memory_cluster import MemoryCluster
 
@@ -33,7 +33,9 @@ def updates(version: int, *levels: tuple[str, int, int]) -> dict[str, object]:
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_the_level_in_force_may_be_asked_for(client: KafkaClient, version: int) -> None:
-    answer = client.ask(UPDATE_FEATURES, version, updates(version, *((name, at, 1) for name, at in FEATURES.items())))
+    answer = client.ask(
+        ApiKey.UPDATE_FEATURES, version, updates(version, *((name, at, 1) for name, at in FEATURES.items()))
+    )
     assert (code(answer), answer.error_message) == (0, None)
     if version < 2:
         assert [(each.feature, code(each)) for each in answer.results] == [(name, 0) for name in FEATURES]
@@ -53,5 +55,5 @@ def test_the_level_in_force_may_be_asked_for(client: KafkaClient, version: int) 
     ],
 )
 def test_another_level_refuses_the_whole_request(client: KafkaClient, level: tuple[str, int, int], reason: str) -> None:
-    answer = client.ask(UPDATE_FEATURES, 1, updates(1, ("transaction.version", 2, 1), level))
+    answer = client.ask(ApiKey.UPDATE_FEATURES, 1, updates(1, ("transaction.version", 2, 1), level))
     assert (code(answer), answer.error_message, answer.results) == (INVALID_UPDATE_VERSION, FAILED + reason, ())

@@ -23,20 +23,12 @@ from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.transactions import EndMarker, marker_batch
 from stratalog.storage.upkeep.erase import Erase, ErasePredicate
 from stratalog.storage.upkeep.erasure import Erasure
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.batches.headers import EncodedBatch, batches_in
 from stratalog.wire.batches.record_batches import decode_rows, encode_batch
 from stratalog.wire.messages.entities import build
 from stratalog.wire.messages.schema import request_type
-from tests.clients.kafka_client import (
-    FETCH,
-    LIST_OFFSETS,
-    METADATA,
-    OFFSET_FOR_LEADER_EPOCH,
-    PRODUCE,
-    KafkaClient,
-    batch_of,
-    code,
-)
+from tests.clients.kafka_client import KafkaClient, batch_of, code
 from tests.clients.memory_cluster import MemoryBroker, MemoryCluster
 from tests.storage.keyed import clean, compacted, keyed, step, view_of
 from tests.waiting import wait_until
@@ -76,7 +68,7 @@ def request_of(*partitions: dict[str, Any], version: int = 12, topic_id: str | N
 
 def fetch(client: KafkaClient, *partitions: dict[str, Any], version: int = 12, broker: int = 1, **fields: Any) -> Any:
     """The answers for the partitions."""
-    answer = client.ask(FETCH, version, request_of(*partitions, version=version, **fields), broker=broker)
+    answer = client.ask(ApiKey.FETCH, version, request_of(*partitions, version=version, **fields), broker=broker)
     return [partition for topic in answer.responses for partition in topic.partitions]
 
 
@@ -106,7 +98,7 @@ def test_a_consumer_gets_what_is_committed(client: KafkaClient, cluster: MemoryC
 def test_a_batch_comes_back_as_it_was_produced(client: KafkaClient) -> None:
     batch = batch_of(b"x", b"y", compression_type="lz4", producer_id=9, producer_epoch=0, base_sequence=0)
     data = {"name": "t", "partition_data": [{"index": 1, "records": batch}]}
-    client.ask(PRODUCE, 9, {"acks": -1, "timeout": 1_000, "topic_data": [data]})
+    client.ask(ApiKey.PRODUCE, 9, {"acks": -1, "timeout": 1_000, "topic_data": [data]})
     (partition,) = fetch(client, wanted(0, 1))
     # The leader puts offset and epoch into the header, which the CRC leaves out.
     assert partition.records[17:] == batch[17:]
@@ -130,11 +122,11 @@ def test_fetches_and_failures_are_counted_by_topic(client: KafkaClient, cluster:
     cluster.running[1].script = [NotEnoughReplicasError("1 < 2"), NotLeaderOrFollowerError("moved")]
     errors: list[tuple[int, list[int]]] = []
     data = {"name": "t", "partition_data": [{"index": 0, "records": batch_of(b"x")}]}
-    request = build(request_type(PRODUCE, 9), {"acks": -1, "timeout": 1_000, "topic_data": [data]})
+    request = build(request_type(ApiKey.PRODUCE, 9), {"acks": -1, "timeout": 1_000, "topic_data": [data]})
     for _ in range(3):
         connection = Connection(errors=lambda key, codes: errors.append((key, list(codes))))
         client.handlers[1].serve(request, connection, lambda _: None)
-    assert (counted.failed_produce_requests, errors) == (1, [(PRODUCE, [19]), (PRODUCE, [6])])
+    assert (counted.failed_produce_requests, errors) == (1, [(ApiKey.PRODUCE, [19]), (ApiKey.PRODUCE, [6])])
 
 
 class StampingBroker(MemoryBroker):
@@ -157,7 +149,7 @@ def test_readers_get_the_time_of_the_append(cluster: MemoryCluster, tail_bytes: 
     settings = {"stratalog.encoded.tail.cache.bytes": tail_bytes}
     with KafkaClient(cluster, stores=cluster.stores, settings=settings) as client:
         data = {"name": "t", "partition_data": [{"index": 0, "records": batch_of(b"x", b"y", time_ms=5)}]}
-        produced = client.ask(PRODUCE, 9, {"acks": -1, "timeout": 1_000, "topic_data": [data]})
+        produced = client.ask(ApiKey.PRODUCE, 9, {"acks": -1, "timeout": 1_000, "topic_data": [data]})
         (told,) = produced.responses[0].partition_responses
         assert told.log_append_time.timestamp() * 1_000 == APPEND_MS
         (partition,) = fetch(client, wanted(told.base_offset))
@@ -173,7 +165,7 @@ def test_batches_of_an_earlier_leader_epoch_are_not_given_from_memory(
     client: KafkaClient, cluster: MemoryCluster
 ) -> None:
     data = {"name": "t", "partition_data": [{"index": 1, "records": batch_of(b"x")}]}
-    client.ask(PRODUCE, 9, {"acks": -1, "timeout": 1_000, "topic_data": [data]})
+    client.ask(ApiKey.PRODUCE, 9, {"acks": -1, "timeout": 1_000, "topic_data": [data]})
     broker = client.handlers[1].broker
 
     def at_hand() -> list[EncodedBatch]:
@@ -198,7 +190,7 @@ def test_what_compaction_removed_is_not_given_once_the_leader_has_published_it(
     with KafkaClient(cluster, stores=cluster.stores, settings=settings) as client:
         for number in range(6):
             data = {"name": "t", "partition_data": [{"index": 1, "records": batch_of(b"%d" % number)}]}
-            client.ask(PRODUCE, 9, {"acks": -1, "timeout": 1_000, "topic_data": [data]})
+            client.ask(ApiKey.PRODUCE, 9, {"acks": -1, "timeout": 1_000, "topic_data": [data]})
         (before,) = fetch(client, wanted(0, 1), isolation_level=isolation_level)
         assert values(before) == [b"%d" % number for number in range(6)]
         clean(log)
@@ -224,7 +216,7 @@ def test_an_answer_does_not_join_batches_of_the_log_before_and_after_an_erasure(
         else:
             records = batch_of(b"%d" % number, key=key.encode())
             data = {"name": "t", "partition_data": [{"index": 1, "records": records}]}
-            client.ask(PRODUCE, 9, {"acks": -1, "timeout": 1_000, "topic_data": [data]})
+            client.ask(ApiKey.PRODUCE, 9, {"acks": -1, "timeout": 1_000, "topic_data": [data]})
     erase = Erase(1, 5, ErasePredicate.parse({"key": {"equals": "a"}}))
     old = [entry.path for entry in log.files]
 
@@ -248,9 +240,9 @@ def test_a_fetch_that_waits_reads_again_what_was_removed_meanwhile(cluster: Memo
     with KafkaClient(cluster, stores=cluster.stores) as client:
         for number in range(6):
             data = {"name": "t", "partition_data": [{"index": 1, "records": batch_of(b"%d" % number)}]}
-            client.ask(PRODUCE, 9, {"acks": -1, "timeout": 1_000, "topic_data": [data]})
+            client.ask(ApiKey.PRODUCE, 9, {"acks": -1, "timeout": 1_000, "topic_data": [data]})
         waits = {"max_wait": 1_500, "min_bytes": 1 << 20}
-        answer = client.asked(FETCH, 12, request_of(wanted(0, 1), **waits))
+        answer = client.asked(ApiKey.FETCH, 12, request_of(wanted(0, 1), **waits))
         delayed = client.handlers[1]._fetch._delayed
         wait_until(lambda: len(delayed) == 1, "the fetch waits")
         clean(log)
@@ -319,7 +311,7 @@ def test_who_does_not_lead_says_who_does_and_replicas_serve_newer_clients(
     assert values(served) == [b"a", b"b", b"c", b"d"]
     cluster.commit(cluster.state(T0).changed(leader=-1, bump_leader_epoch=True))
     topic_id = cluster.metadata.image.topic_ids["t"]
-    answer = client.ask(FETCH, 16, request_of(wanted(0), version=16, topic_id=topic_id))
+    answer = client.ask(ApiKey.FETCH, 16, request_of(wanted(0), version=16, topic_id=topic_id))
     assert code(answer.responses[0].partitions[0]) == 6
 
 
@@ -336,7 +328,7 @@ def test_followers_do_not_fetch_by_request(client: KafkaClient) -> None:
 
 
 def test_a_fetch_waits_for_the_high_watermark_and_not_for_its_time(client: KafkaClient, cluster: MemoryCluster) -> None:
-    answer = client.asked(FETCH, 12, request_of(wanted(4), max_wait=LONG_MS))
+    answer = client.asked(ApiKey.FETCH, 12, request_of(wanted(4), max_wait=LONG_MS))
     assert not answer.is_there.wait(0.05)
     cluster.publish(T0, 5)
     assert answer.is_there.wait(5), "not woken"
@@ -344,7 +336,7 @@ def test_a_fetch_waits_for_the_high_watermark_and_not_for_its_time(client: Kafka
 
 
 def test_a_fetch_waits_for_as_many_bytes_as_it_asked_for(client: KafkaClient, cluster: MemoryCluster) -> None:
-    answer = client.asked(FETCH, 12, request_of(wanted(4), wanted(0, 1), max_wait=LONG_MS, min_bytes=100))
+    answer = client.asked(ApiKey.FETCH, 12, request_of(wanted(4), wanted(0, 1), max_wait=LONG_MS, min_bytes=100))
     cluster.publish(T0, 5)
     assert not answer.is_there.wait(0.2)
     cluster.append(T1, b"f")
@@ -354,12 +346,12 @@ def test_a_fetch_waits_for_as_many_bytes_as_it_asked_for(client: KafkaClient, cl
 
 
 def test_a_fetch_that_nothing_comes_for_is_answered_in_time(client: KafkaClient) -> None:
-    answer = client.ask(FETCH, 12, request_of(wanted(4), max_wait=30))
+    answer = client.ask(ApiKey.FETCH, 12, request_of(wanted(4), max_wait=30))
     assert answer.responses[0].partitions[0].records == b""
 
 
 def test_a_waiting_fetch_hears_of_a_new_leader(client: KafkaClient, cluster: MemoryCluster) -> None:
-    answer = client.asked(FETCH, 12, request_of(wanted(4, current_leader_epoch=0), max_wait=LONG_MS))
+    answer = client.asked(ApiKey.FETCH, 12, request_of(wanted(4, current_leader_epoch=0), max_wait=LONG_MS))
     assert not answer.is_there.wait(0.05)
     cluster.elect(T0, 2)
     assert answer.is_there.wait(5), "not woken"
@@ -383,17 +375,17 @@ def test_an_offset_that_was_just_acknowledged_is_in_range_before_it_is_published
 
 def test_who_waits_is_answered_when_the_handler_closes(cluster: MemoryCluster) -> None:
     client = KafkaClient(cluster, stores=cluster.stores)
-    answers = [client.asked(FETCH, 12, request_of(wanted(4), max_wait=LONG_MS)) for _ in range(3)]
+    answers = [client.asked(ApiKey.FETCH, 12, request_of(wanted(4), max_wait=LONG_MS)) for _ in range(3)]
     client.close()
     assert [answer.is_there.is_set() for answer in answers] == [True] * 3
-    assert code(client.ask(FETCH, 12, request_of(wanted(4), max_wait=LONG_MS))) == 0
+    assert code(client.ask(ApiKey.FETCH, 12, request_of(wanted(4), max_wait=LONG_MS))) == 0
 
 
 def test_many_fetches_wait_at_once(client: KafkaClient, cluster: MemoryCluster) -> None:
     asked: list[Any] = []
 
     def ask(offset: int) -> None:
-        asked.append(client.asked(FETCH, 12, request_of(wanted(offset), max_wait=LONG_MS)))
+        asked.append(client.asked(ApiKey.FETCH, 12, request_of(wanted(offset), max_wait=LONG_MS)))
 
     threads = [threading.Thread(target=ask, args=(4,)) for _ in range(8)]
     for thread in threads:
@@ -408,29 +400,29 @@ def test_many_fetches_wait_at_once(client: KafkaClient, cluster: MemoryCluster) 
 
 
 def test_a_session_tells_only_what_is_new(client: KafkaClient, cluster: MemoryCluster) -> None:
-    full = client.ask(FETCH, 12, request_of(wanted(4), wanted(0, 1), session_epoch=0))
+    full = client.ask(ApiKey.FETCH, 12, request_of(wanted(4), wanted(0, 1), session_epoch=0))
     assert full.session_id > 0
     assert [p.partition_index for p in full.responses[0].partitions] == [0, 1]
     going_on = {"session_id": full.session_id}
-    assert client.ask(FETCH, 12, request_of(**going_on, session_epoch=1)).responses == ()
+    assert client.ask(ApiKey.FETCH, 12, request_of(**going_on, session_epoch=1)).responses == ()
     cluster.append(T1, b"f")
     cluster.publish(T1)
-    news = client.ask(FETCH, 12, request_of(**going_on, session_epoch=2))
+    news = client.ask(ApiKey.FETCH, 12, request_of(**going_on, session_epoch=2))
     assert [(p.partition_index, values(p)) for p in news.responses[0].partitions] == [(1, [b"f"])]
     forgotten = [{"topic": "t", "partitions": [1]}]
     cluster.publish(T0, 5)
-    news = client.ask(FETCH, 12, request_of(**going_on, session_epoch=3, forgotten_topics_data=forgotten))
+    news = client.ask(ApiKey.FETCH, 12, request_of(**going_on, session_epoch=3, forgotten_topics_data=forgotten))
     assert [(p.partition_index, values(p)) for p in news.responses[0].partitions] == [(0, [b"e"])]
-    assert code(client.ask(FETCH, 12, request_of(**going_on, session_epoch=3))) == 71
-    assert code(client.ask(FETCH, 12, request_of(session_id=1, session_epoch=3))) == 70
-    ended = client.ask(FETCH, 12, request_of(wanted(4), **going_on, session_epoch=-1))
+    assert code(client.ask(ApiKey.FETCH, 12, request_of(**going_on, session_epoch=3))) == 71
+    assert code(client.ask(ApiKey.FETCH, 12, request_of(session_id=1, session_epoch=3))) == 70
+    ended = client.ask(ApiKey.FETCH, 12, request_of(wanted(4), **going_on, session_epoch=-1))
     assert (ended.session_id, code(ended)) == (0, 0)
 
 
 def test_a_full_fetch_without_partitions_begins_a_session(client: KafkaClient) -> None:
-    full = client.ask(FETCH, 12, request_of(session_epoch=0))
+    full = client.ask(ApiKey.FETCH, 12, request_of(session_epoch=0))
     assert (code(full), full.session_id > 0) == (0, True)
-    going_on = client.ask(FETCH, 12, request_of(wanted(0), session_id=full.session_id, session_epoch=1))
+    going_on = client.ask(ApiKey.FETCH, 12, request_of(wanted(0), session_id=full.session_id, session_epoch=1))
     assert going_on.session_id == full.session_id
     assert values(going_on.responses[0].partitions[0]) == [b"a", b"b", b"c", b"d"]
 
@@ -438,10 +430,10 @@ def test_a_full_fetch_without_partitions_begins_a_session(client: KafkaClient) -
 def test_a_session_knows_the_name_of_a_deleted_topic(client: KafkaClient, cluster: MemoryCluster) -> None:
     """It answers as Kafka: UNKNOWN_TOPIC_OR_PARTITION, then INCONSISTENT_TOPIC_ID; without it, UNKNOWN_TOPIC_ID."""
     old = {"version": 13, "topic_id": cluster.metadata.image.topic_ids["t"]}
-    full = client.ask(FETCH, 13, request_of(wanted(4), session_epoch=0, **old))
+    full = client.ask(ApiKey.FETCH, 13, request_of(wanted(4), session_epoch=0, **old))
 
     def next_error(epoch: int) -> int:
-        answer = client.ask(FETCH, 13, request_of(version=13, session_id=full.session_id, session_epoch=epoch))
+        answer = client.ask(ApiKey.FETCH, 13, request_of(version=13, session_id=full.session_id, session_epoch=epoch))
         ((partition,),) = [topic.partitions for topic in answer.responses]
         return code(partition)
 
@@ -455,15 +447,15 @@ def test_a_session_knows_the_name_of_a_deleted_topic(client: KafkaClient, cluste
 
 def test_a_waiting_fetch_knows_the_name_of_a_topic_that_is_deleted(client: KafkaClient, cluster: MemoryCluster) -> None:
     topic_id = cluster.metadata.image.topic_ids["t"]
-    waiting = client.asked(FETCH, 13, request_of(wanted(4), version=13, topic_id=topic_id, max_wait=LONG_MS))
+    waiting = client.asked(ApiKey.FETCH, 13, request_of(wanted(4), version=13, topic_id=topic_id, max_wait=LONG_MS))
     cluster.delete_topic("t")
     assert code(waiting().responses[0].partitions[0]) == 3
 
 
 def test_a_session_of_topic_ids_is_not_gone_on_with_by_names(client: KafkaClient, cluster: MemoryCluster) -> None:
     topic_id = cluster.metadata.image.topic_ids["t"]
-    full = client.ask(FETCH, 13, request_of(wanted(4), version=13, topic_id=topic_id, session_epoch=0))
-    assert code(client.ask(FETCH, 12, request_of(session_id=full.session_id, session_epoch=1))) == 106
+    full = client.ask(ApiKey.FETCH, 13, request_of(wanted(4), version=13, topic_id=topic_id, session_epoch=0))
+    assert code(client.ask(ApiKey.FETCH, 12, request_of(session_id=full.session_id, session_epoch=1))) == 106
 
 
 # -- transactions --------------------------------------------------------------------------------------------
@@ -511,7 +503,7 @@ def test_the_last_stable_offset_is_told_to_readers_of_all_records(
     """From memory and from the log, and not below the log start."""
     batch = batch_of(b"w", producer_id=9, producer_epoch=0, base_sequence=0)
     data = {"name": "t", "partition_data": [{"index": 1, "records": batch}]}
-    client.ask(PRODUCE, 9, {"acks": -1, "timeout": 1_000, "topic_data": [data]})
+    client.ask(ApiKey.PRODUCE, 9, {"acks": -1, "timeout": 1_000, "topic_data": [data]})
     reads = [fetch(client, wanted(offset, 1))[0] for offset in (0, 4, 5)]
     assert [(read.last_stable_offset, read.high_watermark) for read in reads] == [(2, 5)] * 3
     assert [values(read, offset)[-1:] for read, offset in zip(reads, (0, 4, 5), strict=True)] == [[b"w"], [b"w"], []]
@@ -644,7 +636,7 @@ def listed(
 ) -> Any:
     asked = {"partition_index": partition, "timestamp": timestamp, "current_leader_epoch": epoch}
     topics = [{"name": "t", "partitions": [asked]}]
-    answer = client.ask(LIST_OFFSETS, version, {"replica_id": -1, "topics": topics, **fields})
+    answer = client.ask(ApiKey.LIST_OFFSETS, version, {"replica_id": -1, "topics": topics, **fields})
     return answer.topics[0].partitions[0]
 
 
@@ -691,7 +683,7 @@ def test_offsets_are_listed_by_the_leader_alone(client: KafkaClient, cluster: Me
         assert code(listed(client, -1, version=version)) == 6
     asked = {"partition_index": 1, "timestamp": -1}
     topics = [{"name": "t", "partitions": [asked, asked]}]
-    twice = client.ask(LIST_OFFSETS, 5, {"replica_id": -1, "topics": topics})
+    twice = client.ask(ApiKey.LIST_OFFSETS, 5, {"replica_id": -1, "topics": topics})
     assert [code(p) for p in twice.topics[0].partitions] == [42, 42]
 
 
@@ -706,11 +698,11 @@ def test_an_epoch_ends_where_the_next_begins(
     cluster.publish(T0)
     partition = {"partition": 0, "leader_epoch": asked}
     values = {"topics": [{"topic": "t", "partitions": [partition]}]}
-    found = client.ask(OFFSET_FOR_LEADER_EPOCH, version, values).topics[0].partitions[0]
+    found = client.ask(ApiKey.OFFSET_FOR_LEADER_EPOCH, version, values).topics[0].partitions[0]
     assert (code(found), found.leader_epoch, found.end_offset) == (0, epoch, end)
 
 
 def test_metadata_and_fetch_share_a_connection(client: KafkaClient) -> None:
-    waiting = client.asked(FETCH, 12, request_of(wanted(4), max_wait=200))
-    assert client.ask(METADATA, 12, {"topics": []}).topics == ()
+    waiting = client.asked(ApiKey.FETCH, 12, request_of(wanted(4), max_wait=200))
+    assert client.ask(ApiKey.METADATA, 12, {"topics": []}).topics == ()
     assert waiting().responses

@@ -20,7 +20,8 @@ from stratalog.server.handler import KafkaHandler
 from stratalog.server.request.api import Connection
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.records import TopicPartition
-from tests.clients.kafka_client import FETCH, Answer, framed
+from stratalog.wire.api_keys import ApiKey
+from tests.clients.kafka_client import Answer, framed
 from tests.clients.memory_cluster import ROOT, MemoryCluster
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -49,8 +50,8 @@ class Consumer:
         topics = [] if epoch > 0 else [{"topic": "t", "partitions": wanted}]
         values = {"max_wait": wait_ms, "min_bytes": 1, "max_bytes": 1 << 20, "topics": topics}
         values |= {"isolation_level": int(is_committed), "session_id": session_id, "session_epoch": epoch}
-        answer = Answer(FETCH, self._version)
-        frame = framed(FETCH, self._version, values)
+        answer = Answer(ApiKey.FETCH, self._version)
+        frame = framed(ApiKey.FETCH, self._version, values)
         self._handler.handle(frame, self._connection, answer.receive)
         return answer
 
@@ -203,10 +204,10 @@ def test_whatever_happened_the_answer_is_that_of_a_new_connection(
 def test_the_same_bytes_are_answered_under_their_own_correlation_id(handler: KafkaHandler) -> None:
     wanted = {"partition": 0, "fetch_offset": 1, "partition_max_bytes": 1 << 20}
     values = {"max_wait": SHORT_MS, "min_bytes": 1, "topics": [{"topic": "t", "partitions": [wanted]}]}
-    connection, frame = Connection(Principal("User:alice")), framed(FETCH, SESSIONLESS, values)
+    connection, frame = Connection(Principal("User:alice")), framed(ApiKey.FETCH, SESSIONLESS, values)
     found: list[bytes] = []
     for correlation_id in (3, 70_000, -1):
-        answer = Answer(FETCH, SESSIONLESS)
+        answer = Answer(ApiKey.FETCH, SESSIONLESS)
         number = correlation_id.to_bytes(4, "big", signed=True)
         handler.handle(frame[:4] + number + frame[8:], connection, answer.receive)
         assert answer.is_there.wait(20)

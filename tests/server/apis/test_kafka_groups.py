@@ -14,12 +14,11 @@ from stratalog.replication.coordinator.transactions.shard import TransactionShar
 from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.replication.requests.groups import OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from stratalog.server.request.offset_commits import offset_pieces
+from stratalog.wire.api_keys import ApiKey
 from tests.clients.coordinating_cluster import CoordinatingCluster
 from tests.clients.kafka_client import KafkaClient, code
 
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = range(8, 15)
-DESCRIBE_GROUPS, LIST_GROUPS, DELETE_GROUPS, OFFSET_DELETE = 15, 16, 42, 47
-INIT_PRODUCER_ID, ADD_OFFSETS_TO_TXN, END_TXN, TXN_OFFSET_COMMIT = 22, 25, 26, 28
 GROUP = CoordinatorType.GROUP
 TIMES = {"session_timeout": 30_000, "rebalance_timeout": 30_000}
 
@@ -115,7 +114,7 @@ def test_a_member_joins_syncs_lives_and_leaves(client: KafkaClient, cluster: Coo
     for beat in range(5):
         assert code(client.ask(HEARTBEAT, beat, identity)) == 0
     assert code(client.ask(HEARTBEAT, 4, {**identity, "generation_id": 7})) == 22
-    (described,) = client.ask(DESCRIBE_GROUPS, 5, {"groups": ["g"]}).groups
+    (described,) = client.ask(ApiKey.DESCRIBE_GROUPS, 5, {"groups": ["g"]}).groups
     assert (described.group_state, described.protocol_data, len(described.members)) == ("Stable", "range", 1)
     assert described.members[0].client_id == "test"
     assert described.members[0].member_assignment == b"mine"
@@ -206,11 +205,11 @@ def test_a_note_that_is_too_long_is_refused(client: KafkaClient) -> None:
 def test_offsets_are_deleted(client: KafkaClient) -> None:
     commit(client, 7)
     topics = [{"name": name, "partitions": [{"partition_index": 0}]} for name in ("t", "nix")]
-    answer = client.ask(OFFSET_DELETE, 0, {"group_id": "g", "topics": topics})
+    answer = client.ask(ApiKey.OFFSET_DELETE, 0, {"group_id": "g", "topics": topics})
     assert code(answer) == 0
     assert {topic.name: code(topic.partitions[0]) for topic in answer.topics} == {"t": 0, "nix": 3}
     assert committed(client) == []
-    assert code(client.ask(OFFSET_DELETE, 0, {"group_id": "nobody", "topics": topics})) == 69
+    assert code(client.ask(ApiKey.OFFSET_DELETE, 0, {"group_id": "nobody", "topics": topics})) == 69
 
 
 # -- administration ------------------------------------------------------------------------------------------
@@ -219,17 +218,17 @@ def test_offsets_are_deleted(client: KafkaClient) -> None:
 def test_groups_are_listed_by_state_and_type(client: KafkaClient, cluster: CoordinatingCluster) -> None:
     commit(client, 1, group="quiet")
     joined(client, cluster, 5, "busy")
-    everything = client.ask(LIST_GROUPS, 5, {})
+    everything = client.ask(ApiKey.LIST_GROUPS, 5, {})
     assert {(g.group_id, g.group_type) for g in everything.groups} == {("quiet", "classic"), ("busy", "classic")}
-    empty = client.ask(LIST_GROUPS, 4, {"states_filter": ["Empty"]})
+    empty = client.ask(ApiKey.LIST_GROUPS, 4, {"states_filter": ["Empty"]})
     assert [(g.group_id, g.group_state) for g in empty.groups] == [("quiet", "Empty")]
-    assert {g.group_id for g in client.ask(LIST_GROUPS, 0).groups} == {"quiet", "busy"}
-    assert client.ask(LIST_GROUPS, 5, broker=2).groups == ()
+    assert {g.group_id for g in client.ask(ApiKey.LIST_GROUPS, 0).groups} == {"quiet", "busy"}
+    assert client.ask(ApiKey.LIST_GROUPS, 5, broker=2).groups == ()
 
 
 @pytest.mark.parametrize(("version", "error"), [(5, 0), (6, 69)])
 def test_a_group_that_is_not_there_is_dead(client: KafkaClient, version: int, error: int) -> None:
-    (described,) = client.ask(DESCRIBE_GROUPS, version, {"groups": ["nobody"]}).groups
+    (described,) = client.ask(ApiKey.DESCRIBE_GROUPS, version, {"groups": ["nobody"]}).groups
     assert (described.group_state, code(described)) == ("Dead", error)
 
 
@@ -237,7 +236,7 @@ def test_what_one_may_do_with_a_group_is_told_if_asked_for(client: KafkaClient) 
     commit(client, 1)
     for asked, told in ((True, 3_400), (False, -(2**31))):
         values = {"groups": ["g"], "include_authorized_operations": asked}
-        assert client.ask(DESCRIBE_GROUPS, 5, values).groups[0].authorized_operations == told
+        assert client.ask(ApiKey.DESCRIBE_GROUPS, 5, values).groups[0].authorized_operations == told
 
 
 @pytest.mark.parametrize(("version", "told"), [(5, 3_400), (6, -(2**31))])
@@ -246,20 +245,19 @@ def test_what_one_may_do_with_a_group_that_is_not_there_goes_with_its_error(
 ) -> None:
     """Kafka says it where it says no error, which version 6 does."""
     values = {"groups": ["nobody"], "include_authorized_operations": True}
-    assert client.ask(DESCRIBE_GROUPS, version, values).groups[0].authorized_operations == told
+    assert client.ask(ApiKey.DESCRIBE_GROUPS, version, values).groups[0].authorized_operations == told
 
 
 def test_groups_are_deleted_one_by_one(client: KafkaClient, cluster: CoordinatingCluster) -> None:
     commit(client, 1, group="quiet")
     joined(client, cluster, 5, "busy")
-    answer = client.ask(DELETE_GROUPS, 2, {"groups_names": ["quiet", "busy", "nobody"]})
+    answer = client.ask(ApiKey.DELETE_GROUPS, 2, {"groups_names": ["quiet", "busy", "nobody"]})
     assert [(r.group_id, code(r)) for r in answer.results] == [("quiet", 0), ("busy", 68), ("nobody", 69)]
-    assert client.ask(DELETE_GROUPS, 2, {"groups_names": []}).results == ()
+    assert client.ask(ApiKey.DELETE_GROUPS, 2, {"groups_names": []}).results == ()
 
 
 # -- KIP-848 ---------------------------------------------------------------------------------------------------
 
-CONSUMER_GROUP_HEARTBEAT, CONSUMER_GROUP_DESCRIBE = 68, 69
 JOINING = {"rebalance_timeout": 30_000, "subscribed_topic_names": ["t"], "topic_partitions": []}
 
 
@@ -269,7 +267,9 @@ def test_a_member_of_a_new_group_is_given_its_partitions(
 ) -> None:
     member_id = "m-1" if version >= 1 else ""
     joined = client.ask(
-        CONSUMER_GROUP_HEARTBEAT, version, {"group_id": "n", "member_id": member_id, "member_epoch": 0, **JOINING}
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        version,
+        {"group_id": "n", "member_id": member_id, "member_epoch": 0, **JOINING},
     )
     assert (code(joined), joined.member_epoch > 0, bool(joined.member_id)) == (0, True, True)
     topic_id = UUID(cluster.metadata.image.topic_ids["t"])
@@ -277,25 +277,25 @@ def test_a_member_of_a_new_group_is_given_its_partitions(
     identity = {"group_id": "n", "member_id": joined.member_id}
     owned = [{"topic_id": topic_id, "partitions": [0, 1]}]
     beat = {**identity, "member_epoch": joined.member_epoch, "topic_partitions": owned}
-    quiet = client.ask(CONSUMER_GROUP_HEARTBEAT, version, beat)
+    quiet = client.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, version, beat)
     assert (code(quiet), quiet.assignment) == (0, None)
-    (described,) = client.ask(CONSUMER_GROUP_DESCRIBE, version, {"group_ids": ["n"]}).groups
+    (described,) = client.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, version, {"group_ids": ["n"]}).groups
     assert (code(described), described.group_state, described.assignor_name != "") == (0, "Stable", True)
     (member,) = described.members
     assert (member.member_id, member.client_id, member.subscribed_topic_names) == (joined.member_id, "test", ("t",))
     assert [(t.topic_name, t.partitions) for t in member.assignment.topic_partitions] == [("t", (0, 1))]
-    fenced = client.ask(CONSUMER_GROUP_HEARTBEAT, version, {**identity, "member_epoch": joined.member_epoch + 1})
+    fenced = client.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, version, {**identity, "member_epoch": joined.member_epoch + 1})
     assert code(fenced) == 110
-    left = client.ask(CONSUMER_GROUP_HEARTBEAT, version, {**identity, "member_epoch": -1})
+    left = client.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, version, {**identity, "member_epoch": -1})
     assert (code(left), left.member_epoch) == (0, -1)
 
 
 def test_a_consumer_group_that_is_not_there_is_an_error(client: KafkaClient) -> None:
-    (described,) = client.ask(CONSUMER_GROUP_DESCRIBE, 1, {"group_ids": ["nobody"]}).groups
+    (described,) = client.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, {"group_ids": ["nobody"]}).groups
     assert (code(described), described.group_id) == (69, "nobody")
     beat = {"group_id": "n", "member_id": "m", "member_epoch": 3}
-    assert code(client.ask(CONSUMER_GROUP_HEARTBEAT, 1, beat)) in (25, 69)
-    assert code(client.ask(CONSUMER_GROUP_HEARTBEAT, 1, beat, broker=2)) == 16
+    assert code(client.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, beat)) in (25, 69)
+    assert code(client.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, beat, broker=2)) == 16
 
 
 def test_a_note_of_null_reads_back_as_an_empty_one(client: KafkaClient) -> None:
@@ -357,14 +357,16 @@ def test_a_transactions_commit_of_thousands_of_partitions_is_made_in_pieces() ->
     for kind in (GROUP, CoordinatorType.TRANSACTION):
         made.create_topic(kind.topic, 2)
     with KafkaClient(made, stores=made.stores) as client:
-        begun = client.ask(INIT_PRODUCER_ID, 4, {"transactional_id": "x", "transaction_timeout": 60_000})
+        begun = client.ask(ApiKey.INIT_PRODUCER_ID, 4, {"transactional_id": "x", "transaction_timeout": 60_000})
         producer = {"producer_id": begun.producer_id, "producer_epoch": begun.producer_epoch}
         partitions = [{"partition_index": number % 3, "committed_offset": 7} for number in range(1_500)]
         asked = {"transactional_id": "x", "group_id": "g", **producer}
-        assert code(client.ask(ADD_OFFSETS_TO_TXN, 3, asked)) == 0
-        answer = client.ask(TXN_OFFSET_COMMIT, 3, {**asked, "topics": [{"name": "t", "partitions": partitions}] * 2})
+        assert code(client.ask(ApiKey.ADD_OFFSETS_TO_TXN, 3, asked)) == 0
+        answer = client.ask(
+            ApiKey.TXN_OFFSET_COMMIT, 3, {**asked, "topics": [{"name": "t", "partitions": partitions}] * 2}
+        )
         (topic,) = answer.topics
         assert Counter(code(each) for each in topic.partitions) == {0: 2_000, 3: 1_000}
         assert committed(client) == []
-        ended = client.ask(END_TXN, 3, {"transactional_id": "x", **producer, "committed": True})
+        ended = client.ask(ApiKey.END_TXN, 3, {"transactional_id": "x", **producer, "committed": True})
         assert code(ended) == 0

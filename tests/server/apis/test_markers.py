@@ -8,10 +8,11 @@ import pytest
 
 from stratalog.server.request.api import Connection
 from stratalog.storage.records import TopicPartition
+from stratalog.wire.api_keys import ApiKey
 from tests.clients.kafka_client import Answer, KafkaClient, framed
 from tests.clients.memory_cluster import MemoryCluster
 
-WRITE_TXN_MARKERS, VERSION = 27, 1
+VERSION = 1
 MARKERS = [
     {"producer_id": producer, "producer_epoch": 0, "transaction_result": True, "coordinator_epoch": 0,
      "topics": [{"name": "t", "partition_indexes": [0, 1]}]}
@@ -34,9 +35,11 @@ def client(cluster: MemoryCluster) -> Iterator[KafkaClient]:
 
 def asked(client: KafkaClient, connection: Connection) -> Answer:
     """For all markers, over a connection."""
-    answer = Answer(WRITE_TXN_MARKERS, VERSION)
+    answer = Answer(ApiKey.WRITE_TXN_MARKERS, VERSION)
     client.handlers[1].broker.view.refresh()
-    client.handlers[1].handle(framed(WRITE_TXN_MARKERS, VERSION, {"markers": MARKERS}), connection, answer.receive)
+    client.handlers[1].handle(
+        framed(ApiKey.WRITE_TXN_MARKERS, VERSION, {"markers": MARKERS}), connection, answer.receive
+    )
     return answer
 
 

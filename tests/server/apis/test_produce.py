@@ -12,7 +12,8 @@ import pytest
 from stratalog.replication.metadata.records import ConfigRecord
 from stratalog.storage.errors import NotEnoughReplicasError, NotLeaderOrFollowerError, OutOfOrderSequenceNumberError
 from stratalog.storage.records import TRANSACTIONAL_ATTRIBUTE, TopicPartition
-from tests.clients.kafka_client import PRODUCE, ClosedError, KafkaClient, batch_of, code
+from stratalog.wire.api_keys import ApiKey
+from tests.clients.kafka_client import ClosedError, KafkaClient, batch_of, code
 from tests.clients.memory_cluster import MemoryCluster
 from tests.storage.logs import delete_records
 
@@ -49,7 +50,7 @@ def produce(
     named = {"topic_id": topic_id} if version >= 13 else {"name": topic}
     data = {**named, "partition_data": [{"index": partition, "records": records}]}
     values = {"acks": acks, "timeout": 1_000, "topic_data": [data]}
-    answer = client.ask(PRODUCE, version, values, broker=broker, client=client_id)
+    answer = client.ask(ApiKey.PRODUCE, version, values, broker=broker, client=client_id)
     if answer is None:
         return None
     return answer.responses[0].partition_responses[0]
@@ -85,13 +86,13 @@ def test_the_log_start_is_that_of_the_append(client: KafkaClient, cluster: Memor
 def test_each_partition_is_answered_by_itself(client: KafkaClient) -> None:
     partitions = [{"index": number, "records": batch_of(b"v")} for number in (1, 7, 0)]
     topics = [{"name": "t", "partition_data": partitions}, {"name": "nix", "partition_data": partitions[:1]}]
-    answer = client.ask(PRODUCE, 9, {"acks": 1, "timeout": 1_000, "topic_data": topics})
+    answer = client.ask(ApiKey.PRODUCE, 9, {"acks": 1, "timeout": 1_000, "topic_data": topics})
     told = [(t.name, [(p.index, code(p)) for p in t.partition_responses]) for t in answer.responses]
     assert told == [("t", [(1, 0), (7, 3), (0, 0)]), ("nix", [(1, 3)])]
 
 
 def test_a_request_without_partitions_is_answered(client: KafkaClient) -> None:
-    assert client.ask(PRODUCE, 9, {"acks": -1, "timeout": 1_000}).responses == ()
+    assert client.ask(ApiKey.PRODUCE, 9, {"acks": -1, "timeout": 1_000}).responses == ()
 
 
 def test_a_repeated_batch_of_an_idempotent_producer_is_stored_once(client: KafkaClient, cluster: MemoryCluster) -> None:
@@ -164,7 +165,7 @@ def test_clients_do_not_write_to_internal_topics(client: KafkaClient, cluster: M
 
 def test_an_unknown_topic_id_is_told_with_the_id(client: KafkaClient) -> None:
     topic = {"topic_id": "e" * 32, "partition_data": [{"index": 0, "records": batch_of(b"v")}]}
-    answer = client.ask(PRODUCE, 13, {"acks": -1, "timeout": 1_000, "topic_data": [topic]})
+    answer = client.ask(ApiKey.PRODUCE, 13, {"acks": -1, "timeout": 1_000, "topic_data": [topic]})
     assert answer.responses[0].topic_id == UUID("e" * 32)
     assert code(answer.responses[0].partition_responses[0]) == 100
 
@@ -172,7 +173,7 @@ def test_an_unknown_topic_id_is_told_with_the_id(client: KafkaClient) -> None:
 def test_who_does_not_lead_says_who_does(client: KafkaClient, cluster: MemoryCluster) -> None:
     cluster.running[2].script = [NotLeaderOrFollowerError("t-0 is not led by broker 2")]
     topic = {"name": "t", "partition_data": [{"index": 0, "records": batch_of(b"v")}]}
-    answer = client.ask(PRODUCE, 10, {"acks": -1, "timeout": 1_000, "topic_data": [topic]}, broker=2)
+    answer = client.ask(ApiKey.PRODUCE, 10, {"acks": -1, "timeout": 1_000, "topic_data": [topic]}, broker=2)
     partition = answer.responses[0].partition_responses[0]
     assert (code(partition), partition.current_leader.leader_id, partition.current_leader.leader_epoch) == (6, 1, 0)
     assert [(node.node_id, node.host) for node in answer.node_endpoints] == [(1, "b1.example")]
@@ -203,7 +204,7 @@ def test_a_smaller_limit_of_the_topic_holds_for_the_batch_as_it_was_sent(cluster
 def test_a_partition_that_is_named_twice_refuses_the_request(client: KafkaClient, cluster: MemoryCluster) -> None:
     partition = {"index": 0, "records": batch_of(b"v")}
     topics = [{"name": "t", "partition_data": [partition]}, {"name": "t", "partition_data": [partition]}]
-    answer = client.ask(PRODUCE, 9, {"acks": 1, "timeout": 1_000, "topic_data": topics})
+    answer = client.ask(ApiKey.PRODUCE, 9, {"acks": 1, "timeout": 1_000, "topic_data": topics})
     assert [code(each.partition_responses[0]) for each in answer.responses] == [42, 42]
     assert "is named more than once" in answer.responses[0].partition_responses[0].error_message
     assert stored(cluster) == []

@@ -21,10 +21,11 @@ from stratalog.server.batches.tail import CHUNK_MS_MAX
 from stratalog.storage.log.state import NOTHING_REMOVED, RemovedRecords
 from stratalog.storage.objects.store_settings import FROM_ENVIRONMENT
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.batches.headers import EncodedBatch
 from stratalog.wire.batches.record_batches import decode_rows, encode_batch, encode_rows
 from tests.bench.machine import descendants
-from tests.clients.kafka_client import FETCH, KafkaClient
+from tests.clients.kafka_client import KafkaClient
 from tests.storage.logs import FakeClock, Replicas, append, batch
 from tests.waiting import wait_until
 
@@ -374,7 +375,7 @@ def all_values(client: KafkaClient, max_bytes: int) -> list[bytes]:
     while True:
         wanted = {"partition": 0, "fetch_offset": len(values), "partition_max_bytes": max_bytes}
         asked = {"max_wait": 0, "min_bytes": 0, "topics": [{"topic": "t", "partitions": [wanted]}]}
-        (partition,) = client.ask(FETCH, 11, asked).responses[0].partitions
+        (partition,) = client.ask(ApiKey.FETCH, 11, asked).responses[0].partitions
         assert partition.error_code == 0
         rows = decode_rows(partition.records or b"")
         found = zip(rows["offset"].to_pylist(), rows["value"].to_pylist(), strict=True)

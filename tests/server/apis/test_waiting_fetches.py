@@ -26,10 +26,11 @@ from stratalog.server.request.api import Call, Connection
 from stratalog.server.view.cluster_view import ClusterView, Watermarks
 from stratalog.storage.errors import NotLeaderOrFollowerError
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.batches.headers import EncodedBatch
 from stratalog.wire.messages.entities import build
 from stratalog.wire.messages.schema import request_type
-from tests.clients.kafka_client import FETCH, PRODUCE, KafkaClient, batch_of
+from tests.clients.kafka_client import KafkaClient, batch_of
 from tests.clients.memory_cluster import ROOT, MemoryCluster
 from tests.waiting import wait_until
 
@@ -41,7 +42,7 @@ ANSWER_S = 60
 def run_of(*partitions: int, min_bytes: int = 1, deadline_ms: int = LONG_MS, offset: int = 0) -> FetchRun:
     """A fetch that has read its partitions of `t` up to the high watermark 0, and found nothing."""
     wanted = tuple(WantedPartition(FetchKey("t", None, number), offset, 1 << 20) for number in partitions)
-    call = Call(build(request_type(FETCH, 12), {}), Connection(), "test", lambda _answer: None)
+    call = Call(build(request_type(ApiKey.FETCH, 12), {}), Connection(), "test", lambda _answer: None)
     run = FetchRun(call, FetchContext(wanted), min_bytes, 1 << 20, deadline_ms, 0)
     for each in wanted:
         run.reads[each.key] = PartitionRead(TopicPartition("t", each.key.partition), (), offset, offset, 0)
@@ -358,13 +359,13 @@ def test_a_produced_batch_reaches_the_fetches_of_its_partition_from_memory() -> 
     cluster = MemoryCluster()
     cluster.create_topic("t", 2)
     with KafkaClient(cluster, stores=cluster.stores) as client:
-        waiting = [client.asked(FETCH, 12, fetch_of(number % 2)) for number in range(20)]
+        waiting = [client.asked(ApiKey.FETCH, 12, fetch_of(number % 2)) for number in range(20)]
         reads: list[str] = []
         cluster.stores.disks[cluster.root_of(1)].access = lambda _operation, table, detail: (
             reads.append(detail) if threading.current_thread().name == "kafka-fetch-1" and table == "t-1" else None
         )
         data = {"name": "t", "partition_data": [{"index": 1, "records": batch_of(b"x")}]}
-        client.ask(PRODUCE, 9, {"acks": -1, "timeout": 1_000, "topic_data": [data]})
+        client.ask(ApiKey.PRODUCE, 9, {"acks": -1, "timeout": 1_000, "topic_data": [data]})
         for answer in waiting[1::2]:
             (partition,) = answer().responses[0].partitions
             assert partition.records

@@ -24,9 +24,10 @@ from stratalog.storage.upkeep.chore import UpkeepLimits
 from stratalog.storage.upkeep.erase import Erase, ErasePredicate
 from stratalog.storage.upkeep.erasure import Erasure
 from stratalog.storage.upkeep.upkeep import Upkeep
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.batches.headers import EncodedBatch, batches_in
 from stratalog.wire.batches.record_batches import decode_rows, encode_batch, encode_rows
-from tests.clients.kafka_client import FETCH, PRODUCE, KafkaClient
+from tests.clients.kafka_client import KafkaClient
 from tests.clients.memory_cluster import MemoryBroker, MemoryCluster
 from tests.storage.keyed import clean, compacted, keyed, step, view_of
 
@@ -125,7 +126,7 @@ class History:
     def produce(self) -> None:
         """Over the wire: the batch stays in memory as it came."""
         data = {"name": "t", "partition_data": [{"index": 0, "records": encode_batch(self.records())}]}
-        told = self.client.ask(PRODUCE, 9, {"acks": 1, "timeout": 1_000, "topic_data": [data]})
+        told = self.client.ask(ApiKey.PRODUCE, 9, {"acks": 1, "timeout": 1_000, "topic_data": [data]})
         assert told.responses[0].partition_responses[0].error_code == 0
 
     def append(self) -> None:
@@ -241,7 +242,7 @@ class History:
             self.meanwhile(self.rng.choice([self.compact, self.erase, self.append, self.merge]))
         wanted = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": max_bytes}
         asked = {"max_wait": 0, "min_bytes": 0, "topics": [{"topic": "t", "partitions": [wanted]}]}
-        answer = self.client.ask(FETCH, 12, {**asked, "isolation_level": int(is_committed)})
+        answer = self.client.ask(ApiKey.FETCH, 12, {**asked, "isolation_level": int(is_committed)})
         self.disk.access = lambda *_: None
         (partition,) = answer.responses[0].partitions
         if partition.error_code:

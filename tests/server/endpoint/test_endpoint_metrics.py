@@ -7,8 +7,7 @@ from typing import Any
 from stratalog.replication.metrics import Histogram, prometheus_text
 from stratalog.server.endpoint.endpoint_metrics import PARTS, EndpointMetrics
 from stratalog.server.request.request_log import RequestTimes
-
-FETCH, PRODUCE, VERSIONS = 1, 0, 18
+from stratalog.wire.api_keys import ApiKey
 
 
 def by_name(metrics: EndpointMetrics) -> dict[str, dict[Any, Any]]:
@@ -18,8 +17,8 @@ def by_name(metrics: EndpointMetrics) -> dict[str, dict[Any, Any]]:
 def test_requests_are_counted_by_api_and_version() -> None:
     metrics = EndpointMetrics()
     for version in (12, 12, 17):
-        metrics.answered(FETCH, version, 500)
-    metrics.answered(PRODUCE, 11, 3)
+        metrics.answered(ApiKey.FETCH, version, 500)
+    metrics.answered(ApiKey.PRODUCE, 11, 3)
     found = by_name(metrics)
     assert found["kafka_network_RequestMetrics_Requests_total"] == {
         (("request", "Produce"), ("version", "11")): 1,
@@ -36,7 +35,7 @@ def test_versions_that_an_api_does_not_have_are_one() -> None:
     """Kafka answers ApiVersions of any version: a client must not make a time series of each number."""
     metrics = EndpointMetrics()
     for version in (4, 5_000, -7, 32_767):
-        metrics.answered(VERSIONS, version, 0)
+        metrics.answered(ApiKey.API_VERSIONS, version, 0)
     versions = [dict(labels)["version"] for labels in by_name(metrics)["kafka_network_RequestMetrics_Requests_total"]]
     assert versions == ["unknown", "4"]
 
@@ -52,8 +51,8 @@ def test_tokens_that_look_like_requests_are_one() -> None:
 
 def test_errors_are_counted_by_api_and_error() -> None:
     metrics = EndpointMetrics()
-    metrics.met(PRODUCE, [6, 6, 29])
-    metrics.met(FETCH, [6])
+    metrics.met(ApiKey.PRODUCE, [6, 6, 29])
+    metrics.met(ApiKey.FETCH, [6])
     assert by_name(metrics)["kafka_network_RequestMetrics_Errors_total"] == {
         (("request", "Produce"), ("error", "NOT_LEADER_OR_FOLLOWER")): 2,
         (("request", "Produce"), ("error", "TOPIC_AUTHORIZATION_FAILED")): 1,
@@ -86,9 +85,9 @@ def test_connections_are_counted_by_listener() -> None:
 
 def test_a_requests_time_is_counted_by_its_parts() -> None:
     metrics = EndpointMetrics()
-    metrics.timed(FETCH, RequestTimes(3_000_000, 4_900_000, 500_000_000))
-    metrics.answered(FETCH, 12, 510, queued_ms=2)
-    metrics.timed(PRODUCE, RequestTimes(1_000_000, 1_000_000, 7_000_000))
+    metrics.timed(ApiKey.FETCH, RequestTimes(3_000_000, 4_900_000, 500_000_000))
+    metrics.answered(ApiKey.FETCH, 12, 510, queued_ms=2)
+    metrics.timed(ApiKey.PRODUCE, RequestTimes(1_000_000, 1_000_000, 7_000_000))
     found = by_name(metrics)
     sums = {
         part: {

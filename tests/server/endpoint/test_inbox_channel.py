@@ -7,13 +7,13 @@ from struct import pack
 from stratalog.replication.requests.inbox_frames import WHOLE_CHANNEL, FrameEntry, Frames
 from stratalog.server.endpoint.inbox_channel import GAPS_MAX, ServedChannel
 from stratalog.server.endpoint.order import Flight
+from stratalog.wire.api_keys import ApiKey
 
-PRODUCE, HEARTBEAT = 0, 12
 EPOCH = 7
 OVER = (FrameEntry(WHOLE_CHANNEL),)
 
 
-def frame(name: bytes, api_key: int = HEARTBEAT) -> bytes:
+def frame(name: bytes, api_key: int = ApiKey.HEARTBEAT) -> bytes:
     return pack(">h", api_key) + name
 
 
@@ -45,7 +45,7 @@ def test_requests_of_a_conversation_follow_each_other_and_conversations_do_not_w
 
 def test_batches_go_on_together() -> None:
     channel = ServedChannel(EPOCH)
-    channel.received(0, sent(*((1, frame(b"%d" % number, PRODUCE)) for number in range(3))))
+    channel.received(0, sent(*((1, frame(b"%d" % number, ApiKey.PRODUCE)) for number in range(3))))
     flights = [flight for _, flight in begun(channel)]
     assert len(flights) == 3
     channel.answered(1, flights[2], b"2")

@@ -25,10 +25,10 @@ from stratalog.server.endpoint.listeners import Listener, SecurityProtocol
 from stratalog.server.endpoint.socket_server import SocketServer, bind
 from stratalog.server.request.api import Connection
 from stratalog.storage.errors import InvalidConfigError
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.frames import Answer, Frame
 from tests.waiting import wait_until
 
-PRODUCE, METADATA = 0, 3
 WAIT_S = 60
 
 
@@ -131,9 +131,9 @@ def server(request: pytest.FixtureRequest, event_loop: str, monkeypatch: pytest.
 
 def test_a_request_is_answered(server: Server) -> None:
     client = server.client()
-    client.send(frame(METADATA, b"hello"))
+    client.send(frame(ApiKey.METADATA, b"hello"))
     server.requests.await_count(1)
-    assert server.requests.frames == [frame(METADATA, b"hello")]
+    assert server.requests.frames == [frame(ApiKey.METADATA, b"hello")]
     assert server.requests.callers[0].listener == "PLAINTEXT"
     server.requests.answers[0](b"world")
     assert client.answer() == b"world"
@@ -141,7 +141,7 @@ def test_a_request_is_answered(server: Server) -> None:
 
 def test_requests_bytes_and_connections_are_counted(server: Server) -> None:
     client = server.client()
-    client.send(frame(METADATA, b"hello"), frame(METADATA, b"more"))
+    client.send(frame(ApiKey.METADATA, b"hello"), frame(ApiKey.METADATA, b"more"))
     for number, answer in enumerate((b"world", None)):
         server.requests.await_count(number + 1)
         server.requests.answers[number](answer)
@@ -163,7 +163,7 @@ def counted(server: Server, name: str) -> float:
 
 def test_produce_requests_run_together_and_are_answered_in_order(server: Server) -> None:
     client = server.client()
-    client.send(frame(PRODUCE, b"1"), frame(PRODUCE, b"2"), frame(METADATA, b"3"))
+    client.send(frame(ApiKey.PRODUCE, b"1"), frame(ApiKey.PRODUCE, b"2"), frame(ApiKey.METADATA, b"3"))
     server.requests.await_count(2)
     first, second = server.requests.answers
     second(b"b")
@@ -178,7 +178,7 @@ def test_produce_requests_run_together_and_are_answered_in_order(server: Server)
 def test_an_answer_of_many_pieces_arrives_whole_and_before_the_next(server: Server, piece_bytes: int) -> None:
     """The client reads late: the kernel takes a part of the pieces, the rest follows in order."""
     client = server.client()
-    client.send(frame(PRODUCE), frame(PRODUCE))
+    client.send(frame(ApiKey.PRODUCE), frame(ApiKey.PRODUCE))
     server.requests.await_count(2)
     pieces = [bytes([which]) * piece_bytes for which in range(5)]
     first, second = server.requests.answers
@@ -190,7 +190,7 @@ def test_an_answer_of_many_pieces_arrives_whole_and_before_the_next(server: Serv
 
 def test_an_answer_of_more_pieces_than_the_kernel_takes_at_once(server: Server) -> None:
     client = server.client()
-    client.send(frame(METADATA))
+    client.send(frame(ApiKey.METADATA))
     server.requests.await_count(1)
     piece = bytes(range(256)) * 160
     server.requests.answers[0]([piece] * (2 * PIECES_MAX // 3))
@@ -199,7 +199,7 @@ def test_an_answer_of_more_pieces_than_the_kernel_takes_at_once(server: Server) 
 
 def test_a_request_without_an_answer_lets_the_next_one_begin(server: Server) -> None:
     client = server.client()
-    client.send(frame(METADATA), frame(METADATA))
+    client.send(frame(ApiKey.METADATA), frame(ApiKey.METADATA))
     server.requests.await_count(1)
     server.requests.answers[0](None)
     server.requests.await_count(2)
@@ -210,39 +210,39 @@ def test_a_request_without_an_answer_lets_the_next_one_begin(server: Server) -> 
 def test_a_client_over_its_quota_waits_for_its_next_request(server: Server) -> None:
     """The answer is sent at once; requests that are here already begin when the time is over. Others are not held."""
     client, other = server.client(), server.client()
-    client.send(frame(METADATA, b"1"), frame(METADATA, b"2"))
+    client.send(frame(ApiKey.METADATA, b"1"), frame(ApiKey.METADATA, b"2"))
     server.requests.await_count(1)
     begun_s = time.monotonic()
     server.requests.callers[0].throttle(200)
     server.requests.callers[0].throttle(50)
     server.requests.answers[0](b"a")
     assert client.answer() == b"a"
-    other.send(frame(METADATA, b"3"))
+    other.send(frame(ApiKey.METADATA, b"3"))
     server.requests.await_count(2)
-    assert server.requests.frames[1] == frame(METADATA, b"3")
+    assert server.requests.frames[1] == frame(ApiKey.METADATA, b"3")
     server.requests.await_count(3)
-    assert server.requests.frames[2] == frame(METADATA, b"2")
+    assert server.requests.frames[2] == frame(ApiKey.METADATA, b"2")
     assert time.monotonic() - begun_s >= 0.19
 
 
 def test_what_a_client_sent_before_it_left_is_still_done(server: Server) -> None:
     """A consumer's leave behind a commit, the last batches of a producer with acks=0."""
     client = server.client()
-    client.send(frame(METADATA, b"commit"), frame(METADATA, b"leave"), frame(METADATA, b"more"))
+    client.send(frame(ApiKey.METADATA, b"commit"), frame(ApiKey.METADATA, b"leave"), frame(ApiKey.METADATA, b"more"))
     server.requests.await_count(1)
     client.socket.close()
     for number in range(3):
         server.requests.await_count(number + 1)
         server.requests.answers[number](b"answer")
-    assert server.requests.frames[1:] == [frame(METADATA, b"leave"), frame(METADATA, b"more")]
+    assert server.requests.frames[1:] == [frame(ApiKey.METADATA, b"leave"), frame(ApiKey.METADATA, b"more")]
 
 
 def test_a_large_answer_and_a_large_request_arrive_whole(server: Server) -> None:
     client = server.client()
     large = bytes(range(256)) * 20_000
-    client.send(frame(METADATA, large))
+    client.send(frame(ApiKey.METADATA, large))
     server.requests.await_count(1)
-    assert server.requests.frames[0] == frame(METADATA, large)
+    assert server.requests.frames[0] == frame(ApiKey.METADATA, large)
     server.requests.answers[0](large)
     assert client.answer() == large
 
@@ -256,7 +256,7 @@ def test_a_frame_above_the_limit_closes_its_connection_alone(server: Server, cap
     (line,) = [record.message for record in caplog.records]
     assert line.startswith("connection of 127.0.0.1:")
     assert line.endswith("Invalid receive (size = 101; it must be between 0 and 100)")
-    other.send(frame(METADATA))
+    other.send(frame(ApiKey.METADATA))
     server.requests.await_count(1)
 
 
@@ -274,7 +274,7 @@ def test_the_handler_closes_a_connection_from_another_thread(server: Server, cap
 @pytest.mark.parametrize("server", [{"max.connections.per.ip": 1}, {"max.connections": 1}], indirect=True)
 def test_a_connection_beyond_the_limit_is_closed(server: Server) -> None:
     first = server.client()
-    first.send(frame(METADATA))
+    first.send(frame(ApiKey.METADATA))
     server.requests.await_count(1)
     assert server.client().is_closed()
     first.socket.close()
@@ -282,7 +282,7 @@ def test_a_connection_beyond_the_limit_is_closed(server: Server) -> None:
 
     def is_served() -> bool:
         client = server.client()
-        client.send(frame(METADATA))
+        client.send(frame(ApiKey.METADATA))
         client.socket.settimeout(0.2)
         try:
             return not client.is_closed()
@@ -297,7 +297,7 @@ def test_a_client_of_ipv4_at_a_socket_of_ipv6_has_its_own_address() -> None:
     server = Server({"max.connections.per.ip.overrides": "127.0.0.1:1"}, host="::")
     try:
         client = server.client()
-        client.send(frame(METADATA))
+        client.send(frame(ApiKey.METADATA))
         server.requests.await_count(1)
         assert server.requests.callers[0].principal.host == "127.0.0.1"
         assert server.client().is_closed()
@@ -319,9 +319,9 @@ def test_a_process_with_sockets_has_all_the_open_files_that_the_system_allows() 
 @pytest.mark.parametrize("server", [{"queued.max.request.bytes": 1_000}], indirect=True)
 def test_beyond_the_memory_bound_clients_are_not_read_until_others_are_answered(server: Server) -> None:
     first, second = server.client(), server.client()
-    first.send(frame(METADATA, b"x" * 1_000))
+    first.send(frame(ApiKey.METADATA, b"x" * 1_000))
     server.requests.await_count(1)
-    second.send(frame(METADATA, b"y"), frame(METADATA, b"z"))
+    second.send(frame(ApiKey.METADATA, b"y"), frame(ApiKey.METADATA, b"z"))
     server.requests.await_count(2)  # the request that meets the bound begins; those behind it do not
     server.requests.answers[1](b"2")
     assert second.answer() == b"2"
@@ -342,9 +342,9 @@ def test_a_large_frame_is_not_read_on_while_the_memory_is_taken(server: Server) 
     sending = threading.Thread(target=second.send, args=(bytes(size),), daemon=True)
     sending.start()
     wait_until(lambda: server.server.limits.bytes_under_way.waiting == 1)
-    small.send(frame(METADATA))
+    small.send(frame(ApiKey.METADATA))
     server.requests.await_count(1)
-    assert server.requests.frames == [frame(METADATA)]
+    assert server.requests.frames == [frame(ApiKey.METADATA)]
     first.socket.close()
     server.requests.await_count(2)
     assert len(server.requests.frames[1]) == size
@@ -358,7 +358,7 @@ def test_a_connection_that_ended_is_freed_without_a_garbage_collection(server: S
     gc.disable()
     try:
         client = server.client()
-        client.send(frame(METADATA))
+        client.send(frame(ApiKey.METADATA))
         server.requests.await_count(1)
         server.requests.answers[0](b"")
         connections = [server.requests.callers.pop().close.__self__]  # type: ignore[attr-defined]  # a bound method
@@ -374,7 +374,7 @@ def test_a_connection_that_ended_is_freed_without_a_garbage_collection(server: S
 def test_while_too_many_requests_wait_for_an_io_thread_none_begins(server: Server) -> None:
     server.queued.add(500)
     client = server.client()
-    client.send(frame(METADATA))
+    client.send(frame(ApiKey.METADATA))
     wait_until(lambda: server.queued.waiting == 1)
     assert server.requests.frames == []
     server.queued.release(1)
@@ -383,7 +383,7 @@ def test_while_too_many_requests_wait_for_an_io_thread_none_begins(server: Serve
 
 def test_a_client_that_does_not_read_its_answers_is_not_read_from(server: Server) -> None:
     client, large = server.client(), bytes(4 << 20)
-    client.send(*[frame(PRODUCE)] * 40)
+    client.send(*[frame(ApiKey.PRODUCE)] * 40)
     answered = 0
     while answered < 40:
         count = len(server.requests.answers)
@@ -404,7 +404,7 @@ def test_a_connection_that_the_broker_closes_ends_even_if_its_answers_are_not_re
 ) -> None:
     monkeypatch.setattr(connection_module, "LINGER_S", 0.1)
     client = server.client()
-    client.send(frame(METADATA))
+    client.send(frame(ApiKey.METADATA))
     server.requests.await_count(1)
     server.requests.answers[0](bytes(64 << 20))
     quotas = server.server.limits.quotas
@@ -420,9 +420,9 @@ def test_a_connection_is_closed_without_a_line_when_it_is_idle(
     """One whose request is under way is not idle; one whose answer is not read is."""
     monkeypatch.setattr(connection_module, "LINGER_S", 0.1)
     idle, busy, deaf = (server.client() for _ in range(3))
-    busy.send(frame(METADATA))
+    busy.send(frame(ApiKey.METADATA))
     server.requests.await_count(1)
-    deaf.send(frame(METADATA))
+    deaf.send(frame(ApiKey.METADATA))
     server.requests.await_count(2)
     server.requests.answers[1](bytes(64 << 20))
     assert idle.is_closed()
@@ -434,7 +434,7 @@ def test_a_connection_is_closed_without_a_line_when_it_is_idle(
 
 def test_at_the_end_requests_that_were_read_are_answered(server: Server) -> None:
     client = server.client()
-    client.send(frame(METADATA))
+    client.send(frame(ApiKey.METADATA))
     server.requests.await_count(1)
     stopping = threading.Thread(target=server.server.stop)
     stopping.start()
@@ -448,8 +448,8 @@ def test_at_the_end_requests_that_were_read_are_answered(server: Server) -> None
 
 def test_a_client_that_does_not_read_its_answers_does_not_hold_up_the_end(server: Server) -> None:
     reading, deaf, large = server.client(), server.client(), bytes(64 << 20)
-    deaf.send(frame(METADATA), frame(METADATA))
-    reading.send(frame(METADATA))
+    deaf.send(frame(ApiKey.METADATA), frame(ApiKey.METADATA))
+    reading.send(frame(ApiKey.METADATA))
     server.requests.await_count(2)
     begun_s = time.monotonic()
     stopping = threading.Thread(target=server.server.stop)
@@ -464,7 +464,7 @@ def test_a_client_that_does_not_read_its_answers_does_not_hold_up_the_end(server
 
 def test_a_withdrawn_broker_closes_its_connections_and_its_port(server: Server) -> None:
     client = server.client()
-    client.send(frame(METADATA))
+    client.send(frame(ApiKey.METADATA))
     server.requests.await_count(1)
     server.server.withdraw(1)
     assert client.is_closed()

@@ -21,11 +21,11 @@ from stratalog.replication.metadata.image import ClusterImage
 from stratalog.server.quotas.client_quotas import INACTIVE_MS, PRUNED_FROM, ClientQuotas
 from stratalog.server.quotas.rates import QuotaWindow
 from stratalog.server.request.api import Connection
-from tests.clients.kafka_client import FETCH, METADATA, PRODUCE, Answer, KafkaClient, batch_of, code, framed
+from stratalog.wire.api_keys import ApiKey
+from tests.clients.kafka_client import Answer, KafkaClient, batch_of, code, framed
 from tests.clients.memory_cluster import MemoryCluster
 from tests.storage.logs import FakeClock
 
-CREATE_TOPICS, DESCRIBE, ALTER = 19, 48, 49
 EXACT, DEFAULT, SPECIFIED = range(3)
 
 
@@ -48,13 +48,13 @@ def entry(entity: dict[str, str | None], **values: float | None) -> dict[str, An
 
 
 def alter(client: KafkaClient, *entries: dict[str, Any], version: int = 1, **more: Any) -> list[int]:
-    answer = client.ask(ALTER, version, {"entries": entries, "validate_only": False, **more})
+    answer = client.ask(ApiKey.ALTER_CLIENT_QUOTAS, version, {"entries": entries, "validate_only": False, **more})
     return [code(each) for each in answer.entries]
 
 
 def described(client: KafkaClient, *parts: tuple[str, int, str | None], strict: bool = False) -> Any:
     components = [{"entity_type": kind, "match_type": how, "match": match} for kind, how, match in parts]
-    answer = client.ask(DESCRIBE, 1, {"components": components, "strict": strict})
+    answer = client.ask(ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, {"components": components, "strict": strict})
     if code(answer):
         return code(answer)
     return [
@@ -68,7 +68,7 @@ def described(client: KafkaClient, *parts: tuple[str, int, str | None], strict: 
 
 def test_an_entitys_parts_are_named_in_kafkas_order(client: KafkaClient) -> None:
     one = entry({"user": "a", "client-id": None}, producer_byte_rate=1.0)
-    answer = client.ask(ALTER, 1, {"entries": [one], "validate_only": False})
+    answer = client.ask(ApiKey.ALTER_CLIENT_QUOTAS, 1, {"entries": [one], "validate_only": False})
     assert [part.entity_type for part in answer.entries[0].entity] == ["client-id", "user"]
 
 
@@ -225,12 +225,12 @@ class Throttled:
 
     def produce(self, size_bytes: int, acks: int = -1) -> Any:
         data = {"name": "t", "partition_data": [{"index": 0, "records": batch_of(b"x" * size_bytes)}]}
-        return self.ask(PRODUCE, 9, {"acks": acks, "timeout": 1_000, "topic_data": [data]})
+        return self.ask(ApiKey.PRODUCE, 9, {"acks": acks, "timeout": 1_000, "topic_data": [data]})
 
     def fetch(self) -> Any:
         partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
         topics = [{"topic": "t", "partitions": [partition]}]
-        return self.ask(FETCH, 12, {"max_wait": 0, "min_bytes": 1, "topics": topics})
+        return self.ask(ApiKey.FETCH, 12, {"max_wait": 0, "min_bytes": 1, "topics": topics})
 
 
 def told_ms(response: Any) -> float:
@@ -266,7 +266,7 @@ def test_a_consumer_that_is_too_fast_is_told_with_its_records(client: KafkaClien
 def test_time_of_threads_is_limited_and_the_wait_is_bounded(client: KafkaClient) -> None:
     alter(client, entry({"user": None}, request_percentage=1e-6))
     asking = Throttled(client)
-    assert told_ms(asking.ask(METADATA, 12, {"topics": None})) == 1_000
+    assert told_ms(asking.ask(ApiKey.METADATA, 12, {"topics": None})) == 1_000
 
 
 def test_partitions_are_made_no_faster_than_the_quota(client: KafkaClient) -> None:
@@ -274,7 +274,7 @@ def test_partitions_are_made_no_faster_than_the_quota(client: KafkaClient) -> No
 
     def created(version: int, name: str) -> Any:
         topic = {"name": name, "num_partitions": 21, "replication_factor": 1, "assignments": (), "configs": ()}
-        return Throttled(client).ask(CREATE_TOPICS, version, {"topics": [topic], "timeout": 1_000})
+        return Throttled(client).ask(ApiKey.CREATE_TOPICS, version, {"topics": [topic], "timeout": 1_000})
 
     first, second, older = created(7, "a"), created(7, "b"), created(5, "c")
     assert (code(first.topics[0]), told_ms(first)) == (0, 0), "the bucket may be overdrawn"
@@ -292,7 +292,7 @@ def test_clients_with_ids_of_their_own_are_forgotten() -> None:
     quotas = ClientQuotas(lambda: image, lambda: 1, clock, QuotaWindow())
     for number in range(3 * PRUNED_FROM):
         clock.now_ms += INACTIVE_MS // PRUNED_FROM
-        use = quotas.of_request(Principal("User:a"), f"client-{number}", CREATE_TOPICS, 100)
+        use = quotas.of_request(Principal("User:a"), f"client-{number}", ApiKey.CREATE_TOPICS, 100)
         assert use is not None
         use.mutates(1, is_strict=True)
     assert quotas.size < 2 * PRUNED_FROM

@@ -49,6 +49,7 @@ from stratalog.storage.errors import (
 )
 from stratalog.storage.records import IdentifiedPartition, NewRecordBatch, TopicPartition, payload_table
 from stratalog.storage.transactions import EndMarker, marker_batch
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.entities import build
 from stratalog.wire.messages.frames import Answer, Frame, decode_request, encode_response, served_versions
 from stratalog.wire.messages.schema import response_type
@@ -62,7 +63,6 @@ T = TopicPartition("t", 0)
 IDENTIFIED = IdentifiedPartition("ab" * 16, T)
 ANSWER_S = 60
 HERE, SOCKETS, INBOX = "in process", "over sockets", "through the inbox"
-PRODUCE, JOIN_GROUP, HEARTBEAT = 0, 11, 12
 
 
 class Answers:
@@ -257,11 +257,11 @@ def test_a_group_that_waits_holds_up_nobody(scripted: ScriptedBroker, network: N
         broker.coordinator(GROUP, "g", JoinGroupRequest("g", 10_000, 60_000, member), answers)
     broker.coordinator(GROUP, "g", HeartbeatRequest("g", 1, "c"), answers)
     broker.produce_then(ProduceRequest(IDENTIFIED, batch(b"x")), answers)
-    assert sorted(scripted.await_count(4)) == [PRODUCE, JOIN_GROUP, JOIN_GROUP, HEARTBEAT]
-    which = scripted.await_count(4).index(HEARTBEAT)
+    assert sorted(scripted.await_count(4)) == [ApiKey.PRODUCE, ApiKey.JOIN_GROUP, ApiKey.JOIN_GROUP, ApiKey.HEARTBEAT]
+    which = scripted.await_count(4).index(ApiKey.HEARTBEAT)
     scripted.answer(which, {"error_code": 22})
     assert isinstance(answers.one.error, IllegalGenerationError)
-    for which in [n for n, api in enumerate(scripted.await_count(4)) if api == JOIN_GROUP]:
+    for which in [n for n, api in enumerate(scripted.await_count(4)) if api == ApiKey.JOIN_GROUP]:
         scripted.answer(which, {"generation_id": 1, "member_id": "m"})
     assert [each.generation_id for each in answers.first(3)[1:]] == [1, 1]
     broker.coordinator(GROUP, "g", JoinGroupRequest("g", 10_000, 60_000, "a"), answers)

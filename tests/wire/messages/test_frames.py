@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
+from kio.schema.index import api_key_map
 from kio.serial import entity_reader, entity_writer
 
 from stratalog.storage.errors import NAME_OF_CODE as ERROR_NAMES
@@ -23,9 +24,9 @@ from stratalog.storage.errors import (
     StratalogError,
     UnsupportedVersionError,
 )
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.entities import build
 from stratalog.wire.messages.frames import (
-    API_VERSIONS,
     decode_request,
     decode_response,
     encode_answer,
@@ -46,9 +47,12 @@ from stratalog.wire.messages.schema import (
 )
 from tests.examples import examples
 
-METADATA, PRODUCE, FETCH = 3, 0, 1
-SERVED = {key: served_versions(key) for key in range(93) if known_versions(key)}
+SERVED = {key: served_versions(key) for key in ApiKey if known_versions(key)}
 EVERY_VERSION = [(key, version) for key, versions in SERVED.items() for version in versions]
+
+
+def test_every_api_that_kio_knows_has_its_name() -> None:
+    assert {key.value: key.name.lower() for key in ApiKey} == api_key_map
 
 
 @pytest.mark.parametrize(("key", "version"), EVERY_VERSION)
@@ -80,11 +84,11 @@ def test_a_message_is_read_as_kio_reads_it(key: int, version: int) -> None:
             assert repr(ours) == repr(kios)
 
 
-@pytest.mark.parametrize("version", SERVED[PRODUCE])
+@pytest.mark.parametrize("version", SERVED[ApiKey.PRODUCE])
 def test_the_batches_of_a_produce_request_are_slices_of_its_frame(version: int) -> None:
     draw = random.Random(version)
     for _ in range(20):
-        request = filled(request_type(PRODUCE, version), draw)
+        request = filled(request_type(ApiKey.PRODUCE, version), draw)
         frame = encode_request(7, "client", request)
         for sent in (frame, memoryview(bytearray(frame)).toreadonly()):
             decoded = decode_request(sent, SERVED).entity
@@ -94,12 +98,12 @@ def test_the_batches_of_a_produce_request_are_slices_of_its_frame(version: int) 
             assert all(each is None or each.obj is owner for each in found)
 
 
-@pytest.mark.parametrize("version", SERVED[FETCH])
+@pytest.mark.parametrize("version", SERVED[ApiKey.FETCH])
 def test_the_batches_of_a_fetch_answer_are_its_pieces(version: int) -> None:
     """Batches in several buffers are written as kio writes them in one; large ones are not copied."""
     draw = random.Random(version)
     for _ in range(20):
-        response = filled(response_type(FETCH, version), draw)
+        response = filled(response_type(ApiKey.FETCH, version), draw)
         large = [draw.randbytes(draw.choice((0, 100, 70_000))) for _ in range(4)]
         in_one, in_pieces = (with_records(response, records) for records in (b"".join(large), tuple(large)))
         answer = encode_answer(7, in_pieces)
@@ -167,24 +171,24 @@ def test_an_error_has_kafkas_code_and_what_a_version_lacks_is_left_out() -> None
     partition = {"index": 1, "error_code": error, "error_message": str(error), "base_offset": -1}
     values = {"responses": [{"name": "t", "partition_responses": [partition]}], "node_endpoints": ()}
     for version in (3, 8, 12):
-        built = build(response_type(PRODUCE, version), values).responses[0].partition_responses[0]
+        built = build(response_type(ApiKey.PRODUCE, version), values).responses[0].partition_responses[0]
         assert int(built.error_code) == NotLeaderOrFollowerError.code
         assert getattr(built, "error_message", None) == ("broker 2 leads" if version >= 8 else None)
 
 
 def test_a_field_that_no_version_has_is_a_defect() -> None:
     with pytest.raises(TypeError, match="no version of MetadataResponse has \\['contoller_id'\\]"):
-        build(response_type(METADATA, 12), {"contoller_id": 1})
+        build(response_type(ApiKey.METADATA, 12), {"contoller_id": 1})
 
 
 def test_every_error_of_ours_has_a_code_that_clients_know() -> None:
     for code, name in ERROR_NAMES.items():
-        built = build(response_type(12, 0), {"error_code": code})
+        built = build(response_type(ApiKey.HEARTBEAT, 0), {"error_code": code})
         assert (int(built.error_code), built.error_code.name.upper()) == (code, name)
 
 
 def test_a_tagged_field_of_a_newer_client_is_passed_over() -> None:
-    request = build(request_type(METADATA, 12), {"topics": [{"name": "t"}]})
+    request = build(request_type(ApiKey.METADATA, 12), {"topics": [{"name": "t"}]})
     frame = encode_request(1, "c", request)
     assert frame.endswith(b"\x00")  # no tagged fields
     newer = frame[:-1] + b"\x01" + bytes([98, 3]) + b"new"
@@ -193,13 +197,13 @@ def test_a_tagged_field_of_a_newer_client_is_passed_over() -> None:
 
 @pytest.mark.parametrize("length", [2**31 - 1, 2**30, 1_000])
 def test_an_array_longer_than_its_frame_is_refused_before_room_is_made_for_it(length: int) -> None:
-    header = struct.pack(">hhih1s", METADATA, 8, 1, 1, b"c")
+    header = struct.pack(">hhih1s", ApiKey.METADATA, 8, 1, 1, b"c")
     with pytest.raises(InvalidRequestError, match=f"an array of {length} "):
         decode_request(header + struct.pack(">i", length) + bytes(30), SERVED)
 
 
 def test_a_compact_array_longer_than_its_frame_is_refused() -> None:
-    header = struct.pack(">hhih1sb", METADATA, 12, 1, 1, b"c", 0)
+    header = struct.pack(">hhih1sb", ApiKey.METADATA, 12, 1, 1, b"c", 0)
     with pytest.raises(InvalidRequestError, match="an array of "):
         decode_request(header + b"\xff\xff\xff\xff\x0f" + bytes(30), SERVED)
 
@@ -208,11 +212,11 @@ def test_a_compact_array_longer_than_its_frame_is_refused() -> None:
     ("frame", "error"),
     [
         (b"", InvalidRequestError),
-        (struct.pack(">hh", METADATA, 1), InvalidRequestError),
-        (struct.pack(">hhi", METADATA, 1, 1), InvalidRequestError),
+        (struct.pack(">hh", ApiKey.METADATA, 1), InvalidRequestError),
+        (struct.pack(">hhi", ApiKey.METADATA, 1, 1), InvalidRequestError),
         (struct.pack(">hhih", 4, 0, 1, -1), UnsupportedVersionError),
-        (struct.pack(">hhih", PRODUCE, 2, 1, -1), UnsupportedVersionError),
-        (struct.pack(">hhih", PRODUCE, 99, 1, -1), UnsupportedVersionError),
+        (struct.pack(">hhih", ApiKey.PRODUCE, 2, 1, -1), UnsupportedVersionError),
+        (struct.pack(">hhih", ApiKey.PRODUCE, 99, 1, -1), UnsupportedVersionError),
     ],
 )
 def test_what_cannot_be_answered_is_refused(frame: bytes, error: type[StratalogError]) -> None:
@@ -221,7 +225,7 @@ def test_what_cannot_be_answered_is_refused(frame: bytes, error: type[StratalogE
 
 
 def test_api_versions_of_an_unknown_version_is_not_looked_into() -> None:
-    decoded = decode_request(struct.pack(">hhi", API_VERSIONS, 77, 5) + b"whatever", SERVED)
+    decoded = decode_request(struct.pack(">hhi", ApiKey.API_VERSIONS, 77, 5) + b"whatever", SERVED)
     assert (decoded.correlation_id, decoded.entity) == (5, None)
 
 

@@ -11,8 +11,6 @@ import pytest
 
 from stratalog.server.endpoint.security.authenticator import (
     LIFETIME_MS_MAX,
-    SASL_AUTHENTICATE,
-    SASL_HANDSHAKE,
     SaslOutcome,
     SaslPhase,
     SaslRules,
@@ -23,11 +21,11 @@ from stratalog.server.endpoint.security.authenticator import (
 )
 from stratalog.server.endpoint.security.plain import PlainServer
 from stratalog.server.endpoint.security.sasl_server import InvalidCredentialsError, SaslStep
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.entities import build, milliseconds
 from stratalog.wire.messages.frames import decode_response, encode_request
 from stratalog.wire.messages.schema import request_type, response_type
 
-API_VERSIONS, METADATA, PRODUCE = 18, 3, 0
 ALICE, WRONG = b"\0alice\0secret", b"\0alice\0guess"
 
 
@@ -48,15 +46,15 @@ def request(key: int, version: int, values: Mapping[str, Any] | None = None) -> 
 
 
 def versions(name: str = "test") -> bytes:
-    return request(API_VERSIONS, 3, {"client_software_name": name, "client_software_version": "1"})
+    return request(ApiKey.API_VERSIONS, 3, {"client_software_name": name, "client_software_version": "1"})
 
 
 def handshake(mechanism: str = "PLAIN", version: int = 1) -> bytes:
-    return request(SASL_HANDSHAKE, version, {"mechanism": mechanism})
+    return request(ApiKey.SASL_HANDSHAKE, version, {"mechanism": mechanism})
 
 
 def token(data: bytes, version: int = 2) -> bytes:
-    return request(SASL_AUTHENTICATE, version, {"auth_bytes": data})
+    return request(ApiKey.SASL_AUTHENTICATE, version, {"auth_bytes": data})
 
 
 UNKNOWN_API = b"\x7f\xff\0\0\0\0\0\1\0\0"
@@ -90,9 +88,9 @@ def answered(outcome: SaslOutcome, key: int, version: int) -> Any:
 def test_a_client_is_authenticated(begin: list[bytes], version: int) -> None:
     dialogue = Dialogue()
     outcome = dialogue.give(*begin, handshake(), token(ALICE, version))
-    greeting = answered(dialogue.outcomes[-2], SASL_HANDSHAKE, 1)
+    greeting = answered(dialogue.outcomes[-2], ApiKey.SASL_HANDSHAKE, 1)
     assert (int(greeting.error_code), greeting.mechanisms) == (0, ("PLAIN", "EXPIRING"))
-    response = answered(outcome, SASL_AUTHENTICATE, version)
+    response = answered(outcome, ApiKey.SASL_AUTHENTICATE, version)
     assert (int(response.error_code), response.auth_bytes, response.error_message) == (0, b"", None)
     assert outcome.state.phase is SaslPhase.COMPLETE
     assert outcome.state.session is not None
@@ -110,13 +108,18 @@ def test_tokens_without_requests_follow_the_first_version_of_the_handshake() -> 
 
 # phase reached by | next frame | whether late | how the reason begins
 ENDS: list[tuple[list[bytes], bytes, bool, str]] = [
-    ([], request(METADATA, 12), True, "Unexpected Kafka request of type METADATA during SASL handshake."),
-    ([], request(PRODUCE, 9), True, "Unexpected Kafka request of type PRODUCE during SASL handshake."),
+    ([], request(ApiKey.METADATA, 12), True, "Unexpected Kafka request of type METADATA during SASL handshake."),
+    ([], request(ApiKey.PRODUCE, 9), True, "Unexpected Kafka request of type PRODUCE during SASL handshake."),
     ([], token(ALICE), True, "Unexpected Kafka request of type SASL_AUTHENTICATE during SASL handshake."),
     ([], b"\x60", True, "Exception handling first SASL packet from client, GSSAPI is not supported by server"),
     ([], UNKNOWN_API, True, "Exception handling first SASL packet from client, GSSAPI is not supported by server"),
     ([versions()], UNKNOWN_API, False, "a frame that is no request, 10 bytes, during authentication"),
-    ([versions()], request(METADATA, 12), True, "Unexpected Kafka request of type METADATA during SASL handshake."),
+    (
+        [versions()],
+        request(ApiKey.METADATA, 12),
+        True,
+        "Unexpected Kafka request of type METADATA during SASL handshake.",
+    ),
     (
         [versions()],
         versions(),
@@ -125,7 +128,12 @@ ENDS: list[tuple[list[bytes], bytes, bool, str]] = [
     ),
     ([], handshake()[:-3], False, "unreadable request: "),
     ([], handshake("GSSAPI"), True, "Unsupported SASL mechanism GSSAPI"),
-    ([handshake()], request(METADATA, 12), True, "Unexpected Kafka request of type METADATA during SASL authent"),
+    (
+        [handshake()],
+        request(ApiKey.METADATA, 12),
+        True,
+        "Unexpected Kafka request of type METADATA during SASL authent",
+    ),
     ([handshake()], handshake(), True, "Unexpected Kafka request of type SASL_HANDSHAKE during SASL authentication."),
     ([handshake()], token(ALICE)[:-8], False, "unreadable request: "),
     ([handshake()], b"x", False, "a frame that is no request, 1 bytes"),
@@ -143,7 +151,7 @@ def test_what_ends_a_connection(before: list[bytes], frame: bytes, is_delayed: b
 
 
 def test_an_unknown_mechanism_is_answered_with_those_that_are_known() -> None:
-    response = answered(Dialogue().give(handshake("GSSAPI")), SASL_HANDSHAKE, 1)
+    response = answered(Dialogue().give(handshake("GSSAPI")), ApiKey.SASL_HANDSHAKE, 1)
     assert (int(response.error_code), response.mechanisms) == (33, ("PLAIN", "EXPIRING"))
 
 
@@ -151,7 +159,7 @@ def test_a_wrong_password_and_an_unknown_user_are_answered_alike() -> None:
     wrong = Dialogue().give(handshake(), token(WRONG)).answer
     unknown = Dialogue().give(handshake(), token(b"\0nobody\0guess")).answer
     assert wrong == unknown
-    response = answered(Dialogue().give(handshake(), token(WRONG)), SASL_AUTHENTICATE, 2)
+    response = answered(Dialogue().give(handshake(), token(WRONG)), ApiKey.SASL_AUTHENTICATE, 2)
     assert (int(response.error_code), response.error_message) == (
         58,
         "Authentication failed: Invalid username or password",
@@ -161,12 +169,12 @@ def test_a_wrong_password_and_an_unknown_user_are_answered_alike() -> None:
 def test_a_reason_that_is_not_public_stays_in_the_log() -> None:
     outcome = Dialogue().give(handshake("EXPIRING"), token(b"bad"))
     text = "Authentication failed during authentication due to invalid credentials with SASL mechanism EXPIRING"
-    assert answered(outcome, SASL_AUTHENTICATE, 2).error_message == text
+    assert answered(outcome, ApiKey.SASL_AUTHENTICATE, 2).error_message == text
     assert outcome.failure == f"{text}: no user of that name"
 
 
 def test_another_request_during_the_exchange_is_refused_by_the_broker() -> None:
-    outcome = Dialogue().give(handshake(), request(METADATA, 12))
+    outcome = Dialogue().give(handshake(), request(ApiKey.METADATA, 12))
     assert outcome.refused_by is not None
     assert outcome.refused_by.name == "ILLEGAL_SASL_STATE"
 
@@ -205,14 +213,17 @@ def test_a_time_that_no_message_can_carry_is_a_session_of_a_hundred_years(
 ) -> None:
     lifetime_ms = session_lifetime_ms(expires_ms, max_reauth_ms, now_ms=1_000)
     assert lifetime_ms == LIFETIME_MS_MAX
-    answer = build(response_type(36, 2), {"error_code": None, "auth_bytes": b"", "session_lifetime": lifetime_ms})
+    answer = build(
+        response_type(ApiKey.SASL_AUTHENTICATE, 2),
+        {"error_code": None, "auth_bytes": b"", "session_lifetime": lifetime_ms},
+    )
     assert milliseconds(answer.session_lifetime) == lifetime_ms
 
 
 def authenticated(rules: SaslRules = RULES) -> Dialogue:
     dialogue = Dialogue(rules)
     outcome = dialogue.give(handshake("EXPIRING"), token(b"alice"))
-    response = answered(outcome, SASL_AUTHENTICATE, 2)
+    response = answered(outcome, ApiKey.SASL_AUTHENTICATE, 2)
     assert milliseconds(response.session_lifetime) == 4_000
     return dialogue
 
@@ -229,7 +240,7 @@ def test_a_session_is_renewed_once_a_second_at_most() -> None:
     assert anew(dialogue, 2_000)
     outcome = dialogue.give(handshake("EXPIRING"), token(b"alice"), now_ms=2_000)
     assert (outcome.failure, outcome.state.phase) == ("", SaslPhase.COMPLETE)
-    assert milliseconds(answered(outcome, SASL_AUTHENTICATE, 2).session_lifetime) == 3_000
+    assert milliseconds(answered(outcome, ApiKey.SASL_AUTHENTICATE, 2).session_lifetime) == 3_000
     assert not anew(dialogue, 2_999)
     assert anew(dialogue, 3_000)
 
@@ -245,12 +256,12 @@ def test_a_renewal_keeps_user_and_mechanism() -> None:
     assert anew(dialogue, 2_000)
     outcome = dialogue.give(handshake("EXPIRING"), token(b"bob"))
     text = "Cannot change principals during re-authentication from User.alice: User.bob"
-    assert answered(outcome, SASL_AUTHENTICATE, 2).error_message == text
+    assert answered(outcome, ApiKey.SASL_AUTHENTICATE, 2).error_message == text
     assert outcome.is_delayed
 
     dialogue = authenticated()
     assert anew(dialogue, 2_000)
-    assert int(answered(dialogue.give(handshake()), SASL_HANDSHAKE, 1).error_code) == 0
+    assert int(answered(dialogue.give(handshake()), ApiKey.SASL_HANDSHAKE, 1).error_code) == 0
     outcome = dialogue.give(token(ALICE))
     text = "SASL mechanism 'PLAIN' requested by client is not supported for re-authentication of mechanism 'EXPIRING'"
     assert (outcome.failure, outcome.answer, outcome.is_delayed) == (text, None, True)

@@ -14,11 +14,11 @@ from stratalog.replication.config import BrokerConfig
 from stratalog.replication.metrics import BrokerMetrics
 from stratalog.server.bootstrap import BrokerFace
 from stratalog.server.endpoint.kafka_endpoint import KafkaEndpoint
+from stratalog.wire.api_keys import ApiKey
 from tests.clients.still_cluster import StillCluster
 from tests.server.endpoint.security.secured_broker import FrameClient
 from tests.waiting import wait_until
 
-SASL_HANDSHAKE, SASL_AUTHENTICATE, DESCRIBE_USER_SCRAM_CREDENTIALS = 17, 36, 50
 SETTINGS: dict[str, object] = {
     "listeners": "CLIENTS://localhost:0",
     "listener.security.protocol.map": "CLIENTS:SASL_PLAINTEXT",
@@ -52,12 +52,12 @@ class NoBrokers:
 def login(client: FrameClient, password: str) -> int:
     """The error code of the last answer."""
     scram = ScramClient(["SCRAM-SHA-512"], "alice", password)
-    client.ask(SASL_HANDSHAKE, 1, {"mechanism": "SCRAM-SHA-512"})
-    first = client.ask(SASL_AUTHENTICATE, 2, {"auth_bytes": scram.get_client_first().encode()})
+    client.ask(ApiKey.SASL_HANDSHAKE, 1, {"mechanism": "SCRAM-SHA-512"})
+    first = client.ask(ApiKey.SASL_AUTHENTICATE, 2, {"auth_bytes": scram.get_client_first().encode()})
     if int(first.error_code):
         return int(first.error_code)
     scram.set_server_first(first.auth_bytes.decode())
-    last = client.ask(SASL_AUTHENTICATE, 2, {"auth_bytes": scram.get_client_final().encode()})
+    last = client.ask(ApiKey.SASL_AUTHENTICATE, 2, {"auth_bytes": scram.get_client_final().encode()})
     return int(last.error_code)
 
 
@@ -75,7 +75,7 @@ def test_the_first_user_is_made_by_the_tool(tmp_path: Path, capsys: pytest.Captu
         wait_until(lambda: login(FrameClient(port), "secret") == 0, "the credential")
         alice = FrameClient(port)
         assert login(alice, "secret") == 0
-        (described,) = alice.ask(DESCRIBE_USER_SCRAM_CREDENTIALS, 0, {"users": None}).results
+        (described,) = alice.ask(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, {"users": None}).results
         assert described.user == "alice"
         assert login(FrameClient(port), "guess") == 58
         removed = ("--delete-config", "SCRAM-SHA-512")

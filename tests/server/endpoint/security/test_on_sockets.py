@@ -32,12 +32,12 @@ from kafka.admin import (
 from kafka.errors import KafkaError
 
 from stratalog.replication.config import ASYNCIO, UVLOOP
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.entities import milliseconds
 from tests.server.endpoint.security.certificate_authority import CertificateAuthority
 from tests.server.endpoint.security.secured_broker import JAAS, WAIT_S, FrameClient, SecuredBroker
 from tests.waiting import wait_until
 
-SASL_HANDSHAKE, SASL_AUTHENTICATE, API_VERSIONS, METADATA = 17, 36, 18, 3
 ALL_TOPICS = {"topics": None}
 PLAIN: dict[str, object] = {"sasl.enabled.mechanisms": "PLAIN", "sasl.jaas.config": JAAS}
 SCRAM: dict[str, object] = {"sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512"}
@@ -55,13 +55,13 @@ def with_settings(protocol: str, settings: dict[str, object]) -> Any:
 
 
 def login(client: FrameClient, user: str = "alice", password: str = "secret") -> Any:
-    handshake = client.ask(SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"})
+    handshake = client.ask(ApiKey.SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"})
     assert int(handshake.error_code) == 0
-    return client.ask(SASL_AUTHENTICATE, 2, {"auth_bytes": f"\0{user}\0{password}".encode()})
+    return client.ask(ApiKey.SASL_AUTHENTICATE, 2, {"auth_bytes": f"\0{user}\0{password}".encode()})
 
 
 def topics_of(client: FrameClient) -> list[str]:
-    return [each.name for each in client.ask(METADATA, 12, ALL_TOPICS).topics]
+    return [each.name for each in client.ask(ApiKey.METADATA, 12, ALL_TOPICS).topics]
 
 
 # -- frames -------------------------------------------------------------------------------------------------------
@@ -69,7 +69,7 @@ def topics_of(client: FrameClient) -> list[str]:
 
 def test_a_request_runs_as_the_user_that_was_authenticated(broker: SecuredBroker) -> None:
     alice, bob = FrameClient(broker.port), FrameClient(broker.port)
-    versions = alice.ask(API_VERSIONS, 3, {"client_software_name": "x", "client_software_version": "1"})
+    versions = alice.ask(ApiKey.API_VERSIONS, 3, {"client_software_name": "x", "client_software_version": "1"})
     assert int(versions.error_code) == 0
     assert int(login(alice).error_code) == 0
     assert int(login(bob, "bob", "bobs").error_code) == 0
@@ -77,7 +77,7 @@ def test_a_request_runs_as_the_user_that_was_authenticated(broker: SecuredBroker
     assert broker.logins() == (2, 0)
 
 
-@pytest.mark.parametrize("key", [METADATA, 0, 36])
+@pytest.mark.parametrize("key", [ApiKey.METADATA, 0, 36])
 def test_nothing_but_versions_and_sasl_is_answered_before(
     broker: SecuredBroker, key: int, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -109,8 +109,8 @@ def test_a_wrong_password_is_answered_late_and_as_an_unknown_user(broker: Secure
 
 def test_another_request_during_the_exchange_is_answered_with_its_error(broker: SecuredBroker) -> None:
     client = FrameClient(broker.port)
-    client.ask(SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"})
-    response = client.ask(METADATA, 12, {"topics": [{"name": "t"}]})
+    client.ask(ApiKey.SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"})
+    response = client.ask(ApiKey.METADATA, 12, {"topics": [{"name": "t"}]})
     assert int(response.topics[0].error_code) == 34
     assert client.is_closed()
 
@@ -122,14 +122,14 @@ def test_frames_are_small_until_the_client_is_known(broker: SecuredBroker) -> No
     assert stranger.is_closed()
     login(alice)
     names = [{"name": f"topic-{number}"} for number in range(1_000)]
-    assert len(alice.ask(METADATA, 12, {"topics": names}).topics) == 1_000
+    assert len(alice.ask(ApiKey.METADATA, 12, {"topics": names}).topics) == 1_000
 
 
 def test_sasl_after_authentication_is_an_illegal_state(broker: SecuredBroker) -> None:
     client = FrameClient(broker.port)
     login(client)
-    assert int(client.ask(SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"}).error_code) == 34
-    again = client.ask(SASL_AUTHENTICATE, 2, {"auth_bytes": b"\0alice\0secret"})
+    assert int(client.ask(ApiKey.SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"}).error_code) == 34
+    again = client.ask(ApiKey.SASL_AUTHENTICATE, 2, {"auth_bytes": b"\0alice\0secret"})
     assert int(again.error_code) == 34
     assert again.error_message == "SaslAuthenticate request received after successful authentication"
     assert topics_of(client) == ["t"]
@@ -142,7 +142,7 @@ def test_a_session_ends_unless_it_is_renewed(broker: SecuredBroker) -> None:
     assert milliseconds(login(left).session_lifetime) == 400
     assert int(login(renewed).error_code) == 0, "the session is renewed"
     deadline_s = time.monotonic() + WAIT_S
-    while left.ask(METADATA, 12, ALL_TOPICS) is not None:
+    while left.ask(ApiKey.METADATA, 12, ALL_TOPICS) is not None:
         assert time.monotonic() < deadline_s
     assert left.is_closed()
     assert broker.logins() == (2, 0), "who renews a session has logged in before"
@@ -191,7 +191,7 @@ def test_a_certificate_is_required_and_must_be_signed_by_a_trusted_authority(tls
     with SecuredBroker("SSL", {**tls.settings, "ssl.client.auth": "required"}) as broker:
         for context in (tls.context(), tls.context(stranger)):
             with suppress(ssl.SSLError, ConnectionResetError, BrokenPipeError):
-                assert FrameClient(broker.port, context).ask(METADATA, 12, ALL_TOPICS) is None
+                assert FrameClient(broker.port, context).ask(ApiKey.METADATA, 12, ALL_TOPICS) is None
         alice = FrameClient(broker.port, tls.context(tls.authority.issue("alice")))
         assert topics_of(alice) == []  # the whole name is the user's
         wait_until(lambda: broker.logins() == (1, 2), "two failed handshakes")

@@ -1,4 +1,4 @@
-"""A broker's face for Kafka's requests: frames or messages in, frames or messages out.
+"""A broker's face for Kafka's requests: frames in, frames out.
 
 I/O: through the broker, a view of the cluster, and threads for slow requests. No socket: its owner calls `handle` with
 each frame, in the order of the connection, and sends the frames that `answer` gets. An answer may come at once, in the
@@ -8,13 +8,13 @@ Source: Kafka's `KafkaApis`, `RequestChannel`.
 
 from __future__ import annotations
 
-import dataclasses
-import datetime as dt
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 
 from stratalog.replication.config import BrokerConfig
+from stratalog.replication.requests.messages import REQUEST_OF_API
 from stratalog.replication.threads.free_memory import release_arrow_memory, release_free_memory
 from stratalog.replication.threads.interpreter import LargeWork
 from stratalog.server.apis.access.acls import AclApis
@@ -40,7 +40,7 @@ from stratalog.server.bootstrap import RunningCluster
 from stratalog.server.quotas.client_apis import QuotaApis
 from stratalog.server.quotas.client_quotas import ClientQuotas
 from stratalog.server.quotas.rates import QuotaWindow
-from stratalog.server.request.api import Api, Call, Connection, Later, top_level_refusal
+from stratalog.server.request.api import Api, Body, Call, Connection, Later, top_level_refusal
 from stratalog.server.request.broker import ApiFamily, ServedBroker
 from stratalog.server.request.endpoint import Endpoint
 from stratalog.server.request.fair_threads import FairThreads, Line
@@ -52,7 +52,6 @@ from stratalog.storage.clock import measured_ns
 from stratalog.storage.errors import InvalidRequestError, StratalogError, UnknownServerError, UnsupportedVersionError
 from stratalog.storage.log_lines import line_logger
 from stratalog.wire.api_keys import ApiKey
-from stratalog.wire.messages.entities import Values
 from stratalog.wire.messages.frames import (
     Answer,
     Frame,
@@ -64,6 +63,7 @@ from stratalog.wire.messages.frames import (
     encode_response,
     start_of,
 )
+from stratalog.wire.messages.response import Response
 from stratalog.wire.messages.schema import Entity, response_type
 
 _LOG = line_logger("stratalog.kafka")
@@ -205,7 +205,7 @@ class KafkaHandler:
         bounds = None if limits is None else limits.bounds(elements_max)
         decoding = LargeWork() if elements_max is None else None  # it is not known yet how many elements there are
         try:
-            request = decode_request(frame, self._served, bounds)
+            request = decode_request(frame, self._served, bounds, REQUEST_OF_API)
         except UnsupportedVersionError as reason:
             connection.close(str(reason))
         except StratalogError as reason:
@@ -219,7 +219,7 @@ class KafkaHandler:
             if request.entity is None:
                 answer(unsupported_version(request.correlation_id, self.apis))
             else:
-                call = self._call(request, request.entity, connection, answer, frame)
+                call = self._call(request, connection, answer, frame)
                 if elements_max is None and self._computing is not None:
                     call.aside = partial(self._computing.take_over, connection)
                 if decoding is not None and bounds is not None and bounds.elements_taken >= LARGE_ELEMENTS:
@@ -239,47 +239,44 @@ class KafkaHandler:
         api_key, version, correlation_id = start_of(frame)
         error = InvalidRequestError(f"the request is too large: {reason}")
         is_served = version in self._served.get(api_key, ())
-        values = top_level_refusal(response_type(api_key, version), error) if is_served else None
+        kios = response_type(api_key, version) if is_served else None
+        values = None if kios is None else top_level_refusal(kios, error)
         if values is None:
             connection.close(f"a request of API {api_key} is too large: {reason}")
         else:
             _LOG.warning("broker %d: API %d of %s: %s", self.broker.broker_id, api_key, connection.peer, error)
-            answer(encode_response(correlation_id, values))
+            answer(encode_response(correlation_id, values, kios))
 
     def _call(
-        self,
-        request: RequestFrame,
-        entity: Entity,
-        connection: Connection,
-        answer: Callable[[Answer | None], None],
-        frame: Frame,
+        self, request: RequestFrame, connection: Connection, answer: Callable[[Answer | None], None], frame: Frame
     ) -> Call:
-        correlation_id = request.correlation_id
+        correlation_id, kios = request.correlation_id, response_type(request.api_key, request.version)
         use = self._quotas.of_request(connection.principal, request.client_id, request.api_key, len(frame))
 
         def encode(response: Entity | None) -> None:
-            encoded = None if response is None else encode_answer(correlation_id, response)
+            encoded = None if response is None else encode_answer(correlation_id, response, kios)
             if use is not None:
                 throttle_ms = use.answered(_size_bytes(encoded))
                 if throttle_ms:
                     connection.throttle(throttle_ms)
-                    if hasattr(response, "throttle_time"):
-                        encoded = encode_answer(correlation_id, _told(response, throttle_ms))
+                    if response is not None and hasattr(kios, "throttle_time"):
+                        encoded = encode_answer(correlation_id, _told(response, throttle_ms), kios)
             answer(encoded)
 
-        return Call(entity, connection, request.client_id, encode, use, frame)
+        return Call(request, connection, encode, use, frame)
 
     def _is_repeated(self, frame: Frame, connection: Connection, answer: Callable[[Answer | None], None]) -> bool:
         """Serve a Fetch with the bytes of the connection's last one, which is not decoded again; False for others."""
         known: FetchMemory | None = connection.memory.fetch
         if known is None or known.repeat is None or not known.repeat.is_same(frame) or not self._quotas.is_empty:
             return False
-        correlation_id = correlation_id_of(frame)
+        correlation_id, request = correlation_id_of(frame), known.repeat.request
+        kios = response_type(request.api_key, request.version)
 
         def encode(response: Entity | None) -> None:
-            answer(None if response is None else encode_answer(correlation_id, response))
+            answer(None if response is None else encode_answer(correlation_id, response, kios))
 
-        self._serve(Call(known.repeat.request, connection, known.repeat.client_id, encode, None, frame))
+        self._serve(Call(request, connection, encode, None, frame))
         return True
 
     def refuse(
@@ -287,7 +284,7 @@ class KafkaHandler:
     ) -> None:
         """Answer a request frame with this error, without doing what it asks for."""
         try:
-            request = decode_request(frame, self._served, bounds_before_login())
+            request = decode_request(frame, self._served, bounds_before_login(), REQUEST_OF_API)
         except StratalogError:
             answer(None)
             return
@@ -295,21 +292,13 @@ class KafkaHandler:
             answer(unsupported_version(request.correlation_id, self.apis))
             return
 
+        kios = response_type(request.api_key, request.version)
+
         def encode(response: Entity | None) -> None:
-            answer(None if response is None else encode_response(request.correlation_id, response))
+            answer(None if response is None else encode_response(request.correlation_id, response, kios))
 
-        call = Call(request.entity, connection, request.client_id, encode)
+        call = Call(request, connection, encode)
         call.respond_with(lambda: self._apis[call.api_key].refuse(call, error))
-
-    def serve(
-        self,
-        request: Entity,
-        connection: Connection,
-        answer: Callable[[Entity | None], None],
-        client_id: str | None = None,
-    ) -> None:
-        """As `handle`, with kio's messages instead of frames."""
-        self._serve(Call(request, connection, client_id, answer))
 
     def _serve(self, call: Call, done: Callable[[], None] = _nothing, *, is_own_thread: bool = False) -> None:
         api = self._apis.get(call.api_key)
@@ -332,11 +321,11 @@ class KafkaHandler:
             return
         self._work(api, call, partial(api.handle, call), done)
 
-    def _work(self, api: Api, call: Call, work: Callable[[], Values | Later | None], done: Callable[[], None]) -> None:
+    def _work(self, api: Api, call: Call, work: Callable[[], Body | Later | None], done: Callable[[], None]) -> None:
         begun_ns = 0 if call.use is None else measured_ns()
         call.begins()
         try:
-            values = self._answer_of(api, call, work)
+            body = self._answer_of(api, call, work)
         except Exception as defect:  # noqa: BLE001 - a request that cannot even be refused ends its connection
             _LOG.exception("broker %d: API %d version %d", self.broker.broker_id, call.api_key, call.version)
             call.connection.close(f"no answer could be made: {type(defect).__name__}: {defect}")
@@ -347,11 +336,11 @@ class KafkaHandler:
             call.large = None
         if call.use is not None:
             call.use.worked(measured_ns() - begun_ns)
-        if isinstance(values, Later):
-            self._continue(api, call, values, done)
+        if isinstance(body, Later):
+            self._continue(api, call, body, done)
             return
-        if values is not None:
-            call.respond(values)
+        if body is not None:
+            call.respond(body)
         done()
 
     def _continue(self, api: Api, call: Call, later: Later, done: Callable[[], None]) -> None:
@@ -367,7 +356,7 @@ class KafkaHandler:
         except RuntimeError:  # its threads have ended
             call.connection.close("the broker stops")
 
-    def _answer_of(self, api: Api, call: Call, work: Callable[[], Values | Later | None]) -> Values | Later | None:
+    def _answer_of(self, api: Api, call: Call, work: Callable[[], Body | Later | None]) -> Body | Later | None:
         try:
             return work()
         except StratalogError as refusal:
@@ -402,4 +391,6 @@ def _size_bytes(answer: Answer | None) -> int:
 
 def _told(response: Entity, throttle_ms: int) -> Entity:
     """The response with the time for which its client is throttled."""
-    return dataclasses.replace(response, throttle_time=dt.timedelta(milliseconds=throttle_ms))
+    if isinstance(response, Response):
+        return replace(response, throttle_time_ms=throttle_ms)
+    return {**response, "throttle_time": throttle_ms}

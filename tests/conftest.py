@@ -12,7 +12,7 @@ import hypothesis
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-from stratalog.wire.messages import entities
+from stratalog.wire.messages import values
 from tests.readers import other_readers
 from tests.stores import servers
 from tests.stores.servers import StoreServer
@@ -20,7 +20,7 @@ from tests.stores.servers import StoreServer
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-entities.NAMES_ARE_CHECKED = True
+values.NAMES_ARE_CHECKED = True
 LACKING = {name: reason for name, reason in servers.lacking().items() if reason}
 if other_readers.LACKING:
     LACKING["readers"] = f"{', '.join(other_readers.LACKING)} is not installed: make test-readers"

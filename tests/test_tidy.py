@@ -25,7 +25,7 @@ FLOORS = {
         < files transactions < producers < delta < log < upkeep""",
     "storage/objects": "port registers new_file sync store_settings together < probe < local wakeup < remote",
     "wire": "api_keys kafka_types java_strings < consumer_protocol messages batches",
-    "wire/messages": "schema < error_codes entities < values layouts < frames",
+    "wire/messages": "response schema < values < error_codes < layouts < frames",
     "wire/batches": "compression < headers < columns < record_batches",
     "replication": """log_configs host_address shared_fold < config client_pattern html_table stores threads
         < conf_files internal_topics < requests
@@ -38,7 +38,7 @@ FLOORS = {
         < connection inbox_listener < socket_server inbox_endpoint < kafka_endpoint""",
     "server/endpoint/security": """jaas principal_mapping certificates sasl_server watched_context
         < plain scram oauthbearer < authenticator jwks tls < gate < endpoint_security""",
-    "server/remote": """connection_config open_requests translation between_brokers login < inter_broker places
+    "server/remote": """connection_config open_requests messages between_brokers login < inter_broker places
         < connection_security request_connection < broker_connection inbox_connection inbox_channel < routes
         < remote_broker < remote_cluster""",
     "clients": """serialization records < config < coordinator_calls connected_cluster < producer consumer
@@ -317,7 +317,7 @@ def test_loggers_come_from_the_function_that_keeps_their_records_in_one_line() -
 def test_the_numbers_of_apis_are_in_one_enum() -> None:
     """Not in a constant of the same name, nor in a call that names an API."""
     constant = rf"^(?:\w+, )*(?:{'|'.join(ApiKey.__members__)})(?:, \w+)* = \(?\d"
-    call = r"\b(?:Api|request_type|response_type|served_versions|framed|asked?)\(\d+, "
+    call = r"\b(?:Api|request_type|response_type|served_versions|framed|asked?)\(\d+[,)]"
     files = [path for path in python_files(*LIBRARY, "tests") if path.as_posix() != "wire/api_keys.py"]
     assert lines_matching(re.compile(f"{constant}|{call}"), files) == []
 

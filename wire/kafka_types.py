@@ -94,13 +94,15 @@ class Struct:
 
     In Python it is a dict of fields by name, arrays are tuples. A tagged field that was not in the bytes is not in the
     dict either. With `make` it is an object: `make(names)` is a function that makes one of the values of all fields
-    that the version has, tagged ones last, and its attributes are what is written. One with an attribute `as_bytes` is
+    that the version has, tagged ones last, and its attributes are what is written. With `take` other objects are
+    written: `take(names)` is a function that gives the values of these fields. One with an attribute `as_bytes` is
     written as these.
     """
 
     name: str
     fields: tuple[Field, ...]
     make: Callable[[Sequence[str]], Callable[[Sequence[Any]], Any]] | None = None
+    take: Callable[[Sequence[str]], Callable[[Any], Sequence[Any]]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,7 @@ class Field:
     default        of a tagged field: it is not written when it has this value
     is_compact     False: not even in flexible versions has it a compact length (Kafka: `flexibleVersions: none`)
     is_text        of a string: its length has the bound of all strings only, as of a note, not that of a name
+    is_null_empty  of a string or bytes that is not nullable: null, which came with a later version, is written as empty
     """
 
     name: str
@@ -125,6 +128,7 @@ class Field:
     default: Any = None
     is_compact: bool = True
     is_text: bool = False
+    is_null_empty: bool = False
 
 
 Read = Callable[[bytes, int, list[Any], Bounds], int]
@@ -239,7 +243,8 @@ def _struct_codec(of: Struct, version: int, is_flexible: bool) -> Codec:
     tagged = sorted((field for field in present if field.tag is not None), key=lambda field: field.tag or 0)
     names = [field.name for field in (*plain, *tagged)]
     make = of.make(names) if of.make else _dict_of(names, has_absent=bool(tagged))
-    values_of = _attributes(names) if of.make else _items([field.name for field in plain], tagged)
+    take = of.take or (_attributes if of.make else None)
+    values_of = take(names) if take else _items([field.name for field in plain], tagged)
     absent = [field.default if of.make else _ABSENT for field in tagged]
     steps = _steps(plain, version, is_flexible)
     reads, writes = [codec.read for _, codec in steps], [(at, codec.write) for at, codec in steps]
@@ -265,7 +270,7 @@ def _struct_codec(of: Struct, version: int, is_flexible: bool) -> Codec:
         elif is_flexible:
             parts.append(_NO_TAGS)
 
-    return Codec(read, _or_its_bytes(write) if of.make else write)
+    return Codec(read, _or_its_bytes(write) if take else write)
 
 
 def _or_its_bytes(write: Write) -> Write:
@@ -348,6 +353,7 @@ def _field_codec(field: Field, version: int, is_flexible: bool) -> Codec:
     """For one value: an array, a string, bytes, a struct, or a tagged number."""
     is_flexible = is_flexible and field.is_compact
     kind, is_nullable = field.kind, field.is_nullable and not field.is_array
+    null = 0 if field.is_null_empty and not is_nullable else -1
     lengths = _COMPACT if is_flexible else _legacy(_INT32)
     if _is_number(kind):
         number = _number(kind)
@@ -360,11 +366,11 @@ def _field_codec(field: Field, version: int, is_flexible: bool) -> Codec:
         if is_nullable:
             codec = _nullable_codec(codec, _NULL_STRUCT if field.tag is None else _NULL_TAGGED_STRUCT)
     elif kind == "string":
-        codec = _string_codec(lengths if is_flexible else _legacy(_INT16), is_nullable, is_text=field.is_text)
+        codec = _string_codec(lengths if is_flexible else _legacy(_INT16), is_nullable, null, is_text=field.is_text)
     elif kind in ("bytes", "records"):
-        codec = _bytes_codec(lengths, is_nullable)
+        codec = _bytes_codec(lengths, is_nullable, null)
         if kind == "records":
-            codec = Codec(codec.read, _records_writer(lengths))
+            codec = Codec(codec.read, _records_writer(lengths, null))
     else:
         raise TypeError(f"field {field.name} is of no known kind: {kind}")
     return _array_codec(codec, lengths, field.is_nullable) if field.is_array else codec
@@ -406,7 +412,8 @@ def _numbers_array_codec(number: Number, lengths: _Lengths, is_nullable: bool) -
     return Codec(read, write)
 
 
-def _string_codec(lengths: _Lengths, is_nullable: bool, *, is_text: bool) -> Codec:
+def _string_codec(lengths: _Lengths, is_nullable: bool, null: int, *, is_text: bool) -> Codec:
+    """`null`: the length that is written for None, as for bytes."""
     read_length, write_length, is_compact = lengths
 
     def read(data: bytes, at: int, values: list[Any], bounds: Bounds) -> int:
@@ -429,7 +436,7 @@ def _string_codec(lengths: _Lengths, is_nullable: bool, *, is_text: bool) -> Cod
 
     def write(value: str | None, parts: list[bytes]) -> None:
         if not value:
-            parts.append(write_length(-1 if value is None else 0))
+            parts.append(write_length(null if value is None else 0))
             return
         encoded = value.encode()
         parts += (write_length(len(encoded)), encoded)
@@ -437,7 +444,7 @@ def _string_codec(lengths: _Lengths, is_nullable: bool, *, is_text: bool) -> Cod
     return Codec(read, write)
 
 
-def _bytes_codec(lengths: _Lengths, is_nullable: bool) -> Codec:
+def _bytes_codec(lengths: _Lengths, is_nullable: bool, null: int) -> Codec:
     read_length, write_length, _ = lengths
 
     def read(data: bytes, at: int, values: list[Any], _bounds: Bounds) -> int:
@@ -452,20 +459,20 @@ def _bytes_codec(lengths: _Lengths, is_nullable: bool) -> Codec:
 
     def write(value: Any, parts: list[bytes]) -> None:
         if not value:
-            parts.append(write_length(-1 if value is None else 0))
+            parts.append(write_length(null if value is None else 0))
         else:
             parts += (write_length(len(value)), value)
 
     return Codec(read, write)
 
 
-def _records_writer(lengths: _Lengths) -> Write:
+def _records_writer(lengths: _Lengths, null: int) -> Write:
     """Of one buffer, or of a tuple of buffers one behind the other."""
     write_length = lengths[1]
 
     def write(value: Any, parts: list[bytes]) -> None:
         buffers = value if isinstance(value, tuple) else () if value is None else (value,)
-        parts.append(write_length(-1 if value is None else sum(map(len, buffers))))
+        parts.append(write_length(null if value is None else sum(map(len, buffers))))
         parts += buffers
 
     return write

@@ -6,7 +6,7 @@ MemberDescription and DescribeConsumerGroupsHandler.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -15,7 +15,7 @@ from stratalog.replication.requests.consumer_groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
     DescribedConsumerGroup,
-    TopicPartitions,
+    MemberAssignment,
 )
 from stratalog.replication.requests.groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from stratalog.storage.errors import GroupIdNotFoundError, StratalogError, UnknownServerError, UnsupportedVersionError
@@ -111,7 +111,8 @@ def _of_modern(group: DescribedConsumerGroup) -> ConsumerGroupDescription:
     )
 
 
-def _partitions(topics: Iterable[TopicPartitions]) -> tuple[TopicPartition, ...]:
+def _partitions(assignment: MemberAssignment) -> tuple[TopicPartition, ...]:
+    topics = assignment.topic_partitions
     return tuple(sorted(TopicPartition(topic.topic_name, number) for topic in topics for number in topic.partitions))
 
 

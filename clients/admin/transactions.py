@@ -19,6 +19,7 @@ from stratalog.replication.requests.transactions import (
     DescribeTransactionsResponse,
     ListTransactionsRequest,
     ListTransactionsResponse,
+    TransactionDescription,
     TransactionListing,
     active_producers,
 )
@@ -61,18 +62,19 @@ class StoredTransactions:
             found += [(self._view.leader(partition), each) for each in response.transaction_states]
         return sorted(found, key=lambda each: each[1].transactional_id)
 
-    def described(self, transactional_id: str) -> tuple[int, DescribeTransactionsResponse]:
+    def described(self, transactional_id: str) -> tuple[int, TransactionDescription]:
         """The coordinator's broker id and its state of a transactional id. TransactionalIdNotFoundError."""
         partitions = self._view.image.partitions_of(TRANSACTION_STATE_TOPIC)
         if not partitions:
             raise TransactionalIdNotFoundError(f"transactional id {transactional_id} is not known")
         partition = partitions[partition_of_key(transactional_id, len(partitions))]
-        response = self._ask(partition, DescribeTransactionsRequest(transactional_id))
+        response = self._ask(partition, DescribeTransactionsRequest((transactional_id,)))
         if not isinstance(response, DescribeTransactionsResponse):
             raise UnknownServerError(f"expected a transaction, got {response!r}")
-        if response.error is not None:
-            raise response.error
-        return self._view.leader(partition), response
+        (found,) = response.transaction_states
+        if found.error is not None:
+            raise found.error
+        return self._view.leader(partition), found
 
     def producers(self, topic_partition: TopicPartition, broker_id: int | None = None) -> tuple[ActiveProducer, ...]:
         """The producers in the state of the leader's replica of a partition, or of that on `broker_id`.
@@ -93,8 +95,11 @@ class StoredTransactions:
                 is_old = now_ms - producer.last_timestamp > older_than_ms
                 if producer.current_txn_start_offset >= 0 and is_old:
                     transactional_id = by_producer.get(producer.producer_id)
-                    if transactional_id is None or partition not in self.described(transactional_id)[1].topics:
+                    if transactional_id is None or partition not in self._partitions(transactional_id):
                         yield partition, producer
+
+    def _partitions(self, transactional_id: str) -> tuple[TopicPartition, ...]:
+        return self.described(transactional_id)[1].topic_partitions
 
     def _ask(self, partition: TopicPartition, request: object) -> object:
         (answered,) = self._shard(partition).decide(request, 0, self._view.clock.wall_ms()).answers

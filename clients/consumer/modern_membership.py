@@ -219,7 +219,8 @@ class ModernMembership(Membership):
         self._heartbeat_due_ms = now_ms + answer.heartbeat_interval_ms
         self.generation = Generation(answer.member_epoch, self.generation.member_id)
         if answer.assignment is not None:
-            self._target = frozenset((topic.topic_id, n) for topic in answer.assignment for n in topic.partitions)
+            topics = answer.assignment.topic_partitions
+            self._target = frozenset((topic.topic_id, n) for topic in topics for n in topic.partitions)
         if self.state is not ModernMembershipState.ACKNOWLEDGING:
             self.state = self._settled_state
 

@@ -88,7 +88,7 @@ def describe_table(stored: StoredTransactions, given: argparse.Namespace, now_ms
     times = (start_ms, now_ms - start_ms) if start_ms >= 0 else (None, None)
     row = (
         coordinator, found.transactional_id, found.producer_id, found.producer_epoch, found.transaction_state,
-        found.transaction_timeout_ms, *times, ",".join(map(str, found.topics)),
+        found.transaction_timeout_ms, *times, ",".join(map(str, found.topic_partitions)),
     )  # fmt: skip
     headers = (
         "CoordinatorId", "TransactionalId", "ProducerId", "ProducerEpoch", "TransactionState", "TransactionTimeoutMs",

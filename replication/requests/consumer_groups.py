@@ -1,8 +1,9 @@
-"""Requests of modern groups (KIP-848): ConsumerGroupHeartbeat and ConsumerGroupDescribe as plain values. Pure.
+"""Requests of modern groups (KIP-848): ConsumerGroupHeartbeat and ConsumerGroupDescribe. Pure.
 
-Names and nesting are those of Kafka's message JSON, version 1, in snake_case; `error` replaces error code and message,
-topic ids are 32 hexadecimal digits, and what Kafka takes from the connection a request carries itself (`client_id`,
-`client_host`, `visible`, and `generates_member_id`, which follows from the version that the client spoke).
+Frames are read into them and written from them: names and nesting are those of Kafka's message JSON in snake_case;
+`error` replaces error code and message, topic ids are 32 hexadecimal digits, and what Kafka takes from the connection a
+request carries itself (`client_id`, `client_host`, `visible`, and `generates_member_id`, which follows from the version
+that the client spoke).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 
 from stratalog.replication.requests.coordinators import VisibleNames
 from stratalog.storage.errors import StratalogError
+from stratalog.wire.messages.response import ErrorWithText, Response
 
 JOIN_EPOCH = 0
 """Member epoch in a request: the member joins, or joins again after it was fenced."""
@@ -30,6 +32,13 @@ class TopicPartitions:
     topic_id: str
     partitions: tuple[int, ...]
     topic_name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberAssignment:
+    """Kafka's `Assignment`: partitions of a member, by topic."""
+
+    topic_partitions: tuple[TopicPartitions, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +69,13 @@ class ConsumerGroupHeartbeatRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerGroupHeartbeatResponse:
+class ConsumerGroupHeartbeatResponse(Response, ErrorWithText):
     """`assignment` None: unchanged. Its partitions may be used at once; others have to be revoked, and reported so."""
 
     member_id: str | None = None
     member_epoch: int = 0
     heartbeat_interval_ms: int = 0
-    assignment: tuple[TopicPartitions, ...] | None = None
+    assignment: MemberAssignment | None = None
     error: StratalogError | None = None
 
 
@@ -90,13 +99,13 @@ class MemberDescription:
     client_host: str = ""
     subscribed_topic_names: tuple[str, ...] = ()
     subscribed_topic_regex: str | None = None
-    assignment: tuple[TopicPartitions, ...] = ()
-    target_assignment: tuple[TopicPartitions, ...] = ()
+    assignment: MemberAssignment = MemberAssignment()
+    target_assignment: MemberAssignment = MemberAssignment()
     member_type: int = CONSUMER_MEMBER
 
 
 @dataclass(frozen=True, slots=True)
-class DescribedConsumerGroup:
+class DescribedConsumerGroup(ErrorWithText):
     """Kafka's `DescribedGroup`. `group_state` is Empty, Assigning, Reconciling or Stable."""
 
     group_id: str
@@ -110,5 +119,5 @@ class DescribedConsumerGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerGroupDescribeResponse:
+class ConsumerGroupDescribeResponse(Response):
     groups: tuple[DescribedConsumerGroup, ...] = ()

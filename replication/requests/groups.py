@@ -1,14 +1,13 @@
-"""Kafka's requests and responses of consumer groups and committed offsets, as plain values of ours. Pure.
+"""Kafka's requests and responses of consumer groups and committed offsets. Pure.
 
-Names and nesting are those of Kafka's message JSON (newest version) in snake_case, so that an adapter can convert
-them by name. What is different:
+Frames are read into them and written from them (`wire.messages.layouts`): names and nesting are those of Kafka's
+message JSON in snake_case, with the fields of all versions. What is different:
 
 - `error: StratalogError | None` instead of `error_code`; None is NONE (0).
-- There is no `throttle_time_ms`: nothing throttles.
 - What Kafka takes from the connection, a request carries itself: `client_id`, `client_host`, and for JoinGroup what
   only follows from the version that the client spoke (`requires_known_member_id`, `supports_skipping_assignment`).
-- The adapter converts older forms: LeaveGroup below version 3 is one of `members`, OffsetFetch below version 8 is one
-  of `groups`.
+- Older forms are converted where a request enters: LeaveGroup below version 3 is one of `members`, OffsetFetch below
+  version 8 is one of `groups`. Coordinators do not read the fields of those versions.
 
 Requests that name one group go to its coordinator. DescribeGroups, DeleteGroups and OffsetFetch name several: split
 them by coordinator and join the answers; a coordinator answers what it is given. ListGroups goes to every partition of
@@ -24,6 +23,7 @@ from dataclasses import dataclass, field
 from stratalog.replication.requests.coordinators import VisibleNames
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import IdentifiedPartition
+from stratalog.wire.messages.response import ErrorWithText, Response
 
 UNKNOWN_MEMBER_ID = ""
 """Member id in a JoinGroup of a member that has none yet. Kafka's `JoinGroupRequest.UNKNOWN_MEMBER_ID`."""
@@ -85,7 +85,7 @@ class JoinGroupResponseMember:
 
 
 @dataclass(frozen=True, slots=True)
-class JoinGroupResponse:
+class JoinGroupResponse(Response):
     """`members` is only in the leader's: it assigns, and sends the assignments with SyncGroup."""
 
     generation_id: int = -1
@@ -121,7 +121,7 @@ class SyncGroupRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class SyncGroupResponse:
+class SyncGroupResponse(Response):
     protocol_type: str | None = None
     protocol_name: str | None = None
     assignment: bytes = b""
@@ -140,7 +140,7 @@ class HeartbeatRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class HeartbeatResponse:
+class HeartbeatResponse(Response):
     """REBALANCE_IN_PROGRESS: the member has to join again."""
 
     error: StratalogError | None = None
@@ -157,8 +157,11 @@ class MemberIdentity:
 
 @dataclass(frozen=True, slots=True)
 class LeaveGroupRequest:
+    """`member_id` only below version 3, which has no `members`."""
+
     group_id: str
-    members: tuple[MemberIdentity, ...]
+    members: tuple[MemberIdentity, ...] = ()
+    member_id: str = UNKNOWN_MEMBER_ID
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +172,7 @@ class MemberResponse:
 
 
 @dataclass(frozen=True, slots=True)
-class LeaveGroupResponse:
+class LeaveGroupResponse(Response):
     members: tuple[MemberResponse, ...] = ()
     error: StratalogError | None = None
 
@@ -189,10 +192,10 @@ class OffsetCommitRequestPartition:
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommitRequestTopic:
-    """`topic_id` "": the topic that has the name when the coordinator decides."""
+    """`topic_id` "": the topic that has the name when the coordinator decides. Clients name it from version 10 on."""
 
-    name: str
-    partitions: tuple[OffsetCommitRequestPartition, ...]
+    name: str = ""
+    partitions: tuple[OffsetCommitRequestPartition, ...] = ()
     topic_id: str = ""
 
 
@@ -221,12 +224,15 @@ class OffsetCommitResponsePartition:
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommitResponseTopic:
-    name: str
-    partitions: tuple[OffsetCommitResponsePartition, ...]
+    """Coordinators know no `topic_id`."""
+
+    name: str = ""
+    partitions: tuple[OffsetCommitResponsePartition, ...] = ()
+    topic_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class OffsetCommitResponse:
+class OffsetCommitResponse(Response):
     topics: tuple[OffsetCommitResponseTopic, ...] = ()
 
 
@@ -251,7 +257,7 @@ class TxnOffsetCommitRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class TxnOffsetCommitResponse:
+class TxnOffsetCommitResponse(Response):
     topics: tuple[OffsetCommitResponseTopic, ...] = ()
 
 
@@ -262,8 +268,8 @@ class TxnOffsetCommitResponse:
 class OffsetFetchRequestTopic:
     """`topic_id` "": the topic that has the name when the coordinator answers."""
 
-    name: str
-    partition_indexes: tuple[int, ...]
+    name: str = ""
+    partition_indexes: tuple[int, ...] = ()
     topic_id: str = ""
 
 
@@ -279,10 +285,15 @@ class OffsetFetchRequestGroup:
 
 @dataclass(frozen=True, slots=True)
 class OffsetFetchRequest:
-    """`require_stable`: UNSTABLE_OFFSET_COMMIT for partitions with an offset in an open transaction (KIP-447)."""
+    """`require_stable`: UNSTABLE_OFFSET_COMMIT for partitions with an offset in an open transaction (KIP-447).
 
-    groups: tuple[OffsetFetchRequestGroup, ...]
+    `group_id` and `topics` are those of the one group below version 8, which has no `groups`.
+    """
+
+    groups: tuple[OffsetFetchRequestGroup, ...] = ()
     require_stable: bool = False
+    group_id: str = ""
+    topics: tuple[OffsetFetchRequestTopic, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,8 +309,11 @@ class OffsetFetchResponsePartition:
 
 @dataclass(frozen=True, slots=True)
 class OffsetFetchResponseTopic:
-    name: str
-    partitions: tuple[OffsetFetchResponsePartition, ...]
+    """Coordinators know no `topic_id`."""
+
+    name: str = ""
+    partitions: tuple[OffsetFetchResponsePartition, ...] = ()
+    topic_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,8 +324,12 @@ class OffsetFetchResponseGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class OffsetFetchResponse:
+class OffsetFetchResponse(Response):
+    """`topics` and `error` are those of the one group below version 8, which has no `groups`."""
+
     groups: tuple[OffsetFetchResponseGroup, ...] = ()
+    topics: tuple[OffsetFetchResponseTopic, ...] = ()
+    error: StratalogError | None = None
 
 
 # Deleting committed offsets
@@ -335,7 +353,7 @@ class OffsetDeleteRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class OffsetDeleteResponse:
+class OffsetDeleteResponse(Response):
     """`error` is the group's (then `topics` is empty); a partition of a subscribed topic has
     GROUP_SUBSCRIBED_TO_TOPIC. Topics are those of OffsetCommit."""
 
@@ -365,7 +383,7 @@ class DescribedGroupMember:
 
 
 @dataclass(frozen=True, slots=True)
-class DescribedGroup:
+class DescribedGroup(ErrorWithText):
     """`group_state` is Empty, PreparingRebalance, CompletingRebalance, Stable or Dead; `protocol_data` the assignor.
 
     A group that does not exist: state Dead and GROUP_ID_NOT_FOUND, which is left out for clients below version 6.
@@ -381,7 +399,7 @@ class DescribedGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeGroupsResponse:
+class DescribeGroupsResponse(Response):
     groups: tuple[DescribedGroup, ...] = ()
 
 
@@ -402,7 +420,7 @@ class ListedGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class ListGroupsResponse:
+class ListGroupsResponse(Response):
     groups: tuple[ListedGroup, ...] = ()
     error: StratalogError | None = None
 
@@ -419,7 +437,7 @@ class DeletableGroupResult:
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteGroupsResponse:
+class DeleteGroupsResponse(Response):
     results: tuple[DeletableGroupResult, ...] = ()
 
 

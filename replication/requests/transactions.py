@@ -1,8 +1,8 @@
-"""Requests of transactions by producers, coordinators, partition leaders and admin clients, as plain values. Pure.
+"""Requests of transactions by producers, coordinators, partition leaders and admin clients. Pure.
 
-Field names are those of Kafka's messages, newest version. Partitions are `TopicPartition`s in one flat tuple where
-Kafka nests them below topics. A request has one transactional id where Kafka's has several (AddPartitionsToTxn from
-version 4 on, DescribeTransactions): each may belong to another coordinator.
+Frames are read into them and written from them, but for AddPartitionsToTxn, WriteTxnMarkers and DescribeProducers:
+there partitions are `TopicPartition`s in one flat tuple where Kafka nests them below topics, and a request has one
+transactional id where Kafka's has several: each may belong to another coordinator.
 
 `transaction_version` is KIP-890's: 0 is an older client, 2 one whose producer epoch is bumped with each transaction
 (EndTxn from version 5 on, Produce from version 12 on, TxnOffsetCommit from version 5 on). `active_producers` is the
@@ -17,9 +17,12 @@ from dataclasses import dataclass
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.producers import ProducerEntry, ProducerStates
 from stratalog.storage.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
+from stratalog.wire.messages.response import Response
 
 TRANSACTION_VERSION_0, TRANSACTION_VERSION_2 = 0, 2
 """Versions without and with the epoch bump. Kafka's 1 only concerns how the coordinator's records are written."""
+NO_PARTITION = TopicPartition("", -1)
+"""The value of a partition that is not known yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ class InitProducerIdRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class InitProducerIdResponse:
+class InitProducerIdResponse(Response):
     """INVALID_REQUEST (empty id), INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS (try again)."""
 
     producer_id: int = NO_PRODUCER_ID
@@ -76,19 +79,19 @@ class AddPartitionsToTxnResponse:
 class AddOffsetsToTxnRequest:
     """The transaction is about to commit offsets of a group: adds the group's partition of `__consumer_offsets`.
 
-    `offsets_partition` is that partition; the sender computes it from `group_id`.
+    `offsets_partition` is that partition; the broker that is asked computes it from `group_id`.
     """
 
     transactional_id: str
     producer_id: int
     producer_epoch: int
     group_id: str
-    offsets_partition: TopicPartition
+    offsets_partition: TopicPartition = NO_PARTITION
     transaction_version: int = TRANSACTION_VERSION_0
 
 
 @dataclass(frozen=True, slots=True)
-class AddOffsetsToTxnResponse:
+class AddOffsetsToTxnResponse(Response):
     error: StratalogError | None = None
 
 
@@ -104,7 +107,7 @@ class EndTxnRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class EndTxnResponse:
+class EndTxnResponse(Response):
     """`producer_id` and `producer_epoch` are the next ones; under version 2 the epoch has grown or the id is new.
 
     INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS (a retry while the
@@ -188,13 +191,21 @@ class DescribeProducersResponse:
 
 @dataclass(frozen=True, slots=True)
 class DescribeTransactionsRequest:
-    """One transactional id; its coordinator answers."""
+    """Transactional ids of one coordinator; split by coordinator and join the answers."""
 
-    transactional_id: str
+    transactional_ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeTransactionsResponse:
+class TransactionTopic:
+    """Kafka's `TopicData`."""
+
+    topic: str
+    partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionDescription:
     """`topics`: the partitions in the transaction; while it is ended, those whose marker is not written yet.
 
     TRANSACTIONAL_ID_NOT_FOUND, INVALID_REQUEST. `transaction_start_time_ms` -1: none has begun.
@@ -206,8 +217,18 @@ class DescribeTransactionsResponse:
     transaction_start_time_ms: int = -1
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_PRODUCER_EPOCH
-    topics: tuple[TopicPartition, ...] = ()
+    topics: tuple[TransactionTopic, ...] = ()
     error: StratalogError | None = None
+
+    @property
+    def topic_partitions(self) -> tuple[TopicPartition, ...]:
+        """The partitions of `topics`."""
+        return tuple(TopicPartition(each.topic, number) for each in self.topics for number in each.partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeTransactionsResponse(Response):
+    transaction_states: tuple[TransactionDescription, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,12 +236,13 @@ class ListTransactionsRequest:
     """The transactional ids of one coordinator partition; a broker's answer joins those of all that it leads.
 
     Empty filters pass everything, as does a `duration_filter` below 0; else transactions open for longer than so many
-    ms.
+    ms. A coordinator does not read `transactional_id_pattern`: the broker that is asked filters by it.
     """
 
     state_filters: tuple[str, ...] = ()
     producer_id_filters: tuple[int, ...] = ()
     duration_filter: int = -1
+    transactional_id_pattern: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +253,7 @@ class TransactionListing:
 
 
 @dataclass(frozen=True, slots=True)
-class ListTransactionsResponse:
+class ListTransactionsResponse(Response):
     """`unknown_state_filters` are those of the request that are no state's name."""
 
     transaction_states: tuple[TransactionListing, ...] = ()

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Sequence
 from stratalog.server.request.api import Api, Call, error_only
 from stratalog.storage.errors import InvalidRequestError, UnsupportedVersionError
 from stratalog.wire.api_keys import ApiKey
-from stratalog.wire.messages.entities import Values, build
 from stratalog.wire.messages.frames import encode_response
 from stratalog.wire.messages.schema import Entity, response_type
+from stratalog.wire.messages.values import Values
 
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 FIRST_WITH_SOFTWARE_NAME = 3
@@ -85,4 +85,4 @@ def unsupported_version(correlation_id: int, apis: Iterable[Api]) -> bytes:
     """The answer to ApiVersions of an unknown version: in version 0, with the versions of ApiVersions itself."""
     own = [api for api in apis if api.key == ApiKey.API_VERSIONS]
     values = {"error_code": UnsupportedVersionError.code, "api_keys": rows(own)}
-    return encode_response(correlation_id, build(response_type(ApiKey.API_VERSIONS, 0), values))
+    return encode_response(correlation_id, values, response_type(ApiKey.API_VERSIONS, 0))

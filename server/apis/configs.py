@@ -53,7 +53,7 @@ from stratalog.storage.errors import (
 )
 from stratalog.storage.topic_config import TOPIC_CONFIGS, LogConfig
 from stratalog.wire.api_keys import ApiKey
-from stratalog.wire.messages.entities import Values
+from stratalog.wire.messages.values import Values
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 """Kafka's ConfigResource.Type."""

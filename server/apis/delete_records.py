@@ -23,7 +23,7 @@ from stratalog.storage.errors import (
 )
 from stratalog.storage.records import TopicPartition
 from stratalog.wire.api_keys import ApiKey
-from stratalog.wire.messages.entities import Values, milliseconds
+from stratalog.wire.messages.values import Values, milliseconds
 
 REFUSAL_FROM = 3
 """The first version of DescribeLogDirs with a code for the whole; before it, an unauthorized client gets no log dir."""

@@ -15,8 +15,8 @@ from stratalog.server.request.api import Api, Call, failed
 from stratalog.server.request.broker import ApiFamily
 from stratalog.storage.errors import InvalidUpdateVersionError, StratalogError
 from stratalog.wire.api_keys import ApiKey
-from stratalog.wire.messages.entities import Values
 from stratalog.wire.messages.schema import Entity
+from stratalog.wire.messages.values import Values
 
 _FIRST_WITH_UPGRADE_TYPE = 1
 

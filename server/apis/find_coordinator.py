@@ -6,19 +6,18 @@ Source: `KafkaApis.handleFindCoordinatorRequest` (KIP-699).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from stratalog.replication.coordinator.runtime.find_coordinator import find_coordinators
 from stratalog.replication.metadata.acls import Operation
 from stratalog.replication.requests.coordinators import (
-    NO_NODE,
     Coordinator,
     CoordinatorType,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-from stratalog.server.request.api import Api, Call, top_level_error
+from stratalog.server.request.api import Api, Body, Call
 from stratalog.server.request.broker import ApiFamily
 from stratalog.server.request.coordinators import RESOURCES, coordinating_face
 from stratalog.storage.errors import (
@@ -27,14 +26,11 @@ from stratalog.storage.errors import (
     StratalogError,
 )
 from stratalog.wire.api_keys import ApiKey
-from stratalog.wire.messages.entities import Values
-from stratalog.wire.messages.values import message_of
 
 KEYS_FROM = 4
 FOUND_TOGETHER = 100
 """The keys that the broker's loop finds, when it creates the topic for them."""
 _KINDS = {kind.value: kind for kind in CoordinatorType}
-_NOWHERE = {"node_id": NO_NODE, "host": "", "port": -1}
 
 
 class CoordinatorApis(ApiFamily):
@@ -43,7 +39,7 @@ class CoordinatorApis(ApiFamily):
         return [Api(ApiKey.FIND_COORDINATOR, self._find, _refused)]
 
     def _find(self, call: Call) -> None:
-        kind = _KINDS.get(call.given("key_type", CoordinatorType.GROUP.value))
+        kind = _KINDS.get(call.request.key_type)
         if kind is None:
             raise InvalidRequestError(f"key type {call.request.key_type} is neither a group (0) nor a transaction (1)")
         keys = _keys(call)
@@ -70,22 +66,24 @@ class CoordinatorApis(ApiFamily):
         refused: Mapping[str, StratalogError],
         pieces: Iterable[FindCoordinatorResponse],
     ) -> None:
-        def make() -> Values:
+        def make() -> Body:
             by_key = {each.key: each for piece in pieces for each in piece.coordinators}
-            answers = [self._values(call, by_key.get(key) or Coordinator(key, error=refused.get(key))) for key in keys]
-            return {"coordinators": answers} if call.version >= KEYS_FROM else answers[0]
+            return _response(
+                call, [self._reached(call, by_key.get(key) or Coordinator(key, error=refused.get(key))) for key in keys]
+            )
 
         call.respond_with(make)
 
-    def _values(self, call: Call, coordinator: Coordinator) -> dict[str, Any]:
+    def _reached(self, call: Call, coordinator: Coordinator) -> Coordinator:
+        """The coordinator with the address at which the caller reaches it."""
         image = self._broker.view.image  # not refreshed: this may be the broker's own thread
         node = self._broker.node_values(image, coordinator.node_id, call.connection.listener)
         error = coordinator.error
         if error is None and node is None:
             error = CoordinatorNotAvailableError(f"broker {coordinator.node_id} cannot be reached by clients")
-        found = node if error is None and node is not None else _NOWHERE
-        address = {field: found[field] for field in _NOWHERE}
-        return {"key": coordinator.key, **address, "error_code": error, "error_message": message_of(error)}
+        if error is not None or node is None:
+            return Coordinator(coordinator.key, error=error)
+        return replace(coordinator, host=node["host"], port=node["port"])
 
 
 def _keys(call: Call) -> tuple[str, ...]:
@@ -94,8 +92,12 @@ def _keys(call: Call) -> tuple[str, ...]:
     return (call.request.key,)
 
 
-def _refused(call: Call, error: StratalogError) -> Values:
-    values = {**top_level_error(call, error), **_NOWHERE}
-    if call.version < KEYS_FROM:
-        return values
-    return {"coordinators": [{"key": key, **values} for key in call.request.coordinator_keys]}
+def _response(call: Call, found: Sequence[Coordinator]) -> FindCoordinatorResponse:
+    if call.version >= KEYS_FROM:
+        return FindCoordinatorResponse(tuple(found))
+    (one,) = found
+    return FindCoordinatorResponse((), one.node_id, one.host, one.port, one.error)
+
+
+def _refused(call: Call, error: StratalogError) -> FindCoordinatorResponse:
+    return _response(call, [Coordinator(key, error=error) for key in _keys(call)])

@@ -33,7 +33,7 @@ from stratalog.storage.errors import (
 from stratalog.storage.log.leader_epochs import UNDEFINED_EPOCH
 from stratalog.storage.records import TopicPartition
 from stratalog.wire.api_keys import ApiKey
-from stratalog.wire.messages.entities import Values
+from stratalog.wire.messages.values import Values
 
 EARLIEST_LOCAL_TIMESTAMP, LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP = -4, -5, -6
 _SINCE = {

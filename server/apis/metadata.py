@@ -41,9 +41,9 @@ from stratalog.storage.errors import (
 )
 from stratalog.storage.records import TopicPartition
 from stratalog.wire.api_keys import ApiKey
-from stratalog.wire.messages.entities import Values, build, id_text
-from stratalog.wire.messages.layouts import with_bytes
+from stratalog.wire.messages.layouts import EncodedPart
 from stratalog.wire.messages.schema import Entity, EntityType, response_type, shape_of
+from stratalog.wire.messages.values import Values, id_text
 
 BROKER_ENDPOINTS, CONTROLLER_ENDPOINTS = 1, 2
 LISTENER_NOT_FOUND_FROM = 6
@@ -333,7 +333,7 @@ class EncodedTopics:
         found = topics.get(key)
         if found is None:
             self.made_count += 1
-            found = topics[key] = with_bytes(build(_topic_type(key[2]), make()))
+            found = topics[key] = EncodedPart(_topic_type(key[2]), make())
         return found
 
 

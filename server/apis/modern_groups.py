@@ -7,25 +7,20 @@ Source: `KafkaApis.handleConsumerGroupHeartbeat`, `handleConsumerGroupDescribe` 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from stratalog.replication.metadata.acls import Operation, ResourceType
 from stratalog.replication.requests.consumer_groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
     DescribedConsumerGroup,
-    MemberDescription,
-    TopicPartitions,
 )
 from stratalog.replication.requests.coordinators import CoordinatorType
-from stratalog.server.request.api import Api, Call, failed, refused_each
+from stratalog.server.request.api import Api, Call, failed
 from stratalog.server.request.broker import NOT_REQUESTED, ApiFamily
-from stratalog.server.request.coordinators import Split, ask, ask_each
+from stratalog.server.request.coordinators import Split, ask, ask_each, refused_whole
 from stratalog.storage.errors import InvalidRequestError, StratalogError, TopicAuthorizationFailedError
 from stratalog.wire.api_keys import ApiKey
-from stratalog.wire.messages.entities import Values
-from stratalog.wire.messages.values import fields_of, value_of
 
 OWN_MEMBER_ID_FROM = 1
 HIDDEN_TOPICS = "The group has described topic(s) that the client is not authorized to describe."
@@ -35,12 +30,11 @@ class ModernGroupApis(ApiFamily):
     def apis(self) -> Iterable[Api]:
         return [
             Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, self._heartbeat, is_quick=True),
-            Api(ApiKey.CONSUMER_GROUP_DESCRIBE, self._describe, refused_each("groups", "group_ids", _group_error)),
+            Api(ApiKey.CONSUMER_GROUP_DESCRIBE, self._describe, refused_whole),
         ]
 
     def _heartbeat(self, call: Call) -> None:
-        request = value_of(
-            ConsumerGroupHeartbeatRequest,
+        request = replace(
             call.request,
             client_id=call.client_id,
             client_host=call.connection.principal.host,
@@ -52,7 +46,7 @@ class ModernGroupApis(ApiFamily):
             raise InvalidRequestError("GroupId can't be empty.")
         for topic in request.subscribed_topic_names or ():
             self._broker.check(call, Operation.DESCRIBE, ResourceType.TOPIC, topic)
-        ask(self._broker, call, CoordinatorType.GROUP, request.group_id, request, _heartbeat_values, failed)
+        ask(self._broker, call, CoordinatorType.GROUP, request.group_id, request, lambda response: response, failed)
 
     def _describe(self, call: Call) -> None:
         wants_operations = call.request.include_authorized_operations
@@ -61,40 +55,30 @@ class ModernGroupApis(ApiFamily):
         def request(group_id: str) -> ConsumerGroupDescribeRequest:
             return ConsumerGroupDescribeRequest((group_id,))
 
-        def values(group_id: str, response: ConsumerGroupDescribeResponse) -> Values:
+        def described(group_id: str, response: ConsumerGroupDescribeResponse) -> DescribedConsumerGroup:
             (found,) = response.groups
             topics = _topics_of(found)
             if visible is not None and visible(topics) != topics:
                 return _group_error(group_id, TopicAuthorizationFailedError(HIDDEN_TOPICS))
             is_asked = wants_operations and found.error is None
             allowed = self._broker.allowed(call, ResourceType.GROUP, group_id) if is_asked else NOT_REQUESTED
-            described = fields_of(found, {"members": lambda members: [_member_values(each) for each in members]})
-            return {**described, **failed(found.error), "authorized_operations": allowed}
+            return replace(found, authorized_operations=allowed)
 
-        split = Split(CoordinatorType.GROUP, Operation.DESCRIBE, request, values, _group_error)
-        ask_each(self._broker, call, call.request.group_ids, split, "groups")
-
-
-def _heartbeat_values(response: ConsumerGroupHeartbeatResponse) -> Values:
-    def assignment(topics: tuple[TopicPartitions, ...] | None) -> Values | None:
-        if topics is None:
-            return None
-        return {"topic_partitions": [{"topic_id": t.topic_id, "partitions": t.partitions} for t in topics]}
-
-    return {**fields_of(response, {"assignment": assignment}), **failed(response.error)}
-
-
-def _member_values(member: MemberDescription) -> Values:
-    def assignment(topics: tuple[TopicPartitions, ...]) -> Values:
-        return {"topic_partitions": [fields_of(topic) for topic in topics]}
-
-    return fields_of(member, {"assignment": assignment, "target_assignment": assignment})
+        split = Split(
+            CoordinatorType.GROUP, Operation.DESCRIBE, request, described, _group_error, ConsumerGroupDescribeResponse
+        )
+        ask_each(self._broker, call, call.request.group_ids, split)
 
 
 def _topics_of(group: DescribedConsumerGroup) -> frozenset[str]:
-    assigned = (each for m in group.members for each in (*m.assignment, *m.target_assignment))
+    assigned = (
+        topic
+        for member in group.members
+        for assignment in (member.assignment, member.target_assignment)
+        for topic in assignment.topic_partitions
+    )
     return frozenset(topic.topic_name for topic in assigned if topic.topic_name)
 
 
-def _group_error(group_id: str, error: StratalogError) -> Values:
-    return {"group_id": group_id, **failed(error)}
+def _group_error(group_id: str, error: StratalogError) -> DescribedConsumerGroup:
+    return DescribedConsumerGroup(group_id, error=error)

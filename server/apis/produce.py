@@ -59,7 +59,7 @@ from stratalog.storage.transactions import is_transactional
 from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.batches.headers import Buffer, with_append_time
 from stratalog.wire.batches.record_batches import decode_produced
-from stratalog.wire.messages.entities import Values, milliseconds
+from stratalog.wire.messages.values import Values, milliseconds
 
 ADVERTISED_FROM = 0
 """The lowest version named by ApiVersions: without version 0, librdkafka uses no compression (KAFKA-18659)."""

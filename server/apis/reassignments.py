@@ -16,7 +16,7 @@ from stratalog.server.request.broker import ApiFamily
 from stratalog.storage.errors import InvalidRequestError, StratalogError
 from stratalog.storage.records import TopicPartition
 from stratalog.wire.api_keys import ApiKey
-from stratalog.wire.messages.entities import Values
+from stratalog.wire.messages.values import Values
 
 _ELECTION_TYPES = {0: ElectionType.PREFERRED, 1: ElectionType.UNCLEAN}
 

@@ -28,7 +28,7 @@ from stratalog.storage.errors import (
     UnknownTopicIdError,
 )
 from stratalog.wire.api_keys import ApiKey
-from stratalog.wire.messages.entities import Values, id_text
+from stratalog.wire.messages.values import Values, id_text
 
 DELETION_DISABLED_FROM = 3
 STRICT_QUOTA_FROM = {ApiKey.CREATE_TOPICS: 6, ApiKey.DELETE_TOPICS: 5, ApiKey.CREATE_PARTITIONS: 3}

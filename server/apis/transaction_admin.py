@@ -7,8 +7,8 @@ Source: `KafkaApis.handleDescribeProducersRequest` and its neighbours (KIP-664, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import fields, replace
 from functools import partial
-from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
@@ -18,21 +18,23 @@ from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.replication.requests.produce import ACKS_ALL, ProduceRequest
 from stratalog.replication.requests.transactions import (
     TRANSACTION_VERSION_0,
+    ActiveProducer,
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
-    ListTransactionsRequest,
     ListTransactionsResponse,
+    TransactionDescription,
     TransactionListing,
+    TransactionTopic,
     active_producers,
 )
 from stratalog.server.request.api import (
     Api,
+    Body,
     Call,
     each_partition,
     error_only,
     failed,
     gather_in_turns,
-    refused_each,
 )
 from stratalog.server.request.broker import NO_EPOCH, ApiFamily, attempted
 from stratalog.server.request.coordinators import Split, ask_all, ask_each
@@ -41,8 +43,7 @@ from stratalog.storage.errors import InvalidRegularExpressionError, RequestTimed
 from stratalog.storage.records import TopicPartition
 from stratalog.storage.transactions import EndMarker, marker_batch
 from stratalog.wire.api_keys import ApiKey
-from stratalog.wire.messages.entities import Values
-from stratalog.wire.messages.values import fields_of, value_of
+from stratalog.wire.messages.values import Values
 
 MARKER_TIMEOUT_MS = 30_000
 MATCH_MS_MAX = 1_000
@@ -50,11 +51,10 @@ MATCH_MS_MAX = 1_000
 
 class TransactionAdminApis(ApiFamily):
     def apis(self) -> Iterable[Api]:
-        refused = refused_each("transaction_states", "transactional_ids", _description_error)
         return [
             Api(ApiKey.WRITE_TXN_MARKERS, self._write_markers, _markers_refused),
             Api(ApiKey.DESCRIBE_PRODUCERS, self._describe_producers, _producers_refused),
-            Api(ApiKey.DESCRIBE_TRANSACTIONS, self._describe, refused),
+            Api(ApiKey.DESCRIBE_TRANSACTIONS, self._describe, _descriptions_refused),
             Api(ApiKey.LIST_TRANSACTIONS, self._list, error_only),
         ]
 
@@ -73,50 +73,51 @@ class TransactionAdminApis(ApiFamily):
         self._broker.check(call, Operation.READ, ResourceType.TOPIC, named.topic)
         self._broker.checked(self._broker.partition(named), NO_EPOCH, leader_only=False)
         active = self._broker.view.look_at_log(named, lambda log: active_producers(log.producers), 0)
-        producers = [fields_of(each) for each in active]
+        producers = [_active_producer(each) for each in active]
         return {"partition_index": named.partition, **failed(None), "active_producers": producers}
 
     # -- DescribeTransactions, ListTransactions ----------------------------------------------------------------
 
     def _describe(self, call: Call) -> None:
-        def topics(partitions: Iterable[TopicPartition]) -> list[Values]:
-            visible = sorted(named for named in partitions if self._broker.may_describe_topic(call, named.topic))
-            return [
-                {"topic": topic, "partitions": [named.partition for named in of_topic]}
-                for topic, of_topic in groupby(visible, key=lambda named: named.topic)
-            ]
+        def request(transactional_id: str) -> DescribeTransactionsRequest:
+            return DescribeTransactionsRequest((transactional_id,))
 
-        def values(_name: str, response: DescribeTransactionsResponse) -> Values:
-            return fields_of(response, {"topics": topics})
+        def is_visible(topic: TransactionTopic) -> bool:
+            return self._broker.may_describe_topic(call, topic.topic)
+
+        def described(_name: str, response: DescribeTransactionsResponse) -> TransactionDescription:
+            (found,) = response.transaction_states
+            return replace(found, topics=tuple(filter(is_visible, found.topics)))
 
         split = Split(
-            CoordinatorType.TRANSACTION, Operation.DESCRIBE, DescribeTransactionsRequest, values, _description_error
+            CoordinatorType.TRANSACTION,
+            Operation.DESCRIBE,
+            request,
+            described,
+            _description_error,
+            DescribeTransactionsResponse,
         )
-        ask_each(self._broker, call, call.request.transactional_ids, split, "transaction_states")
+        ask_each(self._broker, call, call.request.transactional_ids, split)
 
     def _list(self, call: Call) -> None:
-        pattern = call.given("transactional_id_pattern")
+        pattern = call.request.transactional_id_pattern
         wanted = client_pattern(pattern, "Transactional ID pattern") if pattern else None
-        request = value_of(ListTransactionsRequest, call.request)
 
         def is_visible(name: str) -> bool:
             return self._broker.refusal(call, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, name) is None
 
-        def values(responses: list[ListTransactionsResponse], error: StratalogError | None) -> Values:
+        def joined(responses: list[ListTransactionsResponse], error: StratalogError | None) -> Body:
             states = [state for each in responses for state in each.transaction_states]
             visible = [state for state in states if is_visible(state.transactional_id)]
             unknown = dict.fromkeys(name for each in responses for name in each.unknown_state_filters)
             try:
                 listed = visible if wanted is None else matching(visible, wanted, self._broker.view.clock)
             except StratalogError as refusal:
-                return {"error_code": refusal.as_value()}
-            return {
-                "error_code": error,
-                "unknown_state_filters": list(unknown),
-                "transaction_states": [fields_of(state) for state in listed],
-            }
+                return ListTransactionsResponse(error=refusal.as_value())
+            return ListTransactionsResponse(tuple(listed), tuple(unknown), error)
 
-        ask_all(self._broker, call, CoordinatorType.TRANSACTION, request, values)
+        request = replace(call.request, transactional_id_pattern=None)
+        ask_all(self._broker, call, CoordinatorType.TRANSACTION, request, joined)
 
     # -- WriteTxnMarkers ---------------------------------------------------------------------------------------
 
@@ -150,6 +151,10 @@ class TransactionAdminApis(ApiFamily):
         )
         request = ProduceRequest(partition, batch, ACKS_ALL, MARKER_TIMEOUT_MS, leader_epoch, sender=sender)
         self._broker.face().produce_then(request, lambda response: put(response.error))
+
+
+def _active_producer(producer: ActiveProducer) -> Values:
+    return {each.name: getattr(producer, each.name) for each in fields(producer)}
 
 
 def matching(states: Iterable[TransactionListing], pattern: Any, clock: Clock) -> list[TransactionListing]:
@@ -201,8 +206,14 @@ def _producers_refused(call: Call, error: StratalogError) -> Values:
     return {"topics": each_partition(topics, lambda _topic, p: _partition_error(p, error), "partition_indexes")}
 
 
-def _description_error(name: str, error: StratalogError) -> Values:
-    return {"error_code": error, "transactional_id": name}
+def _description_error(name: str, error: StratalogError) -> TransactionDescription:
+    """Numbers are 0 where no coordinator was asked."""
+    return TransactionDescription(name, "", 0, 0, 0, 0, error=error)
+
+
+def _descriptions_refused(call: Call, error: StratalogError) -> DescribeTransactionsResponse:
+    names = call.request.transactional_ids
+    return DescribeTransactionsResponse(tuple(_description_error(name, error) for name in names))
 
 
 def _markers_refused(call: Call, error: StratalogError) -> Values:

@@ -21,26 +21,24 @@ from stratalog.replication.coordinator.runtime.find_coordinator import coordinat
 from stratalog.replication.coordinator.transactions.add_partitions import commit_in_transaction
 from stratalog.replication.metadata.acls import Operation, ResourceType
 from stratalog.replication.requests.coordinators import CoordinatorType
-from stratalog.replication.requests.groups import OffsetCommitRequestTopic, OffsetCommitResponse, TxnOffsetCommitRequest
+from stratalog.replication.requests.groups import (
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+)
 from stratalog.replication.requests.transactions import (
     TRANSACTION_VERSION_0,
     TRANSACTION_VERSION_2,
-    AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
-    EndTxnRequest,
     InitProducerIdRequest,
+    InitProducerIdResponse,
 )
-from stratalog.server.request.api import (
-    Api,
-    Call,
-    by_topic,
-    error_only,
-    gather_in_turns,
-    partition_error,
-    refused_partitions,
-)
+from stratalog.server.request.api import Api, Body, Call, by_topic, error_only, gather_in_turns
 from stratalog.server.request.broker import ApiFamily, ServedBroker
-from stratalog.server.request.coordinators import ask, coordinating_face, transaction_asker
+from stratalog.server.request.coordinators import ask, coordinating_face, refused_whole, transaction_asker
 from stratalog.server.request.offset_commits import commit_in_pieces, offset_pieces, once_each
 from stratalog.storage.errors import (
     ClusterAuthorizationFailedError,
@@ -54,8 +52,7 @@ from stratalog.storage.errors import (
 )
 from stratalog.storage.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 from stratalog.wire.api_keys import ApiKey
-from stratalog.wire.messages.entities import Values
-from stratalog.wire.messages.values import fields_of, value_of
+from stratalog.wire.messages.values import Values
 
 _Known = Mapping[TopicPartition, object]
 """The partitions that exist: read once for a request."""
@@ -104,16 +101,16 @@ class TransactionApis(ApiFamily):
             Api(ApiKey.ADD_PARTITIONS_TO_TXN, self._add_partitions, _partitions_refused),
             Api(ApiKey.ADD_OFFSETS_TO_TXN, self._add_offsets, error_only),
             Api(ApiKey.END_TXN, self._end, _id_refused),
-            Api(ApiKey.TXN_OFFSET_COMMIT, self._commit_offsets, refused_partitions),
+            Api(ApiKey.TXN_OFFSET_COMMIT, self._commit_offsets, refused_whole),
         ]
 
     # -- InitProducerId, AddOffsetsToTxn, EndTxn -----------------------------------------------------------------
 
-    def _init_producer_id(self, call: Call) -> Values | None:
-        request = value_of(InitProducerIdRequest, call.request)
+    def _init_producer_id(self, call: Call) -> Body | None:
+        request: InitProducerIdRequest = call.request
         self._check_init(call, request)
         if request.transactional_id is None:
-            return {"error_code": None, "producer_id": self._ids.next(), "producer_epoch": 0}
+            return InitProducerIdResponse(self._ids.next(), 0)
         self._ask(call, request.transactional_id, request)
         return None
 
@@ -135,25 +132,25 @@ class TransactionApis(ApiFamily):
         self._broker.check(call, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, asked.transactional_id)
         self._broker.check(call, Operation.READ, ResourceType.GROUP, asked.group_id)
         partition = self._offsets_partition(asked.group_id)
-        request = value_of(AddOffsetsToTxnRequest, asked, offsets_partition=partition)
-        self._ask(call, asked.transactional_id, request)
+        self._ask(call, asked.transactional_id, replace(asked, offsets_partition=partition))
 
     def _end(self, call: Call) -> None:
         self._broker.check(call, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, call.request.transactional_id)
-        request = value_of(EndTxnRequest, call.request, transaction_version=_transaction_version(call))
+        request = replace(call.request, transaction_version=_transaction_version(call))
         self._ask(call, request.transactional_id, request)
 
     def _ask(self, call: Call, transactional_id: str, request: object) -> None:
-        def values(response: Any) -> Values:
-            return {**fields_of(response), "error_code": _known_error(call, response.error)}
+        def body(response: Any) -> Body:
+            known: Body = replace(response, error=response.error and _known_error(call, response.error))
+            return known
 
-        def refused(error: StratalogError) -> Values:
+        def refused(error: StratalogError) -> Body:
             return _id_refused(call, error)
 
         if not transactional_id:
             call.respond(refused(InvalidRequestError("the transactional id is empty")))
             return
-        ask(self._broker, call, CoordinatorType.TRANSACTION, transactional_id, request, values, refused)
+        ask(self._broker, call, CoordinatorType.TRANSACTION, transactional_id, request, body, refused)
 
     def _offsets_partition(self, group_id: str) -> TopicPartition:
         found = coordinator_partition(self._broker.image(), CoordinatorType.GROUP, group_id)
@@ -218,36 +215,32 @@ class TransactionApis(ApiFamily):
         asked = call.request
         self._broker.check(call, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, asked.transactional_id)
         self._broker.check(call, Operation.READ, ResourceType.GROUP, asked.group_id)
-        refused: dict[str, list[Values]] = {}
+        refused: dict[str, list[OffsetCommitResponsePartition]] = {}
         topics: list[OffsetCommitRequestTopic] = []
         topic_ids = self._broker.image().topic_ids
-        named = (
-            value_of(OffsetCommitRequestTopic, topic, topic_id=topic_ids.get(topic.name, "")) for topic in asked.topics
-        )
+        named = (replace(topic, topic_id=topic_ids.get(topic.name, "")) for topic in asked.topics)
         for topic in once_each(named):
             errors = self._commit_refusals(call, topic)
             allowed = tuple(each for each in topic.partitions if each.partition_index not in errors)
             if allowed:
                 topics.append(replace(topic, partitions=allowed))
             refused[topic.name] = [
-                partition_error(each, errors[each.partition_index])
+                OffsetCommitResponsePartition(each.partition_index, errors[each.partition_index])
                 for each in topic.partitions
                 if each.partition_index in errors
             ]
-        request = value_of(TxnOffsetCommitRequest, asked, topics=tuple(topics))
 
-        def values(response: Any) -> Values:
-            answers = {topic.name: fields_of(topic)["partitions"] for topic in response.topics}
-            return {
-                "topics": [
-                    {"name": name, "partitions": [*answers.get(name, ()), *errors]} for name, errors in refused.items()
-                ]
-            }
+        def body(answered: Iterable[OffsetCommitResponseTopic]) -> TxnOffsetCommitResponse:
+            answers = {topic.name: topic.partitions for topic in answered}
+            joined = (
+                OffsetCommitResponseTopic(name, (*answers.get(name, ()), *errors)) for name, errors in refused.items()
+            )
+            return TxnOffsetCommitResponse(tuple(joined))
 
         if topics:
-            self._commit_in_transaction(call, request, values)
+            self._commit_in_transaction(call, replace(asked, topics=tuple(topics)), body)
         else:
-            call.respond({"topics": [{"name": name, "partitions": errors} for name, errors in refused.items()]})
+            call.respond(body(()))
 
     def _commit_refusals(self, call: Call, topic: Any) -> dict[int, StratalogError]:
         """The partitions whose offsets the client may not commit, or that do not exist."""
@@ -262,7 +255,10 @@ class TransactionApis(ApiFamily):
         }
 
     def _commit_in_transaction(
-        self, call: Call, request: TxnOffsetCommitRequest, values: Callable[[Any], Values]
+        self,
+        call: Call,
+        request: TxnOffsetCommitRequest,
+        body: Callable[[Iterable[OffsetCommitResponseTopic]], TxnOffsetCommitResponse],
     ) -> None:
         """Ask the group's coordinator, here, and first the transaction's, which may be on another broker. Each piece of
         a large commit is a decision of its own, in the same transaction."""
@@ -282,7 +278,7 @@ class TransactionApis(ApiFamily):
 
         def done(make: Callable[[], OffsetCommitResponse]) -> None:
             parts = sum(1 + len(topic.partitions) for topic in request.topics)
-            self._broker.aside(call, lambda: call.respond_with(lambda: values(make())), parts)
+            self._broker.aside(call, lambda: call.respond_with(lambda: body(make().topics)), parts)
 
         pieces = offset_pieces(request.topics)
         commit_in_pieces([replace(request, topics=piece) for piece in pieces], ask_piece, done)
@@ -293,7 +289,7 @@ def _transaction_version(call: Call) -> int:
     return TRANSACTION_VERSION_2 if bumps else TRANSACTION_VERSION_0
 
 
-def _known_error(call: Call, error: StratalogError | None) -> StratalogError | None:
+def _known_error(call: Call, error: StratalogError) -> StratalogError:
     """The error as the client knows it: PRODUCER_FENCED is INVALID_PRODUCER_EPOCH for older ones."""
     if isinstance(error, ProducerFencedError) and call.version < FENCED_FROM.get(call.api_key, 0):
         return InvalidProducerEpochError(str(error))
@@ -305,11 +301,13 @@ def _transactions(call: Call) -> list[AddPartitionsToTxnRequest]:
     asked = call.request
     if call.version >= SEVERAL_TRANSACTIONS_FROM:  # a leader adds partitions for clients whose epoch is bumped
         return [
-            value_of(
-                AddPartitionsToTxnRequest,
-                each,
-                topics=_flat(each.topics),
-                transaction_version=TRANSACTION_VERSION_0 if each.verify_only else TRANSACTION_VERSION_2,
+            AddPartitionsToTxnRequest(
+                each.transactional_id,
+                each.producer_id,
+                each.producer_epoch,
+                _flat(each.topics),
+                each.verify_only,
+                TRANSACTION_VERSION_0 if each.verify_only else TRANSACTION_VERSION_2,
             )
             for each in asked.transactions
         ]
@@ -350,7 +348,7 @@ def _topic_results(call: Call, errors: Errors) -> list[Values]:
         {
             "name": topic,
             "results_by_partition": [
-                {"partition_index": partition, "partition_error_code": _known_error(call, error)}
+                {"partition_index": partition, "partition_error_code": error and _known_error(call, error)}
                 for partition, error in partitions
             ],
         }
@@ -358,8 +356,8 @@ def _topic_results(call: Call, errors: Errors) -> list[Values]:
     ]
 
 
-def _id_refused(call: Call, error: StratalogError) -> Values:
-    return {"error_code": _known_error(call, error), "producer_id": NO_PRODUCER_ID, "producer_epoch": NO_PRODUCER_EPOCH}
+def _id_refused(call: Call, error: StratalogError) -> Body:
+    return refused_whole(call, _known_error(call, error))
 
 
 def _partitions_refused(call: Call, error: StratalogError) -> Values:

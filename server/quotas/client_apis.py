@@ -22,7 +22,7 @@ from stratalog.server.request.broker import ApiFamily, attempted
 from stratalog.storage.errors import InvalidRequestError, StratalogError
 from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.java_strings import hash_order
-from stratalog.wire.messages.entities import Values
+from stratalog.wire.messages.values import Values
 
 
 class QuotaApis(ApiFamily):

@@ -1,6 +1,6 @@
 """Brokers of other processes, called at their listeners.
 
-translation        requests to coordinators as Kafka's messages, and the answers back
+messages           requests to coordinators and leaders as messages, and what the answers say
 between_brokers    requests that brokers send to each other, several in one message
 open_requests      which request of a connection waits for which answer; when to connect again
 login              how a connection logs in

@@ -24,12 +24,12 @@ from stratalog.storage.records import NewRecordBatch, TopicPartition
 from stratalog.storage.transactions import EndMarker, is_control, marker_of
 from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.consumer_protocol import partitions_by_topic
-from stratalog.wire.messages.entities import Values, build
-from stratalog.wire.messages.schema import Entity, request_type
-from stratalog.wire.messages.values import error_of
+from stratalog.wire.messages.frames import Message
+from stratalog.wire.messages.layouts import error_of
+from stratalog.wire.messages.schema import Entity
+from stratalog.wire.messages.values import Values
 
-WRITE_TXN_MARKERS, ADD_PARTITIONS_TO_TXN = (ApiKey.WRITE_TXN_MARKERS, 2), (ApiKey.ADD_PARTITIONS_TO_TXN, 5)
-"""API key and version."""
+WRITE_TXN_MARKERS_VERSION, ADD_PARTITIONS_TO_TXN_VERSION = 2, 5
 
 T = TypeVar("T")
 Question = AddPartitionsToTxnRequest | AddOffsetsToTxnRequest
@@ -76,9 +76,10 @@ def _marker_of(request: ProduceRequest) -> EndMarker | None:
     return marker_of(batch.first.key, batch.first.value)
 
 
-def markers_message(requests: Sequence[ProduceRequest]) -> Entity:
+def markers_message(requests: Sequence[ProduceRequest]) -> Message:
     """WriteTxnMarkers, for requests that are markers, in their order."""
-    return build(request_type(*WRITE_TXN_MARKERS), {"markers": [_marker(request) for request in requests]})
+    values = {"markers": [_marker(request) for request in requests]}
+    return Message(values, ApiKey.WRITE_TXN_MARKERS, WRITE_TXN_MARKERS_VERSION)
 
 
 def _marker(request: ProduceRequest) -> Values:
@@ -117,9 +118,10 @@ def is_question(request: object) -> bool:
     return isinstance(request, AddPartitionsToTxnRequest)
 
 
-def questions_message(requests: Sequence[Question]) -> Entity:
+def questions_message(requests: Sequence[Question]) -> Message:
     """AddPartitionsToTxn, a transaction for each request."""
-    return build(request_type(*ADD_PARTITIONS_TO_TXN), {"transactions": [_transaction(each) for each in requests]})
+    values = {"transactions": [_transaction(each) for each in requests]}
+    return Message(values, ApiKey.ADD_PARTITIONS_TO_TXN, ADD_PARTITIONS_TO_TXN_VERSION)
 
 
 def _transaction(request: Question) -> Values:

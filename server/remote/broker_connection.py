@@ -21,8 +21,7 @@ from stratalog.server.remote.open_requests import ReconnectBackoff
 from stratalog.server.remote.request_connection import RequestConnection
 from stratalog.server.request.endpoint import Endpoint
 from stratalog.storage.errors import InvalidRequestError, StratalogError
-from stratalog.wire.messages.frames import decode_response, encode_request
-from stratalog.wire.messages.schema import Entity
+from stratalog.wire.messages.frames import Message
 
 RENEWAL_SHARE = 0.85
 """Part of a session's time after which it is renewed (Kafka: 85 to 95 %)."""
@@ -47,7 +46,7 @@ class BrokerConnection(RequestConnection, asyncio.BufferedProtocol):
         self._endpoint = endpoint
         self._security = security
         self._login: Login | None = None
-        self._asked: Entity | None = None
+        self._asked: Message | None = None
         self._renew_ms: int | None = None
         self._reader = FrameReader(ANSWER_BYTES_MAX)
         self._transport: asyncio.Transport | None = None
@@ -120,16 +119,16 @@ class BrokerConnection(RequestConnection, asyncio.BufferedProtocol):
 
     # -- the login -----------------------------------------------------------------------------------------
 
-    def _ask(self, message: Entity) -> None:
+    def _ask(self, message: Message) -> None:
         assert self._transport is not None
         self._asked = message
-        frame = encode_request(0, self._config.client_id or None, message)
+        frame = message.frame(0, self._config.client_id or None)
         self._transport.write(len(frame).to_bytes(4, "big") + frame)
 
     def _follow(self, login: Login, frame: bytes) -> None:
         """The broker's answer to the last message of a login."""
         assert self._asked is not None
-        answer = decode_response(frame, int(self._asked.__api_key__), int(self._asked.__version__))[1]
+        answer = self._asked.answer(frame)
         try:
             message = login.answered(answer)
         except StratalogError as refusal:

@@ -12,12 +12,12 @@ from typing import Any
 
 from stratalog.storage.errors import SaslAuthenticationFailedError, StratalogError, UnsupportedSaslMechanismError
 from stratalog.wire.api_keys import ApiKey
-from stratalog.wire.messages.entities import build, milliseconds
-from stratalog.wire.messages.schema import Entity, request_type
-from stratalog.wire.messages.values import error_of
+from stratalog.wire.messages.frames import Message
+from stratalog.wire.messages.layouts import error_of
+from stratalog.wire.messages.schema import Entity
+from stratalog.wire.messages.values import milliseconds
 
-SASL_HANDSHAKE, SASL_AUTHENTICATE = (ApiKey.SASL_HANDSHAKE, 1), (ApiKey.SASL_AUTHENTICATE, 2)
-"""API key and version."""
+HANDSHAKE_VERSION, AUTHENTICATE_VERSION = 1, 2
 PLAIN = "PLAIN"
 LOGIN_MECHANISMS = (PLAIN, "SCRAM-SHA-256", "SCRAM-SHA-512")
 
@@ -45,11 +45,11 @@ class Login:
         self._tokens = _plain(credentials) if is_plain else _scram(credentials, nonce)
         self._has_begun = False
 
-    def first(self) -> Entity:
+    def first(self) -> Message:
         """The handshake."""
-        return build(request_type(*SASL_HANDSHAKE), {"mechanism": self._credentials.mechanism})
+        return Message({"mechanism": self._credentials.mechanism}, ApiKey.SASL_HANDSHAKE, HANDSHAKE_VERSION)
 
-    def answered(self, answer: Entity) -> Entity | None:
+    def answered(self, answer: Entity) -> Message | None:
         """The next message; None when it is done.
 
         Raises SaslAuthenticationFailedError with the broker's words, UnsupportedSaslMechanismError, or what else the
@@ -77,8 +77,8 @@ class Login:
         return type(error)(text) if text else error
 
 
-def _message(token: bytes) -> Entity:
-    return build(request_type(*SASL_AUTHENTICATE), {"auth_bytes": token})
+def _message(token: bytes) -> Message:
+    return Message({"auth_bytes": token}, ApiKey.SASL_AUTHENTICATE, AUTHENTICATE_VERSION)
 
 
 def _plain(credentials: Credentials) -> Generator[bytes, bytes, None]:

@@ -31,16 +31,10 @@ from stratalog.server.remote.between_brokers import (
     questions_message,
 )
 from stratalog.server.remote.connection_config import ConnectionConfig
+from stratalog.server.remote.messages import coordinators_answer, message_of, produce_message, produced
 from stratalog.server.remote.open_requests import CORRELATION_IDS, Lost, OpenRequest
 from stratalog.server.remote.request_connection import RequestConnection
 from stratalog.server.remote.routes import Route
-from stratalog.server.remote.translation import (
-    find_message,
-    found_coordinators,
-    produce_message,
-    produced,
-    translation_of,
-)
 from stratalog.storage.clock import SystemClock
 from stratalog.storage.errors import (
     CoordinatorNotAvailableError,
@@ -50,7 +44,7 @@ from stratalog.storage.errors import (
     StratalogError,
 )
 from stratalog.storage.records import IdentifiedPartition
-from stratalog.wire.messages.frames import decode_response, encode_request
+from stratalog.wire.messages.frames import Message
 from stratalog.wire.messages.schema import Entity
 
 BATCHES, MARKERS, QUESTIONS, BROKER = "batches", "markers", "questions", "broker"
@@ -110,10 +104,10 @@ class RemoteBroker:
             if isinstance(found, Lost):
                 answer(no_coordinators(request, self._away(found)))
             else:
-                answer(found_coordinators(found))
+                answer(found)
 
         limit_ms = min(FIND_TIMEOUT_MS, self._config.request_timeout_ms)
-        self._send(BROKER, find_message(request), received, timeout_ms=limit_ms)
+        self._send(BROKER, message_of(request), received, timeout_ms=limit_ms)
 
     def coordinator(
         self, kind: CoordinatorType, key: str | int, request: object, answer: Callable[[object], None]
@@ -139,12 +133,11 @@ class RemoteBroker:
 
     def _ask(self, name: Hashable, request: object, answer: Callable[[object], None], timeout_ms: int) -> None:
         def received(found: Entity | Lost) -> None:
-            answer(self._away(found) if isinstance(found, Lost) else translation.answer(request, found))
+            answer(self._away(found) if isinstance(found, Lost) else coordinators_answer(found))
 
         try:
-            translation = translation_of(request)
-            message = translation.message(request)
-            self._send(name, message, received, getattr(request, "client_id", ""), timeout_ms=timeout_ms)
+            message, client_id = message_of(request), getattr(request, "client_id", "")
+            self._send(name, message, received, client_id, timeout_ms=timeout_ms)
         except StratalogError as refusal:
             answer(refusal)
 
@@ -201,7 +194,7 @@ class RemoteBroker:
     def _send(
         self,
         name: Hashable,
-        message: Entity,
+        message: Message,
         received: Receive,
         client_id: str = "",
         *,
@@ -211,22 +204,22 @@ class RemoteBroker:
         """Send a message over the connection of this name; None: one on which nothing waits. InvalidRequestError for a
         message that cannot be written."""
         number = next(self._numbers) % CORRELATION_IDS
-        api_key, version = int(message.__api_key__), int(message.__version__)
+        about = f"API {message.api_key} version {message.version}"
 
         def answered(frame: bytes | Lost) -> None:
             if isinstance(frame, Lost) or not has_answer:
                 received(frame)
                 return
             try:
-                found = decode_response(frame, api_key, version)[1]
+                found = message.answer(frame)
             except InvalidRequestError as reason:
-                found = Lost(f"API {api_key} version {version}: the answer cannot be read: {reason}", was_sent=True)
+                found = Lost(f"{about}: the answer cannot be read: {reason}", was_sent=True)
             received(found)
 
         try:
-            frame = encode_request(number, client_id or self._config.client_id or None, message)
+            frame = message.frame(number, client_id or self._config.client_id or None)
         except struct.error as reason:
-            raise InvalidRequestError(f"API {api_key} version {version} cannot be written: {reason}") from reason
+            raise InvalidRequestError(f"{about} cannot be written: {reason}") from reason
         deadline_ms = self._clock.monotonic_ms() + (timeout_ms or self._config.request_timeout_ms)
         request = OpenRequest(number, frame, deadline_ms, answered, has_answer)
         if self._is_closed:

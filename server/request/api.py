@@ -37,13 +37,16 @@ from stratalog.storage.clock import measured_ns
 from stratalog.storage.errors import InvalidRequestError, RequestTimedOutError, StratalogError
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.records import TopicPartition
-from stratalog.wire.messages.entities import Values, build, milliseconds
 from stratalog.wire.messages.error_codes import errors_in
-from stratalog.wire.messages.frames import Frame, served_versions
+from stratalog.wire.messages.frames import Frame, RequestFrame, served_versions
+from stratalog.wire.messages.response import Response
 from stratalog.wire.messages.schema import Entity, EntityType, response_type, shape_of
+from stratalog.wire.messages.values import Values, milliseconds
 
 K = TypeVar("K")
 V = TypeVar("V")
+Body = Values | Response
+"""A response, or its values by the names of its fields."""
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 _LOG = line_logger("stratalog.kafka")
 
@@ -140,6 +143,7 @@ class Call:
         "_worked_ns",
         "api_key",
         "aside",
+        "asked",
         "client_id",
         "connection",
         "frame",
@@ -151,21 +155,21 @@ class Call:
 
     def __init__(
         self,
-        request: Entity,
+        asked: RequestFrame,
         connection: Connection,
-        client_id: str | None,
         answer: Callable[[Entity | None], None],
         use: Use | None = None,
         frame: Frame | None = None,
     ) -> None:
         """`answer` gets the response; None where Kafka sends none (Produce with acks=0). `use`: None without quotas.
         `frame`: the request as it came; None if it came as a message."""
-        self.request = request
+        self.asked = asked
+        self.request: Entity = asked.entity
         self.frame = frame
-        self.api_key = int(request.__api_key__)
-        self.version = int(request.__version__)
+        self.api_key = asked.api_key
+        self.version = asked.version
         self.connection = connection
-        self.client_id = client_id or ""
+        self.client_id = asked.client_id or ""
         self.use = use
         self.large: object = None
         """Lives as long as the call, where that is large."""
@@ -204,7 +208,7 @@ class Call:
         if not self._begun_ns:
             self._begun_ns = measured_ns()
             if REQUEST_LOG.isEnabledFor(TRACE):
-                log_begun(self.request, self.origin)
+                log_begun(self.asked, self.origin)
 
     def worked(self) -> None:
         """The handler has returned; the answer may be known only later."""
@@ -219,24 +223,24 @@ class Call:
         if self.use is not None:
             self.use.mutates(partition_count, is_strict=self.version >= strict_from)
 
-    def respond(self, values: Values) -> None:
-        """Answer with these values. Does not raise: an answer that cannot be built or sent closes the connection."""
-        self.respond_with(lambda: values)
+    def respond(self, body: Body) -> None:
+        """Answer with this. Does not raise: an answer that cannot be built or sent closes the connection."""
+        self.respond_with(lambda: body)
 
-    def respond_with(self, make: Callable[[], Values]) -> None:
-        """As `respond`, for values whose making may fail, too, as in a broker's thread."""
-        self._finish(lambda: self._built(make()))
+    def respond_with(self, make: Callable[[], Body]) -> None:
+        """As `respond`, for a body whose making may fail, too, as in a broker's thread."""
+        self._finish(lambda: self._counted(make()))
 
     def respond_built(self, response: Entity) -> None:
         """As `respond`, for a response that is there, without errors."""
         self._finish(lambda: response)
 
-    def _built(self, values: Values) -> Entity:
-        response = build(response_type(self.api_key, self.version), values)
-        codes = errors_in(response)
+    def _counted(self, body: Body) -> Body:
+        kios = response_type(self.api_key, self.version)
+        codes = errors_in(body, kios)
         if codes:
             self.connection.errors(self.api_key, codes)
-        return response
+        return body
 
     def end(self) -> None:
         """Send no answer."""
@@ -255,7 +259,7 @@ class Call:
         times = RequestTimes.between(self._received_ns, self._begun_ns, self._worked_ns, measured_ns())
         self.connection.times(self.api_key, times)
         if REQUEST_LOG.isEnabledFor(logging.DEBUG):
-            log_completed(self.request, self.origin, times)
+            log_completed(self.asked, self.origin, times)
         try:
             answer(None if self.connection.memory.is_over else make())  # nobody gets it when that has ended
         except Exception as defect:  # noqa: BLE001 - it must not end the broker's own thread
@@ -270,12 +274,17 @@ class Later:
     computes  it computes for long instead: in a thread for that, where clients take turns
     """
 
-    work: Callable[[], Values | None]
+    work: Callable[[], Body | None]
     computes: bool = False
 
 
-Handle = Callable[[Call], Values | Later | None]
-Refuse = Callable[[Call, StratalogError], Values]
+Handle = Callable[[Call], Body | Later | None]
+Refuse = Callable[[Call, StratalogError], Body]
+
+
+def as_error(answer: object) -> StratalogError | None:
+    """The error that a coordinator answered instead of a response; None for a response."""
+    return answer.as_value() if isinstance(answer, StratalogError) else None
 
 
 def failed(error: StratalogError | None) -> dict[str, Any]:
@@ -293,11 +302,11 @@ def error_only(_call: Call, error: StratalogError) -> Values:
     return {"error_code": error}
 
 
-def top_level_refusal(response: EntityType, error: StratalogError) -> Entity | None:
+def top_level_refusal(response: EntityType, error: StratalogError) -> Values | None:
     """A response with the error for the whole request and nothing else; None for one that has no place for it."""
     names = {field.name for field in shape_of(response)}
     values = {name: value for name, value in failed(error).items() if name in names}
-    return build(response, values) if "error_code" in values else None
+    return values if "error_code" in values else None
 
 
 def _names_nothing(_call: Call) -> bool:
@@ -308,7 +317,7 @@ def _names_nothing(_call: Call) -> bool:
 class Api:
     """One API of Kafka's, in all versions that are known.
 
-    handle           returns the response's values, or None and answers later; or raises what `refuse` then answers
+    handle           returns the response, or None and answers later; or raises what `refuse` then answers
     advertised_from  the lowest version that ApiVersions names, if it is not the lowest one served
     newest           the highest version that is served, if it is not the highest one known
     is_quick         never waits: in the thread that reads the connection, up to a `Later`; others are in an io thread

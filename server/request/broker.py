@@ -48,7 +48,7 @@ from stratalog.storage.errors import (
 from stratalog.storage.log.leader_epochs import EpochEndOffset
 from stratalog.storage.log.reader import LogReader
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
-from stratalog.wire.messages.entities import Values, id_text
+from stratalog.wire.messages.values import Values, id_text
 
 METADATA_AGE_MS = 20
 """The age of metadata at most, for a request that does not change it."""
@@ -171,8 +171,7 @@ class ServedBroker:
 
     def is_known(self, topic: Any, partition: int) -> bool:
         """Whether the metadata at hand has this partition of a request's topic."""
-        has_id = hasattr(topic, "topic_id")
-        name = self._names_by_id().get(id_text(topic.topic_id) or "") if has_id else str(topic.name)
+        name = self._names_by_id().get(id_text(topic.topic_id) or "") if has_id(topic) else str(topic.name)
         return name is not None and TopicPartition(name, partition) in self.view.image.partitions
 
     def name_at_hand(self, topic: str | None, topic_id: str | None, partition: int) -> TopicPartition | None:
@@ -190,11 +189,11 @@ class ServedBroker:
 
     def name_of(self, topic: Any) -> str:
         """The name of a request's topic, which may have an id instead. UnknownTopicIdError."""
-        return self.topic_name(id_text(topic.topic_id)) if hasattr(topic, "topic_id") else str(topic.name)
+        return self.topic_name(id_text(topic.topic_id)) if has_id(topic) else str(topic.name)
 
     def identified(self, topic: Any, named: TopicPartition) -> IdentifiedPartition:
         """A partition of a request's topic: that of the id in the request, or of the topic that has the name now."""
-        if hasattr(topic, "topic_id"):
+        if has_id(topic):
             return IdentifiedPartition(id_text(topic.topic_id) or "", named)
         return self.view.image.identified(named)
 
@@ -322,7 +321,7 @@ class ServedBroker:
         the request does: the name of a topic id is for those who may see the topic."""
         name = self.name_of(topic)
         refusal = self.refusal(call, operation, ResourceType.TOPIC, name)
-        if refusal is not None and hasattr(topic, "topic_id"):
+        if refusal is not None and has_id(topic):
             who = call.connection.principal.name
             raise TopicAuthorizationFailedError(f"{who} is not allowed to {operation.value} topic id {topic.topic_id}")
         if refusal is not None:
@@ -337,6 +336,11 @@ class ServedBroker:
         resource = CLUSTER if kind is ResourceType.CLUSTER else Resource(kind, name)
         authorizer = self.authorizer or _EVERYTHING
         return authorizer.authorized_operations(call.connection.principal, resource)
+
+
+def has_id(topic: Any) -> bool:
+    """Whether a request names this topic by its id; "" is that of a version which has names."""
+    return getattr(topic, "topic_id", "") != ""
 
 
 _EVERYTHING = Authorizer((), frozenset(), allow_everyone_if_no_acl_found=True)

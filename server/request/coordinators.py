@@ -15,9 +15,10 @@ from stratalog.replication.coordinator.transactions.add_partitions import (
 )
 from stratalog.replication.metadata.acls import Operation, ResourceType
 from stratalog.replication.requests.coordinators import CoordinatorType
+from stratalog.replication.requests.messages import error_response
 from stratalog.replication.requests.transactions import TRANSACTION_VERSION_2
 from stratalog.server.bootstrap import BrokerFace
-from stratalog.server.request.api import Call, gather_in_turns
+from stratalog.server.request.api import Body, Call, as_error, gather_in_turns
 from stratalog.server.request.broker import ASIDE_COUNT, ServedBroker
 from stratalog.storage.errors import (
     NotCoordinatorError,
@@ -25,8 +26,6 @@ from stratalog.storage.errors import (
     RequestTimedOutError,
     StratalogError,
 )
-from stratalog.wire.messages.entities import Values
-from stratalog.wire.messages.values import as_error
 
 RESOURCES = {
     CoordinatorType.GROUP: ResourceType.GROUP,
@@ -64,16 +63,16 @@ def ask(
     kind: CoordinatorType,
     key: str,
     request: object,
-    values: Callable[[Any], Values],
-    refused: Callable[[StratalogError], Values],
+    body: Callable[[Any], Body],
+    refused: Callable[[StratalogError], Body],
 ) -> None:
-    """Have the coordinator of a key answer a call: with `values` of its response, or with `refused` of its error."""
+    """Have the coordinator of a key answer a call: with `body` of its response, or with `refused` of its error."""
 
     asked_count = _count(request)
 
     def answer(answered: object) -> None:
         error = as_error(answered)
-        make = partial(values, answered) if error is None else partial(refused, error)
+        make = partial(body, answered) if error is None else partial(refused, error)
         broker.aside(call, lambda: call.respond_with(make), max(_count(answered), asked_count))
 
     coordinating_face(broker).coordinator(kind, key, request, answer)
@@ -85,19 +84,21 @@ class Split:
 
     operation  that the caller must be allowed on each
     request    the coordinator's request for one name
-    values     the part of the answer for one name and the coordinator's response
+    part       the part of the answer for one name and the coordinator's response
     refused    the same for an error
+    joined     the answer with all parts
     """
 
     kind: CoordinatorType
     operation: Operation
     request: Callable[[str], object]
-    values: Callable[[str, Any], Values]
-    refused: Callable[[str, StratalogError], Values]
+    part: Callable[[str, Any], Any]
+    refused: Callable[[str, StratalogError], Any]
+    joined: Callable[[tuple[Any, ...]], Body]
 
 
-def ask_each(broker: ServedBroker, call: Call, names: Iterable[str], split: Split, field: str) -> None:
-    """Ask the coordinator of each distinct name, and answer with all parts, in order, as the response's `field`."""
+def ask_each(broker: ServedBroker, call: Call, names: Iterable[str], split: Split) -> None:
+    """Ask the coordinator of each distinct name, and answer with all parts, in order."""
     distinct = list(dict.fromkeys(names))
     ended = RequestTimedOutError(f"the connection of {call.connection.peer} has ended")
 
@@ -108,13 +109,13 @@ def ask_each(broker: ServedBroker, call: Call, names: Iterable[str], split: Spli
         broker.check(call, split.operation, RESOURCES[split.kind], name)
         coordinating_face(broker).coordinator(split.kind, name, split.request(name), put)
 
-    def part(name: str, answer: object) -> Values:
+    def part(name: str, answer: object) -> Any:
         error = as_error(answer)
-        return split.values(name, answer) if error is None else split.refused(name, error)
+        return split.part(name, answer) if error is None else split.refused(name, error)
 
     def done(answers: dict[str, object]) -> None:
-        def make() -> Values:
-            return {field: [part(name, answers[name]) for name in distinct]}
+        def make() -> Body:
+            return split.joined(tuple(part(name, answers[name]) for name in distinct))
 
         broker.aside(call, lambda: call.respond_with(make), _count_of_all(answers.values()))
 
@@ -126,18 +127,24 @@ def ask_all(
     call: Call,
     kind: CoordinatorType,
     request: object,
-    values: Callable[[list[Any], StratalogError | None], Values],
+    body: Callable[[list[Any], StratalogError | None], Body],
 ) -> None:
-    """Have all coordinators of a kind on this broker answer a call: with `values` of their responses and of the first
+    """Have all coordinators of a kind on this broker answer a call: with `body` of their responses and of the first
     error, if one of them fails."""
 
     def answer(answers: list[object]) -> None:
         errors = (as_error(each) or getattr(each, "error", None) for each in answers)
         error = next(filter(None, errors), None)
         responses = [each for each in answers if as_error(each) is None]
-        broker.aside(call, lambda: call.respond_with(lambda: values(responses, error)))
+        broker.aside(call, lambda: call.respond_with(lambda: body(responses, error)))
 
     coordinating_face(broker).every_coordinator(kind, request, answer)
+
+
+def refused_whole(call: Call, error: StratalogError) -> Body:
+    """The answer to a request of coordinators that is refused as a whole."""
+    response: Body = error_response(call.request, error)
+    return response
 
 
 def _count_of_all(responses: Collection[object]) -> int:

@@ -12,7 +12,6 @@ from itertools import chain, groupby
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from stratalog.replication.requests.group_errors import error_response
 from stratalog.replication.requests.groups import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
@@ -24,8 +23,8 @@ from stratalog.replication.requests.groups import (
     OffsetFetchResponseTopic,
     TxnOffsetCommitRequest,
 )
-from stratalog.server.request.api import gather_in_turns
-from stratalog.wire.messages.values import as_error
+from stratalog.replication.requests.messages import error_response
+from stratalog.server.request.api import as_error, gather_in_turns
 
 COMMITTED_TOGETHER = 500
 """The number of partitions in a piece."""

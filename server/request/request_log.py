@@ -20,7 +20,8 @@ from typing import Any
 from stratalog.replication.metadata.acls import Principal
 from stratalog.storage.log_lines import line_logger
 from stratalog.wire.api_keys import api_name
-from stratalog.wire.messages.schema import Entity, shape_of
+from stratalog.wire.messages.frames import RequestFrame
+from stratalog.wire.messages.schema import EntityType, held_fields, request_type
 
 CHARACTERS_MAX = 100_000
 """A line of this log is a whole request."""
@@ -70,12 +71,12 @@ class RequestOrigin:
     client_id: str
 
 
-def log_begun(request: Entity, origin: RequestOrigin) -> None:
+def log_begun(request: RequestFrame, origin: RequestOrigin) -> None:
     """A line, at level TRACE, for a request that a thread begins to handle."""
     REQUEST_LOG.log(TRACE, "Handling request:%s", _line(_described(request, origin, with_body=True)))
 
 
-def log_completed(request: Entity, origin: RequestOrigin, times: RequestTimes) -> None:
+def log_completed(request: RequestFrame, origin: RequestOrigin, times: RequestTimes) -> None:
     """A line, at level DEBUG, for a request whose answer is known."""
     described = _described(request, origin, with_body=REQUEST_LOG.isEnabledFor(TRACE))
     described |= {
@@ -87,37 +88,37 @@ def log_completed(request: Entity, origin: RequestOrigin, times: RequestTimes) -
     REQUEST_LOG.debug("Completed request:%s", _line(described))
 
 
-def _described(request: Entity, origin: RequestOrigin, *, with_body: bool) -> dict[str, Any]:
-    key = int(request.__api_key__)
+def _described(request: RequestFrame, origin: RequestOrigin, *, with_body: bool) -> dict[str, Any]:
+    key, version = request.api_key, request.version
     header = {
         "requestApiKey": key,
-        "requestApiVersion": int(request.__version__),
+        "requestApiVersion": version,
         "clientId": origin.client_id[:TEXT_MAX],
         "requestApiKeyName": api_name(key),
     }
     return {
         "requestHeader": header,
-        **({"request": _plain(request)} if with_body else {}),
+        **({"request": _plain(request.entity, request_type(key, version))} if with_body else {}),
         "connection": origin.peer or origin.principal.host,
         "principal": origin.principal.name[:TEXT_MAX],
         "listener": origin.listener,
     }
 
 
-def _plain(value: Any) -> Any:
-    """A message, or a value of its fields, as JSON has it."""
+def _plain(value: Any, of: EntityType = None) -> Any:
+    """A message or a part of one, of this class of kio's, or another value of its fields, as JSON has it."""
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, bytes | bytearray | memoryview):
         return f"{len(value)} bytes"
     if isinstance(value, tuple | list):
-        shown = [_plain(each) for each in value[:VALUES_MAX]]
+        shown = [_plain(each, of) for each in value[:VALUES_MAX]]
         return shown if len(value) <= VALUES_MAX else [*shown, f"{len(value) - VALUES_MAX} more"]
-    if hasattr(value, "__dataclass_fields__"):
-        part: Any = type(value)
+    if of is not None:
+        held_as: EntityType = type(value)
         return {
-            each.name: "hidden" if each.name in SECRET_FIELDS else _plain(getattr(value, each.name))
-            for each in shape_of(part)
+            shape.name: "hidden" if shape.name in SECRET_FIELDS else _plain(getattr(value, attribute), shape.part)
+            for shape, attribute, _ in held_fields(of, held_as)
         }
     return str(value)[:TEXT_MAX]
 

@@ -16,7 +16,6 @@ from stratalog.server.request.endpoint import Endpoint
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.records import Header, NewRecordBatch, payload_table
 from stratalog.wire.batches.record_batches import encode_batch
-from stratalog.wire.messages.entities import build
 from stratalog.wire.messages.frames import Answer as ResponseFrame
 from stratalog.wire.messages.frames import decode_response, encode_request, whole
 from stratalog.wire.messages.schema import request_type
@@ -87,7 +86,7 @@ class KafkaClient:
 
 def framed(key: int, version: int, values: Mapping[str, Any], client: str = "test") -> bytes:
     """A request as a frame, with correlation id 3."""
-    return encode_request(3, client, build(request_type(key, version), values))
+    return encode_request(3, client, values, request_type(key, version))
 
 
 class Answer:

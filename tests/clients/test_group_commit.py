@@ -12,7 +12,6 @@ from stratalog import Admin, Cluster, ClusterView
 from stratalog.server.endpoint.order import PIPELINED_MAX
 from stratalog.storage.records import TopicPartition
 from stratalog.wire.api_keys import ApiKey
-from stratalog.wire.messages.entities import build
 from stratalog.wire.messages.frames import decode_response, encode_request
 from stratalog.wire.messages.schema import request_type
 from tests.clients.kafka_client import batch_of
@@ -36,7 +35,7 @@ def produce_frame(sequence: int) -> bytes:
     records = batch_of(b"%d" % sequence, producer_id=7, producer_epoch=0, base_sequence=sequence)
     data = [{"index": 0, "records": records}]
     values = {"acks": -1, "timeout": 30_000, "topic_data": [{"name": "t", "partition_data": data}]}
-    return encode_request(sequence, "test", build(request_type(ApiKey.PRODUCE, VERSION), values))
+    return encode_request(sequence, "test", values, request_type(ApiKey.PRODUCE, VERSION))
 
 
 def test_a_connections_produce_requests_share_commits_and_keep_their_order(cluster: Cluster) -> None:

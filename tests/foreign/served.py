@@ -20,7 +20,6 @@ from types import TracebackType
 from typing import Self
 
 from stratalog.wire.api_keys import ApiKey
-from stratalog.wire.messages.entities import build
 from stratalog.wire.messages.frames import decode_response, encode_request
 from stratalog.wire.messages.schema import request_type
 from tests.real.processes.broker_processes import BROKERS, BrokerProcess, ServerProcess
@@ -130,7 +129,7 @@ class Served:
     def brokers_seen_by(self, broker_id: int) -> int:
         """How many brokers this broker's Metadata response names; 0 without an answer."""
         with suppress(OSError), socket.create_connection((HOST, self._ports[broker_id]), ANSWER_S) as connection:
-            frame = encode_request(1, "served", build(request_type(ApiKey.METADATA, METADATA_VERSION), {"topics": ()}))
+            frame = encode_request(1, "served", {"topics": ()}, request_type(ApiKey.METADATA, METADATA_VERSION))
             connection.sendall(pack(">i", len(frame)) + frame)
             with connection.makefile("rb") as answers:
                 size = int.from_bytes(answers.read(4), "big")

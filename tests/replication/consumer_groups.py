@@ -174,7 +174,7 @@ class Consumer:
         self.send_all = False
         self.reported = owned_partitions(request) if request.topic_partitions is not None else self.reported
         if response.assignment is not None:
-            self.assignment = partitions_of(response.assignment)
+            self.assignment = partitions_of(response.assignment.topic_partitions)
         return response
 
     def reconcile(self) -> None:

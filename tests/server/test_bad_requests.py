@@ -12,13 +12,13 @@ import pytest
 from stratalog.replication.coordinator.groups.shard import group_shard
 from stratalog.replication.coordinator.transactions.shard import TransactionShard
 from stratalog.replication.requests.coordinators import CoordinatorType
-from stratalog.server.request.api import Connection
+from stratalog.server.request.api import Call, Connection
 from stratalog.wire.api_keys import ApiKey
-from stratalog.wire.messages.entities import build
 from stratalog.wire.messages.frames import encode_request
 from stratalog.wire.messages.schema import EntityType, FieldShape, request_type, shape_of
 from tests.clients.coordinating_cluster import CoordinatingCluster
 from tests.clients.kafka_client import Answer, ClosedError, KafkaClient
+from tests.kio_messages import build, request_frame
 
 
 @pytest.fixture(scope="module")
@@ -70,9 +70,9 @@ def test_a_null_that_the_schema_does_not_have_closes_the_connection(client: Kafk
 
 
 def test_what_cannot_even_be_refused_closes_the_connection_from_a_thread_of_its_own_too(client: KafkaClient) -> None:
-    """A message of a caller in this process is not read from bytes, so that nothing has compared it with the schema."""
+    """Such a request cannot come in a frame."""
     request = dataclasses.replace(build(request_type(ApiKey.CREATE_TOPICS, 7), {}), topics=None)
     answer = Answer(ApiKey.CREATE_TOPICS, 7)
-    client.handlers[1].serve(request, Connection(close=answer.close), answer.receive)
+    client.handlers[1]._serve(Call(request_frame(request), Connection(close=answer.close), answer.receive))
     with pytest.raises(ClosedError, match="no answer could be made"):
         answer()

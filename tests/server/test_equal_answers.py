@@ -19,7 +19,7 @@ from stratalog.server.apis.topics import TopicApis
 from stratalog.server.request.api import Call
 from stratalog.server.request.broker import ServedBroker
 from stratalog.wire.api_keys import ApiKey
-from stratalog.wire.messages.entities import Values
+from stratalog.wire.messages.values import Values
 from tests.clients.equal_dialogue import Dialogue
 from tests.clients.equal_worlds import ELSEWHERE, HIDDEN, REVEALED_BY, World, rights
 

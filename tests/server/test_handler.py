@@ -12,11 +12,8 @@ from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, Met
 
 from stratalog.replication.metadata.records import FenceBrokerRecord
 from stratalog.server.apis import awaited_topics
-from stratalog.server.request.api import Connection
 from stratalog.storage.records import TopicPartition
 from stratalog.wire.api_keys import ApiKey
-from stratalog.wire.messages.entities import build
-from stratalog.wire.messages.schema import request_type
 from tests.clients.kafka_client import ClosedError, KafkaClient, code
 from tests.clients.memory_cluster import MemoryCluster
 
@@ -87,13 +84,6 @@ def test_a_clients_software_has_a_name_of_plain_letters(client: KafkaClient) -> 
 def test_what_is_no_request_closes_the_connection(client: KafkaClient, frame: bytes) -> None:
     with pytest.raises(ClosedError):
         client.sent(frame, ApiKey.METADATA, 0)()
-
-
-def test_messages_are_answered_with_messages(client: KafkaClient) -> None:
-    answers: list[object] = []
-    request = build(request_type(ApiKey.API_VERSIONS, 0), {})
-    client.handlers[1].serve(request, Connection(), answers.append)
-    assert type(answers[0]).__name__ == "ApiVersionsResponse"
 
 
 # -- Metadata ------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from stratalog.replication.coordinator.groups.shard import group_shard
 from stratalog.replication.coordinator.transactions.shard import TransactionShard
 from stratalog.replication.metadata.acls import Operation
 from stratalog.replication.requests.coordinators import CoordinatorType
-from stratalog.replication.requests.groups import DescribeGroupsRequest
+from stratalog.replication.requests.groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from stratalog.server.handler import LARGE_BYTES, KafkaHandler
 from stratalog.server.request.api import Call, Connection
 from stratalog.server.request.coordinators import Split, ask_each
@@ -21,8 +21,7 @@ from stratalog.server.request.large_requests import LargeRequests
 from stratalog.server.request.limits import QUICK_ELEMENTS
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.wire.api_keys import ApiKey
-from stratalog.wire.messages.entities import Values, build
-from stratalog.wire.messages.frames import Answer, decode_response, encode_request, whole
+from stratalog.wire.messages.frames import Answer, RequestFrame, decode_response, encode_request, whole
 from stratalog.wire.messages.schema import request_type
 from tests.clients.coordinating_cluster import CoordinatingCluster
 from tests.waiting import wait_until
@@ -66,7 +65,7 @@ def test_it_is_made_beside_the_brokers_loop_and_the_threads_that_read_storage(
         answers.append(answer)
         is_there.set()
 
-    frame = encode_request(1, "test", build(request_type(key, version), values))
+    frame = encode_request(1, "test", values, request_type(key, version))
     handler.handle(frame, Connection(), receive)
     assert is_there.wait(30)
     assert answers[0] is not None
@@ -81,7 +80,7 @@ def test_memory_is_returned_behind_a_request_of_many_bytes(
     asked, is_there = list[LargeRequests](), threading.Event()
     monkeypatch.setattr(LargeRequests, "release_later", lambda large: asked.append(large))
     topic = {"name": "absent", "partition_data": [{"index": 0, "records": bytes(size_bytes)}]}
-    frame = encode_request(1, "test", build(request_type(ApiKey.PRODUCE, 9), {"acks": -1, "topic_data": [topic]}))
+    frame = encode_request(1, "test", {"acks": -1, "topic_data": [topic]}, request_type(ApiKey.PRODUCE, 9))
     handler.handle(frame, Connection(), lambda _answer: is_there.set())
     assert is_there.wait(30)
     assert len(asked) == count
@@ -92,7 +91,7 @@ def test_a_large_request_that_waits_for_a_slow_api_is_forgotten_with_its_connect
     answered, connection, is_there = list[str](), Connection(), threading.Event()
     topics = [{"name": each, "num_partitions": 1, "replication_factor": 1} for each in NAMES]
     values = {"topics": topics, "validate_only": True, "timeout": 1_000}
-    frame = encode_request(1, "test", build(request_type(ApiKey.CREATE_TOPICS, 7), values))
+    frame = encode_request(1, "test", values, request_type(ApiKey.CREATE_TOPICS, 7))
     connection.memory.is_over = True
     handler.handle(frame, connection, lambda _answer: answered.append("gone"))
     handler.handle(frame, Connection(), lambda _answer: is_there.set())
@@ -114,12 +113,12 @@ def test_what_a_lost_connection_only_wanted_to_know_is_not_asked_any_more(
         connection.memory.end()
         return DescribeGroupsRequest((name,))
 
-    def part(name: str, _: object) -> Values:
+    def part(name: str, _: object) -> DescribedGroup:
         made.append(name)
-        return {"group_id": name}
+        return DescribedGroup(name)
 
-    split = Split(CoordinatorType.GROUP, operation, request, part, part)
-    asking = build(request_type(ApiKey.DESCRIBE_GROUPS, 5), {"groups": NAMES})
-    ask_each(handler.broker, Call(asking, connection, None, answers.append), NAMES, split, "groups")
+    split = Split(CoordinatorType.GROUP, operation, request, part, part, DescribeGroupsResponse)
+    asking = RequestFrame(ApiKey.DESCRIBE_GROUPS, 5, 1, None, DescribeGroupsRequest(tuple(NAMES)))
+    ask_each(handler.broker, Call(asking, connection, answers.append), NAMES, split)
     wait_until(lambda: len(answers) == 1, "the end")
     assert (len(asked), made, answers) == (count, [], [None])

@@ -19,14 +19,13 @@ from stratalog.server.endpoint.admission import RequestBound
 from stratalog.server.endpoint.listeners import Listener, SecurityProtocol
 from stratalog.server.endpoint.socket_server import SocketServer, bind
 from stratalog.server.handler import KafkaHandler
-from stratalog.server.request.api import Connection
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.wire.api_keys import ApiKey
-from stratalog.wire.messages.entities import build
 from stratalog.wire.messages.frames import encode_request
 from stratalog.wire.messages.schema import request_type
 from tests.clients.coordinating_cluster import CoordinatingCluster
-from tests.clients.kafka_client import Answer, ClosedError, KafkaClient
+from tests.clients.kafka_client import ClosedError, KafkaClient
+from tests.kio_messages import build
 
 MALFORMED = [
     (ApiKey.LIST_GROUPS, 4, {"states_filter": None}),
@@ -40,7 +39,6 @@ MALFORMED = [
     (ApiKey.LIST_TRANSACTIONS, 1, {"state_filters": None}),
     (ApiKey.LIST_TRANSACTIONS, 1, {"producer_id_filters": None}),
 ]
-FOLDED_ANEW = "the shard is folded anew"
 
 
 @pytest.fixture(scope="module")
@@ -75,19 +73,6 @@ def test_bytes_with_such_a_null_end_the_connection_before_any_shard_sees_them(
     assert caplog.records == []
 
 
-@pytest.mark.parametrize(("key", "version", "fields"), MALFORMED)
-def test_a_message_of_this_process_with_such_a_null_leaves_the_shards_as_they_are(
-    client: KafkaClient, caplog: pytest.LogCaptureFixture, key: int, version: int, fields: dict[str, Any]
-) -> None:
-    answer = Answer(key, version)
-    with caplog.at_level(logging.WARNING, "stratalog.coordinator"):
-        client.handlers[1].serve(
-            malformed(key, version, fields), Connection(close=answer.close), lambda _response: answer.is_there.set()
-        )
-        assert answer.is_there.wait(20)
-    assert not any(FOLDED_ANEW in record.getMessage() for record in caplog.records)
-
-
 def test_a_null_closes_its_own_connection_with_one_line_though_the_api_is_slow(
     cluster: CoordinatingCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -103,15 +88,15 @@ def test_a_null_closes_its_own_connection_with_one_line_though_the_api_is_slow(
         server.serve(1, [bound], handler)
         with socket_to(port) as neighbour:
             for key, version, fields in (
-                (19, 7, {"topics": None}),
-                (21, 2, {"topics": None}),
-                (16, 4, MALFORMED[0][2]),
+                (ApiKey.CREATE_TOPICS, 7, {"topics": None}),
+                (ApiKey.DELETE_RECORDS, 2, {"topics": None}),
+                (ApiKey.LIST_GROUPS, 4, MALFORMED[0][2]),
             ):
                 with caplog.at_level(logging.WARNING, "stratalog"):
                     with socket_to(port) as own:
                         send(own, encode_request(3, "test", malformed(key, version, fields)))
                         assert own.recv(1) == b"", "closed without an answer"
-                    send(neighbour, encode_request(4, "test", build(request_type(ApiKey.API_VERSIONS, 3), {})))
+                    send(neighbour, encode_request(4, "test", {}, request_type(ApiKey.API_VERSIONS, 3)))
                     assert neighbour.recv(4) != b""
                     neighbour.recv(1 << 16)
                 (line,) = [record.getMessage() for record in caplog.records]

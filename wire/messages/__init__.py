@@ -2,8 +2,8 @@
 
 frames       requests and responses, header and body
 layouts      kio's classes as tables of the codec
-entities     messages of any version from plain values
-values       messages to and from the dataclasses of `replication.requests`
-schema       the fields of kio's classes
+values       messages as plain values
+response     what responses have in common, as dataclasses
+schema       the fields of kio's classes, and of dataclasses with those of all versions
 error_codes  Kafka's codes of errors
 """

@@ -6,17 +6,19 @@ Source: Kafka's `AbstractResponse.errorCounts`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from stratalog.wire.messages.schema import Entity, EntityType, shape_of
+from stratalog.wire.messages.schema import Entity, EntityType, held_fields
+from stratalog.wire.messages.values import code_of
 
 
 class _Places(NamedTuple):
     """Where a class of messages or parts has error codes.
 
-    codes   names of fields
-    parts   names of fields with a part that has some, and where these are
+    codes   attributes of their objects
+    parts   attributes with a part that has some, and where these are
     arrays  the same of arrays of parts
     """
 
@@ -29,43 +31,45 @@ class _Places(NamedTuple):
         return not (self.codes or self.parts or self.arrays)
 
 
-def errors_in(response: Entity) -> list[int]:
-    """The codes of all errors in a response, each as often as it is there.
+def errors_in(response: Entity, of: EntityType = None) -> list[int]:
+    """The codes of all errors in a response, each as often as it is there. `of`: kio's class of the response, if it is
+    held as another object.
 
     >>> from stratalog.wire.api_keys import ApiKey
-    >>> from stratalog.wire.messages.entities import build
     >>> from stratalog.wire.messages.schema import response_type
     >>> partitions = [{"index": 0, "error_code": 0}, {"index": 1, "error_code": 6}, {"index": 2, "error_code": 6}]
     >>> topics = [{"name": "t", "partition_responses": partitions}]
-    >>> errors_in(build(response_type(ApiKey.PRODUCE, 9), {"responses": topics}))
+    >>> errors_in({"responses": topics}, response_type(ApiKey.PRODUCE, 9))
     [6, 6]
     """
     found: list[int] = []
-    _collect(response, _places(response.__class__), found)
+    held_as: EntityType = dict if isinstance(response, dict) else type(response)
+    take: Any = dict.get if held_as is dict else getattr
+    _collect(response, _places(of or held_as, held_as), found, take)
     return found
 
 
-def _collect(entity: Entity, places: _Places, found: list[int]) -> None:
+def _collect(entity: Entity, places: _Places, found: list[int], take: Callable[..., Any]) -> None:
     for name in places.codes:
-        code = getattr(entity, name)
+        code = take(entity, name, None)
         if code:
-            found.append(int(code))
+            found.append(int(code_of(code)))
     for name, inner in places.parts:
-        part = getattr(entity, name)
+        part = take(entity, name, None)
         if part is not None:
-            _collect(part, inner, found)
+            _collect(part, inner, found, take)
     for name, inner in places.arrays:
-        for part in getattr(entity, name) or ():
-            _collect(part, inner, found)
+        for part in take(entity, name, None) or ():
+            _collect(part, inner, found, take)
 
 
 @cache
-def _places(entity_type: EntityType) -> _Places:
+def _places(entity_type: EntityType, held_as: EntityType) -> _Places:
     codes: list[str] = []
     parts: dict[bool, list[tuple[str, _Places]]] = {False: [], True: []}
-    for field in shape_of(entity_type):
-        if field.kafka_type == "error_code" and not field.is_array:
-            codes.append(field.name)
-        elif field.part is not None and not (inner := _places(field.part)).is_empty:
-            parts[field.is_array].append((field.name, inner))
+    for shape, attribute, part in held_fields(entity_type, held_as):
+        if shape.kafka_type == "error_code" and not shape.is_array:
+            codes.append(attribute)
+        elif shape.part is not None and not (inner := _places(shape.part, part)).is_empty:
+            parts[shape.is_array].append((attribute, inner))
     return _Places(tuple(codes), tuple(parts[False]), tuple(parts[True]))

@@ -45,18 +45,40 @@ class RequestFrame(NamedTuple):
     entity: Entity | None
 
 
-class EncodedResponse(NamedTuple):
-    """A response that is written several times. `body`: its frame behind the correlation id."""
+class Message(NamedTuple):
+    """A request to be sent. `response`: the dataclass of which its response is an object; None: kio's class."""
 
-    entity: Entity
+    content: Entity
+    api_key: int
+    version: int
+    response: EntityType = None
+
+    def frame(self, correlation_id: int, client_id: str | None) -> bytes:
+        """As `encode_request`."""
+        return encode_request(correlation_id, client_id, self.content, request_type(self.api_key, self.version))
+
+    def answer(self, frame: bytes) -> Entity:
+        """The response in a frame, as `decode_response`."""
+        return decode_response(frame, self.api_key, self.version, self.response)[1]
+
+
+class EncodedResponse(NamedTuple):
+    """A response that is written several times: its frame behind the correlation id."""
+
     body: bytes
 
 
-def decode_request(frame: Frame, served: Mapping[int, range], bounds: Bounds | None = None) -> RequestFrame:
+def decode_request(
+    frame: Frame,
+    served: Mapping[int, range],
+    bounds: Bounds | None = None,
+    held_as: Mapping[int, EntityType] | None = None,
+) -> RequestFrame:
     """A request frame, header and body. The records of a Produce request are slices of the frame.
 
     served   the versions that are answered, by API key
     bounds   what the request may hold
+    held_as  the dataclasses of which requests are objects, by API key; others are of kio's class
     Raises InvalidRequestError for bytes that are no request, or one beyond its bounds, UnsupportedVersionError for one
     that is not served: neither can be answered.
     """
@@ -70,7 +92,8 @@ def decode_request(frame: Frame, served: Mapping[int, range], bounds: Bounds | N
         known = "is not served" if versions is None else f"is served in versions {versions[0]} to {versions[-1]}"
         raise UnsupportedVersionError(f"API {api_key} version {version}: it {known}")
     data = memoryview(frame) if api_key == ApiKey.PRODUCE else bytes(frame)
-    header, entity = _decode(data, _START.size, request_type(api_key, version), _REQUEST_HEADER, bounds)
+    layout_ = _frame_layout(request_type(api_key, version), (held_as or {}).get(api_key), _REQUEST_HEADER)
+    header, entity = _decode(data, _START.size, layout_, bounds)
     return RequestFrame(api_key, version, correlation_id, header["client_id"], entity)
 
 
@@ -95,54 +118,56 @@ def body_of(frame: Frame) -> bytes:
     return bytes(frame[:4]) + bytes(frame[_START.size :])
 
 
-def decode_response(frame: bytes, api_key: int, version: int) -> tuple[int, Entity]:
-    """(correlation id, response) of a response frame, as clients read it. InvalidRequestError as `decode_request`."""
-    header, entity = _decode(frame, 0, response_type(api_key, version), _RESPONSE_HEADER)
+def decode_response(frame: bytes, api_key: int, version: int, held_as: EntityType = None) -> tuple[int, Entity]:
+    """(correlation id, response) of a response frame, as clients read it. InvalidRequestError as `decode_request`.
+
+    held_as  the dataclass of which it is an object; None: kio's class
+    """
+    header, entity = _decode(frame, 0, _frame_layout(response_type(api_key, version), held_as, _RESPONSE_HEADER))
     return header["correlation_id"], entity
 
 
-def _decode(
-    frame: Any, start: int, entity_type: EntityType, header: Struct, bounds: Bounds | None = None
-) -> tuple[dict[str, Any], Entity]:
+def _decode(frame: Any, start: int, of: Layout, bounds: Bounds | None = None) -> tuple[dict[str, Any], Entity]:
     try:
-        (values, entity), _ = _frame_layout(entity_type, header).read(frame, start, bounds)
+        (values, entity), _ = of.read(frame, start, bounds)
     except CorruptMessageError as reason:
         raise InvalidRequestError(str(reason)) from reason
     return values, entity
 
 
-def _layout_for(entity: Entity, header: Struct) -> Layout:
-    entity_type: EntityType = type(entity)
-    return _frame_layout(entity_type, header)
-
-
 @cache
-def _frame_layout(entity_type: EntityType, header: Struct) -> Layout:
+def _frame_layout(entity_type: EntityType, held_as: EntityType, header: Struct) -> Layout:
     is_flexible = bool(entity_type.__header_schema__.__flexible__)
-    return sequence(entity_type.__name__, layout(header, is_flexible=is_flexible), layout_of(entity_type))
+    return sequence(entity_type.__name__, layout(header, is_flexible=is_flexible), layout_of(entity_type, held_as))
 
 
-def encode_request(correlation_id: int, client_id: str | None, request: Entity) -> bytes:
-    """A request frame, as clients send it."""
-    start = _START.pack(request.__api_key__, request.__version__, correlation_id)
-    return start + _layout_for(request, _REQUEST_HEADER).write(({"client_id": client_id}, request))
+def _layout_for(entity: Entity, header: Struct, of: EntityType) -> Layout:
+    held_as: EntityType = dict if isinstance(entity, dict) else type(entity)
+    return _frame_layout(of or held_as, held_as, header)
 
 
-def encode_response(correlation_id: int, response: Entity) -> bytes:
-    """A response frame, header and body. struct.error for a number out of bounds."""
-    return _layout_for(response, _RESPONSE_HEADER).write(({"correlation_id": correlation_id}, response))
+def encode_request(correlation_id: int, client_id: str | None, request: Entity, of: EntityType = None) -> bytes:
+    """A request frame, as clients send it. `of`: kio's class of the request, if it is held as another object."""
+    entity_type = of or request
+    start = _START.pack(entity_type.__api_key__, entity_type.__version__, correlation_id)
+    return start + _layout_for(request, _REQUEST_HEADER, of).write(({"client_id": client_id}, request))
 
 
-def encoded(response: Entity) -> EncodedResponse:
-    """The response with its bytes."""
-    return EncodedResponse(response, encode_response(0, response)[_INT32.size :])
+def encode_response(correlation_id: int, response: Entity, of: EntityType = None) -> bytes:
+    """A response frame, header and body; `of` as for requests. struct.error for a number out of bounds."""
+    return _layout_for(response, _RESPONSE_HEADER, of).write(({"correlation_id": correlation_id}, response))
 
 
-def encode_answer(correlation_id: int, response: Entity) -> Answer:
+def encoded(response: Entity, of: EntityType = None) -> EncodedResponse:
+    """The bytes of a response; `of` as for `encode_response`."""
+    return EncodedResponse(encode_response(0, response, of)[_INT32.size :])
+
+
+def encode_answer(correlation_id: int, response: Entity, of: EntityType = None) -> Answer:
     """As `encode_response`; record batches beyond `JOINED_BYTES_MAX` are not copied, but are pieces of the answer."""
     if isinstance(response, EncodedResponse):
         return _INT32.pack(correlation_id) + response.body
-    return joined(_layout_for(response, _RESPONSE_HEADER).pieces(({"correlation_id": correlation_id}, response)))
+    return joined(_layout_for(response, _RESPONSE_HEADER, of).pieces(({"correlation_id": correlation_id}, response)))
 
 
 def joined(pieces: Sequence[bytes | memoryview]) -> Answer:

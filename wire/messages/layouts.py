@@ -3,22 +3,26 @@
 kio holds the schemas of all APIs and versions as dataclasses. Each becomes a `Struct` of
 `wire.kafka_types` once; kio's own readers and writers are not used: they do not compare lengths with
 the frame before they allocate, refuse tagged fields of newer clients, and write slowly. Tests compare both.
+In Python a message is an object of kio's class, or of a dataclass of ours that has the fields of all versions; a
+mapping of plain values is written, too (`wire.messages.values`).
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Sequence
-from dataclasses import field, make_dataclass
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, fields
+from functools import cache, partial
 from typing import Any, Final
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
+from stratalog.storage.errors import StratalogError, error_for_code
 from stratalog.wire.kafka_types import Field, Layout, Number, Struct, layout
-from stratalog.wire.messages.entities import default_of
-from stratalog.wire.messages.schema import Entity, EntityType, FieldShape, shape_of
+from stratalog.wire.messages.error_codes import errors_in
+from stratalog.wire.messages.schema import Entity, EntityType, HeldField, held_fields
+from stratalog.wire.messages.values import Values, code_of, default_of, values_taker
 
 _MILLISECOND: Final = dt.timedelta(milliseconds=1)
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -35,53 +39,104 @@ TEXTS: Final = frozenset(
 
 
 @cache
-def layout_of(entity_type: EntityType) -> Layout:
-    """How a message of this class is read and written."""
-    return layout(_struct(entity_type), is_flexible=bool(entity_type.__flexible__))
+def layout_of(entity_type: EntityType, held_as: EntityType = None) -> Layout:
+    """How a message of this class of kio's is read and written. `held_as`: as an object of this dataclass of ours, or
+    `dict`: as plain values."""
+    return layout(_struct(entity_type, held_as or entity_type), is_flexible=bool(entity_type.__flexible__))
 
 
-def with_bytes(part: Entity) -> Entity:
-    """The same part of a message, with its bytes: it is not encoded again, in whatever message it is written."""
-    part_type: EntityType = type(part)
-    values = {each.name: getattr(part, each.name) for each in shape_of(part_type)}
-    return _with_bytes_type(part_type)(**values, as_bytes=layout_of(part_type).write(part))
+class EncodedPart(dict[str, Any]):
+    """A part of a message as bytes, which are not made again, in whatever message it is written. It keeps values only
+    where they have errors, which are counted."""
+
+    __slots__ = ("as_bytes",)
+
+    def __init__(self, part_type: EntityType, values: Values) -> None:
+        super().__init__(values if errors_in(values, part_type) else {})
+        self.as_bytes = layout_of(part_type, dict).write(values)
 
 
-@cache
-def _with_bytes_type(entity_type: EntityType) -> EntityType:
-    return make_dataclass(
-        entity_type.__name__, [("as_bytes", bytes, field(kw_only=True))], bases=(entity_type,), frozen=True, slots=True
-    )
+def _struct(entity_type: EntityType, held_as: EntityType) -> Struct:
+    kinds = _KINDS if issubclass(held_as, entity_type) else _PLAIN_KINDS
+    table = tuple(_field(each, kinds) for each in held_fields(entity_type, held_as))
+    if held_as is dict:
+        return Struct(entity_type.__name__, table, take=partial(values_taker, entity_type))
+    return Struct(entity_type.__name__, table, partial(_maker if kinds is _KINDS else _plain_maker, held_as))
 
 
-def _struct(entity_type: EntityType) -> Struct:
-    fields = tuple(_field(each) for each in shape_of(entity_type))
-    return Struct(entity_type.__name__, fields, lambda names: _maker(entity_type, names))
-
-
-def _field(shape: FieldShape) -> Field:
+def _field(held: HeldField, kinds: Mapping[str, str | Number]) -> Field:
+    shape, kafka_type = held.shape, held.shape.kafka_type or ""
     return Field(
-        shape.name,
-        _KINDS.get(shape.kafka_type or "", shape.kafka_type or "") if shape.part is None else _struct(shape.part),
+        held.attribute,
+        kinds.get(kafka_type, kafka_type) if shape.part is None else _struct(shape.part, held.part),
         is_array=shape.is_array,
         is_nullable=shape.is_nullable,
         tag=shape.tag,
-        default=None if shape.tag is None else default_of(shape),
+        default=_default_if_tagged(held, kinds),
         is_text=shape.name in TEXTS,
+        is_null_empty=kinds is _PLAIN_KINDS,
     )
 
 
-def _maker(entity_type: EntityType, names: Sequence[str]) -> Callable[[Sequence[Any]], Entity]:
+def _default_if_tagged(held: HeldField, kinds: Mapping[str, str | Number]) -> Any:
+    if held.shape.tag is None:
+        return None
+    if kinds is _PLAIN_KINDS:
+        return default_of(held.shape)
+    if held.shape.has_default:
+        return held.shape.default
+    return layout_of(held.part).read(layout_of(held.part, dict).write({}))[0]
+
+
+def _maker(of_type: EntityType, names: Sequence[str]) -> Callable[[Sequence[Any]], Entity]:
     """Sets the slots of a new object: the constructor of a frozen class takes more than twice the time."""
-    new, setters = object.__new__, [getattr(entity_type, name).__set__ for name in names]
+    new, setters = object.__new__, [getattr(of_type, name).__set__ for name in names]
 
     def make(values: Sequence[Any]) -> Entity:
-        entity = new(entity_type)
+        entity = new(of_type)
         for set_value, value in zip(setters, values, strict=True):
             set_value(entity, value)
         return entity
 
     return make
+
+
+def _plain_maker(of_type: EntityType, names: Sequence[str]) -> Callable[[Sequence[Any]], Entity]:
+    """As `_maker`, for a dataclass of ours: what the version lacks has its default, code and message are an error."""
+    kept = [name for name in names if name != "error_message"]
+    absent = [each for each in fields(of_type) if each.name not in kept]
+    defaults = [_default_of_absent(of_type, each) for each in absent]
+    make = _maker(of_type, [*kept, *(each.name for each in absent)])
+    if "error" not in kept:
+        return (lambda values: make([*values, *defaults])) if defaults else make
+    code = names.index("error")
+    message = names.index("error_message") if len(kept) < len(names) else None
+
+    def make_with_error(values: Sequence[Any]) -> Entity:
+        own = [*values, *defaults]
+        text = None if message is None else own.pop(message)
+        own[code] = _error(own[code], text)
+        return make(own)
+
+    return make_with_error
+
+
+def _default_of_absent(of_type: EntityType, absent: Any) -> Any:
+    if absent.default is MISSING:
+        raise TypeError(f"{of_type.__name__}.{absent.name} needs a default: there are versions without it")
+    return absent.default
+
+
+def error_of(part: Entity, code: str = "error_code") -> StratalogError | None:
+    """The error in a response of kio's class, or a part of one; None for success.
+
+    code  the name of the field with the code
+    """
+    return _error(getattr(part, code, 0), getattr(part, "error_message", None))
+
+
+def _error(code: int, text: str | None) -> StratalogError | None:
+    return error_for_code(int(code), text or "answered by the broker") if code else None
 
 
 def _duration(number_ms: int) -> dt.timedelta:
@@ -108,11 +163,31 @@ def _id_bytes(topic_id: UUID | None) -> bytes:
     return _NO_ID if topic_id is None else topic_id.bytes
 
 
+def _bounded_ms(number_ms: int) -> int:
+    """OverflowError for one that no duration has."""
+    return _duration_ms(_duration(number_ms))
+
+
+def _plain_id_bytes(topic_id: str | UUID | None) -> bytes:
+    if not topic_id:
+        return _NO_ID
+    return bytes.fromhex(topic_id) if isinstance(topic_id, str) else topic_id.bytes
+
+
+_KNOWN_CODE: Final = {int(code): code for code in ErrorCode}.__getitem__
 _KINDS: Final[dict[str, str | Number]] = {
-    "error_code": Number("h", {int(code): code for code in ErrorCode}.__getitem__),
+    "error_code": Number("h", _KNOWN_CODE),
     "timedelta_i32": Number("i", _duration, _duration_ms),
     "timedelta_i64": Number("q", _duration, _duration_ms),
     "datetime_i64": Number("q", _time, _time_ms),
     "uuid": Number("16s", _id, _id_bytes),
 }
 """kio's kinds that are not the codec's. A time of -1 and a UUID of zeros are null."""
+_PLAIN_KINDS: Final[dict[str, str | Number]] = {
+    "error_code": Number("h", _KNOWN_CODE, code_of),
+    "timedelta_i32": "int32",
+    "timedelta_i64": Number("q", _bounded_ms),
+    "datetime_i64": Number("q", None, lambda time_ms: _NO_TIME_MS if time_ms is None else time_ms),
+    "uuid": Number("16s", bytes.hex, _plain_id_bytes),
+}
+"""The same in plain values: errors, milliseconds, and ids of 32 hexadecimal digits, where "" is none."""

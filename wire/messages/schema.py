@@ -1,15 +1,16 @@
 """The fields of Kafka's messages in each version, from the dataclasses of kio. Pure.
 
-kio has one dataclass for each API and version. Their fields are classified here, once for each class, for `entities`,
-which builds messages of plain values, and `layouts`, which reads and writes bytes.
+kio has one dataclass for each API and version. Their fields are classified here, once for each class, for `layouts`,
+which reads and writes bytes. A dataclass of ours has the fields
+of all versions of a message: it names milliseconds with `_ms`, and has an `error` for the code and the message.
 """
 
 from __future__ import annotations
 
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
-from types import UnionType
-from typing import Any, Union, get_args, get_origin
+from types import NoneType, UnionType
+from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.index import api_key_map, schema_name_map
@@ -18,7 +19,7 @@ from kio.static.constants import EntityType as Kind
 Entity = Any
 """An instance of one of kio's classes; which one depends on the version, so its fields are read by name."""
 EntityType = Any
-"""One of kio's classes: a message, or a part of one."""
+"""One of kio's classes, or a dataclass of ours: a message, or a part of one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,44 @@ def _field_shape(field: Any) -> FieldShape:
     kafka_type = field.metadata.get("kafka_type")
     part = inner if kafka_type is None else None
     return FieldShape(field.name, kafka_type, part, is_array, is_nullable, field.metadata.get("tag"), field.default)
+
+
+class HeldField(NamedTuple):
+    """A field of a message, as the objects of a class hold it: the attribute's name, and the class of its parts."""
+
+    shape: FieldShape
+    attribute: str
+    part: EntityType | None
+
+
+@cache
+def held_fields(entity_type: EntityType, held_as: EntityType) -> tuple[HeldField, ...]:
+    """The fields of a message or part as the objects of kio's own class hold them, or those of a dataclass of ours, or
+    a `dict` of plain values. TypeError for a field that the dataclass lacks."""
+    shapes = shape_of(entity_type)
+    if issubclass(held_as, entity_type):
+        return tuple(HeldField(each, each.name, each.part) for each in shapes)
+    if held_as is dict:
+        return tuple(HeldField(each, each.name, dict) for each in shapes)
+    hints = get_type_hints(held_as)
+    names = [_attribute(held_as, each.name) for each in shapes]
+    return tuple(HeldField(each, name, _part(hints.get(name))) for each, name in zip(shapes, names, strict=True))
+
+
+def _attribute(held_as: EntityType, name: str) -> str:
+    for attribute in (name, f"{name}_ms", name.removesuffix("_code")):
+        if hasattr(held_as, attribute):
+            return attribute
+    raise TypeError(f"{held_as.__name__} has no {name}")
+
+
+def _part(hint: Any) -> EntityType | None:
+    """The dataclass within `X`, `X | None`, `tuple[X, ...]`; None for anything else."""
+    if get_origin(hint) in (UnionType, Union):
+        return next((_part(each) for each in get_args(hint) if each is not NoneType), None)
+    if get_origin(hint) is tuple:
+        return _part(get_args(hint)[0])
+    return hint if hasattr(hint, "__dataclass_fields__") else None
 
 
 @cache

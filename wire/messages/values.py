@@ -1,60 +1,100 @@
-"""Kafka's messages to and from the dataclasses of `replication.requests`, which have the same fields by name. Pure.
+"""Messages as plain values: mappings with the fields of all versions by kio's names. Pure.
 
-Values of groups and transactions name and nest their fields as the message JSON does. kio leaves out `_ms` where it has
-durations and times, and has `error_code` where a value has `error`.
+Fields that the version does not have are left out, missing ones have Kafka's default.
+
+error codes  a StratalogError, None or a number
+times        milliseconds, durations, too
+ids          32 hexadecimal digits, or a UUID
+parts        mappings of the same kind
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from types import NoneType, UnionType
-from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any
 from uuid import UUID
 
-from stratalog.storage.errors import StratalogError, error_for_code
-from stratalog.wire.messages.entities import milliseconds
-from stratalog.wire.messages.schema import Entity
+from kio.schema.errors import ErrorCode
 
-V = TypeVar("V")
-_ABSENT = object()
+from stratalog.storage.errors import StratalogError
+from stratalog.wire.messages.schema import EntityType, FieldShape, names_in_any_version, shape_of
+
+Values = Mapping[str, Any]
+"""A message or a part of one by the names of its fields."""
+
+_MILLISECOND = dt.timedelta(milliseconds=1)
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_NO_ERROR, _UNKNOWN_ERROR = ErrorCode(0), ErrorCode(-1)
+_EMPTY = {"string": "", "bytes": b"", "records": b"", "bool": False, "float64": 0.0}
 
 
-def value_of(value_type: type[V], entity: Entity, **given: Any) -> V:
-    """A value from a message or a part of one; fields that the version lacks have the value's default, as do times that
-    are not set. A code and a message become an `error`.
-
-    given  fields that the message does not have, or not in this form
-    """
-    found: dict[str, Any] = {}
-    for name, short, part, default in _fields(cast(Any, value_type)):
-        if name in given:
-            found[name] = given[name]
-            continue
-        if name == "error":
-            found[name] = error_of(entity)
-            continue
-        content = getattr(entity, short, _ABSENT)
-        if content is _ABSENT or (content is None and name != short):
-            if default is MISSING:
-                raise TypeError(f"{type(entity).__name__} has no {short} for {value_type.__name__}")
-            continue
-        found[name] = _plain(content, part)
-    return value_type(**found)
+NAMES_ARE_CHECKED = False
+"""Whether the names of values are compared with those of all versions. Only tests do: it loads the classes of all
+versions, and a broker's loop would do so at the first answer of each API."""
 
 
-def error_of(part: Entity, code: str = "error_code") -> StratalogError | None:
-    """The error in a response or a part of one; None for success.
+def values_taker(entity_type: EntityType, names: Sequence[str]) -> Callable[[Values], Sequence[Any]]:
+    """A function that gives what is written for these fields of a message. TypeError for a field that no version of the
+    API has, in tests."""
+    shapes = {each.name: each for each in shape_of(entity_type)}
+    defaults = [(name, default_of(shapes[name])) for name in names]
+    tagged = [at for at, name in enumerate(names) if shapes[name].tag is not None]
 
-    code  the name of the field with the code
-    """
-    number = getattr(part, code, 0)
-    if not number:
+    def take(values: Values) -> Sequence[Any]:
+        if NAMES_ARE_CHECKED:
+            _check_names(entity_type, frozenset(values))
+        taken = [values.get(name, default) for name, default in defaults]
+        for at in tagged:
+            taken[at] = _comparable(taken[at], defaults[at][1])
+        return taken
+
+    return take
+
+
+def _comparable(value: Any, default: Any) -> Any:
+    """The value of a tagged field, which is not written if it equals the default."""
+    if isinstance(value, list):
+        return tuple(value)
+    return {**default, **value} if isinstance(value, dict) and value is not default else value
+
+
+def default_of(field: FieldShape) -> Any:
+    """The value of a missing field: Kafka's default, else the empty value of its type."""
+    if field.has_default:
+        return _plain(field.default)
+    if field.is_array:
+        return ()
+    if field.is_nullable:
         return None
-    return error_for_code(int(number), getattr(part, "error_message", None) or "answered by the broker")
+    if field.part is not None:
+        return {each.name: default_of(each) for each in shape_of(field.part)}
+    return _EMPTY.get(field.kafka_type or "", 0)
+
+
+def _plain(default: Any) -> Any:
+    if isinstance(default, dt.timedelta):
+        return milliseconds(default)
+    if hasattr(default, "__dataclass_fields__"):
+        part: EntityType = type(default)
+        return {each.name: _plain(getattr(default, each.name)) for each in shape_of(part)}
+    return default
+
+
+@cache
+def _check_names(entity_type: EntityType, names: frozenset[str]) -> None:
+    unknown = names - names_in_any_version(entity_type.__api_key__)
+    if unknown:
+        raise TypeError(f"no version of {entity_type.__name__} has {sorted(unknown)}")
+
+
+# -- values of fields ----------------------------------------------------------------------------------------------
+
+
+def milliseconds(duration: dt.timedelta) -> int:
+    """A duration of a request in milliseconds."""
+    return duration // _MILLISECOND
 
 
 def time_ms_of(time: dt.datetime) -> int:
@@ -62,73 +102,19 @@ def time_ms_of(time: dt.datetime) -> int:
     return milliseconds(time - _EPOCH)
 
 
-def _plain(content: Any, part: Any) -> Any:
-    if isinstance(content, dt.timedelta):
-        return milliseconds(content)
-    if isinstance(content, dt.datetime):
-        return time_ms_of(content)
-    if isinstance(content, UUID):
-        return content.hex
-    if part is not None and content is not None:
-        is_array = isinstance(content, tuple)
-        return tuple(value_of(part, each) for each in content) if is_array else value_of(part, content)
-    return content
+def code_of(error: StratalogError | int | None) -> ErrorCode:
+    """Kafka's code of an error; None is 0. A code that kio does not know is UNKNOWN_SERVER_ERROR."""
+    if error is None:
+        return _NO_ERROR
+    number = error if isinstance(error, int) else error.code
+    try:
+        return ErrorCode(number)
+    except ValueError:
+        return _UNKNOWN_ERROR
 
 
-@cache
-def _fields(value_type: Any) -> tuple[tuple[str, str, Any, Any], ...]:
-    """Name, kio's name, class of the parts, and default of each field."""
-    hints = get_type_hints(value_type)
-    return tuple((f.name, _short(f.name), _part(hints[f.name]), f.default) for f in fields(value_type))
-
-
-def _short(name: str) -> str:
-    return name.removesuffix("_ms")
-
-
-def _part(hint: Any) -> Any:
-    """The dataclass within `X`, `X | None`, `tuple[X, ...]`; None for anything else."""
-    if get_origin(hint) in (UnionType, Union):
-        return next((_part(each) for each in get_args(hint) if each is not NoneType), None)
-    if get_origin(hint) is tuple:
-        return _part(get_args(hint)[0])
-    return hint if hasattr(hint, "__dataclass_fields__") else None
-
-
-def fields_of(value: Any, rename: Mapping[str, Callable[[Any], Any]] | None = None) -> dict[str, Any]:
-    """A response, or a part of one, as the fields of a message.
-
-    rename  for fields of the outermost value that the message has in another form
-    """
-    found: dict[str, Any] = {}
-    for name, message_name in _names(value.__class__):
-        content = getattr(value, name)
-        if rename is not None and name in rename:
-            found[name] = rename[name](content)
-        else:
-            found[message_name] = _nested(content)
-    return found
-
-
-@cache
-def _names(value_type: Any) -> tuple[tuple[str, str], ...]:
-    """For each field of the class: its name, and the name of the message's field."""
-    return tuple((f.name, "error_code" if f.name == "error" else _short(f.name)) for f in fields(value_type))
-
-
-def _nested(content: Any) -> Any:
-    if hasattr(content, "__dataclass_fields__"):
-        return fields_of(content)
-    if isinstance(content, tuple) and content and hasattr(content[0], "__dataclass_fields__"):
-        return [fields_of(each) for each in content]
-    return content
-
-
-def as_error(answer: object) -> StratalogError | None:
-    """The error that a coordinator answered instead of a response; None for a response."""
-    return answer.as_value() if isinstance(answer, StratalogError) else None
-
-
-def message_of(error: StratalogError | None) -> str | None:
-    """An error's message; None without an error."""
-    return None if error is None else str(error)
+def id_text(topic_id: UUID | str | None) -> str | None:
+    """A request's topic id as 32 hexadecimal digits; None for the zero id, which means none."""
+    if isinstance(topic_id, str):
+        return topic_id if topic_id.strip("0") else None
+    return None if topic_id is None or topic_id.int == 0 else topic_id.hex

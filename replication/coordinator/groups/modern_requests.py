@@ -61,6 +61,7 @@ from stratalog.replication.requests.consumer_groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     DescribedConsumerGroup,
+    MemberAssignment,
     MemberDescription,
     TopicPartitions,
 )
@@ -289,13 +290,14 @@ def _returned(known: ModernMember, member_id: str, instance_id: str) -> ModernMe
 
 def _by_topic(
     partitions: Mapping[TopicIdPartition, int] | frozenset[TopicIdPartition], names: Mapping[str, str] | None = None
-) -> tuple[TopicPartitions, ...]:
+) -> MemberAssignment:
     """Partitions by topic id; with `names` only of topics that exist, with their names."""
-    return tuple(
+    by_topic = (
         TopicPartitions(topic_id, tuple(numbers), "" if names is None else names[topic_id])
         for topic_id, numbers in partitions_by_topic(sorted(partitions)).items()
         if names is None or topic_id in names
     )
+    return MemberAssignment(tuple(by_topic))
 
 
 def _described(group: ModernGroup, names: Mapping[str, str]) -> DescribedConsumerGroup:

@@ -38,7 +38,6 @@ from stratalog.replication.coordinator.shard.shard import (
     ShardPlace,
     size_bytes,
 )
-from stratalog.replication.requests.group_errors import error_response, has_error_response, with_error
 from stratalog.replication.requests.groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -62,6 +61,7 @@ from stratalog.replication.requests.groups import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
 )
+from stratalog.replication.requests.messages import error_response, has_error_response, with_error
 from stratalog.storage.clock import Ids
 from stratalog.storage.errors import (
     GroupIdNotFoundError,

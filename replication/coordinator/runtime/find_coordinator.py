@@ -37,9 +37,8 @@ def find_coordinators(
     refusal  why the topic could not be created, if it was tried: its text is in the error of each key
     COORDINATOR_NOT_AVAILABLE, which is retriable, while there is none.
     """
-    return FindCoordinatorResponse(
-        tuple(_find(image, request.key_type, key, refusal) for key in request.coordinator_keys)
-    )
+    kind = CoordinatorType(request.key_type)
+    return FindCoordinatorResponse(tuple(_find(image, kind, key, refusal) for key in request.coordinator_keys))
 
 
 def no_coordinators(request: FindCoordinatorRequest, error: StratalogError) -> FindCoordinatorResponse:

@@ -433,7 +433,7 @@ class CoordinatorRuntime:
 
     def _find(self, request: FindCoordinatorRequest, answer: Callable[[FindCoordinatorResponse], None]) -> None:
         refusal: StratalogError | None = None
-        topic = request.key_type.topic
+        topic = CoordinatorType(request.key_type).topic
         if self._stopped_by is not None:
             answer(no_coordinators(request, self._down()))
             return

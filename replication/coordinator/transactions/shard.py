@@ -47,6 +47,7 @@ from stratalog.replication.coordinator.transactions.transaction import (
 )
 from stratalog.replication.internal_topics import TRANSACTION_STATE_TOPIC
 from stratalog.replication.metadata.image import ClusterImage
+from stratalog.replication.requests.messages import error_response, has_error_response
 from stratalog.replication.requests.transactions import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
@@ -60,7 +61,9 @@ from stratalog.replication.requests.transactions import (
     InitProducerIdResponse,
     ListTransactionsRequest,
     ListTransactionsResponse,
+    TransactionDescription,
     TransactionListing,
+    TransactionTopic,
 )
 from stratalog.storage.errors import (
     ConcurrentTransactionsError,
@@ -76,6 +79,7 @@ from stratalog.storage.errors import (
 from stratalog.storage.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.transactions import EndMarker, marker_batch
+from stratalog.wire.consumer_protocol import partitions_by_topic
 
 MARKER_RETRY_MS = 100
 """Pause before a marker is sent again, Kafka's `retry.backoff.ms` of a broker's own requests."""
@@ -182,7 +186,7 @@ class TransactionShard:
             return Decision(answers=(Answered(token, _refused(request, refusal.as_value())),))
 
     def _decided_on(self, request: object, token: int, now_ms: int) -> Decision:
-        if not isinstance(request, ListTransactionsRequest) and not getattr(request, "transactional_id", None):
+        if not _names_all(request):
             raise InvalidRequestError("a transactional id is needed")
         handlers: dict[type, Callable[[Any, int, int], Decision]] = {
             InitProducerIdRequest: self._initialize,
@@ -377,20 +381,24 @@ class TransactionShard:
     # -- requests of admin clients ---------------------------------------------------------------------------
 
     def _describe(self, request: DescribeTransactionsRequest, token: int, _now_ms: int) -> Decision:
-        known = self._transactions.get(request.transactional_id)
+        states = tuple(map(self._described, request.transactional_ids))
+        return Decision(answers=(Answered(token, DescribeTransactionsResponse(states)),))
+
+    def _described(self, transactional_id: str) -> TransactionDescription:
+        known = self._transactions.get(transactional_id)
         if known is None:
-            raise TransactionalIdNotFoundError(f"transactional id {request.transactional_id} is not known")
-        partitions = self._unmarked.get(request.transactional_id, known.partitions)
-        response = DescribeTransactionsResponse(
-            request.transactional_id,
+            error = TransactionalIdNotFoundError(f"transactional id {transactional_id} is not known")
+            return TransactionDescription(transactional_id, error=error)
+        topics = partitions_by_topic(sorted(self._unmarked.get(transactional_id, known.partitions)))
+        return TransactionDescription(
+            transactional_id,
             known.state.label,
             known.timeout_ms,
             known.started_ms,
             known.producer_id,
             known.producer_epoch,
-            tuple(sorted(partitions)),
+            tuple(TransactionTopic(topic, tuple(numbers)) for topic, numbers in topics.items()),
         )
-        return Decision(answers=(Answered(token, response),))
 
     def _list(self, request: ListTransactionsRequest, token: int, now_ms: int) -> Decision:
         found = [each for each in self._transactions.values() if _is_listed(each, request, now_ms)]
@@ -399,6 +407,17 @@ class TransactionShard:
             tuple(label for label in request.state_filters if label not in STATE_OF_LABEL),
         )
         return Decision(answers=(Answered(token, response),))
+
+
+def _names_all(request: object) -> bool:
+    """Whether it has the transactional ids that it needs."""
+    match request:
+        case ListTransactionsRequest():
+            return True
+        case DescribeTransactionsRequest():
+            return all(request.transactional_ids)
+        case _:
+            return bool(getattr(request, "transactional_id", None))
 
 
 def _is_listed(known: Transaction, request: ListTransactionsRequest, now_ms: int) -> bool:
@@ -417,18 +436,6 @@ def _context_of(ending: Transaction) -> MarkerContext:
 
 def _refused(request: object, refusal: StratalogError) -> object:
     """The response to a request that was refused."""
-    match request:
-        case InitProducerIdRequest():
-            return InitProducerIdResponse(error=refusal)
-        case AddPartitionsToTxnRequest():
-            return AddPartitionsToTxnResponse(tuple((each, refusal) for each in request.topics))
-        case AddOffsetsToTxnRequest():
-            return AddOffsetsToTxnResponse(refusal)
-        case EndTxnRequest():
-            return EndTxnResponse(error=refusal)
-        case DescribeTransactionsRequest():
-            return DescribeTransactionsResponse(request.transactional_id, error=refusal)
-        case ListTransactionsRequest():
-            return ListTransactionsResponse(error=refusal)
-        case _:
-            return refusal
+    if isinstance(request, AddPartitionsToTxnRequest):
+        return AddPartitionsToTxnResponse(tuple((each, refusal) for each in request.topics))
+    return error_response(request, refusal) if has_error_response(request) else refusal

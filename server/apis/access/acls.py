@@ -25,7 +25,7 @@ from stratalog.server.request.api import Api, Call, failed
 from stratalog.server.request.broker import ApiFamily
 from stratalog.storage.errors import InvalidRequestError, SecurityDisabledError, StratalogError
 from stratalog.wire.api_keys import ApiKey
-from stratalog.wire.messages.entities import Values
+from stratalog.wire.messages.values import Values
 
 UNKNOWN, ANY = 0, 1
 """Codes of every field; what follows are values, in which a code without a name is UNKNOWN to Kafka, too."""

@@ -21,7 +21,7 @@ from stratalog.server.request.api import Api, Call, error_only, failed
 from stratalog.server.request.broker import ApiFamily
 from stratalog.storage.errors import IllegalSaslStateError, StratalogError
 from stratalog.wire.api_keys import ApiKey
-from stratalog.wire.messages.entities import Values
+from stratalog.wire.messages.values import Values
 
 
 class SaslApis(ApiFamily):

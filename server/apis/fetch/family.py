@@ -48,9 +48,9 @@ from stratalog.storage.errors import (
 )
 from stratalog.storage.records import TopicPartition
 from stratalog.wire.api_keys import ApiKey
-from stratalog.wire.messages.entities import Values, build, id_text, milliseconds
 from stratalog.wire.messages.frames import body_of, encoded
 from stratalog.wire.messages.schema import response_type
+from stratalog.wire.messages.values import Values, id_text, milliseconds
 
 TOPIC_IDS_FROM = 13
 FOLLOWERS_FROM = 11
@@ -312,8 +312,8 @@ class FetchApis(ApiFamily):
         if run.context.session is not None:
             run.context.session.memory = memory
         elif isinstance(call.frame, bytes) and call.use is None and memory.is_all(memory.empty.values(), run):
-            response = encoded(build(response_type(ApiKey.FETCH, call.version), values()))
-            repeat = RepeatedFetch(body_of(call.frame), call.request, call.client_id, run.context, response)
+            response = encoded(values(), response_type(ApiKey.FETCH, call.version))
+            repeat = RepeatedFetch(body_of(call.frame), call.asked, run.context, response)
             call.connection.memory.fetch = memory if run.context.is_full else replace(memory, repeat=repeat)
             call.respond_built(response)
             return

@@ -14,8 +14,7 @@ from stratalog.server.apis.fetch.partition_read import PartitionRead
 from stratalog.server.apis.fetch.sessions import FetchContext, FetchKey, WantedPartition
 from stratalog.server.apis.fetch.waiting_fetches import FetchRun, Lead
 from stratalog.storage.records import TopicPartition
-from stratalog.wire.messages.frames import CORRELATION_BYTES, EncodedResponse, Frame, body_of
-from stratalog.wire.messages.schema import Entity
+from stratalog.wire.messages.frames import CORRELATION_BYTES, EncodedResponse, Frame, RequestFrame, body_of
 
 HasMoved = Callable[[Iterable[TopicPartition], int], Collection[TopicPartition]]
 """Those of some partitions that may have moved after a sequence: `ClusterView.moved_among`."""
@@ -44,8 +43,7 @@ class RepeatedFetch:
     """
 
     body: bytes
-    request: Entity
-    client_id: str
+    request: RequestFrame
     context: FetchContext
     response: EncodedResponse
 

@@ -24,7 +24,7 @@ from stratalog.storage.records import IdentifiedPartition, TopicPartition
 from stratalog.storage.transactions import NO_TRANSACTIONS, Transactions
 from stratalog.wire.batches.headers import EncodedBatch
 from stratalog.wire.batches.record_batches import empty_batch
-from stratalog.wire.messages.entities import Values
+from stratalog.wire.messages.values import Values
 
 UNKNOWN = -1
 READS_MAX = 16

@@ -25,9 +25,9 @@ from stratalog.storage.errors import (
     UnsupportedVersionError,
 )
 from stratalog.wire.api_keys import ApiKey, api_name
-from stratalog.wire.messages.entities import Values, build
 from stratalog.wire.messages.frames import RequestFrame, decode_request, encode_response, served_versions
 from stratalog.wire.messages.schema import response_type
+from stratalog.wire.messages.values import Values
 
 FIRST_WITH_AUTHENTICATE = 1
 """The version of SaslHandshake after which tokens come in SaslAuthenticate; before it, as bare frames."""
@@ -285,7 +285,7 @@ def session_lifetime_ms(expires_ms: int | None, max_reauth_ms: int, now_ms: int)
 
 
 def _answer(request: RequestFrame, values: Values) -> bytes:
-    return encode_response(request.correlation_id, build(response_type(request.api_key, request.version), values))
+    return encode_response(request.correlation_id, values, response_type(request.api_key, request.version))
 
 
 def _failed(state: SaslState, failure: str, answer: bytes | None = None) -> SaslOutcome:

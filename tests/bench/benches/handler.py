@@ -18,7 +18,6 @@ from stratalog.server.request.api import Connection
 from stratalog.storage.records import NewRecordBatch, TopicPartition, as_payload
 from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.batches.record_batches import encode_batch
-from stratalog.wire.messages.entities import build
 from stratalog.wire.messages.frames import Answer, decode_response, encode_request, whole
 from stratalog.wire.messages.schema import request_type
 from tests.bench.benches.produce import check_stored
@@ -104,7 +103,7 @@ def _answered(free: Queue[Any], request: object, refused: list[int], frame: Answ
 def _produce_frame(topic: str, parts: list[TopicPartition], records: bytes) -> bytes:
     data = [{"index": named.partition, "records": records} for named in parts]
     values = {"acks": -1, "timeout": 30_000, "topic_data": [{"name": topic, "partition_data": data}]}
-    return encode_request(1, "bench", build(request_type(ApiKey.PRODUCE, PRODUCE_VERSION), values))
+    return encode_request(1, "bench", values, request_type(ApiKey.PRODUCE, PRODUCE_VERSION))
 
 
 def _fetch(cluster: Cluster, brokers: dict[int, KafkaHandler], topic: str) -> float:
@@ -123,7 +122,7 @@ def _fetched_to(broker: KafkaHandler, named: TopicPartition, offset: int) -> int
     partition = {"partition": named.partition, "fetch_offset": offset, "partition_max_bytes": FETCH_BYTES}
     topics = [{"topic": named.topic, "partitions": [partition]}]
     values = {"max_wait": 0, "min_bytes": 1, "topics": topics}
-    frame = encode_request(1, "bench", build(request_type(ApiKey.FETCH, FETCH_VERSION), values))
+    frame = encode_request(1, "bench", values, request_type(ApiKey.FETCH, FETCH_VERSION))
     answers: list[Answer | None] = []
     broker.handle(frame, Connection(), answers.append)
     assert answers[0] is not None

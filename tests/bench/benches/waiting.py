@@ -21,7 +21,6 @@ from stratalog.server.request.endpoint import Endpoint
 from stratalog.storage.records import NewRecordBatch, TopicPartition, payload_table
 from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.batches.record_batches import encode_batch
-from stratalog.wire.messages.entities import build
 from stratalog.wire.messages.frames import encode_request
 from stratalog.wire.messages.schema import request_type
 
@@ -35,7 +34,7 @@ def signal(done: threading.Event, _answer: object) -> None:
 
 
 def frame(key: int, version: int, values: dict[str, Any]) -> bytes:
-    return encode_request(1, "bench", build(request_type(key, version), values))
+    return encode_request(1, "bench", values, request_type(key, version))
 
 
 def produced(handler: KafkaHandler, named: TopicPartition, value: bytes) -> None:

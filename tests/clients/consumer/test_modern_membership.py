@@ -12,6 +12,7 @@ from stratalog.clients.records import NO_COORDINATOR, Generation
 from stratalog.replication.requests.consumer_groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
+    MemberAssignment,
     TopicPartitions,
 )
 from stratalog.server.remote.connection_config import REQUEST_TIMEOUT_MS
@@ -55,7 +56,7 @@ class Dialogue(MemberDialogue[ModernMembership]):
 
     def assign(self, send: Send, epoch: int, *numbers: int, topic_id: str = "T") -> None:
         told = (TopicPartitions(topic_id, numbers),) if numbers else ()
-        self.answer(send, ConsumerGroupHeartbeatResponse("m", epoch, INTERVAL_MS, told))
+        self.answer(send, ConsumerGroupHeartbeatResponse("m", epoch, INTERVAL_MS, MemberAssignment(told)))
 
     def stay(self, send: Send, epoch: int) -> None:
         self.answer(send, ConsumerGroupHeartbeatResponse("m", epoch, INTERVAL_MS))

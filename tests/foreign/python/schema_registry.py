@@ -16,7 +16,6 @@ import kafka
 from kafka.admin import KafkaAdminClient
 
 from stratalog.wire.api_keys import ApiKey
-from stratalog.wire.messages.entities import build
 from stratalog.wire.messages.frames import decode_response, encode_request
 from stratalog.wire.messages.schema import request_type
 from tests.foreign.checks import fresh
@@ -39,7 +38,7 @@ class FrameClient:
         self._answers = self._socket.makefile("rb")
 
     def send(self, api: tuple[int, int], **values: Any) -> None:
-        frame = encode_request(1, "sr", build(request_type(*api), values))
+        frame = encode_request(1, "sr", values, request_type(*api))
         self._socket.sendall(pack(">i", len(frame)) + frame)
 
     def answer(self, api: tuple[int, int]) -> Any:

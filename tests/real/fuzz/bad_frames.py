@@ -21,7 +21,6 @@ from stratalog.storage.records import NewRecordBatch, payload_table
 from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.batches.headers import HEADER_BYTES
 from stratalog.wire.batches.record_batches import encode_batch
-from stratalog.wire.messages.entities import build, default_of
 from stratalog.wire.messages.frames import encode_request
 from stratalog.wire.messages.schema import (
     Entity,
@@ -31,6 +30,8 @@ from stratalog.wire.messages.schema import (
     request_type,
     shape_of,
 )
+from stratalog.wire.messages.values import default_of
+from tests.kio_messages import build
 
 TOPICS = ("fuzz-a", "fuzz-b")
 """Topics that the run makes: requests may change and delete them."""
@@ -206,7 +207,7 @@ class BadFrames:
         partition = {"index": self._rng.choice((0, 0, 1, 99)), "records": records}
         topic = {"name": self._rng.choice(TOPICS), "partition_data": [partition]}
         values = {"acks": self._rng.choice((-1, 1, 0, 2)), "timeout": 500, "topic_data": [topic]}
-        return encode_request(7, "fuzz", build(request_type(ApiKey.PRODUCE, version), values))
+        return encode_request(7, "fuzz", values, request_type(ApiKey.PRODUCE, version))
 
     def _with_wrong_crc(self) -> bytes:
         return self._flipped(self._batch())

@@ -15,7 +15,6 @@ from typing import Any
 from stratalog.storage.records import NewRecordBatch, payload_table
 from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.batches.record_batches import encode_batch
-from stratalog.wire.messages.entities import build
 from stratalog.wire.messages.frames import decode_response, encode_request
 from stratalog.wire.messages.schema import request_type
 
@@ -146,7 +145,7 @@ class OneConnection:
         self._socket.settimeout(ANSWER_S)
 
     def ask(self, key: int, version: int, values: dict[str, Any]) -> Any:
-        frame = encode_request(5, NEIGHBOUR, build(request_type(key, version), values))
+        frame = encode_request(5, NEIGHBOUR, values, request_type(key, version))
         self._socket.sendall(pack(">i", len(frame)) + frame)
         head = _exactly(self._socket, 4)
         answer = _exactly(self._socket, int.from_bytes(head, "big")) if head else b""

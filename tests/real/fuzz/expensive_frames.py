@@ -17,7 +17,6 @@ from stratalog.storage.records import Header, NewRecordBatch, payload_table
 from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.batches.headers import HEADER_BYTES
 from stratalog.wire.batches.record_batches import encode_batch
-from stratalog.wire.messages.entities import build
 from stratalog.wire.messages.frames import encode_request
 from stratalog.wire.messages.schema import EntityType, FieldShape, request_type, shape_of
 from tests.real.fuzz.bad_frames import TOPICS, BadFrames, with_crc
@@ -115,16 +114,16 @@ class ExpensiveFrames(BadFrames):
         partitions = [{"index": number, "records": bomb} for number in range(min(count, BYTES_MAX // len(bomb)))]
         topic = {"name": self._own.choice(TOPICS), "partition_data": partitions}
         values = {"acks": self._own.choice((1, -1)), "timeout": 1_000, "topic_data": [topic]}
-        return encode_request(7, "fuzz", build(request_type(ApiKey.PRODUCE, 9), values))
+        return encode_request(7, "fuzz", values, request_type(ApiKey.PRODUCE, 9))
 
     def _expression_request(self) -> bytes:
         expression = self._own.choice(EXPRESSIONS)
         if self._own.random() < 0.5:
             values: dict[str, Any] = {"duration_filter": -1, "transactional_id_pattern": expression}
-            return encode_request(7, "fuzz", build(request_type(ApiKey.LIST_TRANSACTIONS, 2), values))
+            return encode_request(7, "fuzz", values, request_type(ApiKey.LIST_TRANSACTIONS, 2))
         member = {"member_id": f"m{self._own.randrange(50)}", "member_epoch": 0, "rebalance_timeout": 1_000}
         asked = {"group_id": "fuzz-group", "subscribed_topic_regex": expression, "topic_partitions": []}
-        return encode_request(7, "fuzz", build(request_type(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1), {**member, **asked}))
+        return encode_request(7, "fuzz", {**member, **asked}, request_type(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1))
 
     def _subscription_request(self) -> bytes:
         count = self._own.choice((10_000, 200_000, 500_000))
@@ -133,7 +132,7 @@ class ExpensiveFrames(BadFrames):
             "group_id": f"fuzz-join-{self._own.randrange(3)}", "session_timeout": 6_000, "rebalance_timeout": 1_000,
             "member_id": "", "protocol_type": "consumer", "protocols": [{"name": "range", "metadata": metadata}],
         }  # fmt: skip
-        return encode_request(7, "fuzz", build(request_type(ApiKey.JOIN_GROUP, 3), values))
+        return encode_request(7, "fuzz", values, request_type(ApiKey.JOIN_GROUP, 3))
 
     def _tags_request(self) -> bytes:
         count = self._own.choice((100, 20_000, 2_000_000))

@@ -36,7 +36,6 @@ from stratalog.server.admin.admin import Admin, NewTopic
 from stratalog.storage.records import NewRecordBatch, payload_table
 from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.batches.record_batches import encode_batch
-from stratalog.wire.messages.entities import build
 from stratalog.wire.messages.frames import decode_response, encode_request
 from stratalog.wire.messages.schema import request_type
 from tests.bench.measures import quantile
@@ -252,7 +251,7 @@ def fetch_values(
 
 
 def framed(key: int, version: int, values: dict[str, Any]) -> bytes:
-    frame = encode_request(1, "many", build(request_type(key, version), values))
+    frame = encode_request(1, "many", values, request_type(key, version))
     return pack(">i", len(frame)) + frame
 
 

@@ -26,9 +26,7 @@ from stratalog.storage.upkeep.erasure import Erasure
 from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.batches.headers import EncodedBatch, batches_in
 from stratalog.wire.batches.record_batches import decode_rows, encode_batch
-from stratalog.wire.messages.entities import build
-from stratalog.wire.messages.schema import request_type
-from tests.clients.kafka_client import KafkaClient, batch_of, code
+from tests.clients.kafka_client import KafkaClient, batch_of, code, framed
 from tests.clients.memory_cluster import MemoryBroker, MemoryCluster
 from tests.storage.keyed import clean, compacted, keyed, step, view_of
 from tests.waiting import wait_until
@@ -122,10 +120,10 @@ def test_fetches_and_failures_are_counted_by_topic(client: KafkaClient, cluster:
     cluster.running[1].script = [NotEnoughReplicasError("1 < 2"), NotLeaderOrFollowerError("moved")]
     errors: list[tuple[int, list[int]]] = []
     data = {"name": "t", "partition_data": [{"index": 0, "records": batch_of(b"x")}]}
-    request = build(request_type(ApiKey.PRODUCE, 9), {"acks": -1, "timeout": 1_000, "topic_data": [data]})
+    frame = framed(ApiKey.PRODUCE, 9, {"acks": -1, "timeout": 1_000, "topic_data": [data]})
     for _ in range(3):
         connection = Connection(errors=lambda key, codes: errors.append((key, list(codes))))
-        client.handlers[1].serve(request, connection, lambda _: None)
+        client.handlers[1].handle(frame, connection, lambda _: None)
     assert (counted.failed_produce_requests, errors) == (1, [(ApiKey.PRODUCE, [19]), (ApiKey.PRODUCE, [6])])
 
 

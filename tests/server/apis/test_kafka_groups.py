@@ -18,7 +18,6 @@ from stratalog.wire.api_keys import ApiKey
 from tests.clients.coordinating_cluster import CoordinatingCluster
 from tests.clients.kafka_client import KafkaClient, code
 
-OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = range(8, 15)
 GROUP = CoordinatorType.GROUP
 TIMES = {"session_timeout": 30_000, "rebalance_timeout": 30_000}
 
@@ -43,11 +42,11 @@ def commit(
     partition = {"partition_index": 0, "committed_offset": offset, "committed_metadata": "note"}
     named = fields.pop("named", {"name": topic})
     values = {"group_id": group, "topics": [{**named, "partitions": [partition]}], **fields}
-    return client.ask(OFFSET_COMMIT, version, values).topics[0]
+    return client.ask(ApiKey.OFFSET_COMMIT, version, values).topics[0]
 
 
 def committed(client: KafkaClient, group: str = "g") -> list[tuple[str, int, int]]:
-    answer = client.ask(OFFSET_FETCH, 8, {"groups": [{"group_id": group, "topics": None}]})
+    answer = client.ask(ApiKey.OFFSET_FETCH, 8, {"groups": [{"group_id": group, "topics": None}]})
     (found,) = answer.groups
     assert code(found) == 0
     return [(t.name, p.partition_index, p.committed_offset) for t in found.topics for p in t.partitions]
@@ -59,7 +58,7 @@ def committed(client: KafkaClient, group: str = "g") -> list[tuple[str, int, int
 @pytest.mark.parametrize("version", range(7))
 def test_a_coordinator_is_found_with_its_address(client: KafkaClient, version: int) -> None:
     values = {"coordinator_keys": ["g", "h", "g"]} if version >= 4 else {"key": "g"}
-    answer = client.ask(FIND_COORDINATOR, version, values)
+    answer = client.ask(ApiKey.FIND_COORDINATOR, version, values)
     found = answer.coordinators if version >= 4 else [answer]
     assert {(code(each), each.node_id, each.host, each.port) for each in found} == {(0, 1, "b1.example", 9091)}
     if version >= 4:
@@ -67,14 +66,14 @@ def test_a_coordinator_is_found_with_its_address(client: KafkaClient, version: i
 
 
 def test_without_its_topic_there_is_no_coordinator_yet(client: KafkaClient) -> None:
-    answer = client.ask(FIND_COORDINATOR, 3, {"key": "tx", "key_type": 1})
+    answer = client.ask(ApiKey.FIND_COORDINATOR, 3, {"key": "tx", "key_type": 1})
     assert (code(answer), answer.node_id, answer.port) == (15, -1, -1)
     assert answer.error_message
 
 
 def test_there_are_two_kinds_of_coordinators(client: KafkaClient) -> None:
-    assert code(client.ask(FIND_COORDINATOR, 3, {"key": "g", "key_type": 7})) == 42
-    answer = client.ask(FIND_COORDINATOR, 6, {"coordinator_keys": ["g"], "key_type": 2})
+    assert code(client.ask(ApiKey.FIND_COORDINATOR, 3, {"key": "g", "key_type": 7})) == 42
+    answer = client.ask(ApiKey.FIND_COORDINATOR, 6, {"coordinator_keys": ["g"], "key_type": 2})
     assert [code(each) for each in answer.coordinators] == [42]
 
 
@@ -86,7 +85,7 @@ def join(client: KafkaClient, version: int, member_id: str = "", group: str = "g
     values = {"group_id": group, **TIMES, "member_id": member_id, "protocol_type": "consumer", "protocols": protocols}
     if version == 0:
         del values["rebalance_timeout"]
-    return client.asked(JOIN_GROUP, version, values)
+    return client.asked(ApiKey.JOIN_GROUP, version, values)
 
 
 def joined(client: KafkaClient, cluster: CoordinatingCluster, version: int, group: str = "g") -> Any:
@@ -109,11 +108,11 @@ def test_a_member_joins_syncs_lives_and_leaves(client: KafkaClient, cluster: Coo
     assert member.leader == member.member_id == member.members[0].member_id
     identity = {"group_id": "g", "generation_id": 1, "member_id": member.member_id}
     assignments = [{"member_id": member.member_id, "assignment": b"mine"}]
-    sync = client.ask(SYNC_GROUP, min(version, 5), {**identity, "assignments": assignments})
+    sync = client.ask(ApiKey.SYNC_GROUP, min(version, 5), {**identity, "assignments": assignments})
     assert (code(sync), sync.assignment) == (0, b"mine")
     for beat in range(5):
-        assert code(client.ask(HEARTBEAT, beat, identity)) == 0
-    assert code(client.ask(HEARTBEAT, 4, {**identity, "generation_id": 7})) == 22
+        assert code(client.ask(ApiKey.HEARTBEAT, beat, identity)) == 0
+    assert code(client.ask(ApiKey.HEARTBEAT, 4, {**identity, "generation_id": 7})) == 22
     (described,) = client.ask(ApiKey.DESCRIBE_GROUPS, 5, {"groups": ["g"]}).groups
     assert (described.group_state, described.protocol_data, len(described.members)) == ("Stable", "range", 1)
     assert described.members[0].client_id == "test"
@@ -123,9 +122,9 @@ def test_a_member_joins_syncs_lives_and_leaves(client: KafkaClient, cluster: Coo
     leave_version = min(version, 5)
     named = {"member_id": member.member_id}
     values = {"group_id": "g", **({"members": [named]} if leave_version >= 3 else named)}
-    assert code(client.ask(LEAVE_GROUP, leave_version, values)) == 0
-    assert code(client.ask(HEARTBEAT, 4, identity)) == 25
-    gone = client.ask(LEAVE_GROUP, leave_version, values)
+    assert code(client.ask(ApiKey.LEAVE_GROUP, leave_version, values)) == 0
+    assert code(client.ask(ApiKey.HEARTBEAT, 4, identity)) == 25
+    gone = client.ask(ApiKey.LEAVE_GROUP, leave_version, values)
     assert code(gone.members[0] if leave_version >= 3 else gone) == 25
 
 
@@ -137,9 +136,9 @@ def test_an_empty_protocol_name_was_no_null_before_version_7(client: KafkaClient
 
 def test_a_broker_that_does_not_coordinate_says_so(client: KafkaClient) -> None:
     identity = {"group_id": "g", "generation_id": 1, "member_id": "m"}
-    assert code(client.ask(HEARTBEAT, 4, identity, broker=2)) == 16
-    assert code(client.ask(JOIN_GROUP, 5, {"group_id": "g", **TIMES}, broker=2)) == 16
-    fetched = client.ask(OFFSET_FETCH, 8, {"groups": [{"group_id": "g", "topics": None}]}, broker=2)
+    assert code(client.ask(ApiKey.HEARTBEAT, 4, identity, broker=2)) == 16
+    assert code(client.ask(ApiKey.JOIN_GROUP, 5, {"group_id": "g", **TIMES}, broker=2)) == 16
+    fetched = client.ask(ApiKey.OFFSET_FETCH, 8, {"groups": [{"group_id": "g", "topics": None}]}, broker=2)
     assert code(fetched.groups[0]) == 16
 
 
@@ -162,7 +161,7 @@ def test_committed_offsets_are_fetched(client: KafkaClient, cluster: Coordinatin
     topic_id = cluster.metadata.image.topic_ids["t"]
     topic = {**({"topic_id": topic_id} if version >= 10 else {"name": "t"}), "partition_indexes": [0, 1]}
     group = {"group_id": "g", "topics": [topic]}
-    answer = client.ask(OFFSET_FETCH, version, {"groups": [group]} if version >= 8 else group)
+    answer = client.ask(ApiKey.OFFSET_FETCH, version, {"groups": [group]} if version >= 8 else group)
     found = answer.groups[0] if version >= 8 else answer
     assert [(p.committed_offset, p.metadata, code(p)) for p in found.topics[0].partitions] == [
         (7, "note", 0), (-1, "", 0),
@@ -173,17 +172,17 @@ def test_each_group_is_fetched_by_itself(client: KafkaClient) -> None:
     for number, group in enumerate(("g", "h", "i")):
         commit(client, number, group=group)
     groups = [{"group_id": group, "topics": None} for group in ("i", "nobody", "g")]
-    answer = client.ask(OFFSET_FETCH, 8, {"groups": groups})
+    answer = client.ask(ApiKey.OFFSET_FETCH, 8, {"groups": groups})
     assert [(g.group_id, [p.committed_offset for t in g.topics for p in t.partitions]) for g in answer.groups] == [
         ("i", [2]), ("nobody", []), ("g", [0]),
     ]  # fmt: skip
-    assert client.ask(OFFSET_FETCH, 8, {"groups": []}).groups == ()
+    assert client.ask(ApiKey.OFFSET_FETCH, 8, {"groups": []}).groups == ()
 
 
 def test_unknown_topics_are_refused_and_the_others_committed(client: KafkaClient) -> None:
     partitions = [{"partition_index": 0, "committed_offset": 3, "committed_metadata": None}]
     topics = [{"name": name, "partitions": partitions} for name in ("nix", "t")]
-    answer = client.ask(OFFSET_COMMIT, 8, {"group_id": "g", "topics": topics})
+    answer = client.ask(ApiKey.OFFSET_COMMIT, 8, {"group_id": "g", "topics": topics})
     assert [(topic.name, code(topic.partitions[0])) for topic in answer.topics] == [("t", 0), ("nix", 3)]
     unknown = commit(client, 3, version=10, named={"topic_id": "e" * 32})
     assert (unknown.topic_id, code(unknown.partitions[0])) == (UUID("e" * 32), 100)
@@ -198,7 +197,7 @@ def test_a_member_of_no_group_is_told_as_its_client_knows_it(client: KafkaClient
 def test_a_note_that_is_too_long_is_refused(client: KafkaClient) -> None:
     partition = {"partition_index": 0, "committed_offset": 1, "committed_metadata": "x" * 5_000}
     topics = [{"name": "t", "partitions": [partition]}]
-    answer = client.ask(OFFSET_COMMIT, 8, {"group_id": "g", "topics": topics})
+    answer = client.ask(ApiKey.OFFSET_COMMIT, 8, {"group_id": "g", "topics": topics})
     assert code(answer.topics[0].partitions[0]) == 12
 
 
@@ -300,9 +299,9 @@ def test_a_consumer_group_that_is_not_there_is_an_error(client: KafkaClient) -> 
 
 def test_a_note_of_null_reads_back_as_an_empty_one(client: KafkaClient) -> None:
     partition = {"partition_index": 0, "committed_offset": 4, "committed_metadata": None}
-    client.ask(OFFSET_COMMIT, 9, {"group_id": "g", "topics": [{"name": "t", "partitions": [partition]}]})
+    client.ask(ApiKey.OFFSET_COMMIT, 9, {"group_id": "g", "topics": [{"name": "t", "partitions": [partition]}]})
     asked = {"groups": [{"group_id": "g", "topics": None}]}
-    (found,) = client.ask(OFFSET_FETCH, 8, asked).groups[0].topics[0].partitions
+    (found,) = client.ask(ApiKey.OFFSET_FETCH, 8, asked).groups[0].topics[0].partitions
     assert (found.committed_offset, found.metadata) == (4, "")
 
 
@@ -317,7 +316,7 @@ def test_a_commit_of_thousands_of_partitions_is_made_in_pieces(client: KafkaClie
         (topic.name, each) for topic in topics for each in topic.partitions
     ]
     partitions = [{"partition_index": 0, "committed_offset": 7}] * 600
-    answer = client.ask(OFFSET_COMMIT, 8, {"group_id": "g", "topics": [{"name": "t", "partitions": partitions}]})
+    answer = client.ask(ApiKey.OFFSET_COMMIT, 8, {"group_id": "g", "topics": [{"name": "t", "partitions": partitions}]})
     (topic,) = answer.topics
     assert [code(each) for each in topic.partitions] == [0] * 600
     assert committed(client) == [("t", 0, 7)]
@@ -325,28 +324,30 @@ def test_a_commit_of_thousands_of_partitions_is_made_in_pieces(client: KafkaClie
 
 def test_a_fetch_of_thousands_of_partitions_is_made_in_pieces_and_answered_as_one(client: KafkaClient) -> None:
     commit = {"partition_index": 0, "committed_offset": 7}
-    client.ask(OFFSET_COMMIT, 8, {"group_id": "g", "topics": [{"name": "t", "partitions": [commit]}]})
+    client.ask(ApiKey.OFFSET_COMMIT, 8, {"group_id": "g", "topics": [{"name": "t", "partitions": [commit]}]})
     topics = [
         {"name": "a", "partition_indexes": list(range(700))},
         {"name": "none", "partition_indexes": []},
         {"name": "t", "partition_indexes": [0, 1]},
         {"name": "b", "partition_indexes": list(range(1_100))},
     ]
-    (group,) = client.ask(OFFSET_FETCH, 8, {"groups": [{"group_id": "g", "topics": topics}]}).groups
+    (group,) = client.ask(ApiKey.OFFSET_FETCH, 8, {"groups": [{"group_id": "g", "topics": topics}]}).groups
     assert [(topic.name, [each.partition_index for each in topic.partitions]) for topic in group.topics] == [
         (topic["name"], topic["partition_indexes"]) for topic in topics
     ]
     found = {(topic.name, each.partition_index): each.committed_offset for topic in group.topics
              for each in topic.partitions}  # fmt: skip
     assert [key for key, offset in found.items() if offset != -1] == [("t", 0)]
-    (group,) = client.ask(OFFSET_FETCH, 8, {"groups": [{"group_id": "g", "topics": topics}]}, broker=2).groups
+    (group,) = client.ask(ApiKey.OFFSET_FETCH, 8, {"groups": [{"group_id": "g", "topics": topics}]}, broker=2).groups
     assert code(group) == 16
 
 
 def test_a_topic_that_a_commit_names_again_and_again_is_answered_once(client: KafkaClient) -> None:
     """With each of its partitions once: those that do not exist were repeated for each place where it is named."""
     partitions = [{"partition_index": number, "committed_offset": 7} for number in (0, 5, 6)]
-    answer = client.ask(OFFSET_COMMIT, 8, {"group_id": "g", "topics": [{"name": "t", "partitions": partitions}] * 50})
+    answer = client.ask(
+        ApiKey.OFFSET_COMMIT, 8, {"group_id": "g", "topics": [{"name": "t", "partitions": partitions}] * 50}
+    )
     (topic,) = answer.topics
     assert Counter(code(each) for each in topic.partitions) == {0: 50, 3: 100}
 

@@ -28,10 +28,10 @@ from stratalog.storage.errors import NotLeaderOrFollowerError
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
 from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.batches.headers import EncodedBatch
-from stratalog.wire.messages.entities import build
 from stratalog.wire.messages.schema import request_type
 from tests.clients.kafka_client import KafkaClient, batch_of
 from tests.clients.memory_cluster import ROOT, MemoryCluster
+from tests.kio_messages import build, request_frame
 from tests.waiting import wait_until
 
 LONG_MS = 60_000
@@ -42,7 +42,8 @@ ANSWER_S = 60
 def run_of(*partitions: int, min_bytes: int = 1, deadline_ms: int = LONG_MS, offset: int = 0) -> FetchRun:
     """A fetch that has read its partitions of `t` up to the high watermark 0, and found nothing."""
     wanted = tuple(WantedPartition(FetchKey("t", None, number), offset, 1 << 20) for number in partitions)
-    call = Call(build(request_type(ApiKey.FETCH, 12), {}), Connection(), "test", lambda _answer: None)
+    request = request_frame(build(request_type(ApiKey.FETCH, 12), {}), "test")
+    call = Call(request, Connection(), lambda _answer: None)
     run = FetchRun(call, FetchContext(wanted), min_bytes, 1 << 20, deadline_ms, 0)
     for each in wanted:
         run.reads[each.key] = PartitionRead(TopicPartition("t", each.key.partition), (), offset, offset, 0)

@@ -50,7 +50,6 @@ from stratalog.storage.errors import (
 from stratalog.storage.records import IdentifiedPartition, NewRecordBatch, TopicPartition, payload_table
 from stratalog.storage.transactions import EndMarker, marker_batch
 from stratalog.wire.api_keys import ApiKey
-from stratalog.wire.messages.entities import build
 from stratalog.wire.messages.frames import Answer, Frame, decode_request, encode_response, served_versions
 from stratalog.wire.messages.schema import response_type
 from tests.clients.coordinating_cluster import CoordinatingCluster
@@ -223,7 +222,7 @@ class ScriptedBroker:
     def answer(self, which: int, values: dict[str, Any]) -> None:
         api_key, version = unpack_from(">hh", self.frames[which])
         request = decode_request(self.frames[which], {api_key: served_versions(api_key)})
-        self._answers[which](encode_response(request.correlation_id, build(response_type(api_key, version), values)))
+        self._answers[which](encode_response(request.correlation_id, values, response_type(api_key, version)))
 
     def stop(self) -> None:
         self._server.withdraw(1)
@@ -279,12 +278,16 @@ def test_markers_that_come_meanwhile_go_together(scripted: ScriptedBroker, netwo
         topics = [{"name": "t", "partitions": [{"partition_index": 0, "error_code": 0}]}]
         return {"markers": [{"producer_id": number, "topics": topics} for number in producers]}
 
-    sent = decode_request(scripted.frames[0], {27: served_versions(27)}).entity
+    sent = decode_request(
+        scripted.frames[0], {ApiKey.WRITE_TXN_MARKERS: served_versions(ApiKey.WRITE_TXN_MARKERS)}
+    ).entity
     first = [marker.producer_id for marker in sent.markers]
     scripted.answer(0, written(*first))
     rest = [number for number in range(4) if number not in first]
     scripted.await_count(2)
-    sent = decode_request(scripted.frames[1], {27: served_versions(27)}).entity
+    sent = decode_request(
+        scripted.frames[1], {ApiKey.WRITE_TXN_MARKERS: served_versions(ApiKey.WRITE_TXN_MARKERS)}
+    ).entity
     assert [marker.producer_id for marker in sent.markers] == rest
     scripted.answer(1, written(*rest))
     assert [each.error for each in answers.first(4)] == [None] * 4

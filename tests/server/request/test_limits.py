@@ -11,9 +11,9 @@ from stratalog.replication.config import BrokerConfig
 from stratalog.server.request.limits import SMALL_ELEMENTS, limits_by_api
 from stratalog.storage.errors import InvalidRequestError
 from stratalog.wire.api_keys import ApiKey
-from stratalog.wire.messages.entities import build
 from stratalog.wire.messages.frames import decode_request, encode_request, served_versions
 from stratalog.wire.messages.schema import request_type
+from tests.kio_messages import build
 
 KEYS = [ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA, ApiKey.OFFSET_COMMIT, ApiKey.FIND_COORDINATOR,
         ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.API_VERSIONS, ApiKey.CREATE_TOPICS, ApiKey.DESCRIBE_CONFIGS,
@@ -98,7 +98,7 @@ def test_arrays_within_arrays_count_together() -> None:
     bounds = limits_by_api(most, {ApiKey.OFFSET_COMMIT: None})[ApiKey.OFFSET_COMMIT].bounds()
     partitions = [{"partition_index": 0, "committed_offset": 1}] * 4
     values = {"group_id": "g", "topics": [{"name": "a", "partitions": partitions}] * 3}
-    frame = encode_request(1, None, build(request_type(ApiKey.OFFSET_COMMIT, 8), values))
+    frame = encode_request(1, None, values, request_type(ApiKey.OFFSET_COMMIT, 8))
     with pytest.raises(InvalidRequestError, match="elements too many"):
         decode_request(frame, SERVED, bounds)
 
@@ -115,7 +115,7 @@ def test_a_name_is_bounded_and_a_text_is_not(size: int, is_allowed: bool) -> Non
     def commit(group_id: str, note: str) -> bytes:
         partition = {"partition_index": 0, "committed_offset": 1, "committed_metadata": note}
         values = {"group_id": group_id, "topics": [{"name": "t", "partitions": [partition]}]}
-        return encode_request(1, None, build(request_type(ApiKey.OFFSET_COMMIT, 8), values))
+        return encode_request(1, None, values, request_type(ApiKey.OFFSET_COMMIT, 8))
 
     assert decode(commit("g", "n" * 30_000), ApiKey.OFFSET_COMMIT).group_id == "g"
     if is_allowed:
@@ -128,6 +128,6 @@ def test_a_name_is_bounded_and_a_text_is_not(size: int, is_allowed: bool) -> Non
 def test_no_string_is_longer_than_in_kafka() -> None:
     long = {"group_id": "g", "topics": [{"name": "t", "partitions": [
         {"partition_index": 0, "committed_offset": 1, "committed_metadata": "n" * 0x8000}]}]}  # fmt: skip
-    frame = encode_request(1, None, build(request_type(ApiKey.OFFSET_COMMIT, 8), long))
+    frame = encode_request(1, None, long, request_type(ApiKey.OFFSET_COMMIT, 8))
     with pytest.raises(InvalidRequestError, match=r"a string of 32768 bytes at byte .* > 32767"):
         decode_request(frame, SERVED)

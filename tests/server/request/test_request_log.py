@@ -21,10 +21,11 @@ from stratalog.server.request.request_log import (
     log_completed,
 )
 from stratalog.wire.api_keys import ApiKey
-from stratalog.wire.messages.entities import build
+from stratalog.wire.messages.frames import RequestFrame
 from stratalog.wire.messages.schema import request_type
-from tests.clients.kafka_client import KafkaClient
+from tests.clients.kafka_client import KafkaClient, framed
 from tests.clients.memory_cluster import MemoryCluster
+from tests.kio_messages import build, request_frame
 
 ORIGIN = RequestOrigin("INTERNAL", "10.0.0.7:4711", Principal("User:alice", "10.0.0.7"), "app-1")
 TIMES = RequestTimes(1_500_000, 2_000_000, 4_000_000)
@@ -35,6 +36,10 @@ def level() -> Iterator[logging.Logger]:
     """The request log, whose level a test may change."""
     yield REQUEST_LOG
     REQUEST_LOG.setLevel(logging.NOTSET)
+
+
+def asked(key: int, version: int, **values: object) -> RequestFrame:
+    return request_frame(build(request_type(key, version), values))
 
 
 def described(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
@@ -63,7 +68,7 @@ def test_an_answered_request_is_a_line_with_its_client_and_times(
     caplog: pytest.LogCaptureFixture, level: logging.Logger
 ) -> None:
     level.setLevel(logging.DEBUG)
-    log_completed(build(request_type(ApiKey.METADATA, 12), {"topics": None}), ORIGIN, TIMES)
+    log_completed(asked(ApiKey.METADATA, 12, topics=None), ORIGIN, TIMES)
     (line,) = described(caplog)
     assert line == {
         "requestHeader": {
@@ -83,8 +88,14 @@ def test_what_is_secret_is_not_in_a_line(caplog: pytest.LogCaptureFixture, level
     level.setLevel(TRACE)
     config = {"name": "ssl.keystore.password", "config_operation": 0, "value": "tiger"}
     resource = {"resource_type": 4, "resource_name": "1", "configs": [config]}
-    log_begun(build(request_type(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1), {"resources": [resource]}), ORIGIN)
-    log_begun(build(request_type(ApiKey.SASL_AUTHENTICATE, 2), {"auth_bytes": b"\0alice\0tiger"}), ORIGIN)
+    log_begun(
+        asked(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource]),
+        ORIGIN,
+    )
+    log_begun(
+        asked(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=b"\0alice\0tiger"),
+        ORIGIN,
+    )
     configs, login = described(caplog)
     assert configs["request"]["resources"][0]["configs"][0]["name"] == "ssl.keystore.password"
     assert login["request"] == {"auth_bytes": "12 bytes"}
@@ -94,7 +105,7 @@ def test_what_is_secret_is_not_in_a_line(caplog: pytest.LogCaptureFixture, level
 def test_a_clients_text_stays_in_its_line_and_is_cut(caplog: pytest.LogCaptureFixture, level: logging.Logger) -> None:
     level.setLevel(TRACE)
     names = ["a\n2026-01-01 forged \x1b[2J", *(f"t{number}" for number in range(5_000)), "ü" * 30_000]
-    log_begun(build(request_type(ApiKey.DELETE_TOPICS, 5), {"topic_names": names}), ORIGIN)
+    log_begun(asked(ApiKey.DELETE_TOPICS, 5, topic_names=names), ORIGIN)
     (record,) = (each for each in caplog.records if each.name == REQUEST_LOG.name)
     assert record.message.isprintable()
     assert record.message.isascii()
@@ -117,9 +128,7 @@ def test_a_brokers_requests_are_logged_once_its_logger_is_switched_on(
             client.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, {"resources": [resource]})
             client.ask(ApiKey.METADATA, 12, {"topics": None})
         connection = Connection(times=lambda key, times: counted.append((key, times)))
-        client.handlers[1].serve(
-            build(request_type(ApiKey.METADATA, 12), {"topics": None}), connection, lambda _answer: None
-        )
+        client.handlers[1].handle(framed(ApiKey.METADATA, 12, {"topics": None}), connection, lambda _answer: None)
     names = [line["requestHeader"]["requestApiKeyName"] for line in described(caplog)]
     assert names == ["INCREMENTAL_ALTER_CONFIGS", "METADATA"], "from the answer to the first change to the second one"
     ((key, times),) = counted

@@ -242,7 +242,7 @@ class ConsumerMember(GroupClient):
             and answer.error is None
             and answer.assignment is not None
         ):
-            self._assigned = [number for topic in answer.assignment for number in topic.partitions]
+            self._assigned = [number for topic in answer.assignment.topic_partitions for number in topic.partitions]
         if answer is not None and error_of(answer) is None and renewals == self._consumers.renewals:
             if isinstance(request, ConsumerGroupHeartbeatRequest) and request.member_epoch >= JOIN_EPOCH:
                 assert isinstance(answer, ConsumerGroupHeartbeatResponse)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import io
 import random
 import struct
-import uuid
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kio.schema.errors import ErrorCode
 from kio.schema.index import api_key_map
 from kio.serial import entity_reader, entity_writer
 
@@ -25,7 +22,6 @@ from stratalog.storage.errors import (
     UnsupportedVersionError,
 )
 from stratalog.wire.api_keys import ApiKey
-from stratalog.wire.messages.entities import build
 from stratalog.wire.messages.frames import (
     decode_request,
     decode_response,
@@ -38,14 +34,13 @@ from stratalog.wire.messages.frames import (
 from stratalog.wire.messages.layouts import layout_of
 from stratalog.wire.messages.schema import (
     Entity,
-    EntityType,
-    FieldShape,
     known_versions,
     request_type,
     response_type,
-    shape_of,
 )
 from tests.examples import examples
+from tests.kio_messages import build
+from tests.wire.messages.filled import filled, plain
 
 SERVED = {key: served_versions(key) for key in ApiKey if known_versions(key)}
 EVERY_VERSION = [(key, version) for key, versions in SERVED.items() for version in versions]
@@ -70,6 +65,14 @@ def test_a_message_is_written_as_kio_writes_it(key: int, version: int) -> None:
     for entity_type in (request_type(key, version), response_type(key, version)):
         for message in (build(entity_type, {}), *(filled(entity_type, draw) for _ in range(3))):
             assert layout_of(entity_type).write(message) == kios_bytes(message)
+
+
+@pytest.mark.parametrize(("key", "version"), EVERY_VERSION)
+def test_plain_values_are_written_as_the_message_that_they_are(key: int, version: int) -> None:
+    draw = random.Random(102 * key + version)
+    for entity_type in (request_type(key, version), response_type(key, version)):
+        for message in (build(entity_type, {}), *(filled(entity_type, draw) for _ in range(3))):
+            assert layout_of(entity_type, dict).write(plain(message)) == layout_of(entity_type).write(message)
 
 
 @pytest.mark.parametrize(("key", "version"), EVERY_VERSION)
@@ -127,43 +130,6 @@ def kios_bytes(message: Entity) -> bytes:
     with io.BytesIO() as buffer:
         entity_writer(type(message))(buffer, message)
         return buffer.getvalue()
-
-
-def filled(entity_type: EntityType, draw: random.Random) -> Entity:
-    """A message with something in every field, or null where that may be."""
-    return entity_type(**{field.name: content(field, draw) for field in shape_of(entity_type)})
-
-
-def content(field: FieldShape, draw: random.Random) -> Any:
-    if field.is_nullable and field.tag is None and draw.random() < 0.3:
-        return None
-    if field.is_array:
-        return tuple(
-            element(field, draw) for _ in range(draw.choice((0, 1, 2, 130 if field.kafka_type == "int32" else 3)))
-        )
-    return element(field, draw)
-
-
-def element(field: FieldShape, draw: random.Random) -> Any:
-    if field.part is not None:
-        return filled(field.part, draw)
-    sizes = {"int8": 8, "uint8": 7, "int16": 16, "uint16": 15, "int32": 32, "uint32": 31, "int64": 64, "uint64": 63}
-    kind = field.kafka_type or ""
-    if kind in sizes:
-        return draw.getrandbits(sizes[kind] - 1) * draw.choice((1, -1) if kind.startswith("int") else (1,))
-    number_ms = draw.randrange(1 << 31)
-    return {
-        "string": draw.choice(("", "ä", "t" * 200)),
-        "bytes": draw.randbytes(draw.choice((0, 7, 127, 300))),
-        "records": draw.randbytes(300),
-        "bool": draw.random() < 0.5,
-        "float64": draw.random(),
-        "error_code": draw.choice(list(ErrorCode)),
-        "timedelta_i32": dt.timedelta(milliseconds=number_ms),
-        "timedelta_i64": dt.timedelta(milliseconds=number_ms),
-        "datetime_i64": dt.datetime.fromtimestamp(number_ms, dt.UTC),
-        "uuid": uuid.UUID(int=draw.getrandbits(128)),
-    }[kind]
 
 
 def test_an_error_has_kafkas_code_and_what_a_version_lacks_is_left_out() -> None:

@@ -108,7 +108,7 @@ def test_a_generation_becomes_a_group_epoch_and_offsets_stay() -> None:
     assert coordinator.described().group_epoch == generation + 1
     assert coordinator.all_committed(GROUP) == {"t-0": 7}
     owners = {each.member_id: each.assignment for each in coordinator.described().members}
-    assert partitions_of(owners[c1.member_id]) == c1.owned
+    assert partitions_of(owners[c1.member_id].topic_partitions) == c1.owned
 
 
 def test_members_of_the_classic_protocol_follow_by_heartbeats() -> None:

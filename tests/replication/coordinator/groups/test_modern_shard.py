@@ -93,7 +93,7 @@ def test_a_members_offsets_survive_a_failover_and_old_epochs_are_refused() -> No
     joined = coordinator.heartbeat()
     assert (joined.error, joined.member_epoch) == (None, 2)
     assert joined.assignment is not None
-    assert joined.assignment[0].partitions == (0, 1)
+    assert joined.assignment.topic_partitions[0].partitions == (0, 1)
     assert coordinator.answer(commit_of(2)).topics[0].partitions[0].error is None
     assert isinstance(coordinator.answer(commit_of(1)).topics[0].partitions[0].error, StaleMemberEpochError)
     coordinator.shard = coordinator.folded()

@@ -126,9 +126,9 @@ def test_a_description_tells_what_a_member_has_with_what_it_is_still_to_give_up_
     by_id = {member.member_id: member for member in described.members}
     assert (described.group_state, described.group_epoch, described.assignment_epoch) == ("Reconciling", 3, 3)
     assert (described.assignor_name, described.error) == ("uniform", None)
-    assert by_id["m1"].assignment == (TopicPartitions(topic_id, (0, 1, 2, 3), "t"),)
-    assert by_id["m1"].target_assignment == (TopicPartitions(topic_id, (0, 1), "t"),)
-    assert by_id["m2"].assignment == ()
+    assert by_id["m1"].assignment.topic_partitions == (TopicPartitions(topic_id, (0, 1, 2, 3), "t"),)
+    assert by_id["m1"].target_assignment.topic_partitions == (TopicPartitions(topic_id, (0, 1), "t"),)
+    assert by_id["m2"].assignment.topic_partitions == ()
     assert by_id["m1"].subscribed_topic_names == ("t",)
     assert (by_id["m1"].client_id, by_id["m1"].client_host, by_id["m1"].member_epoch) == ("client", "/127.0.0.1", 2)
 
@@ -202,10 +202,10 @@ def test_topics_of_an_expression_that_takes_long_come_with_a_later_heartbeat() -
     coordinator = Coordinator(orders=2, other=1)
     at_once, coordinator.matches = coordinator.matches, lambda _regex, _names: None
     joined = coordinator.heartbeat(joining(subscribed_topic_names=(), subscribed_topic_regex="ord.*"))
-    assert (joined.error, joined.assignment) == (None, ())
+    assert (joined.error, joined.assignment.topic_partitions) == (None, ())
     coordinator.matches = at_once
     found = coordinator.heartbeat(ConsumerGroupHeartbeatRequest(GROUP, "m1", joined.member_epoch))
-    assert found.assignment == (TopicPartitions(coordinator.image.topic_ids["orders"], (0, 1)),)
+    assert found.assignment.topic_partitions == (TopicPartitions(coordinator.image.topic_ids["orders"], (0, 1)),)
     coordinator.matches = lambda _regex, _names: None
     coordinator.now_ms += 2 * REGEX_REFRESH_MS_MIN
     assert coordinator.heartbeat(ConsumerGroupHeartbeatRequest(GROUP, "m1", found.member_epoch)).assignment is None
@@ -238,11 +238,11 @@ def test_a_heartbeat_without_changes_looks_at_no_names() -> None:
     coordinator.create_topic("u", 1)
     found = coordinator.heartbeat(asked)
     assert found.assignment is not None
-    assert len(found.assignment) == 2
+    assert len(found.assignment.topic_partitions) == 2
     coordinator.add_partitions("t", 1)
     grown = coordinator.heartbeat(ConsumerGroupHeartbeatRequest(GROUP, "m1", found.member_epoch))
     assert grown.assignment is not None
-    assert sum(len(each.partitions) for each in grown.assignment) == 3
+    assert sum(len(each.partitions) for each in grown.assignment.topic_partitions) == 3
     coordinator.image = coordinator.image.fold(RemoveTopicRecord("u", coordinator.image.topic_ids["u"]))
     left = coordinator.heartbeat(ConsumerGroupHeartbeatRequest(GROUP, "m1", grown.member_epoch))
-    assert left.assignment == (TopicPartitions(coordinator.image.topic_ids["t"], (0, 1)),)
+    assert left.assignment.topic_partitions == (TopicPartitions(coordinator.image.topic_ids["t"], (0, 1)),)

@@ -13,7 +13,6 @@ from stratalog.replication.coordinator.groups.table import CONSUMER, DecisionBui
 from stratalog.replication.coordinator.shard.shard import CoordinatorRecord, ShardPlace
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.records import CLUSTER_WIDE, ConfigRecord, PartitionRecord, of_broker
-from stratalog.replication.requests.group_errors import error_response
 from stratalog.replication.requests.groups import (
     DeleteGroupsRequest,
     DescribedGroup,
@@ -31,6 +30,7 @@ from stratalog.replication.requests.groups import (
     SyncGroupRequest,
     TxnOffsetCommitRequest,
 )
+from stratalog.replication.requests.messages import error_response
 from stratalog.storage.clock import RandomIds
 from stratalog.storage.errors import (
     CoordinatorLoadInProgressError,

@@ -30,7 +30,7 @@ def test_a_member_is_told_its_partitions_when_the_group_is_replicated() -> None:
     assert isinstance(told, ConsumerGroupHeartbeatResponse)
     assert (told.error, told.member_epoch) == (None, 2)
     assert told.assignment is not None
-    assert [(topic.topic_id, topic.partitions) for topic in told.assignment] == [(TOPIC_ID, (0, 1, 2))]
+    assert [(topic.topic_id, topic.partitions) for topic in told.assignment.topic_partitions] == [(TOPIC_ID, (0, 1, 2))]
 
 
 def test_members_keep_their_epochs_and_partitions_when_the_coordinator_moves() -> None:
@@ -53,7 +53,7 @@ def test_a_join_is_not_told_before_it_is_replicated_and_may_be_repeated() -> Non
     running.lead(1, 2)
     running.follow(JOIN_RECORDS)
     told = running.answer(join_request())
-    assert (told.error, told.member_epoch, told.assignment[0].partitions) == (None, 2, (0, 1, 2))
+    assert (told.error, told.member_epoch, told.assignment.topic_partitions[0].partitions) == (None, 2, (0, 1, 2))
     assert list(running.groups.table.groups["g"].members) == ["m1"]
 
 

@@ -269,12 +269,13 @@ def test_offsets_of_a_group_are_a_partition_of_the_transaction():
     coordinator, producer_id, epoch = begun(A)
     asked = AddOffsetsToTxnRequest(TX, producer_id, epoch, "group", OFFSETS, 2)
     assert name(coordinator.ask(asked)) == "NONE"
-    described = coordinator.ask(DescribeTransactionsRequest(TX))
-    assert (described.topics, described.transaction_state) == ((OFFSETS, A), "Ongoing")
+    (described,) = coordinator.ask(DescribeTransactionsRequest((TX,))).transaction_states
+    assert (described.topic_partitions, described.transaction_state) == ((OFFSETS, A), "Ongoing")
     assert (described.transaction_timeout_ms, described.transaction_start_time_ms) == (60_000, 10_000)
     end(coordinator, producer_id, epoch)
     coordinator.written(coordinator.effects[0])
-    assert coordinator.ask(DescribeTransactionsRequest(TX)).topics == (A,)
+    (described,) = coordinator.ask(DescribeTransactionsRequest((TX,))).transaction_states
+    assert described.topic_partitions == (A,)
 
 
 @pytest.mark.parametrize(
@@ -314,8 +315,10 @@ def test_an_empty_name_is_an_invalid_request():
     coordinator = Coordinator()
     assert name(coordinator.ask(InitProducerIdRequest("", 1_000))) == "INVALID_REQUEST"
     assert name(coordinator.ask(EndTxnRequest("", 1, 0, True))) == "INVALID_REQUEST"
-    assert name(coordinator.ask(DescribeTransactionsRequest(""))) == "INVALID_REQUEST"
-    assert coordinator.ask(DescribeTransactionsRequest("nobody")).error.name == "TRANSACTIONAL_ID_NOT_FOUND"
+    asked = (("",), "INVALID_REQUEST"), (("nobody",), "TRANSACTIONAL_ID_NOT_FOUND")
+    for names, error in asked:
+        (described,) = coordinator.ask(DescribeTransactionsRequest(names)).transaction_states
+        assert name(described) == error
     assert coordinator.ask("what is this").name == "INVALID_REQUEST"
 
 

@@ -21,7 +21,6 @@ from stratalog.server.endpoint.socket_server import SocketServer, bind
 from stratalog.server.handler import KafkaHandler
 from stratalog.server.request.endpoint import Endpoint
 from stratalog.server.view.cluster_view import ClusterView
-from stratalog.wire.messages.entities import build
 from stratalog.wire.messages.frames import decode_response, encode_request
 from stratalog.wire.messages.schema import request_type
 from tests.clients.memory_cluster import ROOT, MemoryCluster
@@ -105,7 +104,7 @@ class FrameClient:
 
     def ask(self, key: int, version: int, values: Mapping[str, Any] | None = None) -> Any:
         """The response; None when the connection ends instead."""
-        self.send(encode_request(5, "test", build(request_type(key, version), values or {})))
+        self.send(encode_request(5, "test", values or {}, request_type(key, version)))
         frame = self.answer()
         if frame is None:
             return None

@@ -22,9 +22,10 @@ from stratalog.server.endpoint.security.authenticator import (
 from stratalog.server.endpoint.security.plain import PlainServer
 from stratalog.server.endpoint.security.sasl_server import InvalidCredentialsError, SaslStep
 from stratalog.wire.api_keys import ApiKey
-from stratalog.wire.messages.entities import build, milliseconds
 from stratalog.wire.messages.frames import decode_response, encode_request
 from stratalog.wire.messages.schema import request_type, response_type
+from stratalog.wire.messages.values import milliseconds
+from tests.kio_messages import build
 
 ALICE, WRONG = b"\0alice\0secret", b"\0alice\0guess"
 
@@ -42,7 +43,7 @@ RULES = SaslRules({"PLAIN": partial(PlainServer, {"alice": "secret", "bob": "bob
 
 
 def request(key: int, version: int, values: Mapping[str, Any] | None = None) -> bytes:
-    return encode_request(7, "test", build(request_type(key, version), values or {}))
+    return encode_request(7, "test", values or {}, request_type(key, version))
 
 
 def versions(name: str = "test") -> bytes:

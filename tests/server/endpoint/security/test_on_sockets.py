@@ -33,7 +33,7 @@ from kafka.errors import KafkaError
 
 from stratalog.replication.config import ASYNCIO, UVLOOP
 from stratalog.wire.api_keys import ApiKey
-from stratalog.wire.messages.entities import milliseconds
+from stratalog.wire.messages.values import milliseconds
 from tests.server.endpoint.security.certificate_authority import CertificateAuthority
 from tests.server.endpoint.security.secured_broker import JAAS, WAIT_S, FrameClient, SecuredBroker
 from tests.waiting import wait_until

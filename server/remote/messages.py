@@ -1,0 +1,92 @@
+"""Requests to brokers of other processes as messages, and what the answers say. Pure.
+
+The requests of coordinators are messages as they are. An answer is what the coordinator would give in its own process:
+the response, or the error with which a broker refuses requests for coordinators that it does not have. A batch becomes
+a Produce request here.
+"""
+
+from __future__ import annotations
+
+from stratalog.replication.requests.messages import MESSAGES
+from stratalog.replication.requests.produce import NO_TIME, ProduceRequest, ProduceResponse
+from stratalog.replication.requests.transactions import TRANSACTION_VERSION_2, EndTxnRequest
+from stratalog.storage.errors import (
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    InvalidRequestError,
+    NotCoordinatorError,
+    StratalogError,
+)
+from stratalog.storage.records import NewRecordBatch
+from stratalog.wire.api_keys import ApiKey
+from stratalog.wire.batches.record_batches import encode_batch
+from stratalog.wire.messages.frames import Message
+from stratalog.wire.messages.layouts import error_of
+from stratalog.wire.messages.schema import Entity
+from stratalog.wire.messages.values import time_ms_of
+
+PRODUCE_BY_TOPIC_ID = 13
+END_TXN_BEFORE_EPOCH_BUMP = 4
+
+_ELSEWHERE = (NotCoordinatorError, CoordinatorNotAvailableError, CoordinatorLoadInProgressError)
+"""What a broker answers for a coordinator that it does not have, or not yet, whatever the request."""
+
+
+def message_of(request: object) -> Message:
+    """InvalidRequestError for a request that Kafka's protocol does not have."""
+    found = MESSAGES.get(type(request))
+    if found is None:
+        raise InvalidRequestError(f"{type(request).__name__} is not sent to brokers of other processes")
+    api_key, version, response = found
+    if isinstance(request, EndTxnRequest) and request.transaction_version < TRANSACTION_VERSION_2:
+        version = END_TXN_BEFORE_EPOCH_BUMP
+    return Message(request, api_key, version, response)
+
+
+def coordinators_answer(response: object) -> object:
+    """The coordinator's answer: a response or a StratalogError."""
+    error = _first_error(response)
+    return error if isinstance(error, _ELSEWHERE) else response
+
+
+def _first_error(response: object) -> StratalogError | None:
+    """The error of a response, or the first one of its parts."""
+    own: StratalogError | None = getattr(response, "error", None)
+    if own is not None:
+        return own
+    for parts in ("groups", "results", "topics", "partitions", "transaction_states"):
+        for part in getattr(response, parts, ()):
+            found = _first_error(part)
+            if found is not None:
+                return found
+    return None
+
+
+# -- Produce -----------------------------------------------------------------------------------------------------
+
+
+def produce_message(request: ProduceRequest) -> Message:
+    """A batch as Produce sends it. RecordTooLargeError, UnsupportedCompressionTypeError."""
+    batch = request.batch
+    records = encode_batch(batch) if isinstance(batch, NewRecordBatch) else batch.data
+    topic_id, (_, partition) = request.partition
+    data = {"topic_id": topic_id, "partition_data": [{"index": partition, "records": records}]}
+    values = {
+        "transactional_id": request.transactional_id,
+        "acks": request.acks,
+        "timeout": request.timeout_ms,
+        "topic_data": [data],
+    }
+    return Message(values, ApiKey.PRODUCE, PRODUCE_BY_TOPIC_ID)
+
+
+def produced(request: ProduceRequest, message: Entity) -> ProduceResponse:
+    """The leader's response. The message names no leader epoch, nor whether the batch was stored before."""
+    (part,) = message.responses[0].partition_responses
+    error = error_of(part)
+    if error is not None:
+        return ProduceResponse(request.partition, error=error)
+    count = request.batch.record_count if isinstance(request.batch, NewRecordBatch) else 1
+    time_ms = NO_TIME if part.log_append_time is None else time_ms_of(part.log_append_time)
+    last_offset = part.base_offset + count - 1
+    return ProduceResponse(request.partition, part.base_offset, last_offset, append_time_ms=time_ms)

@@ -1,0 +1,63 @@
+"""Messages with something in every field, and as plain values."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+import uuid
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from stratalog.wire.messages.schema import Entity, EntityType, FieldShape, shape_of
+from stratalog.wire.messages.values import milliseconds, time_ms_of
+
+
+def filled(entity_type: EntityType, draw: random.Random) -> Entity:
+    """A message with something in every field, or null where that may be."""
+    return entity_type(**{field.name: content(field, draw) for field in shape_of(entity_type)})
+
+
+def content(field: FieldShape, draw: random.Random) -> Any:
+    if field.is_nullable and field.tag is None and draw.random() < 0.3:
+        return None
+    if field.is_array:
+        return tuple(
+            element(field, draw) for _ in range(draw.choice((0, 1, 2, 130 if field.kafka_type == "int32" else 3)))
+        )
+    return element(field, draw)
+
+
+def element(field: FieldShape, draw: random.Random) -> Any:
+    if field.part is not None:
+        return filled(field.part, draw)
+    sizes = {"int8": 8, "uint8": 7, "int16": 16, "uint16": 15, "int32": 32, "uint32": 31, "int64": 64, "uint64": 63}
+    kind = field.kafka_type or ""
+    if kind in sizes:
+        return draw.getrandbits(sizes[kind] - 1) * draw.choice((1, -1) if kind.startswith("int") else (1,))
+    number_ms = draw.randrange(1 << 31)
+    return {
+        "string": draw.choice(("", "ä", "t" * 200)),
+        "bytes": draw.randbytes(draw.choice((0, 7, 127, 300))),
+        "records": draw.randbytes(300),
+        "bool": draw.random() < 0.5,
+        "float64": draw.random(),
+        "error_code": draw.choice(list(ErrorCode)),
+        "timedelta_i32": dt.timedelta(milliseconds=number_ms),
+        "timedelta_i64": dt.timedelta(milliseconds=number_ms),
+        "datetime_i64": dt.datetime.fromtimestamp(number_ms, dt.UTC),
+        "uuid": uuid.UUID(int=draw.getrandbits(128)),
+    }[kind]
+
+
+def plain(value: Any) -> Any:
+    """A message, or the value of one of its fields, as plain values."""
+    if isinstance(value, dt.timedelta):
+        return milliseconds(value)
+    if isinstance(value, dt.datetime):
+        return time_ms_of(value)
+    if isinstance(value, tuple):
+        return [plain(each) for each in value]
+    if hasattr(value, "__dataclass_fields__"):
+        return {each.name: plain(getattr(value, each.name)) for each in shape_of(type(value))}
+    return value

@@ -160,7 +160,7 @@ $(CLIENTS_STAMP): $(STAMP)
 	@touch $@
 
 clients: $(CLIENTS_STAMP) java
-	@$(PYTHON) -m tests.foreign.run --report docs
+	@$(PYTHON) -m tests.lab.foreign.run --report docs
 
 quick: $(STAMP)
 	@$(PYTHON) -m pytest -m "not spark and not slow and not stores and not long"
@@ -175,41 +175,41 @@ simulate: $(STAMP)
 	@PYTHONHASHSEED=$(HASH_SEED) $(PYTHON) -m tests.simulation --seeds $(SEEDS) --first-seed $(FIRST_SEED) --hash-seeds $(HASH_SEEDS)
 
 storm: $(STAMP)
-	@$(PYTHON) -m tests.real.storm.run --minutes $(STORM_MINUTES) --report docs
+	@$(PYTHON) -m tests.lab.real.storm.run --minutes $(STORM_MINUTES) --report docs
 
 # Mounts file systems of its own by FUSE, without a library; says so when that cannot be done here.
 power: $(STAMP) java
-	@$(PYTHON) -m tests.real.power.run --cuts $(POWER_CUTS) --report docs
+	@$(PYTHON) -m tests.lab.real.power.run --cuts $(POWER_CUTS) --report docs
 
 # Needs confluent-kafka, as make clients does: it reads what was stored at the end.
 client-storm: $(CLIENTS_STAMP) java
-	@$(PYTHON) -m tests.real.client_storm.run --minutes $(STORM_MINUTES) --clients $(STORM_CLIENTS) $(if $(STORM_ACLS),--acls)
+	@$(PYTHON) -m tests.lab.real.client_storm.run --minutes $(STORM_MINUTES) --clients $(STORM_CLIENTS) $(if $(STORM_ACLS),--acls)
 
 short-transactions: $(STAMP) java
-	@$(PYTHON) -m tests.real.short_transactions.run --transactions $(TRANSACTIONS) --producers $(PRODUCERS) --minutes $(MINUTES) --kill-every $(KILL_EVERY)
+	@$(PYTHON) -m tests.lab.real.short_transactions.run --transactions $(TRANSACTIONS) --producers $(PRODUCERS) --minutes $(MINUTES) --kill-every $(KILL_EVERY)
 
 ecosystem: $(STAMP) java
-	@$(PYTHON) -m tests.real.ecosystem.run
+	@$(PYTHON) -m tests.lab.real.ecosystem.run
 
 many-connections: $(STAMP)
-	@$(PYTHON) -m tests.real.many_connections.run --minutes 10
+	@$(PYTHON) -m tests.lab.real.many_connections.run --minutes 10
 
 fuzz: $(STAMP)
-	@$(PYTHON) -m tests.real.fuzz.run --frames $(FUZZ_FRAMES)
-	@$(PYTHON) -m tests.real.fuzz.expensive_run --minutes $(FUZZ_MINUTES)
+	@$(PYTHON) -m tests.lab.real.fuzz.run --frames $(FUZZ_FRAMES)
+	@$(PYTHON) -m tests.lab.real.fuzz.expensive_run --minutes $(FUZZ_MINUTES)
 
 exactly-once: $(STAMP)
-	@$(PYTHON) -m tests.real.exactly_once.run --runs 3 --report docs
+	@$(PYTHON) -m tests.lab.real.exactly_once.run --runs 3 --report docs
 
-# Kafka comes by Maven into tests/bench/peer/libs; the command itself says what is missing.
+# Kafka comes by Maven into tests/lab/bench/peer/libs; the command itself says what is missing.
 bench: $(STAMP) java
-	@$(PYTHON) -m tests.bench --report docs
+	@$(PYTHON) -m tests.lab.bench --report docs
 
 bench-long: $(STAMP) java
-	@$(PYTHON) -m tests.bench --long --report docs
+	@$(PYTHON) -m tests.lab.bench --long --report docs
 
 soak: $(STAMP) java
-	@$(PYTHON) -m tests.bench --soak --report docs
+	@$(PYTHON) -m tests.lab.bench --soak --report docs
 
 notebooks: $(STAMP)
 	@$(PYTHON) notebooks/render.py
@@ -219,20 +219,20 @@ oracle: $(STAMP) java
 	@$(PYTHON) -m tests.replication.oracle
 	@$(PYTHON) -m tests.clients.schemas.oracle
 
-# Writes what Kafka answers, for tests/differential, and prints what differs from it.
+# Writes what Kafka answers, for tests/lab/differential, and prints what differs from it.
 differential: $(STAMP) java
-	@$(PYTHON) -m tests.differential
+	@$(PYTHON) -m tests.lab.differential
 
 # Each dialogue stops at the first answer that differs; FIRST_SEED is the first one's.
 differential-random: $(STAMP) java
-	@$(PYTHON) -m tests.differential.random_dialogues --seeds $(DIALOGUES) --first-seed $(FIRST_SEED)
+	@$(PYTHON) -m tests.lab.differential.random_dialogues --seeds $(DIALOGUES) --first-seed $(FIRST_SEED)
 
 # --write brings the table of options in docs/spark.md up to date.
 differential-spark: $(STAMP) java
-	@$(PYTHON) -m tests.differential.spark
+	@$(PYTHON) -m tests.lab.differential.spark
 
 differential-values: $(STAMP) java
-	@$(PYTHON) -m tests.differential.values --count $(SCHEMAS)
+	@$(PYTHON) -m tests.lab.differential.values --count $(SCHEMAS)
 
 conf: $(STAMP)
 	$(PYTHON) -m stratalog.replication.conf_files
@@ -242,5 +242,5 @@ wheel: $(STAMP)
 	@$(PYTHON) -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 
 clean:
-	rm -rf $(VENV) tests/bench/peer/libs tests/bench/peer/spark-libs build dist data logs spark-warehouse .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) tests/lab/bench/peer/libs tests/lab/bench/peer/spark-libs build dist data logs spark-warehouse .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

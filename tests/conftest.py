@@ -43,7 +43,7 @@ hypothesis.settings.load_profile("same")
 
 
 ON_SPARK = "on Spark"
-LONG_FOLDERS = ("real", "docs", "simulation", "jobs", "stores", "replication")
+LONG_FOLDERS = ("lab", "docs", "simulation", "jobs", "stores", "replication")
 """The longest of them, the longest first: the last ones have to be short, or they run in one process alone."""
 
 

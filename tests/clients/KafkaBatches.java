@@ -12,7 +12,7 @@ import org.apache.kafka.common.record.internal.MemoryRecordsBuilder;
 
 /**
  * What Kafka's own classes write: tests/clients/kafka_batches.txt, one batch a line in base64. With the jars of
- * tests/bench/peer on the class path (Kafka 4.3.1): java -cp 'libs/*' KafkaBatches.java
+ * tests/lab/bench/peer on the class path (Kafka 4.3.1): java -cp 'libs/*' KafkaBatches.java
  */
 public class KafkaBatches {
     public static void main(String[] arguments) {

@@ -9,7 +9,9 @@ import pytest
 
 from tests.docs.pages import ROOT, Page, pages, read_page
 
-FOLDERS = ("storage", "replication", "clients", "jobs", "tests", "docs", "conf", "notebooks", "stratalog")
+FOLDERS = (
+    "storage", "wire", "replication", "server", "clients", "jobs", "tests", "docs", "conf", "notebooks", "stratalog",
+)  # fmt: skip
 A_PATH = re.compile(rf"(?:{'|'.join(FOLDERS)})/[\w./{{}},*-]*")
 A_BRACE = re.compile(r"\{([^{}]*)\}")
 OURS_MAX = 30

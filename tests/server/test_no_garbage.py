@@ -22,8 +22,8 @@ from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.schema import request_type
 from tests.clients.kafka_client import ANSWER_S, KafkaClient
 from tests.clients.memory_cluster import MemoryCluster
-from tests.real.fuzz.bad_frames import SETTINGS, TOPICS
-from tests.real.fuzz.expensive_frames import ExpensiveFrames, arrays_of
+from tests.lab.real.fuzz.bad_frames import SETTINGS, TOPICS
+from tests.lab.real.fuzz.expensive_frames import ExpensiveFrames, arrays_of
 
 ABSENT_PARTITION = {"partition_index": 0, "timestamp": -1}
 REFUSED: list[tuple[int, int, dict[str, Any]]] = [

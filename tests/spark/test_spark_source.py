@@ -22,7 +22,7 @@ from stratalog.storage.errors import ForeignCommitError
 from stratalog.storage.records import Header, TopicPartition
 from tests.clients.spark.test_later_reads import compact, keyed_topic
 from tests.clients.still_cluster import StillCluster
-from tests.real.test_bad_storage import append_foreign_commit
+from tests.lab.real.test_bad_storage import append_foreign_commit
 
 SCHEMA = (
     "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int>"

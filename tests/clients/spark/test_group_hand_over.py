@@ -1,6 +1,6 @@
 """Two planner processes in one group, of which one is killed: what the other one reads, and when.
 
-Each is driven as Spark drives the planner of a query. `tests/real/test_shared_queries.py` does it with Spark itself.
+Each is driven as Spark drives the planner of a query. `tests/lab/real/test_shared_queries.py` does it with Spark.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.bench.peer.kafka import LIBS, fetch_jars
+from tests.lab.bench.peer.kafka import LIBS, fetch_jars
 from tests.replication.oracle import questions, server_questions
 from tests.replication.oracle.answers import write_answers
 

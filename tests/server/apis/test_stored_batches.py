@@ -24,8 +24,8 @@ from stratalog.storage.records import IdentifiedPartition, TopicPartition
 from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.batches.headers import EncodedBatch
 from stratalog.wire.batches.record_batches import decode_rows, encode_batch, encode_rows
-from tests.bench.machine import descendants
 from tests.clients.kafka_client import KafkaClient
+from tests.lab.bench.machine import descendants
 from tests.storage.logs import FakeClock, Replicas, append, batch
 from tests.waiting import wait_until
 

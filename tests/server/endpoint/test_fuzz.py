@@ -15,9 +15,9 @@ from stratalog.server.admin.admin import Admin, NewTopic
 from stratalog.server.cluster import Cluster
 from stratalog.server.request.endpoint import Endpoint
 from stratalog.server.view.cluster_view import ClusterView
-from tests.real.fuzz.bad_frames import SETTINGS, TOPICS, BadFrames
-from tests.real.fuzz.clients import NEIGHBOUR, BadClient, Neighbour, served_by
-from tests.real.fuzz.lines import CLOSED
+from tests.lab.real.fuzz.bad_frames import SETTINGS, TOPICS, BadFrames
+from tests.lab.real.fuzz.clients import NEIGHBOUR, BadClient, Neighbour, served_by
+from tests.lab.real.fuzz.lines import CLOSED
 
 FRAMES = 600
 SEED = 30

@@ -1,0 +1,187 @@
+"""Strangers who send the most expensive valid requests, beside a neighbour that must hardly notice.
+
+    python -m tests.lab.real.fuzz.expensive_run --minutes 10       # part of make fuzz
+
+The neighbour produces 100 times a second with acks=all, beats as a member of a group and asks for ApiVersions, from a
+process of its own: alone at first, then beside strangers over several connections, then alone again. Clean is: its
+answers take at most 100 ms longer at the 99th percentile than alone, it has no error, its member and the brokers keep
+their sessions, and the process has the memory that it had before, within ten percent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from stratalog.server.admin.admin import Admin, NewTopic
+from tests.lab.real.fuzz.bad_frames import TOPICS
+from tests.lab.real.fuzz.clients import NEIGHBOUR, Address
+from tests.lab.real.fuzz.lines import defects
+from tests.lab.real.fuzz.run import GROWTH_MAX, ClusterProcess, settled_memory
+from tests.lab.real.processes.broker_processes import ENVIRONMENT, PROJECT
+
+LATER_MS_MAX = 100.0
+"""How much later an answer may come beside strangers, at the 99th percentile."""
+CONNECTIONS = 8
+FRAMES = 120
+SETTINGS: dict[str, object] = {
+    "offsets.topic.replication.factor": 1,
+    "transaction.state.log.replication.factor": 1,
+    "transaction.state.log.min.isr": 1,
+}
+FENCED = "was fenced"
+
+
+@dataclass(slots=True)
+class ExpensiveResult:
+    """What a run found. `alone`, `beside` and `after`: what the neighbour saw in each phase."""
+
+    seconds: float
+    strangers: dict[str, Any]
+    alone: dict[str, Any]
+    beside: dict[str, Any]
+    after: dict[str, Any]
+    fenced: int
+    defects: dict[str, int]
+    memory_before_kib: int
+    memory_peak_kib: int
+    memory_after_kib: int
+
+    @property
+    def later_ms(self) -> dict[str, float]:
+        """By kind of request: how much longer its answers took beside strangers, at the 99th percentile."""
+        kinds = [kind for kind, told in self.alone.items() if isinstance(told, dict)]
+        calm = {kind: max(self.alone[kind]["p99_ms"], self.after[kind]["p99_ms"]) for kind in kinds}
+        return {kind: round(self.beside[kind]["p99_ms"] - calm[kind], 1) for kind in kinds}
+
+    @property
+    def is_clean(self) -> bool:
+        is_calm = not self.beside["error_count"] and max(self.later_ms.values()) <= LATER_MS_MAX
+        is_sound = not (self.fenced or self.defects or self.strangers["failures"])
+        return is_calm and is_sound and self.memory_after_kib <= GROWTH_MAX * self.memory_before_kib
+
+
+@contextmanager
+def python(module: str, *arguments: object) -> Iterator[tuple[IO[str], IO[str]]]:
+    """The standard input and output of a module that runs in a process of its own."""
+    command = [sys.executable, "-m", module, *map(str, arguments)]
+    with subprocess.Popen(
+        command, cwd=PROJECT, env=ENVIRONMENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as made:
+        assert made.stdin is not None
+        assert made.stdout is not None
+        try:
+            yield made.stdin, made.stdout
+        finally:
+            made.kill()
+
+
+def line_from(to: IO[str], answers: IO[str]) -> Any:
+    """Send a line; the JSON that it is answered with."""
+    to.write("next\n")
+    to.flush()
+    return json.loads(answers.readline())
+
+
+def _warm_up(cluster: ClusterProcess, address: Address, seed: int, seconds: float) -> None:
+    """Bounded memories fill, as that of the newest batches; what grows with requests grows on behind them."""
+    with (
+        python("tests.lab.real.fuzz.steady_neighbour", *address, NEIGHBOUR, NEIGHBOUR),
+        python("tests.lab.real.fuzz.strangers", *address, seed, CONNECTIONS, FRAMES) as (order, strangers),
+    ):
+        strangers.readline()
+        order.write("go\n")
+        order.flush()
+        _wait(cluster, seconds)
+        line_from(order, strangers)
+
+
+def run_expensive(
+    folder: Path, seconds: float, alone_s: float, seed: int, *, brokers: int = 1, warm_up_s: float = 60
+) -> ExpensiveResult:
+    """A whole run below `folder`."""
+    with ClusterProcess(folder, brokers, SETTINGS) as cluster:
+        Admin(cluster.root).create_topics(
+            [NewTopic(NEIGHBOUR, 1, brokers), *(NewTopic(topic, 100, 1) for topic in TOPICS)]
+        )
+        address: Address = cluster.addresses()[cluster.leader_of(NEIGHBOUR)]
+        _warm_up(cluster, address, seed, warm_up_s)
+        with (
+            python("tests.lab.real.fuzz.steady_neighbour", *address, NEIGHBOUR, NEIGHBOUR) as (ask, told),
+            python("tests.lab.real.fuzz.strangers", *address, seed, CONNECTIONS, FRAMES) as (order, strangers),
+        ):
+            strangers.readline()  # their frames are made
+            line_from(ask, told)
+            time.sleep(alone_s)
+            alone, memory_before = line_from(ask, told), settled_memory(cluster)
+            order.write("go\n")
+            order.flush()
+            peak = _wait(cluster, seconds)
+            beside = line_from(ask, told)
+            found = line_from(order, strangers)
+            line_from(ask, told)
+            time.sleep(alone_s)
+            after = line_from(ask, told)
+        memory_after = settled_memory(cluster)
+        lines = cluster.log_file.read_text(encoding="utf-8", errors="replace").splitlines()
+        return ExpensiveResult(
+            seconds=seconds,
+            strangers=found,
+            alone=alone,
+            beside=beside,
+            after=after,
+            fenced=sum(FENCED in line for line in lines),
+            defects=dict(defects(lines)),
+            memory_before_kib=memory_before,
+            memory_peak_kib=peak,
+            memory_after_kib=memory_after,
+        )
+
+
+def _wait(cluster: ClusterProcess, seconds: float) -> int:
+    """The most memory of the process within so many seconds."""
+    end_s, peak = time.monotonic() + seconds, 0
+    while time.monotonic() < end_s and cluster.is_running:
+        peak = max(peak, cluster.memory_kib)
+        time.sleep(0.2)
+    return peak
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code 0 when nothing was found."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--alone-seconds", type=float, default=30)
+    parser.add_argument("--warm-up-seconds", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=48)
+    parser.add_argument("--brokers", type=int, default=1)
+    parser.add_argument("--folder", type=Path, help="keep the cluster's files here (a temporary folder, deleted)")
+    given = parser.parse_args(arguments)
+    folder = given.folder or Path(tempfile.mkdtemp(prefix="stratalog-expensive-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    result = run_expensive(
+        folder,
+        60 * given.minutes,
+        given.alone_seconds,
+        given.seed,
+        brokers=given.brokers,
+        warm_up_s=given.warm_up_seconds,
+    )
+    print(json.dumps({**asdict(result), "later_ms": result.later_ms, "is_clean": result.is_clean}, indent=1))
+    if given.folder is None:
+        shutil.rmtree(folder)
+    return 0 if result.is_clean else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -135,11 +135,11 @@ _MODULES = {
     "clients.consumer.consumer": "Consumer",
     "clients.consumer.rebalance_listener": "ConsumerRebalanceListener",
     "clients.history.recorder": "History RecordingConsumer RecordingProducer",
-    "server.offset_spec": "OffsetSpec",
+    "server.offset_spec": "OffsetAndTimestamp OffsetSpec",
     "clients.producer.partitioner": "Partitioner RoundRobinPartitioner StickyPartitioner",
     "clients.producer.producer": "Producer",
-    "clients.records": "ConsumerGroupMetadata ConsumerRecord OffsetAndMetadata OffsetAndTimestamp OffsetRange "
-    "RecordFuture RecordMetadata TableMetadata",
+    "clients.records": "ConsumerGroupMetadata ConsumerRecord OffsetAndMetadata OffsetRange RecordFuture RecordMetadata "
+    "TableMetadata",
     "server.remote.remote_cluster": "RemoteCluster",
     "clients.schemas.avro": "AvroDeserializer AvroSerializer",
     "clients.schemas.json_schema": "JsonDeserializer JsonSerializer",

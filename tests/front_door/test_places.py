@@ -21,7 +21,7 @@ from tests.conftest import FIRST_COMPILER_ONLY
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPENDENCIES = Path(pa.__file__).parent.parent
-ROOMS = ("storage", "replication", "clients", "jobs", "conf")
+ROOMS = ("storage", "wire", "replication", "server", "clients", "jobs", "conf")
 WHERE = "import stratalog, stratalog.storage.records; print(stratalog.__file__, stratalog.storage.records.__file__)"
 
 QUICKSTART = """

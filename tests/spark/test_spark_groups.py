@@ -105,7 +105,7 @@ def owners(cluster: Cluster, group_id: str, protocol: str) -> dict[int, str]:
     request = ConsumerGroupDescribeRequest((group_id,)) if is_modern else DescribeGroupsRequest((group_id,))
     answer = ask(InProcessCalls(cluster, clock), group_id, request, clock, 10_000)
     if isinstance(answer, ConsumerGroupDescribeResponse):
-        shares = ((each.member_id, each.assignment) for each in answer.groups[0].members)
+        shares = ((each.member_id, each.assignment.topic_partitions) for each in answer.groups[0].members)
         return {n: member for member, topics in shares for topic in topics for n in topic.partitions}
     assert isinstance(answer, DescribeGroupsResponse)
     return {

@@ -152,7 +152,7 @@ class MapDraft(Generic[K, V]):
 
     @property
     def current(self) -> Mapping[K, V]:
-        """What it holds now."""
+        """The mapping with all changes made so far: the one before the draft while there are none."""
         return self._before if self._changes is None else self._changes
 
     def put(self, key: K, value: V) -> None:

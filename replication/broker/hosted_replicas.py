@@ -355,8 +355,8 @@ class HostedReplicas:
 
     def _delete(self, topic_partition: TopicPartition) -> None:
         table = self._table(topic_partition)
-        if is_sealed(table, self._clock, self._ports.ids, if_unreadable=True):  # else an earlier try did it after all
-            table.drop()
+        # not sealed: an earlier try did it after all
+        if table.drop(lambda: is_sealed(table, self._clock, self._ports.ids, if_unreadable=True)):
             self._log(f"deleted replica {topic_partition}")
         del self._removals[topic_partition]
 
@@ -421,8 +421,7 @@ class HostedReplicas:
         reason = "its topic was deleted"
         self.stop_leading(topic_partition, reason, UnknownTopicOrPartitionError)
         table = self._table(topic_partition)
-        if is_of_topic(table, (topic_id,), self._clock, self._ports.ids):
-            table.drop()
+        table.drop(lambda: is_of_topic(table, (topic_id,), self._clock, self._ports.ids))
         self._replicas.pop(topic_partition, None)
         self._configs.forget(topic_partition.topic)
         self._log(f"stopped replica {topic_partition}: {reason}")

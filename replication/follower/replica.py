@@ -175,10 +175,7 @@ class FollowedReplica:
         try:
             self.own.exists_or_create(self.topic_id, producers_from=self.leader.state.producers_from)
         except UnknownTopicOrPartitionError:
-            self.check_again()
-            _LOG.warning("%s has no commits, but names a checkpoint: what is left of a table goes", self.own.name)
-            self.own.table.drop()
-            return False
+            return False  # the table that was made is gone again: the newest metadata decide whether to make one
         if self.own.leader_epoch < 0:
             self.check_again()
         return True
@@ -201,9 +198,8 @@ class FollowedReplica:
 
     def _start(self) -> bool:
         damage = self._damage()
-        if damage is not None and not damage.path and self.own.table.damage() is not None:
+        if damage is not None and not damage.path and self.own.table.drop(self._has_noted_damage):
             _LOG.warning("%s is dropped, to be copied anew: %s", self.own.name, damage.reason)
-            self.own.table.drop()
             return True
         has_log = self._open_own()
         try:
@@ -231,6 +227,9 @@ class FollowedReplica:
         if damage is not None:
             self.own.table.note_damage(None)
         return self._is_short_of_leader()
+
+    def _has_noted_damage(self) -> bool:
+        return self.own.table.damage() is not None
 
     def _damage(self) -> Damage | None:
         """The damage to be repaired now. Raises DamagedFileError when it must not be repaired under this epoch."""

@@ -11,7 +11,7 @@ from typing import TypeVar
 from stratalog.replication.stores import DeltaStores, SessionTurn
 from stratalog.replication.threads.turn_lock import TurnLock
 from stratalog.storage.clock import Ids
-from stratalog.storage.objects.port import ObjectMeta, ObjectStore, WriteListener
+from stratalog.storage.objects.port import ObjectMeta, ObjectStore, WriteListener, always
 
 Item = TypeVar("Item")
 T = TypeVar("T")
@@ -93,8 +93,8 @@ class ForeignStore(ObjectStore):
     def delete_all(self, paths: Sequence[str]) -> None:
         self._away(self._store.delete_all, paths)
 
-    def delete_tree(self, path: str, tombstone_id: str, /) -> None:
-        self._away(self._store.delete_tree, path, tombstone_id)
+    def delete_tree(self, path: str, tombstone_id: str, is_still: Callable[[], bool] = always, /) -> bool:
+        return self._away(self._store.delete_tree, path, tombstone_id, is_still)
 
     def put_register(self, path: str, data: bytes) -> None:
         self._away(self._store.put_register, path, data)

@@ -13,6 +13,7 @@ Replicas of removed topics are dropped when the broker applies the removal or st
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import NamedTuple
 
 from stratalog.replication.controller.topic_deletion import deletions_on, replicas_deleted, replicas_to_delete
@@ -66,6 +67,13 @@ def is_sealed(table: LogTable, clock: Clock, ids: Ids, *, if_unreadable: bool = 
     return _of_newest(table, lambda log: log.leader_epoch == SEALED_EPOCH, clock, ids, if_unreadable=if_unreadable)
 
 
+def has_ended(table: LogTable, clock: Clock, ids: Ids) -> bool:
+    """Whether nothing can write to this table: it is sealed, absent, or cannot be read."""
+    return _of_newest(
+        table, lambda log: log.leader_epoch == SEALED_EPOCH, clock, ids, if_absent=True, if_unreadable=True
+    )
+
+
 def has_begun(table: LogTable, clock: Clock, ids: Ids) -> bool:
     """Whether a leader epoch ever began in this table, or it cannot be read: so it is not one that was just made."""
     return _of_newest(table, lambda log: 0 <= log.leader_epoch < SEALED_EPOCH, clock, ids, if_unreadable=True)
@@ -115,10 +123,7 @@ def delete_stray(table: LogTable, topic_id: str, clock: Clock, ids: Ids) -> bool
             return False
     except UnknownTopicOrPartitionError:
         return False
-    if not is_sealed(table, clock, ids):
-        return False
-    table.drop()
-    return True
+    return table.drop(lambda: is_sealed(table, clock, ids))
 
 
 def delete_unknown(table: LogTable, clock: Clock, ids: Ids) -> bool:
@@ -127,15 +132,13 @@ def delete_unknown(table: LogTable, clock: Clock, ids: Ids) -> bool:
     log = PartitionLog(table, LogConfig(), clock, ids)
     try:
         log.refresh()
-        is_ended = log.leader_epoch == SEALED_EPOCH
+        if log.leader_epoch != SEALED_EPOCH:
+            return delete_stray(table, log.topic_id, clock, ids)
     except StoreError:
         raise
     except (UnknownTopicOrPartitionError, CorruptMessageError, KafkaStorageError):
-        is_ended = True
-    if is_ended:
-        table.drop()
-        return True
-    return delete_stray(table, log.topic_id, clock, ids)
+        pass
+    return table.drop(lambda: has_ended(table, clock, ids))
 
 
 def _seal(log: PartitionLog, leaving: Leaving) -> bool:
@@ -175,8 +178,7 @@ class ReplicaDeletions:
         held = self._ports.stores.replicas(self._root)
         for topic_partition in replicas_to_delete(self._metadata.image, self._broker_id, topics, held):
             table = self._ports.stores.table(self._root, topic_partition)
-            if is_of_topic(table, topic_ids, self._ports.clock, self._ports.ids):
-                table.drop()
+            if table.drop(partial(is_of_topic, table, topic_ids, self._ports.clock, self._ports.ids)):
                 _LOG.info("[Broker %d] deleted replica %s of a removed topic", self._broker_id, topic_partition)
         try:
             self._metadata.propose(lambda image: replicas_deleted(image, self._broker_id, broker_epoch, topic_ids))

@@ -51,7 +51,7 @@ from stratalog.storage.files.damage import (
 from stratalog.storage.files.data_file import DataFile, FileEntry, PartitionValues, RowsWanted
 from stratalog.storage.files.files_ahead import FilesAhead
 from stratalog.storage.files.row_groups import Footers
-from stratalog.storage.objects.port import ObjectMeta, ObjectStore
+from stratalog.storage.objects.port import ObjectMeta, ObjectStore, always
 from stratalog.storage.producers import ProducerStates
 from stratalog.storage.records import FewRows
 
@@ -401,10 +401,12 @@ class DeltaLogTable(LogTable):
                 delete(version)
                 yield version
 
-    def drop(self) -> None:
-        self._store.delete_tree(self._directory, self._ids.new_id())
+    def drop(self, is_still: Callable[[], bool] = always) -> bool:
+        if not self._store.delete_tree(self._directory, self._ids.new_id(), is_still):
+            return False
         self._race.forget()
         self._unsynced.clear()
+        return True
 
     def recover_tail(self) -> int:
         """As the port says, newest commit first. Call it before anything of the table is published.

@@ -18,6 +18,7 @@ from stratalog.storage.errors import ObjectNotFoundError
 from stratalog.storage.files.codecs import ZSTD
 from stratalog.storage.files.damage import Damage
 from stratalog.storage.files.data_file import DataFile, FileEntry, PartitionValues, RowsWanted
+from stratalog.storage.objects.port import always
 from stratalog.storage.producers import ProducerChanges
 from stratalog.storage.records import FewRows
 
@@ -308,6 +309,10 @@ class LogTable(Protocol):
         """
         ...
 
-    def drop(self) -> None:
-        """Delete the table, log first, so that no late writer can commit to it again."""
+    def drop(self, is_still: Callable[[], bool] = always) -> bool:
+        """Delete the table, log first, so that no late writer can commit to it again; True when none is left.
+
+        is_still  reads the table once the deletion has begun: whether this is the one to be deleted. What it is asked
+                  about is what is deleted: a table that is made in its place meanwhile stays. Without it, any table.
+        """
         ...

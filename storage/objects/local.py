@@ -34,7 +34,7 @@ from stratalog.storage.objects.new_file import (
     send_whole,
     write_whole,
 )
-from stratalog.storage.objects.port import ObjectMeta, ObjectStore
+from stratalog.storage.objects.port import ObjectMeta, ObjectStore, always
 from stratalog.storage.objects.probe import probe_create_if_absent
 from stratalog.storage.objects.sync import WritesLostError, sync_files, sync_tree
 
@@ -325,25 +325,28 @@ class LocalStore(ObjectStore):
             raise self._failed("link", new_path, reason) from reason
         raise StoreUnavailableError(f"link {target}: its directory is removed again and again")
 
-    def delete_tree(self, path: str, tombstone_id: str, /) -> None:
+    def delete_tree(self, path: str, tombstone_id: str, is_still: Callable[[], bool] = always, /) -> bool:
         tree = f"{self.root}/{path}"
         tombstone = f"{tree}.{tombstone_id}-delete"
         try:
             descriptor = os.open(tree, os.O_RDONLY | os.O_DIRECTORY)  # while it is open, no other has its inode number
             try:
+                if not is_still():
+                    return False
                 os.rename(tree, tombstone)
                 if not os.path.samestat(os.fstat(descriptor), os.stat(tombstone)):
                     os.rename(tombstone, tree)  # it was made in the place of the other while this thread slept
-                    return
+                    return False
             finally:
                 os.close(descriptor)
         except FileNotFoundError:
-            return
+            return True
         except OSError as reason:
             raise self._failed("delete", path, reason) from reason
         known = tuple(self._durable_directories)
         self._durable_directories.difference_update(x for x in known if x == tree or x.startswith(f"{tree}/"))
         shutil.rmtree(tombstone, ignore_errors=True)
+        return True
 
     def leftovers(self) -> Sequence[str]:
         return [name for name in self.directories() if _LEFTOVER.search(name)]

@@ -13,6 +13,11 @@ WriteListener = Callable[[str, bool], None]
 """Receives the path of an object that was written, and whether there was none before."""
 
 
+def always() -> bool:
+    """The condition of a deletion that asks nothing."""
+    return True
+
+
 class ObjectMeta(NamedTuple):
     """`path` is relative to the store's root; `last_modified_ms` is the store's own time."""
 
@@ -103,11 +108,18 @@ class ObjectStore(Protocol):
         for path in paths:
             self.delete(path)
 
-    def delete_tree(self, path: str, tombstone_id: str, /) -> None:
-        """Delete everything below a directory. A local disk renames it `<path>.<tombstone_id>-delete` first, and leaves
-        one that was made in its place during the call."""
-        for meta in self.list(path + "/"):
-            self.delete(meta.path)
+    def delete_tree(self, path: str, tombstone_id: str, is_still: Callable[[], bool] = always, /) -> bool:
+        """Delete everything below a directory, if `is_still` answers so of what stands there: it reads the directory
+        once the deletion has begun. True when it was deleted, or there was nothing.
+
+        A local disk renames it `<path>.<tombstone_id>-delete` first, and leaves one that was made in its place during
+        the call. Another store deletes what it listed before the question.
+        """
+        paths = [meta.path for meta in self.list(path + "/")]
+        if not is_still():
+            return False
+        self.delete_all(paths)
+        return True
 
     def leftovers(self) -> Sequence[str]:
         """The directories directly below the root that a `delete_tree` renamed and did not delete to its end."""

@@ -20,7 +20,7 @@ from stratalog.storage.clock import RandomIds
 from stratalog.storage.errors import LogDirNotFoundError, ObjectNotFoundError, StoreUnavailableError
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.local import LocalStore
-from stratalog.storage.objects.port import ObjectMeta, ObjectStore
+from stratalog.storage.objects.port import ObjectMeta, ObjectStore, always
 from stratalog.storage.objects.probe import probe_create_if_absent
 from stratalog.storage.objects.store_settings import FROM_ENVIRONMENT, StoreSettings
 from stratalog.storage.objects.together import run_together
@@ -204,9 +204,12 @@ class ObstoreStore(ObjectStore):
         for path in paths:
             self.delete(path)
 
-    def delete_tree(self, path: str, _tombstone_id: str, /) -> None:
+    def delete_tree(self, path: str, _tombstone_id: str, is_still: Callable[[], bool] = always, /) -> bool:
         while metas := self.list(path + "/"):
+            if not is_still():
+                return False
             self.delete_all([meta.path for meta in metas])
+        return True
 
     def each(self, call: Callable[[Item], Answer], items: Sequence[Item]) -> Sequence[Answer]:
         """As the port says. Its threads end with it: a process that has such is not to fork, as Spark's workers do."""

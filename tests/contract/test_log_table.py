@@ -299,6 +299,25 @@ def test_a_writer_of_a_pointer_ends_where_the_table_was_deleted(lab: Lab, table:
     assert lab.open().create({}, 1, "d0")
 
 
+def test_a_deletion_asks_what_stands_there_once_it_has_begun(lab: Lab, table: Table) -> None:
+    grow(table, 3)
+    asked: list[int] = []
+
+    def is_still() -> bool:
+        snapshot = lab.open().snapshot()
+        assert snapshot is not None
+        asked.append(snapshot.version)
+        return snapshot.version == 4
+
+    assert not table.drop(is_still)
+    assert lab.has_commit(3)
+    grow(table, 4, first=4)
+    assert table.drop(is_still)
+    assert asked == [3, 4]
+    assert lab.open().snapshot() is None
+    assert lab.open().drop()
+
+
 def test_nothing_is_cleaned_up_below_a_pointer_to_no_checkpoint(lab: Lab, table: Table) -> None:
     grow(table, 5)
     lab.point_at(7)

@@ -35,6 +35,7 @@ from stratalog.storage.files.batch_file import describe, file_path, placed_path
 from stratalog.storage.files.codecs import ZSTD
 from stratalog.storage.files.damage import DAMAGE_PATH, Damage, check_whole
 from stratalog.storage.files.data_file import DataFile, FileEntry, PartitionValues, RowsWanted
+from stratalog.storage.objects.port import always
 from stratalog.storage.records import FewRows, table_of_rows
 
 
@@ -490,13 +491,17 @@ class MemoryLogTable(LogTable):
             self._log.delete_from(files, version)
             yield version
 
-    def drop(self) -> None:
+    def drop(self, is_still: Callable[[], bool] = always) -> bool:
         files = self._log.files
+        if not is_still():
+            return False
         self._disk.access("delete", self._name, "_delta_log")
-        if self._disk.tables.get(self._name) is files:
+        found = self._disk.tables.get(self._name)
+        if found is files:
             del self._disk.tables[self._name]
         self._race.forget()
         self._disk.access("delete:done", self._name, "_delta_log")
+        return found is None or found is files
 
     def recover_tail(self) -> int:
         files = self._log.files

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
 from stratalog.replication.follower.replica import FollowedReplica
@@ -341,6 +343,37 @@ def test_a_leaders_table_that_was_made_anew_up_to_the_same_version_is_not_taken_
     assert not follower.catch_up(ANY_BYTES)
     assert (follower.has_started, follower.failure, follower.progress()) == (False, None, None)
     assert not follower.stands()
+
+
+def test_a_table_that_was_made_while_a_session_slept_stays() -> None:
+    """An old topic's session has made its table. It is deleted, and the session waits for the leader: meanwhile the
+    broker makes the table of a new topic of this name (found by simulation, seed 930116)."""
+    pair = Pair()
+    pair.wrote(1, "0: a b")
+    disk, made = pair.disk(2), [False]
+
+    def goes_and_comes_again(operation: str, table: str, detail: str) -> bool:
+        if operation == "create:done" and not made[0]:
+            made[0] = True
+            del disk.tables[table]
+        return False
+
+    def is_waited_for(_operation: str, _table: str, _detail: str) -> bool:
+        if made == [True]:
+            made.append(True)
+            started(pair.log(2, "new"), 0)
+        return False
+
+    disk.fault, pair.disk(1).fault = goes_and_comes_again, is_waited_for
+    follower = pair.follower(0)
+    with suppress(InconsistentTopicIdError):
+        run(follower)
+        pair.unmade_log(1).refresh()
+        run(follower)
+    assert made == [True, True]
+    found = pair.unmade_log(2)
+    found.refresh()
+    assert (found.topic_id, found.leader_epoch) == ("new", 0)
 
 
 def test_a_pointer_that_a_straggler_put_into_a_removed_directory_is_no_table() -> None:

@@ -46,3 +46,17 @@ def test_a_table_is_no_leftover(tmp_path: Path) -> None:
     with pytest.raises(KafkaStorageError, match="a-1 is not what a deletion left"):
         store.delete_leftover("a-1")
     assert store.exists("a-1/_delta_log/1")
+
+
+def test_a_directory_that_is_made_during_the_question_stays(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    store.put("a-1/_delta_log/1", b"old")
+
+    def another_takes_its_place() -> bool:
+        store.delete_tree("a-1", "1" * 32)
+        store.put("a-1/_delta_log/1", b"new")
+        return True
+
+    assert not store.delete_tree("a-1", DELETION, another_takes_its_place)
+    assert store.get("a-1/_delta_log/1") == b"new"
+    assert store.leftovers() == []

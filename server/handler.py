@@ -223,7 +223,7 @@ class KafkaHandler:
                 if elements_max is None and self._computing is not None:
                     call.aside = partial(self._computing.take_over, connection)
                 if decoding is not None and bounds is not None and bounds.elements_taken >= LARGE_ELEMENTS:
-                    call.large = self._large.begins()
+                    call.large = self._holds(connection)
                 elif len(frame) >= LARGE_BYTES:
                     self._large.release_later()
                 self._serve(call, done, is_own_thread=elements_max is None)
@@ -348,13 +348,18 @@ class KafkaHandler:
             self._work(api, call, later.work, done)
             return
         if later.computes:
-            call.large = call.large or self._large.begins()
+            call.large = call.large or self._holds(call.connection)
             self._decoding.submit(call.connection, partial(self._work, api, call, later.work, done))
             return
         try:
             self._io.submit(self._work, api, call, later.work, done)
         except RuntimeError:  # its threads have ended
             call.connection.close("the broker stops")
+
+    def _holds(self, connection: Connection) -> object:
+        """What lives as long as a large request of this connection is under way."""
+        held = None if self._computing is None else self._computing.hold(connection)
+        return self._large.begins(), held
 
     def _answer_of(self, api: Api, call: Call, work: Callable[[], Body | Later | None]) -> Body | Later | None:
         try:

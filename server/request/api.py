@@ -172,7 +172,7 @@ class Call:
         self.client_id = asked.client_id or ""
         self.use = use
         self.large: object = None
-        """Lives as long as the call, where that is large."""
+        """Lives until the answer, where the call is large."""
         self.aside: Callable[[Callable[[], None]], None] | None = None
         """Runs the making of an answer that is about as large as the request; None: in the thread that has it, which
         may be the broker's loop."""
@@ -265,6 +265,8 @@ class Call:
         except Exception as defect:  # noqa: BLE001 - it must not end the broker's own thread
             _LOG.exception("API %d version %d: no answer", self.api_key, self.version)
             self.connection.close(f"no answer could be made: {type(defect).__name__}")
+        finally:
+            self.large = None  # not with the call, which the traceback of an error may keep
 
 
 @dataclass(frozen=True, slots=True)

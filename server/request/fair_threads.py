@@ -2,14 +2,18 @@
 
 I/O: threads, of which one of a process computes at a time. Users take turns, and so do the connections of a user, so
 that what one sends delays its own requests most. What a connection has waiting is forgotten with the connection.
+
+A request that is large is held from its decoding to its answer. While a user has `HELD_MAX` of these, no other one of
+that user begins: each takes some hundred bytes for each of its elements, and what waits takes only its own bytes.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 from stratalog.replication.threads.computing_turn import TURN, ComputingTurn
 from stratalog.server.request.api import Connection, ConnectionMemory
@@ -22,15 +26,34 @@ Step = Callable[[Callable[[], None]], None]
 """Begins a piece of work; calls what it was given once it is done, at once or later, from any thread."""
 
 
+HELD_MAX = 2
+"""How many large requests of a user are under way at a time."""
+
+
+class Held:
+    """A large request of a user, under way as long as this lives."""
+
+    __slots__ = ("_end",)
+
+    def __init__(self, end: Callable[[], None]) -> None:
+        self._end = end
+
+    def __del__(self) -> None:
+        self._end()
+
+
 class FairThreads:
     """`submit` from any thread; `close` at the end."""
 
     def __init__(self, count: int, name: str, turn: ComputingTurn = TURN) -> None:
-        self._name = name
+        self._name, self._begun = name, f"{name}, begun"
+        self._lines = self._begun, name
         self._turn = turn
         self._changed = threading.Condition()
         self._users: dict[str, deque[ConnectionMemory]] = {}
         """Connections with work by user: the first user's first connection is next."""
+        self._held: Counter[str] = Counter()
+        """By user. Invariant: as many as there are `Held`; a user without any is absent."""
         self._of_each: list[deque[Work]] = [deque() for _ in range(count)]
         """What each thread does before anything else."""
         self._is_closed = False
@@ -42,7 +65,24 @@ class FairThreads:
 
     def submit(self, connection: Connection, work: Work) -> None:
         """Run it in a thread, behind what the connection has waiting. Nothing is run for one that has ended."""
-        memory, principal = connection.memory, connection.principal
+        self._put(connection, self._name, work)
+
+    def hold(self, connection: Connection) -> Held:
+        """A large request of this connection's user has begun: see the module."""
+        user = _user(connection)
+        with self._changed:
+            self._held[user] += 1
+        return Held(partial(self._ended, user))
+
+    def _ended(self, user: str) -> None:
+        with self._changed:  # reentrant: a garbage collection may end one in any thread
+            self._held[user] -= 1
+            if not self._held[user]:
+                del self._held[user]
+            self._changed.notify_all()
+
+    def _put(self, connection: Connection, line: str, work: Work) -> None:
+        memory = connection.memory
         with self._changed:
             if self._is_closed:
                 connection.close("the broker stops")
@@ -51,18 +91,18 @@ class FairThreads:
                 self._has_begun = True
                 for thread in self._threads:
                     thread.start()
-            waiting = memory.work[self._name]
-            if not waiting:
-                self._users.setdefault(f"{principal.name}@{principal.host}", deque()).append(memory)
-            waiting.append(work)
+            if not any(memory.work[each] for each in self._lines):
+                self._users.setdefault(_user(connection), deque()).append(memory)
+            memory.work[line].append(work)
             self._changed.notify()
 
     def take_over(self, connection: Connection, work: Work) -> None:
-        """Run it in a thread as `submit` does: in this one at once, if it is one of them."""
+        """Go on in a thread with a request that has begun, ahead of what the connection has waiting: in this one at
+        once, if it is one of them."""
         if threading.current_thread() in self._threads:
             work()
         else:
-            self.submit(connection, work)
+            self._put(connection, self._begun, work)
 
     def run_in_each(self, work: Work) -> None:
         """Have each thread run it once it has nothing under way, if they have begun: what concerns the thread itself,
@@ -79,24 +119,29 @@ class FairThreads:
             while not self._is_closed:
                 if own:
                     return own.popleft()
-                while self._users:
-                    work = self._of_first_user()
+                for user in list(self._users):
+                    work = self._of_user(user)
                     if work is not None:
                         return work
                 self._changed.wait()
         return None
 
-    def _of_first_user(self) -> Work | None:
-        user = next(iter(self._users))
-        connections = self._users.pop(user)
-        memory = connections.popleft()
-        waiting, work = memory.work[self._name], None
-        with suppress(IndexError):  # the connection has ended
-            work = waiting.popleft()
-        if waiting:
-            connections.append(memory)
+    def _of_user(self, user: str) -> Work | None:
+        """The next work of a user, who is behind the others then; None: it has none that may begin."""
+        connections, lines = self._users.pop(user), self._lines if self._held[user] < HELD_MAX else self._lines[:1]
+        work = None
+        for _ in range(len(connections)):
+            memory = connections.popleft()
+            for line in lines:
+                if work is None:
+                    with suppress(IndexError):  # it is empty, perhaps since the connection has ended
+                        work = memory.work[line].popleft()
+            if any(memory.work[each] for each in self._lines):
+                connections.append(memory)
+            if work is not None:
+                break
         if connections:
-            self._users[user] = connections  # behind the others
+            self._users[user] = connections
         return work
 
     def _run(self, own: deque[Work]) -> None:
@@ -115,6 +160,10 @@ class FairThreads:
             self._changed.notify_all()
         for thread in self._threads if self._has_begun else ():
             thread.join()
+
+
+def _user(connection: Connection) -> str:
+    return f"{connection.principal.name}@{connection.principal.host}"
 
 
 class Line:

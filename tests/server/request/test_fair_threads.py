@@ -9,8 +9,10 @@ from functools import partial
 from weakref import ref
 
 from stratalog.replication.metadata.acls import Principal
-from stratalog.server.request.api import AT_A_TIME, Connection, gather_in_turns
-from stratalog.server.request.fair_threads import FairThreads, Line
+from stratalog.server.request.api import AT_A_TIME, Call, Connection, gather_in_turns
+from stratalog.server.request.fair_threads import HELD_MAX, FairThreads, Line
+from stratalog.wire.api_keys import ApiKey
+from stratalog.wire.messages.frames import RequestFrame
 from tests.waiting import wait_until
 
 
@@ -76,6 +78,37 @@ def test_a_connection_has_a_line_in_each_kind_of_threads() -> None:
     may_go.set()
     busy.close()
     free.close()
+
+
+def test_a_user_has_few_large_requests_under_way() -> None:
+    """Those that wait have their bytes alone. What has begun goes on, and other users' requests begin."""
+    threads, done = FairThreads(1, "test"), []
+    stranger, other, neighbour = of("stranger"), of("stranger"), of("neighbour")
+    held = [threads.hold(stranger) for _ in range(HELD_MAX)]
+    threads.submit(stranger, lambda: done.append("next"))
+    threads.submit(other, lambda: done.append("other"))
+    threads.take_over(stranger, lambda: done.append("goes on"))
+    threads.submit(neighbour, lambda: done.append("neighbour"))
+    wait_until(lambda: len(done) == 2, "what may be done")
+    assert sorted(done) == ["goes on", "neighbour"]
+    held.pop()
+    wait_until(lambda: len(done) == 4, "what waited")
+    assert sorted(done[2:]) == ["next", "other"]
+    threads.close()
+
+
+def test_a_request_that_is_answered_is_not_under_way() -> None:
+    threads, done, connection = FairThreads(1, "test"), threading.Event(), of("client")
+    calls = [
+        Call(RequestFrame(ApiKey.METADATA, 1, 0, None, None), connection, lambda _: None) for _ in range(HELD_MAX)
+    ]
+    for call in calls:
+        call.large = threads.hold(connection)
+    threads.submit(connection, done.set)
+    assert not done.is_set()
+    calls[0].end()
+    assert done.wait(10)
+    threads.close()
 
 
 class Large:

@@ -5,7 +5,12 @@ Spark imports every top-level module named `pyspark_*` for an unknown format, an
 
 from __future__ import annotations
 
-from stratalog.clients.spark.source import StratalogDataSource as DefaultSource
+from stratalog.storage.extras import explained
+
+try:
+    from stratalog.clients.spark.source import StratalogDataSource as DefaultSource
+except ImportError as reason:
+    raise explained("stratalog's source", reason) from reason
 
 __all__ = ["PLANNERS_LOAD", "DefaultSource"]
 

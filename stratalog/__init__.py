@@ -20,6 +20,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from stratalog.storage.extras import explained
+
 if TYPE_CHECKING:
     from stratalog.clients.admin.group_lag import GroupLag, PartitionLag
     from stratalog.clients.admin.groups import GroupAdmin, LiveGroups, StoredGroups
@@ -175,7 +177,10 @@ def __getattr__(name: str) -> object:
     """The public name `name`, from the module that has it (PEP 562)."""
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(_MODULE_OF[name]), name)
+    try:
+        value: object = getattr(import_module(_MODULE_OF[name]), name)
+    except ImportError as reason:
+        raise explained(f"stratalog.{name}", reason) from reason
     globals()[name] = value
     return value
 

@@ -14,12 +14,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyspark
 from pyspark.sql import SparkSession
 
 from stratalog.clients.spark.option_names import STORAGE
 from stratalog.clients.spark.source import source_of_session
 from stratalog.replication.fast_start.environment import FAST_START, fast_python
 from stratalog.storage.errors import InvalidConfigError
+from stratalog.storage.extras import check_pyspark
 from stratalog.storage.objects.store_settings import StoreSettings
 
 _OF_SESSION = f"spark.{STORAGE}"
@@ -37,6 +39,7 @@ def register_data_source(spark: SparkSession) -> None:
     InvalidConfigError: the workers' Python was chosen, or runs elsewhere, and cannot import stratalog here; or one of
     these settings is unknown or bad.
     """
+    check_pyspark(pyspark.__version__)
     options = session_options(spark)
     if isinstance(spark, SparkSession):  # a session of Spark Connect has its workers at the server
         context = spark.sparkContext

@@ -51,7 +51,7 @@ FLAGS = {"": (
 def demo(path: Path) -> int:
     """Run the demo below `path`; the exit code. Raises UsageError, StratalogError, Spark's errors."""
     if find_spec("matplotlib") is None:
-        raise UsageError("the demo draws with matplotlib, which is not installed: pip install 'stratalog[notebooks]'")
+        raise UsageError("the demo draws with matplotlib, which is not installed: pip install 'stratalog[demo]'")
     path = path.absolute()  # Delta's SQL needs an absolute path
     with fresh_folder(path):
         try:

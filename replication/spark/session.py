@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyspark
 from py4j.java_gateway import JavaClass, JavaGateway
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
@@ -25,6 +26,7 @@ from stratalog.replication.config import CONF_DIR
 from stratalog.replication.fast_start.environment import FAST_START, fast_environment, own_folder
 from stratalog.replication.threads.long_wait import long_wait
 from stratalog.storage.errors import UnknownServerError
+from stratalog.storage.extras import check_pyspark
 
 SPARK_DEFAULTS = CONF_DIR / "spark-defaults.conf"
 LOG4J2_PROPERTIES = CONF_DIR / "log4j2.properties"
@@ -49,6 +51,7 @@ def stratalog_session(
     log_dir      folder for the JVM's logs `spark-<pid>.log` and `.out`; None = one in the temporary folder
     raises       UnknownServerError when Java is missing or Spark does not start, with the end of its log
     """
+    check_pyspark(pyspark.__version__)
     if is_remote() or SparkContext._active_spark_context is not None:
         return SparkSession.builder.getOrCreate()
     if is_submitted():

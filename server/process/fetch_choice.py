@@ -6,6 +6,7 @@ I/O: Spark, and the roots that its executors are to reach.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal
 
 from stratalog.replication.config import BrokerConfig
@@ -35,12 +36,16 @@ def fetch_runner(
     """The runner of the fetch sessions of the brokers with these roots, and its session.
 
     The sessions hold `brokers x sessions x fetchers` Spark slots while the brokers run. With `auto` they run in threads
-    where a given session has too few slots, or executors that do not reach the roots; a warning says so. `metadata`:
-    what the brokers of this process share with sessions in threads.
+    where a given session has too few slots, or executors that do not reach the roots (a warning says so), and where
+    pyspark is not installed. `metadata`: what the brokers of this process share with sessions in threads.
     Raises InvalidConfigError when Spark alone may fetch and cannot.
     """
-    if fetcher == "thread":
+    if fetcher == "thread" or (fetcher == "auto" and spark is None and not find_spec("pyspark")):
         return ThreadFetchRunner(metadata), spark
+    if not find_spec("pyspark"):
+        raise InvalidConfigError(
+            "fetcher='spark' needs the package pyspark: pip install 'stratalog[spark]', or use fetcher='thread'"
+        )
     from stratalog.replication.spark.fetch import SparkFetchRunner
     from stratalog.replication.spark.session import stratalog_session
 

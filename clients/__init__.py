@@ -9,7 +9,6 @@ producer/      records in
 consumer/      records out, and a consumer's part in its group
 admin/         groups, transactions and replicas, as an administrator asks for them
 schemas/       schemas of keys and values: wire format, registries, serializers
-history/       what clients did and saw, and what a history must not show
 spark/         `format("stratalog")`: source, sink, committed view
 typed_tables/  topics with a schema as Delta tables with columns
 """

@@ -9,18 +9,23 @@ import argparse
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
-from pyspark.sql import SparkSession
-
-from stratalog import SchemaFolder, SchemaRegistryClient, TypedTable, TypedTableState, stratalog_session
+import stratalog
+from stratalog import SchemaFolder, SchemaRegistryClient
 from stratalog.clients.schemas.schema import SchemaRegistry
 from stratalog.clients.schemas.schema_folder import SCHEMAS_TOPIC
 from stratalog.clients.typed_tables.config import TYPED_TABLE_CONFIGS
-from stratalog.clients.typed_tables.erasure import TableErasure
 from stratalog.jobs.command.arguments import cluster_root
 from stratalog.jobs.command.flags import Command, Flag, Rule, settings_table, switch
 from stratalog.jobs.command.properties import key_values, read_properties
 from stratalog.jobs.command.terminal import DONE, Stop, complain, stop_signals
+
+if TYPE_CHECKING:  # Spark comes with an extra
+    from pyspark.sql import SparkSession
+
+    from stratalog import TypedTable, TypedTableState
+    from stratalog.clients.typed_tables.erasure import TableErasure
 
 NOT_YET = 1
 WATCH_S = 1
@@ -132,7 +137,7 @@ def run_query(table: TypedTable, stop: Stop) -> int:
 
 def act(spark: SparkSession, given: argparse.Namespace, stop: Stop) -> int:
     """Do what the flags ask for; the exit code."""
-    table = TypedTable(spark, cluster_root(given), given.topic, given.table, settings(given), registry(given))
+    table = stratalog.TypedTable(spark, cluster_root(given), given.topic, given.table, settings(given), registry(given))
     if given.describe:
         print("\n".join(state_lines(table.describe())))
     elif given.replay:
@@ -153,7 +158,7 @@ def act(spark: SparkSession, given: argparse.Namespace, stop: Stop) -> int:
 def typed_table(given: argparse.Namespace) -> int:
     """Start Spark and do what the flags ask for; the exit code."""
     with stop_signals() as stop:
-        spark = stratalog_session("strata-typed-table")
+        spark = stratalog.stratalog_session("strata-typed-table")
         stop.listen()
         try:
             return act(spark, given, stop)

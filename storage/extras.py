@@ -34,7 +34,7 @@ def explained(what: str, reason: ImportError) -> ImportError:
     if package not in EXTRA_OF or not isinstance(reason, ModuleNotFoundError):
         return reason
     text = f"{what} needs the package {package}: pip install 'stratalog[{EXTRA_OF[package]}]'"
-    return ModuleNotFoundError(text, name=reason.name)
+    return ImportError(text, name=reason.name)
 
 
 def check_pyspark(version: str) -> None:

@@ -20,15 +20,12 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from stratalog.storage.extras import explained
-
 if TYPE_CHECKING:
     from stratalog.clients.admin.group_lag import GroupLag, PartitionLag
     from stratalog.clients.admin.groups import GroupAdmin, LiveGroups, StoredGroups
     from stratalog.clients.admin.replica_verification import PartitionVerified, ReplicaVerification
     from stratalog.clients.consumer.consumer import Consumer
     from stratalog.clients.consumer.rebalance_listener import ConsumerRebalanceListener
-    from stratalog.clients.history.recorder import History, RecordingConsumer, RecordingProducer
     from stratalog.clients.producer.partitioner import Partitioner, RoundRobinPartitioner, StickyPartitioner
     from stratalog.clients.producer.producer import Producer
     from stratalog.clients.records import (
@@ -120,8 +117,6 @@ __all__ = [
     "create_committed_view", "from_registry", "read_topic", "register_data_source", "registry_header", "to_registry",
     # typed tables
     "TypedTable", "TypedTableState", "QueryProgress", "ReplayOutcome", "TableErasure",
-    # histories
-    "History", "RecordingConsumer", "RecordingProducer",
 ]
 # fmt: on
 
@@ -136,7 +131,6 @@ _MODULES = {
     "server.cluster": "Cluster",
     "clients.consumer.consumer": "Consumer",
     "clients.consumer.rebalance_listener": "ConsumerRebalanceListener",
-    "clients.history.recorder": "History RecordingConsumer RecordingProducer",
     "server.offset_spec": "OffsetAndTimestamp OffsetSpec",
     "clients.producer.partitioner": "Partitioner RoundRobinPartitioner StickyPartitioner",
     "clients.producer.producer": "Producer",
@@ -180,6 +174,8 @@ def __getattr__(name: str) -> object:
     try:
         value: object = getattr(import_module(_MODULE_OF[name]), name)
     except ImportError as reason:
+        from stratalog.storage.extras import explained
+
         raise explained(f"stratalog.{name}", reason) from reason
     globals()[name] = value
     return value

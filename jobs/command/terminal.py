@@ -17,6 +17,7 @@ from types import FrameType
 from typing import TextIO
 
 from stratalog.storage.errors import StratalogError
+from stratalog.storage.extras import explained
 
 DONE, FAILED, INTERRUPTED, TERMINATED = 0, 1, 128 + signal.SIGINT, 128 + signal.SIGTERM
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -70,6 +71,8 @@ def error_text(error: Exception) -> str:
     >>> error_text(InvalidTopicError("Topic name is invalid"))
     'ERROR INVALID_TOPIC_EXCEPTION: Topic name is invalid'
     """
+    if isinstance(error, ImportError):
+        error = explained("this command", error)
     if isinstance(error, UsageError):
         return str(error)
     name = error.name if isinstance(error, StratalogError) else type(error).__name__

@@ -14,14 +14,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pyspark.logger import PySparkLogger
-
-from stratalog import Cluster, stratalog_session
+from stratalog import Cluster
 from stratalog.jobs.command.flags import Command, Flag
 from stratalog.jobs.command.terminal import DONE, FAILED, UsageError, complain
-from stratalog.jobs.demo.run import BROKERS, TOPIC, DemoRun, Judged
-from stratalog.jobs.demo.screen import Screen, next_steps, print_verdict
+from stratalog.jobs.demo.log import BROKERS, TOPIC
+
+if TYPE_CHECKING:  # Spark and the terminal's pictures come with an extra
+    from stratalog.jobs.demo.run import Judged
+    from stratalog.jobs.demo.screen import Screen
 
 MARKER = ".stratalog-demo"
 FETCH_SLOTS = 2 * BROKERS
@@ -52,6 +54,8 @@ def demo(path: Path) -> int:
     """Run the demo below `path`; the exit code. Raises UsageError, StratalogError, Spark's errors."""
     if find_spec("matplotlib") is None:
         raise UsageError("the demo draws with matplotlib, which is not installed: pip install 'stratalog[demo]'")
+    from stratalog.jobs.demo.screen import Screen, next_steps, print_verdict
+
     path = path.absolute()  # Delta's SQL needs an absolute path
     with fresh_folder(path):
         try:
@@ -69,6 +73,11 @@ def demo(path: Path) -> int:
 
 
 def _on_cluster(path: Path, screen: Screen) -> Judged:
+    from pyspark.logger import PySparkLogger
+
+    from stratalog import stratalog_session
+    from stratalog.jobs.demo.run import DemoRun
+
     logs = path / "logs"
     # The warnings about the killed broker belong into a file, not between verdict and progress.
     logging.basicConfig(filename=logs / "demo.log", level=logging.INFO, format=_LINE, force=True)

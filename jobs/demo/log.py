@@ -13,6 +13,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
+TOPIC = "access-log"
+BROKERS = 3
+"""Each has a replica of every partition of the topic."""
+
 ACCESS_LOG = Path(__file__).with_name("data") / "access.log.gz"
 
 TIME_PATTERN = r"^\S+ \S+ \S+ \[([^\]]+)\]"

@@ -18,7 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from stratalog import Admin, Cluster, NewTopic
 from stratalog.jobs.demo.chart import Timeline, draw_chart
 from stratalog.jobs.demo.clients import ClosedLoop, Tail, now_ms, pause
-from stratalog.jobs.demo.log import client_of, count_hits, hit_of, read_lines
+from stratalog.jobs.demo.log import BROKERS, TOPIC, client_of, count_hits, hit_of, read_lines
 from stratalog.jobs.demo.queries import BatchCount, create_hits, read_counts, start_feed, start_hits, write_line_files
 from stratalog.jobs.demo.replicas import compare_by_deltalake, compare_by_sql
 from stratalog.jobs.demo.screen import Screen
@@ -36,11 +36,9 @@ from stratalog.replication.metadata.records import PartitionRecord
 
 _LOG = logging.getLogger("stratalog.demo")
 
-TOPIC = "access-log"
 PARTITIONS = 6
 SIDE_TOPIC = "closed-loop"
 SIDE_PARTITIONS = 3
-BROKERS = 3
 MEMBERS = 2
 """Queries of the group that reads the topic."""
 

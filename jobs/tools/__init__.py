@@ -15,7 +15,6 @@ reassign_partitions      move partitions between brokers
 log_dirs                 contents of the brokers' log directories
 dump_log                 batches and records of a replica's log
 replica_verification     compare the replicas of topics
-verify_history           check a recorded history of sends and polls
 state_change_log_merger  several state-change logs as one
 who_led                  the leader under which an offset was written
 metadata_backup          back up and restore the metadata log

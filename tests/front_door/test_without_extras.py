@@ -31,10 +31,11 @@ for room in ("wire", "storage", "replication", "server", "clients", "jobs"):
 import stratalog
 try:
     stratalog.register_data_source
-except ModuleNotFoundError as error:
+except ImportError as error:
     told = str(error)
-from stratalog.jobs.spark_commands import demo
-print(json.dumps([failed, told, demo()]))
+from stratalog.jobs.typed_table import main
+given = ["--root", "r", "--topic", "t", "--table", "t", "--config", "value.format=json"]
+print(json.dumps([failed, told, main(given)]))
 """
 WITH_SPARK = (
     "stratalog.replication.fast_start.", "stratalog.replication.spark.", "stratalog.clients.spark.",
@@ -50,5 +51,5 @@ def test_no_module_outside_of_sparks_parts_needs_an_extra() -> None:
     failed, told, exit_code = json.loads(done.stdout)
     assert [name for name in failed if not name.startswith(WITH_SPARK + WITH_PROTOBUF)] == []
     assert told == "stratalog.register_data_source needs the package pyspark: pip install 'stratalog[spark]'"
-    assert exit_code == 2
-    assert "strata-demo needs the package" in done.stderr
+    assert exit_code == 1
+    assert "stratalog.stratalog_session needs the package p" in done.stderr

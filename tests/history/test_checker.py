@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from stratalog.clients.history.checker import RULES, check, unseen
-from stratalog.clients.history.history import (
+from stratalog.storage.errors import CorruptMessageError
+from tests.history.checker import RULES, check, unseen
+from tests.history.history import (
     ABORT,
     ACK,
     COMMIT,
@@ -19,7 +20,6 @@ from stratalog.clients.history.history import (
     HistoryEvent,
     parse_events,
 )
-from stratalog.storage.errors import CorruptMessageError
 
 GOOD = (
     HistoryEvent(1, "p1", SEND, value="a:1"),

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stratalog.clients.history.history import HOLDS, STORED, HistoryEvent
-from stratalog.clients.history.recorder import ValueId, as_text
 from stratalog.replication.stores import Stores, client_stores
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.files.cache import FileCache
 from stratalog.storage.log.reader import LogReader
 from stratalog.storage.records import TopicPartition
+from tests.history.history import HOLDS, STORED, HistoryEvent
+from tests.history.recorder import ValueId, as_text
 
 
 def stored_events(

@@ -7,17 +7,16 @@ from pathlib import Path
 import pytest
 
 from stratalog.clients.consumer.consumer import Consumer
-from stratalog.clients.history.checker import check
-from stratalog.clients.history.history import ACK, FAIL, POLL, SEEK, SEND
-from stratalog.clients.history.recorder import History, RecordingConsumer, RecordingProducer, read_events
-from stratalog.clients.history.stored import stored_events
 from stratalog.clients.producer.producer import Producer
-from stratalog.jobs.tools.verify_history import main
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import RecordTooLargeError
 from stratalog.storage.records import TopicPartition
 from tests.clients.memory_cluster import ROOT, MemoryCluster
 from tests.clients.still_cluster import StillCluster
+from tests.history.checker import check
+from tests.history.history import ACK, FAIL, POLL, SEEK, SEND
+from tests.history.recorder import History, RecordingConsumer, RecordingProducer, read_events
+from tests.history.stored import stored_events
 
 TP = TopicPartition("t", 0)
 
@@ -112,46 +111,3 @@ def test_what_the_replicas_hold_ends_the_history(recorded: tuple[StillCluster, P
         for kind, offset, value in (("holds", 0, ""), *(("stored", n, f"k:{n}") for n in range(3)))
     ]
     assert check([*read_events(path), *stored]) == []
-
-
-def test_the_tool_finds_nothing_in_a_clean_run(
-    recorded: tuple[StillCluster, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    cluster, path = recorded
-    assert main(["--history", str(path), "--root", cluster.root, "--topic", "t"]) == 0
-    assert capsys.readouterr().out.splitlines() == [
-        "16 events of 4 clients: 3 ack, 2 holds, 2 poll, 3 send, 6 stored",
-        "unseen: 1 of 3 acknowledged records lie above all that was polled",
-        "VALID: nothing found",
-    ]
-
-
-def test_the_tool_names_what_it_finds(
-    recorded: tuple[StillCluster, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """An acknowledgement for a record that no replica has, in a second file that is merged by time."""
-    cluster, path = recorded
-    other = History(tmp_path / "other.jsonl")
-    other.add("p2", SEND, value="lost", topic="t")
-    other.add("p2", ACK, 0, 3, value="lost", topic="t")
-    other.close()
-    files = ["--history", str(path), "--history", str(other.path)]
-    assert main([*files, "--root", cluster.root, "--topic", "t", "--max-findings", "1"]) == 1
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[-3].startswith("lost-write: lost was acknowledged at t-0@3, broker-")
-    assert lines[-2:] == ["lost-write: 1 more", "INVALID: 2 findings"]
-    assert main([*files, "--rules", "duplicate,poll-skip"]) == 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], 'Missing required argument "[history]"'),
-        (["--history", "nowhere.jsonl"], "nowhere.jsonl cannot be read"),
-        (["--history", "x", "--rules", "luck"], "Unknown rule 'luck'"),
-        (["--history", "x", "--topic", "t"], '"[root]" and "[topic]" go together'),
-    ],
-)
-def test_what_cannot_be_is_refused(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(arguments) == 1
-    assert message in capsys.readouterr().err

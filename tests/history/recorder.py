@@ -14,12 +14,12 @@ from itertools import count
 from pathlib import Path
 
 from stratalog.clients.consumer.consumer import Consumer
-from stratalog.clients.history.history import ABORT, ACK, FAIL, POLL, SEEK, SEND, UNKNOWN, HistoryEvent, parse_events
 from stratalog.clients.producer.producer import Producer
 from stratalog.clients.records import ConsumerRecord, RecordFuture, RecordMetadata
 from stratalog.storage.clock import Clock, SystemClock
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import TopicPartition
+from tests.history.history import ABORT, ACK, FAIL, POLL, SEEK, SEND, UNKNOWN, HistoryEvent, parse_events
 
 ValueId = Callable[[bytes], str]
 """The id of a record by its value; no two records have the same."""

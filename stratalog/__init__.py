@@ -174,9 +174,7 @@ def __getattr__(name: str) -> object:
     try:
         value: object = getattr(import_module(_MODULE_OF[name]), name)
     except ImportError as reason:
-        from stratalog.storage.extras import explained
-
-        raise explained(f"stratalog.{name}", reason) from reason
+        raise import_module("stratalog.storage.extras").explained(f"stratalog.{name}", reason) from reason
     globals()[name] = value
     return value
 

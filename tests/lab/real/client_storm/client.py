@@ -22,7 +22,7 @@ from pathlib import Path
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from tests.history.history import SEEK
+from tests.lab.history.history import SEEK
 from tests.lab.real.storm.history import ACK, FAIL, POLL, SEND, UNKNOWN, History
 
 SOURCE, COPY = "storm", "copy"

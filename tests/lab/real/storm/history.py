@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.history.checker import Finding, check
-from tests.history.history import ACK, FAIL, HIGH_WATERMARK, POLL, SEND, STORED, UNKNOWN, HistoryEvent
-from tests.history.recorder import History, read_events
+from tests.lab.history.checker import Finding, check
+from tests.lab.history.history import ACK, FAIL, HIGH_WATERMARK, POLL, SEND, STORED, UNKNOWN, HistoryEvent
+from tests.lab.history.recorder import History, read_events
 
 __all__ = [
     "ACK", "FAIL", "HIGH_WATERMARK", "POLL", "SEND", "STORED", "UNKNOWN", "HistoryEvent", "Finding", "History",

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from tests.history.history import (
+from tests.lab.history.history import (
     ABORT,
     ACK,
     COMMIT,

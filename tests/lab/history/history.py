@@ -1,4 +1,4 @@
-"""Events of clients, one a line: the histories that `tests/history/checker.py` checks. Pure.
+"""Events of clients, one a line: the histories that `tests/lab/history/checker.py` checks. Pure.
 
 A line is a JSON array of an event's fields in their order; fields at the end may be missing. The order of lines is
 the order of time: a client writes a line before it calls and one after the answer. Lines of several clients are in one

@@ -13,10 +13,10 @@ from stratalog.storage.errors import RecordTooLargeError
 from stratalog.storage.records import TopicPartition
 from tests.clients.memory_cluster import ROOT, MemoryCluster
 from tests.clients.still_cluster import StillCluster
-from tests.history.checker import check
-from tests.history.history import ACK, FAIL, POLL, SEEK, SEND
-from tests.history.recorder import History, RecordingConsumer, RecordingProducer, read_events
-from tests.history.stored import stored_events
+from tests.lab.history.checker import check
+from tests.lab.history.history import ACK, FAIL, POLL, SEEK, SEND
+from tests.lab.history.recorder import History, RecordingConsumer, RecordingProducer, read_events
+from tests.lab.history.stored import stored_events
 
 TP = TopicPartition("t", 0)
 

@@ -12,8 +12,8 @@ from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.files.cache import FileCache
 from stratalog.storage.log.reader import LogReader
 from stratalog.storage.records import TopicPartition
-from tests.history.history import HOLDS, STORED, HistoryEvent
-from tests.history.recorder import ValueId, as_text
+from tests.lab.history.history import HOLDS, STORED, HistoryEvent
+from tests.lab.history.recorder import ValueId, as_text
 
 
 def stored_events(

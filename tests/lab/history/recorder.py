@@ -19,7 +19,7 @@ from stratalog.clients.records import ConsumerRecord, RecordFuture, RecordMetada
 from stratalog.storage.clock import Clock, SystemClock
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import TopicPartition
-from tests.history.history import ABORT, ACK, FAIL, POLL, SEEK, SEND, UNKNOWN, HistoryEvent, parse_events
+from tests.lab.history.history import ABORT, ACK, FAIL, POLL, SEEK, SEND, UNKNOWN, HistoryEvent, parse_events
 
 ValueId = Callable[[bytes], str]
 """The id of a record by its value; no two records have the same."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from stratalog.storage.errors import CorruptMessageError
-from tests.history.checker import RULES, check, unseen
-from tests.history.history import (
+from tests.lab.history.checker import RULES, check, unseen
+from tests.lab.history.history import (
     ABORT,
     ACK,
     COMMIT,

@@ -21,6 +21,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from stratalog.clients.admin.admin import Admin
     from stratalog.clients.admin.group_lag import GroupLag, PartitionLag
     from stratalog.clients.admin.groups import GroupAdmin, LiveGroups, StoredGroups
     from stratalog.clients.admin.replica_verification import PartitionVerified, ReplicaVerification
@@ -67,7 +68,6 @@ if TYPE_CHECKING:
     from stratalog.replication.metadata.leader_history import LeaderOfOffset
     from stratalog.replication.spark.session import stratalog_session
     from stratalog.server.admin.admin import (
-        Admin,
         BrokerDescription,
         ClusterDescription,
         ConfigEntry,
@@ -121,7 +121,8 @@ __all__ = [
 # fmt: on
 
 _MODULES = {
-    "server.admin.admin": "Admin BrokerDescription ClusterDescription ConfigEntry NewTopic TopicDescription",
+    "clients.admin.admin": "Admin",
+    "server.admin.admin": "BrokerDescription ClusterDescription ConfigEntry NewTopic TopicDescription",
     "server.admin.configs": "ConfigInForce",
     "server.admin.erasure": "ErasureLeftover ErasureReport ReplicaErasure",
     "clients.admin.group_lag": "GroupLag PartitionLag",

@@ -1,5 +1,6 @@
-"""What an administrator asks of groups, transactions and replicas; topics, configs and ACLs are in `server.admin`.
+"""What an administrator asks: of the metadata log, which is in `server.admin`, of groups and replicas.
 
+admin                 the public class: topics, configs, ACLs, offsets, elections
 group_description     a group of either protocol as one value
 groups                groups: live through coordinators, or as stored
 group_lag             how far a group is behind

@@ -20,7 +20,7 @@ from stratalog.clients.schemas.errors import RegistryUnavailableError, SchemaNot
 from stratalog.clients.schemas.registry_state import Change, RegistryState
 from stratalog.clients.schemas.schema import RegisteredSchema, Schema
 from stratalog.replication.controller.topics import NOT_GIVEN
-from stratalog.server.admin.admin import Admin, NewTopic
+from stratalog.server.admin.admin import MetadataAdmin, NewTopic
 from stratalog.server.bootstrap import Cluster
 from stratalog.storage.clock import Clock, SystemClock
 from stratalog.storage.errors import (
@@ -86,9 +86,9 @@ class SchemaFolder:
         """The folder of a topic, which is made if it is not there: one partition, compacted."""
         wanted = NewTopic(topic, 1, replication_factor, {"cleanup.policy": "compact"})
         try:
-            Admin(cluster).create_topics([wanted])
+            MetadataAdmin(cluster).create_topics([wanted])
         except TopicAlreadyExistsError:
-            Admin(cluster).await_leaders(topic)
+            MetadataAdmin(cluster).await_leaders(topic)
         return cls(cluster, topic)
 
     @property

@@ -1,6 +1,6 @@
 """What an administrator asks, done on the metadata log and the replicas.
 
-admin            the public class: topics, configs, ACLs, offsets, elections
+admin            topics, configs, ACLs, offsets, elections
 configs          configs in force, with their synonyms
 loggers          the loggers of this process and their levels
 reassignment     partitions moved between brokers

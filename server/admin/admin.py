@@ -1,4 +1,4 @@
-"""The admin client: topics, their configs, and what the cluster looks like.
+"""What an administrator changes by commits to the metadata log, and what the cluster looks like.
 
 I/O: through a `ClusterView`. Changes are decided by the controller's pure rules and committed here, by
 compare-and-set on the metadata log; no broker has to run in this process.
@@ -136,7 +136,7 @@ class ConfigEntry:
     doc: str
 
 
-class Admin:
+class MetadataAdmin:
     """Calls block until their commit is made; those that create partitions, until the leaders have started.
 
     cluster  a running `Cluster`, or the URL or path of its metadata root.

@@ -28,7 +28,7 @@ from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 from stratalog.replication.metrics import BrokerMetrics
 from stratalog.replication.stores import DeltaStores, request_ms_max
 from stratalog.replication.threads.scheduler import CallScheduler
-from stratalog.server.admin.admin import Admin
+from stratalog.server.admin.admin import MetadataAdmin
 from stratalog.server.batches.batch_memory import BatchMemory
 from stratalog.server.bootstrap import BrokerFace, RunningCluster
 from stratalog.server.request.api import Api, Call
@@ -90,7 +90,7 @@ class ServedBroker:
         self.config = config or BrokerConfig()
         deadline_ms = request_ms_max(self.config.broker_session_timeout_ms)
         self.view = view or ClusterView(cluster, stores=DeltaStores(RandomIds(), request_ms=deadline_ms))
-        self.admin = Admin(cluster, view=self.view)
+        self.admin = MetadataAdmin(cluster, view=self.view)
         memory_bounds = self.config.stratalog_encoded_tail_cache_bytes, self.config.stratalog_encoded_tail_cache_ms
         self.memory = BatchMemory(*memory_bounds, self.view.clock)
         self.scheduler = CallScheduler(self.view.clock, f"kafka-{broker_id}-scheduler")

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from stratalog.clients.admin.admin import Admin
 from stratalog.replication.coordinator.runtime.kinds import COORDINATOR_KINDS
 from stratalog.replication.metadata.acls import (
     CLUSTER_NAME,
@@ -23,7 +24,6 @@ from stratalog.replication.metadata.acls import (
     ResourceType,
 )
 from stratalog.replication.requests.coordinators import CoordinatorType
-from stratalog.server.admin.admin import Admin
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.clock import RandomIds
 from stratalog.wire.api_keys import ApiKey

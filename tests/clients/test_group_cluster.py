@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from stratalog.clients.admin.admin import Admin
 from stratalog.clients.admin.groups import GroupAdmin, StoredGroups
 from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.producer.producer import Producer
 from stratalog.clients.records import ConsumerRecord, OffsetAndMetadata
 from stratalog.jobs.tools import console_consumer, consumer_groups, transactions
-from stratalog.server.admin.admin import Admin
 from stratalog.server.cluster import Cluster
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.records import TopicPartition

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from stratalog.clients.admin.admin import Admin
 from stratalog.clients.config import ConsumerConfig, ProducerConfig
 from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.producer.producer import Producer
 from stratalog.clients.serialization import SerializationContext
-from stratalog.server.admin.admin import Admin
 from stratalog.server.cluster import Cluster
 from stratalog.storage.errors import InvalidConfigError, RecordDeserializationError, SerializationError
 from stratalog.storage.records import Header, TopicPartition

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from stratalog.clients.admin.admin import Admin
 from stratalog.clients.producer.producer import Producer
 from stratalog.replication.broker_root import (
     CLEAN_SHUTDOWN,
@@ -19,7 +20,7 @@ from stratalog.replication.broker_root import (
 )
 from stratalog.replication.metadata.image import BrokerState
 from stratalog.replication.metadata.records import NO_BROKER_EPOCH, RegisterBrokerRecord
-from stratalog.server.admin.admin import Admin, NewTopic
+from stratalog.server.admin.admin import NewTopic
 from stratalog.server.cluster import Cluster
 from stratalog.storage.delta.delta_table import DeltaLogTable
 from stratalog.storage.errors import KafkaStorageError

@@ -9,6 +9,7 @@ from urllib.error import HTTPError
 
 import pytest
 
+from stratalog.clients.admin.admin import Admin
 from stratalog.clients.producer.producer import Producer
 from stratalog.replication.follower.metrics import STALE_MS, CopyClock, CopyTimes, ThreadFetch, fetch_metrics
 from stratalog.replication.metadata.image import ClusterImage
@@ -22,7 +23,6 @@ from stratalog.replication.metrics import (
     image_metrics,
     prometheus_text,
 )
-from stratalog.server.admin.admin import Admin
 from stratalog.server.cluster import Cluster
 from stratalog.server.process.metrics_server import MetricsServer
 from stratalog.storage.errors import KafkaStorageError

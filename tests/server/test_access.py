@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from stratalog.clients.admin.admin import Admin
 from stratalog.replication.metadata.acls import (
     AclBinding,
     AclFilter,
@@ -16,7 +17,6 @@ from stratalog.replication.metadata.acls import (
     Principal,
     ResourceType,
 )
-from stratalog.server.admin.admin import Admin
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.wire.api_keys import ApiKey
 from tests.clients.kafka_client import KafkaClient, batch_of, code

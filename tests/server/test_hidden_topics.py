@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 
+from stratalog.clients.admin.admin import Admin
 from stratalog.replication.coordinator.runtime.kinds import COORDINATOR_KINDS
 from stratalog.replication.metadata.acls import (
     CLUSTER_NAME,
@@ -19,7 +20,6 @@ from stratalog.replication.metadata.acls import (
     ResourceType,
 )
 from stratalog.replication.requests.coordinators import CoordinatorType
-from stratalog.server.admin.admin import Admin
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.wire.api_keys import ApiKey
 from tests.clients.coordinating_cluster import CoordinatingCluster

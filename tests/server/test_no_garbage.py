@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from stratalog.server.admin.admin import Admin, NewTopic
+from stratalog.clients.admin.admin import Admin
+from stratalog.server.admin.admin import NewTopic
 from stratalog.server.cluster import Cluster
 from stratalog.storage.errors import StratalogError
 from stratalog.wire.api_keys import ApiKey

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr
 from pyspark.sql.streaming.query import StreamingQuery
 
+from stratalog.clients.admin.admin import Admin
 from stratalog.clients.admin.groups import GroupAdmin, StoredGroups
 from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.coordinator_calls import InProcessCalls, ask
@@ -25,7 +26,6 @@ from stratalog.clients.records import OffsetAndMetadata
 from stratalog.jobs.tools import consumer_groups
 from stratalog.replication.requests.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from stratalog.replication.requests.groups import DescribeGroupsRequest, DescribeGroupsResponse
-from stratalog.server.admin.admin import Admin
 from stratalog.server.cluster import Cluster
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.clock import SystemClock

@@ -13,10 +13,10 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from stratalog.clients.admin.admin import Admin
 from stratalog.clients.spark.registration import register_data_source
 from stratalog.clients.spark.sql.cluster_views import cluster_frame
 from stratalog.clients.spark.sql.committed_view import committed
-from stratalog.server.admin.admin import Admin
 from stratalog.server.cluster import Cluster
 from stratalog.storage.errors import InvalidConfigError
 from stratalog.storage.objects.store_settings import StoreSettings

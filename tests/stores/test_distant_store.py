@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from stratalog.clients.admin.admin import Admin
 from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.producer.producer import Producer
-from stratalog.server.admin.admin import Admin, NewTopic
+from stratalog.server.admin.admin import NewTopic
 from stratalog.server.cluster import Cluster
 from tests.stores.distant import made_distant
 from tests.stores.servers import StoreServer

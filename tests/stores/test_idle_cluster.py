@@ -6,8 +6,9 @@ import time
 
 import pytest
 
+from stratalog.clients.admin.admin import Admin
 from stratalog.clients.producer.producer import Producer
-from stratalog.server.admin.admin import Admin, NewTopic
+from stratalog.server.admin.admin import NewTopic
 from stratalog.server.cluster import Cluster
 from stratalog.storage.objects.remote import open_store
 from tests.stores.request_counter import counted_requests

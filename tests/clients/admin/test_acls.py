@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from stratalog.clients.admin.admin import Admin
 from stratalog.replication.metadata.acls import AclBinding, AclFilter, Operation, PatternType, Permission, ResourceType
-from stratalog.server.admin.admin import Admin
 from stratalog.server.view.cluster_view import ClusterView
 from tests.clients.memory_cluster import ROOT, MemoryCluster
 

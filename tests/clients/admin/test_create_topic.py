@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stratalog.server.admin.admin import Admin
+from stratalog.clients.admin.admin import Admin
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import InvalidConfigError, LeaderNotAvailableError
 from tests.clients.memory_cluster import ROOT, MemoryCluster

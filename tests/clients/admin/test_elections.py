@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from stratalog.clients.admin.admin import Admin
 from stratalog.jobs.tools.topics import TopicCommand, main
 from stratalog.replication.controller.preferred_leaders import ElectionType
 from stratalog.replication.metadata.records import FenceBrokerRecord
 from stratalog.replication.metadata.states import ReplicaState
-from stratalog.server.admin.admin import Admin
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import UnknownTopicOrPartitionError
 from stratalog.storage.records import TopicPartition

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from stratalog.clients.admin.admin import Admin
 from stratalog.clients.consumer.consumer import Consumer
-from stratalog.server.admin.admin import Admin
 from stratalog.server.offset_spec import ListedOffset, OffsetAndTimestamp, OffsetSpec
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import InvalidRequestError, LeaderNotAvailableError

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from stratalog.clients.admin.admin import Admin
 from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.producer.producer import Producer
 from stratalog.replication.leader.delete_records import DeletedRecords
 from stratalog.replication.metadata.records import ConfigRecord, FenceBrokerRecord
 from stratalog.replication.stores import DeltaStores
-from stratalog.server.admin.admin import Admin
 from stratalog.server.cluster import Cluster
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.clock import RandomIds, SystemClock

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from stratalog.clients.admin.admin import Admin
 from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.producer.producer import Producer
 from stratalog.clients.records import ConsumerRecord, OffsetAndMetadata, SubscriptionPattern
 from stratalog.replication.internal_topics import partition_of_key
 from stratalog.replication.requests.consumer_groups import ConsumerGroupHeartbeatRequest
-from stratalog.server.admin.admin import Admin
 from stratalog.server.cluster import Cluster
 from stratalog.storage.errors import InvalidConfigError, UnsupportedAssignorError, UnsupportedVersionError
 from stratalog.storage.records import TopicPartition

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from stratalog.clients.admin.admin import Admin
 from stratalog.clients.admin.groups import GroupAdmin, LiveGroups
 from stratalog.clients.producer.producer import Producer
 from stratalog.replication.fast_start.planners import ForkedPlanners
-from stratalog.server.admin.admin import Admin
 from stratalog.server.cluster import Cluster
 from stratalog.server.view.cluster_view import ClusterView
 from tests.clients.spark.planner_process import PlannerError, PlannerProcess

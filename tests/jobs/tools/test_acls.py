@@ -6,9 +6,9 @@ import io
 
 import pytest
 
+from stratalog.clients.admin.admin import Admin
 from stratalog.jobs.command.terminal import FAILED, UsageError
 from stratalog.jobs.tools.acls import main, perform
-from stratalog.server.admin.admin import Admin
 from stratalog.server.view.cluster_view import ClusterView
 from tests.clients.memory_cluster import ROOT, MemoryCluster
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from stratalog.clients.admin.admin import Admin
 from stratalog.jobs.tools.log_dirs import main
-from stratalog.server.admin.admin import Admin
 from stratalog.server.admin.log_dirs import ReplicaInfo
 from stratalog.storage.errors import BrokerNotAvailableError
 from stratalog.storage.records import TopicPartition

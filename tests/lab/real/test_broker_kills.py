@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.server.admin.admin import Admin, NewTopic
+from stratalog.clients.admin.admin import Admin
+from stratalog.server.admin.admin import NewTopic
 from stratalog.server.cluster import Cluster
 from tests.lab.real.storm.history import ACK, FAIL, SEND, History, assert_clean
 from tests.lab.real.storm.parties import HighWatermarkWatch, Reader, Writer, note_replicas, replicas_are_equal

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.server.admin.admin import Admin
+from stratalog.clients.admin.admin import Admin
 from stratalog.server.cluster import Cluster
 from tests.lab.bench.benches.group import CLUSTER_CONFIG, PARTITIONS, PROTOCOLS, TOPICS, BusyGroup, rebalances_ms
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from stratalog.clients.admin.admin import Admin
 from stratalog.jobs.demo.run import DURABLE, PARTITIONS, TOPIC
 from stratalog.jobs.tools.reassign_partitions import main
-from stratalog.server.admin.admin import Admin, NewTopic
+from stratalog.server.admin.admin import NewTopic
 from stratalog.server.cluster import Cluster
 from tests.lab.real.storm.history import ACK, FAIL, SEND, History, assert_clean
 from tests.lab.real.storm.parties import HighWatermarkWatch, Reader, Writer, note_replicas, replicas_are_equal

@@ -21,10 +21,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from stratalog.clients.admin.admin import Admin
 from stratalog.clients.admin.groups import GroupAdmin, LiveGroups
 from stratalog.clients.producer.producer import Producer
 from stratalog.jobs.tools import consumer_groups
-from stratalog.server.admin.admin import Admin
 from stratalog.server.cluster import Cluster
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.records import TopicPartition

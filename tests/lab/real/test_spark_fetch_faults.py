@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from stratalog.clients.admin.admin import Admin
 from stratalog.clients.producer.producer import Producer
 from stratalog.replication.follower.heartbeats import ACTIVE, STANDBY
 from stratalog.replication.progress.progress import ENDED, progress_header
-from stratalog.server.admin.admin import Admin, NewTopic
+from stratalog.server.admin.admin import NewTopic
 from stratalog.server.cluster import Cluster
 from stratalog.storage.objects.remote import open_store
 from tests.lab.real.processes.python_workers import busiest_worker, kill, python_workers

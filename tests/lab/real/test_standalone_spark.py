@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from stratalog.clients.admin.admin import Admin
 from stratalog.clients.producer.producer import Producer
-from stratalog.server.admin.admin import Admin, NewTopic
+from stratalog.server.admin.admin import NewTopic
 from tests.lab.real.processes.broker_processes import BrokerProcess, BrokerProcesses, ClusterWatch
 from tests.lab.real.processes.standalone_spark import Application, Machine, StandaloneSpark
 from tests.lab.real.storm.parties import replicas_are_equal

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from stratalog.clients.admin.admin import Admin
 from stratalog.clients.producer.producer import Producer
-from stratalog.server.admin.admin import Admin, NewTopic
+from stratalog.server.admin.admin import NewTopic
 from stratalog.server.view.cluster_view import ClusterView
 from tests.lab.real.processes.broker_processes import PROJECT, BrokerProcess, BrokerProcesses, ClusterWatch
 from tests.lab.real.processes.python_workers import children

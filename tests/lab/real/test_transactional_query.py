@@ -20,9 +20,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from stratalog.clients.admin.admin import Admin
 from stratalog.clients.admin.groups import GroupAdmin, StoredGroups
 from stratalog.clients.producer.producer import Producer
-from stratalog.server.admin.admin import Admin
 from stratalog.server.cluster import Cluster
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.server.view.read_committed import view_of

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from stratalog.clients.admin.admin import Admin
 from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.producer.producer import Producer
 from stratalog.clients.records import ConsumerGroupMetadata, OffsetAndMetadata
 from stratalog.replication.internal_topics import TRANSACTION_STATE_TOPIC, partition_of_key
-from stratalog.server.admin.admin import Admin
 from stratalog.server.cluster import Cluster
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import ProducerFencedError, StratalogError

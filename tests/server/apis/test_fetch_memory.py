@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from stratalog.clients.admin.admin import Admin
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.metadata.acls import AclBinding, Operation, PatternType, Permission, Principal, ResourceType
 from stratalog.replication.metadata.records import RemoveTopicRecord
-from stratalog.server.admin.admin import Admin
 from stratalog.server.apis.fetch.delayed_fetches import DelayedFetches
 from stratalog.server.apis.fetch.partition_read import PartitionFetch
 from stratalog.server.apis.fetch.waiting_fetches import FetchRun

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.server.admin.admin import Admin, NewTopic
+from stratalog.clients.admin.admin import Admin
+from stratalog.server.admin.admin import NewTopic
 from stratalog.server.cluster import Cluster
 from stratalog.server.request.endpoint import Endpoint
 from stratalog.server.view.cluster_view import ClusterView

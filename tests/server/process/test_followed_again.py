@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from stratalog.clients.admin.admin import Admin
 from stratalog.clients.producer.producer import Producer
 from stratalog.replication.follower import partitions
-from stratalog.server.admin.admin import Admin
 from stratalog.server.cluster import Cluster
 from tests.waiting import wait_until
 

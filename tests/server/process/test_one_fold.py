@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from stratalog.clients.admin.admin import Admin
 from stratalog.replication.metadata import log
 from stratalog.replication.progress.progress import leader_progress_path
-from stratalog.server.admin.admin import Admin
 from stratalog.server.cluster import Cluster
 from stratalog.storage.objects.remote import open_store
 from tests.waiting import wait_until

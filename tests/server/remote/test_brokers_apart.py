@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from stratalog.clients.admin.admin import Admin
 from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.producer.producer import Producer
 from stratalog.clients.records import ConsumerRecord, OffsetAndMetadata
@@ -22,7 +23,6 @@ from stratalog.replication.metadata.acls import (
     Permission,
     ResourceType,
 )
-from stratalog.server.admin.admin import Admin
 from stratalog.server.endpoint.kafka_endpoint import KafkaEndpoint
 from stratalog.server.process.broker_properties import BrokerProperties
 from stratalog.server.process.broker_server import BrokerServer

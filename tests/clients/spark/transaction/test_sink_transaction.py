@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pytest
 
+from stratalog.clients.admin.admin import Admin
 from stratalog.clients.admin.groups import GroupAdmin, LiveGroups
 from stratalog.clients.config import ConsumerConfig
 from stratalog.clients.consumer.offsets import OffsetFetch
@@ -29,7 +30,6 @@ from stratalog.clients.spark.transaction.positions import (
     positions_path,
 )
 from stratalog.clients.spark.worker import StreamingBatch
-from stratalog.server.admin.admin import Admin
 from stratalog.server.bootstrap import RunningCluster
 from stratalog.server.cluster import Cluster
 from stratalog.server.remote.remote_cluster import RemoteCluster

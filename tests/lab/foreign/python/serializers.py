@@ -10,13 +10,13 @@ from confluent_kafka.schema_registry import SchemaRegistryClient as ConfluentReg
 from confluent_kafka.schema_registry import avro, header_schema_id_serializer, json_schema, protobuf
 from google.protobuf import struct_pb2
 
+from stratalog.clients.admin.admin import Admin
 from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.producer.producer import Producer
 from stratalog.clients.schemas.avro import AvroDeserializer, AvroSerializer
 from stratalog.clients.schemas.json_schema import JsonDeserializer, JsonSerializer
 from stratalog.clients.schemas.protobuf import ProtobufDeserializer, ProtobufSerializer
 from stratalog.clients.schemas.rest_client import SchemaRegistryClient
-from stratalog.server.admin.admin import Admin
 from tests.clients.schemas.registry_server import StateServer
 from tests.lab.foreign.checks import fresh
 from tests.lab.foreign.served import Served

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from stratalog.clients.admin.admin import Admin
 from stratalog.replication.metadata.acls import (
     ANONYMOUS,
     CLUSTER_NAME,
@@ -17,7 +18,6 @@ from stratalog.replication.metadata.acls import (
     Permission,
     ResourceType,
 )
-from stratalog.server.admin.admin import Admin
 
 BETWEEN_BROKERS: Mapping[str, str] = {"BROKERS": "SASL_PLAINTEXT"}
 """The further listener, and its protocol."""

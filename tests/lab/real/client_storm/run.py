@@ -25,7 +25,8 @@ from typing import NamedTuple
 
 import confluent_kafka
 
-from stratalog.server.admin.admin import Admin, NewTopic
+from stratalog.clients.admin.admin import Admin
+from stratalog.server.admin.admin import NewTopic
 from tests.lab.foreign.served import Form, Served
 from tests.lab.real.client_storm.client import COPY, PARTITIONS, SOURCE
 from tests.lab.real.client_storm.processes import ClientProcess, Library

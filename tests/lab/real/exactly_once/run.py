@@ -29,10 +29,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from stratalog.clients.admin.admin import Admin
 from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.producer.producer import Producer
 from stratalog.replication.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, partition_of_key
-from stratalog.server.admin.admin import Admin, NewTopic
+from stratalog.server.admin.admin import NewTopic
 from stratalog.server.remote.remote_cluster import RemoteCluster
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import StratalogError

@@ -8,7 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from stratalog.server.admin.admin import Admin, NewTopic
+from stratalog.clients.admin.admin import Admin
+from stratalog.server.admin.admin import NewTopic
 from tests.lab.real.exactly_once.committed_judge import COLUMNS, CONTROL, TRANSACTIONAL, judge
 from tests.lab.real.exactly_once.processor import ASSIGNED, CONSUMER, INPUT, LOST, OUTPUT, REVOKED, STARTED
 from tests.lab.real.exactly_once.processor_process import ProcessorProcess

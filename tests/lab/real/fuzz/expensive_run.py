@@ -23,7 +23,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from stratalog.server.admin.admin import Admin, NewTopic
+from stratalog.clients.admin.admin import Admin
+from stratalog.server.admin.admin import NewTopic
 from tests.lab.real.fuzz.bad_frames import TOPICS
 from tests.lab.real.fuzz.clients import NEIGHBOUR, Address
 from tests.lab.real.fuzz.lines import defects

@@ -26,8 +26,9 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 
+from stratalog.clients.admin.admin import Admin
 from stratalog.replication.internal_topics import is_internal
-from stratalog.server.admin.admin import Admin, NewTopic
+from stratalog.server.admin.admin import NewTopic
 from stratalog.server.request.endpoint import Endpoint
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import StratalogError

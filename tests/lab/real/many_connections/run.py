@@ -32,7 +32,8 @@ from typing import Any
 
 import numpy as np
 
-from stratalog.server.admin.admin import Admin, NewTopic
+from stratalog.clients.admin.admin import Admin
+from stratalog.server.admin.admin import NewTopic
 from stratalog.storage.records import NewRecordBatch, payload_table
 from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.batches.record_batches import encode_batch

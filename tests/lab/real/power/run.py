@@ -25,9 +25,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
+from stratalog.clients.admin.admin import Admin
 from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.replication.spark.session import stratalog_session
-from stratalog.server.admin.admin import Admin, NewTopic
+from stratalog.server.admin.admin import NewTopic
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import StratalogError
 from tests.lab.real.power.disks import why_not

@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 import sys
 
+from stratalog.clients.admin.admin import Admin
 from stratalog.clients.producer.producer import Producer
-from stratalog.server.admin.admin import Admin, NewTopic
+from stratalog.server.admin.admin import NewTopic
 from stratalog.server.cluster import Cluster
 
 APPENDS = 3

@@ -11,10 +11,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from stratalog.clients.admin.admin import Admin
 from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.producer.producer import Producer
 from stratalog.jobs.tools.replica_verification import main as verify_replicas
-from stratalog.server.admin.admin import Admin, NewTopic
+from stratalog.server.admin.admin import NewTopic
 from stratalog.server.cluster import Cluster
 from stratalog.storage.errors import StratalogError
 from tests.waiting import wait_until

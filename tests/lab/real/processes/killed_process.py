@@ -13,7 +13,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from stratalog.server.admin.admin import Admin, NewTopic
+from stratalog.clients.admin.admin import Admin
+from stratalog.server.admin.admin import NewTopic
 from stratalog.server.cluster import Cluster
 from tests.lab.real.storm.history import ACK, History
 from tests.lab.real.storm.parties import Reader, Writer

@@ -27,7 +27,8 @@ from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 
-from stratalog.server.admin.admin import Admin, NewTopic
+from stratalog.clients.admin.admin import Admin
+from stratalog.server.admin.admin import NewTopic
 from stratalog.server.view.cluster_view import ClusterView
 from tests.lab.bench.peer.kafka import PeerError, fetch_jars, free_ports, run_tool
 from tests.lab.foreign.go.program import SOURCES

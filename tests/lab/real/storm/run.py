@@ -21,7 +21,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
-from stratalog.server.admin.admin import Admin, NewTopic
+from stratalog.clients.admin.admin import Admin
+from stratalog.server.admin.admin import NewTopic
 from tests.lab.real.processes.broker_processes import BROKERS, BrokerProcesses, ClusterWatch
 from tests.lab.real.processes.machine_watch import MachineWatch
 from tests.lab.real.storm.history import ACK, FAIL, POLL, SEND, SHOWN_FINDINGS, Finding, History, HistoryEvent, check

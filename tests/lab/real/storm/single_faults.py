@@ -7,10 +7,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from stratalog.clients.admin.admin import Admin
 from stratalog.clients.producer.producer import Producer
 from stratalog.clients.records import RecordMetadata
 from stratalog.replication.config import BrokerConfig
-from stratalog.server.admin.admin import Admin, NewTopic
+from stratalog.server.admin.admin import NewTopic
 from stratalog.storage.errors import StratalogError
 from tests.lab.real.processes.broker_processes import BROKERS, BrokerProcesses, ClusterWatch
 from tests.lab.real.processes.machine_watch import MachineWatch

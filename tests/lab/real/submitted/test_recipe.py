@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from stratalog.clients.admin.admin import Admin
 from stratalog.clients.producer.producer import Producer
-from stratalog.server.admin.admin import Admin, NewTopic
+from stratalog.server.admin.admin import NewTopic
 from tests.docs.pages import Page
 from tests.lab.real.processes.broker_processes import BROKERS, PROJECT, ClusterWatch, ServerProcess
 from tests.lab.real.processes.standalone_spark import ENVIRONMENT, StandaloneSpark

@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from stratalog.clients.admin.admin import Admin
 from stratalog.clients.spark.registration import register_data_source
 from stratalog.jobs.demo import run as demo
 from stratalog.jobs.demo.clients import ClosedLoop, now_ms
 from stratalog.jobs.demo.screen import Screen, print_verdict
-from stratalog.server.admin.admin import Admin, NewTopic
+from stratalog.server.admin.admin import NewTopic
 from tests.lab.real.processes.broker_processes import ClusterWatch
 from tests.lab.real.processes.standalone_spark import StandaloneSpark
 from tests.lab.real.submitted.machines import machines

@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from struct import pack
 from typing import Any, Self
 
+from stratalog.clients.admin.admin import Admin
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.metadata.acls import AclBinding, Operation, PatternType, Permission, ResourceType
 from stratalog.replication.metadata.scram import ScramMechanism, ScramUpsertion, alter_credentials
-from stratalog.server.admin.admin import Admin
 from stratalog.server.endpoint.admission import RequestBound
 from stratalog.server.endpoint.listeners import Listener, SecurityProtocol
 from stratalog.server.endpoint.loops import NetworkThread

@@ -7,19 +7,26 @@ of all versions of a message: it names milliseconds with `_ms`, and has an `erro
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, make_dataclass
+from dataclasses import field as field_of
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, NamedTuple, Union, get_args, get_origin, get_type_hints
+from uuid import UUID
 
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.index import api_key_map, schema_name_map
 from kio.static.constants import EntityType as Kind
 
+from stratalog.wire.api_keys import ApiKey
+
 Entity = Any
 """An instance of one of kio's classes; which one depends on the version, so its fields are read by name."""
 EntityType = Any
 """One of kio's classes, or a dataclass of ours: a message, or a part of one."""
+TOPIC_ID_TAG: Final = 10_000
+"""The tag of a topic's id in a request that names topics in Kafka's protocol, far above the tags that Kafka gives out.
+Kafka's brokers skip it, and its clients do not send it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +110,27 @@ def _part(hint: Any) -> EntityType | None:
 
 @cache
 def request_type(api_key: int, version: int) -> EntityType:
-    """kio's class of a request; KeyError when it has none."""
+    """kio's class of a request; KeyError when it has none. DeleteRecords may name a topic's id beside its name."""
     if version not in known_versions(api_key):
         raise KeyError(f"API {api_key} version {version}")
-    return load_request_schema(api_key, version)
+    found: EntityType = load_request_schema(api_key, version)
+    return _with_topic_ids(found) if api_key == ApiKey.DELETE_RECORDS and found.__flexible__ else found
+
+
+def _with_topic_ids(request: EntityType) -> EntityType:
+    """kio's class with an id in each of its `topics`, which is a tagged field (KIP-482)."""
+    (topics,) = (each for each in shape_of(request) if each.name == "topics")
+    topic_id = field_of(default=None, metadata={"kafka_type": "uuid", "tag": TOPIC_ID_TAG})
+    topic = _extended(topics.part, ("topic_id", UUID | None, topic_id))
+    return _extended(request, ("topics", _array_of(topic)))
+
+
+def _array_of(part: EntityType) -> Any:
+    return tuple.__class_getitem__((part, ...))
+
+
+def _extended(of: EntityType, *given: Any) -> EntityType:
+    return make_dataclass(of.__name__, given, bases=(of,), frozen=True, slots=True, kw_only=True)
 
 
 @cache

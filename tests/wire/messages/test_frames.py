@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kio.index import load_request_schema
 from kio.schema.index import api_key_map
 from kio.serial import entity_reader, entity_writer
 
@@ -38,6 +39,7 @@ from stratalog.wire.messages.schema import (
     request_type,
     response_type,
 )
+from stratalog.wire.messages.values import id_text
 from tests.examples import examples
 from tests.kio_messages import build
 from tests.wire.messages.filled import filled, plain
@@ -214,3 +216,15 @@ def test_bytes_are_a_request_or_are_refused(frame: bytes) -> None:
         return
     if decoded.entity is not None:
         assert isinstance(layout_of(type(decoded.entity)).write(decoded.entity), bytes)
+
+
+@pytest.mark.parametrize("topic_id", [None, "ab" * 16])
+def test_delete_records_may_name_a_topics_id_which_kafkas_brokers_skip(topic_id: str | None) -> None:
+    named = {"name": "t", "topic_id": topic_id, "partitions": [{"partition_index": 0, "offset": 5}]}
+    ours = request_type(ApiKey.DELETE_RECORDS, 2)
+    frame = encode_request(1, "c", {"topics": [named], "timeout": 7}, ours)
+    (topic,) = decode_request(frame, SERVED).entity.topics
+    assert id_text(topic.topic_id) == topic_id
+    body = layout_of(ours, dict).write({"topics": [named], "timeout": 7})
+    kafkas, end = layout_of(load_request_schema(ApiKey.DELETE_RECORDS, 2)).read(body, 0)
+    assert (end, kafkas.topics[0].name, kafkas.topics[0].partitions[0].offset) == (len(body), "t", 5)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # a Spark planner, which reads storage alone, loads none of t
         FindCoordinatorRequest,
         FindCoordinatorResponse,
     )
+    from stratalog.replication.requests.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
     from stratalog.replication.requests.produce import ProduceRequest, ProduceResponse
     from stratalog.replication.shared_fold import SharedFold
     from stratalog.storage.records import IdentifiedPartition
@@ -29,6 +30,10 @@ class BrokerFace(Protocol):
 
     def produce_then(self, request: ProduceRequest, complete: Callable[[ProduceResponse], None]) -> None:
         """Queue a batch; `complete` is called once, possibly from the broker's thread. Does not block."""
+        ...
+
+    def delete_records(self, request: DeleteRecordsRequest, complete: Callable[[DeleteRecordsResponse], None]) -> None:
+        """Have the leaders of partitions, which this broker is, move their logs' starts. Answered as above."""
         ...
 
     def last_stable_offset(self, partition: IdentifiedPartition, high_watermark: int) -> int | None:

@@ -69,7 +69,7 @@ from stratalog.wire.messages.schema import Entity, response_type
 _LOG = line_logger("stratalog.kafka")
 
 SLOW_THREADS = 2
-"""The number of threads of each API that waits long, such as DeleteRecords: it does not hold up the others."""
+"""The number of threads of each API that waits long, such as CreateTopics: it does not hold up the others."""
 
 COMPUTING_THREADS = 2
 """The number of threads for requests that name much. They take the interpreter, not storage."""
@@ -80,7 +80,7 @@ LARGE_ELEMENTS = 10_000
 """Of a large request: far fewer objects than a broker has anyway are made of others."""
 LARGE_BYTES = 4 << 20
 """Size of a frame after which freed memory is returned to the system, also if it has few elements."""
-WAITING_APIS = frozenset({ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
+WAITING_APIS = frozenset({ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.DELETE_RECORDS})
 """Those that wait for others, a consumer's for most of its life: large is the work on them alone."""
 
 _FAMILIES: tuple[type[ApiFamily], ...] = (

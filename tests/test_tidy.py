@@ -357,7 +357,8 @@ def line_count(path: Path) -> int:
 NAMED_BY_ID = {
     "replication/requests/produce.py": (),
     "replication/leader/append_queue.py": ("leaders",),
-    "replication/leader/delete_records.py": ("leaders", "answers"),
+    "replication/requests/delete_records.py": (),
+    "replication/leader/delete_records.py": ("leaders",),
     "replication/controller/brokers.py": ("held",),
     "replication/broker/calls.py": ("leaders",),
     "server/bootstrap.py": (),

@@ -1,6 +1,7 @@
-"""What an administrator asks: of the metadata log, which is in `server.admin`, of groups and replicas.
+"""What an administrator asks: of the metadata log, which is in `server.admin`, of leaders, groups and replicas.
 
-admin                 the public class: topics, configs, ACLs, offsets, elections
+admin                 the public class: topics, configs, ACLs, offsets, elections, deletion of records
+record_deletion       requests to delete records, to the leaders
 group_description     a group of either protocol as one value
 groups                groups: live through coordinators, or as stored
 group_lag             how far a group is behind

@@ -15,7 +15,7 @@ from stratalog.jobs.command.flags import Command, Flag, Rule
 from stratalog.jobs.command.properties import read_text
 from stratalog.jobs.command.terminal import DONE, UsageError
 from stratalog.jobs.text.reassignment import duplicates
-from stratalog.replication.leader.delete_records import DeletedRecords
+from stratalog.replication.requests.delete_records import DeletedRecords
 from stratalog.storage.records import TopicPartition
 
 VERSION = 1

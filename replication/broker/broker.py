@@ -49,6 +49,7 @@ from stratalog.replication.progress.of_leader import LeaderProgress
 from stratalog.replication.progress.progress import ReplicaProgress
 from stratalog.replication.replica.removal import ReplicaDeletions
 from stratalog.replication.requests.coordinators import CoordinatorType
+from stratalog.replication.requests.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from stratalog.replication.requests.hand_over import INBOX_PREFIX
 from stratalog.replication.stores import Ports
 from stratalog.replication.threads.back_off import IdlePause
@@ -142,13 +143,13 @@ class Broker:
         self._coordinators = CoordinatorRuntime(
             self, self._hosted, ports.clock, ports.ids, coordinators, own if peers is None else peers
         )
-        self.calls = own[self.broker_id] = BrokerCalls(self.append, self._coordinators, self.leaders)
+        self.calls = own[self.broker_id] = BrokerCalls(self, self._coordinators)
         self._followers = FollowerWatch(self.broker_id, ports, self.wakeup, self._progress_poll_ms)
         self._log_ends = LogEnds(self.broker_id, ports, self.wakeup, self.config.broker_session_timeout_ms)
         objects, put_answer, examine = self._objects, self._own_root.put, self._hosted.examine
-        self._deletions = RecordDeletions(objects, self.leaders, ports.clock, put_answer)
+        self._deletions = RecordDeletions(self.leaders, ports.clock)
         self._removed_topics = ReplicaDeletions(self.broker_id, self.root, ports, self.metadata)
-        self.inbox = BrokerInbox(objects, self.calls.append, examine, self._deletions, put_answer, self._identified)
+        self.inbox = BrokerInbox(objects, self.calls.append, examine, put_answer, self._identified)
         self._inbox_watch = self.wakeup.watch(self._objects, INBOX_PREFIX, only_new=True)
         self._metadata_watch = self.wakeup.watch(self._metadata_objects, METADATA_COMMITS, only_new=True)
         self._turn = Turn()
@@ -257,6 +258,7 @@ class Broker:
         self._hosted.stop_all(str(reason))
         self._coordinators.stop(str(reason))
         self._queue.refuse_all(self._down())
+        self._deletions.stop(self._down())
 
     @property
     def run_state(self) -> RunState:
@@ -277,6 +279,13 @@ class Broker:
         self._queue.put(waiting)
         if self.stopped_by is not None:
             self._queue.refuse_all(self._down())
+        self.wakeup.wake()
+
+    def delete_records(self, request: DeleteRecordsRequest, complete: Callable[[DeleteRecordsResponse], None]) -> None:
+        """Queue a request for the leaders of its partitions. Called from any thread."""
+        self._deletions.put(request, complete)
+        if self.stopped_by is not None:
+            self._deletions.refuse_inbound(self._down())
         self.wakeup.wake()
 
     def _image(self) -> ClusterImage:
@@ -301,7 +310,7 @@ class Broker:
         turn.has_more = self._attempt(self._coordinators.step)
         moved |= self._append_waiting(turn.begun_ms)  # published with the high watermarks that just moved
         turn.has_more |= self._attempt(lambda: self._poll_inbox(turn.begun_ms))
-        turn.has_more |= self._attempt(self._delete_records)
+        turn.has_more |= self._attempt(self._move_log_starts)
         self._perform(turn)
         return moved or turn.has_more
 
@@ -310,11 +319,13 @@ class Broker:
         self._attempt(lambda: self._change_isrs(turn))
         self._attempt(lambda: self._report_offline(turn.begun_ms))
         self._purgatory.expire(turn.begun_ms)
-        if self._attempt(lambda: self._publish(turn)):
+        is_published = self._attempt(lambda: self._publish(turn))
+        if is_published:
             completed, turn.to_complete = turn.to_complete, set()
             for topic_partition in completed:
                 if topic_partition in self.leaders:
                     self.leaders[topic_partition].complete_waiting()
+        self._deletions.answer(is_published=is_published)
         self._attempt(self.inbox.write_answers)
         upkeep_ms = self.config.stratalog_upkeep_interval_ms
         if self._is_due("upkeep", turn.begun_ms, upkeep_ms) or self._hosted.upkeep.is_pressing:
@@ -380,7 +391,7 @@ class Broker:
             self._inbox_idle.news(now_ms)
         return self._poll("inbox", self._inbox_watch, self._inbox_idle.pause_ms(now_ms), now_ms, self.inbox.poll)
 
-    def _delete_records(self) -> bool:
+    def _move_log_starts(self) -> bool:
         moved = set() if self._deletions.is_idle else self._deletions.step(self.metadata.image.live_brokers())
         self._turn.to_publish |= moved
         return bool(moved)
@@ -409,6 +420,7 @@ class Broker:
         now_ms = self._clock.monotonic_ms()
         soonest_ms = min([now_ms + WATCHED_POLL_MS, *self._due_ms.values()])
         soonest_ms = min(soonest_ms, self._coordinators.next_due_ms or soonest_ms)
+        soonest_ms = min(soonest_ms, self._deletions.next_due_ms or soonest_ms)
         pause_ms = max(1, min(soonest_ms, self._purgatory.next_deadline_ms or soonest_ms) - now_ms)
         if self.wakeup.is_active or self._reads_in_threads:
             return pause_ms

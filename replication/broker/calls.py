@@ -1,4 +1,4 @@
-"""What is called of a broker in its own process: appends and coordinators, as requests of Kafka's vocabulary.
+"""What is called of a broker in its own process: leaders and coordinators, as requests of Kafka's vocabulary.
 
 I/O: through the broker's queues. Any thread may call; nothing here blocks, and each answer comes once, from the
 broker's loop, or from the caller's own thread when the broker has stopped.
@@ -7,28 +7,38 @@ broker's loop, or from the caller's own thread when the broker has stopped.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from stratalog.replication.coordinator.runtime.runtime import CoordinatorRuntime
 from stratalog.replication.internal_topics import is_internal
 from stratalog.replication.leader.replica import LeaderReplica, WaitingAppend
 from stratalog.replication.requests.coordinators import CoordinatorType, FindCoordinatorRequest, FindCoordinatorResponse
+from stratalog.replication.requests.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from stratalog.replication.requests.produce import ProduceRequest, ProduceResponse
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
+
+
+class LeadingBroker(Protocol):
+    """The broker's loop, as its entrance uses it. Any thread may call its methods, which queue requests for leaders."""
+
+    @property
+    def leaders(self) -> Mapping[TopicPartition, LeaderReplica]:
+        """The replicas that it leads now."""
+        ...
+
+    def append(self, waiting: WaitingAppend) -> None: ...
+
+    def delete_records(
+        self, request: DeleteRecordsRequest, complete: Callable[[DeleteRecordsResponse], None]
+    ) -> None: ...
 
 
 class BrokerCalls:
     """A broker's entrance, which its clients in this process hold (`server.bootstrap.BrokerFace`)."""
 
-    def __init__(
-        self,
-        append: Callable[[WaitingAppend], None],
-        coordinators: CoordinatorRuntime,
-        leaders: Mapping[TopicPartition, LeaderReplica],
-    ) -> None:
-        """`append` queues a request for the leader of its partition; `leaders` is the broker's own map."""
-        self._append = append
+    def __init__(self, broker: LeadingBroker, coordinators: CoordinatorRuntime) -> None:
+        self._broker = broker
         self._coordinators = coordinators
-        self._leaders = leaders
 
     def produce_then(self, request: ProduceRequest, complete: Callable[[ProduceResponse], None]) -> None:
         """Queue a batch; `complete`, which must neither raise nor block, is called once: in the broker's thread, or the
@@ -40,11 +50,16 @@ class BrokerCalls:
         if is_internal(waiting.request.topic_partition.topic):
             self._coordinators.append(waiting)
         else:
-            self._append(waiting)
+            self._broker.append(waiting)
+
+    def delete_records(self, request: DeleteRecordsRequest, complete: Callable[[DeleteRecordsResponse], None]) -> None:
+        """Have the leaders of partitions move their logs' starts; `complete` as of `produce_then`, when every live
+        replica has followed, or at the request's timeout."""
+        self._broker.delete_records(request, complete)
 
     def last_stable_offset(self, partition: IdentifiedPartition, high_watermark: int) -> int | None:
         """As `LeaderReplica.last_stable_offset`; None when the partition is not led here. Storage is not read."""
-        leader = self._leaders.get(partition.topic_partition)
+        leader = self._broker.leaders.get(partition.topic_partition)
         is_led = leader is not None and leader.topic_id == partition.topic_id
         return leader.last_stable_offset(high_watermark) if leader is not None and is_led else None
 

@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from stratalog.replication.leader.delete_records import RecordDeletions, delete_records_id_of
 from stratalog.replication.leader.replica import WaitingAppend
 from stratalog.replication.metadata.records import NO_BROKER_EPOCH
 from stratalog.replication.requests.hand_over import (
@@ -60,20 +59,18 @@ class BrokerInbox:
         store: ObjectStore,
         enqueue: Callable[[WaitingAppend], None],
         examine: Callable[[TopicPartition, str], None] = lambda _topic_partition, _path: None,
-        deletions: RecordDeletions | None = None,
         put_answer: Callable[[str, bytes], None] | None = None,
         identified: Callable[[TopicPartition], IdentifiedPartition] = _of_no_topic,
     ) -> None:
-        """`examine` is called with a replica that a follower reports as damaged, and the file; `deletions` handles
-        requests to delete records. `put_answer` writes an answer to a path of `store`; None is its `put`. `identified`:
-        a partition of the topic that has the name now, for writers that name no topic id."""
+        """`examine` is called with a replica that a follower reports as damaged, and the file. `put_answer` writes an
+        answer to a path of `store`; None is its `put`. `identified`: a partition of the topic that has the name now,
+        for writers that name no topic id."""
         self.broker_epoch = NO_BROKER_EPOCH
         self.frames_listed: FramesListed | None = None
         self.has_requests = False
         self._store = store
         self._enqueue = enqueue
         self._examine = examine
-        self._deletions = deletions
         self._put_answer = put_answer or store.put
         self._identified = identified
         self._accepted: set[str] = set()
@@ -97,9 +94,6 @@ class BrokerInbox:
                 moved = True
         for path in (meta.path for meta in found if meta.path.endswith(DAMAGE_REPORT_SUFFIX)):
             self._accept_report(path)
-        for request_id in filter(None, (delete_records_id_of(meta.path) for meta in found)):
-            if self._deletions is not None:
-                self._deletions.accept(request_id, self.broker_epoch)
         return moved
 
     def _accept_report(self, path: str) -> None:
@@ -150,8 +144,6 @@ class BrokerInbox:
     def write_answers(self) -> bool:
         """Write finished answers; True if there were any."""
         moved = bool(self._answers)
-        if self._deletions is not None:
-            moved |= self._deletions.write_answers()
         while self._answers:
             request_id, responses = self._answers[0]
             self._put_answer(answer_path(request_id), encode_answer(responses))

@@ -4,7 +4,6 @@ admin            topics, configs, ACLs, offsets, elections
 configs          configs in force, with their synonyms
 loggers          the loggers of this process and their levels
 reassignment     partitions moved between brokers
-record_deletion  delete-records requests to leaders
 erasure          what replicas did for an erasure
 log_dirs         sizes and lags of replicas
 who_led          the leader under which an offset was written

@@ -1,7 +1,8 @@
 """What an administrator changes by commits to the metadata log, and what the cluster looks like.
 
 I/O: through a `ClusterView`. Changes are decided by the controller's pure rules and committed here, by
-compare-and-set on the metadata log; no broker has to run in this process.
+compare-and-set on the metadata log; no broker has to run in this process, and none is called. What leaders do is in
+`clients.admin.admin`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from stratalog.replication.controller.reassignment import PartitionReassignment
 from stratalog.replication.controller.topic_deletion import TopicDeletion, topic_deletions
 from stratalog.replication.controller.unregistration import unregister_broker
 from stratalog.replication.html_table import html_fields, html_table
-from stratalog.replication.leader.delete_records import DeletedRecords
 from stratalog.replication.metadata.acls import AclBinding, AclFilter, create_acls, delete_acls, describe_acls
 from stratalog.replication.metadata.configs import alter_group_config
 from stratalog.replication.metadata.image import ClusterImage, Result
@@ -44,7 +44,6 @@ from stratalog.server.admin.configs import (
 from stratalog.server.admin.erasure import ErasureReport, erasure_report, request_erasure
 from stratalog.server.admin.log_dirs import LogDirDescription, describe_log_dirs
 from stratalog.server.admin.reassignment import alter_reassignments, list_reassignments
-from stratalog.server.admin.record_deletion import RecordDeletion
 from stratalog.server.admin.who_led import who_led
 from stratalog.server.bootstrap import Cluster
 from stratalog.server.offset_spec import ListedOffset, OffsetSpec
@@ -341,19 +340,6 @@ class MetadataAdmin:
         of that name. Raises OffsetOutOfRangeError beyond the log or before the history, UnknownTopicOrPartitionError.
         """
         return who_led(self._view, topic_partition, offset, topic_id)
-
-    def delete_records(
-        self, offsets: Mapping[TopicPartition, int], timeout_ms: int | None = None
-    ) -> dict[TopicPartition, DeletedRecords]:
-        """Delete the records before an offset in each partition; -1: all below the high watermark (KIP-107).
-
-        The answer for a partition has the low watermark, the least log start offset of its live replicas, or its
-        `error`: OffsetOutOfRangeError (above the high watermark), PolicyViolationError (`cleanup.policy` without
-        delete), UnknownTopicOrPartitionError, RequestTimedOutError (a live replica has not followed in time). Nothing
-        is raised, and no partition waits for another. Readers see the new start at once; segments wholly
-        below it leave storage later, with retention.
-        """
-        return RecordDeletion(self._view, offsets, self._timeout_ms if timeout_ms is None else timeout_ms).run()
 
     def delete_where(self, topic: str, predicate: str | Mapping[str, object], timeout_ms: int | None = None) -> int:
         """Erase every committed record that matches, on every replica; the erasure's id in its topic.

@@ -1,4 +1,4 @@
-"""DeleteRecords, DescribeLogDirs and AlterReplicaLogDirs. I/O: brokers' roots, through the admin client.
+"""DeleteRecords, DescribeLogDirs and AlterReplicaLogDirs. I/O: through the broker; sizes from its root.
 
 A broker has one log directory, its root: replicas stay there, as in Kafka with one directory.
 Source: `KafkaApis.handleDeleteRecordsRequest`, `ReplicaManager.describeLogDirs`, `ReplicaManager.alterReplicaLogDirs`
@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from stratalog.replication.leader.delete_records import DeletedRecords
 from stratalog.replication.metadata.acls import Operation, ResourceType
-from stratalog.server.request.api import Api, Call, by_topic, each_partition, error_only
+from stratalog.replication.requests.delete_records import DeletedRecords, DeleteRecordsRequest, DeleteRecordsResponse
+from stratalog.server.request.api import Api, Call, by_topic, error_only
 from stratalog.server.request.broker import ApiFamily
 from stratalog.storage.errors import (
     ClusterAuthorizationFailedError,
@@ -21,37 +21,53 @@ from stratalog.storage.errors import (
     StratalogError,
     UnknownTopicOrPartitionError,
 )
-from stratalog.storage.records import TopicPartition
+from stratalog.storage.records import IdentifiedPartition, TopicPartition
 from stratalog.wire.api_keys import ApiKey
-from stratalog.wire.messages.values import Values, milliseconds
+from stratalog.wire.messages.values import Values, id_text, milliseconds
 
 REFUSAL_FROM = 3
 """The first version of DescribeLogDirs with a code for the whole; before it, an unauthorized client gets no log dir."""
 
 
+_Answers = dict[TopicPartition, DeletedRecords]
+
+
 class RecordApis(ApiFamily):
     def apis(self) -> Iterable[Api]:
         return [
-            Api(ApiKey.DELETE_RECORDS, self._delete_records, _refused, is_slow=True),
+            Api(ApiKey.DELETE_RECORDS, self._delete_records, _refused),
             Api(ApiKey.ALTER_REPLICA_LOG_DIRS, self._alter_replica_log_dirs, _alterations_refused),
             Api(ApiKey.DESCRIBE_LOG_DIRS, self._describe_log_dirs, error_only, is_slow=True),
         ]
 
-    def _delete_records(self, call: Call) -> Values:
+    def _delete_records(self, call: Call) -> None:
         """Answered when every live replica's log starts there, or at the request's timeout (KIP-107)."""
-        wanted: dict[TopicPartition, int] = {}
-        answers: dict[TopicPartition, DeletedRecords] = {}
-        for named, offset in _offsets(call).items():
-            try:
-                self._broker.check(call, Operation.DELETE, ResourceType.TOPIC, named.topic)
-                self._broker.led_partition(named)
-                wanted[named] = offset
-            except StratalogError as error:
-                answers[named] = DeletedRecords(error=error.as_value())
+        wanted: dict[IdentifiedPartition, int] = {}
+        answers: _Answers = {}
+        for topic in call.request.topics:
+            for each in topic.partitions:
+                named = TopicPartition(topic.name, each.partition_index)
+                try:
+                    self._broker.check(call, Operation.DELETE, ResourceType.TOPIC, named.topic)
+                    self._broker.led_partition(named)
+                    wanted[self._identified(topic, named)] = each.offset
+                except StratalogError as error:
+                    answers[named] = DeletedRecords(error=error.as_value())
+
+        def complete(deleted: DeleteRecordsResponse) -> None:
+            answers.update({partition.topic_partition: each for partition, each in deleted.items()})
+            self._broker.aside(call, lambda: call.respond_with(lambda: _deleted(call, answers)), len(answers))
+
         if wanted:
             timeout_ms = max(0, milliseconds(call.request.timeout))
-            answers |= self._broker.admin.delete_records(wanted, timeout_ms)
-        return _deleted(call, answers)
+            self._broker.face().delete_records(DeleteRecordsRequest(wanted, timeout_ms), complete)
+        else:
+            complete({})
+
+    def _identified(self, topic: Any, named: TopicPartition) -> IdentifiedPartition:
+        """By the id that our own clients send beside the name; others mean the topic that has the name now."""
+        topic_id = id_text(getattr(topic, "topic_id", None))
+        return self._broker.view.image.identified(named) if topic_id is None else IdentifiedPartition(topic_id, named)
 
     def _alter_replica_log_dirs(self, call: Call) -> Values:
         """A replica is moved to a directory that the broker has: it is there."""
@@ -101,14 +117,6 @@ class RecordApis(ApiFamily):
         return {"error_code": None, "results": [{"error_code": found.error, "log_dir": found.path, "topics": topics}]}
 
 
-def _offsets(call: Call) -> dict[TopicPartition, int]:
-    return {
-        TopicPartition(topic.name, each.partition_index): each.offset
-        for topic in call.request.topics
-        for each in topic.partitions
-    }
-
-
 def _destinations(call: Call) -> dict[TopicPartition, str]:
     """The directory that each partition is to be in; of several the last one."""
     return {
@@ -134,14 +142,20 @@ def _alterations_refused(call: Call, error: StratalogError) -> Values:
     return _altered(dict.fromkeys(_destinations(call), error.as_value()))
 
 
-def _deleted(call: Call, answers: dict[TopicPartition, DeletedRecords]) -> Values:
-    def values(topic: Any, asked: Any) -> Values:
-        partition = asked.partition_index
-        answer = answers[TopicPartition(topic.name, partition)]
+def _deleted(call: Call, answers: _Answers) -> Values:
+    def values(topic: str, partition: int) -> Values:
+        answer = answers[TopicPartition(topic, partition)]
         return {"partition_index": partition, "low_watermark": answer.low_watermark, "error_code": answer.error}
 
-    return {"topics": each_partition(call.request.topics, values)}
+    topics = [
+        {"name": topic.name, "partitions": [values(topic.name, each.partition_index) for each in topic.partitions]}
+        for topic in call.request.topics
+    ]
+    return {"topics": topics}
 
 
 def _refused(call: Call, error: StratalogError) -> Values:
-    return _deleted(call, dict.fromkeys(_offsets(call), DeletedRecords(error=error.as_value())))
+    named = (
+        TopicPartition(topic.name, each.partition_index) for topic in call.request.topics for each in topic.partitions
+    )
+    return _deleted(call, dict.fromkeys(named, DeletedRecords(error=error.as_value())))

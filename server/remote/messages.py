@@ -2,11 +2,12 @@
 
 The requests of coordinators are messages as they are. An answer is what the coordinator would give in its own process:
 the response, or the error with which a broker refuses requests for coordinators that it does not have. A batch becomes
-a Produce request here.
+a Produce request here, a deletion of records DeleteRecords.
 """
 
 from __future__ import annotations
 
+from stratalog.replication.requests.delete_records import DeletedRecords, DeleteRecordsRequest, DeleteRecordsResponse
 from stratalog.replication.requests.messages import MESSAGES
 from stratalog.replication.requests.produce import NO_TIME, ProduceRequest, ProduceResponse
 from stratalog.replication.requests.transactions import TRANSACTION_VERSION_2, EndTxnRequest
@@ -16,6 +17,7 @@ from stratalog.storage.errors import (
     InvalidRequestError,
     NotCoordinatorError,
     StratalogError,
+    UnknownServerError,
 )
 from stratalog.storage.records import NewRecordBatch
 from stratalog.wire.api_keys import ApiKey
@@ -26,6 +28,7 @@ from stratalog.wire.messages.schema import Entity
 from stratalog.wire.messages.values import time_ms_of
 
 PRODUCE_BY_TOPIC_ID = 13
+DELETE_RECORDS_BY_TOPIC_ID = 2
 END_TXN_BEFORE_EPOCH_BUMP = 4
 
 _ELSEWHERE = (NotCoordinatorError, CoordinatorNotAvailableError, CoordinatorLoadInProgressError)
@@ -90,3 +93,29 @@ def produced(request: ProduceRequest, message: Entity) -> ProduceResponse:
     time_ms = NO_TIME if part.log_append_time is None else time_ms_of(part.log_append_time)
     last_offset = part.base_offset + count - 1
     return ProduceResponse(request.partition, part.base_offset, last_offset, append_time_ms=time_ms)
+
+
+# -- DeleteRecords -----------------------------------------------------------------------------------------------
+
+
+def delete_records_message(request: DeleteRecordsRequest) -> Message:
+    """A request to a leader, which names topics by their names and ids."""
+    topics = [
+        {"name": topic, "topic_id": topic_id, "partitions": [{"partition_index": partition, "offset": offset}]}
+        for (topic_id, (topic, partition)), offset in request.offsets.items()
+    ]
+    values = {"topics": topics, "timeout": request.timeout_ms}
+    return Message(values, ApiKey.DELETE_RECORDS, DELETE_RECORDS_BY_TOPIC_ID)
+
+
+def records_deleted(request: DeleteRecordsRequest, message: Entity) -> DeleteRecordsResponse:
+    """The leader's answers, which are in the order of the request: the message names no ids."""
+    found = [(topic.name, part) for topic in message.topics for part in topic.partitions]
+    named = [(topic, part.partition_index) for topic, part in found]
+    if named != [each.topic_partition for each in request.offsets]:
+        unknown = UnknownServerError(f"{list(request.offsets)} were asked for, {named} answered")
+        return dict.fromkeys(request.offsets, DeletedRecords(error=unknown))
+    return {
+        partition: DeletedRecords(part.low_watermark, error_of(part))
+        for partition, (_, part) in zip(request.offsets, found, strict=True)
+    }

@@ -1,9 +1,10 @@
 """A broker of another process, as clients and coordinators call it. I/O: through the connections of a route.
 
 A broker answers a connection's requests one after the other, but for Produce. So a request that waits for others would
-hold up those behind it: JoinGroup and SyncGroup, which end when all members have come, have a connection of their own
-meanwhile. Batches share one, so do markers, and each group and transactional id has one, as a client of Kafka's has.
-Connections are made when they are needed. Each call is answered once; the broker may have performed one that is lost.
+hold up those behind it: JoinGroup and SyncGroup, which end when all members have come, and DeleteRecords, which ends
+when all replicas have followed, have a connection of their own meanwhile. Batches share one, so do markers, and each
+group and transactional id has one, as a client of Kafka's has. Connections are made when they are needed. Each call is
+answered once; the broker may have performed one that is lost.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 from stratalog.replication.coordinator.runtime.find_coordinator import no_coordinators
 from stratalog.replication.requests.coordinators import CoordinatorType, FindCoordinatorRequest, FindCoordinatorResponse
+from stratalog.replication.requests.delete_records import DeletedRecords, DeleteRecordsRequest, DeleteRecordsResponse
 from stratalog.replication.requests.groups import JoinGroupRequest, SyncGroupRequest
 from stratalog.replication.requests.produce import ACKS_NONE, ProduceRequest, ProduceResponse
 from stratalog.server.bootstrap import FIND_TIMEOUT_MS, JOIN_GRACE_MS
@@ -31,7 +33,14 @@ from stratalog.server.remote.between_brokers import (
     questions_message,
 )
 from stratalog.server.remote.connection_config import ConnectionConfig
-from stratalog.server.remote.messages import coordinators_answer, message_of, produce_message, produced
+from stratalog.server.remote.messages import (
+    coordinators_answer,
+    delete_records_message,
+    message_of,
+    produce_message,
+    produced,
+    records_deleted,
+)
 from stratalog.server.remote.open_requests import CORRELATION_IDS, Lost, OpenRequest
 from stratalog.server.remote.request_connection import RequestConnection
 from stratalog.server.remote.routes import Route
@@ -94,6 +103,25 @@ class RemoteBroker:
             self._send(BATCHES, message, received if has_answer else sent, has_answer=has_answer)
         except StratalogError as refusal:
             complete(ProduceResponse(request.partition, error=refusal))
+
+    def delete_records(self, request: DeleteRecordsRequest, complete: Callable[[DeleteRecordsResponse], None]) -> None:
+        """Have a leader move logs' starts. One that is lost may be asked again: a log that starts there already does
+        not change."""
+
+        def refuse(error: StratalogError) -> None:
+            complete(dict.fromkeys(request.offsets, DeletedRecords(error=error)))
+
+        def received(answer: Entity | Lost) -> None:
+            if isinstance(answer, Lost):
+                refuse(answer.error or LeaderNotAvailableError(f"broker {self.broker_id}: {answer.reason}"))
+            else:
+                complete(records_deleted(request, answer))
+
+        limit_ms = request.timeout_ms + self._config.request_timeout_ms
+        try:
+            self._send(None, delete_records_message(request), received, timeout_ms=limit_ms)
+        except StratalogError as reason:
+            refuse(reason)
 
     def find_coordinator(
         self, request: FindCoordinatorRequest, answer: Callable[[FindCoordinatorResponse], None]

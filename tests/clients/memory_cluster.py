@@ -21,6 +21,7 @@ from stratalog.replication.requests.coordinators import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from stratalog.replication.requests.delete_records import DeletedRecords, DeleteRecordsRequest, DeleteRecordsResponse
 from stratalog.replication.requests.produce import ProduceRequest, ProduceResponse, SentBatch
 from stratalog.replication.stores import replica_of
 from stratalog.storage.clock import RandomIds, SystemClock
@@ -37,6 +38,8 @@ from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.records import IdentifiedPartition, NewRecordBatch, TopicPartition, payload_table
 from stratalog.storage.topic_config import LogConfig
+from stratalog.storage.upkeep.retention import HIGH_WATERMARK
+from tests.storage.logs import delete_records
 from tests.storage.memory_store import MemoryStore
 from tests.storage.memory_table import MemoryDisk, MemoryLogTable
 
@@ -203,6 +206,7 @@ class MemoryBroker:
         self.broker_id = broker_id
         self.script: list[StratalogError | None] = []
         self.requests: list[ProduceRequest] = []
+        self.deletions: list[DeleteRecordsRequest] = []
 
     def find_coordinator(
         self, request: FindCoordinatorRequest, answer: Callable[[FindCoordinatorResponse], None]
@@ -220,6 +224,24 @@ class MemoryBroker:
         state = self.cluster.metadata.image.partition(partition.topic_partition)
         known = self.cluster.log(state.leader, partition.topic_partition).producers_at_hand
         return None if known is None else known.transactions.last_stable_offset(high_watermark)
+
+    def delete_records(self, request: DeleteRecordsRequest, complete: Callable[[DeleteRecordsResponse], None]) -> None:
+        """As a leader without followers, or as the `script` says."""
+        self.deletions.append(request)
+        if self.script:
+            error = self.script.pop(0)
+            if error is not None:
+                complete(dict.fromkeys(request.offsets, DeletedRecords(error=error)))
+            return
+        complete({each: self._deleted(each, offset) for each, offset in request.offsets.items()})
+
+    def _deleted(self, partition: IdentifiedPartition, offset: int) -> DeletedRecords:
+        if self.cluster.metadata.image.state_of(partition) is None:
+            return DeletedRecords(error=UnknownTopicIdError(f"{partition} is unknown"))
+        log = self.cluster.log(self.broker_id, partition.topic_partition)
+        delete_records(log, log.log_end_offset if offset == HIGH_WATERMARK else offset)
+        self.cluster.publish(partition.topic_partition, log_start=log.log_start_offset)
+        return DeletedRecords(log.log_start_offset)
 
     def every_coordinator(self, kind: CoordinatorType, request: object, answer: Callable[[list[object]], None]) -> None:
         answer([])

@@ -29,17 +29,17 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import ExitStack
 
+from stratalog.clients.admin.record_deletion import RecordDeletion
 from stratalog.jobs.text.reassignment import under_way_line
 from stratalog.replication.broker_root import mark_clean_shutdown
 from stratalog.replication.controller.brokers import IsrChange, alter_partition, fence_brokers
 from stratalog.replication.controller.topics import alter_config, create_topic, delete_topic
-from stratalog.replication.leader.delete_records import delete_records_path, encode_delete_records
 from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.replication.progress.progress import UNKNOWN, leader_progress_path
 from stratalog.replication.progress.progress_object import ProgressReader
+from stratalog.replication.requests.delete_records import DeleteRecordsRequest
 from stratalog.replication.requests.produce import ACKS_ALL, ACKS_LEADER, ACKS_NONE, ProduceRequest, ProduceResponse
 from stratalog.server.admin.reassignment import alter_reassignments, list_reassignments
-from stratalog.server.admin.record_deletion import RecordDeletion
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.delta.table import LogTable
 from stratalog.storage.errors import LogDirNotFoundError, StratalogError
@@ -80,7 +80,7 @@ class WithoutTablesOf:
 
 
 class WaitingClock:
-    """The clock of a client that waits outside the simulation: meanwhile the brokers poll their inboxes."""
+    """The clock of a client that waits outside the simulation: meanwhile the brokers take their turns."""
 
     def __init__(self, sim: ScenarioCluster) -> None:
         self._sim = sim
@@ -92,9 +92,6 @@ class WaitingClock:
         return self._sim.clock.monotonic_ms()
 
     def sleep_ms(self, duration_ms: float) -> None:
-        for host in self._sim.hosts.values():
-            if host.broker is not None:
-                host.broker._due_ms.pop("inbox", None)
         self._sim.wait(int(duration_ms))
 
 
@@ -333,7 +330,8 @@ class Stage(ElectionVerbs, DiskVerbs):
         log = self.sim.invariants.log_id(topic_partition)
         if log is not None:
             self.sim.invariants.may_delete(log, None if offset == "-1" else int(offset))
-        answer = RecordDeletion(view, {topic_partition: int(offset)}, timeout_ms).run()[topic_partition]
+        running = {i: host.broker.calls for i, host in self.sim.hosts.items() if host.broker is not None}
+        answer = RecordDeletion(view, running, {topic_partition: int(offset)}, timeout_ms).run()[topic_partition]
         if answer.error is not None:
             return [f"{answer.error.name}: {answer.error}"]
         return [f"low watermark {answer.low_watermark}"]
@@ -341,10 +339,10 @@ class Stage(ElectionVerbs, DiskVerbs):
     def do_ask_to_delete(self, partition: str, offset: str, options: dict[str, str]) -> list[str]:
         self.sim.metadata.refresh()
         image, named = self.sim.metadata.image, self.sim.metadata.image.identified(partition_of(partition))
-        leader = image.brokers[image.partition(named.topic_partition).leader]
+        leader = self.sim.hosts[image.partition(named.topic_partition).leader].broker
+        assert leader is not None
         self.sim.invariants.may_delete((named.topic_id, named.topic_partition.partition), None)
-        request = encode_delete_records({named: int(offset)}, leader.broker_epoch, 60_000)
-        self.sim.objects(leader.registration.root).put(delete_records_path(self.sim.ids.new_id()), request)
+        leader.calls.delete_records(DeleteRecordsRequest({named: int(offset)}, 60_000), lambda _answers: None)
         return []
 
     # -- deposed controllers and leaders -----------------------------------------------------------------------------

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from stratalog.replication.broker.broker import Broker
 from stratalog.replication.controller.preferred_leaders import ElectionType, elect_leaders
 from stratalog.replication.controller.reassignment import alter_partition_reassignments, is_reassigning
 from stratalog.replication.controller.topics import alter_config, create_topic, delete_topic
-from stratalog.replication.leader.delete_records import delete_records_path, encode_delete_records
 from stratalog.replication.metadata.image import BrokerState
 from stratalog.replication.metadata.log import MetadataLog, open_metadata
 from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.replication.progress.progress import leader_progress_path, progress_rows
+from stratalog.replication.requests.delete_records import DeleteRecordsRequest
 from stratalog.replication.requests.produce import ACKS_ALL, ACKS_LEADER, ProduceRequest, ProduceResponse
 from stratalog.storage.errors import OffsetOutOfRangeError, StratalogError
 from stratalog.storage.log.reader import LogReader
@@ -63,6 +64,12 @@ class Client:
             return []
         return list(self.metadata.image.partitions.values())
 
+    def called(self, state: PartitionRecord) -> Broker | None:
+        """The leader's broker, or an earlier process of it that is still at work; None if there is none."""
+        host = self.sim.hosts.get(state.leader)
+        brokers = [] if host is None else [b for b in (host.broker, *host.zombies) if b is not None]
+        return self.random.choice(brokers) if brokers else None
+
     def log_of(self, state: PartitionRecord) -> Log:
         return self.metadata.image.topic_ids.get(state.topic, ""), state.partition
 
@@ -112,12 +119,10 @@ class Producer(Client):
         """One try; whether it was acknowledged."""
         sim = self.sim
         state = self.metadata.image.partitions.get(topic_partition)
-        host = sim.hosts.get(state.leader) if state is not None else None
-        brokers = [] if host is None else [b for b in (host.broker, *host.zombies) if b is not None]
-        if not brokers:
+        broker = None if state is None else self.called(state)
+        if broker is None:
             sim.clock.sleep_ms(50)
             return False
-        broker = self.random.choice(brokers)
         answered: list[ProduceResponse] = []
         event = SimEvent(sim.scheduler)
 
@@ -253,7 +258,7 @@ class Admin(Client):
         self._remove_records_of(self.random.choice(list(self.metadata.image.partitions.values())))
 
     def _remove_records_of(self, state: PartitionRecord) -> None:
-        leader = self.metadata.image.brokers.get(state.leader)
+        leader = self.called(state)
         history = self.sim.invariants.history(state.topic_partition)
         if leader is None or history is None or self.sim.is_compacted(state.topic):
             return
@@ -261,8 +266,7 @@ class Admin(Client):
         offset = self.random.choice((HIGH_WATERMARK, self.random.randrange(end + 1)))
         partition = self.metadata.image.identified(state.topic_partition)
         self.sim.invariants.may_delete(self.log_of(state), None if offset == HIGH_WATERMARK else offset)
-        data = encode_delete_records({partition: offset}, leader.broker_epoch, timeout_ms=1_000)
-        self.sim.objects(leader.registration.root).put(delete_records_path(self.sim.ids.new_id()), data)
+        leader.calls.delete_records(DeleteRecordsRequest({partition: offset}, 1_000), lambda _answers: None)
         self.sim.log_event(f"delete records of {partition} below {offset}")
 
     def reassign(self) -> None:

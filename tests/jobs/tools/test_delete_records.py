@@ -9,7 +9,7 @@ import pytest
 
 from stratalog.jobs.command.terminal import UsageError
 from stratalog.jobs.tools.delete_records import answer_lines, main, parse_offsets
-from stratalog.replication.leader.delete_records import DeletedRecords
+from stratalog.replication.requests.delete_records import DeletedRecords
 from stratalog.storage.errors import OffsetOutOfRangeError
 from stratalog.storage.records import TopicPartition
 

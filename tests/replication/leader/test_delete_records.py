@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.follower.replica import FollowedReplica
-from stratalog.replication.leader.delete_records import (
-    DeletedRecords,
-    decode_delete_records,
-    decode_deleted,
-    delete_records_id_of,
-    delete_records_path,
-    encode_delete_records,
-    encode_deleted,
-)
 from stratalog.replication.leader.partition import Partition
 from stratalog.replication.metadata.records import ConfigRecord, FenceBrokerRecord
 from stratalog.replication.progress.progress import UNKNOWN, ReplicaProgress
 from stratalog.replication.replica.upkeep_rounds import limits_of
-from stratalog.replication.requests.hand_over import answer_path, request_id_of, request_path
-from stratalog.storage.errors import CorruptMessageError, OffsetOutOfRangeError
+from stratalog.replication.requests.delete_records import DeletedRecords, DeleteRecordsRequest, DeleteRecordsResponse
+from stratalog.storage.errors import BrokerNotAvailableError, StoreUnavailableError
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
 from stratalog.storage.upkeep.chore import UpkeepLimits
 from tests.replication.broker.test_broker import CONFIG, FOLLOWER, in_memory, tick
@@ -34,12 +23,13 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 class Asked:
-    """A leader of five committed records, and what it is asked through its inbox."""
+    """A leader of five committed records, and the answers to what it is asked."""
 
     def __init__(self, config: BrokerConfig = CONFIG) -> None:
         self.running, self.stores = in_memory(config)
         self.topic_id = ""
         """In requests; empty: that of the topic."""
+        self.responses: list[DeleteRecordsResponse] = []
         self.objects = self.stores.objects("broker-1")
         for value in "abcde":
             self.running.produce(value)
@@ -56,22 +46,17 @@ class Asked:
         tick(self.stores)
         self.running.settle()
 
-    def ask(self, offset: int, *, of: TopicPartition = T0, epoch: int | None = None, timeout_ms: int = 60_000) -> None:
-        broker_epoch = self.running.broker.broker_epoch if epoch is None else epoch
-        self.objects.put(delete_records_path("r"), self.request(of, offset, broker_epoch, timeout_ms))
+    def ask(self, offset: int, *, of: TopicPartition = T0, timeout_ms: int = 60_000) -> None:
+        named = IdentifiedPartition(self.topic_id or self.running.metadata.image.topic_ids["t"], of)
+        request = DeleteRecordsRequest({named: offset}, timeout_ms)
+        self.running.broker.calls.delete_records(request, self.responses.append)
         self.go_on()
 
-    def request(self, of: TopicPartition, offset: int, broker_epoch: int, timeout_ms: int) -> bytes:
-        named = IdentifiedPartition(self.topic_id or self.running.metadata.image.topic_ids["t"], of)
-        return encode_delete_records({named: offset}, broker_epoch, timeout_ms)
-
     def answer(self) -> DeletedRecords | str | None:
-        """The answer, or its error's name; None without one. An answered request is gone."""
-        data = self.objects.get_optional(answer_path("r"))
-        if data is None:
+        """The answer, or its error's name; None without one. It comes once."""
+        if not self.responses:
             return None
-        assert self.objects.get_optional(delete_records_path("r")) is None
-        (answer,) = decode_deleted(data).values()
+        ((answer,),) = (each.values() for each in self.responses)
         return answer if answer.error is None else answer.error.name
 
 
@@ -82,35 +67,12 @@ def test_a_request_to_a_deleted_topic_deletes_nothing_of_the_next_one_of_that_na
     assert (asked.answer(), asked.log_start) == ("UNKNOWN_TOPIC_ID", 0)
 
 
-def test_a_client_of_an_earlier_release_names_no_topic_id() -> None:
+def test_no_object_is_written_for_a_request_or_its_answer() -> None:
     asked = Asked()
-    request = json.loads(asked.request(T0, 3, asked.running.broker.broker_epoch, 60_000))
-    del request["topic_ids"]
-    asked.objects.put(delete_records_path("r"), json.dumps(request).encode())
-    asked.go_on()
-    assert asked.log_start == 3
-
-
-def test_a_request_and_its_answer_cross_the_inbox() -> None:
-    offsets = {IdentifiedPartition("a", T0): 5, IdentifiedPartition("b", T1): -1}
-    assert decode_delete_records(encode_delete_records(offsets, 7, 1_000)) == (offsets, 7, 1_000)
-    answers = {T0: DeletedRecords(5), T1: DeletedRecords(error=OffsetOutOfRangeError("9 > 8"))}
-    decoded = decode_deleted(encode_deleted(answers))
-    assert decoded[T0] == DeletedRecords(5)
-    assert repr(decoded[T1]) == repr(answers[T1])
-    assert (delete_records_id_of(delete_records_path("r")), delete_records_id_of(request_path("r"))) == ("r", None)
-    assert request_id_of(delete_records_path("r")) is None
-
-
-@pytest.mark.parametrize("data", [b"", b"[]", b'{"broker_epoch":1,"timeout_ms":1,"offsets":[["t"]]}'])
-def test_what_is_no_request_is_refused(data: bytes) -> None:
-    with pytest.raises(CorruptMessageError):
-        decode_delete_records(data)
-    asked = Asked()
-    asked.objects.put(delete_records_path("r"), data)
-    asked.go_on()
-    assert decode_deleted(asked.objects.get(answer_path("r"))) == {}
-    assert asked.objects.get_optional(delete_records_path("r")) is None
+    asked.running.follow(5, log_start=3, version=6)
+    asked.ask(3)
+    assert asked.answer() == DeletedRecords(3)
+    assert asked.objects.list("inbox/") == []
 
 
 def test_the_leader_answers_once_its_followers_logs_start_there_too() -> None:
@@ -169,7 +131,6 @@ def test_what_is_deleted_already_costs_no_commit() -> None:
         ({"offset": -2}, "OFFSET_OUT_OF_RANGE"),
         ({"offset": 1, "of": T1}, "NOT_LEADER_OR_FOLLOWER"),
         ({"offset": 1, "of": TopicPartition("__consumer_offsets", 0)}, "INVALID_TOPIC_EXCEPTION"),
-        ({"offset": 1, "epoch": 999}, "NOT_LEADER_OR_FOLLOWER"),
     ],
 )
 def test_a_refused_request_moves_nothing(ask: dict[str, object], error: str) -> None:
@@ -248,3 +209,44 @@ def test_the_check_interval_is_a_setting_of_the_cluster() -> None:
     assert limits_of(BrokerConfig()).retention_check_ms == 300_000
     config = BrokerConfig.from_properties({"log.retention.check.interval.ms": 7})
     assert limits_of(config, UpkeepLimits(keep_commits=3)) == UpkeepLimits(keep_commits=3, retention_check_ms=7)
+
+
+def test_a_broker_that_stops_refuses_what_waits_and_what_comes_later() -> None:
+    asked = Asked()
+    asked.ask(3)
+    assert asked.answer() is None
+    asked.running.broker.stop(BrokerNotAvailableError("killed"))
+    assert asked.answer() == "NOT_LEADER_OR_FOLLOWER"
+    asked.ask(4)
+    assert [answer.error.name for each in asked.responses for answer in each.values() if answer.error] == [
+        "NOT_LEADER_OR_FOLLOWER"
+    ] * 2
+
+
+def test_a_new_log_start_is_answered_once_it_is_published_and_a_refusal_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The client reads from there as soon as it has the answer, also when the broker's storage failed in between."""
+    asked = Asked()
+    asked.running.follow(5, log_start=5, version=6)
+
+    def out_of_reach(path: str, _data: bytes) -> None:
+        raise StoreUnavailableError(f"{path} is out of reach")
+
+    with monkeypatch.context() as cut:
+        cut.setattr(asked.objects, "put_register", out_of_reach)
+        asked.ask(3)
+        asked.go_on()
+        assert (asked.answer(), asked.log_start) == (None, 0)
+        asked.ask(9)
+        assert asked.answer() == "OFFSET_OUT_OF_RANGE"
+        asked.responses.clear()
+    asked.go_on()
+    assert (asked.answer(), asked.log_start) == (DeletedRecords(3), 3)
+
+
+def test_a_request_wakes_the_loop_when_its_time_is_over() -> None:
+    asked = Asked()
+    asked.ask(3, timeout_ms=207)
+    assert asked.answer() is None
+    assert asked.running.broker.pause_ms() == 7, "200 ms have passed"

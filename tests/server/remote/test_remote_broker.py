@@ -15,6 +15,7 @@ from stratalog.replication.config import BrokerConfig
 from stratalog.replication.coordinator.groups.shard import group_shard
 from stratalog.replication.metadata.records import RegisterBrokerRecord
 from stratalog.replication.requests.coordinators import CoordinatorType, FindCoordinatorRequest
+from stratalog.replication.requests.delete_records import DeletedRecords, DeleteRecordsRequest
 from stratalog.replication.requests.groups import (
     HeartbeatRequest,
     JoinGroupRequest,
@@ -44,8 +45,11 @@ from stratalog.storage.errors import (
     InvalidRequestError,
     LeaderNotAvailableError,
     NotCoordinatorError,
+    OffsetOutOfRangeError,
     RecordTooLargeError,
     RequestTimedOutError,
+    UnknownServerError,
+    UnknownTopicIdError,
 )
 from stratalog.storage.records import IdentifiedPartition, NewRecordBatch, TopicPartition, payload_table
 from stratalog.storage.transactions import EndMarker, marker_batch
@@ -141,6 +145,51 @@ def test_a_marker_is_written_by_the_leader(cluster: RunningCluster, memory: Coor
     assert [each.batch.producer_id for each in memory.running[1].requests] == list(range(5))
     rows = memory.log(1, T).read(0, 1 << 20).to_pylist()
     assert [row["key"] for row in rows] == [b"\0\0\0\1"] * 5
+
+
+def test_records_are_deleted_by_the_leader_who_gets_the_request_as_it_is(
+    cluster: RunningCluster, memory: CoordinatingCluster
+) -> None:
+    answers, face = Answers(), cluster.brokers()[1]
+    for number in range(4):
+        face.produce_then(ProduceRequest(IDENTIFIED, batch(b"%d" % number)), answers)
+    answers.first(4)
+    other = IdentifiedPartition(IDENTIFIED.topic_id, TopicPartition("t", 1))
+    request = DeleteRecordsRequest({IDENTIFIED: 3, other: -1}, timeout_ms=1_234)
+    face.delete_records(request, answers)
+    assert answers.first(5)[4] == {IDENTIFIED: DeletedRecords(3), other: DeletedRecords(0)}
+    assert memory.running[1].deletions == [request]
+    assert memory.log(1, T).log_start_offset == 3
+
+
+def test_a_refused_deletion_has_the_leaders_error(cluster: RunningCluster, memory: CoordinatingCluster) -> None:
+    answers, memory.running[1].script = Answers(), [OffsetOutOfRangeError("9 > 8")]
+    cluster.brokers()[1].delete_records(DeleteRecordsRequest({IDENTIFIED: 9}), answers)
+    (answer,) = answers.one.values()
+    assert isinstance(answer.error, OffsetOutOfRangeError)
+
+
+def test_a_deletion_for_an_earlier_topic_of_the_name_deletes_nothing(
+    cluster: RunningCluster, memory: CoordinatingCluster
+) -> None:
+    answers, face = Answers(), cluster.brokers()[1]
+    face.produce_then(ProduceRequest(IDENTIFIED, batch(b"x")), answers)
+    answers.first(1)
+    face.delete_records(DeleteRecordsRequest({IdentifiedPartition("cd" * 16, T): -1}), answers)
+    (answer,) = answers.first(2)[1].values()
+    assert isinstance(answer.error, UnknownTopicIdError)
+    assert memory.log(1, T).log_start_offset == 0
+
+
+def test_a_deletion_that_waits_holds_up_nobody(cluster: RunningCluster, memory: CoordinatingCluster) -> None:
+    waiting, answers, face = Answers(), Answers(), cluster.brokers()[1]
+    memory.running[1].script = [None]
+    face.delete_records(DeleteRecordsRequest({IDENTIFIED: 0}), waiting)
+    wait_until(lambda: memory.running[1].deletions, "its arrival")
+    face.delete_records(DeleteRecordsRequest({IDENTIFIED: 0}), answers)
+    face.produce_then(ProduceRequest(IDENTIFIED, batch(b"x")), answers)
+    answers.first(2)
+    assert waiting.list == []
 
 
 def test_any_broker_names_the_coordinator(cluster: RunningCluster) -> None:
@@ -310,6 +359,26 @@ def test_a_broken_connection_answers_each_request_once(scripted: ScriptedBroker,
     part = {"index": 0, "base_offset": 4, "error_code": None}
     scripted.answer(4, {"responses": [{"name": "t", "partition_responses": [part]}]})
     assert (produced.first(4)[3].base_offset, len(produced.list), len(asked.list)) == (4, 4, 1)
+
+
+def test_a_deletion_whose_answer_is_lost_is_one_to_ask_for_again(
+    scripted: ScriptedBroker, network: NetworkThread
+) -> None:
+    broker, answers = remote(scripted.endpoint, network), Answers()
+    broker.delete_records(DeleteRecordsRequest({IDENTIFIED: 1}), answers)
+    assert scripted.await_count(1) == [ApiKey.DELETE_RECORDS]
+    scripted.callers[0].close("")
+    (answer,) = answers.one.values()
+    assert isinstance(answer.error, LeaderNotAvailableError)
+    broker.delete_records(DeleteRecordsRequest({IDENTIFIED: 1}), answers)
+    scripted.await_count(2)
+    part = {"partition_index": 0, "low_watermark": 1, "error_code": None}
+    scripted.answer(1, {"topics": [{"name": "t", "partitions": [part]}]})
+    assert answers.first(2)[1] == {IDENTIFIED: DeletedRecords(1)}
+    broker.delete_records(DeleteRecordsRequest({IDENTIFIED: 1}), answers)
+    scripted.await_count(3)
+    scripted.answer(2, {"topics": [{"name": "another", "partitions": [part]}]})
+    assert isinstance(answers.first(3)[2][IDENTIFIED].error, UnknownServerError)
 
 
 def test_a_request_without_an_answer_in_its_time_ends_its_connection(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from random import Random
@@ -10,13 +10,13 @@ from unittest.mock import patch
 
 from stratalog.replication.follower.replica import FollowedReplica
 from stratalog.replication.leader.append_queue import AppendQueue
-from stratalog.replication.leader.delete_records import decode_delete_records
+from stratalog.replication.leader.delete_records import RecordDeletions
 from stratalog.replication.metadata.log import METADATA_PARTITION
 from stratalog.storage.delta.commit_race import StoredCommit
 from stratalog.storage.errors import UnknownTopicOrPartitionError
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.objects.port import always
-from stratalog.storage.records import IdentifiedPartition
+from stratalog.storage.records import IdentifiedPartition, TopicPartition
 from tests.simulation.cluster import Setting
 from tests.simulation.faults import Faults, Focus
 from tests.simulation.mutations.mutation import COMPLETE, NO_FOCUS, Mutation, mix
@@ -75,13 +75,19 @@ def appends_by_name() -> AbstractContextManager[object]:
 
 
 def deletions_by_name() -> AbstractContextManager[object]:
-    """A request to delete records goes to whichever topic has the name when the leader reads it."""
+    """A request to delete records goes to whichever topic has the name when the leader's loop gets to it."""
+    step = RecordDeletions.step
 
-    def decode(data: bytes) -> tuple[dict[IdentifiedPartition, int], int, int]:
-        offsets, broker_epoch, timeout_ms = decode_delete_records(data)
-        return {each._replace(topic_id=""): offset for each, offset in offsets.items()}, broker_epoch, timeout_ms
+    def by_name(self: RecordDeletions, live: Collection[int]) -> set[TopicPartition]:
+        for request in self._inbound:
+            request.wanted = {named(self, each): offset for each, offset in request.wanted.items()}
+        return step(self, live)
 
-    return patch("stratalog.replication.leader.delete_records.decode_delete_records", decode)
+    def named(self: RecordDeletions, partition: IdentifiedPartition) -> IdentifiedPartition:
+        led = self._leaders.get(partition.topic_partition)
+        return partition if led is None else partition._replace(topic_id=led.topic_id)
+
+    return patch.object(RecordDeletions, "step", by_name)
 
 
 def tables_without_ids() -> AbstractContextManager[object]:

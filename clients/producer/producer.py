@@ -16,14 +16,14 @@ from typing import Any, Self
 import pyarrow as pa
 
 from stratalog.clients.config import PRODUCER_CONFIGS, ProducerConfig, split_connection_configs
-from stratalog.clients.connected_cluster import ConnectedCluster, connected
+from stratalog.clients.connected_cluster import CalledBrokers, ConnectedCluster, connected, connection_of_root
 from stratalog.clients.producer.accumulator import Accumulator
 from stratalog.clients.producer.batch import checked_time, record_size_bytes
 from stratalog.clients.producer.partitioner import Partitioner, StickyPartitioner, check_partition
 from stratalog.clients.producer.sender import Sender
 from stratalog.clients.producer.table_batches import TableDelivery, TablePart, table_parts
 from stratalog.clients.producer.transactions import TransactionalTransport, TransactionSession
-from stratalog.clients.producer.transport import InboxTransport, InProcessTransport, Transport
+from stratalog.clients.producer.transport import Transport
 from stratalog.clients.records import (
     ConsumerGroupMetadata,
     OffsetAndMetadata,
@@ -34,7 +34,7 @@ from stratalog.clients.records import (
 from stratalog.clients.serialization import KEY, VALUE, SerializationContext
 from stratalog.replication.controller.producer_id_blocks import allocate_producer_ids
 from stratalog.replication.metadata.image import ClusterImage
-from stratalog.server.bootstrap import Cluster
+from stratalog.server.bootstrap import Cluster, RunningCluster
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import (
     IllegalStateError,
@@ -50,8 +50,8 @@ from stratalog.storage.log_lines import line_logger
 from stratalog.storage.records import Header, TopicPartition, as_payload
 
 METADATA_POLL_MS = 100
-FOR_INBOX: dict[str, object] = {"batch.size": 1_048_576}
-"""Default for files through inboxes, where a partition has one batch under way at a time: small ones would be slow."""
+OF_A_ROOT: dict[str, object] = {"batch.size": 1_048_576}
+"""Default of a producer that is given a metadata root: each request costs some operations on the store."""
 
 _log = line_logger(__name__)
 
@@ -63,9 +63,10 @@ OnDelivery = Callable[[RecordMetadata | None, StratalogError | None], None]
 class Producer:
     """Thread-safe. Use as a context manager, or `close` it: records not yet sent would be lost.
 
-    cluster      a running `Cluster` (batches go to its brokers directly), or the URL or path of its metadata
-                 root (files go through the leaders' inboxes, from any process that reaches the storage; with a
-                 `transactional.id` brokers are called as a RemoteCluster does).
+    cluster      a running `Cluster` or `RemoteCluster` (batches go to the brokers as it calls them), or the URL or path
+                 of its metadata root (batches go through the leaders' inboxes, from any process that reaches the
+                 storage; with a `transactional.id`, a `security.protocol` or another `stratalog.transport`, brokers are
+                 called as a RemoteCluster does).
     config       Kafka's producer configs by their dotted names; `settings` the same as keywords
                  (`acks="all"`, `linger_ms=5`, `max_in_flight=1`). InvalidConfigError for an unknown or bad one. With a
                  metadata root also those of connections (`security.protocol`, `stratalog.transport`).
@@ -79,7 +80,6 @@ class Producer:
         *,
         partitioner: Partitioner | None = None,
         view: ClusterView | None = None,
-        transport: Transport | None = None,
         rng: random.Random | None = None,
         **settings: object,
     ) -> None:
@@ -90,14 +90,15 @@ class Producer:
         self._view = view or ClusterView(cluster)
         self._connected: ConnectedCluster | None = None
         if isinstance(cluster, str):
-            if self.config.transactional_id:
-                cluster = self._connect(cluster, connection)
-            else:
-                self.config = ProducerConfig.from_settings(FOR_INBOX | own, {})
+            if not self.config.transactional_id:
+                self.config = ProducerConfig.from_settings(OF_A_ROOT | own, {})
+                connection = connection_of_root(connection)
+            cluster = self._connect(cluster, connection)
         self._partitioner = partitioner or StickyPartitioner(self.config.batch_size, rng)
         self._session = self._session_with(cluster)
         self._accumulator = Accumulator(self.config, self._producer_ids())
-        transport = transport or self._transport_to(cluster)
+        self._brokers = CalledBrokers(cluster, self._view.stores)
+        transport = self._transport_to(cluster)
         failed = self._session.transactions.failed if self._session else None
         self._sender = Sender(self.config, self._view, transport, self._accumulator, rng, failed)
         self._lock = self._sender.lock
@@ -111,12 +112,10 @@ class Producer:
         weakref.finalize(self, made.close)
         return made
 
-    def _transport_to(self, cluster: Cluster) -> Transport:
-        if isinstance(cluster, str):
-            return InboxTransport(self._view)
+    def _transport_to(self, cluster: RunningCluster) -> Transport:
         if self.config.transactional_id:
             return TransactionalTransport(cluster, self._view, self.config.transactional_id)
-        return InProcessTransport(cluster, InboxTransport(self._view))
+        return Transport(self._brokers)
 
     def _producer_ids(self) -> Callable[[], int]:
         if not self.config.enable_idempotence or self.config.transactional_id:
@@ -352,6 +351,7 @@ class Producer:
             _log.warning("closing with records under way: %s", left)
         finally:
             self._sender.stop(timeout)
+            self._brokers.close()
             if self._connected is not None:
                 self._connected.close()
 

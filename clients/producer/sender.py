@@ -1,8 +1,8 @@
 """The producer's background thread: sends batches to leaders, acts on the answers, completes deliveries.
 
 I/O: through the transport and the cluster view. Its rules are in `accumulator`, `schedule` and `retry`. The lock is
-shared with the producer. It is never held while a delivery completes, nor during a send that could block; a send that
-cannot block is done by the appending thread, which saves a change of threads.
+shared with the producer. It is never held while a delivery completes. A send does not block: the appending thread does
+it, which saves a change of threads.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from stratalog.clients.producer.accumulator import Accumulator, PartitionQueue
 from stratalog.clients.producer.batch import ProducerBatch
 from stratalog.clients.producer.retry import Action
 from stratalog.clients.producer.schedule import Schedule
-from stratalog.clients.producer.transport import Answer, Transport
+from stratalog.clients.producer.transport import MAX_IN_FLIGHT, POLL_INTERVAL_MS, Answer, Transport
 from stratalog.clients.records import UNKNOWN_OFFSET
 from stratalog.replication.metadata.records import NO_LEADER
 from stratalog.replication.requests.produce import ACKS_NONE, ProduceRequest, ProduceResponse
@@ -37,7 +37,6 @@ from stratalog.storage.log_lines import line_logger
 from stratalog.storage.records import TRANSACTIONAL_ATTRIBUTE, NewRecordBatch
 
 IDLE_WAIT_MS = 1_000
-POLLED_CLOSELY_MS = 10
 ANSWER_GRACE_MS = 2_000
 """Time beyond `request.timeout.ms` until a broker counts as silent: its own time-out comes first."""
 METADATA_BACKOFF_MS = 20
@@ -117,15 +116,9 @@ class Sender:
         self._thread.start()
 
     def appended(self, queue: PartitionQueue, now_ms: int) -> None:
-        """A new batch waits in `queue`: send it, or wake the thread for it. With the lock held."""
-        if not self._transport.is_immediate:
-            self._schedule.add(queue)
-            self.wake()
-            return
+        """A new batch waits in `queue`: send it if it is due. With the lock held."""
         self._send_all(self._take_due(queue, now_ms))
         next_ms = self._schedule.next_ms()
-        if (poll_ms := self._transport.poll_interval_ms) <= POLLED_CLOSELY_MS:  # a remote leader's answer
-            next_ms = min(now_ms + poll_ms, next_ms or now_ms + poll_ms)
         if next_ms is not None and next_ms < self._wakes_at_ms:
             self.wake()
 
@@ -220,13 +213,10 @@ class Sender:
         return [(batch, base_offset, error if verdict.action is Action.FAIL else None)]
 
     def _poll(self, now_ms: int) -> None:
-        if now_ms - self._polled_ms < self._transport.poll_interval_ms:
+        if now_ms - self._polled_ms < POLL_INTERVAL_MS:
             return
         self._polled_ms = now_ms
-        if self._transport.is_immediate:
-            with self.lock:  # appending threads send through it as well
-                self._transport.poll()
-        else:
+        with self.lock:  # appending threads send through it as well
             self._transport.poll()
 
     def _refresh_metadata(self, now_ms: int) -> None:
@@ -244,9 +234,6 @@ class Sender:
             for queue in self._schedule.take_due(now_ms):
                 outcomes.extend(self._expire(queue, now_ms))
                 batches.extend(self._take_due(queue, now_ms))
-            if self._transport.is_immediate:
-                self._send_all(batches)
-        if not self._transport.is_immediate:
             self._send_all(batches)
         return outcomes
 
@@ -259,7 +246,7 @@ class Sender:
             elif not self._has_leader(queue):
                 self._metadata_is_stale = True
                 self._schedule.add_timer(queue, now_ms + self._config.retry_backoff_ms)
-            elif len(queue.in_flight) < self._transport.max_in_flight:
+            elif len(queue.in_flight) < MAX_IN_FLIGHT:
                 taken.append(queue.send_next(now_ms))
                 continue
             break
@@ -289,12 +276,12 @@ class Sender:
         return [(batch, UNKNOWN_OFFSET, error) for batch, error in expired]
 
     def _wait_ms(self, now_ms: int) -> float:
-        """Until the next timer; while answers are awaited, or were recently, at most the transport's poll interval."""
+        """Until the next timer; while answers are awaited, or were recently, at most `POLL_INTERVAL_MS`."""
         with self.lock:
             if self._accumulator.is_active:
                 self._busy_ms = now_ms
             is_busy = now_ms - self._busy_ms < IDLE_WAIT_MS
-            wakes_at_ms = now_ms + (self._transport.poll_interval_ms if is_busy else IDLE_WAIT_MS)
+            wakes_at_ms = now_ms + (POLL_INTERVAL_MS if is_busy else IDLE_WAIT_MS)
             next_ms = self._schedule.next_ms()
             self._wakes_at_ms = wakes_at_ms if next_ms is None else min(wakes_at_ms, next_ms)
             return max(0, self._wakes_at_ms - now_ms) if not self._schedule.has_due else 0

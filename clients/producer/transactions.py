@@ -10,9 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 from stratalog.clients.config import ProducerConfig
+from stratalog.clients.connected_cluster import CalledBrokers
 from stratalog.clients.coordinator_calls import RETRY_MS, InProcessCalls, PendingAnswer, offset_rows
 from stratalog.clients.producer.transaction_state import ProducerTransactions
-from stratalog.clients.producer.transport import Answer, InboxTransport, InProcessTransport, Produce
+from stratalog.clients.producer.transport import Answer, Produce, Transport
 from stratalog.clients.records import ConsumerGroupMetadata, OffsetAndMetadata
 from stratalog.replication.coordinator.transactions.add_partitions import (
     QUESTIONS_MAX,
@@ -45,18 +46,19 @@ from stratalog.storage.errors import (
 from stratalog.storage.records import TopicPartition
 
 
-class TransactionalTransport(InProcessTransport):
+class TransactionalTransport(Transport):
     """Carries transactional batches to leaders that it calls; before the first batch the coordinator is asked, here or
     by a leader in another process."""
 
     def __init__(self, cluster: RunningCluster, view: ClusterView, transactional_id: str) -> None:
-        super().__init__(cluster, InboxTransport(view))
+        super().__init__(CalledBrokers(cluster, view.stores))
+        self._cluster = cluster
         self._transactional_id = transactional_id
         self._view = view
 
     def send(self, broker: BrokerState, request: ProduceRequest, answer: Answer) -> None:
-        """See `Transport.send`. BrokerNotAvailableError for a leader that cannot be called: files that are handed over
-        through an inbox cannot be part of a transaction."""
+        """See `Transport.send`. BrokerNotAvailableError for a leader that the cluster does not call: the transaction's
+        coordinator may be such a broker, too."""
         leader = broker.registration.broker_id
         if leader not in self._cluster.brokers() and not self._cluster.hosts(leader):
             raise BrokerNotAvailableError(

@@ -1,4 +1,4 @@
-"""The inbox of a broker: objects by which writers in other processes hand files over to a leader. Pure encoding.
+"""The inbox of a broker: objects by which Spark sinks hand files over to a leader. Pure encoding.
 
 `inbox/<id>.json` in the leader's root is the request, `inbox/<id>.answer.json` the answer. One object may hand over
 files of several partitions that the broker leads; each has its own answer. A follower reports damage the same way.
@@ -97,6 +97,7 @@ def decode_request(data: bytes) -> tuple[int, list[HandOverRequest]]:
         topic_ids = body.get("topic_ids") or [""] * len(body["handed"])
         for topic_id, item in zip(topic_ids, body["handed"], strict=True):
             (topic, number), acks, timeout_ms = map(item.pop, ("topic_partition", "acks", "timeout_ms"))
+            item.pop("base_sequence", None)  # of a writer of an earlier release, which gives none either
             files = HandedFiles(tuple(_file(each) for each in item.pop("files")), **item)
             _check_fields(files)
             partition = IdentifiedPartition(str(topic_id), _named(topic, number))
@@ -115,8 +116,8 @@ def _file(values: Mapping[str, Any]) -> DataFile:
 
 def _check_fields(files: HandedFiles) -> None:
     """TypeError unless each value is of its field's type: the loop that appends the files relies on it."""
-    numbers = (files.batch_id, files.producer_id, files.producer_epoch, files.base_sequence, files.verified_offset)
-    typed = [*((each, int) for each in numbers), (files.is_transactional, bool), (files.sink_id or "", str)]
+    numbers = (files.batch_id, files.producer_id, files.producer_epoch, files.verified_offset)
+    typed = [*((each, int) for each in numbers), (files.is_transactional, bool), (files.sink_id, str)]
     if not all(type(value) is kind for value, kind in typed):
         raise TypeError("a field of another type")
 

@@ -64,10 +64,9 @@ class ProduceRequest:
 
 @dataclass(frozen=True, slots=True)
 class HandOverRequest:
-    """Data files that a writer outside the broker has put into the leader's table directory.
+    """Data files that a Spark sink has put into the leader's table directory.
 
-    The sink's or the producer's fields of `handed` make it exactly-once: what is committed already is answered with
-    success and not written again. Without them it is at-least-once.
+    A batch of the sink that is committed already is answered with success and not written again.
     """
 
     partition: IdentifiedPartition

@@ -66,23 +66,27 @@ class Appended:
 
 @dataclass(frozen=True, slots=True)
 class HandedFiles:
-    """Files that another process wrote into this table's directory, in order; the deltas of each count from 0.
+    """Files that a Spark sink wrote into this table's directory, in order; the deltas of each count from 0.
 
-    sink_id      the Spark query that wrote them, with a growing `batch_id`; None of other writers
-    producer_id  with epoch and base sequence as in `NewRecordBatch`: all records of the files are one batch
-    is_transactional  the records are part of the producer's transaction, as the files' rows show; `verified_offset` and
-                 `verified_leader_epoch` as in `NewRecordBatch`. With a sink id they need no sequence
+    sink_id      the Spark query that wrote them, with a growing `batch_id`: a stored batch that comes again is a
+                 duplicate
+    producer_id  with epoch, of the transaction that the records are part of, as the files' rows show: with
+                 `is_transactional`. `verified_offset` and `verified_leader_epoch` as in `NewRecordBatch`
     """
 
     files: tuple[DataFile, ...]
-    sink_id: str | None = None
-    batch_id: int = -1
+    sink_id: str
+    batch_id: int
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_PRODUCER_EPOCH
-    base_sequence: int = NO_SEQUENCE
     is_transactional: bool = False
     verified_offset: int = -1
     verified_leader_epoch: int = -1
+
+    @property
+    def base_sequence(self) -> int:
+        """None: a repeated batch is known by its id."""
+        return NO_SEQUENCE
 
     @property
     def record_count(self) -> int:
@@ -134,12 +138,12 @@ def admit(
 
 
 def admit_files(
-    handed: Iterable[HandedFiles], producers: ProducerStates, config: LogConfig, end: OffsetAndEpoch, now_ms: int
+    handed: Iterable[HandedFiles], producers: ProducerStates, end: OffsetAndEpoch, now_ms: int
 ) -> Admission:
-    """The same for files of other processes; their size is not limited."""
+    """The same for files of sinks; their size is not limited, and their times were checked when they were written."""
     group = Admission(producers, end.offset, now_ms, end.leader_epoch)
     for files in handed:
-        group.results.append(_admit_files(group, files, config))
+        group.results.append(_admit_files(group, files))
     return group
 
 
@@ -189,26 +193,22 @@ def _change_of(group: Admission, batch: NewRecordBatch) -> TransactionChange | N
     return change
 
 
-def _admit_files(group: Admission, handed: HandedFiles, config: LogConfig) -> BatchAppended | StratalogError:
+def _admit_files(group: Admission, handed: HandedFiles) -> BatchAppended | StratalogError:
     producer_id, epoch = handed.producer_id, handed.producer_epoch
     try:
         _check_handed(handed)
-        known = group.producers.check(producer_id, epoch, handed.base_sequence, handed.record_count)
-        if not isinstance(known, Duplicate):
-            _check_times_of_files(handed, config, group.now_ms)
-            verified = OffsetAndEpoch(handed.verified_offset, handed.verified_leader_epoch)
-            group.producers.check_transactional(producer_id, epoch, handed.is_transactional, verified, group.end)
+        group.producers.check(producer_id, epoch, NO_SEQUENCE, handed.record_count)
+        verified = OffsetAndEpoch(handed.verified_offset, handed.verified_leader_epoch)
+        group.producers.check_transactional(producer_id, epoch, handed.is_transactional, verified, group.end)
     except StratalogError as refusal:
         return refusal.as_value()
-    if handed.sink_id is not None and not isinstance(known, Duplicate):
-        known = group.producers.check_sink(handed.sink_id, handed.batch_id)
+    known = group.producers.check_sink(handed.sink_id, handed.batch_id)
     if isinstance(known, Duplicate):
         return BatchAppended(known.base_offset, known.last_offset, duplicate=True)
     begin = TransactionChange(producer_id, BEGIN, group.log_end_offset) if handed.is_transactional else None
     appended = group.accept(handed, begin)
-    if handed.sink_id is not None:
-        batch = SinkBatch(handed.batch_id, appended.last_offset, group.now_ms, appended.base_offset)
-        group.producers = group.producers.with_sink(handed.sink_id, batch)
+    batch = SinkBatch(handed.batch_id, appended.last_offset, group.now_ms, appended.base_offset)
+    group.producers = group.producers.with_sink(handed.sink_id, batch)
     return appended
 
 
@@ -239,20 +239,10 @@ def check_time(batch: NewRecordBatch, config: LogConfig, now_ms: int) -> None:
 
     Source: `LogValidator.validateTimestamp` (KIP-937).
     """
-    if batch.timestamp_type == CREATE_TIME and config.limits_times:
-        _check_bounds(batch.timestamp_range, config, now_ms)
-
-
-def _check_times_of_files(handed: HandedFiles, config: LogConfig, now_ms: int) -> None:
-    """The same for a producer's files. Those of a sink are checked when they are written: they may come again later."""
-    if handed.sink_id is None and config.limits_times:
-        for file in handed.files:
-            _check_bounds((file.min_timestamp_ms, file.max_timestamp_ms), config, now_ms)
-
-
-def _check_bounds(bounds_ms: tuple[int | None, int | None], config: LogConfig, now_ms: int) -> None:
+    if batch.timestamp_type != CREATE_TIME or not config.limits_times:
+        return
     before_ms, after_ms = config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms
-    for bound_ms in bounds_ms:
+    for bound_ms in batch.timestamp_range:
         if bound_ms is not None and not now_ms - before_ms <= bound_ms <= now_ms + after_ms:
             raise InvalidTimestampError(
                 f"Timestamp {bound_ms} of message is out of range. The timestamp should be within "

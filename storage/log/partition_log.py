@@ -288,7 +288,7 @@ class PartitionLog(LogReader):
         state = self._writable(leader_epoch)
         refusals = [self._refusal(each, state, now_ms) for each in handed]
         sound = [each for each, refusal in zip(handed, refusals, strict=True) if refusal is None]
-        admission = admit_files(sound, self.producers, self.config, state.end, now_ms)
+        admission = admit_files(sound, self.producers, state.end, now_ms)
         files = [file for i in admission.accepted for file in sound[i].files]
         admitted = iter(admission.results)
         admission.results = [next(admitted) if refusal is None else refusal for refusal in refusals]
@@ -307,7 +307,7 @@ class PartitionLog(LogReader):
 
         A repeated hand-over is not checked: it is a duplicate, wherever its files are now.
         """
-        known = admit_files([handed], self.producers, self.config, state.end, now_ms).results[0]
+        known = admit_files([handed], self.producers, state.end, now_ms).results[0]
         if not isinstance(known, BatchAppended) or known.duplicate:
             return None
         live = {name_of(entry.path) for entry in state.files}

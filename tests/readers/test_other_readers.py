@@ -52,7 +52,7 @@ def test_a_replica_is_read_at_every_stage_with_its_offsets_and_times(name: str, 
 def handed_over(log: PartitionLog) -> None:
     """Append files that another process wrote, when nobody knew their offsets."""
     files = tuple(log.table.write_file(data_table([batch(words)]), None) for words in (["p", "q"], ["r"]))
-    assert isinstance(log.append_files([HandedFiles(files)], log.leader_epoch, 5_000), Appended)
+    assert isinstance(log.append_files([HandedFiles(files, "query", 1)], log.leader_epoch, 5_000), Appended)
 
 
 @pytest.mark.parametrize("name", READERS)

@@ -208,7 +208,7 @@ def test_a_hand_over_has_this_form_in_the_inbox() -> None:
     assert encoded == (
         b'{"broker_epoch": 3, "handed": [{"topic_partition": ["t", 0], "files": [{"path": "f", "size_bytes": 9, '
         b'"record_count": 1, "first_delta": 0, "last_delta": 0, "min_timestamp_ms": null, "max_timestamp_ms": 5}], '
-        b'"sink_id": "query", "batch_id": 1, "producer_id": -1, "producer_epoch": -1, "base_sequence": -1, '
+        b'"sink_id": "query", "batch_id": 1, "producer_id": -1, "producer_epoch": -1, '
         b'"acks": -1, "timeout_ms": 7}], "topic_ids": ["id"]}'
     )
     assert decode_request(encoded) == (3, [request])

@@ -327,9 +327,9 @@ def test_flush_configs_sync_appends_and_epoch_starts_always_are(replicas, proper
     assert table.synced == synced
 
 
-def handed(log: PartitionLog, words: str, batch_id: int, sink: str | None = "query", **producer) -> HandedFiles:
+def handed(log: PartitionLog, words: str, batch_id: int, sink: str = "query") -> HandedFiles:
     file = log.table.write_file(data_table([batch(words)]), None)
-    return HandedFiles((file,), sink, batch_id, **producer)
+    return HandedFiles((file,), sink, batch_id)
 
 
 def test_handed_files_get_offsets_and_a_batch_id_counts_once(replicas):
@@ -362,40 +362,20 @@ def test_a_handed_file_that_is_missing_or_in_the_log_is_refused_alone(replicas):
     assert log.append_files([good], 0, 1).results[0].duplicate, "a repeat is answered wherever its files are now"
 
 
-def test_handed_files_pass_the_producer_checks(replicas):
-    log = replicas.leader()
-    fields = {"producer_id": 7, "producer_epoch": 0}
-    good = handed(log, "ab", -1, None, base_sequence=0, **fields)
-    bad = handed(log, "z", -1, None, base_sequence=9, **fields)
-    results = log.append_files([good, bad, good], 0, 1).results
-    assert results[0] == BatchAppended(0, 1)
-    assert isinstance(results[1], OutOfOrderSequenceNumberError)
-    assert results[2] == BatchAppended(0, 1, duplicate=True)
-    assert append(log, idempotent("c", 2)).results == (BatchAppended(2, 2),)
-
-
-@pytest.mark.parametrize(("now_ms", "refused"), [(500, True), (1_000, False), (1_500, False), (1_501, True)])
-def test_a_producers_file_with_a_time_far_from_the_brokers_clock_is_refused(replicas, now_ms, refused):
-    """Its record is of 1,000 ms. A sink's files are checked when they are written, and may come again later."""
+def test_a_sinks_files_come_at_any_time(replicas):
+    """They are checked when they are written, and may come again later."""
     properties = {"message.timestamp.before.max.ms": 500, "message.timestamp.after.max.ms": 400}
     log = replicas.leader(config=LogConfig.from_properties(properties))
-    good = handed(log, "a", -1, None, producer_id=7, producer_epoch=0, base_sequence=0)
-    (result,) = log.append_files([good], 0, now_ms).results
-    assert isinstance(result, InvalidTimestampError) is refused
-    (of_sink,) = log.append_files([handed(log, "b", 1)], 0, now_ms).results
-    assert isinstance(of_sink, BatchAppended)
-    (again,) = log.append_files([good], 0, 9_999).results
-    assert isinstance(again, InvalidTimestampError if refused else BatchAppended), "a repeat is a duplicate at any time"
-    appended_at = LogConfig.from_properties({**properties, "message.timestamp.type": "LogAppendTime"})
-    assert not appended_at.limits_times
+    (result,) = log.append_files([handed(log, "a", 1)], 0, 9_999).results
+    assert result == BatchAppended(0, 0)
 
 
 def test_several_handed_files_roll_segments_between_them(replicas):
     log = replicas.leader(config=LogConfig.from_properties({"segment.files.max": 1}))
     files = tuple(log.table.write_file(data_table([batch(w)]), None) for w in ("ab", "c"))
-    assert log.append_files([HandedFiles(files)], 0, 1).results == (BatchAppended(0, 2),)
+    assert log.append_files([HandedFiles(files, "query", 1)], 0, 1).results == (BatchAppended(0, 2),)
     assert [s.base_offset for s in log.segments] == [0, 2]
-    assert isinstance(log.append_files([HandedFiles(())], 0, 1).results[0], InvalidRecordError)
+    assert isinstance(log.append_files([HandedFiles((), "query", 2)], 0, 1).results[0], InvalidRecordError)
 
 
 def test_starting_an_epoch_twice_writes_once(replicas):

@@ -240,7 +240,7 @@ def thousand_segments(root: Path) -> tuple[PartitionLog, CountingStore]:
     started(log, 0)
     rows = data_table([batch(["a"])])
     files = tuple(log.table.write_file(rows, None) for _ in range(1_000))
-    log.append_files([HandedFiles(files)], 0, 5_000)
+    log.append_files([HandedFiles(files, "query", 1)], 0, 5_000)
     log.left_names.clear()
     assert len(log.segments) == 1_000
     return log, store

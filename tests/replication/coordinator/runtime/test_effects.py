@@ -104,7 +104,9 @@ def test_clients_do_not_write_to_internal_topics() -> None:
     running.broker.calls.produce_then(
         ProduceRequest(IdentifiedPartition("", unknown), marker(7, is_commit=True)), answers.append
     )
-    handed = HandOverRequest(IdentifiedPartition("", P0), HandedFiles((DataFile("f", 1, 1, 0, 0, None, None),)))
+    handed = HandOverRequest(
+        IdentifiedPartition("", P0), HandedFiles((DataFile("f", 1, 1, 0, 0, None, None),), "query", 1)
+    )
     running.broker.calls.append(WaitingAppend(handed, answers.append))
     running.settle()
     assert [str(answer.error) for answer in answers] == [

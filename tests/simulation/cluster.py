@@ -144,6 +144,7 @@ class Setting:
     recreates     whether topics are deleted and made again under their clients
     erases        whether records are erased by their keys
     endpoint      whether clients also fetch from what brokers remember of batches
+    sinks         the number of Spark sinks, which hand files over to leaders
     calls_max     so many calls to storage are made side by side, as where a store is far away; 1: one after the other
     file_writers_ms  the longest time in which another thread writes the file of an append; 0: the broker's loop does
     """
@@ -161,6 +162,7 @@ class Setting:
     recreates: bool = False
     erases: bool = False
     endpoint: bool = False
+    sinks: int = 0
     calls_max: int = 1
     file_writers_ms: int = 0
 

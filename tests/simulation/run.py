@@ -36,6 +36,7 @@ from tests.simulation.cluster import (
 from tests.simulation.endpoint.endpoints import Endpoints
 from tests.simulation.erasures.eraser import Eraser
 from tests.simulation.faults import Faults
+from tests.simulation.inbox.sink import Sink
 from tests.simulation.invariants import Violation
 from tests.simulation.shadow import Shadow
 from tests.simulation.troubles import make_trouble, restart
@@ -110,6 +111,7 @@ def setting_of(seed: int) -> Setting:
         recreates=Random(-2_000_003 - seed).random() < 0.25,
         erases=Random(-3_000_017 - seed).random() < 0.25,
         endpoint=Random(-5_000_011 - seed).random() < 0.25,
+        sinks=Random(-11_000_003 - seed).choice([0, 0, 0, 2]),
         file_writers_ms=Random(-7_000_003 - seed).choice([0, 0, 0, 20, 300]),
     )
     if setting.notifies or rng.random() < 0.5:
@@ -132,6 +134,8 @@ def simulate(
                 endpoints = Endpoints(sim)
                 sim.on_appended = endpoints.appended
                 endpoints.start()
+            for number in range(sim.setting.sinks):
+                sim.scheduler.spawn(f"s{number}", f"client-s{number}", Sink(sim, number).run)
             if sim.setting.erases:
                 sim.scheduler.spawn("e0", "client-e0", Eraser(sim).run)
             workload = sim.setting.workload(sim) if sim.setting.workload is not None else None

@@ -737,7 +737,11 @@ LOG_MUTATIONS: dict[str, Mutation] = {
         a_publication_is_one_answer, ("SessionExpiry",), mix(Focus("put", 0.5, "b", "/leader"), 280)
     ),
     "inbox answers": Mutation(
-        answers_to_requests_do_not_count, ("SessionExpiry",), _unanswered, Setting(pause_ms_max=30), 6_000
+        answers_to_requests_do_not_count,
+        ("SessionExpiry",),
+        _unanswered,
+        Setting(pause_ms_max=30, sinks=6),
+        6_000,
     ),
     "sequences": Mutation(sequences_are_not_checked, ("NoDuplicateSequence", "NoDuplicates"), mix(cut_broker=2)),
 }

@@ -194,8 +194,8 @@ class RemoteCluster:
         return self._brokers
 
     def hosts(self, broker_id: int) -> bool:
-        """Whether the broker is called, rather than handed files over: all but those that `stratalog.transport`, or a
-        login, binds to a listener that they do not have."""
+        """Whether the broker is called: all but those that `stratalog.transport`, or a login, binds to a listener that
+        they do not have."""
         broker = self._view.image.brokers.get(broker_id)
         return broker is None or self._brokers.place_of(broker) is not None
 

@@ -19,6 +19,7 @@ from stratalog.storage.errors import (
     LogDirNotFoundError,
     ReplicaNotAvailableError,
     StratalogError,
+    UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
@@ -55,7 +56,7 @@ class RecordApis(ApiFamily):
                     answers[named] = DeletedRecords(error=error.as_value())
 
         def complete(deleted: DeleteRecordsResponse) -> None:
-            answers.update({partition.topic_partition: each for partition, each in deleted.items()})
+            answers.update({partition.topic_partition: _as_named(call, each) for partition, each in deleted.items()})
             self._broker.aside(call, lambda: call.respond_with(lambda: _deleted(call, answers)), len(answers))
 
         if wanted:
@@ -65,8 +66,8 @@ class RecordApis(ApiFamily):
             complete({})
 
     def _identified(self, topic: Any, named: TopicPartition) -> IdentifiedPartition:
-        """By the id that our own clients send beside the name; others mean the topic that has the name now."""
-        topic_id = id_text(getattr(topic, "topic_id", None))
+        """Without an id the topic is meant that has the name now."""
+        topic_id = _topic_id(topic)
         return self._broker.view.image.identified(named) if topic_id is None else IdentifiedPartition(topic_id, named)
 
     def _alter_replica_log_dirs(self, call: Call) -> Values:
@@ -140,6 +141,18 @@ def _altered(answers: Mapping[TopicPartition, StratalogError | None]) -> Values:
 
 def _alterations_refused(call: Call, error: StratalogError) -> Values:
     return _altered(dict.fromkeys(_destinations(call), error.as_value()))
+
+
+def _as_named(call: Call, answer: DeletedRecords) -> DeletedRecords:
+    """A client that names no ids knows no error of them: the topic that it meant is gone."""
+    if not isinstance(answer.error, UnknownTopicIdError) or any(map(_topic_id, call.request.topics)):
+        return answer
+    return DeletedRecords(error=UnknownTopicOrPartitionError(str(answer.error)))
+
+
+def _topic_id(topic: Any) -> str | None:
+    """The id that our own clients send beside the name."""
+    return id_text(getattr(topic, "topic_id", None))
 
 
 def _deleted(call: Call, answers: _Answers) -> Values:

@@ -8,7 +8,7 @@ from types import MappingProxyType, TracebackType
 from typing import Protocol, Self
 
 from stratalog.replication.stores import Stores
-from stratalog.server.bootstrap import BrokerFace, Cluster, RunningCluster, root_of
+from stratalog.server.bootstrap import BrokerFace, Cluster, RunningCluster
 
 THROUGH_INBOXES: Mapping[str, object] = MappingProxyType({"stratalog.transport": "inbox"})
 """How brokers are called where nothing says how: who reaches the storage reaches an inbox, and a listener may ask for a
@@ -41,29 +41,34 @@ def connection_of_root(given: Mapping[str, object]) -> dict[str, object]:
 
 
 class CalledBrokers:
-    """The brokers of a cluster, each as the client calls it: those of a `RunningCluster` as that does, others of its
-    root, and all brokers of a root alone, by a connection of the client's own. In a `with` block, or `close` it."""
+    """The brokers of a cluster, each as the client calls it: those of a `RunningCluster` as that does, other brokers of
+    its root through their inboxes, and all brokers of a root alone by `connection`. In a `with` block, or `close` it.
 
-    def __init__(self, cluster: Cluster, stores: Stores, connection: Mapping[str, object] = THROUGH_INBOXES) -> None:
+    Only the first call to a broker beside those of a `RunningCluster` reads storage: the connection begins with it.
+
+    cluster  the one that was given, or the one that calls the brokers of the root
+    """
+
+    def __init__(
+        self, cluster: Cluster, stores: Stores, connection: Mapping[str, object] = MappingProxyType({})
+    ) -> None:
         """`connection`: as of `connected`."""
-        self._running = None if isinstance(cluster, str) else cluster
-        self._root = root_of(cluster)
         self._stores = stores
         self._connection = connection
         self._opened: ConnectedCluster | None = None
-        if self._running is None:
-            self._open()
+        self._calls_all = isinstance(cluster, str)
+        self.cluster = self._open(cluster, connection) if isinstance(cluster, str) else cluster
 
     def get(self, broker_id: int) -> BrokerFace | None:
         """None for a broker that is not running, or not known."""
-        if self._running is not None:
-            found = self._running.brokers().get(broker_id)
-            if found is not None or self._running.hosts(broker_id):
-                return found
-        return (self._opened or self._open()).brokers().get(broker_id)
+        found = self.cluster.brokers().get(broker_id)
+        if found is not None or self._calls_all or self.cluster.hosts(broker_id):
+            return found
+        elsewhere = self._opened or self._open(self.cluster.root, connection_of_root(self._connection))
+        return elsewhere.brokers().get(broker_id)
 
-    def _open(self) -> ConnectedCluster:
-        opened = self._opened = connected(self._root, self._connection, self._stores)
+    def _open(self, root: str, connection: Mapping[str, object]) -> ConnectedCluster:
+        opened = self._opened = connected(root, connection, self._stores)
         weakref.finalize(self, opened.close)
         return opened
 

@@ -9,7 +9,7 @@ import random
 from collections.abc import Mapping
 
 from stratalog.clients.admin.record_deletion import RecordDeletion
-from stratalog.clients.connected_cluster import CalledBrokers
+from stratalog.clients.connected_cluster import CalledBrokers, connection_of_root
 from stratalog.replication.requests.delete_records import DeletedRecords
 from stratalog.server.admin.admin import MetadataAdmin
 from stratalog.server.bootstrap import Cluster
@@ -20,8 +20,9 @@ from stratalog.storage.records import TopicPartition
 class Admin(MetadataAdmin):
     """Calls block until their commit is made; those that create partitions, until the leaders have started.
 
-    cluster  a running `Cluster` or `RemoteCluster`, or the URL or path of its metadata root: leaders are called through
-             their inboxes then.
+    cluster     a running `Cluster` or `RemoteCluster`, or the URL or path of its metadata root: leaders are called
+                through their inboxes then, unless `connection` says otherwise
+    connection  configs of connections (`security.protocol`, `stratalog.transport`: see docs/listeners.md)
     """
 
     def __init__(
@@ -31,9 +32,11 @@ class Admin(MetadataAdmin):
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
         view: ClusterView | None = None,
         rng: random.Random | None = None,
+        connection: Mapping[str, object] | None = None,
     ) -> None:
         super().__init__(cluster, timeout_ms=timeout_ms, view=view, rng=rng)
         self._cluster = cluster
+        self._connection = connection_of_root(connection or {})
 
     def delete_records(
         self, offsets: Mapping[TopicPartition, int], timeout_ms: int | None = None
@@ -47,5 +50,5 @@ class Admin(MetadataAdmin):
         below it leave storage later, with retention.
         """
         limit_ms = self._timeout_ms if timeout_ms is None else timeout_ms
-        with CalledBrokers(self._cluster, self._view.stores) as brokers:
+        with CalledBrokers(self._cluster, self._view.stores, self._connection) as brokers:
             return RecordDeletion(self._view, brokers, offsets, limit_ms).run()

@@ -7,7 +7,6 @@ record is stored once and in order per partition, whatever brokers fail within `
 from __future__ import annotations
 
 import random
-import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -16,7 +15,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from stratalog.clients.config import PRODUCER_CONFIGS, ProducerConfig, split_connection_configs
-from stratalog.clients.connected_cluster import CalledBrokers, ConnectedCluster, connected, connection_of_root
+from stratalog.clients.connected_cluster import CalledBrokers, connection_of_root
 from stratalog.clients.producer.accumulator import Accumulator
 from stratalog.clients.producer.batch import checked_time, record_size_bytes
 from stratalog.clients.producer.partitioner import Partitioner, StickyPartitioner, check_partition
@@ -34,7 +33,7 @@ from stratalog.clients.records import (
 from stratalog.clients.serialization import KEY, VALUE, SerializationContext
 from stratalog.replication.controller.producer_id_blocks import allocate_producer_ids
 from stratalog.replication.metadata.image import ClusterImage
-from stratalog.server.bootstrap import Cluster, RunningCluster
+from stratalog.server.bootstrap import Cluster
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import (
     IllegalStateError,
@@ -88,33 +87,24 @@ class Producer:
         self.config = ProducerConfig.from_settings(own, {})
         rng = rng or random.Random()
         self._view = view or ClusterView(cluster)
-        self._connected: ConnectedCluster | None = None
-        if isinstance(cluster, str):
-            if not self.config.transactional_id:
-                self.config = ProducerConfig.from_settings(OF_A_ROOT | own, {})
-                connection = connection_of_root(connection)
-            cluster = self._connect(cluster, connection)
+        if isinstance(cluster, str) and not self.config.transactional_id:
+            self.config = ProducerConfig.from_settings(OF_A_ROOT | own, {})
+            connection = connection_of_root(connection)
+        shared = {"client.id": self.config.client_id, "request.timeout.ms": self.config.request_timeout_ms}
+        self._brokers = CalledBrokers(cluster, self._view.stores, shared | connection)
         self._partitioner = partitioner or StickyPartitioner(self.config.batch_size, rng)
-        self._session = self._session_with(cluster)
+        self._session = self._session_with(self._brokers.cluster)
         self._accumulator = Accumulator(self.config, self._producer_ids())
-        self._brokers = CalledBrokers(cluster, self._view.stores)
-        transport = self._transport_to(cluster)
+        transport = self._transport()
         failed = self._session.transactions.failed if self._session else None
         self._sender = Sender(self.config, self._view, transport, self._accumulator, rng, failed)
         self._lock = self._sender.lock
         self._is_closed = False
         self._sender.start()
 
-    def _connect(self, root: str, connection: Mapping[str, object]) -> ConnectedCluster:
-        """What calls the brokers of other processes, for this producer alone."""
-        shared = {"client.id": self.config.client_id, "request.timeout.ms": self.config.request_timeout_ms}
-        made = self._connected = connected(root, {**shared, **connection}, self._view.stores)
-        weakref.finalize(self, made.close)
-        return made
-
-    def _transport_to(self, cluster: RunningCluster) -> Transport:
+    def _transport(self) -> Transport:
         if self.config.transactional_id:
-            return TransactionalTransport(cluster, self._view, self.config.transactional_id)
+            return TransactionalTransport(self._brokers, self._view, self.config.transactional_id)
         return Transport(self._brokers)
 
     def _producer_ids(self) -> Callable[[], int]:
@@ -352,8 +342,6 @@ class Producer:
         finally:
             self._sender.stop(timeout)
             self._brokers.close()
-            if self._connected is not None:
-                self._connected.close()
 
     def __enter__(self) -> Self:
         return self

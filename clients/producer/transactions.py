@@ -34,7 +34,7 @@ from stratalog.replication.requests.transactions import (
     EndTxnRequest,
     InitProducerIdRequest,
 )
-from stratalog.server.bootstrap import BrokerFace, Cluster, RunningCluster
+from stratalog.server.bootstrap import BrokerFace, Cluster
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.clock import Clock
 from stratalog.storage.errors import (
@@ -50,9 +50,9 @@ class TransactionalTransport(Transport):
     """Carries transactional batches to leaders that it calls; before the first batch the coordinator is asked, here or
     by a leader in another process."""
 
-    def __init__(self, cluster: RunningCluster, view: ClusterView, transactional_id: str) -> None:
-        super().__init__(CalledBrokers(cluster, view.stores))
-        self._cluster = cluster
+    def __init__(self, brokers: CalledBrokers, view: ClusterView, transactional_id: str) -> None:
+        super().__init__(brokers)
+        self._cluster = brokers.cluster
         self._transactional_id = transactional_id
         self._view = view
 

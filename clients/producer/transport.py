@@ -30,7 +30,8 @@ Produce = Callable[[ProduceRequest, Callable[[ProduceResponse], None]], None]
 
 
 class Transport:
-    """Carries batches to leaders, for one producer. Nothing blocks: it is called while the producer's lock is held."""
+    """Carries batches to leaders, for one producer. It is called while the producer's lock is held, and waits for no
+    answer."""
 
     def __init__(self, brokers: CalledBrokers) -> None:
         self._brokers = brokers

@@ -67,8 +67,10 @@ def open_view(given: argparse.Namespace) -> ClusterView:
 
 
 def open_admin(given: argparse.Namespace) -> Admin:
-    """The admin client of the cluster that the flags name, with the timeout of `--command-config`."""
-    return Admin(cluster_root(given), timeout_ms=given_timeout_ms(given))
+    """The admin client of the cluster that the flags name, with the timeout and the connections of
+    `--command-config`."""
+    root, called = cluster_root(given), connection_settings(given.command_config)
+    return Admin(root, timeout_ms=given_timeout_ms(given), connection=called)
 
 
 def client_properties(config_file: str | None, pairs: Iterable[str] = ()) -> dict[str, str]:

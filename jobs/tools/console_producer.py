@@ -14,7 +14,7 @@ from typing import IO
 
 from stratalog import ClusterView, Producer, RecordMetadata, StratalogError
 from stratalog.clients.config import ProducerConfig
-from stratalog.jobs.command.arguments import CLUSTER, client_properties, cluster_root
+from stratalog.jobs.command.arguments import CLUSTER, client_properties, cluster_root, connection_settings
 from stratalog.jobs.command.flags import Command, Flag, Rule, one_spelling, switch
 from stratalog.jobs.command.properties import key_values, read_properties
 from stratalog.jobs.command.terminal import DONE, FAILED, UsageError, complain, is_submitted
@@ -88,11 +88,15 @@ FLAGS = {**CLUSTER, "what to send, and how": (
 # fmt: on
 
 
+def config_sources(given: argparse.Namespace) -> tuple[str | None, list[str]]:
+    """The property file, and the properties given one by one."""
+    config_file = one_spelling(given, "command-config", "producer.config")
+    return config_file, one_spelling(given, "command-property", "producer-property")
+
+
 def producer_settings(given: argparse.Namespace) -> dict[str, str]:
     """The producer's configs by Kafka's names: property file, then single ones, then flags."""
-    config_file = one_spelling(given, "command-config", "producer.config")
-    pairs = one_spelling(given, "command-property", "producer-property")
-    settings = client_properties(config_file, pairs)
+    settings = client_properties(*config_sources(given))
     for flag, name in CONFIG_OF_FLAG.items():
         value = getattr(given, flag)
         if value is not None:
@@ -185,7 +189,7 @@ def console_producer(given: argparse.Namespace) -> int:
     """Do what the flags ask for; the exit code."""
     settings, reader = producer_settings(given), line_reader(given)
     ProducerConfig.from_settings(settings, {})
-    root = cluster_root(given)
+    root, called = cluster_root(given), connection_settings(*config_sources(given))
     if is_submitted() and not given.file:
         raise UsageError("spark-submit does not pass standard input on: give the lines with --file FILE.")
     with ExitStack() as open_files:
@@ -194,7 +198,9 @@ def console_producer(given: argparse.Namespace) -> int:
         except OSError as reason:
             raise UsageError(f"{given.file} cannot be read: {reason.strerror}") from reason
         is_terminal = not given.file and sys.stdin.isatty()
-        failed = send_all(root, given.topic, settings, records_of(lines, reader, is_terminal), is_sync=given.sync)
+        failed = send_all(
+            root, given.topic, settings | called, records_of(lines, reader, is_terminal), is_sync=given.sync
+        )
     return FAILED if failed else DONE
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 
 import pytest
@@ -55,6 +55,21 @@ class Producing:
     def stored(self) -> list[bytes]:
         found: list[bytes] = self.memory.log(1, T0).read(0, 1 << 30)["value"].to_pylist()
         return found
+
+
+class OtherProcess:
+    """A running cluster whose brokers are none of those that lead."""
+
+    root = ROOT
+
+    def brokers(self) -> Mapping[int, MemoryBroker]:
+        return {}
+
+    def peers(self) -> Mapping[int, MemoryBroker]:
+        return {}
+
+    def hosts(self, broker_id: int) -> bool:
+        return False
 
 
 @pytest.fixture(params=[HERE, SOCKETS, INBOX, BY_ROOT])
@@ -151,6 +166,21 @@ def test_acks_say_what_is_waited_for(producing: Producing, acks: str) -> None:
     assert offset == (-1 if acks == "0" else 0)
     wait_until(lambda: producing.stored() == [b"a"], "the record")
     assert [request.acks for request in producing.leader.requests] == [{"0": 0, "1": 1, "all": -1}[acks]]
+
+
+def test_a_producer_of_a_root_is_led_past_no_listener_that_it_asks_for(through_inboxes: Producing) -> None:
+    """No broker has a listener here. By default it goes to their inboxes."""
+    view = ClusterView(ROOT, stores=through_inboxes.memory.stores)
+    settings = {"stratalog.transport": "listener", "delivery.timeout.ms": 600, "request.timeout.ms": 300}
+    with Producer(ROOT, settings, view=view) as producer, pytest.raises(RequestTimedOutError):
+        producer.send("t", b"a").result(20)
+    assert through_inboxes.leader.requests == []
+
+
+def test_a_leader_in_another_process_beside_a_cluster_is_called_through_its_inbox(through_inboxes: Producing) -> None:
+    with Producer(OtherProcess(), view=ClusterView(ROOT, stores=through_inboxes.memory.stores)) as producer:
+        assert [producer.send("t", b"%d" % number).result(20).offset for number in range(3)] == [0, 1, 2]
+    assert through_inboxes.stored() == [b"0", b"1", b"2"]
 
 
 def test_a_broker_that_registers_again_gets_the_batch_again_and_stores_it_once(through_inboxes: Producing) -> None:

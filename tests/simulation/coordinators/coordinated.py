@@ -187,6 +187,7 @@ def coordinated_setting(seed: int, killed_in: Counter[str], clients: Clients | N
         coordinators=COORDINATOR_KINDS,
         workload=partial(Coordinated, clients, killed_in),
         producers=0,
+        sinks=0,
         erases=False,
     )
 

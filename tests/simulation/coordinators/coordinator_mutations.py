@@ -149,7 +149,7 @@ delayed commit ends a later one."""
 
 def run_lists(seed: int) -> Outcome:
     """One seed of coordinators whose state is lists."""
-    return simulate(seed, setting=replace(setting_of(seed), coordinators=LISTS, workload=start_askers))
+    return simulate(seed, setting=replace(setting_of(seed), sinks=0, coordinators=LISTS, workload=start_askers))
 
 
 def run_mixed(seed: int) -> Outcome:

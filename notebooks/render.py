@@ -1,6 +1,6 @@
 """Runs notebooks and writes what they show: docs/notebooks/<name>.md with texts and outputs, and pictures beside it.
 
-The code stays in the notebook: a page has the comment with which a cell begins, and a link to the cell's lines.
+The code stays in the notebook: a page has the comment with which a cell begins, and names the cell's lines.
 
 `python notebooks/render.py` renders all, each in a process of its own; `python notebooks/render.py 03_failover` some.
 A cell's last expression is shown as Databricks shows it; frames of Spark by 20 rows, figures of matplotlib as PNG.
@@ -28,7 +28,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 PAGES = ROOT / "docs" / "notebooks"
 SOURCE, CELL, MAGIC = "# Databricks notebook source", "# COMMAND ----------", "# MAGIC"
-LINES_SHOWN_MAX = 40
+LINES_SHOWN_MAX = 20
 DPI = 80
 TIMEOUT_S = 1_200
 
@@ -99,10 +99,9 @@ class Page:
         self._pictures = 0
 
     def add(self, cell: Cell) -> None:
-        """A cell of text as it is, one of Python by its comment and a link."""
+        """A cell of text as it is, one of Python by its comment and its lines."""
         if cell.kind == "python":
-            at = f"../../notebooks/{self._name}.py#L{cell.first_line}-L{cell.last_line}"
-            self._parts.append(f"{cell.comment} [Code]({at})\n".lstrip())
+            self._parts.append(f"{cell.comment} *Lines {cell.first_line}-{cell.last_line}*\n".lstrip())
         else:
             self._parts.append(f"{cell.text}\n" if cell.kind == "md" else f"```text\n{cell.text}\n```\n")
 

@@ -87,9 +87,9 @@ def test_a_notebook_has_a_page_of_its_cells_with_small_pictures(notebook: Path) 
     page = (RENDER.PAGES / f"{notebook.stem}.md").read_text(encoding="utf-8")
     assert page.startswith(f"{RENDER.origin_of(notebook)}\n")
     assert [cell.text for cell in cells(notebook) if cell.kind == "md" and cell.text not in page] == []
-    linked = re.findall(r"\]\(\.\./\.\./notebooks/(\w+)\.py#L(\d+)-L(\d+)\)", page)
+    named = re.findall(r"\*Lines (\d+)-(\d+)\*$", page, re.MULTILINE)
     code = [cell for cell in cells(notebook) if cell.kind == "python"]
-    assert linked == [(notebook.stem, str(cell.first_line), str(cell.last_line)) for cell in code]
+    assert named == [(str(cell.first_line), str(cell.last_line)) for cell in code]
     source = notebook.read_text(encoding="utf-8").splitlines()
     assert ["\n".join(source[cell.first_line - 1 : cell.last_line]) for cell in code] == [cell.text for cell in code]
     pictures = [RENDER.PAGES / name for name in re.findall(r"\]\(([\w-]+\.png)\)", page)]
@@ -125,8 +125,8 @@ def test_a_cells_last_expression_and_its_figures_are_shown(tmp_path: Path, monke
     )
     RENDER.run(notebook)
     page = (tmp_path / "00_x.md").read_text()
-    assert "[Code](../../notebooks/00_x.py#L5-L5)\n\n```text\n2\n```" in page
-    assert "\nA figure. [Code](../../notebooks/00_x.py#L7-L10)\n" in page
+    assert "*Lines 5-5*\n\n```text\n2\n```" in page
+    assert "\nA figure. *Lines 7-10*\n" in page
     assert page.index("before") < page.index("![picture 1 of 00_x](00_x-1.png)")
     assert (tmp_path / "00_x-1.png").read_bytes().startswith(b"\x89PNG")
 

@@ -93,8 +93,8 @@ group's join. Latency is one record of 100 bytes at a time, from `send` to the c
     "soak": (
         "After 100,000 commits",
         """`make soak`: one log with its upkeep takes 100,000 commits of ten records of 100 bytes as fast as it goes.
-The last tenth, or the most from the second tenth on, against the first or the second tenth. Look-ups and
-`soak_reopen` are of a fresh reader.""",
+The last tenth, or the most from the second tenth on, against the first or the second tenth: what became worse.
+Look-ups and `soak_reopen` are of a fresh reader.""",
         {
             "soak_disk": """`soak_disk`: ten minutes of 200,000 records/s over six partitions with three replicas,
 `retention.bytes` 32 MiB, `segment.bytes` 8 MiB; disk blocks, the second half's most against the first half's.""",
@@ -103,8 +103,8 @@ The last tenth, or the most from the second tenth on, against the first or the s
     "busy": (
         "A busy log",
         """`make soak`: half an hour of 400 commits a second to one partition with two replicas, one record of 100
-bytes each, acks=1; shorter fetch sessions, so that the follower hands over more than ten times. The second half's
-most against the first half's; memory is `Pss` of the process with brokers and producer, and of the sessions'
+bytes each, acks=1; shorter fetch sessions, so that the follower hands over more than ten times. What became
+worse from the first half to the second; memory is `Pss` of the process with brokers and producer, and of the sessions'
 Python workers.""",
         {},
     ),
@@ -150,14 +150,19 @@ def report(runs: Sequence[Run], ratios_chart: str, charts: Mapping[str, Sequence
 
 
 def section(name: str, rows: Sequence[Row], charts: Sequence[str]) -> str:
-    """A title, what was measured, a table, charts; empty when there are no rows."""
+    """A title, what was measured, a table, charts; empty when there are no rows.
+
+    Of what is compared with itself the table has what became worse.
+    """
     own = [row for row in rows if section_of(row.bench) == name]
     if not own:
         return ""
     title, text, of_benches = SECTIONS[name]
+    is_beside_kafka = any(row.peer is not None and row.peer_is == "Kafka" for row in own)
+    rows_shown = [row for row in own if is_beside_kafka or row.peer is None or is_lost(row)]
     measured = {row.bench for row in own}
     texts = " ".join([text, *(words for bench, words in of_benches.items() if bench in measured)]).strip()
-    return "\n\n".join([f"## {title}", texts, table(own), *[f"![{title.lower()}]({chart})" for chart in charts]])
+    return "\n\n".join([f"## {title}", texts, table(rows_shown), *[f"![{title.lower()}]({chart})" for chart in charts]])
 
 
 def section_of(bench: str) -> str:
@@ -183,14 +188,20 @@ def median(of: Spread) -> str:
     return f"{plain(of.median):,}"
 
 
+def is_lost(row: Row) -> bool:
+    """Whether the other side is better."""
+    return row.ratio is not None and row.ratio < 1
+
+
 def kafka_wins(rows: Sequence[Row]) -> str:
     """The rows with a ratio below 1, by name; separately those compared with something other than Kafka."""
-    lost = [row for row in rows if row.ratio is not None and row.ratio < 1]
+    lost = [row for row in rows if is_lost(row)]
     kafka = [_named(row) for row in lost if row.peer_is == "Kafka"]
-    other = [f"{_named(row)} (behind {row.peer_is})" for row in lost if row.peer_is != "Kafka"]
+    others = dict.fromkeys(row.peer_is for row in lost if row.peer_is != "Kafka")
+    behind = [f"{peer}: {', '.join(_named(row) for row in lost if row.peer_is == peer)}" for peer in others]
     texts = [f"Kafka is better in: {', '.join(kafka)}." if kafka else "In this run there is no such row."]
-    if other:
-        texts.append(f"Below 1, but not against Kafka: {', '.join(other)}.")
+    if behind:
+        texts.append(f"Below 1, but not against Kafka, behind {'; '.join(behind)}.")
     return "## Where Kafka wins\n\n" + "\n\n".join(texts)
 
 

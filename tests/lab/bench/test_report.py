@@ -44,9 +44,16 @@ def test_only_what_was_measured_is_explained() -> None:
 def test_rows_that_the_peer_wins_are_named() -> None:
     assert "`latency_acks_all` p99." in kafka_wins([FASTER, SLOWER, ALONE])
     assert "no such row" in kafka_wins([FASTER, ALONE])
-    assert "no such row.\n\nBelow 1, but not against Kafka: `delta_append` (behind a plain append)." in kafka_wins(
+    assert "no such row.\n\nBelow 1, but not against Kafka, behind a plain append: `delta_append`." in kafka_wins(
         [FLOOR]
     )
+
+
+def test_what_is_compared_with_itself_shows_what_became_worse() -> None:
+    better = Row("busy_log", "files", "", True, Spread.of([1.0]), Spread.of([2.0]), "the first half")
+    worse = Row("busy_log", "memory", "MiB", True, Spread.of([2.0]), Spread.of([1.0]), "the first half")
+    text = section("busy", [better, worse], [])
+    assert ("`busy_log` memory" in text, "`busy_log` files" in text) == (True, False)
 
 
 def test_the_report_has_all_rows_the_notes_and_the_machine() -> None:

@@ -14,19 +14,14 @@ TEXT = """# Clients
 
 Written by `make clients`. Clients that others wrote, unchanged, against stratalog's Kafka listeners: against three
 processes of `jobs.broker`, and against one process of `jobs.cluster` with three brokers. Topics have replication factor
-3. [clients.json](clients.json) has each check with its result against each of the two. **{passed} of {total} passed.**
+3. [clients.json](clients.json) has the versions, and each check with its result against each of the two. **{passed} of
+{total} passed.**
 
 {marks}: each check of this kind passed, in both forms; {failed}: some failed, below; {untried}: nothing of this kind
 was tried, mostly since the client has none. A check may expect a refusal, as of what samsa compresses by lz4 or zstd.
 
 {matrix}
 {failures}
-## Versions
-
-| client | version |
-| --- | --- |
-{versions}
-
 A run of a part, `python -m tests.lab.foreign.run --report docs --only java`, changes its results only.
 """
 PASSED, FAILED, UNTRIED = "✓", "✗", "·"
@@ -79,7 +74,7 @@ def report_json(outcomes: Sequence[Outcome], versions: Mapping[str, str], before
 
 def report_page(text: str) -> str:
     """The page of the results that `report_json` wrote."""
-    results, versions = parsed(text)
+    results, _ = parsed(text)
     clients = list(dict.fromkeys(client for client, _ in results))
     kinds = [*CAPABILITIES, OTHER]
     rows = [line("client", *kinds), line(*["---"] * (1 + len(kinds)))]
@@ -99,7 +94,6 @@ def report_page(text: str) -> str:
         untried=UNTRIED,
         matrix="\n".join(rows),
         failures="\n## Failed\n\n" + "\n".join(failed) + "\n" if failed else "",
-        versions="\n".join(line(client, version) for client, version in versions.items()),
     )
 
 

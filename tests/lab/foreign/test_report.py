@@ -29,9 +29,9 @@ def test_a_client_has_a_mark_for_each_capability_and_its_failures_are_named() ->
         {"client": "librdkafka", "does": "produce", "brokers": "KafkaError: a | b c", "cluster": "passed"},
         {"client": "librdkafka", "does": "classic groups | filter", "brokers": "passed"},
     ]
+    assert json.loads(stored)["versions"] == {"librdkafka": "2.16.0"}
     page = report_page(stored)
-    assert "2 of 3 passed" in page
-    assert "| librdkafka | 2.16.0 |" in page
+    assert "2 of\n3 passed" in page
     [head, row] = [line for line in page.splitlines() if line.startswith(("| client | security", "| librdkafka | ·"))]
     marks = dict(zip(head.split(" | "), row.split(" | "), strict=True))
     assert (marks["classic groups"], marks["produce and read"], marks["transactions"]) == ("✓", "✗ 1 of 2", "·")
@@ -53,7 +53,7 @@ def test_a_run_of_a_part_keeps_the_other_results() -> None:
     assert results[("librdkafka", "produce")] == {"brokers": "passed", "cluster": "passed"}
     assert results[("librdkafka", "classic groups | filter")] == {"brokers": "passed"}
     assert versions == {"librdkafka": "2.16.1", "Kafka's tools": "4.3.1"}
-    assert "3 of 3 passed" in report_page(text)
+    assert "3 of\n3 passed" in report_page(text)
 
 
 def test_the_page_in_the_docs_is_that_of_the_results_beside_it() -> None:

@@ -111,7 +111,7 @@ Python workers.""",
 }
 """Sections by the first part of a bench's name: title, how it was measured, and what belongs to single benches."""
 
-SHOWN = ("cores", "memory", "data on", "Apache Kafka", "Java", "Python", "pyspark")
+SHOWN = ("cores", "data on", "Apache Kafka", "Java", "pyspark")
 """What of a machine the document names."""
 _SECTION_OF = {
     "produce": "produce", "consume": "produce", "producers": "produce", "latency": "latency", "partitions": "latency",
@@ -196,13 +196,20 @@ def is_lost(row: Row) -> bool:
 def kafka_wins(rows: Sequence[Row]) -> str:
     """The rows with a ratio below 1, by name; separately those compared with something other than Kafka."""
     lost = [row for row in rows if is_lost(row)]
-    kafka = [_named(row) for row in lost if row.peer_is == "Kafka"]
+    kafka = by_bench([row for row in lost if row.peer_is == "Kafka"])
     others = dict.fromkeys(row.peer_is for row in lost if row.peer_is != "Kafka")
-    behind = [f"{peer}: {', '.join(_named(row) for row in lost if row.peer_is == peer)}" for peer in others]
-    texts = [f"Kafka is better in: {', '.join(kafka)}." if kafka else "In this run there is no such row."]
+    behind = [f"{peer}: {by_bench([row for row in lost if row.peer_is == peer])}" for peer in others]
+    texts = [f"Kafka is better in: {kafka}." if kafka else "In this run there is no such row."]
     if behind:
-        texts.append(f"Below 1, but not against Kafka, behind {'; '.join(behind)}.")
+        texts.append("Below 1, but not against Kafka:\n\n" + "\n".join(f"- behind {each}" for each in behind))
     return "## Where Kafka wins\n\n" + "\n\n".join(texts)
+
+
+def by_bench(rows: Sequence[Row]) -> str:
+    """The names of rows, a bench's together: "`latency_acks_all` p50, p99; `memory`"."""
+    benches = dict.fromkeys(row.bench for row in rows)
+    of = {bench: ", ".join(row.of for row in rows if row.bench == bench and row.of) for bench in benches}
+    return "; ".join(f"`{bench}` {figures}".strip() for bench, figures in of.items())
 
 
 def _named(row: Row) -> str:

@@ -227,7 +227,7 @@ differential: $(STAMP) java
 differential-random: $(STAMP) java
 	@$(PYTHON) -m tests.lab.differential.random_dialogues --seeds $(DIALOGUES) --first-seed $(FIRST_SEED)
 
-# --write brings the table of options in docs/spark.md up to date.
+# --write brings docs/spark-options.json up to date.
 differential-spark: $(STAMP) java
 	@$(PYTHON) -m tests.lab.differential.spark
 

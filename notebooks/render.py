@@ -1,4 +1,6 @@
-"""Runs notebooks and writes what they show: docs/notebooks/<name>.md with outputs, and pictures beside it.
+"""Runs notebooks and writes what they show: docs/notebooks/<name>.md with texts and outputs, and pictures beside it.
+
+The code stays in the notebook: a page has the comment with which a cell begins, and names the cell's lines.
 
 `python notebooks/render.py` renders all, each in a process of its own; `python notebooks/render.py 03_failover` some.
 A cell's last expression is shown as Databricks shows it; frames of Spark by 20 rows, figures of matplotlib as PNG.
@@ -20,22 +22,38 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 PAGES = ROOT / "docs" / "notebooks"
 SOURCE, CELL, MAGIC = "# Databricks notebook source", "# COMMAND ----------", "# MAGIC"
-LINES_SHOWN_MAX = 40
+LINES_SHOWN_MAX = 20
 DPI = 80
 TIMEOUT_S = 1_200
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell of Python, of Markdown (`%md`), or of another magic, which is shown and not run."""
+    """A cell of Python, of Markdown (`%md`), or of another magic, which is shown and not run.
+
+    first_line, last_line  where it is in the notebook, from 1
+    """
 
     kind: str
     text: str
+    first_line: int
+    last_line: int
+
+    @property
+    def comment(self) -> str:
+        """The comment with which a cell of Python begins, in one line."""
+        lines = []
+        for line in self.text.splitlines():
+            if not line.startswith("# "):
+                break
+            lines.append(line.removeprefix("# "))
+        return " ".join(lines)
 
 
 def notebooks() -> list[Path]:
@@ -48,29 +66,44 @@ def cells_of(source: str) -> list[Cell]:
     first, _, rest = source.partition("\n")
     if first != SOURCE:
         raise ValueError(f"a notebook begins with {SOURCE!r}, not {first!r}")
-    return [_cell(text.strip("\n")) for text in rest.split(CELL)]
+    found, line = [], 2
+    for text in rest.split(CELL):
+        first_line = line + len(text) - len(text.lstrip("\n"))
+        line += text.count("\n")
+        found.append(_cell(text.strip("\n"), first_line))
+    return found
 
 
-def _cell(text: str) -> Cell:
+def _cell(text: str, first_line: int) -> Cell:
+    last_line = first_line + text.count("\n")
     if not text.startswith(MAGIC):
-        return Cell("python", text)
+        return Cell("python", text, first_line, last_line)
     lines = [line.removeprefix(MAGIC).removeprefix(" ") for line in text.splitlines()]
     name, _, first = lines[0].removeprefix("%").partition(" ")
-    return Cell(name, "\n".join([first if name == "md" else lines[0], *lines[1:]]).strip())
+    shown = "\n".join([first if name == "md" else lines[0], *lines[1:]]).strip()
+    return Cell(name, shown, first_line, last_line)
+
+
+def origin_of(notebook: Path) -> str:
+    """The first line of a page: its notebook, and a checksum of that, by which a test sees that the page is old."""
+    made_of = f"[notebooks/{notebook.name}](../../notebooks/{notebook.name})"
+    return f"Made by `make notebooks` from {made_of}, CRC-32 `{crc32(notebook.read_bytes()):08x}`."
 
 
 class Page:
     """The page of a notebook while it runs."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._parts = [f"Made by `make notebooks` from [notebooks/{name}.py](../../notebooks/{name}.py).\n"]
+    def __init__(self, notebook: Path) -> None:
+        self._name = notebook.stem
+        self._parts = [f"{origin_of(notebook)}\n"]
         self._pictures = 0
 
     def add(self, cell: Cell) -> None:
-        """A cell as text."""
-        fence = {"md": "", "python": "python check"}.get(cell.kind, "text")
-        self._parts.append(f"{cell.text}\n" if not fence else f"```{fence}\n{cell.text}\n```\n")
+        """A cell of text as it is, one of Python by its comment and its lines."""
+        if cell.kind == "python":
+            self._parts.append(f"{cell.comment} *Lines {cell.first_line}-{cell.last_line}*\n".lstrip())
+        else:
+            self._parts.append(f"{cell.text}\n" if cell.kind == "md" else f"```text\n{cell.text}\n```\n")
 
     def show(self, printed: str) -> None:
         """Text that a cell printed."""
@@ -108,7 +141,7 @@ def run(path: Path) -> None:
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
-    page = Page(path.stem)
+    page = Page(path)
     output = io.StringIO()
 
     def flush() -> None:

@@ -108,7 +108,7 @@ def _staleness(local: LocalReplica | None, state: PartitionRecord, last_controll
 
 def _stay_in_epoch(local: LocalReplica, state: PartitionRecord, broker_id: int) -> Transition:
     """A leader that could not begin, or go on, tries again: others that may have more than it, or that could have taken
-    its place, may have left the ISR, which keeps the leader epoch (decision 0160)."""
+    its place, may have left the ISR, which keeps the leader epoch (decision 0067)."""
     applied = local.state
     if state.partition_epoch == applied.partition_epoch:
         return Ignore()

@@ -161,9 +161,9 @@ class RemoteCluster:
 
     root      the URL or path of the metadata root
     config    Kafka's configs of connections by their dotted names (`request.timeout.ms`, `security.protocol`,
-              `sasl.mechanism`, `sasl.username`, `ssl.truststore.location`: see docs/security.md), and
-              `stratalog.transport`: see docs/listeners.md; `settings` the same as keywords. InvalidConfigError for an
-              unknown or bad one
+              `sasl.mechanism`, `sasl.username`, `ssl.truststore.location`: see docs/secure.md), and
+              `stratalog.transport`: see docs/produce-and-consume.md; `settings` the same as keywords.
+              InvalidConfigError for an unknown or bad one
     listener  the name of the listener to call brokers at; "" is the one named as `security.protocol`, or else each
               broker's first one
     """

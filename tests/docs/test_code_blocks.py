@@ -57,7 +57,7 @@ def test_the_blocks_of_a_page_run_in_order(page: Page, tmp_path: Path) -> None:
 def test_every_user_page_with_code_is_run() -> None:
     """A page whose blocks are all only checked would claim more than it shows."""
     run = {str(page.path) for page in RUN_PAGES}
-    assert {"README.md", "docs/spark.md", "docs/groups-and-transactions.md", "docs/tools.md"} <= run
+    assert {"README.md", "docs/spark.md", "docs/produce-and-consume.md", "docs/start.md"} <= run
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.path))
@@ -95,6 +95,6 @@ def test_python_that_is_not_run_compiles(page: Page) -> None:
 
 
 def test_every_script_has_a_row_in_the_table_of_tools() -> None:
-    rows = re.findall(r"^\| `(strata-[\w-]+)` \| `([\w.]+)` \|", read_page("docs/tools.md").text, re.MULTILINE)
+    rows = re.findall(r"^\| `(strata-[\w-]+)` \| `([\w.]+)` \|", read_page("docs/start.md").text, re.MULTILINE)
     modules = {name: module.removesuffix(".__main__") for name, module in scripts().items()}
     assert {name: f"stratalog.jobs.{module}" for name, module in rows} == modules

@@ -85,7 +85,13 @@ def test_a_notebook_comes_in_through_the_front_door(notebook: Path) -> None:
 @pytest.mark.parametrize("notebook", rendered(), ids=lambda path: path.stem)
 def test_a_notebook_has_a_page_of_its_cells_with_small_pictures(notebook: Path) -> None:
     page = (RENDER.PAGES / f"{notebook.stem}.md").read_text(encoding="utf-8")
-    assert [cell.text for cell in cells(notebook) if cell.text not in page] == []
+    assert page.startswith(f"{RENDER.origin_of(notebook)}\n")
+    assert [cell.text for cell in cells(notebook) if cell.kind == "md" and cell.text not in page] == []
+    named = re.findall(r"\*Lines (\d+)-(\d+)\*$", page, re.MULTILINE)
+    code = [cell for cell in cells(notebook) if cell.kind == "python"]
+    assert named == [(str(cell.first_line), str(cell.last_line)) for cell in code]
+    source = notebook.read_text(encoding="utf-8").splitlines()
+    assert ["\n".join(source[cell.first_line - 1 : cell.last_line]) for cell in code] == [cell.text for cell in code]
     pictures = [RENDER.PAGES / name for name in re.findall(r"\]\(([\w-]+\.png)\)", page)]
     assert pictures
     assert [path.name for path in pictures if not 0 < path.stat().st_size <= PICTURE_BYTES_MAX] == []
@@ -113,13 +119,14 @@ def test_cells_are_of_python_markdown_or_another_magic() -> None:
 def test_a_cells_last_expression_and_its_figures_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RENDER, "PAGES", tmp_path)
     notebook = tmp_path / "00_x.py"
-    figure = "import matplotlib.pyplot as plt\nprint('before')\nplt.subplots(figsize=(1, 1))[0]"
+    figure = "# A figure.\nimport matplotlib.pyplot as plt\nprint('before')\nplt.subplots(figsize=(1, 1))[0]"
     notebook.write_text(
         f"{RENDER.SOURCE}\n{RENDER.MAGIC} %md\n{RENDER.MAGIC} # X\n{RENDER.CELL}\n1 + 1\n{RENDER.CELL}\n{figure}\n"
     )
     RENDER.run(notebook)
     page = (tmp_path / "00_x.md").read_text()
-    assert "```text\n2\n```" in page
+    assert "*Lines 5-5*\n\n```text\n2\n```" in page
+    assert "\nA figure. *Lines 7-10*\n" in page
     assert page.index("before") < page.index("![picture 1 of 00_x](00_x-1.png)")
     assert (tmp_path / "00_x-1.png").read_bytes().startswith(b"\x89PNG")
 

@@ -41,11 +41,16 @@ def write_report(docs: Path, run: Run, outcomes: Sequence[Outcome]) -> None:
         for name, (at, curves) in outcome.curves.items():
             draw_curves(folder / f"{name}.png", at, curves)
     draw_ratios(folder / "ratios.svg", [row for each in runs for row in each.rows])
+    (docs / "BENCHMARKS.md").write_text(document(docs, runs), encoding="utf-8")
+
+
+def document(docs: Path, runs: Sequence[Run]) -> str:
+    """BENCHMARKS.md of these runs, with the charts that are there."""
     charts = {
-        section: [f"{CHARTS}/{name}" for name in names if (folder / name).exists()]
+        section: [f"{CHARTS}/{name}" for name in names if (docs / CHARTS / name).exists()]
         for section, names in CHARTS_OF.items()
     }
-    (docs / "BENCHMARKS.md").write_text(report(runs, f"{CHARTS}/ratios.svg", charts), encoding="utf-8")
+    return report(runs, f"{CHARTS}/ratios.svg", charts)
 
 
 def with_rows_of(run: Run, earlier: Run | None) -> Run:

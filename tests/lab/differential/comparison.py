@@ -1,4 +1,4 @@
-"""Our answers beside Kafka's. I/O: reads docs/differences-from-kafka.md and known.toml; the rest is pure."""
+"""Our answers beside Kafka's. I/O: reads docs/migrate-from-kafka.md and known.toml; the rest is pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.lab.differential import normal
 from tests.lab.differential.answers import Answers
 from tests.lab.differential.scripts import RUNS, Step, steps_of
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "differences-from-kafka.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "migrate-from-kafka.md"
 KNOWN = Path(__file__).resolve().parent / "known.toml"
 
 

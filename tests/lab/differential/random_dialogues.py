@@ -32,7 +32,7 @@ CONTROL = 0x20
 OWN = ["*topics[__consumer_offsets].partitions"]
 """Which one a group has follows from its id, which is each cluster's own."""
 LISTED = ["*lastTimestamp", "*logAppendTimeMs"]
-"""A producer's last timestamp, and that of a batch that comes again: see docs/differences-from-kafka.md."""
+"""A producer's last timestamp, and that of a batch that comes again: see docs/migrate-from-kafka.md."""
 READS = {
     "Fetch", "ListOffsets", "DescribeProducers", "DescribeTransactions", "OffsetFetch",
     "DescribeConfigs", "DescribeClientQuotas", "DescribeAcls", "DescribeUserScramCredentials",
@@ -143,7 +143,7 @@ def _trim(both: tuple[Any, Any]) -> None:
 
 
 def _differing(told: Any, answered: Any) -> list[str]:
-    """A line for each field that differs, without those that docs/differences-from-kafka.md lists."""
+    """A line for each field that differs, without those that docs/migrate-from-kafka.md lists."""
     listed = [path for each in known_everywhere() for path in each["paths"]] + OWN + LISTED
     return [
         f"     > {path}: Kafka {pair[0]!r}, stratalog {pair[1]!r}"

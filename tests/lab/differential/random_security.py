@@ -1,7 +1,7 @@
 """Random requests of an administrator of users: ACLs and SCRAM credentials, as steps of a script. Pure: a seed is one
 dialogue.
 
-Not asked for, since docs/differences-from-kafka.md lists them: ACLs of users and delegation tokens, and what Kafka
+Not asked for, since docs/migrate-from-kafka.md lists them: ACLs of users and delegation tokens, and what Kafka
 answers with UNKNOWN_SERVER_ERROR, such as an ACL for ANY operation.
 """
 

@@ -14,7 +14,7 @@ key is Kafka's name of the API and whose value are the request's fields, and
     on        the name of a connection; fetch sessions and SASL belong to one
     send      a name: the answer is that of a later step `{ receive = name }`
     own       paths whose values are each cluster's own
-    known     differences that docs/differences-from-kafka.md lists: path in the answer -> first column of the row
+    known     differences that docs/migrate-from-kafka.md lists: path in the answer -> first column of the row
 
 In texts stand `$run` for the run, `$name` for what was saved and `$null` for null. Paths are as `normal.flat` writes
 them, `*` is any text.

@@ -2,7 +2,7 @@
 
 served    a cluster for them, as three broker processes or as one process
 checks    one thing that a client does, and its outcome
-report    outcomes as docs/CLIENTS.md
+report    outcomes as docs/CLIENTS.md and docs/clients.json
 run       `python -m tests.lab.foreign.run`: every check against both forms
 python/   clients in Python
 security/ clients that log in

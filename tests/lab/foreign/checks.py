@@ -1,4 +1,4 @@
-"""A check is one thing that a client does against a cluster; its outcome is a row of docs/CLIENTS.md."""
+"""A check is one thing that a client does against a cluster; its outcome is a line of docs/clients.json."""
 
 from __future__ import annotations
 

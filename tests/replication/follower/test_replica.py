@@ -81,7 +81,7 @@ def test_it_copies_what_the_leader_has() -> None:
 
 
 def test_it_knows_an_epoch_that_began_with_what_it_has() -> None:
-    """Also before the epoch has a record: which log is longer may depend on it (decision 0173)."""
+    """Also before the epoch has a record: which log is longer may depend on it (decision 0082)."""
     pair = Pair()
     pair.wrote(1, "0: a b")
     pair.caught_up(0)

@@ -428,7 +428,7 @@ def commits_behind_another_count() -> Iterator[None]:
 
 
 def clean_up_deletes_by_name() -> AbstractContextManager[object]:
-    """Clean-up that slept deletes versions of the table that was made in its place meanwhile: decision 0177."""
+    """Clean-up that slept deletes versions of the table that was made in its place meanwhile: decision 0004."""
     deleted = MemoryCommitLog.deleted
 
     def of_the_name(log: MemoryCommitLog, _files: MemoryFiles, version: int, commit_id: str | None) -> None:

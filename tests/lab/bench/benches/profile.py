@@ -1,4 +1,4 @@
-"""Where the time of one tiny record goes, from produce to consume: a table in Markdown for docs/measurements.md.
+"""Where the time of one tiny record goes, from produce to consume: a table in Markdown for docs/measurements.json.
 
 I/O: a cluster of ours. Two runs of single records: one at a time, and 200 a second. The first has its followers in
 threads of this process, where each step can be measured: CPU without that of the steps inside it, per call and per

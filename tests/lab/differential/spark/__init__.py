@@ -2,5 +2,5 @@
 
 sides   a cluster of either kind
 cases   what is written, read and refused, and which options each case tries
-table   every option of both formats, as `docs/spark.md` has it
+table   every option of both formats, as docs/spark-options.json has it
 """

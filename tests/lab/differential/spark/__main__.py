@@ -1,6 +1,6 @@
 """`make differential-spark`: runs the cases on Kafka and on stratalog, and compares. I/O: Maven, Java, Spark, folders.
 
-Ends with 1 if something differs. `--write` brings the table of docs/spark.md up to date. With names of cases only these
+Ends with 1 if something differs. `--write` brings docs/spark-options.json up to date. With names of cases only these
 are run.
 """
 
@@ -22,7 +22,7 @@ from tests.lab.differential.spark import table
 from tests.lab.differential.spark.cases import CASES, Case, refusals
 from tests.lab.differential.spark.sides import PARTITIONS, KafkaSide, OurSide, Side
 
-PAGE = Path(__file__).parents[4] / "docs" / "spark.md"
+OPTIONS = Path(__file__).parents[4] / "docs" / "spark-options.json"
 KAFKA = {"auto.create.topics.enable": "true", "num.partitions": PARTITIONS, "default.replication.factor": 3}
 IN_OWN_WORDS = ("an overwrite", "a schema")
 """Refusals that name the format, or that Spark itself makes of Kafka's."""
@@ -91,10 +91,10 @@ def compare(spark: SparkSession, folder: Path, names: list[str]) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tests.lab.differential.spark")
     parser.add_argument("cases", nargs="*", help=f"of {', '.join(case.name for case in CASES)}, {table.REFUSALS}")
-    parser.add_argument("--write", action="store_true", help="only write the table into docs/spark.md")
+    parser.add_argument("--write", action="store_true", help="only write docs/spark-options.json")
     given = parser.parse_args()
     if given.write:
-        PAGE.write_text(table.with_table(PAGE.read_text(encoding="utf-8"), table.lines()), encoding="utf-8")
+        OPTIONS.write_text(table.as_json(), encoding="utf-8")
         return 0
     fetch_jars()
     spark = stratalog_session("differential", extra={"spark.jars": spark_jars(), "spark.sql.shuffle.partitions": "2"})

@@ -1,4 +1,4 @@
-"""Every option of both formats, as a table of docs/spark.md: tried, refused or ignored. Pure.
+"""Every option of both formats, as docs/spark-options.json: tried, refused or ignored. Pure.
 
 `make differential-spark` shows that it is true of Kafka's connector and of ours. Kafka's names are those of its page
 and of KafkaSourceProvider (spark-sql-kafka-0-10 of Spark 4.2).
@@ -6,12 +6,11 @@ and of KafkaSourceProvider (spark-sql-kafka-0-10 of Spark 4.2).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Mapping
 
 from stratalog.clients.spark.option_names import OF_SINK, OF_SOURCE, STORAGE, Comes
 from tests.lab.differential.spark.cases import CASES
-
-BEGIN, END = "<!-- made by make differential-spark: begin -->", "<!-- end -->"
 
 KAFKAS = (
     *("kafka.bootstrap.servers", "subscribe", "subscribePattern", "assign"),
@@ -30,8 +29,8 @@ REFUSED_THERE = (
 )
 REFUSALS, HERE_ALONE = "refusals", "here alone"
 DIFFERS: Mapping[str, str] = {
-    "kafka.bootstrap.servers": "`stratalog.root` stands in its place",
-    "kafka.acks": "`all` and `1` alike; `0` is refused here",
+    "kafka.bootstrap.servers": "stratalog.root stands in its place",
+    "kafka.acks": "all and 1 alike; 0 is refused here",
     "kafka.group.id": "in a stream here the query is in the group; there it only names the consumers",
     "kafka.compression.type": "codec of the topic's files here",
     "maxRecordsPerPartition": "splits batch reads here, too",
@@ -51,37 +50,43 @@ TRIED_BY_TESTS: Mapping[str, str] = {
 """Where the options that only our format has are tried."""
 STORAGE_TESTS = "tests/spark/test_storage_options.py"
 OWN_GROUPS: Mapping[str, str] = {
-    "`stratalog.group.mode`, `stratalog.auto.offset.reset`, `stratalog.listener`, `stratalog.transport`, "
+    "stratalog.group.mode, stratalog.auto.offset.reset, stratalog.listener, stratalog.transport, "
     "configs of members and of connections": "tests/spark/test_spark_groups.py",
-    "`kafka.transactional.id`, `transactional.id`, `kafka.transaction.timeout.ms`": (
+    "kafka.transactional.id, transactional.id, kafka.transaction.timeout.ms": (
         "tests/lab/real/test_transactional_query.py"
     ),
 }
 """Options of queries in groups and of sinks in transactions, and where they are tried."""
 
 
-def lines() -> list[str]:
-    """The table, between its marks."""
+def rows() -> list[tuple[str, str, str, str]]:
+    """Each option: its name, what Kafka's connector makes of it, what ours does, and the case that compares them."""
     cases = {option: case.name for case in CASES for option in case.options}
     ours = _ours()
-    found = [BEGIN, "| option | Kafka's connector | here | compared |", "| --- | --- | --- | --- |"]
+    found: list[tuple[str, str, str, str]] = []
     for name in (*KAFKAS, *REFUSED_THERE):
         here = ours.pop(name)
         here = IN_STREAMS.get(name, here)
         there = "refused" if name in REFUSED_THERE else "tried"
         case = cases.get(name) or (REFUSALS if name in REFUSED_THERE else "every case")
         note = f"; {DIFFERS[name]}" if name in DIFFERS else ""
-        found.append(f"| `{name}` | {there} | {here} | {case}{note} |")
+        found.append((name, there, here, f"{case}{note}"))
     storage = [name for name in ours if name.startswith(STORAGE)]
     for name in storage:
         del ours[name]
     of_both = {name: IN_STREAMS.get(name, here) for name, here in ours.items()}
-    found += [f"| `{name}` | ignored | {here} | {HERE_ALONE} |" for name, here in of_both.items()]
-    found.append(f"| `{STORAGE}*` | ignored | tried | {HERE_ALONE} |")
-    found += [f"| {names} | passed to Kafka's clients, or ignored | tried | {HERE_ALONE} |" for names in OWN_GROUPS]
+    found += [(name, "ignored", here, HERE_ALONE) for name, here in of_both.items()]
+    found.append((f"{STORAGE}*", "ignored", "tried", HERE_ALONE))
+    found += [(names, "passed to Kafka's clients, or ignored", "tried", HERE_ALONE) for names in OWN_GROUPS]
     passed_on = "consumer configs, producer configs"
-    found.append(f"| any other `kafka.*` | passed to Kafka's clients | ignored, with a warning | {passed_on} |")
-    return [*found, END]
+    return [*found, ("any other kafka.*", "passed to Kafka's clients", "ignored, with a warning", passed_on)]
+
+
+def as_json() -> str:
+    """The rows as JSON, one a line."""
+    keys = ("option", "kafka", "stratalog", "compared")
+    lines = [json.dumps(dict(zip(keys, row, strict=True)), ensure_ascii=False) for row in rows()]
+    return "[\n" + ",\n".join(lines) + "\n]\n"
 
 
 def _ours() -> dict[str, str]:
@@ -92,9 +97,3 @@ def _ours() -> dict[str, str]:
         for side in (OF_SOURCE, OF_SINK):
             found |= {name: word for name in sorted(side.spelled(comes)) if name not in found}
     return found
-
-
-def with_table(page: str, table: Iterable[str]) -> str:
-    """The page with the table between its marks."""
-    before, _, rest = page.partition(BEGIN)
-    return before + "\n".join(table) + rest.partition(END)[2]

@@ -1,7 +1,8 @@
-"""docs/POWER_CUTS.md from the results of a run."""
+"""docs/POWER_CUTS.md and power_cuts.json, which has every count, from the results of a run."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from statistics import median
 
@@ -25,10 +26,10 @@ is any that the file had, or one between. The kernel writes back by itself after
 | --- | --- |
 {rows}
 
-After every {every} cuts the tables of all in-sync replicas are read by deltalake and compared with every
-acknowledgement and every read: lost, doubled and changed records, holes, two values of one offset in one leader epoch,
-two leaders of one epoch, replicas that differ. After {topic_cuts} cuts every table is also read by
-stratalog{spark}; then the topics are deleted and others are written.
+[power_cuts.json](power_cuts.json) has more. After every {every} cuts the tables of all in-sync replicas are read by
+deltalake and compared with every acknowledgement and every read: lost, doubled and changed records, holes, two values
+of one offset in one leader epoch, two leaders of one epoch, replicas that differ. After {topic_cuts} cuts every table
+is also read by stratalog{spark}; then the topics are deleted and others are written.
 
 **With `flush.messages=1`**: {flushed_verdict}
 
@@ -47,33 +48,48 @@ ORDERS = {
 
 def write_report(folder: Path, result: PowerResult, command: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
+    body = {
+        "command": command,
+        "counts": counts_of(result),
+        "findings": [f"{x.rule}: {x.text}" for x in result.findings],
+    }
+    (folder / "power_cuts.json").write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
     (folder / "POWER_CUTS.md").write_text(report_text(result, command), encoding="utf-8")
 
 
+SHOWN = 6
+"""How many counts, the first ones, the page has."""
+
+
+def counts_of(result: PowerResult) -> dict[str, float]:
+    """What was cut, lost, acknowledged and read."""
+    disks = result.disks
+    return {
+        "cuts": sum(result.cuts.values()),
+        **{f"of them of {kind}": result.cuts[kind] for kind in (ONE, TWO, ROOM)},
+        "records acknowledged": result.acknowledged,
+        "records read": result.polled,
+        "seed of the run": result.seed,
+        "duration [min]": round(result.seconds / 60),
+        "disks cut": disks["cuts"],
+        "pending changes of directories": disks["changes"],
+        "changes of directories lost": disks["changes_lost"],
+        "files with unsynced content": disks["files_unsynced"],
+        "files as of the last sync": disks["files_old"],
+        "files torn": disks["files_torn"],
+        "files lost as a whole": disks["files_lost"],
+        "sends given up by the producer (outcome unknown)": result.failed,
+        "all replicas in sync after the start, median [s]": round(median(result.in_sync_s), 1),
+        "all replicas in sync after the start, longest [s]": round(max(result.in_sync_s), 1),
+        "tables read by deltalake": result.tables_read,
+        "tables recovered apart, as copies": result.tables_recovered,
+        "tables read by delta-spark": result.tables_by_spark,
+    }
+
+
 def report_text(result: PowerResult, command: str) -> str:
-    disks, rules = result.disks, result.rules
-    counts = [
-        ("cuts", sum(result.cuts.values())),
-        *((f"of them of {kind}", result.cuts[kind]) for kind in (ONE, TWO, ROOM)),
-        ("seed of the run", result.seed),
-        ("duration [min]", f"{result.seconds / 60:.0f}"),
-        ("disks cut", disks["cuts"]),
-        ("pending changes of directories", disks["changes"]),
-        ("of them lost", disks["changes_lost"]),
-        ("files with unsynced content", disks["files_unsynced"]),
-        ("of them as of the last sync", disks["files_old"]),
-        ("of them torn", disks["files_torn"]),
-        ("files lost as a whole", disks["files_lost"]),
-        ("records acknowledged", result.acknowledged),
-        ("records read", result.polled),
-        ("sends given up by the producer (outcome unknown)", result.failed),
-        ("all replicas in sync after the start, median [s]", f"{median(result.in_sync_s):.1f}"),
-        ("the same, longest [s]", f"{max(result.in_sync_s):.1f}"),
-        ("tables read by deltalake", result.tables_read),
-        ("tables recovered apart, as copies", result.tables_recovered),
-        ("tables read by delta-spark", result.tables_by_spark),
-    ]
-    rows = "\n".join(f"| {name} | {value if isinstance(value, str) else f'{value:,}'} |" for name, value in counts)
+    rules = result.rules
+    rows = "\n".join(f"| {name} | {value:,} |" for name, value in list(counts_of(result).items())[:SHOWN])
     lost = "nothing acknowledged was lost" if not result.findings else "see the findings"
     plain = (
         f"{lost} by cuts of one or two brokers, where a member of the ISR kept its power. Cuts of all three took the "

@@ -10,7 +10,7 @@ from pathlib import Path
 import matplotlib as mpl
 
 from tests.lab.real.storm.run import KILL, PAUSE, StormResult
-from tests.lab.real.storm.single_faults import SingleFault, SingleFaults
+from tests.lab.real.storm.single_faults import SingleFaults
 
 COLOURS = {KILL: "#b8352c", PAUSE: "#4c8bb8"}
 TEXT = """# Three broker processes under faults
@@ -38,11 +38,7 @@ Findings of the checker: **{findings}**.
 {count} faults, session timeout {timeout_ms:,} ms, the next one five seconds after the ISR is full again.
 *Away* is the time from the fault until a record sent after it is acknowledged, in the slowest of {partitions}
 partitions; at most session timeout + 2 s = {limit_ms:,} ms is allowed. Longest: **{longest_ms:,} ms**.
-Findings of the checker: **{fault_findings}**.{repeated}
-
-| # | fault | broker | led partitions | away [ms] | ISR full again after the repair [s] |
-| --- | --- | --- | --- | --- | --- |
-{fault_rows}
+Findings of the checker: **{fault_findings}**. Each fault is in [storm.json](storm.json).{repeated}
 
 ![Latency of every record, and the time away of each fault](storm.png)
 """
@@ -91,7 +87,6 @@ def report_text(storm: StormResult, faults: SingleFaults, machine: str) -> str:
         repeated=REPEATED.format(faults.repeated) if faults.repeated else "",
         longest_ms=max(fault.away_ms for fault in faults.faults),
         fault_findings=len(faults.findings) or "none",
-        fault_rows="\n".join(map(fault_row, faults.faults)),
     )
 
 
@@ -110,12 +105,6 @@ def storm_facts(storm: StormResult) -> dict[str, str]:
         "the machine itself stood still, in total [s]": f"{storm.stalled_s:.1f}",
         "all replicas in sync after the storm [s]": f"{storm.in_sync_after_s:.1f}",
     }
-
-
-def fault_row(fault: SingleFault) -> str:
-    who = f"{fault.broker_id}{', the controller' if fault.is_controller else ''}"
-    cells = (fault.number, fault.kind, who, fault.led_partitions, f"{fault.away_ms:,}", f"{fault.in_sync_after_s:.1f}")
-    return "| " + " | ".join(map(str, cells)) + " |"
 
 
 def draw(path: Path, faults: SingleFaults) -> None:

@@ -1,4 +1,4 @@
-"""The commands of docs/operations.md for machines without the package, run as they stand there.
+"""The commands of docs/operate.md for machines without the package, run as they stand there.
 
 The Python of drivers and executors is one into which nothing is installed.
 """
@@ -22,7 +22,7 @@ from tests.lab.real.processes.standalone_spark import ENVIRONMENT, StandaloneSpa
 from tests.lab.real.storm.parties import replicas_are_equal
 from tests.lab.real.submitted.submitted_brokers import SUBMIT_WAIT_S, WORKER_CORES
 
-PAGE = Path("docs/operations.md")
+PAGE = Path("docs/operate.md")
 PYTHON = Path(sys.base_prefix) / "bin" / "python3"
 IN_PLACE_OF = {"make wheel": f"python3 -m pip wheel --quiet --no-deps --wheel-dir dist {PROJECT}"}
 """`make wheel` writes into the checkout."""

@@ -1,6 +1,6 @@
 """A person is erased as users do it, by the commands: no file of topic, table and dead letters has them afterwards.
 
-The cluster's metadata log has the request itself, which names the key: docs/tools.md says so.
+The cluster's metadata log has the request itself, which names the key: docs/start.md says so.
 """
 
 from __future__ import annotations

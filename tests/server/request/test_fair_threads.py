@@ -99,9 +99,7 @@ def test_a_user_has_few_large_requests_under_way() -> None:
 
 def test_a_request_that_is_answered_is_not_under_way() -> None:
     threads, done, connection = FairThreads(1, "test"), threading.Event(), of("client")
-    calls = [
-        Call(RequestFrame(ApiKey.METADATA, 1, 0, None, None), connection, lambda _: None) for _ in range(HELD_MAX)
-    ]
+    calls = [Call(RequestFrame(ApiKey.METADATA, 1, 0, None, None), connection, lambda _: None) for _ in range(HELD_MAX)]
     for call in calls:
         call.large = threads.hold(connection)
     threads.submit(connection, done.set)

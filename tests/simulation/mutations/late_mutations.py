@@ -8,12 +8,10 @@ from dataclasses import replace
 from random import Random
 from unittest.mock import patch
 
-from stratalog.replication.follower.replica import FollowedReplica
 from stratalog.replication.leader.append_queue import AppendQueue
 from stratalog.replication.leader.delete_records import RecordDeletions
 from stratalog.replication.metadata.log import METADATA_PARTITION
 from stratalog.storage.delta.commit_race import StoredCommit
-from stratalog.storage.errors import UnknownTopicOrPartitionError
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.objects.port import always
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
@@ -28,23 +26,6 @@ RECREATED = Setting(recreates=True, producers=4, pause_ms_max=30)
 def open_appends_are_forgotten() -> AbstractContextManager[object]:
     """What a lost request did not commit by the time of its failure is never committed, so it is made anew."""
     return patch.object(PartitionLog, "_outcome_of_open", lambda *_: None)
-
-
-def vanished_tables_are_dropped() -> AbstractContextManager[object]:
-    """A session whose new table is gone again deletes what stands there by now, once its leader has answered."""
-    make = FollowedReplica._make_own
-
-    def drop(self: FollowedReplica) -> bool:
-        self.check_not_lost()
-        try:
-            self.own.exists_or_create(self.topic_id)
-        except UnknownTopicOrPartitionError:
-            self.check_again()
-            self.own.table.drop()
-            return False
-        return make(self)
-
-    return patch.object(FollowedReplica, "_make_own", drop)
 
 
 def deletions_ask_before() -> AbstractContextManager[object]:
@@ -142,9 +123,6 @@ LATE_MUTATIONS: dict[str, Mutation] = {
     ),
     "known is durable": Mutation(
         what_is_known_is_durable, ("Liveness", *COMPLETE), _unanswered, Setting(brokers=2, recreates=True)
-    ),
-    "vanished tables": Mutation(
-        vanished_tables_are_dropped, (), mix(Focus("create:done", 0.3, "f", "/u"), restart_all=1, crash=2), RECREATED
     ),
     "deletions ask before": Mutation(
         deletions_ask_before, (), mix(Focus("delete", 0.5, "", "/u"), restart_all=1, crash=2), RECREATED

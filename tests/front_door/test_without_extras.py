@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 PROJECT = Path(__file__).parents[2]
@@ -35,7 +37,10 @@ except ImportError as error:
     told = str(error)
 from stratalog.jobs.typed_table import main
 given = ["--root", "r", "--topic", "t", "--table", "t", "--config", "value.format=json"]
-print(json.dumps([failed, told, main(given)]))
+from importlib.metadata import packages_distributions
+installed = packages_distributions()
+used = {each for name in list(sys.modules) for each in installed.get(name.partition(".")[0], ())}
+print(json.dumps([failed, told, main(given), sorted(used)]))
 """
 WITH_SPARK = (
     "stratalog.replication.fast_start.", "stratalog.replication.spark.", "stratalog.clients.spark.",
@@ -44,12 +49,19 @@ WITH_SPARK = (
 WITH_PROTOBUF = ("stratalog.clients.schemas.",)
 
 
+PROJECT_FILE = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+DECLARED = {re.match(r"[\w-]+", each).group() for each in PROJECT_FILE["dependencies"]}  # type: ignore[union-attr]
+BROUGHT_ALONG = {"stratalog", "typing_extensions", "setuptools", "hypothesis", "sortedcontainers", "tzdata"}
+"""What the declared packages need, or use where it is installed, and what a virtual environment has."""
+
+
 def test_no_module_outside_of_sparks_parts_needs_an_extra() -> None:
     done = subprocess.run(
         [sys.executable, "-c", IMPORT_ALL], cwd=PROJECT, capture_output=True, text=True, check=True, timeout=120
     )
-    failed, told, exit_code = json.loads(done.stdout)
+    failed, told, exit_code, used = json.loads(done.stdout)
     assert [name for name in failed if not name.startswith(WITH_SPARK + WITH_PROTOBUF)] == []
     assert told == "stratalog.register_data_source needs the package pyspark: pip install 'stratalog[spark]'"
     assert exit_code == 1
     assert "stratalog.stratalog_session needs the package p" in done.stderr
+    assert set(used) - DECLARED - BROUGHT_ALONG == set()

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import javaproperties
+
 from stratalog.jobs.command.terminal import UsageError
 from stratalog.storage.errors import InvalidConfigError
-
-_ENTRY = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
-_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
-_ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def read_text(file: str) -> str:
@@ -29,13 +26,15 @@ def read_properties(file: str) -> dict[str, str]:
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    r"""Name and value of each entry; of two with one name the last.
+    r"""Name and value of each entry; of two with one name the last. UsageError for a wrong \u escape, as Java's.
 
     >>> parse_properties("# comment\nlinger.ms = 5\nkey.separator=\\t")
     {'linger.ms': '5', 'key.separator': '\t'}
     """
-    entries = (_ENTRY.fullmatch(line) for line in _logical_lines(text))
-    return {_unescaped(entry[1]): _unescaped(entry[2]) for entry in entries if entry}
+    try:
+        return dict(javaproperties.loads(text))
+    except javaproperties.InvalidUEscapeError as reason:
+        raise UsageError(f"the properties cannot be read: {reason}") from reason
 
 
 def key_values(pairs: Iterable[str]) -> dict[str, str]:
@@ -64,28 +63,3 @@ def typed_fields(properties: Mapping[str, str], kinds: Mapping[str, Callable[[st
 def truth(text: str) -> bool:
     """Java's Boolean.parseBoolean."""
     return text.strip().lower() == "true"
-
-
-def _logical_lines(text: str) -> Iterator[str]:
-    """Lines without blank ones and comments; one that ends in an odd number of backslashes is joined to the next."""
-    begun = ""
-    for line in text.splitlines():
-        stripped = line.lstrip(" \t\f")
-        if not begun and (not stripped or stripped[0] in "#!"):
-            continue
-        backslashes = len(stripped) - len(stripped.rstrip("\\"))
-        if backslashes % 2:
-            begun += stripped[:-1]
-            continue
-        yield begun + stripped
-        begun = ""
-    if begun:
-        yield begun
-
-
-def _unescaped(text: str) -> str:
-    def plain(escape: re.Match[str]) -> str:
-        what = escape[1]
-        return chr(int(what[1:], 16)) if len(what) > 1 else _ESCAPED.get(what, what)
-
-    return _ESCAPE.sub(plain, text)

@@ -16,6 +16,7 @@ from stratalog.storage.clock import Clock, Ids
 from stratalog.storage.delta.delta_table import DeltaLogTable
 from stratalog.storage.delta.table import LogTable
 from stratalog.storage.files.cache import SHARED_FILE_CACHE, FileCache
+from stratalog.storage.objects.distance import NEAR, Distance
 from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.objects.remote import CLIENT_REQUEST_MS, CLIENT_RETRIES_MS, REQUEST_MS, open_store
 from stratalog.storage.objects.store_settings import FROM_ENVIRONMENT, StoreSettings
@@ -53,10 +54,10 @@ class Threads(Protocol):
 class Together(Protocol):
     """Makes calls to a store that do not depend on each other, and waits for all of them.
 
-    calls_max  so many at a time; 1 where they are made one after the other
+    distance  of that store: how many calls are made at a time
     """
 
-    calls_max: int
+    distance: Distance
 
     def run(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         """What the calls return, in their order. Raises what the first that failed raises, after all have returned."""
@@ -66,7 +67,7 @@ class Together(Protocol):
 class OneByOne:
     """Where a store answers at once."""
 
-    calls_max = 1
+    distance = NEAR
 
     def run(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         return [call() for call in calls]

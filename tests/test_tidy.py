@@ -23,7 +23,8 @@ FLOORS = {
     ".": "storage < wire < replication < server < clients < jobs < notebooks",
     "storage": """errors clock log_lines < config_def < records topic_config objects layered_map
         < files transactions < producers < delta < log < upkeep""",
-    "storage/objects": "port registers new_file sync store_settings together < probe < local wakeup < remote",
+    "storage/objects": """distance < port registers new_file sync store_settings together < probe < local wakeup
+        < remote""",
     "wire": "api_keys kafka_types java_strings < consumer_protocol messages batches",
     "wire/messages": "response schema < values < error_codes < layouts < frames",
     "wire/batches": "compression < headers < columns < record_batches",

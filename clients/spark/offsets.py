@@ -204,7 +204,7 @@ class OffsetFetcher:
         for each in ranges:
             first, last = bounds.get(each.topic_partition, (each.start, each.end))
             bounds[each.topic_partition] = min(first, each.start), max(last, each.end)
-        if len(bounds) > PLANNED_ON_DISK_MAX and not self.view.requests_per_poll:
+        if len(bounds) > PLANNED_ON_DISK_MAX and not self.view.distance.is_far:
             return {}
         with suppress(StratalogError):  # what cannot be looked at is left out below
             self.view.all_watermarks(bounds, 0, needs_end=False)

@@ -169,7 +169,7 @@ class RangeReaders:
 
     def _fold_ahead(self, wanted: Sequence[RangeToRead], manner: ReadManner) -> None:
         """Where a fold makes requests: fold the logs of several ranges at once. What fails is tried again when read."""
-        if not self._view.requests_per_poll:
+        if not self._view.distance.is_far:
             return
         logs: dict[TopicPartition, tuple[LogReader, RangeToRead]] = {}
         for each in [each for each in wanted if each.planned is None][:READERS_KEPT]:

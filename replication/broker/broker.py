@@ -503,7 +503,7 @@ class Broker:
 
     def _start_leaders(self, now_ms: int) -> bool:
         moved = False
-        for topic_partitions in in_groups(list(self._turn.to_start), self._together.calls_max):
+        for topic_partitions in in_groups(list(self._turn.to_start), self._together.distance.calls_max):
             moved |= self._start_some(topic_partitions, now_ms)
             if self._clock.monotonic_ms() - now_ms >= START_MS_MAX:
                 break

@@ -62,7 +62,6 @@ class Controller:
         )
         timeout_ms, now_ms = config.broker_session_timeout_ms, ports.clock.monotonic_ms()
         self._idle = IdlePause(max(timeout_ms // POLLS, 1), max(timeout_ms // POLLS_IDLE, 1), POLLS, now_ms)
-        self._makes_requests = self._objects.bills_requests
         self._late_ms = config.broker_heartbeat_interval_ms * 5 // 4
         self.expects_changes = False
         """Whether the last step found new metadata, or a session that is late."""
@@ -80,7 +79,7 @@ class Controller:
         """The time until the next `step`: at least three polls within a session, and less often while nothing changes
         where each is paid. There a late session is polled more often, so that it expires no later."""
         now_ms = self._clock.monotonic_ms()
-        if not self._makes_requests:
+        if not self._objects.distance.is_far:
             return self._idle.shortest_ms
         if self._observer.has_late(now_ms, self._late_ms):
             return max(self._config.broker_session_timeout_ms // POLLS_LATE, 1)

@@ -94,8 +94,8 @@ class FollowerSession:
         self._clock = clock
         self._objects = followed.ports.stores.objects(job.root)
         self._turn = followed.ports.turn
-        self._is_far = followed.ports.together.calls_max > 1
-        registers = AwayRegisters(self._objects, self._turn) if self._is_far else self._objects
+        self._distance = followed.ports.together.distance
+        registers = AwayRegisters(self._objects, self._turn) if self._distance.is_far else self._objects
         self._progress = SessionProgress(registers, job.broker_epoch, self.name, STANDBY)
         self._published_state = SessionState(self._objects, job.broker_epoch, self.name, clock)
         self._wakeup = Wakeup(clock)
@@ -366,7 +366,7 @@ class FollowerSession:
 
     def _has_stop(self) -> bool:
         path = stop_path(self._job.broker_epoch)
-        return self._turn.away(self._objects.exists, path) if self._is_far else self._objects.exists(path)
+        return self._turn.away(self._objects.exists, path) if self._distance.is_far else self._objects.exists(path)
 
     def _is_stop_due(self, now_ms: int) -> bool:
         if self._stop.is_active and self._stop.was_written():

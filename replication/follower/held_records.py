@@ -60,7 +60,7 @@ class HeldRecords:
         joined the ISR, would put an empty table where another session's was. FencedLeaderEpochError: it is behind.
         Copies that are made side by side ask without the session's turn, and take it.
         """
-        with self._ports.turn if self._ports.together.calls_max > 1 else nullcontext():
+        with self._ports.turn if self._ports.together.distance.is_far else nullcontext():
             topic_partition, epoch = state.topic_partition, state.leader_epoch
             has_published = self._has_published(topic_partition, topic_id, epoch)
             published = [leader.high_watermark(topic_partition, topic_id, epoch) for leader in list(leaders)]

@@ -550,7 +550,8 @@ class FollowedPartitions:
         return [replica for replica in found if replica.state.leader == fetcher.leader_id]
 
     def _taken(self, queue: OrderedDict[TopicPartition, None], count_max: int) -> list[TopicPartition]:
-        return [queue.popitem(last=False)[0] for _ in range(min(count_max, len(queue), self.ports.together.calls_max))]
+        calls_max = self.ports.together.distance.calls_max
+        return [queue.popitem(last=False)[0] for _ in range(min(count_max, len(queue), calls_max))]
 
     def _catch_up_some(self, fetcher: LeaderFetcher, replicas: Sequence[FollowedReplica], end_ms: int) -> bool:
         """Copy a bounded part of each; True when something was copied or there is more to do at once."""

@@ -95,7 +95,7 @@ def _ports(job: FetchJob, metadata: SharedMetadata | None) -> Ports:
     ids, turn = RandomIds(), TurnLock((job.root, job.metadata_root))
     request_ms = request_ms_max(job.config.broker_session_timeout_ms)
     upkeep, stores = _upkeep_threads(), TurnStores(ids, turn, request_ms)
-    is_far = stores.objects(job.root).bills_requests
+    distance = stores.objects(job.root).distance
     return Ports(
         stores,
         SystemClock(),
@@ -104,7 +104,7 @@ def _ports(job: FetchJob, metadata: SharedMetadata | None) -> Ports:
         threads=DaemonThreads(),
         turn=turn,
         executors=lambda leader_root: upkeep.at(job.root, leader_root),
-        together=SideBySide(f"fetch-{job.broker_id}-io", turn.away) if is_far else OneByOne(),
+        together=SideBySide(f"fetch-{job.broker_id}-io", turn.away) if distance.is_far else OneByOne(),
         metadata=metadata,
     )
 

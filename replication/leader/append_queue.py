@@ -79,7 +79,7 @@ class AppendQueue:
         self._distribute(now_ms)
         self.held_ms, left = 0, len(self._waiting)
         while left > 0:
-            topic_partitions = self._waiting.take(min(left, self._together.calls_max))
+            topic_partitions = self._waiting.take(min(left, self._together.distance.calls_max))
             left -= len(topic_partitions)
             yield from self._append_some(topic_partitions, now_ms)
             if self._clock.monotonic_ms() - now_ms >= within_ms:

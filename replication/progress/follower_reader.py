@@ -165,7 +165,7 @@ class FollowerReader:
         """Yields each progress as it is read, as `take` returns it, so that a later failure loses none."""
         sessions, has_newly_ended = self._sessions, False
         working = [(path, session) for path, session in sessions.found.items() if path not in sessions.ended]
-        for some in in_groups(working, self._together.calls_max):
+        for some in in_groups(working, self._together.distance.calls_max):
             failure: StratalogError | None = None
             for (path, session), found in zip(some, self._together.run([each.look for _, each in some]), strict=True):
                 if isinstance(found, StratalogError):

@@ -60,6 +60,7 @@ from stratalog.storage.log.reader import LogReader, PlannedRead
 from stratalog.storage.log.rows import no_rows
 from stratalog.storage.log.state import NOTHING_REMOVED, RemovedRecords
 from stratalog.storage.log_lines import line_logger
+from stratalog.storage.objects.distance import Distance, farthest
 from stratalog.storage.objects.together import run_together
 from stratalog.storage.producers import ProducerStates
 from stratalog.storage.records import TopicPartition
@@ -337,7 +338,7 @@ class ClusterView:
     def at_once(self, look: Callable[[TopicPartition], T], topic_partitions: Iterable[TopicPartition]) -> list[T]:
         """What `look` returns for each partition, in order; where looks make requests, several at a time."""
         wanted = list(topic_partitions)
-        if len(wanted) < 2 or not self.requests_per_poll:
+        if len(wanted) < 2 or not self.distance.is_far:
             return [look(tp) for tp in wanted]
         with ThreadPoolExecutor(min(LOOKS_AT_ONCE, len(wanted)), thread_name_prefix="view-looks") as pool:
             return run_together(pool, [partial(look, tp) for tp in wanted])
@@ -349,8 +350,16 @@ class ClusterView:
     @property
     def requests_per_poll(self) -> int:
         """How many requests to object stores `refresh` and `poll_progress` make together; files here need none."""
+        return sum(each.requests_per_call for each in self._distances())
+
+    @property
+    def distance(self) -> Distance:
+        """FAR where `refresh` or `poll_progress` makes requests to an object store."""
+        return farthest(self._distances())
+
+    def _distances(self) -> list[Distance]:
         stores = [self.stores.objects(self.root), *(store for store, _ in self._progress.places().values())]
-        return sum(store.file_path("") is None for store in stores)
+        return [store.distance for store in stores]
 
     def moved_since(self, sequence: int) -> tuple[int, list[TopicPartition] | None]:
         """The sequence for the next call, and the partitions whose progress moved after `sequence` (at first -1).
@@ -375,7 +384,7 @@ class ClusterView:
 
     def _remote_pause_ms(self) -> int:
         """The pause between polls that time without news allows; 0 where polls are no requests to object stores."""
-        if not self.requests_per_poll:
+        if not self.distance.is_far:
             return 0
         now_ms, (sequence, _) = self.clock.monotonic_ms(), self._progress.moved_since(self._waited_for)
         if sequence != self._waited_for:

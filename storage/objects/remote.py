@@ -19,6 +19,7 @@ from obstore.store import from_url
 from stratalog.storage.clock import RandomIds
 from stratalog.storage.errors import LogDirNotFoundError, ObjectNotFoundError, StoreUnavailableError
 from stratalog.storage.log_lines import line_logger
+from stratalog.storage.objects.distance import FAR
 from stratalog.storage.objects.local import LocalStore
 from stratalog.storage.objects.port import ObjectMeta, ObjectStore
 from stratalog.storage.objects.probe import probe_create_if_absent
@@ -65,7 +66,7 @@ class ObstoreStore(ObjectStore):
     """An object store behind obstore: S3, Azure, GCS and all that `obstore.store.from_url` knows."""
 
     durable_on_answer = True
-    bills_requests = True
+    distance = FAR
 
     def __init__(
         self,

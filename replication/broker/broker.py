@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
+from stratalog.replication import cadence
 from stratalog.replication.broker.calls import BrokerCalls
 from stratalog.replication.broker.hosted_replicas import STATE_CHANGE_LOG, BrokerSetup, HostedReplicas
-from stratalog.replication.broker.inbox import IDLE_SHARE, BrokerInbox
+from stratalog.replication.broker.inbox import BrokerInbox
 from stratalog.replication.broker.log_ends import LogEnds
 from stratalog.replication.broker.longest_log import unsure_of
 from stratalog.replication.broker.own_root import OwnRoot
@@ -33,7 +34,7 @@ from stratalog.replication.controller.topic_deletion import deleted_partitions
 from stratalog.replication.coordinator.runtime.kinds import COORDINATOR_KINDS, CoordinatorKind
 from stratalog.replication.coordinator.runtime.remote_appends import Appends
 from stratalog.replication.coordinator.runtime.runtime import CoordinatorRuntime
-from stratalog.replication.leader.append_queue import TURN_MS_MAX, AppendQueue
+from stratalog.replication.leader.append_queue import AppendQueue
 from stratalog.replication.leader.delete_records import RecordDeletions
 from stratalog.replication.leader.partition import isr_changes, isr_expansions, proposed_isr
 from stratalog.replication.leader.purgatory import ProducePurgatory
@@ -51,8 +52,8 @@ from stratalog.replication.replica.removal import ReplicaDeletions
 from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.replication.requests.hand_over import INBOX_PREFIX
 from stratalog.replication.stores import Ports
-from stratalog.replication.threads.back_off import IdlePause
 from stratalog.replication.threads.turn_interval import TurnInterval
+from stratalog.storage.cadence import IdlePause
 from stratalog.storage.errors import (
     BrokerNotAvailableError,
     DuplicateBrokerRegistrationError,
@@ -67,21 +68,6 @@ from stratalog.storage.objects.wakeup import Wakeup, WatchedPlace
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
 
 _LOG = line_logger("stratalog.broker")
-
-ANSWER_CLEAN_INTERVAL_MS = 60_000
-OFFLINE_INTERVAL_MS = 1_000
-DRAIN_MS_MAX = 10_000
-START_MS_MAX = 50
-"""Limit of the time in which one turn begins leader epochs: their first commits are synced, and appends wait."""
-WATCHED_POLL_MS = 1_000
-"""Poll interval of a place that is watched."""
-LOOKED_AT_PART = 3
-"""Part of a broker's session after which the metadata log is read where a thread looks for its commits."""
-RETRY_MS = 20
-"""Pause while something waits for a store that is away."""
-PROGRESS_SHARE, PROGRESS_TIMES = 10, 4
-"""Followers' progress is read again after a tenth of the time since records moved here, up to so many times the longest
-pause of a follower: an append ends the pause."""
 
 
 class Broker:
@@ -240,7 +226,7 @@ class Broker:
         """Controlled shutdown: append what waits, move the leaderships, leave the ISRs, stop. All is durable before
         that: the last member of an ISR stays in it."""
         self._is_leaving = True
-        end_ms = self._clock.monotonic_ms() + DRAIN_MS_MAX
+        end_ms = self._clock.monotonic_ms() + cadence.DRAIN.ms
         while self._append_waiting(self._clock.monotonic_ms()) and self._clock.monotonic_ms() < end_ms:
             pass
         self._objects.sync_all()
@@ -341,9 +327,9 @@ class Broker:
                 self._due_ms["metadata"] = now_ms
             else:
                 look.expect_news()
-        poll_ms = self._metadata_idle.pause_ms(now_ms)
+        poll_ms = self._metadata_idle.pause_ms(now_ms, is_watched=self._metadata_watch.is_active)
         if look is not None:
-            poll_ms = self.config.broker_session_timeout_ms // LOOKED_AT_PART
+            poll_ms = self.config.broker_session_timeout_ms // cadence.METADATA_READ_PART
         has_news = look is not None and look.has_news
         if has_news:
             self._due_ms["metadata"] = now_ms
@@ -374,11 +360,12 @@ class Broker:
         return broker_epoch if broker_epoch != NO_BROKER_EPOCH and self._own_root.look() else None
 
     def _poll_inbox(self, now_ms: int) -> bool:
-        if self._is_due("answers", now_ms, ANSWER_CLEAN_INTERVAL_MS):
+        if self._is_due("answers", now_ms, cadence.ANSWERS_CLEANED.ms):
             self.inbox.clean(self._clock.wall_ms())
         if self.inbox.has_requests:
             self._inbox_idle.news(now_ms)
-        return self._poll("inbox", self._inbox_watch, self._inbox_idle.pause_ms(now_ms), now_ms, self.inbox.poll)
+        poll_ms = self._inbox_idle.pause_ms(now_ms, is_watched=self._inbox_watch.is_active)
+        return self._poll("inbox", self._inbox_watch, poll_ms, now_ms, self.inbox.poll)
 
     def _delete_records(self) -> bool:
         moved = set() if self._deletions.is_idle else self._deletions.step(self.metadata.image.live_brokers())
@@ -405,9 +392,10 @@ class Broker:
         """How long the loop may wait for its `wakeup` after a turn in which nothing moved: until the next thing that
         time alone brings, or that has to be polled."""
         if self._has_left or self._announced_epoch != self.broker_epoch:
-            return min(RETRY_MS, self._queue.held_ms or RETRY_MS)  # nothing moved: a store is away, or upkeep is first
+            # Nothing moved: a store is away, or upkeep is first.
+            return min(cadence.LOOP_RETRY.ms, self._queue.held_ms or cadence.LOOP_RETRY.ms)
         now_ms = self._clock.monotonic_ms()
-        soonest_ms = min([now_ms + WATCHED_POLL_MS, *self._due_ms.values()])
+        soonest_ms = min([now_ms + cadence.LOOP_WAIT.ms, *self._due_ms.values()])
         soonest_ms = min(soonest_ms, self._coordinators.next_due_ms or soonest_ms)
         pause_ms = max(1, min(soonest_ms, self._purgatory.next_deadline_ms or soonest_ms) - now_ms)
         if self.wakeup.is_active or self._reads_in_threads:
@@ -422,12 +410,12 @@ class Broker:
         return self._progress_idle.pause_ms(self._clock.monotonic_ms())
 
     def _poll(self, name: str, place: WatchedPlace, poll_ms: int, now_ms: int, poll: Callable[[], bool | None]) -> bool:
-        """Poll a place when it was written, and at intervals: long ones while it is watched."""
-        is_due = self._is_due(name, now_ms, WATCHED_POLL_MS if place.is_active else poll_ms)
+        """Poll a place when it was written, and at intervals of `poll_ms`."""
+        is_due = self._is_due(name, now_ms, poll_ms)
         try:
             return bool(place.read(poll, is_due=is_due, retries=False))
         except StoreError:
-            self._due_ms[name] = now_ms + RETRY_MS
+            self._due_ms[name] = now_ms + cadence.LOOP_RETRY.ms
             raise
 
     def _is_due(self, name: str, now_ms: int, interval_ms: int) -> bool:
@@ -490,7 +478,7 @@ class Broker:
 
     def _append_waiting(self, now_ms: int) -> bool:
         moved = self._start_leaders(now_ms)
-        for replica in self._queue.append(now_ms, self.turn_interval.work_ms(TURN_MS_MAX, now_ms)):
+        for replica in self._queue.append(now_ms, self.turn_interval.work_ms(cadence.APPENDS.ms, now_ms)):
             moved = True
             self.turn_interval.moved(replica.state.topic_partition, now_ms)
             self._turn.to_publish.add(replica.state.topic_partition)
@@ -505,7 +493,7 @@ class Broker:
         moved = False
         for topic_partitions in in_groups(list(self._turn.to_start), self._together.distance.calls_max):
             moved |= self._start_some(topic_partitions, now_ms)
-            if self._clock.monotonic_ms() - now_ms >= START_MS_MAX:
+            if self._clock.monotonic_ms() - now_ms >= cadence.EPOCH_STARTS.ms:
                 break
         return moved
 
@@ -626,7 +614,7 @@ class Broker:
         """Report replicas that cannot be served from this broker's storage: others of the ISR should lead them."""
         if not self._hosted.offline or now_ms < self._offline_due_ms:
             return
-        self._offline_due_ms = now_ms + OFFLINE_INTERVAL_MS
+        self._offline_due_ms = now_ms + cadence.OFFLINE_REPORTED.ms
         offline = self._hosted.offline_replicas()
         self.metadata.propose(lambda image: report_offline(image, self.broker_id, self.broker_epoch, offline))
         self._follow_metadata(now_ms)
@@ -646,11 +634,11 @@ class Broker:
 
 def _idle_pauses(config: BrokerConfig, now_ms: int) -> tuple[IdlePause, IdlePause, IdlePause]:
     """The pauses of polls of metadata, of followers' progress and of the inbox."""
-    of_metadata = config.stratalog_metadata_poll_ms, config.stratalog_metadata_poll_max_ms
-    of_progress = config.stratalog_progress_poll_min_ms, PROGRESS_TIMES * config.stratalog_progress_poll_max_ms
-    of_inbox = config.stratalog_inbox_poll_ms, config.stratalog_inbox_poll_max_ms
+    progress_max_ms = cadence.FOLLOWERS_PROGRESS_TIMES * config.stratalog_progress_poll_max_ms
     return (
-        IdlePause(*of_metadata, IDLE_SHARE, now_ms),
-        IdlePause(*of_progress, PROGRESS_SHARE, now_ms),
-        IdlePause(*of_inbox, IDLE_SHARE, now_ms),
+        IdlePause(
+            cadence.METADATA.within(config.stratalog_metadata_poll_ms, config.stratalog_metadata_poll_max_ms), now_ms
+        ),
+        IdlePause(cadence.FOLLOWERS_PROGRESS.within(config.stratalog_progress_poll_min_ms, progress_max_ms), now_ms),
+        IdlePause(cadence.INBOX.within(config.stratalog_inbox_poll_ms, config.stratalog_inbox_poll_max_ms), now_ms),
     )

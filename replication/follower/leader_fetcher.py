@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
+from stratalog.replication import cadence
 from stratalog.replication.follower.look_queue import LookQueue
 from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.replication.progress.of_leader import FollowedLeader
 from stratalog.replication.replica.upkeep_rounds import UpkeepRounds
-from stratalog.replication.threads.back_off import BackOff
 from stratalog.replication.threads.turn_interval import TurnInterval
+from stratalog.storage.cadence import BackOff
 from stratalog.storage.clock import Clock
 from stratalog.storage.objects.wakeup import Wakeup
 from stratalog.storage.records import TopicPartition
-
-RETRY_MS_MAX = 10_000
-"""Longest pause after a leader's root did not answer."""
 
 
 class LeaderFetcher:
@@ -47,7 +45,7 @@ class LeaderFetcher:
         self.to_fold: OrderedDict[TopicPartition, None] = OrderedDict()
         self.leaders: dict[int, FollowedLeader] = {}
         self.ended: list[FollowedLeader] = []
-        self.back_off = BackOff(max(1, retry_ms), max(retry_ms, RETRY_MS_MAX))
+        self.back_off = BackOff(max(1, retry_ms), max(retry_ms, cadence.LEADER_RETRY_MOST.ms))
         self.rescan_ms = self.rescanned = 0
         self.under_way: frozenset[TopicPartition] = frozenset()
         self.begun_ms: int | None = None

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from zlib import crc32
 
+from stratalog.replication import cadence
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.follower.copies import Copy, CopyOutcome
 from stratalog.replication.follower.held_records import HeldRecords
@@ -42,8 +43,8 @@ from stratalog.replication.progress.progress import ReplicaProgress
 from stratalog.replication.replica.removal import delete_stray
 from stratalog.replication.replica.upkeep_rounds import UpkeepRounds, limits_of
 from stratalog.replication.stores import Ports
-from stratalog.replication.threads.back_off import IdlePause, idle_pause_ms
 from stratalog.replication.threads.look_thread import LookThread
+from stratalog.storage.cadence import IdlePause
 from stratalog.storage.errors import (
     InconsistentTopicIdError,
     StoreUnavailableError,
@@ -59,22 +60,9 @@ from stratalog.storage.upkeep.upkeep import Upkeep
 
 _LOG = line_logger("stratalog.fetcher")
 
-SLICE_MS = 4
-"""Copying time of a turn: short, so that copies are published soon and heartbeats are on time."""
-METADATA_SHARE = 20
-"""Where the metadata log cannot be watched it is read after a twentieth of the time since it, or a replica, changed."""
-RESCAN_INTERVAL_MS = 2_000
-RESCAN_INTERVAL_MS_MAX, RESCAN_SHARE = 20_000, 10
-"""Where each look is a request: the longest interval, and the share of the time without copies that it is."""
 RESCAN_ROUNDS = 30
 """Number of rescans in which every table is checked, whatever its leader published."""
 RESCAN_MIN = 8
-REPLICA_BACKOFF_MS = 20
-REPLICA_BACKOFF_MS_MAX = 320
-METADATA_WATCHED_INTERVAL_MS = 1_000
-"""Refresh interval of a watched metadata log, in case a notification was missed; of a session on standby anywhere."""
-METADATA_LOOKED_AT_PART = 3
-"""Part of a broker's session after which a metadata log is read for whose commits a thread looks."""
 _UNCONCERNED = (
     AccessControlEntryRecord,
     ClusterRecord,
@@ -131,7 +119,7 @@ class FollowedPartitions:
         self._metadata = metadata_of_part(ports, job.metadata_root)
         self._repair = ReplicaRepair(job.broker_id, job.broker_epoch, self._metadata, ports.stores)
         bounds_ms = job.config.stratalog_metadata_poll_ms, job.config.stratalog_metadata_poll_max_ms
-        self.idle = IdlePause(*bounds_ms, METADATA_SHARE, ports.clock.monotonic_ms())
+        self.idle = IdlePause(cadence.METADATA.within(*bounds_ms), ports.clock.monotonic_ms())
         """The pauses between reads of metadata where they cannot be watched."""
         self._configs = TopicConfigs(job.broker_id)
         self._quota = ReplicationQuota(job.broker_id, job.config.num_replica_fetchers)
@@ -181,7 +169,7 @@ class FollowedPartitions:
     def _metadata_look_ms(self) -> int:
         """The pause between two looks for commits of the metadata log."""
         now_ms = self.ports.clock.monotonic_ms()
-        return self.idle.pause_ms(now_ms) if self._is_listening else METADATA_WATCHED_INTERVAL_MS
+        return self.idle.pause_ms(now_ms) if self._is_listening else cadence.METADATA.watched_ms
 
     def end_work(self) -> None:
         """The session is over. What is fetched from a leader whose root answers nothing is forgotten: the call that is
@@ -267,8 +255,8 @@ class FollowedPartitions:
 
         def refresh() -> list[MetadataRecord]:
             is_rare = place.is_active or not self._is_listening
-            pause_ms = METADATA_WATCHED_INTERVAL_MS if is_rare else self.idle.pause_ms(now_ms)
-            looked_at_ms = self.job.config.broker_session_timeout_ms // METADATA_LOOKED_AT_PART
+            pause_ms = cadence.METADATA.watched_ms if is_rare else self.idle.pause_ms(now_ms)
+            looked_at_ms = self.job.config.broker_session_timeout_ms // cadence.METADATA_READ_PART
             self._metadata_ms = now_ms + (pause_ms if look is None else looked_at_ms)
             return self._metadata.refresh()
 
@@ -336,7 +324,7 @@ class FollowedPartitions:
         if not self._metadata_watch.is_active:
             now_ms = self.ports.clock.monotonic_ms()
             self.idle.news(now_ms)
-            self._metadata_ms = min(self._metadata_ms, now_ms + self.idle.shortest_ms)
+            self._metadata_ms = min(self._metadata_ms, now_ms + self.idle.poll.shortest_ms)
         self._is_assignment_due = True
         self._wakeup.wake()
 
@@ -447,9 +435,7 @@ class FollowedPartitions:
             self._rescan(fetcher)
 
     def _rescan_interval_ms(self, fetcher: LeaderFetcher, now_ms: int) -> int:
-        if fetcher.wakeup.is_active:
-            return RESCAN_INTERVAL_MS
-        return idle_pause_ms(RESCAN_INTERVAL_MS, RESCAN_INTERVAL_MS_MAX, self.idle.idle_ms(now_ms), RESCAN_SHARE)
+        return cadence.RESCAN.pause_ms(self.idle.idle_ms(now_ms), is_watched=fetcher.wakeup.is_active)
 
     def _is_away(self, fetcher: LeaderFetcher, reason: StratalogError) -> None:
         """The leader's root did not answer: it is tried again later, ever less often."""
@@ -514,7 +500,7 @@ class FollowedPartitions:
         """Copy from this leader for about a slice; True when something was copied or there is more to do at once."""
         queue = fetcher.queue
         queue.release_due(now_ms)
-        end_ms = now_ms + fetcher.turn_interval.work_ms(SLICE_MS, now_ms)
+        end_ms = now_ms + fetcher.turn_interval.work_ms(cadence.COPIES.ms, now_ms)
         copied = self._drain(fetcher, queue.soon, end_ms) | self._drain(fetcher, queue.checks, end_ms)
         return copied or bool(queue)
 
@@ -525,7 +511,7 @@ class FollowedPartitions:
 
     def due_in_ms(self, fetcher: LeaderFetcher, now_ms: int) -> int:
         """How long until a delayed partition is due; 0 while there is more to do at once."""
-        return fetcher.queue.due_in_ms(now_ms, METADATA_WATCHED_INTERVAL_MS)
+        return fetcher.queue.due_in_ms(now_ms, cadence.METADATA.watched_ms)
 
     def _delay(
         self, fetcher: LeaderFetcher, topic_partition: TopicPartition, delay_ms: int, *, is_held: bool = False
@@ -584,7 +570,11 @@ class FollowedPartitions:
             if has_more or self._missing(replica) is not None:
                 fetcher.queue.add(topic_partition)
         elif not (replica.has_started or replica.failure or fetcher.queue.is_delayed(topic_partition)):
-            self._delay(fetcher, topic_partition, min(REPLICA_BACKOFF_MS << replica.waits, REPLICA_BACKOFF_MS_MAX))
+            self._delay(
+                fetcher,
+                topic_partition,
+                min(cadence.REPLICA_RETRY.first_ms << replica.waits, cadence.REPLICA_RETRY.most_ms),
+            )
             replica.waits += 1
         self._update_progress(replica)
         return has_more or has_copied
@@ -649,7 +639,7 @@ class FollowedPartitions:
 
     def fold_ahead(self, fetcher: LeaderFetcher, now_ms: int) -> bool:
         """Fold for about a slice what copying would need, without a write; True when there is more to fold."""
-        to_fold, left, end_ms = fetcher.to_fold, len(fetcher.to_fold), now_ms + SLICE_MS
+        to_fold, left, end_ms = fetcher.to_fold, len(fetcher.to_fold), now_ms + cadence.COPIES.ms
         while left and to_fold:
             taken = self._taken(to_fold, left)
             left -= len(taken)

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from stratalog.replication import cadence
 from stratalog.replication.metadata.configs import FOLLOWER_RATE, LEADER_RATE
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.records import CLUSTER_WIDE, ConfigRecord
@@ -21,7 +22,6 @@ from stratalog.storage.records import TopicPartition
 LEADER_REPLICAS = "leader.replication.throttled.replicas"
 FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
 ALL_REPLICAS = "*"
-RECHECK_MS_MAX = 1_000
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ class ReplicationQuota:
         if not limits:
             return 0
         owed_ms = max(self._bucket(limit, now_ms).delay_ms(now_ms) for limit in limits)
-        return min(owed_ms, RECHECK_MS_MAX)
+        return min(owed_ms, cadence.THROTTLE_RECHECK.ms)
 
     def max_bytes(self, image: ClusterImage, topic_partition: TopicPartition, wanted_bytes: int) -> int:
         """The aim for one copy: no more than a second's worth."""

@@ -32,7 +32,6 @@ from stratalog.replication.metadata.log import (
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 from stratalog.replication.progress.progress import UNKNOWN, ReplicaProgress
 from stratalog.replication.stores import Stores, client_stores
-from stratalog.replication.threads.back_off import IdlePause
 from stratalog.server.bootstrap import Cluster, root_of, shared_metadata_of
 from stratalog.server.offset_spec import (
     EARLIEST_TIMESTAMP,
@@ -47,6 +46,7 @@ from stratalog.server.view.leader_progress import LeaderEntries, PublishedProgre
 from stratalog.server.view.news import NewsWait, Place
 from stratalog.server.view.partition_logs import PartitionLogs, PartitionReplicas, check_topic
 from stratalog.server.view.shared_read import SharedRead
+from stratalog.storage.cadence import IdlePause, Poll
 from stratalog.storage.clock import Clock, Ids, RandomIds, SystemClock
 from stratalog.storage.errors import (
     LeaderNotAvailableError,
@@ -71,8 +71,12 @@ _LOG = line_logger("stratalog.clients")
 
 DEFAULT_TIMEOUT_MS = 30_000
 WAIT_MS_MIN, WAIT_MS_MAX = 2, 50
-IDLE_POLL_MS_MAX, IDLE_SHARE = 500, 10
-"""Where each poll is a request to an object store a view waits for a tenth of the time without news between two."""
+PROGRESS = Poll(
+    "leaders' progress and metadata, by a view, where each poll is a request to an object store",
+    "a consumer of a quiet topic sees a record half a second later",
+    share=10,
+    longest_ms=500,
+)
 LOOKS_AT_ONCE = 16
 """The number of partitions that `at_once` looks at in an object store at a time: a look is a few requests in a row."""
 
@@ -149,7 +153,7 @@ class ClusterView:
         self._available: dict[str, tuple[int, ...]] = {}
         self._progress = PublishedProgress(self.stores, own_registers_of(cluster))
         self._news = NewsWait(self.clock)
-        self._idle = IdlePause(0, IDLE_POLL_MS_MAX, IDLE_SHARE, self.clock.monotonic_ms())
+        self._idle = IdlePause(PROGRESS, self.clock.monotonic_ms())
         self._waited_for = -1
         self._marks: dict[_LogId, Watermarks] = {}
         self._marks_lock = threading.Lock()

@@ -18,6 +18,8 @@ from itertools import islice
 from typing import Any, TypeVar
 from zlib import crc32
 
+from stratalog.storage import cadence
+from stratalog.storage.cadence import DAY_MS
 from stratalog.storage.clock import Clock
 from stratalog.storage.delta.removed import (
     LIST_FILES,
@@ -35,9 +37,7 @@ from stratalog.storage.log.partition_log import WHOLE_PRODUCERS_COMMITS_MAX, Par
 from stratalog.storage.log.segments import start_of
 from stratalog.storage.log.state import LogState, live_paths
 from stratalog.storage.upkeep.chore import (
-    DAY_MS,
     OVERDUE_BACKLOG,
-    RECHECK_MS,
     Chore,
     UpkeepDone,
     UpkeepLimits,
@@ -57,20 +57,10 @@ DELETIONS_MAX = 500
 """Objects that one piece of work deletes at most."""
 DELETIONS_BULK = 100
 """Objects of one call to the store, between two of which the time is checked."""
-DELETIONS_MS = 500
-"""Time that one piece of work spends on deletions, which are slow on a busy disk: merges must have their turn."""
-DELETE_INTERVAL_MS_MAX = 1_000
-"""The longest interval between two deletions: few objects at a time, so that appends do not wait for the disk."""
 FREE_SHARE_MIN = 0.1
 """Share of a disk, of its bytes or its files, below which no file is kept for readers of older versions."""
-ROOM_RECHECK_MS = 10_000
-"""Interval in which the disk's room is looked at while files are kept."""
-DURABLE_RECHECK_MS = 10_000
-"""Recheck interval while the commit that removed the oldest object is not durable."""
 SLOTS = 1_440
 """Time slots of a scrub of the whole log, one for each minute of a day."""
-SLOT_MS_MIN = 1_000
-"""The shortest time slot of a scrub."""
 
 
 class Flush(Chore):
@@ -251,7 +241,7 @@ class Deletion(Chore):
 
     def _count_due(self, view: UpkeepView, *, has_room: bool) -> None:
         """Count them at the first of several full pieces, then once a second: the count goes over all of them."""
-        if self._full_pieces and view.now_ms - self._counted_ms < DELETE_INTERVAL_MS_MAX:
+        if self._full_pieces and view.now_ms - self._counted_ms < cadence.DELETE_INTERVAL.ms:
             return
         due = _due_objects(view.log, view.now_ms, has_room=has_room)
         self._counted_ms, self._due_count = view.now_ms, sum(map(_file_count, due))
@@ -277,9 +267,9 @@ class Deletion(Chore):
         if oldest is None or self._checked_ms is None:
             return None
         is_durable = oldest.version <= view.log.state.durable_version
-        interval_ms = _delete_interval_ms(view.log) if is_durable else DURABLE_RECHECK_MS
+        interval_ms = _delete_interval_ms(view.log) if is_durable else cadence.DURABLE_RECHECK.ms
         due_ms = min(_due_ms(view.log, path, each, view.now_ms) for path, each in _oldest_of_each_kind(view.log))
-        due_ms = min(due_ms, view.now_ms + ROOM_RECHECK_MS)
+        due_ms = min(due_ms, view.now_ms + cadence.ROOM_RECHECK.ms)
         return max(due_ms, wait_end_ms(self._checked_ms, interval_ms, view.now_ms)) - view.now_ms
 
     def needs_step(self, _commit: Commit) -> bool:
@@ -297,7 +287,7 @@ class Deletion(Chore):
 
 
 def _delete_interval_ms(log: PartitionLog) -> int:
-    return max(100, min(log.config.file_delete_delay_ms // 4, DELETE_INTERVAL_MS_MAX))
+    return max(100, min(log.config.file_delete_delay_ms // 4, cadence.DELETE_INTERVAL.ms))
 
 
 def _due_ms(log: PartitionLog, path: str, removed: RemovedObject, now_ms: int, *, has_room: bool = True) -> int:
@@ -349,7 +339,7 @@ def _first_of(paths: Iterator[str]) -> list[str]:
 
 def _delete(table: LogTable, paths: Sequence[str], clock: Clock, live: Set[str]) -> int:
     """Delete these objects, and what those of them list, for one piece of work; how many of them, from the first on."""
-    end_ms, count, alone = clock.monotonic_ms() + DELETIONS_MS, 0, list[str]()
+    end_ms, count, alone = clock.monotonic_ms() + cadence.DELETIONS.ms, 0, list[str]()
     for path in paths:
         if is_list(path):
             alone = _delete_bulks(table, [*alone, *(each for each in _listed(table, path) if each not in live)])
@@ -380,7 +370,7 @@ def _listed(table: LogTable, path: str) -> list[str]:
 
 def _advance(deletions: Iterator[object], clock: Clock) -> tuple[int, bool]:
     """Run deletions of commits for one piece of work: (how many, whether none is left)."""
-    end_ms, count = clock.monotonic_ms() + DELETIONS_MS, 0
+    end_ms, count = clock.monotonic_ms() + cadence.DELETIONS.ms, 0
     for _ in islice(deletions, DELETIONS_MAX):
         count += 1
         if clock.monotonic_ms() >= end_ms:
@@ -457,7 +447,7 @@ class Retention(Chore):
         return view.done(UpkeepWork.RETENTION, expired.count)
 
     def rest_ms(self, view: UpkeepView) -> int:
-        return self._timetable.rest_ms(view.now_ms) or RECHECK_MS
+        return self._timetable.rest_ms(view.now_ms) or cadence.RECHECK.ms
 
 
 def _expired(view: UpkeepView, written_ms: Mapping[int, int]) -> ExpiredSegments | None:
@@ -522,7 +512,7 @@ class Scrub(Chore):
 
     def __init__(self, limits: UpkeepLimits) -> None:
         self._pass_ms = limits.scrub_ms
-        self._slot_ms = max(SLOT_MS_MIN, limits.scrub_ms // SLOTS)
+        self._slot_ms = max(cadence.SCRUB_SLOT.ms, limits.scrub_ms // SLOTS)
         self._slot: int | None = None
 
     def begin(self, view: UpkeepView) -> Work[Any] | None:

@@ -145,8 +145,12 @@ class BackOff:
 
     def failed(self, now_ms: int) -> BackOff:
         """The value after one more failure."""
-        pause_ms = min(self.most_ms, self.first_ms << min(self.failures, 20))
-        return BackOff(self.first_ms, self.most_ms, self.failures + 1, now_ms + pause_ms)
+        return BackOff(self.first_ms, self.most_ms, self.failures + 1, now_ms + self.next_ms)
+
+    @property
+    def next_ms(self) -> int:
+        """The pause after the next failure."""
+        return min(self.most_ms, self.first_ms << min(self.failures, 20))
 
     def answered(self) -> BackOff:
         """The value after a success."""

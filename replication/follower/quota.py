@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from stratalog.replication import cadence
+from stratalog.replication.follower.plan import Allowance
 from stratalog.replication.metadata.configs import FOLLOWER_RATE, LEADER_RATE
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.records import CLUSTER_WIDE, ConfigRecord
@@ -72,6 +73,13 @@ class ReplicationQuota:
         """The aim for one copy: no more than a second's worth."""
         limits = self._limits(image, topic_partition)
         return min([wanted_bytes, *(limit.rate for limit in limits)]) if limits else wanted_bytes
+
+    def allowance(
+        self, image: ClusterImage, topic_partition: TopicPartition, wanted_bytes: int, now_ms: int, *, is_start: bool
+    ) -> Allowance:
+        """What this partition may copy now. `is_start`: it is to be started, which copies nothing yet."""
+        delay_ms = 0 if is_start else self.delay_ms(image, topic_partition, now_ms)
+        return Allowance(0, delay_ms) if delay_ms else Allowance(self.max_bytes(image, topic_partition, wanted_bytes))
 
     def consume(self, image: ClusterImage, topic_partition: TopicPartition, size_bytes: int, now_ms: int) -> None:
         """So much was copied."""

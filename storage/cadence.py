@@ -115,6 +115,39 @@ class IdlePause:
         return self.poll.pause_ms(self.idle_ms(now_ms), is_watched=is_watched)
 
 
+class DueTimes:
+    """When each of a loop's periodic works is due, by name; one that never was begun is due at once.
+
+    >>> due = DueTimes()
+    >>> [due.is_due("beat", now_ms, interval_ms=200) for now_ms in (1_000, 1_199, 1_200)]
+    [True, False, True]
+    >>> due.first_ms(latest_ms=1_300), due.first_ms(latest_ms=5_000)
+    (1300, 1400)
+    """
+
+    def __init__(self) -> None:
+        self._due_ms: dict[str, int] = {}
+
+    def is_due(self, name: str, now_ms: int, interval_ms: int) -> bool:
+        """Whether this work is due; then it is next due an interval later."""
+        if now_ms < self._due_ms.get(name, 0):
+            return False
+        self._due_ms[name] = now_ms + interval_ms
+        return True
+
+    def set(self, name: str, due_ms: int) -> None:
+        """It is due at this time, earlier or later than it was."""
+        self._due_ms[name] = due_ms
+
+    def of(self, name: str) -> int:
+        """When it is due; 0: at once."""
+        return self._due_ms.get(name, 0)
+
+    def first_ms(self, latest_ms: int) -> int:
+        """When the first of those that were begun is due, at the latest `latest_ms`."""
+        return min([latest_ms, *self._due_ms.values()])
+
+
 @dataclass(frozen=True, slots=True)
 class BackOff:
     """The pauses of one place that fails now and then, from `first_ms` on, at most `most_ms` each.

@@ -42,6 +42,7 @@ from stratalog.replication.progress.of_session import (
 )
 from stratalog.replication.progress.progress import ENDED, fetch_progress_path, progress_prefix, writer_state
 from stratalog.replication.replica.upkeep_rounds import most_live_files
+from stratalog.storage.cadence import DueTimes
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.port import ObjectMeta
@@ -83,7 +84,7 @@ class FollowerSession:
         self._is_stopped = False
         self._elder_state = ""
         self._may_rest = True
-        self._due_ms: dict[str, int] = {}
+        self._due = DueTimes()
         self._metadata_seen_ms = clock.monotonic_ms()
         self._others: dict[str, tuple[bytes | None, int]] = {}
         """Progress path of each other session -> content when it last changed, and when."""
@@ -240,7 +241,7 @@ class FollowerSession:
         if self._threads is None and self.state != STANDBY:
             return min(self._polling_pause_ms(now_ms, idle_since_ms), cadence.TURN_WAIT.ms)
         awaited = ("beat", "check", "stop") if self.state == STANDBY else ("beat", "stop", "superseded")
-        soonest_ms = min(self._due_ms.get(name, 0) for name in awaited) - now_ms
+        soonest_ms = min(self._due.of(name) for name in awaited) - now_ms
         return max(1, min(soonest_ms, self.followed.metadata_due_in_ms(now_ms), cadence.SESSION_REST.ms))
 
     def _polling_pause_ms(self, now_ms: int, idle_since_ms: int) -> int:
@@ -291,7 +292,8 @@ class FollowerSession:
             return False
         moved = self._fetch_without_threads(now_ms)
         self._beat(now_ms)
-        if self._job.config.stratalog_metrics_port and self._is_due("metrics", now_ms, cadence.COPY_TIMES_PUBLISHED.ms):
+        has_metrics = self._job.config.stratalog_metrics_port > 0
+        if has_metrics and self._due.is_due("metrics", now_ms, cadence.COPY_TIMES_PUBLISHED.ms):
             self._publish_copy_times(now_ms)
         return moved
 
@@ -323,7 +325,7 @@ class FollowerSession:
         interval_ms = self._job.config.stratalog_upkeep_interval_ms
         is_ending = self.state == ENDING  # what is done by then is committed, the next session begins the rest
         is_pressing = fetcher.upkeep.has_result if is_ending else fetcher.upkeep.is_pressing
-        if fetcher.is_due("upkeep", now_ms, interval_ms) or is_pressing:
+        if fetcher.due.is_due("upkeep", now_ms, interval_ms) or is_pressing:
             followed.keep_up(fetcher, may_begin=not is_ending)
         return moved
 
@@ -334,12 +336,6 @@ class FollowerSession:
         path = f"{fetch_metrics_prefix(self._job.broker_epoch)}{followed.fetcher_id}"
         self._objects.put_register(path, times.to_json())
 
-    def _is_due(self, name: str, now_ms: int, interval_ms: int) -> bool:
-        if now_ms < self._due_ms.get(name, 0):
-            return False
-        self._due_ms[name] = now_ms + interval_ms
-        return True
-
     def _has_stop(self) -> bool:
         path = stop_path(self._job.broker_epoch)
         return self._turn.away(self._objects.exists, path) if self._distance.is_far else self._objects.exists(path)
@@ -347,7 +343,7 @@ class FollowerSession:
     def _is_stop_due(self, now_ms: int) -> bool:
         if self._stop.is_active and self._stop.was_written():
             return True
-        return self._is_due("stop", now_ms, self._heartbeats.stop_ms)
+        return self._due.is_due("stop", now_ms, self._heartbeats.stop_ms)
 
     @property
     def _heartbeats(self) -> Heartbeats:
@@ -359,8 +355,8 @@ class FollowerSession:
         state = published_state(self.state, idle_ms, is_watched=self._states.is_active)
         if state != self._progress.state:
             self._progress.state = state
-            self._due_ms["beat"] = now_ms
-        if self._is_due("beat", now_ms, self._heartbeats.beat_ms):
+            self._due.set("beat", now_ms)
+        if self._due.is_due("beat", now_ms, self._heartbeats.beat_ms):
             self._progress.beat(now_ms)
 
     # -- standby -----------------------------------------------------------------------------------------
@@ -369,9 +365,9 @@ class FollowerSession:
         """True when no other session of this fetcher is active: it ended, fell silent, or never was."""
         is_watched = self._states.is_active
         is_notified = is_watched and self._states.was_written()
-        if not is_notified and not self._is_due("check", now_ms, self._heartbeats.check_ms):
+        if not is_notified and not self._due.is_due("check", now_ms, self._heartbeats.check_ms):
             return False
-        if is_notified or self._is_due("others", now_ms, self._heartbeats.others_ms):
+        if is_notified or self._due.is_due("others", now_ms, self._heartbeats.others_ms):
             self._find_others(now_ms)
         # A list: each call records what the object holds, so all are checked, not up to the first active one.
         return not [path for path in list(self._others) if self._is_active(path, now_ms)]
@@ -384,7 +380,7 @@ class FollowerSession:
 
     def _is_superseded(self, now_ms: int) -> bool:
         is_notified = self._states.is_active and self._states.was_written()
-        is_due = is_notified or self._is_due("superseded", now_ms, self._heartbeats.superseded_ms)
+        is_due = is_notified or self._due.is_due("superseded", now_ms, self._heartbeats.superseded_ms)
         return is_due and self._published_state.is_superseded()
 
     def _return_to_standby(self) -> None:
@@ -405,9 +401,9 @@ class FollowerSession:
     def _fold_ahead(self, fetcher: LeaderFetcher, now_ms: int) -> None:
         """Fold ahead what copying will need, a little at a time; more often once the elder is about to end."""
         if self._elder_state == ENDING:
-            is_poll_due = fetcher.is_due("close up", now_ms, cadence.CLOSE_UP.ms)
+            is_poll_due = fetcher.due.is_due("close up", now_ms, cadence.CLOSE_UP.ms)
         else:
-            is_poll_due = fetcher.is_due("fold ahead", now_ms, cadence.FOLD_AHEAD.ms)
+            is_poll_due = fetcher.due.is_due("fold ahead", now_ms, cadence.FOLD_AHEAD.ms)
         if is_poll_due:
             self.followed.poll_leader(fetcher, now_ms)
         if is_poll_due or fetcher.has_more_to_fold:

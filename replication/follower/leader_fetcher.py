@@ -18,7 +18,7 @@ from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.replication.progress.of_leader import FollowedLeader
 from stratalog.replication.replica.upkeep_rounds import UpkeepRounds
 from stratalog.replication.threads.turn_interval import TurnInterval
-from stratalog.storage.cadence import BackOff
+from stratalog.storage.cadence import BackOff, DueTimes
 from stratalog.storage.clock import Clock
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.objects.wakeup import Wakeup
@@ -65,6 +65,7 @@ class LeaderFetcher:
     begun_ms      when the turn began that its thread is in; None between turns
     copied_count  its copies so far. Invariant: it never decreases
     news_ms       when it last copied, or partitions were assigned to it. Invariant: it never decreases
+    due           when its upkeep, and its folds ahead, are due
     rescanned     how many partitions rescans have checked, modulo their number
     """
 
@@ -86,14 +87,7 @@ class LeaderFetcher:
         self.news_ms = clock.monotonic_ms()
         self.has_more_to_fold = True
         self.is_over = self.has_ended = False
-        self._due_ms: dict[str, int] = {}
-
-    def is_due(self, name: str, now_ms: int, interval_ms: int) -> bool:
-        """Whether this periodic work is due; then it is next due an interval later."""
-        if now_ms < self._due_ms.get(name, 0):
-            return False
-        self._due_ms[name] = now_ms + interval_ms
-        return True
+        self.due = DueTimes()
 
     def drop(self, topic_partition: TopicPartition) -> None:
         """This partition is fetched from here no more."""

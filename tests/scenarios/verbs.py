@@ -94,7 +94,7 @@ class WaitingClock:
     def sleep_ms(self, duration_ms: float) -> None:
         for host in self._sim.hosts.values():
             if host.broker is not None:
-                host.broker._due_ms.pop("inbox", None)
+                host.broker._polls._due.set("inbox", 0)
         self._sim.wait(int(duration_ms))
 
 

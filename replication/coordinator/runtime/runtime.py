@@ -63,11 +63,20 @@ _LOG = line_logger("stratalog.coordinator")
 class CoordinatorHost(Protocol):
     """The broker of the coordinators."""
 
-    broker_id: int
-    broker_epoch: int
-    config: BrokerConfig
-    metadata: MetadataLog
-    wakeup: Wakeup
+    @property
+    def broker_id(self) -> int: ...
+
+    @property
+    def broker_epoch(self) -> int: ...
+
+    @property
+    def config(self) -> BrokerConfig: ...
+
+    @property
+    def metadata(self) -> MetadataLog: ...
+
+    @property
+    def wakeup(self) -> Wakeup: ...
 
     def append(self, waiting: WaitingAppend) -> None:
         """Queue an append to a partition that this broker leads."""

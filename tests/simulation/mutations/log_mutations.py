@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
-from stratalog.replication.broker.broker import Broker, register_broker
+from stratalog.replication.broker.broker import Broker
 from stratalog.replication.broker.hosted_replicas import HostedReplicas
 from stratalog.replication.broker.longest_log import OWN_LEADS
 from stratalog.replication.broker.own_root import OwnRoot
 from stratalog.replication.broker_root import was_shut_down
-from stratalog.replication.controller.brokers import FoundRoot
+from stratalog.replication.controller.brokers import FoundRoot, register_broker
 from stratalog.replication.controller.sessions import SessionObserver
 from stratalog.replication.follower.held_records import HeldRecords
 from stratalog.replication.follower.plan import Need
@@ -184,7 +184,7 @@ def registration_changes_nothing() -> Iterator[None]:
         return Result(tuple(r for r in result.records if isinstance(r, RegisterBrokerRecord)), result.response)
 
     with (
-        patch("stratalog.replication.broker.broker.register_broker", register),
+        patch("stratalog.replication.broker.registration.register_broker", register),
         patch(
             "stratalog.replication.controller.brokers.check_broker_epoch", lambda image, broker_id, broker_epoch: None
         ),

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
@@ -89,6 +90,40 @@ class Flush(Chore):
         return self._log.flushing.wait_ms(self._log.config) is not None
 
 
+@dataclass(frozen=True, slots=True)
+class CleanUp:
+    """How far one clean-up of commits is. Each commit that is made makes an older one due.
+
+    began      the log's version when it began
+    left_over  commits that were due then. Invariant: no more than were made during the clean-up before
+    deleted    commits that it has deleted. Invariant: it never decreases
+    pieces     of its work that are done. Invariant: 0 only before the first one
+
+    >>> clean_up = CleanUp(began=100, left_over=10)
+    >>> [each.owed(version=120) for each in (clean_up, clean_up.after_piece(25))]
+    [30, 5]
+    >>> [each.left(version=120) for each in (clean_up, clean_up.after_piece(25), clean_up.after_piece(99))]
+    [20, 5, 0]
+    """
+
+    began: int
+    left_over: int
+    deleted: int = 0
+    pieces: int = 0
+
+    def after_piece(self, count: int) -> CleanUp:
+        """After a piece of work that deleted so many commits."""
+        return replace(self, deleted=self.deleted + count, pieces=self.pieces + 1)
+
+    def owed(self, version: int) -> int:
+        """Commits that are due and not deleted, at this version of the log; below 0 if it deleted older ones, too."""
+        return version - self.began + self.left_over - self.deleted
+
+    def left(self, version: int) -> int:
+        """At its end: commits that it leaves. At a steady rate no more are due than were made meanwhile."""
+        return max(0, min(self.owed(version), version - self.began))
+
+
 class Checkpoints(Chore):
     """Writes checkpoints, and cleans up the commits below them."""
 
@@ -96,10 +131,15 @@ class Checkpoints(Chore):
         self._log = log
         self._limits = limits
         self._due_version = 0
+        """The version from which on a checkpoint is due, as of the last step."""
         self._cleaning: Iterator[int] | None = None
-        self._cleaning_pieces = 0
-        self._cleaning_began = self._cleaning_owed = self._left_over = 0
+        """The clean-up that is under way: it deletes as it is advanced."""
+        self._clean_up: CleanUp | None = None
+        """How far it is. Invariant: None exactly when `_cleaning` is."""
+        self._left_over = 0
+        """What the last clean-up left. Invariant: it changes only when one ends."""
         self._cleaned_ms: int | None = None
+        """When the last clean-up began; None before the first step. A checkpoint moves it back: one is due then."""
 
     def begin(self, view: UpkeepView) -> Work[Any] | None:
         if self._cleaned_ms is None:
@@ -121,8 +161,7 @@ class Checkpoints(Chore):
             crowded_below = log.version - self._limits.keep_commits_max
             keep_from_ms = view.now_ms - self._limits.keep_ms
             self._cleaning = log.table.reopened().clean_log(keep_from, keep_from_ms, crowded_below)
-            self._cleaning_pieces, self._cleaning_began = 0, log.version
-            self._cleaning_owed = log.version - self._left_over
+            self._clean_up = CleanUp(log.version, self._left_over)
         cleaning = self._cleaning
         return Work(partial(_advance, cleaning, log.clock), partial(self._cleaned, view))
 
@@ -158,13 +197,11 @@ class Checkpoints(Chore):
 
     def _cleaned(self, view: UpkeepView, cleaned: tuple[int, bool]) -> UpkeepDone | None:
         count, is_over = cleaned
-        self._cleaning_pieces += 1
-        self._cleaning_owed += count
+        assert self._clean_up is not None
+        self._clean_up = self._clean_up.after_piece(count)
         if is_over:
-            self._cleaning, self._cleaning_pieces = None, 0
-            # Commits that became due meanwhile are left: at a steady rate no more than were made meanwhile.
-            made = self._log.version - self._cleaning_began
-            self._left_over = max(0, min(self._log.version - self._cleaning_owed, made))
+            self._left_over = self._clean_up.left(self._log.version)
+            self._cleaning = self._clean_up = None
         return view.done(UpkeepWork.CLEAN_LOG, count) if count else None
 
     def rest_ms(self, view: UpkeepView) -> int:
@@ -176,8 +213,8 @@ class Checkpoints(Chore):
 
     @property
     def is_overdue(self) -> bool:
-        overdue = self._log.version - self._due_version
-        return self._cleaning_pieces > OVERDUE_BACKLOG or overdue > OVERDUE_BACKLOG * self._commits_between
+        overdue, pieces = self._log.version - self._due_version, self._clean_up.pieces if self._clean_up else 0
+        return pieces > OVERDUE_BACKLOG or overdue > OVERDUE_BACKLOG * self._commits_between
 
     @property
     def overdue_count(self) -> int:
@@ -186,7 +223,7 @@ class Checkpoints(Chore):
         unless it deletes fewer than are made."""
         state = self._log.state
         unfolded = state.version - max(state.durable_version, 0) - self._commits_between
-        return max(unfolded, state.version - self._cleaning_owed if self._cleaning is not None else 0)
+        return max(unfolded, self._clean_up.owed(state.version) if self._clean_up else 0)
 
     def needs_step(self, _commit: Commit) -> bool:
         return self._is_backlog_large(self._log.state)
@@ -212,8 +249,15 @@ class Deletion(Chore):
     def __init__(self, log: PartitionLog) -> None:
         self._log = log
         self._checked_ms: int | None = None
+        """When nothing was due the last time; None before the first step."""
         self._full_pieces = 0
-        self._counted_ms = self._due_count = self._due_count_first = 0
+        """Pieces of work since nothing that was due was left. Invariant: 0 after a piece that deleted all of it."""
+        self._counted_ms = 0
+        """When the due objects were counted."""
+        self._due_count = 0
+        """As of then, less those deleted since."""
+        self._due_count_first = 0
+        """As of the first of the full pieces. Invariant: while `_full_pieces` is above 0 both counts are of these."""
 
     def begin(self, view: UpkeepView) -> Work[int] | None:
         if self._checked_ms is None:

@@ -2,6 +2,7 @@
 
 config, log_configs, conf_files, stores, broker_root  broker settings and their files; the roots and what marks them
 internal_topics, metrics, host_address
+cadence        the table of pauses and bounds of what brokers do
 shared_fold    what the parts of one process share of a log that each reads
 threads/       how the threads of one process share it
 requests/      Kafka's requests as plain values

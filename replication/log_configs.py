@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from stratalog.storage.cadence import HOUR_MS, MINUTE_MS
 from stratalog.storage.config_def import ConfigDef, ConfigKey, spelled
 from stratalog.storage.topic_config import TOPIC_CONFIGS
-
-HOUR_MS, MINUTE_MS = 3_600_000, 60_000
 
 
 class LogConfigSynonym(NamedTuple):

@@ -13,15 +13,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
+from stratalog.replication import cadence
+
 S = TypeVar("S")
 R = TypeVar("R")
 
 STEPS_MAX = 64
 RECORDS_MAX = 10_000
 """Limits of what is kept for parts that are behind: those that are further behind fold for themselves."""
-WAIT_S, FIRST_WAIT_S = 0.5, 10.0
-"""Longest wait for another part that folds: its store may be slow. A part that has nothing yet waits longer: the others
-fold the whole log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ class SharedFold(Generic[S, R]):
         self._turn = threading.Lock()
 
     @contextmanager
-    def turn(self, wait_s: float = WAIT_S) -> Iterator[None]:
+    def turn(self, wait_s: float = cadence.FOLD_WAIT.s) -> Iterator[None]:
         """A block in which this part folds, while the others wait for what it adds. They wait for a bounded time, and
         then fold, too: that is double work, but no error."""
         is_held = self._turn.acquire(timeout=wait_s)

@@ -12,12 +12,14 @@ from dataclasses import dataclass, field
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from stratalog.replication.shared_fold import SharedFold
+from stratalog.storage import cadence
 from stratalog.storage.clock import Clock, Ids
 from stratalog.storage.delta.delta_table import DeltaLogTable
 from stratalog.storage.delta.table import LogTable
 from stratalog.storage.files.cache import SHARED_FILE_CACHE, FileCache
+from stratalog.storage.objects.distance import NEAR, Distance
 from stratalog.storage.objects.port import ObjectStore
-from stratalog.storage.objects.remote import CLIENT_REQUEST_MS, CLIENT_RETRIES_MS, REQUEST_MS, open_store
+from stratalog.storage.objects.remote import open_store
 from stratalog.storage.objects.store_settings import FROM_ENVIRONMENT, StoreSettings
 from stratalog.storage.records import TopicPartition
 
@@ -53,10 +55,10 @@ class Threads(Protocol):
 class Together(Protocol):
     """Makes calls to a store that do not depend on each other, and waits for all of them.
 
-    calls_max  so many at a time; 1 where they are made one after the other
+    distance  of that store: how many calls are made at a time
     """
 
-    calls_max: int
+    distance: Distance
 
     def run(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         """What the calls return, in their order. Raises what the first that failed raises, after all have returned."""
@@ -66,7 +68,7 @@ class Together(Protocol):
 class OneByOne:
     """Where a store answers at once."""
 
-    calls_max = 1
+    distance = NEAR
 
     def run(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         return [call() for call in calls]
@@ -138,7 +140,7 @@ def request_ms_max(session_timeout_ms: int) -> int:
     >>> request_ms_max(9_000), request_ms_max(1_500)
     (1000, 250)
     """
-    return max(1, min(REQUEST_MS, session_timeout_ms // 6))
+    return max(1, min(cadence.REQUEST.ms, session_timeout_ms // 6))
 
 
 def replica_of(directory: str) -> TopicPartition | None:
@@ -161,7 +163,7 @@ class DeltaStores:
         ids: Ids,
         cache: FileCache = SHARED_FILE_CACHE,
         *,
-        request_ms: int = REQUEST_MS,
+        request_ms: int = cadence.REQUEST.ms,
         retries_ms: int | None = None,
         settings: StoreSettings = FROM_ENVIRONMENT,
     ) -> None:
@@ -198,4 +200,6 @@ def client_stores(
     ids: Ids, settings: StoreSettings = FROM_ENVIRONMENT, cache: FileCache = SHARED_FILE_CACHE
 ) -> DeltaStores:
     """Those of a client, or of a query: they wait for a slow store longer than a broker may."""
-    return DeltaStores(ids, cache, request_ms=CLIENT_REQUEST_MS, retries_ms=CLIENT_RETRIES_MS, settings=settings)
+    return DeltaStores(
+        ids, cache, request_ms=cadence.CLIENT_REQUEST.ms, retries_ms=cadence.CLIENT_RETRIES.ms, settings=settings
+    )

@@ -2,6 +2,7 @@
 
 errors        the error tree with Kafka's names and codes
 clock         time and identifiers as arguments
+cadence       pauses and bounds: how they are computed, and the table of this room's
 records       records and batches, and the schema of a data file
 topic_config  topic configs with Kafka's names
 layered_map   an immutable mapping with versions that cost little

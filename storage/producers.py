@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
+from stratalog.storage import cadence
 from stratalog.storage.errors import (
     InvalidProducerEpochError,
     InvalidTxnStateError,
@@ -27,10 +28,6 @@ from stratalog.storage.transactions import BEGIN, NO_TRANSACTIONS, OffsetAndEpoc
 
 BATCHES_KEPT = 5
 """Batches that are remembered of a producer or sink, as in Kafka."""
-PRODUCER_ID_EXPIRATION_MS = 86_400_000
-"""Kafka's default of `producer.id.expiration.ms`: one day."""
-SINK_EXPIRATION_MS = 30 * 86_400_000
-"""30 days: a Spark query may be restarted weeks later."""
 _SEQUENCE_COUNT = 1 << 31
 
 T = TypeVar("T")
@@ -328,8 +325,8 @@ class ProducerStates:
     def expired(
         self,
         now_ms: int,
-        producer_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
-        sink_expiration_ms: int = SINK_EXPIRATION_MS,
+        producer_expiration_ms: int = cadence.PRODUCER_ID_EXPIRATION.ms,
+        sink_expiration_ms: int = cadence.SINK_EXPIRATION.ms,
         log_start_offset: int = 0,
     ) -> ProducerStates:
         """The states without producers and sinks that were silent for so long, and without aborted transactions below

@@ -80,8 +80,10 @@ if TYPE_CHECKING:
     from stratalog.server.cluster import Cluster
     from stratalog.server.offset_spec import OffsetAndTimestamp, OffsetSpec
     from stratalog.server.remote.remote_cluster import RemoteCluster
-    from stratalog.server.view.cluster_view import ClusterView, Fetched, Watermarks
+    from stratalog.server.view.cluster_view import ClusterView
     from stratalog.server.view.committed_table import CommittedTable, committed_table
+    from stratalog.server.view.records import Fetched
+    from stratalog.server.view.watermarks import Watermarks
     from stratalog.storage.errors import StratalogError
     from stratalog.storage.records import Header, TopicPartition
 
@@ -155,8 +157,10 @@ _MODULES = {
     "clients.typed_tables.erasure": "TableErasure",
     "clients.typed_tables.replay": "ReplayOutcome",
     "clients.typed_tables.typed_table": "TypedTable TypedTableState",
-    "server.view.cluster_view": "ClusterView Fetched Watermarks",
+    "server.view.cluster_view": "ClusterView",
     "server.view.committed_table": "CommittedTable committed_table",
+    "server.view.records": "Fetched",
+    "server.view.watermarks": "Watermarks",
     "replication.controller.preferred_leaders": "ElectionType",
     "replication.controller.reassignment": "PartitionReassignment",
     "replication.metadata.acls": "AclBinding AclFilter Operation PatternType Permission ResourceType",

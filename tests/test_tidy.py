@@ -21,13 +21,14 @@ ROOMS = ("storage", "wire", "replication", "server", "clients", "jobs", "noteboo
 LIBRARY = ("storage", "wire", "replication", "server", "clients")
 FLOORS = {
     ".": "storage < wire < replication < server < clients < jobs < notebooks",
-    "storage": """errors clock log_lines extras < config_def < records topic_config objects layered_map
+    "storage": """errors clock log_lines extras cadence < config_def < records topic_config objects layered_map
         < files transactions < producers < delta < log < upkeep""",
-    "storage/objects": "port registers new_file sync store_settings together < probe < local wakeup < remote",
+    "storage/objects": """distance < port registers new_file sync store_settings together < probe < local wakeup
+        < remote""",
     "wire": "api_keys kafka_types java_strings < consumer_protocol messages batches",
     "wire/messages": "response schema < values < error_codes < layouts < frames",
     "wire/batches": "compression < headers < columns < record_batches",
-    "replication": """log_configs host_address shared_fold < config client_pattern html_table stores threads
+    "replication": """cadence < log_configs host_address shared_fold < config client_pattern html_table stores threads
         < conf_files internal_topics < requests
         < metadata < metrics broker_root controller progress < replica < leader < follower coordinator
         < broker fast_start < spark""",
@@ -59,6 +60,8 @@ FILE_LINES_MAX = 800
 """A file is one concept, 100 to 700 lines; only above this it is asked whether it still is."""
 
 FUNCTION_LINES_MAX = 70
+LOOP_ATTRIBUTES_MAX = 12
+"""What a class of `replication/broker` sets on itself, at most; `HostedReplicas` is still to be divided."""
 CONSTRUCTOR_ARGUMENTS_MAX = 6
 
 IO_MODULES = {"obstore", "deltalake", "pyspark", "delta", "py4j", "socket", "subprocess"}
@@ -70,6 +73,16 @@ OWN_PATTERNS = {"clients/consumer/consumer.py", "clients/spark/offsets.py", "cli
 CHANCE_MODULES = {"time", "random", "uuid", "secrets"}
 FROM_ARGUMENTS = {"random.Random", "uuid.UUID", "uuid.uuid5", "uuid.NAMESPACE_URL"}
 """What may be used of them anywhere: values and types whose content comes from their arguments."""
+
+TIME_NAME = re.compile(r"(?<!_PER)_(?:MS|S)(?:_M(?:AX|IN))?$")
+WAITS = {"sleep_ms", "wait_ms"}
+NO_PAUSES = {
+    "replication/broker/inbox.py: ANSWER_KEEP_MS",
+    "replication/threads/interpreter.py: LARGE_SWITCH_INTERVAL_S",
+    "replication/threads/interpreter.py: SWITCH_INTERVAL_S",
+    "storage/delta/commit_json.py: ISO_MAX_MS",
+}
+"""Times outside the tables: a timestamp, settings of Python's interpreter, and an age that is still to move."""
 
 MACHINE_PATH = re.compile(r"(?<![\w.}~-])/(?:home|root|work|farm|tmp|Users)/\w")
 UNFINISHED = re.compile(r"\b(?:TOD[O]|FIXM[E]|XX[X]|NotImplemente[d]Error)\b|mark\.(?:ski[p]|xfai[l])")
@@ -320,6 +333,53 @@ def test_the_numbers_of_apis_are_in_one_enum() -> None:
     call = r"\b(?:Api|request_type|response_type|served_versions|framed|asked?)\(\d+[,)]"
     files = [path for path in python_files(*LIBRARY, "tests") if path.as_posix() != "wire/api_keys.py"]
     assert lines_matching(re.compile(f"{constant}|{call}"), files) == []
+
+
+def attributes_set(node: ast.ClassDef) -> set[str]:
+    """The attributes that a class's methods set on `self`."""
+    stored = (each for each in ast.walk(node) if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store))
+    return {each.attr for each in stored if isinstance(each.value, ast.Name) and each.value.id == "self"}
+
+
+def test_a_part_of_a_brokers_loop_has_few_attributes() -> None:
+    classes = [
+        node
+        for path in python_files("replication")
+        if path.parts[1] == "broker"
+        for node in tree_of(path).body
+        if isinstance(node, ast.ClassDef)
+    ]
+    large = {node.name for node in classes if len(attributes_set(node)) > LOOP_ATTRIBUTES_MAX}
+    assert large == {"HostedReplicas"}
+
+
+def times_in(path: Path) -> Iterator[str]:
+    """Numbers of milliseconds or seconds: constants of a module that are named so, and arguments of calls that wait."""
+    for node in tree_of(path).body:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
+            both = isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple)
+            named = zip(target.elts, node.value.elts, strict=True) if both else [(target, node.value)]
+            for name, value in named:
+                if isinstance(name, ast.Name) and TIME_NAME.search(name.id) and is_number(value):
+                    yield f"{path}: {name.id}"
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in WAITS:
+            yield from (f"{path}: {node.func.attr}" for each in node.args[:1] if is_number(each))
+
+
+def is_number(node: ast.expr) -> bool:
+    """A positive number, or a calculation from numbers alone."""
+    parts = [each for each in ast.walk(node) if not isinstance(each, ast.operator)]
+    return all(isinstance(each, ast.BinOp | ast.Constant) for each in parts) and any(
+        isinstance(each, ast.Constant) and isinstance(each.value, int | float) and each.value for each in parts
+    )
+
+
+def test_a_time_is_a_row_of_a_table_of_its_room() -> None:
+    """Or a setting. Elsewhere nobody would see it beside those that it has to agree with."""
+    files = [path for path in python_files("storage", "replication") if path.name != "cadence.py"]
+    assert {time for path in files for time in times_in(path)} == NO_PAUSES
 
 
 def test_obstore_is_imported_by_the_store_alone() -> None:

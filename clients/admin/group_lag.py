@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from stratalog.clients.records import OffsetAndMetadata
 from stratalog.replication.html_table import html_fields, html_table
-from stratalog.server.view.cluster_view import ClusterView, Watermarks
+from stratalog.server.view.cluster_view import ClusterView
+from stratalog.server.view.watermarks import Watermarks
 from stratalog.storage.errors import LeaderNotAvailableError, StoreError, UnknownTopicOrPartitionError
 from stratalog.storage.records import TopicPartition
 
@@ -62,10 +63,10 @@ def published_marks(
     view: ClusterView, topic_partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, Watermarks | None]:
     """The bounds that each leader has published; None where there are none."""
-    view.poll_progress()
+    view.changes.poll()
     found: dict[TopicPartition, Watermarks | None] = {}
     for topic_partition in topic_partitions:
         found[topic_partition] = None
         with suppress(StoreError, LeaderNotAvailableError, UnknownTopicOrPartitionError):
-            found[topic_partition] = view.published(topic_partition, poll=False)
+            found[topic_partition] = view.watermarks.published(topic_partition, poll=False)
     return found

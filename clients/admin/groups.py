@@ -138,7 +138,7 @@ class StoredGroups:
 
     def _folded(self, topic_partition: TopicPartition) -> GroupShard:
         shard = self._empty()
-        for rows in self._view.committed_rows(topic_partition, FETCH_BYTES):
+        for rows in self._view.records.committed_rows(topic_partition, FETCH_BYTES):
             for row in rows.append_column("timestamp_ms", rows["timestamp"].cast(pa.int64())).to_pylist():
                 _replay(shard, row)
         return shard

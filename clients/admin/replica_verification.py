@@ -96,8 +96,9 @@ class ReplicaVerification:
         self._reported: set[tuple[TopicPartition, int, str]] = set()
 
     def _first_offset(self, topic_partition: TopicPartition, start: OffsetSpec) -> int:
-        found = self._view.list_offset(topic_partition, start).offset
-        return found if found != UNKNOWN_OFFSET else self._view.list_offset(topic_partition, OffsetSpec.latest()).offset
+        offsets = self._view.offsets
+        found = offsets.list_offset(topic_partition, start).offset
+        return found if found != UNKNOWN_OFFSET else offsets.list_offset(topic_partition, OffsetSpec.latest()).offset
 
     def run(self) -> Iterator[PartitionVerified]:
         """One pass over all partitions, each up to its current high watermark. An error of a replica is reported once.
@@ -112,7 +113,7 @@ class ReplicaVerification:
 
     def _pass(self, topic_partition: TopicPartition) -> _Pass:
         """One pass over a partition, from the end of the last one."""
-        high_watermark = self._view.watermarks(topic_partition).high_watermark
+        high_watermark = self._view.watermarks.of(topic_partition).high_watermark
         state = self._view.partition_state(topic_partition)
         one = _Pass(state, self._positions[topic_partition], high_watermark, self._absent_end(topic_partition))
         one.open_replicas(self._view, self._log)

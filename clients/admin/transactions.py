@@ -82,7 +82,8 @@ class StoredTransactions:
         UnknownTopicOrPartitionError, LogDirNotFoundError for a broker that never registered.
         """
         leader = self._view.leader(topic_partition)
-        return active_producers(self._view.producers(topic_partition, leader if broker_id is None else broker_id))
+        asked = leader if broker_id is None else broker_id
+        return active_producers(self._view.records.producers(topic_partition, asked))
 
     def hanging(
         self, partitions: list[TopicPartition], older_than_ms: int
@@ -110,7 +111,7 @@ class StoredTransactions:
     def _shard(self, partition: TopicPartition) -> TransactionShard:
         if partition not in self._shards:
             shard = TransactionShard(_NO_EPOCH, BrokerConfig(), lambda: self._view.image, lambda: None)
-            for rows in self._view.committed_rows(partition, FETCH_BYTES):
+            for rows in self._view.records.committed_rows(partition, FETCH_BYTES):
                 for row in rows.select(["key", "value", "attributes"]).to_pylist():
                     if not row["attributes"] & CONTROL_ATTRIBUTE:
                         shard.replay(CoordinatorRecord(row["key"], row["value"]), 0)
@@ -135,7 +136,7 @@ class LiveTransactions:
         view = self._view
         leader = view.leader(topic_partition)
         partition = view.image.identified(topic_partition)
-        producers = active_producers(view.producers(topic_partition, leader))
+        producers = active_producers(view.records.producers(topic_partition, leader))
         found = next((each for each in producers if each.current_txn_start_offset == start_offset >= 0), None)
         if found is None:
             raise InvalidRequestError(

@@ -36,8 +36,9 @@ from stratalog.clients.records import ConsumerGroupMetadata, ConsumerRecord, Off
 from stratalog.replication.internal_topics import INTERNAL_TOPICS
 from stratalog.server.bootstrap import Cluster
 from stratalog.server.offset_spec import OffsetAndTimestamp
-from stratalog.server.view.cluster_view import ClusterView, Fetched
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.server.view.read_committed import view_of
+from stratalog.server.view.records import Fetched
 from stratalog.server.view.shared_news import ConsumerNews
 from stratalog.storage.errors import (
     CorruptMessageError,
@@ -199,13 +200,13 @@ class Consumer:
     def seek_to_beginning(self, topic_partitions: Iterable[TopicPartition] = ()) -> None:
         """To the first readable offset; of all assigned partitions if none are named."""
         for topic_partition in list(topic_partitions) or self.assignment():
-            marks = self._view.watermarks(topic_partition, needs_end=False)
+            marks = self._view.watermarks.of(topic_partition, needs_end=False)
             self._position(topic_partition).seek(marks.log_start_offset)
 
     def seek_to_end(self, topic_partitions: Iterable[TopicPartition] = ()) -> None:
         """To the end of what can be read; of all assigned partitions if none are named."""
         for topic_partition in list(topic_partitions) or self.assignment():
-            self._position(topic_partition).seek(self._view.end_offsets([topic_partition])[topic_partition])
+            self._position(topic_partition).seek(self._view.offsets.end_offsets([topic_partition])[topic_partition])
 
     def seek_to_time(self, timestamp_ms: int, topic_partitions: Iterable[TopicPartition] = ()) -> None:
         """To the first record at or after a time, else to the end; all assigned partitions if none are named."""
@@ -231,7 +232,7 @@ class Consumer:
     def current_lag(self, topic_partition: TopicPartition | tuple[str, int]) -> int | None:
         """Offsets between the position and the high watermark; None while either is not known."""
         position = self._position(topic_partition)
-        marks = self._view.published(position.topic_partition)
+        marks = self._view.watermarks.published(position.topic_partition)
         return None if marks is None or position.offset is None else marks.high_watermark - position.offset
 
     def pause(self, topic_partitions: Iterable[TopicPartition]) -> None:
@@ -248,11 +249,11 @@ class Consumer:
 
     def beginning_offsets(self, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The first readable offset of each."""
-        return self._view.beginning_offsets(topic_partitions)
+        return self._view.offsets.beginning_offsets(topic_partitions)
 
     def end_offsets(self, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The high watermark of each."""
-        return self._view.end_offsets(topic_partitions)
+        return self._view.offsets.end_offsets(topic_partitions)
 
     def offsets_for_times(
         self, timestamps_ms: Mapping[TopicPartition, int]
@@ -267,7 +268,7 @@ class Consumer:
                     f"The target time for partition {topic_partition} is {timestamp_ms}. "
                     "The target time cannot be negative."
                 )
-        return {tp: self._view.offset_for_timestamp(tp, at) for tp, at in timestamps_ms.items()}
+        return {tp: self._view.offsets.offset_for_timestamp(tp, at) for tp, at in timestamps_ms.items()}
 
     # -- the group's offsets -------------------------------------------------------------------------------
 
@@ -413,8 +414,8 @@ class Consumer:
             except StratalogError as reason:
                 if not _will_pass(reason):
                     raise
-            self._view.poll_progress()
-        self._news_sequence, moved = self._view.moved_since(self._news_sequence)
+            self._view.changes.poll()
+        self._news_sequence, moved = self._view.changes.moved_since(self._news_sequence)
         self._positions.may_have_rows(moved)
         if self._group is not None:
             if moved is None and self._pattern is not None:  # metadata changed
@@ -443,7 +444,8 @@ class Consumer:
             return False
         try:
             offset = self._reset(position, timeout_ms=0) if position.offset is None else position.offset
-            marks = self._view.published(position.topic_partition, poll=False)  # raises where the topic is deleted
+            # Raises where the topic is deleted.
+            marks = self._view.watermarks.published(position.topic_partition, poll=False)
             topic_id = self._topic_id_of(position)
             if not position.is_in(topic_id):
                 _LOG.warning(
@@ -477,7 +479,7 @@ class Consumer:
     def _read(self, position: Position, offset: int) -> Fetched:
         limit = self.config.max_partition_fetch_bytes
         try:
-            return self._view.fetch(position.topic_partition, offset, limit, timeout_ms=0)
+            return self._view.records.fetch(position.topic_partition, offset, limit, timeout_ms=0)
         except OffsetOutOfRangeError:
             if self.config.auto_offset_reset == "none":
                 raise OffsetOutOfRangeError(
@@ -485,7 +487,7 @@ class Consumer:
                     f"{{{position.topic_partition}={offset}}}"
                 ) from None
         reset_to = self._reset(position, timeout_ms=0)
-        return self._view.fetch(position.topic_partition, reset_to, limit, timeout_ms=0)
+        return self._view.records.fetch(position.topic_partition, reset_to, limit, timeout_ms=0)
 
     def _reset(self, position: Position, timeout_ms: int) -> int:
         policy = self.config.auto_offset_reset
@@ -496,12 +498,14 @@ class Consumer:
         at_end, wanted = policy != "earliest", [position.topic_partition]
         with suppress(StratalogError):  # a leader out of reach may have been replaced: see below
             # `poll` has just polled progress, and may have a thousand positions to decide.
-            marks = None if timeout_ms else self._view.published(position.topic_partition, poll=False)
+            marks = None if timeout_ms else self._view.watermarks.published(position.topic_partition, poll=False)
             if marks is not None:
-                offset = self._view.readable_end(position.topic_partition, marks) if at_end else marks.log_start_offset
+                offset = marks.log_start_offset
+                if at_end:
+                    offset = self._view.offsets.readable_end(position.topic_partition, marks)
                 position.seek(offset)
                 return offset
-        found = self._view.end_offsets if at_end else self._view.beginning_offsets
+        found = self._view.offsets.end_offsets if at_end else self._view.offsets.beginning_offsets
         offset = found(wanted, timeout_ms)[position.topic_partition]
         position.seek(offset)
         return offset

@@ -132,7 +132,7 @@ class HandOver:
         """A partition's log was not shorter than its high watermark when the coordinator is asked, so that this one is
         the offset at which it is verified; without one the leader refuses once, and says it."""
         for topic_partition, part in self._parts.items():
-            marks = self.view.published(topic_partition)
+            marks = self.view.watermarks.published(topic_partition)
             part.verified = NOT_VERIFIED if marks is None else OffsetAndEpoch(marks.high_watermark)
         if self._parts:
             transaction.add(list(self._parts), self.options.delivery_timeout_ms)

@@ -107,8 +107,8 @@ class OffsetFetcher:
         partitions = self.assigned()
         check_specified(limit, partitions, starting=starting)
         named = self._named(limit, partitions, starting)
-        earliest = self.view.beginning_offsets([tp for tp, offset in named.items() if offset == EARLIEST])
-        latest = self.view.end_offsets([tp for tp, offset in named.items() if offset == LATEST])
+        earliest = self.view.offsets.beginning_offsets([tp for tp, offset in named.items() if offset == EARLIEST])
+        latest = self.view.offsets.end_offsets([tp for tp, offset in named.items() if offset == LATEST])
         return resolve(named, earliest, latest)
 
     def _named(self, limit: OffsetRangeLimit, partitions: list[TopicPartition], starting: bool) -> Offsets:
@@ -122,11 +122,11 @@ class OffsetFetcher:
             case GlobalTimestamp(timestamp_ms, latest_on_no_match):
                 times = dict.fromkeys(partitions, timestamp_ms)
         may_miss = latest_on_no_match or not starting
-        found = self.view.at_once(lambda tp: self._at_time(tp, times[tp], may_miss), times)
+        found = self.view.records.at_once(lambda tp: self._at_time(tp, times[tp], may_miss), times)
         return dict(zip(times, found, strict=True))
 
     def _at_time(self, topic_partition: TopicPartition, timestamp_ms: int, may_miss: bool) -> int:
-        found = self.view.offset_for_timestamp(topic_partition, timestamp_ms)
+        found = self.view.offsets.offset_for_timestamp(topic_partition, timestamp_ms)
         if found is not None:
             return found.offset
         if not may_miss:
@@ -135,22 +135,24 @@ class OffsetFetcher:
 
     def first_at(self, wanted: PlannedRange, timestamp_ms: int) -> int:
         """The offset of the first record with this time or a later one; the range's end when there is none yet."""
-        found = self.retried(lambda: self.view.offset_for_timestamp(wanted.topic_partition, timestamp_ms))
+        found = self.retried(lambda: self.view.offsets.offset_for_timestamp(wanted.topic_partition, timestamp_ms))
         return wanted.end if found is None else found.offset
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The earliest offset of those partitions that still exist."""
         wanted = set(partitions)
-        return self.retried(lambda: self.view.beginning_offsets(wanted & set(self.assigned()))) if wanted else {}
+        if not wanted:
+            return {}
+        return self.retried(lambda: self.view.offsets.beginning_offsets(wanted & set(self.assigned())))
 
     def latest(self) -> dict[TopicPartition, int]:
         """The end of every assigned partition as the view reads it; waits for leaders."""
-        return self.retried(lambda: self.view.end_offsets(self.assigned()))
+        return self.retried(lambda: self.view.offsets.end_offsets(self.assigned()))
 
     def ends_now(self, wanted: Iterable[PlannedRange]) -> dict[TopicPartition, int]:
         """The ends of the partitions of ranges as the view reads them."""
         partitions = {each.topic_partition for each in wanted}
-        return self.retried(lambda: self.view.end_offsets(partitions)) if partitions else {}
+        return self.retried(lambda: self.view.offsets.end_offsets(partitions)) if partitions else {}
 
     def latest_published(self, known: Offsets) -> dict[TopicPartition, int]:
         """As `latest` after `poll_progress`, without waiting: where no leader has started, the known offset stays.
@@ -168,8 +170,8 @@ class OffsetFetcher:
 
     def _published_end(self, topic_partition: TopicPartition) -> int | None:
         try:
-            marks = self.view.published(topic_partition, poll=False)
-            return None if marks is None else self.view.readable_end(topic_partition, marks)
+            marks = self.view.watermarks.published(topic_partition, poll=False)
+            return None if marks is None else self.view.offsets.readable_end(topic_partition, marks)
         except StratalogError as reason:
             if not reason.retriable:
                 raise
@@ -189,7 +191,7 @@ class OffsetFetcher:
         def look(log: LogReader) -> list[FileSpan]:
             return [span(entry, start, end) for entry in files_between(log.files, start, end)]
 
-        return self.retried(lambda: self.view.look_at_log(topic_partition, look, LOOK_MS))
+        return self.retried(lambda: self.view.records.look_at_log(topic_partition, look, LOOK_MS))
 
     def planned_files(
         self, ranges: Iterable[PlannedRange], *, read_committed: bool
@@ -204,10 +206,10 @@ class OffsetFetcher:
         for each in ranges:
             first, last = bounds.get(each.topic_partition, (each.start, each.end))
             bounds[each.topic_partition] = min(first, each.start), max(last, each.end)
-        if len(bounds) > PLANNED_ON_DISK_MAX and not self.view.requests_per_poll:
+        if len(bounds) > PLANNED_ON_DISK_MAX and not self.view.changes.distance.is_far:
             return {}
         with suppress(StratalogError):  # what cannot be looked at is left out below
-            self.view.all_watermarks(bounds, 0, needs_end=False)
+            self.view.watermarks.of_all(bounds, 0, needs_end=False)
 
         def look(topic_partition: TopicPartition) -> PlannedFiles | None:
             start, end = bounds[topic_partition]
@@ -217,7 +219,7 @@ class OffsetFetcher:
                 _LOG.info("%s: its tasks will find its files: %s", topic_partition, reason)
                 return None
 
-        found = zip(bounds, self.view.at_once(look, bounds), strict=True)
+        found = zip(bounds, self.view.records.at_once(look, bounds), strict=True)
         return {topic_partition: planned for topic_partition, planned in found if planned is not None}
 
     def _planned_files(
@@ -240,7 +242,7 @@ class OffsetFetcher:
             aborted = tuple(log.aborted_transactions(start, end)) if read_committed else ()
             return PlannedFiles(root, tuple(entries), explained, aborted)
 
-        return self.view.look_at_log(topic_partition, look, 0, poll=False)
+        return self.view.records.look_at_log(topic_partition, look, 0, poll=False)
 
 
 def check_source(options: SourceOptions) -> None:

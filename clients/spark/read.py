@@ -169,7 +169,7 @@ class RangeReaders:
 
     def _fold_ahead(self, wanted: Sequence[RangeToRead], manner: ReadManner) -> None:
         """Where a fold makes requests: fold the logs of several ranges at once. What fails is tried again when read."""
-        if not self._view.requests_per_poll:
+        if not self._view.changes.distance.is_far:
             return
         logs: dict[TopicPartition, tuple[LogReader, RangeToRead]] = {}
         for each in [each for each in wanted if each.planned is None][:READERS_KEPT]:
@@ -182,7 +182,7 @@ class RangeReaders:
             with suppress(StratalogError):
                 self._holds(log, its_range, any_epoch=False)
 
-        self._view.at_once(fold, logs)
+        self._view.records.at_once(fold, logs)
 
     def _tables(self, wanted: RangeToRead, manner: ReadManner) -> Iterator[pa.Table]:
         if wanted.end_seen is None:
@@ -206,8 +206,8 @@ class RangeReaders:
         while end < wanted.end:
             try:
                 self._check_topic_id(wanted)
-                marks = self._view.published(named)
-                end = end if marks is None else max(end, self._view.readable_end(named, marks))
+                marks = self._view.watermarks.published(named)
+                end = end if marks is None else max(end, self._view.offsets.readable_end(named, marks))
             except TopicRecreatedError:
                 raise
             except StratalogError as reason:  # a leader that is away has no less than was seen

@@ -205,9 +205,9 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         now_ms = clock.monotonic_ms()
         if self._idle_since_ms is None:
             self._idle_since_ms = now_ms
-        requests = self.fetcher.view.requests_per_poll
-        if requests:
-            clock.sleep_ms(remote_pause_ms(requests, now_ms - self._idle_since_ms))
+        view = self.fetcher.view
+        if view.changes.distance.is_far:
+            clock.sleep_ms(remote_pause_ms(view.changes.requests_per_poll, now_ms - self._idle_since_ms))
             latest = self._published(known, 0)
             return latest if latest == start else self._gathered(known, latest, clock.monotonic_ms())
         end_ms = now_ms + min(LONG_POLL_MS, max(PAUSE_MS_MIN, LONG_POLL_SHARE * (now_ms - self._idle_since_ms)))
@@ -223,7 +223,7 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _was_just_polled(self, start: Offsets) -> bool:
         """Whether the last call found nothing after `start`, on object stores, and Spark asks again at once."""
         view = self.fetcher.view
-        if self._idle_since_ms is None or self._latest != start or not view.requests_per_poll:
+        if self._idle_since_ms is None or self._latest != start or not view.changes.distance.is_far:
             return False
         return view.clock.monotonic_ms() - self._polled_ms < REPOLL_MS
 
@@ -240,7 +240,7 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _published(self, known: Offsets, max_age_ms: int) -> Offsets:
         def poll() -> Offsets:
             self.fetcher.view.refresh(max_age_ms)
-            self.fetcher.view.poll_progress()
+            self.fetcher.view.changes.poll()
             return self.fetcher.latest_published(known)
 
         latest = self.fetcher.retried(poll)

@@ -293,7 +293,7 @@ class TypedTable:
         """The state of the table, its query and its dead letters now."""
         progress, letters = self.progress(), self.writer.dead_letters
         self._view.refresh()
-        ends = self._view.end_offsets(self._view.partitions(self._topic))
+        ends = self._view.offsets.end_offsets(self._view.partitions(self._topic))
         lag = {place.partition: end - progress.positions.get(place.partition, 0) for place, end in ends.items()}
         errors: dict[str, int] = {}
         if letters.exists():

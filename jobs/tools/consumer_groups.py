@@ -166,7 +166,7 @@ class GroupCommand:
         rows = tables.offset_rows(group, committed, {})
         # The partitions of a deleted topic have no end offsets.
         known = [row.partition for row in rows if row.partition in self._view.image.partitions]
-        rows = tables.offset_rows(group, committed, self._view.end_offsets(known, self._given.timeout))
+        rows = tables.offset_rows(group, committed, self._view.offsets.end_offsets(known, self._given.timeout))
         return tables.offsets_table(group.group_id, rows, verbose=verbose) if rows else ""
 
     # -- resetting ------------------------------------------------------------------------------------------
@@ -227,9 +227,9 @@ class GroupCommand:
     def _new_offsets(self, partitions: list[TopicPartition], group_id: str) -> Plan:
         given, wait_ms = self._given, self._given.timeout
         if given.to_earliest:
-            return self._view.beginning_offsets(partitions, wait_ms)
+            return self._view.offsets.beginning_offsets(partitions, wait_ms)
         if given.to_latest:
-            return self._view.end_offsets(partitions, wait_ms)
+            return self._view.offsets.end_offsets(partitions, wait_ms)
         if given.to_offset is not None:
             return self._within(dict.fromkeys(partitions, given.to_offset))
         if given.to_datetime is not None:
@@ -241,25 +241,25 @@ class GroupCommand:
         if given.shift_by is not None:
             return self._within(offset_reset.shifted(partitions, committed, given.shift_by))
         current = {tp: committed[tp] for tp in partitions if tp in committed}
-        return current | self._view.end_offsets([tp for tp in partitions if tp not in committed], wait_ms)
+        return current | self._view.offsets.end_offsets([tp for tp in partitions if tp not in committed], wait_ms)
 
     def _at_time(self, partitions: list[TopicPartition], timestamp_ms: int) -> Plan:
         plan: Plan = {}
         for partition in partitions:
-            listed = self._view.list_offset(partition, OffsetSpec(max(0, timestamp_ms)), self._given.timeout)
+            listed = self._view.offsets.list_offset(partition, OffsetSpec(max(0, timestamp_ms)), self._given.timeout)
             if listed.offset == UNKNOWN_OFFSET:
                 print(
                     f"\nWarn: Partition {partition.partition} from topic {partition.topic} is empty. "
                     "Falling back to latest known offset."
                 )
-                plan |= self._view.end_offsets([partition], self._given.timeout)
+                plan |= self._view.offsets.end_offsets([partition], self._given.timeout)
             else:
                 plan[partition] = listed.offset
         return plan
 
     def _within(self, wanted: Mapping[TopicPartition, int]) -> Plan:
-        starts = self._view.beginning_offsets(wanted, self._given.timeout)
-        ends = self._view.end_offsets(wanted, self._given.timeout)
+        starts = self._view.offsets.beginning_offsets(wanted, self._given.timeout)
+        ends = self._view.offsets.end_offsets(wanted, self._given.timeout)
         plan, warnings = offset_reset.within(wanted, starts, ends)
         for warning in warnings:
             complain(f"WARN {warning}")

@@ -65,7 +65,7 @@ def offset_lines(
     for topic_partition in partitions:
         try:
             left_ms = max(0, deadline_ms - view.clock.monotonic_ms())
-            listed = view.list_offset(topic_partition, spec, left_ms)
+            listed = view.offsets.list_offset(topic_partition, spec, left_ms)
         except StratalogError as reason:
             complain(f"Skip getting offsets for topic-partition {topic_partition} due to error: {reason}")
             continue

@@ -1,7 +1,13 @@
 """One broker: its loop, the replicas it hosts, its inbox.
 
-broker           the loop: follows the metadata log, appends, publishes, answers
-turn             one turn of the loop as a value (etcd's `Ready`)
+broker           the loop: follows the metadata log, and has its parts do a turn
+loop_state       what these parts share
+turn             what is to be done in a turn (etcd's `Ready`)
+registration     registrations of the broker, and its session
+polls            when the loop looks again, and how long it waits
+appends          appends, publications, answers
+epoch_starts     first commits of leaders that were elected
+isr_changes      progress of followers, and proposals of ISRs (AlterPartition)
 calls            the broker's entrance for clients of its process
 hosted_replicas  its replicas, brought to their partitions' states (Kafka: `ReplicaManager`)
 longest_log      which replica leads when all members of an ISR lost power at once

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from stratalog.replication import cadence
 from stratalog.replication.broker.leader_and_isr import (
     BecomeFollower,
     BecomeLeader,
@@ -73,12 +74,6 @@ _LOG = line_logger("stratalog.broker")
 STATE_CHANGE_LOG = line_logger("stratalog.state.change")
 
 NOT_ASSIGNED = "it is not assigned to this broker any more"
-REMOVE_MS_MAX = 50
-"""Time limit of one round of removals; the rest follows in the next round."""
-STRAYS_INTERVAL_MS = 60_000
-"""Interval of the search for tables that no partition of this broker knows of."""
-SEALED_INTERVAL_MS = 5_000
-"""Interval of the search for sealed tables among replicas that are not in sync."""
 SEALED_CHECKED = 20
 """Tables that one such search opens at most."""
 REMOVES_RECORDS = {UpkeepWork.RETENTION, UpkeepWork.COMPACTION, UpkeepWork.ERASE}
@@ -318,7 +313,7 @@ class HostedReplicas:
     def _seal_some(self, begun_ms: int) -> None:
         """Seal replicas that are not assigned any more, for a bounded time: each takes a commit that is synced."""
         for topic_partition in self._leaving():
-            if self._clock.monotonic_ms() - begun_ms > REMOVE_MS_MAX:
+            if self._clock.monotonic_ms() - begun_ms > cadence.REMOVALS.ms:
                 return
             try:
                 self._seal(topic_partition, begun_ms)
@@ -346,7 +341,7 @@ class HostedReplicas:
         for topic_partition, removal in list(self._removals.items()):
             if not isinstance(removal, Sealed) or removal.delete_ms > now_ms:
                 continue
-            if self._clock.monotonic_ms() - now_ms > REMOVE_MS_MAX:
+            if self._clock.monotonic_ms() - now_ms > cadence.REMOVALS.ms:
                 return
             try:
                 self._delete(topic_partition)
@@ -366,7 +361,7 @@ class HostedReplicas:
         be so new that only the sessions know it."""
         if not self._has_applied or now_ms < self._strays_due_ms:
             return
-        self._strays_due_ms = now_ms + STRAYS_INTERVAL_MS
+        self._strays_due_ms = now_ms + cadence.STRAYS_SEARCHED.ms
         tables, image = self._ports.stores.replicas(self._root), self._image()
         for topic_partition in tables:
             state, removal = image.partitions.get(topic_partition), self._removals.get(topic_partition)
@@ -383,7 +378,7 @@ class HostedReplicas:
         are checked, `SEALED_CHECKED` at a time."""
         if now_ms < self._sealed_due_ms:
             return
-        self._sealed_due_ms = now_ms + SEALED_INTERVAL_MS
+        self._sealed_due_ms = now_ms + cadence.SEALED_SEARCHED.ms
         applied = [each.state for each in self._replicas.values() if isinstance(each, LocalReplica)]
         out_of_sync = {s.topic_partition for s in applied if self._broker_id not in s.isr and self._is_assigned(s)}
         waiting = sorted(out_of_sync.union(tp for tp, replica in self.leaders.items() if replica.is_starting))

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from stratalog.replication import cadence
 from stratalog.replication.broker.longest_log import OWN_LEADS, Comparison, Life, LongestLog, others_of
 from stratalog.replication.leader.replica import LeaderReplica
 from stratalog.replication.metadata.image import ClusterImage
@@ -22,11 +23,6 @@ from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.wakeup import Wakeup
 from stratalog.storage.records import TopicPartition
 from stratalog.storage.topic_config import LogConfig
-
-RETRY_MS = 200
-"""Pause after a root did not answer."""
-IDLE_MS = 1_000
-"""Longest wait of a thread that has nothing to read."""
 
 _LOG = line_logger("stratalog.broker")
 
@@ -72,9 +68,9 @@ class _RootReader:
         try:
             while not self._is_over:
                 if not self._asked:
-                    self._own.wait_ms(IDLE_MS)
+                    self._own.wait_ms(cadence.LOG_ENDS_WAIT.ms)
                 elif not self.read_next():
-                    self._own.wait_ms(RETRY_MS)
+                    self._own.wait_ms(cadence.LOG_ENDS_RETRY.ms)
         finally:
             self._own.close()
 

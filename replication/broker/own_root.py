@@ -10,6 +10,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from stratalog.replication.config import BrokerConfig
+from stratalog.replication.progress.own_registers import OwnRegisters
+from stratalog.replication.progress.progress_object import Registers
 from stratalog.replication.stores import Ports
 from stratalog.storage.errors import StoreError, StoreFullError
 from stratalog.storage.objects.port import ObjectStore
@@ -28,7 +30,15 @@ class OwnRoot:
     no thread waits for another one.
     """
 
-    def __init__(self, broker_id: int, store: ObjectStore, ports: Ports, config: BrokerConfig) -> None:
+    def __init__(
+        self,
+        broker_id: int,
+        store: ObjectStore,
+        ports: Ports,
+        config: BrokerConfig,
+        own_registers: OwnRegisters | None = None,
+    ) -> None:
+        """`own_registers` keeps what is published here for readers of this process."""
         self._name = f"root-probe-{broker_id}"
         self._store = store
         self._clock = ports.clock
@@ -40,6 +50,11 @@ class OwnRoot:
         """When the first write began that none has answered since."""
         self._looked_ms: int | None = None
         self._is_probing = False
+        self._own_registers = own_registers
+
+    def registers(self, root: str) -> Registers:
+        """What a new registration publishes by; `root` is the URL of this root."""
+        return self if self._own_registers is None else self._own_registers.begin(root, self)
 
     def asks(self) -> None:
         """A write begins."""

@@ -1,4 +1,4 @@
-"""One turn of a broker's loop as a value: what it is still to do. Pure.
+"""One turn of a broker's loop after the other: what is still to be done. Pure.
 
 Like the `Ready` of etcd's raft: the steps of a turn fill it, and the broker performs it at the turn's end, in the order
 in which others may see it: new ISRs, log ends and high watermarks, answers. What a store that is away prevents stays
@@ -8,7 +8,7 @@ for the next turn.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from stratalog.replication.metadata.records import (
     ConfigRecord,
@@ -26,11 +26,14 @@ class Turn:
     """The work of one turn, and what is left of the turns before it.
 
     begun_ms     when the turn began
-    to_apply     partitions whose newest state the replicas here do not show yet; `applies_all`: of all partitions
+    to_apply     partitions whose newest state the replicas here do not show yet; `applies_all`: of all partitions.
+                 Invariant: a partition leaves it only after its state was applied
     to_start     leaders whose epoch is to begin, in the order in which they were elected
     to_expand    partitions whose followers progressed: their ISR may grow
-    to_publish   partitions whose log end, log start or high watermark moved
-    to_complete  partitions whose waiting requests may be answered, once the high watermark was published
+    to_publish   partitions whose log end, log start or high watermark moved. Invariant: only a publication that
+                 succeeded empties it
+    to_complete  partitions whose waiting requests may be answered. Invariant: none is answered before what was in
+                 `to_publish` at that time was published
     has_more     whether some step of this turn was cut off: the next turn follows at once
     """
 
@@ -43,9 +46,9 @@ class Turn:
     to_complete: set[TopicPartition] = field(default_factory=set)
     has_more: bool = False
 
-    def next(self, begun_ms: int) -> Turn:
-        """The turn after this one, with what is left of it."""
-        return replace(self, begun_ms=begun_ms, has_more=False)
+    def begin(self, begun_ms: int) -> None:
+        """The next turn begins, with what is left of this one."""
+        self.begun_ms, self.has_more = begun_ms, False
 
     def metadata_changed(
         self, changed: Iterable[MetadataRecord], partitions: Callable[[], Iterable[TopicPartition]]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
+from stratalog.replication import cadence
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.controller.brokers import fence_brokers, give_up_broker, online_partitions
 from stratalog.replication.controller.history_writer import HistoryWriter
@@ -21,7 +22,7 @@ from stratalog.replication.metadata.log import metadata_of_part
 from stratalog.replication.metadata.records import MetadataRecord
 from stratalog.replication.metadata.state_changes import partition_lines, replica_lines
 from stratalog.replication.stores import Ports
-from stratalog.replication.threads.back_off import IdlePause
+from stratalog.storage.cadence import IdlePause
 from stratalog.storage.config_def import spelled
 from stratalog.storage.errors import StaleControllerEpochError
 from stratalog.storage.log_lines import line_logger
@@ -30,11 +31,6 @@ from stratalog.storage.upkeep.upkeep import Upkeep
 
 _LOG = line_logger("stratalog.controller")
 _STATE_CHANGE_LOG = line_logger("stratalog.state.change")
-
-UPKEEP_INTERVAL_MS = 5_000
-POLLS_IDLE, POLLS, POLLS_LATE = 6, 12, 24
-"""Polls within a session timeout: where they are requests to an object store and metadata have not changed for long,
-everywhere else, and there while a session is late."""
 
 
 class Controller:
@@ -61,8 +57,8 @@ class Controller:
             config.broker_session_timeout_ms, max(config.broker_session_timeout_ms // 3, 1)
         )
         timeout_ms, now_ms = config.broker_session_timeout_ms, ports.clock.monotonic_ms()
-        self._idle = IdlePause(max(timeout_ms // POLLS, 1), max(timeout_ms // POLLS_IDLE, 1), POLLS, now_ms)
-        self._makes_requests = self._objects.bills_requests
+        shortest_ms, longest_ms = (max(timeout_ms // polls, 1) for polls in (cadence.POLLS, cadence.POLLS_IDLE))
+        self._idle = IdlePause(cadence.SESSIONS.within(shortest_ms, longest_ms), now_ms)
         self._late_ms = config.broker_heartbeat_interval_ms * 5 // 4
         self.expects_changes = False
         """Whether the last step found new metadata, or a session that is late."""
@@ -80,10 +76,10 @@ class Controller:
         """The time until the next `step`: at least three polls within a session, and less often while nothing changes
         where each is paid. There a late session is polled more often, so that it expires no later."""
         now_ms = self._clock.monotonic_ms()
-        if not self._makes_requests:
-            return self._idle.shortest_ms
+        if not self._objects.distance.is_far:
+            return self._idle.poll.shortest_ms
         if self._observer.has_late(now_ms, self._late_ms):
-            return max(self._config.broker_session_timeout_ms // POLLS_LATE, 1)
+            return max(self._config.broker_session_timeout_ms // cadence.POLLS_LATE, 1)
         return self._idle.pause_ms(now_ms)
 
     def step(self, epoch_to_give_up: int | None = None) -> None:
@@ -205,7 +201,7 @@ class Controller:
     def _keep_up(self, now_ms: int) -> None:
         if now_ms < self._upkeep_due_ms and not self._upkeep.is_overdue:
             return
-        self._upkeep_due_ms = now_ms + UPKEEP_INTERVAL_MS
+        self._upkeep_due_ms = now_ms + cadence.METADATA_UPKEEP.ms
         image, log = self.metadata.image, self.metadata.log
         if self.epoch is not None and end_records(image).records:
             self._propose(end_records)

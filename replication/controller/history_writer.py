@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 
+from stratalog.replication import cadence
 from stratalog.replication.metadata.history import LeaderEpoch, PastState, history_tables, last_led, past_states
 from stratalog.replication.metadata.history_table import HistoryTable, metadata_rows
 from stratalog.replication.metadata.log import METADATA_PARTITION
@@ -22,8 +23,6 @@ _LOG = line_logger("stratalog.controller")
 
 APPEND_RECORDS = 20_000
 """Records of the metadata log at which the history is appended: few commits and large files."""
-APPEND_INTERVAL_MS = 6 * 3_600_000
-"""The longest time between two appends, as long as there is something to append."""
 
 
 class HistoryWriter:
@@ -59,7 +58,7 @@ class HistoryWriter:
 
     def _appended(self, end_offset: int) -> None:
         self.end_offset, self._is_known = end_offset, True
-        self._due_ms = self._ports.clock.monotonic_ms() + APPEND_INTERVAL_MS
+        self._due_ms = self._ports.clock.monotonic_ms() + cadence.HISTORY_APPENDED.ms
 
     def _open(self) -> HistoryTable:
         return HistoryTable(self._ports.stores.objects(self._root), self._ports.ids)

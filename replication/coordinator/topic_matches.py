@@ -16,13 +16,12 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from stratalog.replication import cadence
 from stratalog.replication.client_pattern import client_pattern
 from stratalog.storage.clock import Clock
 
 INLINE_STEPS_MAX: Final = 500_000
 """Instructions of an expression, times characters of the names, up to which they are matched at once."""
-TURN_MS: Final = 50
-"""The time of one expression's turn in the thread, if no single name takes longer."""
 NAMES_MAX: Final = 1_000_000
 """Names that are remembered for all expressions together; those of expressions that were used last stay."""
 EXPRESSIONS_MAX: Final = 10_000
@@ -101,7 +100,7 @@ class TopicMatches:
                     return
                 known = self._line.popleft()
             names, matched = [], []
-            until_ms = self._clock.monotonic_ms() + TURN_MS
+            until_ms = self._clock.monotonic_ms() + cadence.EXPRESSION_TURN.ms
             while known.wanted and self._clock.monotonic_ms() < until_ms:
                 names.append(name := known.wanted.popleft())
                 if known.pattern.fullmatch(name):  # without the interpreter's lock

@@ -22,11 +22,10 @@ import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
+from stratalog.replication import cadence
+
 STARTED = b"+"
 """What a launcher is answered by its planner."""
-REQUEST_WAIT_S = 5.0
-END_WAIT_S = 5.0
-"""Time in which a planner ends by itself after its launcher."""
 LENGTH_BYTES, STREAMS = 8, 3
 
 
@@ -91,7 +90,7 @@ def _run(launcher: socket.socket, planner: str, base_path: Sequence[str]) -> Non
 
 def _received(launcher: socket.socket) -> tuple[str, dict[str, str], list[int]]:
     """A launcher's folder, environment and streams."""
-    launcher.settimeout(REQUEST_WAIT_S)
+    launcher.settimeout(cadence.PLANNER_REQUEST.s)
     head, streams, _, _ = socket.recv_fds(launcher, LENGTH_BYTES, STREAMS)
     length = int.from_bytes(head, "big")
     with launcher.makefile("rb") as request:
@@ -105,7 +104,7 @@ def _end_with(launcher: socket.socket) -> None:
     with suppress(OSError):
         launcher.recv(1)
     os.kill(os.getpid(), signal.SIGTERM)  # a planner that is in a group leaves it
-    threading.Event().wait(END_WAIT_S)
+    threading.Event().wait(cadence.PLANNER_END.s)
     os._exit(1)
 
 

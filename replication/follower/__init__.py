@@ -5,11 +5,11 @@ fetch_place    where sessions run: on Spark, or in threads while Spark cannot ru
 fetch_session  one session: its turns, and how two sessions of a fetcher overlap
 heartbeats     how often sessions beat, and look at each other
 partitions     what a fetcher follows, folded; it outlives its sessions
-leader_fetcher  what is fetched from one leader, and by whom
-copies         a part of a replica that is to be copied in a turn, and what became of it
+plan           what is copied next: from which leader, which partitions, how much, and what not now
+followed_metadata  when a fetcher reads the metadata log
+leader_fetcher  what is fetched from one leader, and by whom; a copy, and what became of it
 held_records   which replicas are known to hold records, should the log of one be absent
 turn_stores    its stores: calls to other brokers' roots give up the session's turn
-look_queue     which partition comes next
 replica        one followed replica: truncation check, copy, commit
 repair         damage: copy anew, or report to the leader
 quota          KIP-73's rates for replicas that are out of sync

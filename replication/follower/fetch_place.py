@@ -12,14 +12,10 @@ from dataclasses import dataclass, replace
 from enum import Enum, StrEnum, auto
 from typing import NamedTuple
 
+from stratalog.replication import cadence
+
 FAILURES_MAX = 3
 """Failures of queries in a row from which on a follower fetches in threads."""
-SOUND_MS = 30_000
-"""Life of a query's session after which its failure is the first one in a row."""
-FIRST_SESSION_MS = 60_000
-"""Longest wait for the first session of a follower's queries, which includes Spark's own start."""
-SILENCE_MS = 30_000
-"""Longest silence of a follower's sessions on Spark, which publish several times a second."""
 DOUBLINGS_MAX = 6
 """Number of times that the interval between two tries doubles."""
 
@@ -67,7 +63,7 @@ class FetchPlace:
     """The place of one follower's sessions, and what is known of its queries. Times are monotonic.
 
     failures      of queries in a row
-    tries         tries of Spark that failed in a row, since it last worked for `SOUND_MS`
+    tries         tries of Spark that failed in a row, since it last worked for `cadence.PLACE_SOUND`
     due_ms        when queries that do not run are started (again)
     is_trying     in threads: whether a query is running, or starting, to try Spark
     began_ms      when sessions on Spark began to publish; None: none has since the last failure
@@ -124,7 +120,7 @@ def _failed(state: FetchPlace, event: QueryFailed, now_ms: int) -> PlaceDecision
             return PlaceDecision(failed)
         tried = replace(failed, is_trying=False, tries=state.tries + 1)
         return PlaceDecision(replace(tried, due_ms=now_ms + tried.pause_ms), (FetchTask.END_QUERIES,))
-    was_sound = state.began_ms is not None and now_ms - state.began_ms >= SOUND_MS
+    was_sound = state.began_ms is not None and now_ms - state.began_ms >= cadence.PLACE_SOUND.ms
     failures, tries = (1, 0) if was_sound else (state.failures + 1, state.tries)
     failed = replace(state, reason=event.reason, failures=failures, tries=tries, due_ms=now_ms, began_ms=None)
     if failures < FAILURES_MAX:
@@ -150,7 +146,10 @@ def _passed(state: FetchPlace, now_ms: int) -> PlaceDecision:
         if state.is_trying or now_ms < state.due_ms:
             return PlaceDecision(state)
         return PlaceDecision(replace(state, is_trying=True, began_ms=None), (FetchTask.TRY_ONE_QUERY,))
-    silence_ms, wait_ms = now_ms - state.published_ms, FIRST_SESSION_MS if state.began_ms is None else SILENCE_MS
+    silence_ms, wait_ms = (
+        now_ms - state.published_ms,
+        cadence.PLACE_FIRST_SESSION.ms if state.began_ms is None else cadence.PLACE_SILENCE.ms,
+    )
     if silence_ms >= wait_ms:
         reason = state.reason or f"no session has published anything for {silence_ms} ms"
         return _to_threads(replace(state, reason=reason, is_trying=True, began_ms=None))

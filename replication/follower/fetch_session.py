@@ -19,19 +19,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from stratalog.replication import cadence
+from stratalog.replication.cadence import Heartbeats
 from stratalog.replication.follower.heartbeats import (
     ACTIVE,
     ENDING,
     RESTING,
-    RESTING_LENGTH_MS_MIN,
     STANDBY,
-    Heartbeats,
     heartbeats,
     published_state,
     silence_ms,
 )
 from stratalog.replication.follower.leader_fetcher import LeaderFetcher
-from stratalog.replication.follower.metrics import INTERVAL_MS, CopyClock, fetch_metrics_prefix
+from stratalog.replication.follower.metrics import CopyClock, fetch_metrics_prefix
 from stratalog.replication.follower.partitions import FollowedPartitions
 from stratalog.replication.follower.turn_stores import AwayRegisters
 from stratalog.replication.progress.of_session import (
@@ -42,38 +42,13 @@ from stratalog.replication.progress.of_session import (
 )
 from stratalog.replication.progress.progress import ENDED, fetch_progress_path, progress_prefix, writer_state
 from stratalog.replication.replica.upkeep_rounds import most_live_files
-from stratalog.replication.threads.back_off import idle_pause_ms
+from stratalog.storage.cadence import DueTimes
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.port import ObjectMeta
 from stratalog.storage.objects.wakeup import Wakeup
 
 _LOG = line_logger("stratalog.fetcher")
-
-FORGOTTEN_MS = 60_000
-"""Time without a change after which another session's objects are deleted."""
-FORGETTING_GAP_MS_MAX = 20_000
-"""The longest pause between two checks: after a longer one this session slept, perhaps with the others."""
-ENDING_MS = 2_000
-"""Time before its end, at most its last fifth, in which an active session publishes `ending`."""
-FOLD_AHEAD_INTERVAL_MS = 10_000
-"""Refresh interval of a standby session: a refresh costs as much as a commit, so each should find many commits."""
-CLOSE_UP_INTERVAL_MS = 100
-"""Refresh interval of a standby session once the active one is about to end."""
-FOLD_AHEAD_REST_MS = 20
-IDLE_WAIT_MS = 100
-"""Longest wait of an active session, for its heartbeats, where all that matters is watched."""
-TURN_WAIT_MS = 200
-"""Longest wait for what a session's fetchers do at their end; a turn of a session on standby, where it is watched."""
-REST_MS_MAX = 1_000
-"""Longest wait of a session where nothing is watched."""
-PRESSING_MS = 20
-"""Longest wait there while upkeep is due at once."""
-IDLE_SHARE = 10
-"""Where writes are not watched, progress is read again after a tenth of the time since the last work."""
-FETCHERS_END_PART = 9
-"""Part of a broker's session that a fetcher's turn may have taken at a session's end, 1 s of 9 s: one that took longer
-is left behind, since its leader's root answers nothing, and nothing is copied from other leaders meanwhile."""
 
 
 def stop_path(broker_epoch: int) -> str:
@@ -94,8 +69,8 @@ class FollowerSession:
         self._clock = clock
         self._objects = followed.ports.stores.objects(job.root)
         self._turn = followed.ports.turn
-        self._is_far = followed.ports.together.calls_max > 1
-        registers = AwayRegisters(self._objects, self._turn) if self._is_far else self._objects
+        self._distance = followed.ports.together.distance
+        registers = AwayRegisters(self._objects, self._turn) if self._distance.is_far else self._objects
         self._progress = SessionProgress(registers, job.broker_epoch, self.name, STANDBY)
         self._published_state = SessionState(self._objects, job.broker_epoch, self.name, clock)
         self._wakeup = Wakeup(clock)
@@ -109,7 +84,7 @@ class FollowerSession:
         self._is_stopped = False
         self._elder_state = ""
         self._may_rest = True
-        self._due_ms: dict[str, int] = {}
+        self._due = DueTimes()
         self._metadata_seen_ms = clock.monotonic_ms()
         self._others: dict[str, tuple[bytes | None, int]] = {}
         """Progress path of each other session -> content when it last changed, and when."""
@@ -144,8 +119,8 @@ class FollowerSession:
 
     def _run(self, duration_ms: int, is_wanted: Callable[[], bool]) -> None:
         deadline_ms = self._clock.monotonic_ms() + duration_ms
-        ending_ms = min(ENDING_MS, duration_ms // 5)
-        self._may_rest = duration_ms >= RESTING_LENGTH_MS_MIN
+        ending_ms = min(cadence.SESSION_ENDING.ms, duration_ms // 5)
+        self._may_rest = duration_ms >= cadence.RESTING_LENGTH.ms
         idle_since_ms = self._clock.monotonic_ms()
         while (now_ms := self._clock.monotonic_ms()) < deadline_ms and not self.is_over and is_wanted():
             try:
@@ -228,22 +203,22 @@ class FollowerSession:
 
     def _fetcher_pause_ms(self, fetcher: LeaderFetcher, now_ms: int) -> int:
         if self.state == STANDBY:
-            return FOLD_AHEAD_REST_MS if fetcher.has_more_to_fold else CLOSE_UP_INTERVAL_MS
+            return cadence.FOLD_AHEAD_REST.ms if fetcher.has_more_to_fold else cadence.CLOSE_UP.ms
         if fetcher.wakeup.is_active:
             due_ms = self.followed.due_in_ms(fetcher, now_ms)
-            return min(IDLE_WAIT_MS, due_ms)
-        due_ms = PRESSING_MS if fetcher.upkeep.is_pressing else self.followed.due_in_ms(fetcher, now_ms)
+            return min(cadence.LEADERS_ENDS.watched_ms, due_ms)
+        due_ms = cadence.PRESSING.ms if fetcher.upkeep.is_pressing else self.followed.due_in_ms(fetcher, now_ms)
         return min(self._polling_pause_ms(now_ms, fetcher.news_ms), due_ms)
 
     def _end_fetchers(self) -> None:
         for fetcher in self._started:
             fetcher.close()
-        turn_ms_max = max(1, self._job.config.broker_session_timeout_ms // FETCHERS_END_PART)
+        turn_ms_max = max(1, self._job.config.broker_session_timeout_ms // cadence.FETCHERS_END_PART)
         deadline_ms = self._clock.monotonic_ms() + turn_ms_max
         while (left_ms := deadline_ms - (now_ms := self._clock.monotonic_ms())) > 0:
             if all(each.has_ended or each.is_stuck(now_ms, turn_ms_max) for each in self._started):
                 break
-            self._wakeup.wait_ms(min(left_ms, TURN_WAIT_MS))
+            self._wakeup.wait_ms(min(left_ms, cadence.TURN_WAIT.ms))
         with self._turn:
             self.followed.end_work()
 
@@ -256,21 +231,23 @@ class FollowerSession:
         """The longest wait. Where writes are not watched, it grows with the time since the last work."""
         fetchers = [] if self._threads else list(self.followed.fetchers.values())
         if self.state == STANDBY and any(fetcher.has_more_to_fold for fetcher in fetchers):
-            return FOLD_AHEAD_REST_MS
+            return cadence.FOLD_AHEAD_REST.ms
         if self._wakeup.is_active:
             if self.state == STANDBY:
-                return CLOSE_UP_INTERVAL_MS if self._elder_state == ENDING else TURN_WAIT_MS
-            return min([IDLE_WAIT_MS, *(self.followed.due_in_ms(fetcher, now_ms) for fetcher in fetchers)])
+                return cadence.CLOSE_UP.ms if self._elder_state == ENDING else cadence.TURN_WAIT.ms
+            return min(
+                [cadence.LEADERS_ENDS.watched_ms, *(self.followed.due_in_ms(fetcher, now_ms) for fetcher in fetchers)]
+            )
         if self._threads is None and self.state != STANDBY:
-            return min(self._polling_pause_ms(now_ms, idle_since_ms), TURN_WAIT_MS)
+            return min(self._polling_pause_ms(now_ms, idle_since_ms), cadence.TURN_WAIT.ms)
         awaited = ("beat", "check", "stop") if self.state == STANDBY else ("beat", "stop", "superseded")
-        soonest_ms = min(self._due_ms.get(name, 0) for name in awaited) - now_ms
-        return max(1, min(soonest_ms, self.followed.metadata_due_in_ms(now_ms), REST_MS_MAX))
+        soonest_ms = min(self._due.of(name) for name in awaited) - now_ms
+        return max(1, min(soonest_ms, self.followed.metadata_due_in_ms(now_ms), cadence.SESSION_REST.ms))
 
     def _polling_pause_ms(self, now_ms: int, idle_since_ms: int) -> int:
         config = self._job.config
         shortest, longest = config.stratalog_progress_poll_min_ms, config.stratalog_progress_poll_max_ms
-        return idle_pause_ms(shortest, longest, now_ms - idle_since_ms, IDLE_SHARE)
+        return cadence.LEADERS_ENDS.within(shortest, longest).pause_ms(now_ms - idle_since_ms, is_watched=False)
 
     def end(self) -> None:
         """Publish that this session is over, so that the next becomes active at once."""
@@ -315,7 +292,8 @@ class FollowerSession:
             return False
         moved = self._fetch_without_threads(now_ms)
         self._beat(now_ms)
-        if self._job.config.stratalog_metrics_port and self._is_due("metrics", now_ms, INTERVAL_MS):
+        has_metrics = self._job.config.stratalog_metrics_port > 0
+        if has_metrics and self._due.is_due("metrics", now_ms, cadence.COPY_TIMES_PUBLISHED.ms):
             self._publish_copy_times(now_ms)
         return moved
 
@@ -347,7 +325,7 @@ class FollowerSession:
         interval_ms = self._job.config.stratalog_upkeep_interval_ms
         is_ending = self.state == ENDING  # what is done by then is committed, the next session begins the rest
         is_pressing = fetcher.upkeep.has_result if is_ending else fetcher.upkeep.is_pressing
-        if fetcher.is_due("upkeep", now_ms, interval_ms) or is_pressing:
+        if fetcher.due.is_due("upkeep", now_ms, interval_ms) or is_pressing:
             followed.keep_up(fetcher, may_begin=not is_ending)
         return moved
 
@@ -358,20 +336,14 @@ class FollowerSession:
         path = f"{fetch_metrics_prefix(self._job.broker_epoch)}{followed.fetcher_id}"
         self._objects.put_register(path, times.to_json())
 
-    def _is_due(self, name: str, now_ms: int, interval_ms: int) -> bool:
-        if now_ms < self._due_ms.get(name, 0):
-            return False
-        self._due_ms[name] = now_ms + interval_ms
-        return True
-
     def _has_stop(self) -> bool:
         path = stop_path(self._job.broker_epoch)
-        return self._turn.away(self._objects.exists, path) if self._is_far else self._objects.exists(path)
+        return self._turn.away(self._objects.exists, path) if self._distance.is_far else self._objects.exists(path)
 
     def _is_stop_due(self, now_ms: int) -> bool:
         if self._stop.is_active and self._stop.was_written():
             return True
-        return self._is_due("stop", now_ms, self._heartbeats.stop_ms)
+        return self._due.is_due("stop", now_ms, self._heartbeats.stop_ms)
 
     @property
     def _heartbeats(self) -> Heartbeats:
@@ -383,8 +355,8 @@ class FollowerSession:
         state = published_state(self.state, idle_ms, is_watched=self._states.is_active)
         if state != self._progress.state:
             self._progress.state = state
-            self._due_ms["beat"] = now_ms
-        if self._is_due("beat", now_ms, self._heartbeats.beat_ms):
+            self._due.set("beat", now_ms)
+        if self._due.is_due("beat", now_ms, self._heartbeats.beat_ms):
             self._progress.beat(now_ms)
 
     # -- standby -----------------------------------------------------------------------------------------
@@ -393,9 +365,9 @@ class FollowerSession:
         """True when no other session of this fetcher is active: it ended, fell silent, or never was."""
         is_watched = self._states.is_active
         is_notified = is_watched and self._states.was_written()
-        if not is_notified and not self._is_due("check", now_ms, self._heartbeats.check_ms):
+        if not is_notified and not self._due.is_due("check", now_ms, self._heartbeats.check_ms):
             return False
-        if is_notified or self._is_due("others", now_ms, self._heartbeats.others_ms):
+        if is_notified or self._due.is_due("others", now_ms, self._heartbeats.others_ms):
             self._find_others(now_ms)
         # A list: each call records what the object holds, so all are checked, not up to the first active one.
         return not [path for path in list(self._others) if self._is_active(path, now_ms)]
@@ -408,7 +380,7 @@ class FollowerSession:
 
     def _is_superseded(self, now_ms: int) -> bool:
         is_notified = self._states.is_active and self._states.was_written()
-        is_due = is_notified or self._is_due("superseded", now_ms, self._heartbeats.superseded_ms)
+        is_due = is_notified or self._due.is_due("superseded", now_ms, self._heartbeats.superseded_ms)
         return is_due and self._published_state.is_superseded()
 
     def _return_to_standby(self) -> None:
@@ -429,9 +401,9 @@ class FollowerSession:
     def _fold_ahead(self, fetcher: LeaderFetcher, now_ms: int) -> None:
         """Fold ahead what copying will need, a little at a time; more often once the elder is about to end."""
         if self._elder_state == ENDING:
-            is_poll_due = fetcher.is_due("close up", now_ms, CLOSE_UP_INTERVAL_MS)
+            is_poll_due = fetcher.due.is_due("close up", now_ms, cadence.CLOSE_UP.ms)
         else:
-            is_poll_due = fetcher.is_due("fold ahead", now_ms, FOLD_AHEAD_INTERVAL_MS)
+            is_poll_due = fetcher.due.is_due("fold ahead", now_ms, cadence.FOLD_AHEAD.ms)
         if is_poll_due:
             self.followed.poll_leader(fetcher, now_ms)
         if is_poll_due or fetcher.has_more_to_fold:
@@ -454,10 +426,10 @@ class FollowerSession:
     def _is_forgotten(self, meta: ObjectMeta, now_ms: int) -> bool:
         """Whether the object has been as it is for long, on this session's clock: the store's may show any time."""
         seen, since_ms = self._found.get(meta.path, (None, now_ms))
-        if meta != seen or now_ms - self._found_ms > FORGETTING_GAP_MS_MAX:
+        if meta != seen or now_ms - self._found_ms > cadence.FORGETTING_GAP.ms:
             since_ms = now_ms
         self._found[meta.path] = meta, since_ms
-        return now_ms - since_ms > FORGOTTEN_MS
+        return now_ms - since_ms > cadence.SESSION_FORGOTTEN.ms
 
     def _is_active(self, path: str, now_ms: int) -> bool:
         content = self._objects.get_register(path)

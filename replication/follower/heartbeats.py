@@ -8,48 +8,10 @@ the first change of metadata, ends the rest.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from stratalog.replication import cadence
+from stratalog.replication.cadence import Heartbeats
 
 STANDBY, ACTIVE, RESTING, ENDING = "standby", "active", "resting", "ending"
-BEAT_INTERVAL_MS = 200
-QUIET_BEAT_MS = 2_000
-"""Interval of sessions that rest or are on standby where writes are not reported: nobody beats less often."""
-RESTS_AFTER_MS = 10_000
-"""Time without copies and changes of metadata after which an active session rests."""
-RESTING_LENGTH_MS_MIN = 60_000
-"""Length of the shortest session that rests: the next one is to find the end of a short one in time."""
-SILENCE_MS, RESTING_SILENCE_MS = 1_000, 6_000
-"""Time without a beat after which an active session, and a resting one, is taken for dead."""
-
-
-@dataclass(frozen=True, slots=True)
-class Heartbeats:
-    """The intervals of one session.
-
-    beat        between two of its heartbeats
-    stop        between two looks whether the broker has stopped
-    superseded  between two looks, of an active session, whether another one took its place
-    check       between two looks, of one on standby, at the active session
-    others      between two listings, of one on standby, of the other sessions
-    """
-
-    beat_ms: int
-    stop_ms: int
-    superseded_ms: int
-    check_ms: int
-    others_ms: int
-
-
-_WATCHED = Heartbeats(beat_ms=BEAT_INTERVAL_MS, stop_ms=1_000, superseded_ms=1_000, check_ms=200, others_ms=1_000)
-_WATCHED_STANDBY = Heartbeats(beat_ms=500, stop_ms=1_000, superseded_ms=1_000, check_ms=200, others_ms=1_000)
-_POLLED = Heartbeats(beat_ms=BEAT_INTERVAL_MS, stop_ms=200, superseded_ms=1_000, check_ms=200, others_ms=1_000)
-_POLLED_RESTING = Heartbeats(beat_ms=QUIET_BEAT_MS, stop_ms=2_000, superseded_ms=5_000, check_ms=1_000, others_ms=5_000)
-_POLLED_STANDBY = {
-    ACTIVE: Heartbeats(beat_ms=QUIET_BEAT_MS, stop_ms=2_000, superseded_ms=5_000, check_ms=200, others_ms=1_000),
-    RESTING: Heartbeats(beat_ms=QUIET_BEAT_MS, stop_ms=2_000, superseded_ms=5_000, check_ms=1_000, others_ms=5_000),
-    ENDING: Heartbeats(beat_ms=QUIET_BEAT_MS, stop_ms=2_000, superseded_ms=5_000, check_ms=20, others_ms=1_000),
-}
-"""By the state of the active session. One that is ending is looked at closely, so that nobody copies only briefly."""
 
 
 def published_state(state: str, idle_ms: int, *, is_watched: bool) -> str:
@@ -60,7 +22,7 @@ def published_state(state: str, idle_ms: int, *, is_watched: bool) -> str:
     >>> published_state(ENDING, 60_000, is_watched=False), published_state(ACTIVE, 60_000, is_watched=True)
     ('ending', 'active')
     """
-    return RESTING if state == ACTIVE and idle_ms >= RESTS_AFTER_MS and not is_watched else state
+    return RESTING if state == ACTIVE and idle_ms >= cadence.RESTS_AFTER.ms and not is_watched else state
 
 
 def heartbeats(state: str, elder_state: str, *, is_watched: bool) -> Heartbeats:
@@ -73,10 +35,11 @@ def heartbeats(state: str, elder_state: str, *, is_watched: bool) -> Heartbeats:
     (1000, 20)
     """
     if is_watched:
-        return _WATCHED_STANDBY if state == STANDBY else _WATCHED
+        return cadence.HEARTBEATS_WATCHED_STANDBY if state == STANDBY else cadence.HEARTBEATS_WATCHED
     if state == STANDBY:
-        return _POLLED_STANDBY.get(elder_state, _POLLED_STANDBY[ACTIVE])
-    return _POLLED_RESTING if state == RESTING else _POLLED
+        behind = {RESTING: cadence.HEARTBEATS_STANDBY_RESTING, ENDING: cadence.HEARTBEATS_STANDBY_ENDING}
+        return behind.get(elder_state, cadence.HEARTBEATS_STANDBY)
+    return cadence.HEARTBEATS_RESTING if state == RESTING else cadence.HEARTBEATS
 
 
 def silence_ms(state: str) -> int:
@@ -85,4 +48,4 @@ def silence_ms(state: str) -> int:
     >>> [silence_ms(state) for state in (ACTIVE, ENDING, RESTING, STANDBY, "ended")]
     [1000, 1000, 6000, 0, 0]
     """
-    return {ACTIVE: SILENCE_MS, ENDING: SILENCE_MS, RESTING: RESTING_SILENCE_MS}.get(state, 0)
+    return {ACTIVE: cadence.SILENCE.ms, ENDING: cadence.SILENCE.ms, RESTING: cadence.RESTING_SILENCE.ms}.get(state, 0)

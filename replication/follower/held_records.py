@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import nullcontext
 
+from stratalog.replication import cadence
 from stratalog.replication.follower.repair import has_had_a_table
 from stratalog.replication.metadata.log import MetadataLog
 from stratalog.replication.metadata.records import PartitionRecord
@@ -16,9 +17,6 @@ from stratalog.replication.progress.of_session import held_by_sessions
 from stratalog.replication.stores import Ports
 from stratalog.storage.errors import FencedLeaderEpochError
 from stratalog.storage.records import TopicPartition
-
-HELD_MS_MAX = 500
-"""Age at which what sessions of this registration published is read again, where a table is absent."""
 
 
 class HeldRecords:
@@ -35,7 +33,7 @@ class HeldRecords:
     def read_anew(self) -> None:
         """What other sessions published is read again when it is needed next."""
         self._by_sessions: set[tuple[TopicPartition, str, int]] = set()
-        self._read_ms = -HELD_MS_MAX - 1
+        self._read_ms = -cadence.HELD_READ.ms - 1
 
     @property
     def partitions(self) -> Iterable[TopicPartition]:
@@ -60,7 +58,7 @@ class HeldRecords:
         joined the ISR, would put an empty table where another session's was. FencedLeaderEpochError: it is behind.
         Copies that are made side by side ask without the session's turn, and take it.
         """
-        with self._ports.turn if self._ports.together.calls_max > 1 else nullcontext():
+        with self._ports.turn if self._ports.together.distance.is_far else nullcontext():
             topic_partition, epoch = state.topic_partition, state.leader_epoch
             has_published = self._has_published(topic_partition, topic_id, epoch)
             published = [leader.high_watermark(topic_partition, topic_id, epoch) for leader in list(leaders)]
@@ -77,7 +75,7 @@ class HeldRecords:
         if self._published.get(topic_partition) == (topic_id, epoch):
             return True
         now_ms = self._ports.clock.monotonic_ms()
-        if now_ms - self._read_ms > HELD_MS_MAX:
+        if now_ms - self._read_ms > cadence.HELD_READ.ms:
             self._by_sessions = held_by_sessions(self._ports.stores.objects(self._root), self._broker_epoch)
             self._read_ms = now_ms
         return (topic_partition, topic_id, epoch) in self._by_sessions

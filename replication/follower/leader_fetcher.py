@@ -1,4 +1,6 @@
-"""What a fetch session fetches from one leader: which partitions come next, and their upkeep. I/O: its wakeup.
+"""What a fetch session fetches from one leader: which partitions come next, their copies and their upkeep.
+
+I/O: its wakeup, and through the replicas' logs.
 
 Each leader has its own, and with `Ports.threads` a thread of its own, so that a leader's root that answers nothing
 keeps no other leader's partitions waiting. Kafka: `ReplicaFetcherThread`, one for each leader broker.
@@ -7,47 +9,77 @@ keeps no other leader's partitions waiting. Kafka: `ReplicaFetcherThread`, one f
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import dataclass
 
-from stratalog.replication.follower.look_queue import LookQueue
+from stratalog.replication import cadence
+from stratalog.replication.follower.plan import CopyQueue
+from stratalog.replication.follower.replica import FollowedReplica
 from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.replication.progress.of_leader import FollowedLeader
 from stratalog.replication.replica.upkeep_rounds import UpkeepRounds
-from stratalog.replication.threads.back_off import BackOff
 from stratalog.replication.threads.turn_interval import TurnInterval
+from stratalog.storage.cadence import BackOff, DueTimes
 from stratalog.storage.clock import Clock
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.objects.wakeup import Wakeup
 from stratalog.storage.records import TopicPartition
 
-RETRY_MS_MAX = 10_000
-"""Longest pause after a leader's root did not answer."""
+CopyOutcome = bool | StratalogError | None
+"""Of a copy: whether there may be more to do at once; why it failed; None: the tables are to be opened again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A bounded part of a replica that is to be copied; `before`: what the session has copied of it so far."""
+
+    replica: FollowedReplica
+    max_bytes: int
+    count_before: int
+    bytes_before: int
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return self.replica.state.topic_partition
+
+    def make(self) -> CopyOutcome:
+        """Copy it, perhaps in a thread beside the others of a turn."""
+        try:
+            if not self.replica.has_started and not self.replica.stands():
+                return None
+            return self.replica.catch_up(self.max_bytes)
+        except StratalogError as reason:
+            return reason
 
 
 class LeaderFetcher:
     """The work for one leader.
 
     wakeup        wakes who does it: its thread's own, or the session's
-    queue         its partitions that have something to copy or are to be checked
+    queue         its partitions that have something to copy or are to be checked. It may name some that another
+                  fetcher has by now: whoever takes them asks who does
     to_follow     partitions whose newest state it has to follow, with their topic ids
     to_fold       partitions whose tables a standby session folds ahead
-    leaders       the leader's registrations, by broker epoch; `ended`: those that are over, still watched
-    under_way     the partitions that are being worked on, perhaps waiting for a root
+    leaders       the leader's registrations, by broker epoch. Invariant: none is older than the newest one that
+                  `prepare` has seen
+    under_way     the partitions that are being worked on, perhaps waiting for a root. Invariant: empty between turns
     begun_ms      when the turn began that its thread is in; None between turns
-    copied_count  its copies so far
-    news_ms       when it last copied, or partitions were assigned to it
+    copied_count  its copies so far. Invariant: it never decreases
+    news_ms       when it last copied, or partitions were assigned to it. Invariant: it never decreases
+    due           when its upkeep, and its folds ahead, are due
+    rescanned     how many partitions rescans have checked, modulo their number
     """
 
     def __init__(self, leader_id: int, wakeup: Wakeup, clock: Clock, retry_ms: int) -> None:
         """`retry_ms`: the first pause after the leader's root did not answer."""
         self.leader_id = leader_id
         self.wakeup = wakeup
-        self.queue = LookQueue()
+        self.queue = CopyQueue()
         self.turn_interval = TurnInterval()
         self.upkeep = UpkeepRounds(clock)
         self.to_follow: dict[TopicPartition, tuple[PartitionRecord, str]] = {}
         self.to_fold: OrderedDict[TopicPartition, None] = OrderedDict()
         self.leaders: dict[int, FollowedLeader] = {}
-        self.ended: list[FollowedLeader] = []
-        self.back_off = BackOff(max(1, retry_ms), max(retry_ms, RETRY_MS_MAX))
+        self.back_off = BackOff(max(1, retry_ms), max(retry_ms, cadence.LEADER_RETRY_MOST.ms))
         self.rescan_ms = self.rescanned = 0
         self.under_way: frozenset[TopicPartition] = frozenset()
         self.begun_ms: int | None = None
@@ -55,14 +87,7 @@ class LeaderFetcher:
         self.news_ms = clock.monotonic_ms()
         self.has_more_to_fold = True
         self.is_over = self.has_ended = False
-        self._due_ms: dict[str, int] = {}
-
-    def is_due(self, name: str, now_ms: int, interval_ms: int) -> bool:
-        """Whether this periodic work is due; then it is next due an interval later."""
-        if now_ms < self._due_ms.get(name, 0):
-            return False
-        self._due_ms[name] = now_ms + interval_ms
-        return True
+        self.due = DueTimes()
 
     def drop(self, topic_partition: TopicPartition) -> None:
         """This partition is fetched from here no more."""

@@ -11,12 +11,9 @@ import json
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass
 
+from stratalog.replication import cadence
 from stratalog.replication.metrics import GAUGE, Labels, Metric
 from stratalog.replication.progress.progress import progress_prefix
-
-INTERVAL_MS = 5_000
-STALE_MS = 3 * INTERVAL_MS
-"""Age of a register whose session is gone."""
 
 
 def fetch_metrics_prefix(broker_epoch: int) -> str:
@@ -106,8 +103,12 @@ class CopyClock:
 def fetch_metrics(
     published: Iterable[CopyTimes | None], wall_ms: int, thread_fetch: ThreadFetch | None = None
 ) -> list[Metric]:
-    """The fetchers' times as metrics; a fetcher that has published nothing for `STALE_MS` is left out."""
-    fresh = [times for times in published if times is not None and wall_ms - times.published_ms <= STALE_MS]
+    """The fetchers' times as metrics; one that has published nothing for `cadence.COPY_TIMES_STALE` is left out."""
+    fresh = [
+        times
+        for times in published
+        if times is not None and wall_ms - times.published_ms <= cadence.COPY_TIMES_STALE.ms
+    ]
     rows: list[tuple[str, str, dict[Labels, float]]] = [
         (
             "CopiesPerSec",

@@ -11,19 +11,25 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from zlib import crc32
 
+from stratalog.replication import cadence
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.follower.copies import Copy, CopyOutcome
+from stratalog.replication.follower.followed_metadata import FollowedMetadata
 from stratalog.replication.follower.held_records import HeldRecords
-from stratalog.replication.follower.leader_fetcher import LeaderFetcher
+from stratalog.replication.follower.leader_fetcher import Copy, CopyOutcome, LeaderFetcher
+from stratalog.replication.follower.plan import (
+    Attempt,
+    Need,
+    after_copy,
+    fetched_from,
+    first_of,
+    rescanned,
+)
 from stratalog.replication.follower.quota import ReplicationQuota
 from stratalog.replication.follower.repair import ReplicaRepair
 from stratalog.replication.follower.replica import FollowedReplica
 from stratalog.replication.metadata.configs import TopicConfigs
 from stratalog.replication.metadata.erasures import erases_of
-from stratalog.replication.metadata.log import METADATA_COMMITS, metadata_of_part
-from stratalog.replication.metadata.look import look_for_commits
 from stratalog.replication.metadata.records import (
     NO_LEADER,
     AccessControlEntryRecord,
@@ -42,8 +48,6 @@ from stratalog.replication.progress.progress import ReplicaProgress
 from stratalog.replication.replica.removal import delete_stray
 from stratalog.replication.replica.upkeep_rounds import UpkeepRounds, limits_of
 from stratalog.replication.stores import Ports
-from stratalog.replication.threads.back_off import IdlePause, idle_pause_ms
-from stratalog.replication.threads.look_thread import LookThread
 from stratalog.storage.errors import (
     InconsistentTopicIdError,
     StoreUnavailableError,
@@ -59,22 +63,6 @@ from stratalog.storage.upkeep.upkeep import Upkeep
 
 _LOG = line_logger("stratalog.fetcher")
 
-SLICE_MS = 4
-"""Copying time of a turn: short, so that copies are published soon and heartbeats are on time."""
-METADATA_SHARE = 20
-"""Where the metadata log cannot be watched it is read after a twentieth of the time since it, or a replica, changed."""
-RESCAN_INTERVAL_MS = 2_000
-RESCAN_INTERVAL_MS_MAX, RESCAN_SHARE = 20_000, 10
-"""Where each look is a request: the longest interval, and the share of the time without copies that it is."""
-RESCAN_ROUNDS = 30
-"""Number of rescans in which every table is checked, whatever its leader published."""
-RESCAN_MIN = 8
-REPLICA_BACKOFF_MS = 20
-REPLICA_BACKOFF_MS_MAX = 320
-METADATA_WATCHED_INTERVAL_MS = 1_000
-"""Refresh interval of a watched metadata log, in case a notification was missed; of a session on standby anywhere."""
-METADATA_LOOKED_AT_PART = 3
-"""Part of a broker's session after which a metadata log is read for whose commits a thread looks."""
 _UNCONCERNED = (
     AccessControlEntryRecord,
     ClusterRecord,
@@ -109,7 +97,6 @@ class FollowedPartitions:
     """
 
     _wakeup: Wakeup
-    _metadata_look: LookThread | None
     _progress: SessionProgress
 
     def __init__(self, job: FetchJob, fetcher_id: int, ports: Ports, upkeep_limits: UpkeepLimits | None = None) -> None:
@@ -117,27 +104,28 @@ class FollowedPartitions:
         self.job = job
         self.ports = ports
         self.replicas: dict[TopicPartition, FollowedReplica] = {}
+        """What is followed, each by the fetcher of its `state.leader`. Invariant: one that was not given up is replaced
+        by one of a newer leader epoch or another topic id alone."""
         self.fetchers: dict[int, LeaderFetcher] = {}
-        """Of the session, by leader."""
+        """The session's fetchers by leader. Invariant: each of `followed_leaders` has one."""
         self.followed_leaders: frozenset[int] = frozenset()
-        """Those that partitions are to be fetched from."""
+        """The leaders that partitions are to be fetched from. Invariant: those in `_leader_of`, as of the last fold."""
         self.is_over = False
         """Whether another registration of the broker took this one's place, or this one was fenced."""
         self.fetcher_id = fetcher_id
         self._upkeep: dict[int, UpkeepRounds] = {}
-        """By leader. Outlives the session as its folds do: what is under way is committed by the next one in this
-        process."""
+        """The upkeep of the replicas by leader. Invariant: a replica has upkeep at its own leader alone. It outlives
+        the session as the folds do: what is under way is committed by the next one in this process."""
         self._upkeep_limits = limits_of(job.config, upkeep_limits)
-        self._metadata = metadata_of_part(ports, job.metadata_root)
-        self._repair = ReplicaRepair(job.broker_id, job.broker_epoch, self._metadata, ports.stores)
-        bounds_ms = job.config.stratalog_metadata_poll_ms, job.config.stratalog_metadata_poll_max_ms
-        self.idle = IdlePause(*bounds_ms, METADATA_SHARE, ports.clock.monotonic_ms())
-        """The pauses between reads of metadata where they cannot be watched."""
+        self._metadata = FollowedMetadata(job.metadata_root, job.config, ports)
+        self._repair = ReplicaRepair(job.broker_id, job.broker_epoch, self._metadata.log, ports.stores)
+        self.idle = self._metadata.idle
+        """The time without new metadata and without copies."""
         self._configs = TopicConfigs(job.broker_id)
         self._quota = ReplicationQuota(job.broker_id, job.config.num_replica_fetchers)
         self._leader_of: dict[TopicPartition, int] = {}
         """The leader that each partition is to be fetched from."""
-        self._held = HeldRecords(job.broker_id, job.broker_epoch, job.root, self._metadata, ports)
+        self._held = HeldRecords(job.broker_id, job.broker_epoch, job.root, self._metadata.log, ports)
         self._kept: dict[int, dict[int, FollowedLeader]] = {}
         """What earlier sessions read of the leaders, by broker id and broker epoch."""
 
@@ -161,33 +149,17 @@ class FollowedPartitions:
         self._published_by_elder: dict[TopicPartition, ReplicaProgress] = {}
         self._held.read_anew()
         self._is_assignment_due = True
-        self._metadata_watch = wakeup.watch(self.ports.stores.objects(self.job.metadata_root), METADATA_COMMITS)
-        self._metadata_ms = 0
-        self._is_listening = False
-        self._metadata_look = self._look_for_commits()
+        self._metadata.resume(wakeup, f"metadata-of-fetch-{self.job.broker_id}-{self.fetcher_id}")
         self._leader_of.clear()
         for leader in (each for kept in self._kept.values() for each in kept.values()):
             leader.unwatch(None)
         for topic_partition, replica in self.replicas.items():
             self._fetcher_of(replica.state.leader).to_fold[topic_partition] = None
 
-    def _look_for_commits(self) -> LookThread | None:
-        store = self.ports.stores.objects(self.job.metadata_root)
-        look = look_for_commits(self._metadata, store, self.ports, self._metadata_look_ms, self._wakeup.wake)
-        if look is not None:
-            look.start(f"metadata-of-fetch-{self.job.broker_id}-{self.fetcher_id}")
-        return look
-
-    def _metadata_look_ms(self) -> int:
-        """The pause between two looks for commits of the metadata log."""
-        now_ms = self.ports.clock.monotonic_ms()
-        return self.idle.pause_ms(now_ms) if self._is_listening else METADATA_WATCHED_INTERVAL_MS
-
     def end_work(self) -> None:
         """The session is over. What is fetched from a leader whose root answers nothing is forgotten: the call that is
         under way still uses it."""
-        if self._metadata_look is not None:
-            self._metadata_look.close()
+        self._metadata.end()
         for fetcher in self.fetchers.values():
             if fetcher.under_way or (self.ports.threads is not None and not fetcher.has_ended):
                 self._kept.pop(fetcher.leader_id, None)
@@ -233,9 +205,7 @@ class FollowedPartitions:
 
         All tables are checked, those with something to copy first: their records do not wait for the others' checks.
         """
-        self._is_listening = True
-        if not self._metadata_watch.is_active:
-            self._metadata_ms = 0
+        self._metadata.listen()
         if elder:
             objects = self.ports.stores.objects(self.job.root)
             self._published_by_elder = published_by(objects, self.job.broker_epoch, elder, self.followed_leaders)
@@ -247,7 +217,7 @@ class FollowedPartitions:
 
     def stop_work(self) -> None:
         """The session is on standby from now on: when it copies again, every table is checked anew."""
-        self._is_listening = False
+        self._metadata.is_listening = False
         for replica in self.replicas.values():
             replica.has_started = False
         for fetcher in self.fetchers.values():
@@ -262,30 +232,16 @@ class FollowedPartitions:
 
     def follow_metadata(self, now_ms: int) -> bool:
         """Fold new metadata when a refresh is due; True when it was refreshed."""
-        place, look = self._metadata_watch, self._metadata_look
-        has_news = look is not None and look.has_news
-
-        def refresh() -> list[MetadataRecord]:
-            is_rare = place.is_active or not self._is_listening
-            pause_ms = METADATA_WATCHED_INTERVAL_MS if is_rare else self.idle.pause_ms(now_ms)
-            looked_at_ms = self.job.config.broker_session_timeout_ms // METADATA_LOOKED_AT_PART
-            self._metadata_ms = now_ms + (pause_ms if look is None else looked_at_ms)
-            return self._metadata.refresh()
-
-        records = place.read(refresh, is_due=has_news or now_ms >= self._metadata_ms)
-        if look is not None and has_news:
-            look.read()
+        records = self._metadata.refresh(now_ms)
         if records is None:
             return False
-        if records:
-            self.idle.news(now_ms)
         if records or self._is_assignment_due:
             self._apply(records)
         return True
 
     def metadata_due_in_ms(self, now_ms: int) -> int:
         """How long until metadata are to be read, if nothing reports that they changed."""
-        return max(0, self._metadata_ms - now_ms)
+        return self._metadata.due_in_ms(now_ms)
 
     def _apply(self, records: list[MetadataRecord]) -> None:
         known = self._metadata.image.brokers.get(self.job.broker_id)
@@ -318,7 +274,7 @@ class FollowedPartitions:
         for epoch in [each for each in fetcher.leaders if current is None or each < current.broker_epoch]:
             fetcher.leaders.pop(epoch).unwatch(fetcher.wakeup)
         for leader in list(fetcher.leaders.values()):
-            if self._is_listening:
+            if self._metadata.is_listening:
                 leader.watch(fetcher.wakeup)
             else:
                 leader.unwatch(fetcher.wakeup)
@@ -333,10 +289,7 @@ class FollowedPartitions:
     def _assign_later(self, what: str, reason: StratalogError) -> None:
         """One storage domain is out of reach: the rest is followed, this is tried again."""
         _LOG.warning("broker %d cannot follow %s: %s", self.job.broker_id, what, reason)
-        if not self._metadata_watch.is_active:
-            now_ms = self.ports.clock.monotonic_ms()
-            self.idle.news(now_ms)
-            self._metadata_ms = min(self._metadata_ms, now_ms + self.idle.shortest_ms)
+        self._metadata.read_soon()
         self._is_assignment_due = True
         self._wakeup.wake()
 
@@ -347,23 +300,19 @@ class FollowedPartitions:
             if state is None or self.job.broker_id not in state.replicas:
                 self._forget(topic_partition)
                 continue
-            if not self._follows(state):
+            fetchers = self.job.config.num_replica_fetchers
+            leader = fetched_from(state, self.job.broker_id, self.fetcher_id, fetchers)
+            if leader == NO_LEADER:
                 self._stop_fetching(topic_partition)
                 continue
-            self._leader_of[topic_partition] = state.leader
-            fetcher = self._fetcher_of(state.leader)
+            self._leader_of[topic_partition] = leader
+            fetcher = self._fetcher_of(leader)
             fetcher.to_follow[topic_partition] = (state, image.topic_ids.get(state.topic, ""))
             fetcher.news_ms = self.ports.clock.monotonic_ms()
             fetcher.wakeup.wake()
 
     def _fetched_by(self, fetcher: LeaderFetcher) -> list[TopicPartition]:
         return [tp for tp, replica in self.replicas.items() if replica.state.leader == fetcher.leader_id]
-
-    def _follows(self, state: PartitionRecord) -> bool:
-        broker_id, fetchers = self.job.broker_id, self.job.config.num_replica_fetchers
-        if broker_id not in state.replicas or state.leader in (broker_id, NO_LEADER):
-            return False
-        return fetchers == 1 or crc32(str(state.topic_partition).encode()) % fetchers == self.fetcher_id
 
     def _follow(self, fetcher: LeaderFetcher, state: PartitionRecord, topic_id: str) -> None:
         topic_partition = state.topic_partition
@@ -447,9 +396,7 @@ class FollowedPartitions:
             self._rescan(fetcher)
 
     def _rescan_interval_ms(self, fetcher: LeaderFetcher, now_ms: int) -> int:
-        if fetcher.wakeup.is_active:
-            return RESCAN_INTERVAL_MS
-        return idle_pause_ms(RESCAN_INTERVAL_MS, RESCAN_INTERVAL_MS_MAX, self.idle.idle_ms(now_ms), RESCAN_SHARE)
+        return cadence.RESCAN.pause_ms(self.idle.idle_ms(now_ms), is_watched=fetcher.wakeup.is_active)
 
     def _is_away(self, fetcher: LeaderFetcher, reason: StratalogError) -> None:
         """The leader's root did not answer: it is tried again later, ever less often."""
@@ -459,49 +406,35 @@ class FollowedPartitions:
     def _queue_published(self, fetcher: LeaderFetcher, moved: list[ReplicaProgress]) -> None:
         for progress in moved:
             replica = self.replicas.get(progress.topic_partition)
-            if replica is None or replica.state.leader != fetcher.leader_id or replica.has_all_of(progress):
+            if replica is None or replica.state.leader != fetcher.leader_id:
+                continue
+            needed = self._need(replica, progress)
+            if needed is Need.NOTHING:
                 continue
             fetcher.to_fold[progress.topic_partition] = None
             fetcher.queue.published(progress.topic_partition)
-            self._enqueue(fetcher, replica, progress)
+            fetcher.queue.needs(progress.topic_partition, needed)
 
     def _rescan(self, fetcher: LeaderFetcher) -> None:
         """Check replicas that lag behind what their leader published, and a few others each time."""
-        order = self._fetched_by(fetcher)
-        count = max(RESCAN_MIN, -(-len(order) // RESCAN_ROUNDS))
-        begin = fetcher.rescanned % max(len(order), 1)
-        fetcher.rescanned = begin + count
-        fetcher.queue.check(order[begin : begin + count])
+        checked, fetcher.rescanned = rescanned(self._fetched_by(fetcher), fetcher.rescanned)
+        fetcher.queue.check(checked)
         self._queue_lagging(fetcher)
 
     def _queue_lagging(self, fetcher: LeaderFetcher) -> None:
         for topic_partition in self._fetched_by(fetcher):
-            replica = self.replicas[topic_partition]
-            if (published := self._missing(replica)) is not None:
-                self._enqueue(fetcher, replica, published)
+            fetcher.queue.needs(topic_partition, self._need_of(self.replicas[topic_partition]))
 
-    def _enqueue(self, fetcher: LeaderFetcher, replica: FollowedReplica, published: ReplicaProgress) -> None:
-        """Soon; those that are only to be started come after those with something to copy."""
-        if replica.has_started or self._lacks_records(replica, published):
-            fetcher.queue.add(replica.state.topic_partition)
-        else:
-            fetcher.queue.check([replica.state.topic_partition])
+    def _need(self, replica: FollowedReplica, published: ReplicaProgress) -> Need:
+        return replica.need(published, self._published_by_elder.get(replica.state.topic_partition))
 
-    def _lacks_records(self, replica: FollowedReplica, published: ReplicaProgress) -> bool:
-        """Whether the leader published more than the own log is known to hold, by its fold or by the elder session."""
-        elders = self._published_by_elder.get(replica.state.topic_partition)
-        own_end = replica.own.log_end_offset if replica.own.is_folded else 0
-        wanted = replica.topic_id, replica.leader_epoch
-        elders_end = elders.log_end_offset if elders and (elders.topic_id, elders.leader_epoch) == wanted else 0
-        return published.leader_epoch == replica.leader_epoch and max(own_end, elders_end) < published.log_end_offset
-
-    def _missing(self, replica: FollowedReplica) -> ReplicaProgress | None:
-        """What the leader last published of this epoch, unless the replica has all of it."""
+    def _need_of(self, replica: FollowedReplica) -> Need:
+        """What it needs by what the leader last published of this epoch."""
         for leader in self._leaders_of(replica):
             published = leader.published(replica.state.topic_partition, replica.topic_id, replica.leader_epoch)
             if published is not None:
-                return None if replica.has_all_of(published) else published
-        return None
+                return self._need(replica, published)
+        return Need.NOTHING
 
     def _leaders_of(self, replica: FollowedReplica) -> list[FollowedLeader]:
         """The registrations of its leader that are known."""
@@ -514,7 +447,7 @@ class FollowedPartitions:
         """Copy from this leader for about a slice; True when something was copied or there is more to do at once."""
         queue = fetcher.queue
         queue.release_due(now_ms)
-        end_ms = now_ms + fetcher.turn_interval.work_ms(SLICE_MS, now_ms)
+        end_ms = now_ms + fetcher.turn_interval.work_ms(cadence.COPIES.ms, now_ms)
         copied = self._drain(fetcher, queue.soon, end_ms) | self._drain(fetcher, queue.checks, end_ms)
         return copied or bool(queue)
 
@@ -525,7 +458,7 @@ class FollowedPartitions:
 
     def due_in_ms(self, fetcher: LeaderFetcher, now_ms: int) -> int:
         """How long until a delayed partition is due; 0 while there is more to do at once."""
-        return fetcher.queue.due_in_ms(now_ms, METADATA_WATCHED_INTERVAL_MS)
+        return fetcher.queue.due_in_ms(now_ms, cadence.METADATA.watched_ms)
 
     def _delay(
         self, fetcher: LeaderFetcher, topic_partition: TopicPartition, delay_ms: int, *, is_held: bool = False
@@ -535,7 +468,7 @@ class FollowedPartitions:
     def _drain(self, fetcher: LeaderFetcher, queue: OrderedDict[TopicPartition, None], end_ms: int) -> bool:
         copied, left = False, len(queue)
         while left and queue:  # it may be cleared while a root is waited for
-            taken = self._taken(queue, left)
+            taken = first_of(queue, min(left, self.ports.together.distance.calls_max))
             left -= len(taken)
             replicas = self._fetched(fetcher, [tp for tp in taken if not fetcher.queue.is_delayed(tp)])
             if replicas:
@@ -549,20 +482,18 @@ class FollowedPartitions:
         found = [self.replicas[tp] for tp in topic_partitions if tp in self.replicas]
         return [replica for replica in found if replica.state.leader == fetcher.leader_id]
 
-    def _taken(self, queue: OrderedDict[TopicPartition, None], count_max: int) -> list[TopicPartition]:
-        return [queue.popitem(last=False)[0] for _ in range(min(count_max, len(queue), self.ports.together.calls_max))]
-
     def _catch_up_some(self, fetcher: LeaderFetcher, replicas: Sequence[FollowedReplica], end_ms: int) -> bool:
         """Copy a bounded part of each; True when something was copied or there is more to do at once."""
         image, now_ms = self._metadata.image, self.ports.clock.monotonic_ms()
         copies: list[Copy] = []
         for replica in replicas:
-            topic_partition = replica.state.topic_partition
-            if replica.has_started and (delay_ms := self._quota.delay_ms(image, topic_partition, now_ms)):
-                self._delay(fetcher, topic_partition, delay_ms)
+            topic_partition, max_bytes = replica.state.topic_partition, self.job.config.replica_fetch_max_bytes
+            is_start = not replica.has_started
+            allowed = self._quota.allowance(image, topic_partition, max_bytes, now_ms, is_start=is_start)
+            if allowed.delay_ms:
+                self._delay(fetcher, topic_partition, allowed.delay_ms)
             else:
-                max_bytes = self._quota.max_bytes(image, topic_partition, self.job.config.replica_fetch_max_bytes)
-                copies.append(Copy(replica, max_bytes, replica.copied_count, replica.copied_bytes))
+                copies.append(Copy(replica, allowed.max_bytes, replica.copied_count, replica.copied_bytes))
         copied = False
         fetcher.under_way = frozenset(copy.topic_partition for copy in copies)
         try:
@@ -573,18 +504,31 @@ class FollowedPartitions:
         return copied
 
     def _after_copy(self, fetcher: LeaderFetcher, copy: Copy, outcome: CopyOutcome, end_ms: int) -> bool:
+        """Do what follows from a copy; True when something was copied or there is more to do at once."""
         replica, topic_partition = copy.replica, copy.topic_partition
-        has_more = self._settle(fetcher, copy, outcome)
-        if self.replicas.get(topic_partition) is not replica:
+        has_more, has_copied = self._settle(fetcher, copy, outcome), replica.copied_count > copy.count_before
+        is_followed = self.replicas.get(topic_partition) is replica
+        has_ended = replica.has_started or replica.failure is not None or fetcher.queue.is_delayed(topic_partition)
+        attempt = Attempt(
+            has_copied=has_copied,
+            has_more=has_more and is_followed,
+            has_started=has_ended or not is_followed,
+            need=self._need_of(replica) if is_followed and has_copied else Need.NOTHING,
+            is_away=isinstance(outcome, StoreUnavailableError),
+            pause_ms=fetcher.upkeep.append_pause_ms(topic_partition, replica.copied_files) if has_copied else 0,
+            starts=replica.starts,
+        )
+        now_ms = self.ports.clock.monotonic_ms()
+        then = after_copy(attempt, self.job.config.replica_fetch_backoff_ms, now_ms)
+        replica.starts = then.starts
+        if then.delay_ms is not None:
+            fetcher.queue.delay(topic_partition, now_ms + then.delay_ms, is_held=then.is_held)
+        if then.is_soon:
+            fetcher.queue.add(topic_partition)
+        if not is_followed:
             return False
-        has_copied = replica.copied_count > copy.count_before
         if has_more or has_copied:
             fetcher.turn_interval.moved(topic_partition, end_ms)
-            if has_more or self._missing(replica) is not None:
-                fetcher.queue.add(topic_partition)
-        elif not (replica.has_started or replica.failure or fetcher.queue.is_delayed(topic_partition)):
-            self._delay(fetcher, topic_partition, min(REPLICA_BACKOFF_MS << replica.waits, REPLICA_BACKOFF_MS_MAX))
-            replica.waits += 1
         self._update_progress(replica)
         return has_more or has_copied
 
@@ -603,7 +547,6 @@ class FollowedPartitions:
                 return True
             case StoreUnavailableError():
                 _LOG.warning("%s on broker %d, trying again: %s", topic_partition, self.job.broker_id, outcome)
-                self._delay(fetcher, topic_partition, self.job.config.replica_fetch_backoff_ms, is_held=True)
                 return False
             case InconsistentTopicIdError():
                 self._drop_stray(fetcher, replica, outcome)
@@ -618,8 +561,6 @@ class FollowedPartitions:
             self.idle.news(now_ms)
             copied_bytes = replica.copied_bytes - copy.bytes_before
             self._quota.consume(self._metadata.image, topic_partition, copied_bytes, now_ms)
-            if pause_ms := fetcher.upkeep.append_pause_ms(topic_partition, replica.copied_files):
-                self._delay(fetcher, topic_partition, pause_ms, is_held=True)
         return outcome
 
     def _reopen(self, topic_partition: TopicPartition, replica: FollowedReplica) -> None:
@@ -629,14 +570,15 @@ class FollowedPartitions:
         """
         if self.replicas.get(topic_partition) is replica:
             self._stop_fetching(topic_partition)
-        self._metadata_ms, self._is_assignment_due = 0, True
+        self._metadata.read_next()
+        self._is_assignment_due = True
         self._wakeup.wake()
 
     def _drop_stray(self, fetcher: LeaderFetcher, replica: FollowedReplica, reason: StratalogError) -> None:
         """The own table is of a deleted topic of this name. A session that lags may itself know the old topic only."""
         self._is_assignment_due = True
-        self._metadata.refresh_image()
-        self._apply(self._metadata.refresh())
+        self._metadata.log.refresh_image()
+        self._apply(self._metadata.log.refresh())
         if not self.is_over and self._metadata.image.topic_ids.get(replica.state.topic) == replica.topic_id:
             if delete_stray(replica.own.table, replica.own.topic_id, self.ports.clock, self.ports.ids):
                 _LOG.warning("broker %d drops a stray replica: %s", self.job.broker_id, reason)
@@ -648,9 +590,9 @@ class FollowedPartitions:
 
     def fold_ahead(self, fetcher: LeaderFetcher, now_ms: int) -> bool:
         """Fold for about a slice what copying would need, without a write; True when there is more to fold."""
-        to_fold, left, end_ms = fetcher.to_fold, len(fetcher.to_fold), now_ms + SLICE_MS
+        to_fold, left, end_ms = fetcher.to_fold, len(fetcher.to_fold), now_ms + cadence.COPIES.ms
         while left and to_fold:
-            taken = self._taken(to_fold, left)
+            taken = first_of(to_fold, min(left, self.ports.together.distance.calls_max))
             left -= len(taken)
             replicas = self._fetched(fetcher, taken)
             fetcher.under_way = frozenset(replica.state.topic_partition for replica in replicas)

@@ -12,6 +12,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from stratalog.replication import cadence
+from stratalog.replication.follower.plan import Allowance
 from stratalog.replication.metadata.configs import FOLLOWER_RATE, LEADER_RATE
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.records import CLUSTER_WIDE, ConfigRecord
@@ -21,7 +23,6 @@ from stratalog.storage.records import TopicPartition
 LEADER_REPLICAS = "leader.replication.throttled.replicas"
 FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
 ALL_REPLICAS = "*"
-RECHECK_MS_MAX = 1_000
 
 
 @dataclass(slots=True)
@@ -66,12 +67,19 @@ class ReplicationQuota:
         if not limits:
             return 0
         owed_ms = max(self._bucket(limit, now_ms).delay_ms(now_ms) for limit in limits)
-        return min(owed_ms, RECHECK_MS_MAX)
+        return min(owed_ms, cadence.THROTTLE_RECHECK.ms)
 
     def max_bytes(self, image: ClusterImage, topic_partition: TopicPartition, wanted_bytes: int) -> int:
         """The aim for one copy: no more than a second's worth."""
         limits = self._limits(image, topic_partition)
         return min([wanted_bytes, *(limit.rate for limit in limits)]) if limits else wanted_bytes
+
+    def allowance(
+        self, image: ClusterImage, topic_partition: TopicPartition, wanted_bytes: int, now_ms: int, *, is_start: bool
+    ) -> Allowance:
+        """What this partition may copy now. `is_start`: it is to be started, which copies nothing yet."""
+        delay_ms = 0 if is_start else self.delay_ms(image, topic_partition, now_ms)
+        return Allowance(0, delay_ms) if delay_ms else Allowance(self.max_bytes(image, topic_partition, wanted_bytes))
 
     def consume(self, image: ClusterImage, topic_partition: TopicPartition, size_bytes: int, now_ms: int) -> None:
         """So much was copied."""

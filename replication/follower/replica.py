@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
+from stratalog.replication import cadence
+from stratalog.replication.follower.plan import Need, Standing, need
 from stratalog.replication.follower.repair import is_lost, may_repair, sound_end
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 from stratalog.replication.progress.progress import ReplicaProgress
@@ -25,6 +27,7 @@ from stratalog.storage.errors import (
     UnknownTopicOrPartitionError,
 )
 from stratalog.storage.files.damage import Damage
+from stratalog.storage.log.copy import is_behind, lacks_records
 from stratalog.storage.log.leader_epochs import LeaderEpochCache
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.log.segments import files_between
@@ -98,8 +101,8 @@ class FollowedReplica:
         self.copied_bytes = 0
         self.copied_files = 0
         """How many files the last copy added."""
-        self.waits = 0
-        """Number of checks in a row in which the leader had not started."""
+        self.starts = cadence.REPLICA_RETRY
+        """Invariant: `failures` counts the attempts to start in a row that found the leader in an older epoch."""
 
     @property
     def leader_epoch(self) -> int:
@@ -110,15 +113,16 @@ class FollowedReplica:
         """How many files the two folds name."""
         return sum(len(log.files) for log in (self.own, self.leader) if log.is_folded)
 
-    def has_all_of(self, progress: ReplicaProgress) -> bool:
-        """True when the own log holds what the leader published."""
-        return (
-            self.has_started
-            and progress.leader_epoch == self.leader_epoch
-            and progress.topic_id == self.topic_id
-            and progress.log_end_offset <= self.own.log_end_offset
-            and progress.log_start_offset <= self.own.log_start_offset
-        )
+    def need(self, published: ReplicaProgress, elders: ReplicaProgress | None = None) -> Need:
+        """What it needs after its leader published this. `elders`: what the session before this one published of it."""
+        return need(self._standing(elders), published)
+
+    def _standing(self, elders: ReplicaProgress | None) -> Standing:
+        start, end = (self.own.log_start_offset, self.own.log_end_offset) if self.own.is_folded else (0, 0)
+        wanted = self.topic_id, self.leader_epoch
+        if elders is not None and not self.has_started and (elders.topic_id, elders.leader_epoch) == wanted:
+            end = max(end, elders.log_end_offset)
+        return Standing(self.topic_id, self.leader_epoch, self.has_started, start, end)
 
     def stands(self) -> bool:
         """True unless a table that was folded was made anew or cleaned up past the fold: then open both again."""
@@ -220,13 +224,13 @@ class FollowedReplica:
         log_start = min(self.leader.log_start_offset, own_end if end is None else min(end, own_end))
         self.has_started = state_epoch_first(self.own, self.leader_epoch, end, log_start, self.leader.epochs)
         self._old_end = self.leader.log_end_offset
-        self.waits = 0
+        self.starts = cadence.REPLICA_RETRY
         if not self.has_started:
             self.own.refresh()
             return True
         if damage is not None:
             self.own.table.note_damage(None)
-        return self._is_short_of_leader()
+        return is_behind(self.own, self.leader)
 
     def _has_noted_damage(self) -> bool:
         return self.own.table.damage() is not None
@@ -266,7 +270,7 @@ class FollowedReplica:
         self.leader.refresh()
         if not leader_has_started(self.leader, self.leader_epoch):
             return False
-        if not self._is_short_of_leader():
+        if not is_behind(self.own, self.leader):
             return False
         if self.own.log_end_offset < self._old_end:
             self._check_old_files(max_bytes)
@@ -280,12 +284,7 @@ class FollowedReplica:
         copied = files_between(self.own.files, outcome.start_offset, outcome.end_offset)
         self.copied_files = len(copied)
         self.copied_bytes += sum(entry.file.size_bytes for entry in copied)
-        return self.own.log_end_offset < self.leader.log_end_offset
-
-    def _is_short_of_leader(self) -> bool:
-        """Whether there is something to copy, as far as both logs are folded."""
-        has_its_end = self.own.log_end_offset >= self.leader.log_end_offset
-        return not has_its_end or self.own.log_start_offset < self.leader.log_start_offset
+        return lacks_records(self.own, self.leader)
 
     def _check_old_files(self, max_bytes: int) -> None:
         """Read the leader's files of before this replica started: they may have decayed since they were written, and

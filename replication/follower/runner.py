@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Protocol
 
+from stratalog.replication import cadence
 from stratalog.replication.follower.fetch_session import FollowerSession, stop_path
 from stratalog.replication.follower.partitions import FetchJob, FollowedPartitions
 from stratalog.replication.follower.turn_stores import TurnStores
@@ -29,8 +30,6 @@ _LOG = line_logger("stratalog.fetcher")
 
 THREAD_SESSION = "thread-"
 """The beginning of the names of sessions in threads."""
-END_WAIT_S = 10
-"""Longest wait for a broker's own root, and for each thread, when fetch sessions are to end."""
 
 
 class FetchRunner(Protocol):
@@ -95,7 +94,7 @@ def _ports(job: FetchJob, metadata: SharedMetadata | None) -> Ports:
     ids, turn = RandomIds(), TurnLock((job.root, job.metadata_root))
     request_ms = request_ms_max(job.config.broker_session_timeout_ms)
     upkeep, stores = _upkeep_threads(), TurnStores(ids, turn, request_ms)
-    is_far = stores.objects(job.root).bills_requests
+    distance = stores.objects(job.root).distance
     return Ports(
         stores,
         SystemClock(),
@@ -104,7 +103,7 @@ def _ports(job: FetchJob, metadata: SharedMetadata | None) -> Ports:
         threads=DaemonThreads(),
         turn=turn,
         executors=lambda leader_root: upkeep.at(job.root, leader_root),
-        together=SideBySide(f"fetch-{job.broker_id}-io", turn.away) if is_far else OneByOne(),
+        together=SideBySide(f"fetch-{job.broker_id}-io", turn.away) if distance.is_far else OneByOne(),
         metadata=metadata,
     )
 
@@ -137,9 +136,9 @@ def end_sessions(job: FetchJob) -> None:
 def could_end_sessions(job: FetchJob) -> bool:
     """`end_sessions`; False when the broker's root takes no write."""
     try:
-        if is_done_within(END_WAIT_S, f"end-fetch-{job.broker_id}", lambda: end_sessions(job)):
+        if is_done_within(cadence.SESSIONS_ENDED.s, f"end-fetch-{job.broker_id}", lambda: end_sessions(job)):
             return True
-        reason: object = f"its root did not answer in {END_WAIT_S} s"
+        reason: object = f"its root did not answer in {cadence.SESSIONS_ENDED.s} s"
     except StratalogError as failure:
         reason = failure
     _LOG.warning("fetch sessions of broker %d cannot be ended: %s", job.broker_id, reason)
@@ -190,7 +189,7 @@ class FollowerThreads:
     def join(self) -> bool:
         """Wait for the sessions to end, each at most 10 s. False when one may still be at work."""
         for thread in self._threads:
-            thread.join(timeout=END_WAIT_S)
+            thread.join(timeout=cadence.SESSIONS_ENDED.s)
         return not any(thread.is_alive() for thread in self._threads)
 
 

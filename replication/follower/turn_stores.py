@@ -47,7 +47,7 @@ class ForeignStore(ObjectStore):
     def __init__(self, store: ObjectStore, turn: TurnLock) -> None:
         self.url = store.url
         self.durable_on_answer = store.durable_on_answer
-        self.bills_requests = store.bills_requests
+        self.distance = store.distance
         self._store = store
         self._away = turn.away
 

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
+from stratalog.replication import cadence
 from stratalog.replication.leader.replica import LeaderReplica, WaitingAppend
 from stratalog.replication.leader.waiting_partitions import WaitingPartitions
 from stratalog.replication.metrics import Histogram
@@ -22,10 +23,6 @@ from stratalog.storage.errors import (
     UnknownTopicOrPartitionError,
 )
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
-
-TURN_MS_MAX = 2
-"""Limit of the time in which one turn begins appends: then they are published, and followers' progress is read. While
-many partitions move it is longer (`threads.turn_interval`)."""
 
 
 class AppendQueue:
@@ -73,13 +70,13 @@ class AppendQueue:
         while self._inbound:
             self._inbound.popleft().answer(NotLeaderOrFollowerError(reason))
 
-    def append(self, now_ms: int, within_ms: int = TURN_MS_MAX) -> Iterator[LeaderReplica]:
+    def append(self, now_ms: int, within_ms: int = cadence.APPENDS.ms) -> Iterator[LeaderReplica]:
         """Append one group of each partition that has requests, within `within_ms` of the turn's beginning `now_ms`;
         partitions that were cut off come first in the next turn. Yields the replicas whose log moved."""
         self._distribute(now_ms)
         self.held_ms, left = 0, len(self._waiting)
         while left > 0:
-            topic_partitions = self._waiting.take(min(left, self._together.calls_max))
+            topic_partitions = self._waiting.take(min(left, self._together.distance.calls_max))
             left -= len(topic_partitions)
             yield from self._append_some(topic_partitions, now_ms)
             if self._clock.monotonic_ms() - now_ms >= within_ms:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
+from stratalog.replication import cadence
 from stratalog.replication.leader.partition import Partition
 from stratalog.replication.leader.purgatory import DelayedProduce, ProducePurgatory
 from stratalog.replication.metadata.records import PartitionRecord
@@ -54,7 +55,6 @@ _LOG = line_logger("stratalog.broker")
 GROUP_BYTES_MAX = 8 << 20
 """Of the batches of one commit, but for one batch."""
 GROUP_REQUESTS_MAX = 10_000
-RETRY_MS = 100
 FILES_CHECKED = 64
 """Newest files whose presence a replica checks before it leads."""
 
@@ -534,7 +534,7 @@ class LeaderReplica:
 
     def _retry_later(self, now_ms: int, reason: StratalogError) -> None:
         _LOG.warning("%s on broker %d, trying again: %s", self.state.topic_partition, self._ports.broker_id, reason)
-        self._retry_at_ms = now_ms + RETRY_MS
+        self._retry_at_ms = now_ms + cadence.APPEND_RETRY.ms
         if isinstance(reason, StoreFullError):
             # The table is sound, but another replica should lead; the only member of an ISR waits for space.
             self._ports.on_offline(self.state.topic_partition, reason)

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from stratalog.replication import cadence
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.records import (
     ControllerRecord,
@@ -22,7 +23,7 @@ from stratalog.replication.metadata.records import (
     value_of_row,
 )
 from stratalog.replication.metadata.state_changes import check_epochs, check_transitions
-from stratalog.replication.shared_fold import FIRST_WAIT_S, WAIT_S, FoldedStep, SharedFold
+from stratalog.replication.shared_fold import FoldedStep, SharedFold
 from stratalog.replication.stores import Ports, Stores
 from stratalog.storage.clock import Clock, Ids
 from stratalog.storage.delta.checkpoint import commit_file
@@ -64,7 +65,6 @@ READ_BYTES = 8 << 20
 REFOLD_TRIES = 20
 PROPOSE_TRIES = 200
 _LOG = line_logger("stratalog.state.change")
-BACKOFF_MS_MAX = 50
 
 T = TypeVar("T")
 
@@ -134,7 +134,7 @@ class MetadataLog:
             self._make_durable()
         if self._folded_load == self.log.load_count and self._next_offset >= self.log.log_end_offset:
             return
-        with self._shared.turn(WAIT_S if self._folded_load else FIRST_WAIT_S):
+        with self._shared.turn(cadence.FOLD_WAIT.s if self._folded_load else cadence.FIRST_FOLD_WAIT.s):
             if self._folded_load != self.log.load_count or not self._fold_next(self.log.log_end_offset):
                 self._fold_anew()
 
@@ -294,7 +294,7 @@ class MetadataLog:
 
     def _back_off(self, attempt: int) -> None:
         spread = int(self._ids.new_id()[:4], 16) / 0xFFFF
-        self._clock.sleep_ms(min(BACKOFF_MS_MAX, 1 << min(attempt, 6)) * spread)
+        self._clock.sleep_ms(min(cadence.PROPOSAL_RETRY.ms, 1 << min(attempt, 6)) * spread)
 
 
 def _records_of(rows: pa.Table) -> list[MetadataRecord]:

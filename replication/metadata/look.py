@@ -21,7 +21,7 @@ def look_for_commits(
 
     A fold that clean-up has passed finds no next commit: the loop reads the log itself now and then.
     """
-    if ports.threads is None or ports.together.calls_max == 1 or not store.bills_requests:
+    if ports.threads is None or not (ports.together.distance.is_far and store.distance.is_far):
         return None
 
     def has_commit() -> bool:

@@ -12,27 +12,14 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from stratalog.replication import cadence
 from stratalog.replication.progress.progress import ENDED, ReplicaProgress, follower_progress_prefix
 from stratalog.replication.progress.progress_object import ProgressReader
 from stratalog.replication.stores import Ports
-from stratalog.replication.threads.back_off import BackOff, idle_pause_ms
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.together import in_groups
 from stratalog.storage.objects.wakeup import Wakeup, WatchedPlace
-
-LIST_INTERVAL_MS = 200
-LIST_WATCHED_INTERVAL_MS = 5_000
-"""The interval where new sessions are reported, only in case a report was missed; the longest one elsewhere."""
-LIST_SHARE, LIST_TIMES = 10, 4
-"""Where new sessions are not reported they are listed after a tenth of the time without progress, but at least after so
-many reads of those that were found."""
-RESTING_MS = 20
-"""Pause above which a thread that polls is woken when progress is expected."""
-WATCHED_POLL_MS = 1_000
-"""Longest wait of a thread whose places are all watched."""
-RETRY_MS, RETRY_MS_MAX = 500, 10_000
-"""First and longest pause after a root did not answer."""
 
 _LOG = line_logger("stratalog.broker")
 
@@ -50,7 +37,7 @@ class FollowerRoot:
     broker_id: int
     broker_epoch: int
     root: str
-    poll_ms: Callable[[], int] = lambda: LIST_INTERVAL_MS
+    poll_ms: Callable[[], int] = lambda: cadence.SESSIONS_LISTED.shortest_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +81,7 @@ class FollowerReader:
         self._is_read = is_read
         self._sessions = _Sessions()
         self._moved: deque[tuple[str, ReplicaProgress | None]] = deque()
-        self._back_off = BackOff(RETRY_MS, RETRY_MS_MAX)
+        self._back_off = cadence.FOLLOWER_ROOT_RETRY
         self._news_ms = ports.clock.monotonic_ms()
         """When this follower last progressed."""
         self._is_over = self._is_resting = False
@@ -108,7 +95,7 @@ class FollowerReader:
                     self._is_read()
                 self._is_resting = True  # before the pause is computed: what is expected meanwhile ends it
                 pause_ms = self._pause_ms(now_ms)
-                self._is_resting = pause_ms > RESTING_MS
+                self._is_resting = pause_ms > cadence.FOLLOWERS_PROGRESS_RESTING.ms
                 self._wakeup.wait_ms(pause_ms)
         finally:
             self._wakeup.close()
@@ -136,7 +123,7 @@ class FollowerReader:
     def _pause_ms(self, now_ms: int) -> int:
         if not self._back_off.is_due(now_ms):
             return max(1, self._back_off.due_ms - now_ms)
-        return WATCHED_POLL_MS if self._wakeup.is_active else self.reading.poll_ms()
+        return cadence.FOLLOWERS_PROGRESS.watched_ms if self._wakeup.is_active else self.reading.poll_ms()
 
     def poll(self, now_ms: int) -> bool:
         """Read what was written; True when something moved. A root out of reach is tried again later, ever less often.
@@ -165,7 +152,7 @@ class FollowerReader:
         """Yields each progress as it is read, as `take` returns it, so that a later failure loses none."""
         sessions, has_newly_ended = self._sessions, False
         working = [(path, session) for path, session in sessions.found.items() if path not in sessions.ended]
-        for some in in_groups(working, self._together.calls_max):
+        for some in in_groups(working, self._together.distance.calls_max):
             failure: StratalogError | None = None
             for (path, session), found in zip(some, self._together.run([each.look for _, each in some]), strict=True):
                 if isinstance(found, StratalogError):
@@ -187,7 +174,9 @@ class FollowerReader:
         if sessions.directory is None or sessions.listed_at_ms is None:
             return True
         if sessions.directory.is_active:
-            return sessions.directory.was_written() or now_ms - sessions.listed_at_ms >= LIST_WATCHED_INTERVAL_MS
+            return (
+                sessions.directory.was_written() or now_ms - sessions.listed_at_ms >= cadence.SESSIONS_LISTED.watched_ms
+            )
         has_active = len(sessions.found) > len(sessions.ended)
         has_only_ended = bool(sessions.found) and not has_active
         interval_ms = listing_interval_ms(self.reading.poll_ms(), now_ms - self._news_ms)
@@ -227,5 +216,6 @@ def listing_interval_ms(poll_ms: int, idle_ms: int) -> int:
     >>> [listing_interval_ms(2_000, idle_ms) for idle_ms in (0, 10_000, 60_000)]
     [200, 1000, 5000]
     """
-    by_idle_ms = idle_pause_ms(LIST_INTERVAL_MS, LIST_WATCHED_INTERVAL_MS, idle_ms, LIST_SHARE)
-    return min(by_idle_ms, max(LIST_INTERVAL_MS, LIST_TIMES * poll_ms))
+    listed = cadence.SESSIONS_LISTED
+    by_reads_ms = max(listed.shortest_ms, cadence.SESSIONS_LISTED_TIMES * poll_ms)
+    return min(listed.pause_ms(idle_ms, is_watched=False), by_reads_ms)

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from stratalog.replication import cadence
 from stratalog.replication.metadata.image import BrokerState
-from stratalog.replication.progress.follower_reader import LIST_INTERVAL_MS, FollowerReader, FollowerRoot
+from stratalog.replication.progress.follower_reader import FollowerReader, FollowerRoot
 from stratalog.replication.progress.progress import ReplicaProgress
 from stratalog.replication.stores import Ports
 from stratalog.storage.objects.wakeup import Wakeup
@@ -31,7 +32,11 @@ class FollowerWatch:
     """The progress that followers published; `poll` returns changes only."""
 
     def __init__(
-        self, broker_id: int, ports: Ports, wakeup: Wakeup, poll_ms: Callable[[], int] = lambda: LIST_INTERVAL_MS
+        self,
+        broker_id: int,
+        ports: Ports,
+        wakeup: Wakeup,
+        poll_ms: Callable[[], int] = lambda: cadence.SESSIONS_LISTED.shortest_ms,
     ) -> None:
         """`wakeup` is the leader's; `poll_ms`: the pause between polls where storage cannot be watched."""
         self._broker_id = broker_id

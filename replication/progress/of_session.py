@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable
 from contextlib import suppress
 
+from stratalog.replication import cadence
 from stratalog.replication.progress.progress import (
     ReplicaProgress,
     fetch_progress_path,
@@ -24,7 +25,6 @@ from stratalog.storage.errors import StratalogError
 from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.records import TopicPartition
 
-KEPT_MS = 3_600_000
 _WORKING = ("active", "ending")
 
 
@@ -157,7 +157,7 @@ class SessionState:
         listed = self._store.list(self._prefix)
         newest_ms = max((meta.last_modified_ms for meta in listed), default=0)
         for meta in listed:
-            if newest_ms - meta.last_modified_ms > KEPT_MS:
+            if newest_ms - meta.last_modified_ms > cadence.SESSION_STATES_KEPT.ms:
                 self._store.delete(meta.path)
 
 

@@ -8,17 +8,10 @@ from __future__ import annotations
 
 from collections import deque
 
+from stratalog.replication import cadence
+
 BUSY_BYTES_PER_S = 4 << 20
 """Rate of records in and out above which a loop is busy."""
-WINDOW_MS = 5_000
-"""Time over which the rate is taken."""
-STEP_MS = 250
-"""Least time between two measurements that are kept."""
-SHORTEST_MS = 1_000
-"""Time over which the rate is taken at least, soon after the start."""
-READS_MS_MAX = 15_000
-"""Longest time for which reads alone hold back merges: a consumer may read for hours. With `WINDOW_MS` it is below
-`UpkeepLimits.leader_first_ms`, after which a follower no longer waits for its leader's merge."""
 
 
 class Load:
@@ -38,16 +31,16 @@ class Load:
     def is_busy(self, now_ms: int, appended_bytes: int, read_bytes: int) -> bool:
         """Whether the loop is busy; `appended_bytes` and `read_bytes` are totals since it was made."""
         seen = self._seen
-        while len(seen) > 1 and seen[1][0] <= now_ms - WINDOW_MS:
+        while len(seen) > 1 and seen[1][0] <= now_ms - cadence.LOAD_WINDOW.ms:
             seen.popleft()
         then_ms, appended_before, read_before = seen[0]
-        if now_ms - seen[-1][0] >= STEP_MS:
+        if now_ms - seen[-1][0] >= cadence.LOAD_STEP.ms:
             seen.append((now_ms, appended_bytes, read_bytes))
-        allowed = BUSY_BYTES_PER_S * max(SHORTEST_MS, now_ms - then_ms) // 1_000
+        allowed = BUSY_BYTES_PER_S * max(cadence.LOAD_SHORTEST.ms, now_ms - then_ms) // 1_000
         reads = read_bytes - read_before
         if reads <= allowed:
             self._reads_since_ms = None
         elif self._reads_since_ms is None:
             self._reads_since_ms = now_ms
-        counts_reads = self._reads_since_ms is None or now_ms - self._reads_since_ms < READS_MS_MAX
+        counts_reads = self._reads_since_ms is None or now_ms - self._reads_since_ms < cadence.READS_HOLD_MERGES.ms
         return appended_bytes - appended_before + (reads if counts_reads else 0) > allowed

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from heapq import heappop, heappush
 
+from stratalog.replication import cadence
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.replica.load import Load
 from stratalog.storage.clock import Clock
@@ -30,13 +31,6 @@ from stratalog.storage.upkeep.upkeep import Upkeep
 
 _LOG = line_logger("stratalog.upkeep")
 
-BUDGET_MS = 10
-"""Time of one round, in which the broker or fetch session does no other work; long work runs in the background."""
-PIECE_MS = 3
-"""Time of one piece of a round while logs take commits; the rest of the round is done in the turns that follow."""
-RETRY_MS = 1_000
-WARN_MS = 10_000
-"""Least time between two warnings that appends wait for upkeep."""
 
 Step = Callable[[TopicPartition, Upkeep, bool], UpkeepDone | None]
 
@@ -72,11 +66,11 @@ class UpkeepRounds:
         self._overdue: set[TopicPartition] = set()
         self._working: set[TopicPartition] = set()
         self._pauses_ms: dict[TopicPartition, int] = {}
-        self._warned_ms = clock.monotonic_ms() - WARN_MS
+        self._warned_ms = clock.monotonic_ms() - cadence.UPKEEP_WARNED.ms
         self._serial = 0
         self._appended_bytes = 0
         self._commits = 0
-        self._left_ms = BUDGET_MS
+        self._left_ms = cadence.UPKEEP_ROUND.ms
         self._is_cut = False
 
     def add(self, topic_partition: TopicPartition, upkeep: Upkeep) -> None:
@@ -116,7 +110,7 @@ class UpkeepRounds:
             return 0
         self._pauses_ms[topic_partition] = pause_ms
         now_ms = self._clock.monotonic_ms()
-        if now_ms - self._warned_ms >= WARN_MS:
+        if now_ms - self._warned_ms >= cadence.UPKEEP_WARNED.ms:
             self._warned_ms = now_ms
             what = "%s has %d live files; upkeep of %d files or commits is overdue, so appends wait %d ms"
             _LOG.warning(what, topic_partition, len(upkeep.log.files), upkeep.overdue_count, pause_ms)
@@ -146,7 +140,7 @@ class UpkeepRounds:
             self._due[topic_partition] = None
 
     def run(self, step: Step, on_broken: Callable[[TopicPartition, StratalogError], None]) -> None:
-        """Work for about `BUDGET_MS` a round, in pieces where others wait; continues where it stopped the last time.
+        """Work for about `cadence.UPKEEP_ROUND`, in pieces where others wait; continues where it stopped the last time.
 
         `step` does one piece of work and is called with whether the loop is busy. With a store that is away it is
         retried a little later. `on_broken` receives a table that cannot be served, or has a damaged file. A table that
@@ -176,9 +170,9 @@ class UpkeepRounds:
     def _piece_ms(self) -> int:
         """The whole budget when no log took a commit since the last piece: another turn may be long in coming."""
         if not self._is_cut:
-            self._left_ms = BUDGET_MS
+            self._left_ms = cadence.UPKEEP_ROUND.ms
         commits, self._commits = self._commits, 0
-        return min(self._left_ms, PIECE_MS) if commits or self._is_cut else BUDGET_MS
+        return min(self._left_ms, cadence.UPKEEP_PIECE.ms) if commits or self._is_cut else cadence.UPKEEP_ROUND.ms
 
     def _come_due(self, now_ms: int) -> None:
         while self._later and self._later[0][0] <= now_ms:
@@ -222,4 +216,4 @@ class UpkeepRounds:
         except CorruptMessageError as reason:
             _LOG.error("no more upkeep of %s: %s", topic_partition, reason)
             self.drop(topic_partition)
-        return RETRY_MS
+        return cadence.UPKEEP_RETRY.ms

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from stratalog.replication.follower.heartbeats import QUIET_BEAT_MS
+from stratalog.replication import cadence
 from stratalog.replication.progress.progress import ENDED, fetch_progress_path, writer_state
 from stratalog.replication.spark.worker_error import worker_error
 from stratalog.replication.stores import DeltaStores, Stores
@@ -31,15 +31,6 @@ _LOG = line_logger("stratalog.fetcher")
 
 PROBE_PREFIX = ".executor-probe-"
 """Objects below a root by which driver and executors find out whether they see the same storage."""
-OTHER_ROOT_WAIT_MS = 2_000
-"""Longest wait for the roots of other brokers, one of which may answer nothing: such a root is not asked about."""
-JOB_WAIT_MS = 60_000
-"""Longest wait for the tasks that look at the roots, with the start of their Python workers."""
-EXECUTORS_WAIT_MS = 30_000
-"""Longest wait for executors to register, as `spark.scheduler.maxRegisteredResourcesWaitingTime` is by default."""
-POLL_MS = 100
-ELDER_LOOKS_MS = 1_000, QUIET_BEAT_MS
-"""Pauses before the looks whether another session lives. In both together any that lives publishes something."""
 ROUNDS_TO_MOVE = 8
 """Each such round a session stays where Spark has put it: the other executors may have no slot."""
 
@@ -109,12 +100,12 @@ def await_slots(context: SparkContext, wanted: int, clock: Clock) -> int:
     `defaultParallelism` is not that number: `spark.default.parallelism` and `spark.task.cpus` change one or the other.
     """
     to_come = settings_of(context).slots_to_come
-    deadline_ms = clock.monotonic_ms() + EXECUTORS_WAIT_MS
+    deadline_ms = clock.monotonic_ms() + cadence.EXECUTORS_WAIT.ms
     while True:
         slots = _slots(context) if to_come is None else to_come
         if slots >= wanted or to_come is not None or is_local(context) or clock.monotonic_ms() >= deadline_ms:
             return slots
-        clock.sleep_ms(POLL_MS)
+        clock.sleep_ms(cadence.EXECUTORS_POLL.ms)
 
 
 def is_local(context: SparkContext) -> bool:
@@ -172,7 +163,7 @@ def _written(stores: Stores, roots: Sequence[str], name: str) -> list[str]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(OTHER_ROOT_WAIT_MS / 1000)
+        thread.join(cadence.OTHER_ROOTS_WAIT.ms / 1000)
     return [root for root in roots if root in done]
 
 
@@ -198,10 +189,10 @@ def _answers(context: SparkContext, roots: Sequence[str], name: str) -> list[Ans
 
     thread = threading.Thread(target=run, name="executor-probe-job", daemon=True)
     thread.start()
-    thread.join(JOB_WAIT_MS / 1000)
+    thread.join(cadence.JOB_WAIT.ms / 1000)
     if not result:
         context.cancelJobGroup(name)
-        return f"tasks that look at {', '.join(roots)} did not end within {JOB_WAIT_MS} ms"
+        return f"tasks that look at {', '.join(roots)} did not end within {cadence.JOB_WAIT.ms} ms"
     return result[0]
 
 
@@ -271,7 +262,7 @@ def is_beside_another(
     objects: ObjectStore, broker_epoch: int, fetcher_id: int, name: SessionName, clock: Clock
 ) -> bool:
     """Whether a session of the same follower and another query lives on this session's executor, which both would lose
-    together. Waits up to `ELDER_LOOKS_MS` where one may. Every `ROUNDS_TO_MOVE` rounds False in any case.
+    together. Waits up to `cadence.ELDER_LOOKS_MS` where one may. Every `ROUNDS_TO_MOVE` rounds False in any case.
 
     Raises StoreError.
     """
@@ -292,7 +283,7 @@ def is_beside_another(
     before = neighbours()
     if not before:
         return False
-    for pause_ms in ELDER_LOOKS_MS:
+    for pause_ms in cadence.ELDER_LOOKS_MS:
         clock.sleep_ms(pause_ms)
         if any(before.get(path) not in (None, content) for path, content in neighbours().items()):
             return True

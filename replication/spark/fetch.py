@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.query import StreamingQuery
 
+from stratalog.replication import cadence
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.follower.fetch_place import (
     FAILURES_MAX,
@@ -52,16 +53,8 @@ from stratalog.storage.objects.port import ObjectStore
 _LOG = line_logger("stratalog.fetcher")
 
 FORMAT = "stratalog-fetch"
-END_WAIT_MS = 15_000
-SUPERVISE_MS = 2_000
-AT_WORK_MS = 3 * SUPERVISE_MS
-"""Time within which a session that is at work publishes something."""
-AFTER_END_MS = 500
 GOLDEN_RATIO = 0.6180339887
 """A factor whose multiples, modulo 1, lie far from each other however many there are."""
-EARLY_SESSION_MS = 40_000
-CHECKPOINT_INTERVAL_MS = 3_600_000
-"""Interval of Spark's checkpoints of a fetch query. Nothing reads them: a query that died starts with a new one."""
 
 QUIET_SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
@@ -113,7 +106,7 @@ class FollowerSessionReader(DataSourceStreamReader):
         """The next round; the same round (no batch) when the broker stopped."""
         job = self._job()
         if DeltaStores(RandomIds()).objects(job.root).exists(stop_path(job.broker_epoch)):
-            SystemClock().sleep_ms(200)
+            SystemClock().sleep_ms(cadence.TASK_RETRY.ms)
             return start
         return {"round": start["round"] + 1}
 
@@ -163,11 +156,11 @@ def session_length_ms(job: FetchJob, slot: int, number: int) -> int:
 
     The second one where sessions are long, else the first, is such that from then on the sessions of the broker's
     queries end at even distances, and those of different brokers at different times: planning a micro-batch is a burst
-    of CPU. Where sessions are long the first is as if they took `EARLY_SESSION_MS`, so that each query's worker was
+    of CPU. Where sessions are long the first is as if they took `cadence.EARLY_SESSION`: each query's worker was then
     active once, and has loaded and folded what it needs, before there is much to fold.
     """
     long_ms, queries = job.config.stratalog_fetch_session_ms, job.config.stratalog_fetch_sessions
-    early_ms = min(long_ms, EARLY_SESSION_MS)
+    early_ms = min(long_ms, cadence.EARLY_SESSION.ms)
     phase = (1 + job.broker_id * GOLDEN_RATIO % 1 + slot) / queries
     if number == 1:
         return round(early_ms * phase)
@@ -179,7 +172,9 @@ def session_length_ms(job: FetchJob, slot: int, number: int) -> int:
 def after_end_ms(config: BrokerConfig) -> int:
     """How long a session that has ended keeps its task while another becomes active, so that Spark's planning does not
     meet the first work of that one. 0 where no other session follows meanwhile."""
-    return min(AFTER_END_MS, config.stratalog_fetch_session_ms // 8) if config.stratalog_fetch_sessions > 1 else 0
+    return (
+        min(cadence.AFTER_END.ms, config.stratalog_fetch_session_ms // 8) if config.stratalog_fetch_sessions > 1 else 0
+    )
 
 
 @dataclass(slots=True)
@@ -230,7 +225,7 @@ class _Follower:
     def others_work(self, query: _FetchQuery, now_ms: int) -> bool:
         """Whether sessions of another query have published a moment ago."""
         others = (at_ms for slot, at_ms in self.seen_ms.items() if slot != query.slot)
-        return any(now_ms - at_ms <= AT_WORK_MS for at_ms in others)
+        return any(now_ms - at_ms <= cadence.AT_WORK.ms for at_ms in others)
 
 
 def _quiet_session(spark: SparkSession) -> SparkSession:
@@ -284,7 +279,7 @@ class SparkFetchRunner:
             .queryName(each.name)
             .option("checkpointLocation", (self._checkpoints / f"{each.name}-{each.starts}").as_uri())
             .option("asyncProgressTrackingEnabled", "true")
-            .option("asyncProgressTrackingCheckpointIntervalMs", str(CHECKPOINT_INTERVAL_MS))
+            .option("asyncProgressTrackingCheckpointIntervalMs", str(cadence.SPARK_CHECKPOINTS.ms))
             .start()
         )
 
@@ -297,7 +292,7 @@ class SparkFetchRunner:
     # -- supervision -------------------------------------------------------------------------------------
 
     def _supervise(self) -> None:
-        while not self._stopped.wait(SUPERVISE_MS / 1000):
+        while not self._stopped.wait(cadence.SUPERVISED.ms / 1000):
             if not _is_alive(self._spark):
                 self.failure = "the Spark application has ended"
                 _LOG.error("no fetch session can run any more: %s", self.failure)
@@ -419,7 +414,7 @@ class SparkFetchRunner:
         with self._lock:
             followers, self._followers = self._followers, []
         were_asked = [could_end_sessions(follower.job) for follower in followers]
-        deadline_ms = self._clock.monotonic_ms() + END_WAIT_MS
+        deadline_ms = self._clock.monotonic_ms() + cadence.QUERIES_END.ms
         have_ended = [self._has_ended(each, deadline_ms) for follower in followers for each in follower.queries]
         have_ended += [follower.threads.join() for follower in followers if follower.threads is not None]
         shutil.rmtree(self._checkpoints, ignore_errors=True)
@@ -432,7 +427,7 @@ class SparkFetchRunner:
             return True
         try:
             while query.isActive and query.status["isTriggerActive"] and self._clock.monotonic_ms() < deadline_ms:
-                self._clock.sleep_ms(50)
+                self._clock.sleep_ms(cadence.QUERIES_END_POLL.ms)
             was_quiet = not query.status["isTriggerActive"]
             query.stop()
         except Exception as reason:  # noqa: BLE001 - Spark's errors have no common root, and its JVM may be gone

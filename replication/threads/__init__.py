@@ -1,6 +1,5 @@
 """How the threads of one process share the interpreter and its memory, and how often their loops turn.
 
-back_off        when something that fails is tried again, or what has no news read again
 daemon_threads  threads that end with the process, whatever they wait for
 side_by_side    calls that wait for an object store, made at the same time
 look_thread     a thread that looks for news at a place of an object store, beside a loop

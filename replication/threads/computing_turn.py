@@ -11,14 +11,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-WAIT_S: Final = 1.0
-"""Time after which work that has not ended loses its turn: it may wait for something. It goes on beside the next."""
+from stratalog.replication import cadence
 
 
 class ComputingTurn:
     """Threads get their turn in the order in which they ask for it."""
 
-    def __init__(self, wait_s: float = WAIT_S) -> None:
+    def __init__(self, wait_s: float = cadence.COMPUTING_TURN.s) -> None:
         self._wait_s = wait_s
         self._changed = threading.Condition()
         self._line: deque[object] = deque()

@@ -11,18 +11,20 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+from stratalog.replication import cadence
 from stratalog.storage.clock import Clock, SystemClock
 from stratalog.storage.errors import StratalogError
 
 Report = Callable[[str], None]
 """Is called with a line of text, from a thread of its own."""
-FIRST_MS, INTERVAL_MS = 3_000, 5_000
-"""How long a wait is silent, and the time between its lines."""
 
 
 @contextmanager
 def long_wait(
-    what: Callable[[], str], report: Report | None = None, first_ms: int = FIRST_MS, interval_ms: int = INTERVAL_MS
+    what: Callable[[], str],
+    report: Report | None = None,
+    first_ms: int = cadence.LONG_WAIT_FIRST.ms,
+    interval_ms: int = cadence.LONG_WAIT_LINES.ms,
 ) -> Iterator[None]:
     """Around a wait: while it lasts, `report` gets `what()` and the seconds waited. None: `interactive_report()`.
 

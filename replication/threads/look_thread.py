@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from stratalog.replication import cadence
 from stratalog.storage.clock import Clock
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.objects.wakeup import Wakeup
-
-REST_MS = 1_000
-"""Longest pause while there is news that the loop has not read yet."""
 
 
 class LookThread:
@@ -64,7 +62,7 @@ class LookThread:
                 if not self.has_news and self._finds_news():
                     self.has_news = True
                     self._on_news()
-                self._wakeup.wait_ms(REST_MS if self.has_news else self._pause_ms())
+                self._wakeup.wait_ms(cadence.LOOK_REST.ms if self.has_news else self._pause_ms())
         finally:
             self._wakeup.close()
 

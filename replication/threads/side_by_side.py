@@ -10,11 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
+from stratalog.storage.objects.distance import FAR
 from stratalog.storage.objects.together import run_together
 
 T = TypeVar("T")
-
-CALLS_MAX = 32
 
 
 def _at_once(call: Callable[[], T]) -> T:
@@ -24,12 +23,12 @@ def _at_once(call: Callable[[], T]) -> T:
 class SideBySide:
     """`replication.stores.Together` by threads, which begin with the first calls."""
 
-    calls_max = CALLS_MAX
+    distance = FAR
 
     def __init__(self, name: str, away: Callable[[Callable[[], Any]], Any] = _at_once) -> None:
         """`name`: of the threads. `away` makes a call that waits, as `TurnLock.away` does without the turn."""
         self._away = away
-        self._pool = ThreadPoolExecutor(CALLS_MAX, thread_name_prefix=name)
+        self._pool = ThreadPoolExecutor(self.distance.calls_max, thread_name_prefix=name)
 
     def run(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         """What the calls return, in their order, once all have returned. Raises what the first that failed raises."""

@@ -11,19 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from stratalog.replication import cadence
 from stratalog.storage.records import TopicPartition
 
-WINDOW_MS = 100
 PARTITIONS_MIN = 8
-APART_MS, APART_MS_MAX = 5, 25
-"""Turns begin at least so far apart for each busy loop of the interpreter, and at most so far."""
 APART_TIMES = 3
 """Factor by which turns begin further apart than they take, within these bounds."""
 LOOPS_MAX = 3
 """The busy loops that count at most. So many count where a loop does not know the others."""
-WORK_MS_MANY = 8
-"""Working time of a turn while many partitions move: a turn that is cut off publishes what it did, so short turns would
-publish for every second record."""
 
 
 class TurnInterval:
@@ -62,7 +57,7 @@ class TurnInterval:
 
     def is_busy(self, now_ms: int) -> bool:
         """As `moves_many`, without a change of state: the other loops' threads ask."""
-        is_recent = now_ms - self._began_ms < 2 * WINDOW_MS
+        is_recent = now_ms - self._began_ms < 2 * cadence.TURN_WINDOW.ms
         return is_recent and (self._had_many or len(self._moved) >= PARTITIONS_MIN)
 
     def rest_ms(self, begun_ms: int, now_ms: int) -> int:
@@ -70,8 +65,8 @@ class TurnInterval:
         if not self.moves_many(now_ms):
             return 0
         took_ms = now_ms - begun_ms
-        apart_ms = max(APART_MS * self._busy_loops(now_ms), APART_TIMES * took_ms)
-        return max(0, min(apart_ms, APART_MS_MAX) - took_ms)
+        apart_ms = max(cadence.TURNS_APART.ms * self._busy_loops(now_ms), APART_TIMES * took_ms)
+        return max(0, min(apart_ms, cadence.TURNS_APART_MOST.ms) - took_ms)
 
     def _busy_loops(self, now_ms: int) -> int:
         if self._loops is None:
@@ -80,12 +75,12 @@ class TurnInterval:
 
     def work_ms(self, few_ms: int, now_ms: int) -> int:
         """How long a turn works, `few_ms` while few partitions move."""
-        return max(few_ms, WORK_MS_MANY) if self.moves_many(now_ms) else few_ms
+        return max(few_ms, cadence.TURN_WORK_MANY.ms) if self.moves_many(now_ms) else few_ms
 
     def _turn_window(self, now_ms: int) -> None:
         passed_ms = now_ms - self._began_ms
-        if passed_ms < WINDOW_MS:
+        if passed_ms < cadence.TURN_WINDOW.ms:
             return
-        self._had_many = passed_ms < 2 * WINDOW_MS and len(self._moved) >= PARTITIONS_MIN
+        self._had_many = passed_ms < 2 * cadence.TURN_WINDOW.ms and len(self._moved) >= PARTITIONS_MIN
         self._began_ms = now_ms
         self._moved.clear()

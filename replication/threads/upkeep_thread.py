@@ -12,17 +12,9 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import ParamSpec, TypeVar
 
+from stratalog.replication import cadence
 from stratalog.replication.threads.free_memory import release_arrow_memory
 from stratalog.storage.clock import Clock
-
-LONG_MS = 20
-"""Duration of work that uses enough memory to release it."""
-RELEASE_MS = 2_000
-"""Shortest interval of releases: the kernel zeroes released memory anew, which delays the next large merge."""
-TURN_WAIT_S = 1.0
-"""Time after which work of another root that has not ended stops keeping its turn: its root may answer nothing."""
-END_WAIT_S = 10.0
-"""Longest wait for the work that is under way at the end."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -50,7 +42,7 @@ class UpkeepTurn:
 
 
 class UpkeepThread(Executor):
-    """Does one piece of work after the other. `release` runs behind a long one, at most every `RELEASE_MS`.
+    """Does one piece of work after the other. `release` runs behind a long one, once in `cadence.MEMORY_RELEASED`.
 
     Its thread ends with the process, whatever it waits for.
     """
@@ -67,7 +59,7 @@ class UpkeepThread(Executor):
         self._clock = clock
         self._release = release
         self._turn = turn or UpkeepTurn()
-        self._released_ms = clock.monotonic_ms() - RELEASE_MS
+        self._released_ms = clock.monotonic_ms() - cadence.MEMORY_RELEASED.ms
         self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -81,7 +73,7 @@ class UpkeepThread(Executor):
             if not future.set_running_or_notify_cancel():
                 return
             taker = object()
-            self._turn.take(taker, TURN_WAIT_S)
+            self._turn.take(taker, cadence.UPKEEP_TURN.s)
             began_ms = self._clock.monotonic_ms()
             try:
                 result = work(*args, **kwargs)
@@ -108,19 +100,19 @@ class UpkeepThread(Executor):
             del work  # else a thread that waits for the next one keeps what this one read
 
     def _done(self, began_ms: int, now_ms: int) -> None:
-        if now_ms - began_ms >= LONG_MS and now_ms - self._released_ms >= RELEASE_MS:
+        if now_ms - began_ms >= cadence.LONG_WORK.ms and now_ms - self._released_ms >= cadence.MEMORY_RELEASED.ms:
             self._released_ms = now_ms
             with suppress(OSError):
                 self._release()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """As `Executor.shutdown`; it waits for `END_WAIT_S` at most, and cancels nothing."""
+        """As `Executor.shutdown`; it waits for `cadence.UPKEEP_END` at most, and cancels nothing."""
         del cancel_futures
         with self._lock:
             self._is_shut_down = True
             self._work.put(None)
         if wait and self._thread is not None:
-            self._thread.join(END_WAIT_S)
+            self._thread.join(cadence.UPKEEP_END.s)
 
 
 class UpkeepThreads:
@@ -142,7 +134,7 @@ class UpkeepThreads:
             return self._threads[key]
 
     def shutdown(self) -> None:
-        """End all threads after the work that is under way, `END_WAIT_S` each at most."""
+        """End all threads after the work that is under way, `cadence.UPKEEP_END` each at most."""
         for thread in self._threads.values():
             thread.shutdown(wait=False)
         for thread in self._threads.values():

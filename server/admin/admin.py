@@ -226,7 +226,7 @@ class MetadataAdmin:
         """Wait until every partition's leader has started. LeaderNotAvailableError names one that has not."""
         partitions = self._view.partitions(topic)
         with long_wait(lambda: f"waiting for the leaders of the {len(partitions)} partitions of {topic}"):
-            self._view.end_offsets(partitions, timeout_ms)
+            self._view.offsets.end_offsets(partitions, timeout_ms)
 
     def list_topics(self) -> list[str]:
         """All topics by name."""
@@ -331,7 +331,7 @@ class MetadataAdmin:
         Every partition is tried; then the first error is raised: UnknownTopicOrPartitionError,
         LeaderNotAvailableError.
         """
-        return dict(_each(specs.items(), lambda item: (item[0], self._view.list_offset(*item))))
+        return dict(_each(specs.items(), lambda item: (item[0], self._view.offsets.list_offset(*item))))
 
     def who_led(self, topic_partition: TopicPartition, offset: int, topic_id: str | None = None) -> LeaderOfOffset:
         """The broker that led when the record at `offset` was written, and what is known of its acknowledgement.

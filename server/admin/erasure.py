@@ -102,7 +102,7 @@ def request_erasure(view: ClusterView, topic: str, predicate: str | Mapping[str,
     text = ErasePredicate.parse(predicate).text
     places = view.partitions(topic)
     topic_id = view.image.topic_ids.get(topic, "")
-    marks = view.all_watermarks(places, timeout_ms)
+    marks = view.watermarks.of_all(places, timeout_ms)
     ends = [OffsetAndEpoch(marks[place].high_watermark, marks[place].leader_epoch) for place in sorted(marks)]
     request_id = view.ids.new_id()
 
@@ -122,7 +122,7 @@ def ends_left(view: ClusterView, record: EraseRecord) -> tuple[int, ...]:
 def _end_left(view: ClusterView, place: TopicPartition, erase: Erase) -> int:
     with suppress(StratalogError):
         if UNDEFINED_EPOCH < erase.leader_epoch < view.partition_state(place).leader_epoch:
-            return erase.within(view.look_at_log(place, lambda log: log.epochs, 0)).end_offset
+            return erase.within(view.records.look_at_log(place, lambda log: log.epochs, 0)).end_offset
     return erase.end_offset
 
 

@@ -88,6 +88,6 @@ def _replica(view: ClusterView, root: str, state: PartitionRecord) -> ReplicaInf
         return None
     except StratalogError:
         return ReplicaInfo(-1, -1)
-    published = view.published(state.topic_partition)
+    published = view.watermarks.published(state.topic_partition)
     lag = max(0, published.high_watermark - log.log_end_offset) if published is not None else 0
     return ReplicaInfo(sum(entry.file.size_bytes for entry in log.files), lag)

@@ -48,11 +48,11 @@ def _live_log(view: ClusterView, topic_partition: TopicPartition) -> LiveLog | N
         return LiveLog(log.topic_id, log.log_start_offset, log.log_end_offset, log.epochs)
 
     try:
-        found = view.look_at_log(topic_partition, look, LOG_WAIT_MS)
+        found = view.records.look_at_log(topic_partition, look, LOG_WAIT_MS)
     except (LeaderNotAvailableError, UnknownTopicOrPartitionError, StoreError):
         return None
     with suppress(LeaderNotAvailableError, UnknownTopicOrPartitionError, StoreError):
-        marks = view.watermarks(topic_partition, LOG_WAIT_MS)
+        marks = view.watermarks.of(topic_partition, LOG_WAIT_MS)
         found = found._replace(high_watermark=marks.high_watermark, high_watermark_epoch=marks.leader_epoch)
     return found
 

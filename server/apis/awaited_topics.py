@@ -47,7 +47,7 @@ class AwaitedTopics:
 
     def _is_led(self, image: ClusterImage, name: str) -> bool:
         with suppress(StratalogError):
-            self._view.poll_progress()
+            self._view.changes.poll()
             led = [named for named in image.partitions_of(name) if image.partitions[named].leader != NO_LEADER]
-            return all(self._view.published(named, poll=False) is not None for named in led)
+            return all(self._view.watermarks.published(named, poll=False) is not None for named in led)
         return False

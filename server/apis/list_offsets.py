@@ -93,13 +93,13 @@ class OffsetApis(ApiFamily):
         if timestamp in (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP):
             return ListedOffset(UNKNOWN_OFFSET)
         if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
-            start = view.list_offset(named, OffsetSpec.earliest(), 0).offset
-            epoch = view.look_at_log(named, lambda log: log.epochs.epoch_at(start), 0)
+            start = view.offsets.list_offset(named, OffsetSpec.earliest(), 0).offset
+            epoch = view.records.look_at_log(named, lambda log: log.epochs.epoch_at(start), 0)
             return ListedOffset(start, leader_epoch=epoch)
         if is_debugging and timestamp == LATEST_TIMESTAMP:
             end = self._broker.log_end(named)
             return ListedOffset(end, leader_epoch=self._broker.partition(named).leader_epoch)
-        found = view.list_offset(named, OffsetSpec(timestamp), 0)
+        found = view.offsets.list_offset(named, OffsetSpec(timestamp), 0)
         if not is_committed:
             return found
         stable = self._last_stable_offset(named)
@@ -109,8 +109,9 @@ class OffsetApis(ApiFamily):
 
     def _last_stable_offset(self, named: TopicPartition) -> int:
         """Not below the log's start, from which on the records of an open transaction may have been deleted."""
-        marks = self._broker.view.watermarks(named, 0)
-        stable = self._broker.view.look_at_log(named, lambda log: log.last_stable_offset(marks.high_watermark), 0)
+        view = self._broker.view
+        marks = view.watermarks.of(named, 0)
+        stable = view.records.look_at_log(named, lambda log: log.last_stable_offset(marks.high_watermark), 0)
         return max(stable, marks.log_start_offset)
 
     # -- OffsetForLeaderEpoch ------------------------------------------------------------------------------------

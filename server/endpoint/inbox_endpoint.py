@@ -39,7 +39,7 @@ class InboxHost(RunningCluster, Protocol):
         ...
 
     def when_published(self, broker_id: int, call: Callable[[], None]) -> None:
-        """As `Broker.when_published`, of a running broker."""
+        """As `Broker.call_when_published`, of a running broker."""
         ...
 
 

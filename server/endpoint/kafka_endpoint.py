@@ -79,7 +79,7 @@ class KafkaEndpoint:
         io = self._io[broker_id] = IoThreads(self._config.num_io_threads, self._queued, f"kafka-{broker_id}-io")
         handler = self._handlers[broker_id] = KafkaHandler(cluster, broker_id, config=self._config, io=io)
         handler.broker.metrics = cluster.counters(broker_id)
-        cluster.when_published(broker_id, handler.broker.view.wake)
+        cluster.when_published(broker_id, handler.broker.view.changes.wake)
         bound = self._bound[broker_id]
         served = self._server.serve(broker_id, bound, handler, self._security_of(bound, handler, io))
         cluster.counters(broker_id).further = served.metrics

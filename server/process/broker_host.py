@@ -169,8 +169,8 @@ class BrokerHost:
         return self.running[broker_id].broker.metrics
 
     def when_published(self, broker_id: int, call: Callable[[], None]) -> None:
-        """As `Broker.when_published`, of a running broker."""
-        self.running[broker_id].broker.when_published = call
+        """As `Broker.call_when_published`, of a running broker."""
+        self.running[broker_id].broker.call_when_published(call)
 
     def peers(self) -> Mapping[int, Peer]:
         """The brokers that those of this process call, by id: each other, and others as far as they can be called."""

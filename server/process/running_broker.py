@@ -101,8 +101,8 @@ class RunningBroker:
         try:
             request_ms, upkeep = request_ms_max(shared.config.broker_session_timeout_ms), shared.upkeep
             stores, clock, threads = DeltaStores(RandomIds(), request_ms=request_ms), SystemClock(), DaemonThreads()
-            is_far = stores.objects(identity.root).bills_requests
-            together = SideBySide(f"broker-{identity.broker_id}-io") if is_far else OneByOne()
+            distance = stores.objects(identity.root).distance
+            together = SideBySide(f"broker-{identity.broker_id}-io") if distance.is_far else OneByOne()
             self._files = UpkeepThread(clock, name=f"broker-{identity.broker_id}-files")
             ports = Ports(
                 stores,

@@ -221,7 +221,7 @@ class ServedBroker:
             log.refresh_for_sure()
             return log.log_end_offset
 
-        return self.view.look_at_log(topic_partition, newest, 0)
+        return self.view.records.look_at_log(topic_partition, newest, 0)
 
     def partition(self, topic_partition: TopicPartition) -> PartitionRecord:
         """A partition's state. UnknownTopicOrPartitionError when the newest metadata has none."""
@@ -280,7 +280,11 @@ class ServedBroker:
 
     def end_of_epoch(self, named: TopicPartition, leader_epoch: int) -> EpochEndOffset:
         """Where a leader epoch, or the largest known below it, ended in the leader's log. LeaderNotAvailableError."""
-        return self.view.look_at_log(named, lambda log: log.epochs.end_offset_for(leader_epoch, log.log_end_offset), 0)
+
+        def end_of(log: LogReader) -> EpochEndOffset:
+            return log.epochs.end_offset_for(leader_epoch, log.log_end_offset)
+
+        return self.view.records.look_at_log(named, end_of, 0)
 
     # -- authorization -----------------------------------------------------------------------------------------
 

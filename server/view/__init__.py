@@ -1,6 +1,11 @@
 """The cluster as storage shows it, without a broker.
 
-cluster_view     topics, leaders, high watermarks, committed records
+cluster_view     topics, and parts for what else is asked
+topology         topics, partitions, leaders, configs: the newest metadata image
+watermarks       the readable bounds of partitions, as published
+records          committed records
+offsets          first and last offsets, and those of timestamps
+progress_changes  what moved since a reader last asked, and waiting for more
 read_committed   the same under `isolation.level=read_committed`
 committed_table  committed records as an Arrow stream, for other engines
 shared_read      one read for all threads that want it

@@ -14,8 +14,10 @@ import pyarrow.compute as pc
 
 from stratalog.replication.stores import client_stores
 from stratalog.server.bootstrap import Cluster
-from stratalog.server.view.cluster_view import DEFAULT_TIMEOUT_MS, WAIT_MS_MAX, ClusterView, Fetched
+from stratalog.server.view.cluster_view import DEFAULT_TIMEOUT_MS, ClusterView
 from stratalog.server.view.read_committed import READ_COMMITTED, view_of
+from stratalog.server.view.records import Fetched
+from stratalog.server.view.watermarks import WAIT_MS_MAX
 from stratalog.storage.clock import RandomIds
 from stratalog.storage.errors import InvalidConfigError, LeaderNotAvailableError, UnknownTopicOrPartitionError
 from stratalog.storage.log.rows import READ_SCHEMA, has_control_records
@@ -95,7 +97,7 @@ class CommittedTable:
         while True:
             if view.image.topic_ids.get(topic) != self._topic_id:
                 raise UnknownTopicOrPartitionError(f"topic '{topic}' of id {self._topic_id} was deleted since")
-            fetched = view.fetch(place, offset, READ_BYTES, end, columns=columns)
+            fetched = view.records.fetch(place, offset, READ_BYTES, end, columns=columns)
             if fetched.next_offset > offset:
                 return fetched
             if view.clock.monotonic_ms() >= deadline_ms:
@@ -153,7 +155,7 @@ def table_of(
     if unknown or not columns:
         raise InvalidConfigError(f"columns {list(columns)}: expected some of {COMMITTED_SCHEMA.names}")
     places = _chosen(view.partitions(topic), topic, partitions)
-    starts, ends = view.beginning_offsets(places), view.end_offsets(places)
+    starts, ends = view.offsets.beginning_offsets(places), view.offsets.end_offsets(places)
     ranges = {place: (starts[place], max(starts[place], ends[place])) for place in places}
     return CommittedTable(view, topic, ranges, columns)
 

@@ -15,7 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stratalog.server.offset_spec import LATEST_TIMESTAMP, ListedOffset, OffsetSpec
-from stratalog.server.view.cluster_view import ClusterView, Watermarks
+from stratalog.server.view.cluster_view import ClusterView
+from stratalog.server.view.offsets import ViewOffsets
+from stratalog.server.view.records import Isolation
+from stratalog.server.view.watermarks import Watermarks
 from stratalog.storage.config_def import ConfigKey, one_of
 from stratalog.storage.log.reader import LogReader
 from stratalog.storage.records import TRANSACTIONAL_ATTRIBUTE, TopicPartition
@@ -27,43 +30,59 @@ ISOLATION_LEVEL = ConfigKey(
 )
 
 
-class ReadCommittedView(ClusterView):
-    """A view whose partitions end at their last stable offset; `watermarks` still has the high watermark."""
+class ReadCommitted:
+    """Records below the last stable offset, without those of aborted transactions."""
+
+    def readable_end(self, log: LogReader, marks: Watermarks, end: int) -> int:
+        return max(marks.log_start_offset, log.log_start_offset, log.last_stable_offset(end))
+
+    def transactions_of(self, log: LogReader) -> Transactions:
+        return log.producers.transactions
+
+    def kept(self, rows: pa.Table, aborted: Sequence[AbortedTransaction]) -> pa.Table:
+        return without_aborted(rows, aborted)
+
+
+class StableOffsets(ViewOffsets):
+    """The offsets of a view whose partitions end at their last stable offset."""
 
     def last_stable_offset(self, topic_partition: TopicPartition, timeout_ms: int | None = None) -> int:
-        """The offset below which the outcome of every transaction is known; waits and raises as `watermarks`."""
-        return self.readable_end(topic_partition, self.watermarks(topic_partition, timeout_ms))
+        """The offset below which the outcome of every transaction is known; waits and raises as `watermarks.of`."""
+        return self.readable_end(topic_partition, self._watermarks.of(topic_partition, timeout_ms))
 
     def readable_end(self, topic_partition: TopicPartition, marks: Watermarks) -> int:
         """As `last_stable_offset`, within the published bounds."""
-        with self._logs.of(topic_partition).lock:
-            return self._readable_log(topic_partition, marks)[1]
+        with self._records.locked(topic_partition):
+            return self._records.readable_log(topic_partition, marks)[1]
 
     def end_offsets(
         self, topic_partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
         """The last stable offset of each partition."""
-        marks = self.all_watermarks(topic_partitions, timeout_ms)
-        return dict(zip(marks, self.at_once(lambda tp: self.readable_end(tp, marks[tp]), marks), strict=True))
+        marks = self._watermarks.of_all(topic_partitions, timeout_ms)
+        ends = self._records.at_once(lambda tp: self.readable_end(tp, marks[tp]), marks)
+        return dict(zip(marks, ends, strict=True))
 
     def list_offset(
         self, topic_partition: TopicPartition, spec: OffsetSpec, timeout_ms: int | None = None
     ) -> ListedOffset:
-        """As `ClusterView.list_offset`, among the records below the last stable offset."""
+        """As `ViewOffsets.list_offset`, among the records below the last stable offset."""
         if spec.timestamp != LATEST_TIMESTAMP:
             return super().list_offset(topic_partition, spec, timeout_ms)
-        marks = self.watermarks(topic_partition, timeout_ms)
+        marks = self._watermarks.of(topic_partition, timeout_ms)
         return ListedOffset(self.readable_end(topic_partition, marks), leader_epoch=marks.leader_epoch)
 
-    def _readable_log(self, topic_partition: TopicPartition, marks: Watermarks) -> tuple[LogReader, int]:
-        log, end = super()._readable_log(topic_partition, marks)
-        return log, max(marks.log_start_offset, log.log_start_offset, log.last_stable_offset(end))
 
-    def _transactions_of(self, log: LogReader) -> Transactions:
-        return log.producers.transactions
+class ReadCommittedView(ClusterView):
+    """A view whose partitions end at their last stable offset; `watermarks` still has the high watermark."""
 
-    def _kept(self, rows: pa.Table, aborted: Sequence[AbortedTransaction]) -> pa.Table:
-        return without_aborted(rows, aborted)
+    offsets: StableOffsets
+
+    def _isolation(self) -> Isolation:
+        return ReadCommitted()
+
+    def _offsets(self) -> StableOffsets:
+        return StableOffsets(self.watermarks, self.records)
 
 
 def view_of(isolation_level: str) -> type[ClusterView]:

@@ -70,7 +70,7 @@ class ConsumerNews:
     def wait(self, timeout_ms: float, poll_ms: float) -> None:
         """Sleep until there may be news, or `wake`; at most `timeout_ms`."""
         if not self._is_shared or not self._was_shared:
-            self._view.wait(timeout_ms, poll_ms)
+            self._view.changes.wait(timeout_ms, poll_ms)
         elif not self._is_news:
             self._alarm.wait(timeout_ms / 1000)
             self._alarm.clear()
@@ -83,7 +83,7 @@ class ConsumerNews:
     def wake(self) -> None:
         """End a `wait` that is under way, or the next one."""
         self._alarm.set()
-        self._view.wake()
+        self._view.changes.wake()
 
     def close(self) -> None:
         """Stop watching."""
@@ -119,7 +119,7 @@ class SharedNews:
             if not self._watched:
                 _watchers.pop(self._root, None)
             if self._view is not None:
-                self._view.wake()
+                self._view.changes.wake()
 
     def watch(self, news: ConsumerNews, topic_partitions: frozenset[TopicPartition]) -> None:
         with self._changes:
@@ -130,7 +130,7 @@ class SharedNews:
                     self._unknown.add(each)
                 self._listeners.setdefault(each, set()).add(news)
             if self._view is not None and self._unknown:
-                self._view.wake()
+                self._view.changes.wake()
 
     def _forget(self, news: ConsumerNews) -> None:
         for each in self._watched.get(news, ()):
@@ -148,7 +148,7 @@ class SharedNews:
             self.is_crowded = True
             while not self._is_over():
                 sequence = self._refresh(view, sequence)
-                view.wait(WAIT_MS_MAX, POLL_MS)
+                view.changes.wait(WAIT_MS_MAX, POLL_MS)
         finally:
             with self._changes:
                 self.is_crowded, self._thread, self._view = False, None, None
@@ -168,9 +168,9 @@ class SharedNews:
             unknown, self._unknown = self._unknown, set()
         for each in unknown:
             with suppress(StratalogError):
-                view.published(each, poll=False)
-        view.poll_progress()
-        sequence, moved = view.moved_since(sequence)
+                view.watermarks.published(each, poll=False)
+        view.changes.poll()
+        sequence, moved = view.changes.moved_since(sequence)
         if moved is None:
             with self._changes:
                 self._unknown.update(self._listeners)  # leaders may have changed
@@ -181,5 +181,5 @@ class SharedNews:
         for news in notified:
             news.notify()
         if moved is None:
-            view.wake()  # read the new leaders' progress before waiting
+            view.changes.wake()  # read the new leaders' progress before waiting
         return sequence

@@ -58,7 +58,7 @@ class DeltaCommitLog:
     def reading_ahead(self) -> Iterator[None]:
         """Within it, versions that are read one after the other are asked for several at a time, more from one time to
         the next, where requests take long. What was read ahead is forgotten at its end."""
-        if not self._store.bills_requests or self._ahead is not None:
+        if not self._store.distance.is_far or self._ahead is not None:
             yield
             return
         self._ahead, self._next_ahead, self._ahead_count = {}, -1, 1

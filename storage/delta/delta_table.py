@@ -202,13 +202,13 @@ class DeltaLogTable(LogTable):
         self._store.each(partial(self.copy_file, source), files)
 
     def ahead(self, files: Sequence[DataFile]) -> FilesAhead | None:
-        if self._cache is None or not self._store.bills_requests:
+        if self._cache is None or not self._store.distance.is_far:
             return self._ahead_of(files)
         cached = self._cache.find(self.name, [file.path for file in files])
         return self._ahead_of([file for file, found in zip(files, cached, strict=True) if found is None])
 
     def _ahead_of(self, files: Sequence[DataFile]) -> FilesAhead | None:
-        if not self._store.bills_requests:
+        if not self._store.distance.is_far:
             return None
         small = [file for file in files if file.size_bytes < batch_file.RANGED_BYTES]
         return FilesAhead(self._store, [(f"{self._directory}/{file.path}", file.size_bytes) for file in small])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from stratalog.storage.errors import OffsetOutOfRangeError
 from stratalog.storage.files.data_file import FileEntry
@@ -20,6 +21,28 @@ from stratalog.storage.transactions import BEGIN, Transactions
 
 BatchesIn = Callable[[FileEntry], list[StoredBatch]]
 """The producers' batches in a file, in order of offset."""
+
+
+class LogBounds(Protocol):
+    """Of a log, as it is folded or as it was published: its offsets are `[log_start_offset, log_end_offset)`."""
+
+    @property
+    def log_start_offset(self) -> int: ...
+
+    @property
+    def log_end_offset(self) -> int: ...
+
+
+def lacks_records(own: LogBounds, leader: LogBounds) -> bool:
+    """Whether the leader's log has records above the follower's."""
+    return own.log_end_offset < leader.log_end_offset
+
+
+def is_behind(own: LogBounds, leader: LogBounds) -> bool:
+    """Whether a copy would change the follower's log, of which both show the same leader epoch: it lacks records, or
+    keeps some below the leader's log start. `plan_copy` says what is copied then; of a log that is not behind, nothing.
+    """
+    return lacks_records(own, leader) or own.log_start_offset < leader.log_start_offset
 
 
 @dataclass(frozen=True, slots=True)

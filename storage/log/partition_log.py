@@ -15,6 +15,7 @@ from zlib import crc32
 
 import pyarrow as pa
 
+from stratalog.storage import cadence
 from stratalog.storage.clock import Clock, Ids
 from stratalog.storage.delta.removed import NO_PRODUCERS, RemovedObjects, producers_path
 from stratalog.storage.delta.table import (
@@ -63,17 +64,13 @@ from stratalog.storage.log.leader_epochs import LeaderEpochCache
 from stratalog.storage.log.reader import LogReader
 from stratalog.storage.log.rows import rows_before_cut, rows_between
 from stratalog.storage.log.state import PRODUCERS_FROM_PROPERTY, TOPIC_ID_PROPERTY, LogState, position_txns
-from stratalog.storage.producers import PRODUCER_ID_EXPIRATION_MS, ProducerChanges, ProducerStates
+from stratalog.storage.producers import ProducerChanges, ProducerStates
 from stratalog.storage.records import NewRecordBatch, data_rows
 from stratalog.storage.topic_config import LogConfig
 
-EXPIRY_INTERVAL_MS = 600_000
-"""Between two looks for producers to forget, after which the whole state is written; as in Kafka."""
 WHOLE_PRODUCERS_COMMITS, WHOLE_PRODUCERS_COMMITS_MAX = 20, 200
 """Commits between two that name the whole producer state, which clean-up and a first fold need: so many for each
 thousand producers, sinks and aborted transactions, at least for one thousand, and never more than the maximum."""
-HOUR_MS = 3_600_000
-"""Time for which a table's own property says that removed files stay, unless the topic says otherwise."""
 _NUMBERS = (1 << 63) - 1
 
 
@@ -120,7 +117,7 @@ class PartitionLog(LogReader):
         config: LogConfig,
         clock: Clock,
         ids: Ids,
-        producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
+        producer_id_expiration_ms: int = cadence.PRODUCER_ID_EXPIRATION.ms,
     ) -> None:
         super().__init__(table, clock)
         self.config = config
@@ -147,7 +144,7 @@ class PartitionLog(LogReader):
         if self.table.snapshot() is None:
             check_absent()
             properties = {TOPIC_ID_PROPERTY: topic_id, PRODUCERS_FROM_PROPERTY: str(producers_from)}
-            if self.config.removed_ms_max != HOUR_MS:
+            if self.config.removed_ms_max != cadence.REMOVED_FILES_KEPT.ms:
                 properties[REMOVED_FILES_PROPERTY] = f"interval {self.config.removed_ms_max // 1_000} seconds"
             self.table.create(properties, self.clock.wall_ms(), self._ids.new_id())
         self._load()
@@ -409,7 +406,7 @@ class PartitionLog(LogReader):
         return changed
 
     def _without_expired(self, producers: ProducerStates, now_ms: int) -> ProducerStates:
-        if now_ms - self._expired_ms < EXPIRY_INTERVAL_MS:
+        if now_ms - self._expired_ms < cadence.PRODUCERS_EXPIRY.ms:
             return producers
         self._expired_ms = now_ms
         log_start_offset = self.state.log_start_offset

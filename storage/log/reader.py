@@ -13,6 +13,7 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from stratalog.storage import cadence
 from stratalog.storage.clock import Clock
 from stratalog.storage.delta.removed import NO_PRODUCERS, producers_path
 from stratalog.storage.delta.table import PRODUCERS, Commit, LogTable
@@ -47,8 +48,6 @@ from stratalog.storage.transactions import AbortedTransaction, LastStableOffset
 
 RESOLVE_TRIES = 5
 """Repetitions of a look-up whose object was deleted meanwhile."""
-DOUBT_INTERVAL_MS = 10_000
-"""Interval in which an idle log checks whether clean-up has deleted the version of its fold."""
 
 NO_TIMESTAMP = -1
 """Stands for a record's missing timestamp in Kafka's protocol."""
@@ -275,9 +274,9 @@ class LogReader:
                 self._producers = self._producers.with_changes(commit.producers)
 
     def _is_position_cleaned_up(self) -> bool:
-        """Whether clean-up has deleted the version of the fold; checked when in doubt and every `DOUBT_INTERVAL_MS`."""
+        """Whether clean-up has deleted the version of the fold; checked when in doubt, and in intervals."""
         now_ms = self.clock.monotonic_ms()
-        if not self._is_in_doubt and now_ms - self._checked_ms < DOUBT_INTERVAL_MS:
+        if not self._is_in_doubt and now_ms - self._checked_ms < cadence.VERSION_CHECK.ms:
             return False
         is_gone = self.table.read_commit(self.state.version) is None
         self._checked_ms = now_ms
@@ -296,7 +295,7 @@ class LogReader:
 
     def refresh_for_sure(self) -> bool:
         """`refresh` that folds every commit before the call. After clean-up has deleted the version of the fold,
-        `refresh` may miss new commits for up to `DOUBT_INTERVAL_MS`."""
+        `refresh` may miss new commits for up to `cadence.VERSION_CHECK`."""
         self._is_in_doubt = True
         return self.refresh()
 

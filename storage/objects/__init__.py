@@ -1,5 +1,6 @@
 """An object store: the port and its implementations.
 
+distance     how far a store is, and what follows from that
 port         what each store can do, and what only some can; `ObjectMeta`
 local        a directory of a local disk or mounted volume
 store_settings  endpoint, region and credentials that take precedence over the environment

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, Protocol, TypeVar
 
+from stratalog.storage.objects.distance import NEAR, Distance
+
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")
 
@@ -33,13 +35,12 @@ class ObjectStore(Protocol):
 
     url                of the root, without a slash at its end: `file:///x/y`, `s3://bucket/prefix`
     durable_on_answer  whether an object survives a power loss without `sync` once `put` or `create` has returned
-    bills_requests     whether each call is a request to a service, which is paid, and takes as long as a network needs:
-                       several at a time take no longer than one
+    distance           how far it is: whether each call is a request to a service
     """
 
     url: str
     durable_on_answer: bool
-    bills_requests: bool = False
+    distance: Distance = NEAR
 
     def put(self, path: str, data: bytes) -> None:
         """Write an object, atomically replacing one that exists."""
@@ -164,7 +165,7 @@ class ObjectStore(Protocol):
         return call()
 
     def each(self, call: Callable[[Item], Answer], items: Sequence[Item]) -> Sequence[Answer]:
-        """What `call`, which makes requests to this store, returns for each item: side by side where `bills_requests`.
+        """What `call`, which makes requests to this store, returns for each item: side by side where it is far.
         Raises what the first that failed raises. `call` itself uses no `each` of this store: it would wait for those
         that wait for it."""
         return [call(item) for item in items]

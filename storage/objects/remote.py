@@ -16,9 +16,11 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import ObjectStore as RemoteStore
 from obstore.store import from_url
 
+from stratalog.storage import cadence
 from stratalog.storage.clock import RandomIds
 from stratalog.storage.errors import LogDirNotFoundError, ObjectNotFoundError, StoreUnavailableError
 from stratalog.storage.log_lines import line_logger
+from stratalog.storage.objects.distance import FAR
 from stratalog.storage.objects.local import LocalStore
 from stratalog.storage.objects.port import ObjectMeta, ObjectStore, always
 from stratalog.storage.objects.probe import probe_create_if_absent
@@ -34,14 +36,7 @@ _LOG = line_logger("stratalog.storage")
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")
 
-REQUEST_MS = 1_000
-"""Deadline of a request that moves little: a store that answers nothing must not hold up a broker for its session."""
-CLIENT_REQUEST_MS, CLIENT_RETRIES_MS = 5_000, 30_000
-"""That of a client, which has no session to keep, and for how long it repeats a request that failed: as long as Kafka's
-clients do (`request.timeout.ms`). A store that is slow or throttles for some seconds fails no query."""
 BULK_BYTES = 1 << 20
-BULK_MS = 30_000
-"""Deadline of a request that moves `BULK_BYTES` or more, or whose size is not known before."""
 
 SIDE_BY_SIDE_MAX = 32
 """Requests that all calls of `each` make at a time, at most."""
@@ -52,7 +47,7 @@ BUCKET_SCHEMES = {"s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl"}
 
 RETRY: RetryConfig = {
     "max_retries": 12,
-    "retry_timeout": timedelta(milliseconds=REQUEST_MS),
+    "retry_timeout": timedelta(milliseconds=cadence.REQUEST.ms),
     "backoff": {"init_backoff": timedelta(milliseconds=50), "max_backoff": timedelta(seconds=1), "base": 2},
 }
 """Retries of throttled (429, 503 SlowDown), failed (5xx) and broken requests, each pause drawn from 50 ms up to twice
@@ -65,7 +60,7 @@ class ObstoreStore(ObjectStore):
     """An object store behind obstore: S3, Azure, GCS and all that `obstore.store.from_url` knows."""
 
     durable_on_answer = True
-    bills_requests = True
+    distance = FAR
 
     def __init__(
         self,
@@ -239,7 +234,9 @@ class ObstoreStore(ObjectStore):
         if not check(source.get_range(source_path, start, size_bytes - start)):
             return False
         if self._bucket is None:
-            self._bucket = _remote(bucket, self._settings, REQUEST_MS, BULK_MS, retries_ms=REQUEST_MS)
+            self._bucket = _remote(
+                bucket, self._settings, cadence.REQUEST.ms, cadence.BULK_REQUEST.ms, retries_ms=cadence.REQUEST.ms
+            )
         copied = partial(obstore.copy, self._bucket, f"{source_prefix}{source_path}", f"{prefix}{path}")
         try:
             source.waiting_for(lambda: self._call("copy", path, copied))
@@ -293,7 +290,7 @@ def _remote(
 ) -> RemoteStore:
     """A client of which no request takes longer than `whole_ms`, and none is repeated after `retries_ms`; no connection
     is waited for longer than `request_ms`, and no next byte of an answer longer than `silent_ms`."""
-    tries = RETRY["max_retries"] * max(1, retries_ms // REQUEST_MS)
+    tries = RETRY["max_retries"] * max(1, retries_ms // cadence.REQUEST.ms)
     retry: RetryConfig = {**RETRY, "max_retries": tries, "retry_timeout": timedelta(milliseconds=retries_ms)}
     connect, whole = timedelta(milliseconds=request_ms), timedelta(milliseconds=whole_ms)
     given = cast("ClientConfig", {**_client_options(os.environ), **settings.client_options(url)})
@@ -321,7 +318,7 @@ def open_store(
     sub: str = "",
     *,
     create: bool = False,
-    request_ms: int = REQUEST_MS,
+    request_ms: int = cadence.REQUEST.ms,
     retries_ms: int | None = None,
     settings: StoreSettings = FROM_ENVIRONMENT,
 ) -> ObjectStore:
@@ -338,8 +335,8 @@ def open_store(
         return LocalStore(place, create=create)
     try:
         opened = partial(_remote, place, settings, request_ms, retries_ms=retries_ms or request_ms)
-        small, uploads = opened(request_ms), opened(BULK_MS)
-        downloads = opened(BULK_MS, silent_ms=request_ms)
+        small, uploads = opened(request_ms), opened(cadence.BULK_REQUEST.ms)
+        downloads = opened(cadence.BULK_REQUEST.ms, silent_ms=request_ms)
         store = ObstoreStore(small, place, uploads, downloads, settings)
     except (BaseError, ValueError) as reason:
         text = settings.redacted(f"{place}: {str(reason).splitlines()[0]}")

@@ -18,13 +18,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
+from stratalog.storage import cadence
 from stratalog.storage.clock import Clock, Event, SystemClock, WakingClock
 from stratalog.storage.objects.port import ObjectStore, WriteListener
 
 Found = TypeVar("Found")
 
-RETRY_MS = 1_000
-"""Interval after which a place that cannot be watched, as on a disk that is away, is tried again."""
 
 _MODIFY, _MOVED_TO, _CREATE, _DELETE_SELF, _MOVE_SELF = 0x2, 0x80, 0x100, 0x400, 0x800
 _UNMOUNT, _OVERFLOW, _IGNORED, _ONLY_DIRECTORY, _MASK_ADD = 0x2000, 0x4000, 0x8000, 0x1000000, 0x20000000
@@ -287,7 +286,7 @@ class Wakeup:
 
     def _retry_inactive(self, now_ms: int) -> None:
         """Try those again that cannot be watched so far."""
-        self._retry_at_ms = now_ms + RETRY_MS
+        self._retry_at_ms = now_ms + cadence.WATCH_RETRY.ms
         for place in list(self._inactive):
             if place.root and self._has_inotify(place.root):
                 self._activate(place)

@@ -10,20 +10,16 @@ log must still accept records. Kafka has no counterpart.
 
 from __future__ import annotations
 
+from stratalog.storage import cadence
 from stratalog.storage.log.segments import LogSegment
-
-SLOWED_MS_MAX = 100
-"""The longest pause for one file below `stop_count`."""
-STOPPED_MS = 1_000
-"""The pause from `stop_count` on, and the longest of all: far below clients' timeouts and a follower's allowed lag."""
 
 
 def append_pause_ms(overdue_count: int, slowdown_count: int, stop_count: int, file_count: int = 1) -> int:
     """The pause of the next append after one that added `file_count` files; 0: none.
 
     overdue_count   files or commits of overdue work
-    slowdown_count  above it each added file costs a pause, which grows with the backlog up to `SLOWED_MS_MAX`
-    stop_count      from here on the pause is `STOPPED_MS`
+    slowdown_count  above it each added file costs a pause, which grows with the backlog to `cadence.APPENDS_SLOWED`
+    stop_count      from here on the pause is `cadence.APPENDS_STOPPED`
 
     >>> [append_pause_ms(overdue, 5_000, 10_000) for overdue in (5_000, 5_001, 7_500, 10_000)]
     [0, 1, 50, 1000]
@@ -31,11 +27,11 @@ def append_pause_ms(overdue_count: int, slowdown_count: int, stop_count: int, fi
     150
     """
     if overdue_count >= stop_count:
-        return STOPPED_MS
+        return cadence.APPENDS_STOPPED.ms
     if overdue_count <= slowdown_count:
         return 0
     share = (overdue_count - slowdown_count) / (stop_count - slowdown_count)
-    return min(max(1, round(SLOWED_MS_MAX * share)) * file_count, STOPPED_MS)
+    return min(max(1, round(cadence.APPENDS_SLOWED.ms * share)) * file_count, cadence.APPENDS_STOPPED.ms)
 
 
 def excess_files(segment: LogSegment, merged_bytes_max: int) -> int:

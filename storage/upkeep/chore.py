@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Generic, Protocol, TypeVar
 
+from stratalog.storage.cadence import DAY_MS, HOUR_MS
 from stratalog.storage.delta.table import Commit
 from stratalog.storage.errors import DamagedFileError
 from stratalog.storage.files.data_file import FileEntry
@@ -17,10 +18,6 @@ from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.log.state import live_paths
 from stratalog.storage.upkeep.merge_plan import FILES_MIN
 
-HOUR_MS = 3_600_000
-DAY_MS = 24 * HOUR_MS
-RECHECK_MS = 1_000
-"""Recheck interval for events that neither a commit nor a known time brings, such as a risen high watermark."""
 OVERDUE_BACKLOG = 4
 """Pieces of work above which the backlog of a chore is overdue."""
 

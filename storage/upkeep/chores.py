@@ -13,11 +13,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 from zlib import crc32
 
+from stratalog.storage import cadence
+from stratalog.storage.cadence import DAY_MS
 from stratalog.storage.clock import Clock
 from stratalog.storage.delta.removed import (
     LIST_FILES,
@@ -35,9 +38,7 @@ from stratalog.storage.log.partition_log import WHOLE_PRODUCERS_COMMITS_MAX, Par
 from stratalog.storage.log.segments import start_of
 from stratalog.storage.log.state import LogState, live_paths
 from stratalog.storage.upkeep.chore import (
-    DAY_MS,
     OVERDUE_BACKLOG,
-    RECHECK_MS,
     Chore,
     UpkeepDone,
     UpkeepLimits,
@@ -57,20 +58,10 @@ DELETIONS_MAX = 500
 """Objects that one piece of work deletes at most."""
 DELETIONS_BULK = 100
 """Objects of one call to the store, between two of which the time is checked."""
-DELETIONS_MS = 500
-"""Time that one piece of work spends on deletions, which are slow on a busy disk: merges must have their turn."""
-DELETE_INTERVAL_MS_MAX = 1_000
-"""The longest interval between two deletions: few objects at a time, so that appends do not wait for the disk."""
 FREE_SHARE_MIN = 0.1
 """Share of a disk, of its bytes or its files, below which no file is kept for readers of older versions."""
-ROOM_RECHECK_MS = 10_000
-"""Interval in which the disk's room is looked at while files are kept."""
-DURABLE_RECHECK_MS = 10_000
-"""Recheck interval while the commit that removed the oldest object is not durable."""
 SLOTS = 1_440
 """Time slots of a scrub of the whole log, one for each minute of a day."""
-SLOT_MS_MIN = 1_000
-"""The shortest time slot of a scrub."""
 
 
 class Flush(Chore):
@@ -99,6 +90,40 @@ class Flush(Chore):
         return self._log.flushing.wait_ms(self._log.config) is not None
 
 
+@dataclass(frozen=True, slots=True)
+class CleanUp:
+    """How far one clean-up of commits is. Each commit that is made makes an older one due.
+
+    began      the log's version when it began
+    left_over  commits that were due then. Invariant: no more than were made during the clean-up before
+    deleted    commits that it has deleted. Invariant: it never decreases
+    pieces     of its work that are done. Invariant: 0 only before the first one
+
+    >>> clean_up = CleanUp(began=100, left_over=10)
+    >>> [each.owed(version=120) for each in (clean_up, clean_up.after_piece(25))]
+    [30, 5]
+    >>> [each.left(version=120) for each in (clean_up, clean_up.after_piece(25), clean_up.after_piece(99))]
+    [20, 5, 0]
+    """
+
+    began: int
+    left_over: int
+    deleted: int = 0
+    pieces: int = 0
+
+    def after_piece(self, count: int) -> CleanUp:
+        """After a piece of work that deleted so many commits."""
+        return replace(self, deleted=self.deleted + count, pieces=self.pieces + 1)
+
+    def owed(self, version: int) -> int:
+        """Commits that are due and not deleted, at this version of the log; below 0 if it deleted older ones, too."""
+        return version - self.began + self.left_over - self.deleted
+
+    def left(self, version: int) -> int:
+        """At its end: commits that it leaves. At a steady rate no more are due than were made meanwhile."""
+        return max(0, min(self.owed(version), version - self.began))
+
+
 class Checkpoints(Chore):
     """Writes checkpoints, and cleans up the commits below them."""
 
@@ -106,10 +131,15 @@ class Checkpoints(Chore):
         self._log = log
         self._limits = limits
         self._due_version = 0
+        """The version from which on a checkpoint is due, as of the last step."""
         self._cleaning: Iterator[int] | None = None
-        self._cleaning_pieces = 0
-        self._cleaning_began = self._cleaning_owed = self._left_over = 0
+        """The clean-up that is under way: it deletes as it is advanced."""
+        self._clean_up: CleanUp | None = None
+        """How far it is. Invariant: None exactly when `_cleaning` is."""
+        self._left_over = 0
+        """What the last clean-up left. Invariant: it changes only when one ends."""
         self._cleaned_ms: int | None = None
+        """When the last clean-up began; None before the first step. A checkpoint moves it back: one is due then."""
 
     def begin(self, view: UpkeepView) -> Work[Any] | None:
         if self._cleaned_ms is None:
@@ -131,8 +161,7 @@ class Checkpoints(Chore):
             crowded_below = log.version - self._limits.keep_commits_max
             keep_from_ms = view.now_ms - self._limits.keep_ms
             self._cleaning = log.table.reopened().clean_log(keep_from, keep_from_ms, crowded_below)
-            self._cleaning_pieces, self._cleaning_began = 0, log.version
-            self._cleaning_owed = log.version - self._left_over
+            self._clean_up = CleanUp(log.version, self._left_over)
         cleaning = self._cleaning
         return Work(partial(_advance, cleaning, log.clock), partial(self._cleaned, view))
 
@@ -168,13 +197,11 @@ class Checkpoints(Chore):
 
     def _cleaned(self, view: UpkeepView, cleaned: tuple[int, bool]) -> UpkeepDone | None:
         count, is_over = cleaned
-        self._cleaning_pieces += 1
-        self._cleaning_owed += count
+        assert self._clean_up is not None
+        self._clean_up = self._clean_up.after_piece(count)
         if is_over:
-            self._cleaning, self._cleaning_pieces = None, 0
-            # Commits that became due meanwhile are left: at a steady rate no more than were made meanwhile.
-            made = self._log.version - self._cleaning_began
-            self._left_over = max(0, min(self._log.version - self._cleaning_owed, made))
+            self._left_over = self._clean_up.left(self._log.version)
+            self._cleaning = self._clean_up = None
         return view.done(UpkeepWork.CLEAN_LOG, count) if count else None
 
     def rest_ms(self, view: UpkeepView) -> int:
@@ -186,8 +213,8 @@ class Checkpoints(Chore):
 
     @property
     def is_overdue(self) -> bool:
-        overdue = self._log.version - self._due_version
-        return self._cleaning_pieces > OVERDUE_BACKLOG or overdue > OVERDUE_BACKLOG * self._commits_between
+        overdue, pieces = self._log.version - self._due_version, self._clean_up.pieces if self._clean_up else 0
+        return pieces > OVERDUE_BACKLOG or overdue > OVERDUE_BACKLOG * self._commits_between
 
     @property
     def overdue_count(self) -> int:
@@ -196,7 +223,7 @@ class Checkpoints(Chore):
         unless it deletes fewer than are made."""
         state = self._log.state
         unfolded = state.version - max(state.durable_version, 0) - self._commits_between
-        return max(unfolded, state.version - self._cleaning_owed if self._cleaning is not None else 0)
+        return max(unfolded, self._clean_up.owed(state.version) if self._clean_up else 0)
 
     def needs_step(self, _commit: Commit) -> bool:
         return self._is_backlog_large(self._log.state)
@@ -222,8 +249,15 @@ class Deletion(Chore):
     def __init__(self, log: PartitionLog) -> None:
         self._log = log
         self._checked_ms: int | None = None
+        """When nothing was due the last time; None before the first step."""
         self._full_pieces = 0
-        self._counted_ms = self._due_count = self._due_count_first = 0
+        """Pieces of work since nothing that was due was left. Invariant: 0 after a piece that deleted all of it."""
+        self._counted_ms = 0
+        """When the due objects were counted."""
+        self._due_count = 0
+        """As of then, less those deleted since."""
+        self._due_count_first = 0
+        """As of the first of the full pieces. Invariant: while `_full_pieces` is above 0 both counts are of these."""
 
     def begin(self, view: UpkeepView) -> Work[int] | None:
         if self._checked_ms is None:
@@ -251,7 +285,7 @@ class Deletion(Chore):
 
     def _count_due(self, view: UpkeepView, *, has_room: bool) -> None:
         """Count them at the first of several full pieces, then once a second: the count goes over all of them."""
-        if self._full_pieces and view.now_ms - self._counted_ms < DELETE_INTERVAL_MS_MAX:
+        if self._full_pieces and view.now_ms - self._counted_ms < cadence.DELETE_INTERVAL.ms:
             return
         due = _due_objects(view.log, view.now_ms, has_room=has_room)
         self._counted_ms, self._due_count = view.now_ms, sum(map(_file_count, due))
@@ -277,9 +311,9 @@ class Deletion(Chore):
         if oldest is None or self._checked_ms is None:
             return None
         is_durable = oldest.version <= view.log.state.durable_version
-        interval_ms = _delete_interval_ms(view.log) if is_durable else DURABLE_RECHECK_MS
+        interval_ms = _delete_interval_ms(view.log) if is_durable else cadence.DURABLE_RECHECK.ms
         due_ms = min(_due_ms(view.log, path, each, view.now_ms) for path, each in _oldest_of_each_kind(view.log))
-        due_ms = min(due_ms, view.now_ms + ROOM_RECHECK_MS)
+        due_ms = min(due_ms, view.now_ms + cadence.ROOM_RECHECK.ms)
         return max(due_ms, wait_end_ms(self._checked_ms, interval_ms, view.now_ms)) - view.now_ms
 
     def needs_step(self, _commit: Commit) -> bool:
@@ -297,7 +331,7 @@ class Deletion(Chore):
 
 
 def _delete_interval_ms(log: PartitionLog) -> int:
-    return max(100, min(log.config.file_delete_delay_ms // 4, DELETE_INTERVAL_MS_MAX))
+    return max(100, min(log.config.file_delete_delay_ms // 4, cadence.DELETE_INTERVAL.ms))
 
 
 def _due_ms(log: PartitionLog, path: str, removed: RemovedObject, now_ms: int, *, has_room: bool = True) -> int:
@@ -349,7 +383,7 @@ def _first_of(paths: Iterator[str]) -> list[str]:
 
 def _delete(table: LogTable, paths: Sequence[str], clock: Clock, live: Set[str]) -> int:
     """Delete these objects, and what those of them list, for one piece of work; how many of them, from the first on."""
-    end_ms, count, alone = clock.monotonic_ms() + DELETIONS_MS, 0, list[str]()
+    end_ms, count, alone = clock.monotonic_ms() + cadence.DELETIONS.ms, 0, list[str]()
     for path in paths:
         if is_list(path):
             alone = _delete_bulks(table, [*alone, *(each for each in _listed(table, path) if each not in live)])
@@ -380,7 +414,7 @@ def _listed(table: LogTable, path: str) -> list[str]:
 
 def _advance(deletions: Iterator[object], clock: Clock) -> tuple[int, bool]:
     """Run deletions of commits for one piece of work: (how many, whether none is left)."""
-    end_ms, count = clock.monotonic_ms() + DELETIONS_MS, 0
+    end_ms, count = clock.monotonic_ms() + cadence.DELETIONS.ms, 0
     for _ in islice(deletions, DELETIONS_MAX):
         count += 1
         if clock.monotonic_ms() >= end_ms:
@@ -457,7 +491,7 @@ class Retention(Chore):
         return view.done(UpkeepWork.RETENTION, expired.count)
 
     def rest_ms(self, view: UpkeepView) -> int:
-        return self._timetable.rest_ms(view.now_ms) or RECHECK_MS
+        return self._timetable.rest_ms(view.now_ms) or cadence.RECHECK.ms
 
 
 def _expired(view: UpkeepView, written_ms: Mapping[int, int]) -> ExpiredSegments | None:
@@ -522,7 +556,7 @@ class Scrub(Chore):
 
     def __init__(self, limits: UpkeepLimits) -> None:
         self._pass_ms = limits.scrub_ms
-        self._slot_ms = max(SLOT_MS_MIN, limits.scrub_ms // SLOTS)
+        self._slot_ms = max(cadence.SCRUB_SLOT.ms, limits.scrub_ms // SLOTS)
         self._slot: int | None = None
 
     def begin(self, view: UpkeepView) -> Work[Any] | None:

@@ -20,6 +20,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
+from stratalog.storage import cadence
 from stratalog.storage.delta.table import Commit, Conflict, LogTable
 from stratalog.storage.errors import ObjectNotFoundError
 from stratalog.storage.files.codecs import codec_of_merge
@@ -30,7 +31,7 @@ from stratalog.storage.log.rows import merged_rows, rows_between
 from stratalog.storage.log.segments import end_of
 from stratalog.storage.log.state import live_paths
 from stratalog.storage.topic_config import INT_MAX, LONG_MAX
-from stratalog.storage.upkeep.chore import RECHECK_MS, Chore, UpkeepDone, UpkeepView, UpkeepWork, Work
+from stratalog.storage.upkeep.chore import Chore, UpkeepDone, UpkeepView, UpkeepWork, Work
 from stratalog.storage.upkeep.cleaned_transactions import AbortedRecords, CleanedTransactions
 from stratalog.storage.upkeep.compaction import (
     MAP_BYTES_MAX,
@@ -48,8 +49,6 @@ from stratalog.storage.upkeep.compaction import (
     transaction_columns,
 )
 
-BACKOFF_MS = 15_000
-"""Interval of the checks whether the log is dirty enough (`log.cleaner.backoff.ms`)."""
 WORK_BYTES = 16 << 20
 """Bytes on storage of the files of one piece of work, at most, so that other work can run in between."""
 WORK_RECORDS = 1 << 20
@@ -60,8 +59,6 @@ LOOKUP_BYTES = 16 << 20
 """Arrow bytes of the keys that are looked up in the offset map at once."""
 OUTPUT_BYTES = 32 << 20
 """Arrow bytes of the rows that are gathered before they are written as a file."""
-LEASE_MS = 600_000
-"""Time after which an idle cleaner loses its turn."""
 PROGRESS_BYTES = 256 << 20
 """Bytes on storage of unchanged files after which a pass commits how far it has come."""
 COMMIT_TRIES = 5
@@ -81,7 +78,7 @@ class CleanerTurn:
         """Whether it is this cleaner's turn, which then lasts until `release`."""
         with self._lock:
             holder = self._holder() if self._holder is not None else None
-            is_free = holder is None or not 0 <= now_ms - self._held_ms < LEASE_MS
+            is_free = holder is None or not 0 <= now_ms - self._held_ms < cadence.CLEANER_LEASE.ms
             if holder is not cleaner and not (is_free and self._is_dirtiest(cleaner, dirty_ratio, now_ms)):
                 self._bids[cleaner] = (dirty_ratio, now_ms)
                 return False
@@ -91,7 +88,9 @@ class CleanerTurn:
 
     def _is_dirtiest(self, cleaner: Cleaner, dirty_ratio: float, now_ms: int) -> bool:
         others = (bid for other, bid in self._bids.items() if other is not cleaner)
-        return not any(ratio > dirty_ratio and 0 <= now_ms - asked_ms < 2 * RECHECK_MS for ratio, asked_ms in others)
+        return not any(
+            ratio > dirty_ratio and 0 <= now_ms - asked_ms < 2 * cadence.RECHECK.ms for ratio, asked_ms in others
+        )
 
     def reset(self) -> None:
         """Release the turn and drop all requests for it."""
@@ -262,7 +261,7 @@ class Cleaner(Chore):
     def rest_ms(self, _view: UpkeepView) -> int | None:
         if not self._log.config.is_compacted or len(self._log.segments) < 2:
             return None
-        return RECHECK_MS if self._is_waiting else BACKOFF_MS
+        return cadence.RECHECK.ms if self._is_waiting else cadence.CLEANER_RECHECK.ms
 
     def begin(self, view: UpkeepView) -> Work[int | None] | Work[bool] | UpkeepDone | None:
         self._is_waiting = False

@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from stratalog.storage import cadence
 from stratalog.storage.delta.table import ERASED, Conflict, LogTable
 from stratalog.storage.errors import ObjectNotFoundError
 from stratalog.storage.files.codecs import codec_of_merge
 from stratalog.storage.files.data_file import FileEntry
 from stratalog.storage.log.segments import files_between
 from stratalog.storage.log.state import LogState
-from stratalog.storage.upkeep.chore import RECHECK_MS, Chore, UpkeepDone, UpkeepView, UpkeepWork, Work, wait_end_ms
+from stratalog.storage.upkeep.chore import Chore, UpkeepDone, UpkeepView, UpkeepWork, Work, wait_end_ms
 from stratalog.storage.upkeep.erase import LAST_SWAP, Erase, ErasePass
 
 FILES_MAX = 64
@@ -129,7 +130,7 @@ class Erasure(Chore):
     def rest_ms(self, view: UpkeepView) -> int | None:
         state = view.log.state
         if any(each.erase_id > state.txn_number(ERASED) for each in self._erases()):
-            return RECHECK_MS
+            return cadence.RECHECK.ms
         return max(1, self._waits_ms(view)) if _is_owed(state) else None
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from zlib import crc32
 
+from stratalog.storage import cadence
 from stratalog.storage.delta.table import Commit, Conflict, LogTable
 from stratalog.storage.errors import ObjectNotFoundError
 from stratalog.storage.files.codecs import codec_of_merge
@@ -20,16 +21,7 @@ from stratalog.storage.log.reader import LogReader
 from stratalog.storage.log.rows import rebased_rows
 from stratalog.storage.log.segments import end_of, start_of
 from stratalog.storage.upkeep.append_pause import excess_files
-from stratalog.storage.upkeep.chore import (
-    RECHECK_MS,
-    Chore,
-    UpkeepDone,
-    UpkeepLimits,
-    UpkeepView,
-    UpkeepWork,
-    Work,
-    wait_end_ms,
-)
+from stratalog.storage.upkeep.chore import Chore, UpkeepDone, UpkeepLimits, UpkeepView, UpkeepWork, Work, wait_end_ms
 from stratalog.storage.upkeep.merge_plan import MergePlan, plan_copied_merges, plan_merges
 
 
@@ -57,7 +49,7 @@ class Merging(Chore):
 
     def rest_ms(self, _view: UpkeepView) -> int | None:
         is_waiting = self._pending is not None or bool(self._to_copy) or self._closed_run_end is not None
-        return RECHECK_MS if is_waiting else None
+        return cadence.RECHECK.ms if is_waiting else None
 
     @property
     def is_overdue(self) -> bool:

@@ -12,20 +12,14 @@ from concurrent.futures import Executor, Future
 from dataclasses import replace
 from typing import Any
 
+from stratalog.storage import cadence
+from stratalog.storage.cadence import HOUR_MS
 from stratalog.storage.delta.table import Commit
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.log.reader import LogReader
 from stratalog.storage.topic_config import LONG_MAX
 from stratalog.storage.upkeep.append_pause import append_pause_ms
-from stratalog.storage.upkeep.chore import (
-    HOUR_MS,
-    RECHECK_MS,
-    Chore,
-    UpkeepDone,
-    UpkeepLimits,
-    UpkeepView,
-    Work,
-)
+from stratalog.storage.upkeep.chore import Chore, UpkeepDone, UpkeepLimits, UpkeepView, Work
 from stratalog.storage.upkeep.chores import Checkpoints, Deletion, Flush, Retention, Scrub, Vacuum
 from stratalog.storage.upkeep.cleaner import Cleaner
 from stratalog.storage.upkeep.erase import Erase
@@ -123,7 +117,7 @@ class Upkeep:
         if self._running is not None:
             return 0
         if self._view is None:
-            return RECHECK_MS
+            return cadence.RECHECK.ms
         view = replace(self._view, now_ms=now_ms)
         rests = (chore.rest_ms(view) for chore in self._chores)
         return max(0, min((rest for rest in rests if rest is not None), default=HOUR_MS))

@@ -11,7 +11,8 @@ import pytest
 
 from stratalog.clients.admin.admin import Admin
 from stratalog.clients.producer.producer import Producer
-from stratalog.replication.follower.metrics import STALE_MS, CopyClock, CopyTimes, ThreadFetch, fetch_metrics
+from stratalog.replication import cadence
+from stratalog.replication.follower.metrics import CopyClock, CopyTimes, ThreadFetch, fetch_metrics
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.records import CLUSTER_WIDE, NO_LEADER, ConfigRecord
 from stratalog.replication.metrics import (
@@ -163,7 +164,7 @@ def test_copy_times_are_of_the_last_seconds() -> None:
         "LiveFilesMax": {share: 6_000},
         "CopyPauseMsMax": {share: 20},
     }
-    stale = fetch_metrics([told], wall_ms=70_000 + STALE_MS + 1)
+    stale = fetch_metrics([told], wall_ms=70_000 + cadence.COPY_TIMES_STALE.ms + 1)
     assert all(not m.values for m in stale if not m.name.endswith("_InThreads"))
     assert CopyTimes.from_json(b"{}") is None
 

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.replication.follower.heartbeats import BEAT_INTERVAL_MS, QUIET_BEAT_MS
+from stratalog.replication import cadence
 from stratalog.replication.progress.progress import ENDED, ProgressHeader, encode_progress, fetch_progress_path
 from stratalog.replication.spark.executors import (
-    ELDER_LOOKS_MS,
     PROBE_PREFIX,
     ROUNDS_TO_MOVE,
     SessionName,
@@ -81,7 +80,7 @@ def test_a_task_tells_a_shared_root_from_a_folder_of_the_same_name(tmp_path: Pat
 class Meanwhile(SystemClock):
     """Waits in which `act` happens each `interval_ms`."""
 
-    def __init__(self, act: Callable[[], None] = lambda: None, interval_ms: float = BEAT_INTERVAL_MS) -> None:
+    def __init__(self, act: Callable[[], None] = lambda: None, interval_ms: float = cadence.BEAT.ms) -> None:
         self.act = act
         self.interval_ms = interval_ms
         self.waited_ms = 0.0
@@ -100,11 +99,16 @@ def published(sequence: int, state: str) -> bytes:
 @pytest.mark.parametrize(
     ("elder", "beat_ms", "expected", "waited_ms"),
     [
-        (SessionName(1, 4, "aaaa", "here"), BEAT_INTERVAL_MS, True, ELDER_LOOKS_MS[0]),
-        (SessionName(1, 4, "aaaa", "here"), QUIET_BEAT_MS, True, sum(ELDER_LOOKS_MS)),  # it rests, on an object store
-        (SessionName(1, 4, "aaaa", "here"), None, False, sum(ELDER_LOOKS_MS)),  # killed, say
-        (SessionName(1, 4, "aaaa", "else"), BEAT_INTERVAL_MS, False, 0),
-        (SessionName(0, 4, "aaaa", "here"), BEAT_INTERVAL_MS, False, 0),  # an earlier round of the same query
+        (SessionName(1, 4, "aaaa", "here"), cadence.BEAT.ms, True, cadence.ELDER_LOOKS_MS[0]),
+        (
+            SessionName(1, 4, "aaaa", "here"),
+            cadence.QUIET_BEAT.ms,
+            True,
+            sum(cadence.ELDER_LOOKS_MS),
+        ),  # it rests, on an object store
+        (SessionName(1, 4, "aaaa", "here"), None, False, sum(cadence.ELDER_LOOKS_MS)),  # killed, say
+        (SessionName(1, 4, "aaaa", "else"), cadence.BEAT.ms, False, 0),
+        (SessionName(0, 4, "aaaa", "here"), cadence.BEAT.ms, False, 0),  # an earlier round of the same query
     ],
 )
 def test_a_session_beside_one_of_the_followers_other_query(

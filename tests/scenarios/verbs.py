@@ -316,7 +316,7 @@ class Stage(ElectionVerbs, DiskVerbs):
             )
         view = self._views[avoided]
         view.refresh()
-        rows = view.read(topic_partition, int(options.get("from", 0)), 1 << 20, timeout_ms=0)
+        rows = view.records.read(topic_partition, int(options.get("from", 0)), 1 << 20, timeout_ms=0)
         columns = (rows[name].to_pylist() for name in ("offset", "value", "producer_id", "sequence"))
         found = list(zip(*columns, strict=True))
         for record in found:

@@ -11,9 +11,10 @@ from functools import lru_cache
 from random import Random
 from unittest.mock import patch
 
+from stratalog.replication import cadence
+from stratalog.replication.cadence import Heartbeats
 from stratalog.replication.controller.preferred_leaders import ElectionType, elect_leaders
 from stratalog.replication.controller.reassignment import is_reassigning
-from stratalog.replication.follower.heartbeats import ACTIVE, ENDING, RESTING, Heartbeats
 from stratalog.replication.metadata.log import METADATA_CONFIG, open_metadata
 from stratalog.replication.metadata.records import NO_LEADER, record_from_json
 from stratalog.storage.errors import CorruptMessageError, LogLostError, UnknownTopicOrPartitionError
@@ -47,25 +48,22 @@ STEPS_MIN = 300
 TROUBLE_MS_MAX = 60_000
 RECOVERY_MS = 20_000
 QUIET_BEAT_MS = 400
-QUIET = {
-    "heartbeats.RESTS_AFTER_MS": 250,
-    "heartbeats.RESTING_SILENCE_MS": 3 * QUIET_BEAT_MS,
-    "fetch_session.RESTING_LENGTH_MS_MIN": 1_000,
-    "heartbeats._POLLED_RESTING": Heartbeats(QUIET_BEAT_MS, QUIET_BEAT_MS, 1_000, 200, 1_000),
-    "heartbeats._POLLED_STANDBY": {
-        ACTIVE: Heartbeats(QUIET_BEAT_MS, QUIET_BEAT_MS, 1_000, 60, 300),
-        RESTING: Heartbeats(QUIET_BEAT_MS, QUIET_BEAT_MS, 1_000, 200, 1_000),
-        ENDING: Heartbeats(QUIET_BEAT_MS, QUIET_BEAT_MS, 1_000, 20, 300),
-    },
+QUIET: dict[str, object] = {
+    "METADATA_UPKEEP": replace(cadence.METADATA_UPKEEP, ms=400),
+    "RESTS_AFTER": replace(cadence.RESTS_AFTER, ms=250),
+    "RESTING_SILENCE": replace(cadence.RESTING_SILENCE, ms=3 * QUIET_BEAT_MS),
+    "RESTING_LENGTH": replace(cadence.RESTING_LENGTH, ms=1_000),
+    "HEARTBEATS_RESTING": Heartbeats(QUIET_BEAT_MS, QUIET_BEAT_MS, 1_000, 200, 1_000),
+    "HEARTBEATS_STANDBY": Heartbeats(QUIET_BEAT_MS, QUIET_BEAT_MS, 1_000, 60, 300),
+    "HEARTBEATS_STANDBY_RESTING": Heartbeats(QUIET_BEAT_MS, QUIET_BEAT_MS, 1_000, 200, 1_000),
+    "HEARTBEATS_STANDBY_ENDING": Heartbeats(QUIET_BEAT_MS, QUIET_BEAT_MS, 1_000, 20, 300),
 }
-"""What makes sessions of 1.5 s rest where storage is polled, as real ones of 60 s and longer do."""
+"""Rows of the table of pauses that make sessions of 1.5 s rest where storage is polled, as real ones of 60 s and longer
+do, and a controller do upkeep within a run."""
 UPKEEP_MS = 180_000
 """The longest time that slow upkeep may need after a run; a session lasts a hundredth of it."""
 OFFLINE_MS_MAX = 3_000
 """The time in which a leader that is alone in the ISR, and knows it, leads with what it has."""
-METADATA_UPKEEP_MS = 400
-"""Real controllers do upkeep of the metadata log every five seconds, longer than a run."""
-
 WHOLE_PRODUCERS_COMMITS = 5
 """Real logs name their whole producer state every 20 commits, and clean-up keeps these."""
 PLAIN: tuple[tuple[str, str], ...] = ()
@@ -169,7 +167,6 @@ def repeatable() -> Iterator[None]:
     """
     with (
         patch.object(CleanerTurn, "acquire", lambda *_: True),
-        patch("stratalog.replication.controller.controller.UPKEEP_INTERVAL_MS", METADATA_UPKEEP_MS),
         patch("stratalog.storage.log.partition_log.WHOLE_PRODUCERS_COMMITS", WHOLE_PRODUCERS_COMMITS),
         patch("stratalog.storage.upkeep.chores.WHOLE_PRODUCERS_COMMITS_MAX", WHOLE_PRODUCERS_COMMITS),
         patch("stratalog.replication.metadata.log.record_from_json", lru_cache(record_from_json)),
@@ -178,7 +175,7 @@ def repeatable() -> Iterator[None]:
         ExitStack() as quiet_times,
     ):
         for name, value in QUIET.items():
-            quiet_times.enter_context(patch(f"stratalog.replication.follower.{name}", value))
+            quiet_times.enter_context(patch.object(cadence, name, value))
         yield
 
 

@@ -10,7 +10,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from heapq import heappop, heappush
 from typing import Any, ParamSpec, TypeVar
@@ -18,6 +18,7 @@ from typing import Any, ParamSpec, TypeVar
 import greenlet
 
 from stratalog.storage.errors import StoreFullError, StoreUnavailableError, StratalogError
+from stratalog.storage.objects.distance import FAR
 from tests.simulation.faults import Faults
 
 P = ParamSpec("P")
@@ -424,7 +425,7 @@ class SimSideBySide:
         actors: list[Actor],
         away: Callable[[Callable[[], Any]], Any] = _at_once,
     ) -> None:
-        self.calls_max = calls_max
+        self.distance = replace(FAR, calls_max=calls_max)
         self._scheduler = scheduler
         self._host = host
         self._actors = actors

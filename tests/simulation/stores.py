@@ -11,6 +11,7 @@ import pyarrow as pa
 from stratalog.storage.delta.commit_race import StoredCommit
 from stratalog.storage.delta.snapshot import INITIAL_TXNS
 from stratalog.storage.delta.table import Commit
+from stratalog.storage.objects.distance import FAR, NEAR
 from stratalog.storage.objects.port import ObjectMeta
 from tests.simulation.invariants import Violation
 from tests.simulation.scheduler import LATE_MS_MAX, LostRequestError, Scheduler, SimClock
@@ -47,7 +48,7 @@ class SimObjects(MemoryStore):
         """`is_durable`: as an object store, nothing is lost with the power."""
         super().__init__({}, clock.wall_ms, root, reports_writes=reports_writes)
         self.durable_on_answer = is_durable
-        self.bills_requests = not reports_writes
+        self.distance = NEAR if reports_writes else FAR
         self._root = root
         self._scheduler = scheduler
         self._written = written

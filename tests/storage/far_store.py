@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from stratalog.storage.objects.distance import FAR
 from tests.storage.memory_store import MemoryStore
 
 Item = TypeVar("Item")
@@ -14,7 +15,7 @@ Answer = TypeVar("Answer")
 class FarStore(MemoryStore):
     """`rounds`: how many reads each round of requests had, of those that `each` made together or of one alone."""
 
-    bills_requests = True
+    distance = FAR
 
     def __init__(self) -> None:
         super().__init__()

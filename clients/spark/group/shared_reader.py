@@ -120,8 +120,8 @@ class SharedStreamReader(StratalogStreamReader):
     def _bounds(self, topic_partitions: list[TopicPartition]) -> OffsetBounds:
         view, fetcher = self.fetcher.view, self.fetcher
         return OffsetBounds(
-            fetcher.retried(lambda: view.beginning_offsets(topic_partitions)),
-            fetcher.retried(lambda: view.end_offsets(topic_partitions)),
+            fetcher.retried(lambda: view.offsets.beginning_offsets(topic_partitions)),
+            fetcher.retried(lambda: view.offsets.end_offsets(topic_partitions)),
             self._group.consumer.auto_offset_reset,
             is_read_committed(self._options.isolation_level),
         )

@@ -22,10 +22,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from stratalog.replication import cadence
 from stratalog.replication.coordinator.groups.classic_group import ClassicGroup, ClassicMember, GroupState
 from stratalog.replication.coordinator.groups.classic_rebalance import (
     JOIN,
-    NEW_MEMBER_JOIN_TIMEOUT_MS,
     SESSION,
     SYNC,
     WITH_GENERATION,
@@ -227,7 +227,7 @@ class ClassicGroups:
             group.new_member_added = True
         group.add(member)
         self.rebalances.await_join(group, member_id, token, decision)
-        self.rebalances.schedule(SESSION, group, NEW_MEMBER_JOIN_TIMEOUT_MS, decision, member_id)
+        self.rebalances.schedule(SESSION, group, cadence.NEW_MEMBER_JOIN.ms, decision, member_id)
         self.rebalances.rebalance_or_complete(group, decision)
 
     def _join_replacing(

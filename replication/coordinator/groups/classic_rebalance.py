@@ -32,8 +32,6 @@ from stratalog.storage.errors import (
     UnknownMemberIdError,
 )
 
-NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
-"""Longest time that a new member may wait in JoinGroup: it has no member id yet to heartbeat with."""
 JOIN, SYNC, SESSION = "classic-join", "classic-sync", "classic-session"
 """Kinds of timers: of a rebalance's joins, of its syncs, and of each member."""
 WITH_GENERATION = (GroupState.COMPLETING_REBALANCE, GroupState.STABLE)

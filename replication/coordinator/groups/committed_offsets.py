@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
+from stratalog.replication import cadence
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.coordinator.groups.records import (
     NO_TIMESTAMP,
@@ -43,6 +44,7 @@ from stratalog.replication.requests.groups import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
+from stratalog.storage.cadence import MINUTE_MS
 from stratalog.storage.errors import (
     GroupSubscribedToTopicError,
     InvalidProducerEpochError,
@@ -53,17 +55,6 @@ from stratalog.storage.errors import (
 )
 from stratalog.storage.records import NO_PRODUCER_ID, IdentifiedPartition, TopicPartition
 from stratalog.wire.consumer_protocol import partitions_by_topic
-
-MINUTE_MS = 60_000
-PRODUCER_EPOCH_KEPT_MS = 24 * 60 * MINUTE_MS
-"""Time for which a producer's newest epoch is kept, to refuse older ones early; the log refuses them in any case."""
-
-PENDING_MS_MAX = 10 * MINUTE_MS
-"""Time after which a decided offset is never stored: the shard would have been closed."""
-
-
-GONE_MS = 10 * MINUTE_MS
-"""Age from which an offset is removed whose topic the metadata does not have: by then it is not behind the commit."""
 
 
 class CommittedOffset(NamedTuple):
@@ -324,7 +315,7 @@ class CommittedOffsets:
         for partition, committed in self._offsets.get(group.group_id, {}).items():
             value = committed.value
             if topic_ids and value.topic_id and topic_ids.get(partition.topic) != value.topic_id:
-                is_over = now_ms - value.commit_timestamp >= GONE_MS
+                is_over = now_ms - value.commit_timestamp >= cadence.OFFSET_GONE.ms
             else:
                 is_over = not is_subscribed(partition.topic) and self._is_over(group, value, now_ms)
             if is_over and partition not in self._of_transactions(group.group_id):
@@ -373,9 +364,9 @@ class CommittedOffsets:
         self._producers = {
             producer_id: producer
             for producer_id, producer in self._producers.items()
-            if producer_id in self._pending or now_ms - producer.seen_ms < PRODUCER_EPOCH_KEPT_MS
+            if producer_id in self._pending or now_ms - producer.seen_ms < cadence.PRODUCER_EPOCH_KEPT.ms
         }
-        oldest_ms = now_ms - PENDING_MS_MAX
+        oldest_ms = now_ms - cadence.OFFSET_PENDING.ms
         for group_id, decided in list(self._decided.items()):
             refused = [key for key, expected in decided.items() if expected[-1].since_ms < oldest_ms]
             self._stop_expecting(group_id, refused)

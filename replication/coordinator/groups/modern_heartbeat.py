@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from stratalog.replication import cadence
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.coordinator.groups.modern_group import ModernGroup
 from stratalog.replication.coordinator.groups.modern_member import (
@@ -46,9 +47,6 @@ from stratalog.replication.requests.consumer_groups import (
     ConsumerGroupHeartbeatRequest,
 )
 from stratalog.storage.errors import FencedMemberEpochError, InvalidRequestError, UnsupportedAssignorError
-
-REGEX_REFRESH_MS_MIN = 10_000
-"""Time after which the next heartbeat matches regular expressions again (REGEX_BATCH_REFRESH_MIN_INTERVAL_MS)."""
 
 
 class HeartbeatSender(NamedTuple):
@@ -154,7 +152,7 @@ class Heartbeat:
             del self._regexes[regex]
             self._records.append(tombstone(KeyVersion.REGEX, group.group_id, regex))
         checked_ms = max((group.regexes_checked_ms, *(known.timestamp_ms for known in self._regexes.values())))
-        due = self._now_ms > checked_ms + REGEX_REFRESH_MS_MIN
+        due = self._now_ms > checked_ms + cadence.EXPRESSIONS_MATCHED.ms
         changed, is_all_known = False, True
         for regex in sorted(used):
             known = self._regexes.get(regex)

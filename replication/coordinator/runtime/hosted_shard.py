@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from stratalog.replication import cadence
 from stratalog.replication.coordinator.runtime.request_sizes import least_record_bytes
 from stratalog.replication.coordinator.runtime.writes import (
     Append,
@@ -65,7 +66,6 @@ _LOG = line_logger("stratalog.coordinator")
 
 FOLD_BYTES = 256 << 10
 """Bytes that are read at a time: about 2,000 records."""
-APPEND_TIMEOUT_MS = 30_000
 ABORT, COMMIT = 0, 1
 """Types of a transaction marker (Kafka: ControlRecordType)."""
 _CONTROL_KEY = struct.Struct(">hh")
@@ -292,7 +292,7 @@ class HostedShard:
                 IdentifiedPartition(self.replica.topic_id, self.topic_partition),
                 append.batch,
                 ACKS_ALL,
-                APPEND_TIMEOUT_MS,
+                cadence.SHARD_APPEND.ms,
                 self.replica.leader_epoch,
             )
             self._outlets.append(WaitingAppend(request, partial(self._appended, append)))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Protocol
 
+from stratalog.replication import cadence
 from stratalog.replication.coordinator.runtime.hosted_shard import HostedShard
 from stratalog.replication.coordinator.shard.shard import RemoteAppend, RemoteAppended
 from stratalog.replication.coordinator.transactions.add_partitions import Coordinates
@@ -28,8 +29,6 @@ from stratalog.storage.errors import (
     UnknownTopicOrPartitionError,
 )
 from stratalog.storage.records import TopicPartition
-
-TIMEOUT_MS = 30_000
 
 Outcome = Callable[[HostedShard, RemoteAppended, int], None]
 """`(shard, outcome, now_ms)`"""
@@ -80,7 +79,7 @@ class RemoteAppends:
         now alone: in a later one that leader may find it in its queue, when it was sent again elsewhere and the
         producer has begun its next transaction."""
         number, leader_epoch = next(self._numbers), self._leader_epoch(effect.topic_partition)
-        self._open[number] = _Open(shard, effect, leader_epoch, now_ms + TIMEOUT_MS)
+        self._open[number] = _Open(shard, effect, leader_epoch, now_ms + cadence.REMOTE_APPEND.ms)
 
         def complete(response: ProduceResponse) -> None:
             self._put(lambda now_ms: self._end(number, response.error, now_ms))
@@ -90,7 +89,7 @@ class RemoteAppends:
         if isinstance(leader, StratalogError):
             complete(ProduceResponse(partition, error=leader))
         else:
-            request = ProduceRequest(partition, effect.batch, ACKS_ALL, TIMEOUT_MS, leader_epoch)
+            request = ProduceRequest(partition, effect.batch, ACKS_ALL, cadence.REMOTE_APPEND.ms, leader_epoch)
             leader.produce_then(request, complete)
 
     def _leader_of(self, topic_partition: TopicPartition) -> Appends | StratalogError:
@@ -122,7 +121,11 @@ class RemoteAppends:
                 why = f"{topic_partition}: sent under leader epoch {each.leader_epoch}, which is {epoch} by now"
                 self._end(number, NotLeaderOrFollowerError(why), now_ms)
             elif each.deadline_ms <= now_ms:
-                self._end(number, RequestTimedOutError(f"{topic_partition}: no answer in {TIMEOUT_MS} ms"), now_ms)
+                self._end(
+                    number,
+                    RequestTimedOutError(f"{topic_partition}: no answer in {cadence.REMOTE_APPEND.ms} ms"),
+                    now_ms,
+                )
 
     def _leader_epoch(self, topic_partition: TopicPartition) -> int:
         """The leader epoch of the newest metadata image; -1 for a deleted partition."""

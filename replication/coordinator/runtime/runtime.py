@@ -22,6 +22,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
+from stratalog.replication import cadence
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.controller.producer_id_blocks import ProducerIds
 from stratalog.replication.coordinator.runtime.find_coordinator import (
@@ -58,25 +59,24 @@ from stratalog.storage.records import CONTROL_ATTRIBUTE, IdentifiedPartition, Ne
 
 _LOG = line_logger("stratalog.coordinator")
 
-FOLD_MS_MAX = 20
-"""Time for folding shards in one turn; appends to other partitions wait meanwhile."""
-REQUESTS_MS_MAX = 10
-"""Time within which requests of one turn are begun: then their decisions are appended, and the turn continues."""
-STORE_RETRY_MS = 100
-FAILED_RETRY_MS = 1_000
-"""Pause before a log that could not be folded is tried again."""
-CLOCK_STEP_MS_MAX = 60_000
-"""Change of the wall clock above which shards are folded anew with the new time."""
-
 
 class CoordinatorHost(Protocol):
     """The broker of the coordinators."""
 
-    broker_id: int
-    broker_epoch: int
-    config: BrokerConfig
-    metadata: MetadataLog
-    wakeup: Wakeup
+    @property
+    def broker_id(self) -> int: ...
+
+    @property
+    def broker_epoch(self) -> int: ...
+
+    @property
+    def config(self) -> BrokerConfig: ...
+
+    @property
+    def metadata(self) -> MetadataLog: ...
+
+    @property
+    def wakeup(self) -> Wakeup: ...
 
     def append(self, waiting: WaitingAppend) -> None:
         """Queue an append to a partition that this broker leads."""
@@ -216,7 +216,7 @@ class CoordinatorRuntime:
         moved, now_ms = self._follow_leaders(), self._now_ms()
         moved |= bool(self._folding) and self._fold(now_ms)
         moved |= bool(self._inbound)
-        while self._inbound and self._now_ms() - now_ms < REQUESTS_MS_MAX:
+        while self._inbound and self._now_ms() - now_ms < cadence.SHARD_REQUESTS.ms:
             self._inbound.popleft()(now_ms)
         self._expire(now_ms)
         decided, self._decided = self._decided, {}
@@ -257,7 +257,7 @@ class CoordinatorRuntime:
 
     def _follow_clock(self) -> None:
         base_ms = self._clock.wall_ms() - self._clock.monotonic_ms()
-        if abs(base_ms - self._base_ms) <= CLOCK_STEP_MS_MAX:
+        if abs(base_ms - self._base_ms) <= cadence.CLOCK_STEP.ms:
             return
         _LOG.warning("broker %d: the wall clock was set by %d ms", self._host.broker_id, base_ms - self._base_ms)
         self._base_ms = base_ms
@@ -303,7 +303,7 @@ class CoordinatorRuntime:
 
     def _replace_failed(self, shard: HostedShard, now_ms: int) -> None:
         if shard.failure is not None and self._shards.get(shard.topic_partition) is shard:
-            due_ms = now_ms + FAILED_RETRY_MS if shard.has_defect else 0
+            due_ms = now_ms + cadence.SHARD_RETRY.ms if shard.has_defect else 0
             self._replace(shard, str(shard.failure), due_ms)
 
     def _fold(self, now_ms: int) -> bool:
@@ -318,12 +318,12 @@ class CoordinatorRuntime:
                     if shard.is_active:
                         self._begin_serving(shard)
                         break
-                    if self._clock.monotonic_ms() - begun_ms >= FOLD_MS_MAX:
+                    if self._clock.monotonic_ms() - begun_ms >= cadence.SHARD_FOLDS.ms:
                         return True
             except StoreError as reason:
-                self._fold_later(shard, reason, now_ms + STORE_RETRY_MS)
+                self._fold_later(shard, reason, now_ms + cadence.SHARD_STORE_RETRY.ms)
             except Exception as reason:  # noqa: BLE001 - also a record that the shard cannot decode
-                self._fold_later(shard, reason, now_ms + FAILED_RETRY_MS)
+                self._fold_later(shard, reason, now_ms + cadence.SHARD_RETRY.ms)
         return moved
 
     def _begin_serving(self, shard: HostedShard) -> None:
@@ -458,7 +458,7 @@ class CoordinatorRuntime:
         """Answer the reads of shards that this broker still leads; others are dropped with the change of leader."""
         if not self._reading or now_ms < self._confirm_due_ms:
             return
-        self._confirm_due_ms = self._now_ms() + STORE_RETRY_MS
+        self._confirm_due_ms = self._now_ms() + cadence.SHARD_STORE_RETRY.ms
         self._host.metadata.refresh_image()
         image, broker_id = self._host.metadata.image, self._host.broker_id
         for topic_partition in sorted(self._reading):
@@ -486,7 +486,7 @@ class CoordinatorRuntime:
         else:
             self._due_ms[topic_partition] = due_ms
         if shard.is_stalled:
-            soon_ms = self._now_ms() + STORE_RETRY_MS
+            soon_ms = self._now_ms() + cadence.SHARD_STORE_RETRY.ms
             self._due_ms[topic_partition] = min(self._due_ms.get(topic_partition, soon_ms), soon_ms)
 
     def _ended(self, shard: HostedShard) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple
 
+from stratalog.replication import cadence
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.coordinator.shard.metrics import Held, transactions_held
 from stratalog.replication.coordinator.shard.shard import (
@@ -81,8 +82,6 @@ from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.transactions import EndMarker, marker_batch
 from stratalog.wire.consumer_protocol import partitions_by_topic
 
-MARKER_RETRY_MS = 100
-"""Pause before a marker is sent again, Kafka's `retry.backoff.ms` of a broker's own requests."""
 EXPIRED_AT_ONCE = 200
 EXPIRED_BYTES = 256 << 10
 """Number of time-outs in one decision, and the size of its records from which there are no more: they are one batch."""
@@ -312,7 +311,9 @@ class TransactionShard:
             self._fenced.add(known.transactional_id)
             return Decision()
         if outcome.error is not None and self._exists(outcome.topic_partition):
-            self._timers.schedule(_Due(known.transactional_id, outcome.topic_partition), now_ms + MARKER_RETRY_MS)
+            self._timers.schedule(
+                _Due(known.transactional_id, outcome.topic_partition), now_ms + cadence.MARKER_RETRY.ms
+            )
             return Decision()
         return self._marked(known, [outcome.topic_partition], now_ms)
 

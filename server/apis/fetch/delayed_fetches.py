@@ -88,7 +88,7 @@ class DelayedFetches:
         with self._changed:
             self._is_closed = True
             self._changed.notify()
-        self._view.wake()
+        self._view.changes.wake()
         if self._thread.ident is not None:
             self._thread.join()
 
@@ -105,7 +105,7 @@ class DelayedFetches:
             self._finish(run)
             return (), NOT_DUE
         if is_next:
-            self._view.wake()
+            self._view.changes.wake()
         # The thread finds the fetch from here on; what it saw before, this call sees.
         wanted = self._moved(run)
         found = outlook(run, wanted, self._news_of) if wanted else NOT_DUE
@@ -131,7 +131,7 @@ class DelayedFetches:
     def _read_again(self, run: FetchRun, wanted: Sequence[WantedPartition]) -> None:
         """Read partitions of a fetch, and answer it or let it wait again."""
         while wanted:
-            sequence = self._view.moved_since(NEVER)[0]
+            sequence = self._view.changes.moved_since(NEVER)[0]
             also = {each.key for each in (*wanted, *self._moved(run), *run.unread)}
             run.sequence = sequence
             if self._has_enough(run, [each for each in run.context.wanted if each.key in also]):
@@ -144,7 +144,7 @@ class DelayedFetches:
 
     def _moved(self, run: FetchRun) -> list[WantedPartition]:
         """The fetch's partitions that may have moved since they were read."""
-        return run.concerns(self._view.moved_among(run.places, run.sequence))
+        return run.concerns(self._view.changes.moved_among(run.places, run.sequence))
 
     def _has_enough(self, run: FetchRun, wanted: Sequence[WantedPartition]) -> bool:
         try:
@@ -167,7 +167,7 @@ class DelayedFetches:
                 soonest_ms = self._waiting.next_deadline_ms()
             left_ms = 0 if soonest_ms is None else soonest_ms - self._view.clock.monotonic_ms()
             if left_ms > 0:
-                self._view.wait(left_ms, POLL_MS)
+                self._view.changes.wait(left_ms, POLL_MS)
             self._poll()
         for run in left:
             self._finish(run)
@@ -176,10 +176,10 @@ class DelayedFetches:
         """Visit the fetches whose partitions moved, and answer those that are at their deadline."""
         try:
             self._view.refresh(METADATA_AGE_MS)
-            self._view.poll_progress()
+            self._view.changes.poll()
         except StratalogError as reason:
             _LOG.warning("%s, trying again: %s", self._thread.name, reason)
-        self._sequence, moved = self._view.moved_since(self._sequence)
+        self._sequence, moved = self._view.changes.moved_since(self._sequence)
         with self._changed:
             visited = self._waiting.waiting_for(self._waiting.partitions if moved is None else moved)
         news_of = cache(self._news_of)

@@ -110,7 +110,7 @@ class FetchApis(ApiFamily):
             min(request.min_bytes, limit),
             min(call.given("max_bytes", INT_MAX), limit),
             deadline_ms(now_ms, wait_ms),
-            self._broker.view.moved_since(NEVER)[0],
+            self._broker.view.changes.moved_since(NEVER)[0],
             call.reads_committed,
             wait_ms > 0,
         )
@@ -129,7 +129,7 @@ class FetchApis(ApiFamily):
     def _read_first(self, run: FetchRun) -> None:
         """The first read of a fetch, where it may wait for storage."""
         if not (run.may_wait and self._delayed.is_watching):  # else it is read anyway, and what it brings ends the wait
-            self._broker.view.poll_progress()
+            self._broker.view.changes.poll()
         if not self._read_at_hand(run):
             self._read(run, run.context.wanted)
         self._go_on(run)
@@ -144,7 +144,7 @@ class FetchApis(ApiFamily):
     def _read_at_hand(self, run: FetchRun) -> bool:
         """As `_read` of all partitions, if they can be read from memory; else nothing is read, and False."""
         memory = _memory_of(run)
-        known = [] if memory is None else memory.still_empty(run, self._broker.view.moved_among)
+        known = [] if memory is None else memory.still_empty(run, self._broker.view.changes.moved_among)
         if memory is not None and memory.is_all(known, run) and self._broker.authorizer is None:
             run.reads, run.leads = memory.reads, {each.wanted.key: each.lead for each in known}
             return True
@@ -276,7 +276,7 @@ class FetchApis(ApiFamily):
         state, marks = broker.view.image.partitions.get(named), None
         if state is not None:
             with suppress(StratalogError):
-                marks = broker.view.published(named, poll=False)
+                marks = broker.view.watermarks.published(named, poll=False)
         lead = None if state is None else self._lead(state)
         readable = partial(broker.memory.readable_bytes, published_log(named, marks)) if marks else _nothing
         return PartitionNews(lead, marks, readable)

@@ -14,7 +14,7 @@ from stratalog.server.apis.fetch.stored_batches import StoredBatches
 from stratalog.server.batches.batch_memory import PublishedLog
 from stratalog.server.batches.read_ahead import ReadFrom
 from stratalog.server.request.broker import NO_EPOCH, ServedBroker
-from stratalog.server.view.cluster_view import Watermarks
+from stratalog.server.view.watermarks import Watermarks
 from stratalog.storage.errors import OffsetOutOfRangeError, StratalogError
 from stratalog.storage.log.cleaner_checkpoint import GONE_ABORTED
 from stratalog.storage.log.leader_epochs import UNDEFINED, EpochEndOffset
@@ -134,7 +134,7 @@ class PartitionFetch:
         Raises OffsetOutOfRangeError, LeaderNotAvailableError.
         """
         view, offset = self._broker.view, wanted.fetch_offset
-        marks = view.published(named, poll=False) or view.watermarks(named, 0, needs_end=False)
+        marks = view.watermarks.published(named, poll=False) or view.watermarks.of(named, 0, needs_end=False)
         if not _is_of_epoch(wanted, marks):
             end = self._broker.end_of_epoch(named, wanted.last_fetched_epoch)
             if end == UNDEFINED:
@@ -152,13 +152,13 @@ class PartitionFetch:
             batches = self._batches(of, offset, bounds[0], *limits) if is_wanted and offset < bounds[0] else []
             return PartitionRead(named, batches, *bounds)
         for _ in range(COMMITTED_TRIES):
-            known = view.look_at_log(named, lambda log: _Committed.of(log, marks), 0)
+            known = view.records.look_at_log(named, lambda log: _Committed.of(log, marks), 0)
             bounds = marks.high_watermark, known.last_stable_offset, marks.log_start_offset
             if not is_wanted or offset >= known.last_stable_offset:
                 break
             of = published_log(named, marks)
             batches = self._batches(of, offset, known.last_stable_offset, *limits, known.cleaned_end)
-            if view.look_at_log(named, known.holds_in, 0):
+            if view.records.look_at_log(named, known.holds_in, 0):
                 end_offset = batches[-1].last_offset + 1 if batches else offset
                 found = known.transactions.aborted_between(offset, end_offset) if batches else ()
                 aborted = [{"producer_id": each.producer_id, "first_offset": each.first_offset} for each in found]
@@ -169,7 +169,7 @@ class PartitionFetch:
         self, named: TopicPartition, wanted: WantedPartition, max_bytes: int, *, must_return_one: bool, takes_zstd: bool
     ) -> PartitionRead | None:
         """As `read` of all records, from memory; None when that does not have it all, or for an error."""
-        marks, offset = self._broker.view.published(named, poll=False), wanted.fetch_offset
+        marks, offset = self._broker.view.watermarks.published(named, poll=False), wanted.fetch_offset
         if marks is None or not _is_of_epoch(wanted, marks):
             return None
         if not marks.log_start_offset <= offset <= marks.high_watermark:
@@ -192,7 +192,7 @@ class PartitionFetch:
         """OffsetOutOfRangeError outside the log; an offset between high watermark and log end is no error."""
         end = marks.high_watermark
         if offset > end:
-            end = self._broker.view.look_at_log(named, lambda log: log.log_end_offset, 0)
+            end = self._broker.view.records.look_at_log(named, lambda log: log.log_end_offset, 0)
         if offset > end:
             end = self._broker.log_end(named)
         if not marks.log_start_offset <= offset <= end:
@@ -271,7 +271,7 @@ class PartitionFetch:
         A client continues behind a batch, so without one it would never reach `end_offset`. Kafka's `Cleaner` keeps an
         empty batch at the end of each round; here the log end does not depend on rows, so none is stored.
         """
-        leader_epoch = self._broker.view.look_at_log(named, lambda log: log.epochs.epoch_at(end_offset - 1), 0)
+        leader_epoch = self._broker.view.records.look_at_log(named, lambda log: log.epochs.epoch_at(end_offset - 1), 0)
         return empty_batch(offset, end_offset, leader_epoch)
 
 

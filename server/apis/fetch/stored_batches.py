@@ -101,7 +101,7 @@ class StoredBatches:
         named, size_bytes = of.partition.topic_partition, min(wanted_bytes, READ_BYTES_MAX)
         ahead_bytes = max(size_bytes, min(AHEAD_BYTES, wanted_bytes + room_bytes))
         read = partial(self._read, of, size_bytes)
-        found, next_offset = self._view.read_planned(named, offset, ahead_bytes, end_offset, read, timeout_ms=0)
+        found, next_offset = self._view.records.read_planned(named, offset, ahead_bytes, end_offset, read, timeout_ms=0)
         batches, source = found or ([], None)
         return StoredRead(batches, batches[-1].last_offset + 1 if batches else next_offset, source)
 

@@ -83,7 +83,7 @@ def test_the_answer_comes_when_the_replicas_have_followed_and_readers_begin_ther
     asking = Asking()
     asking.clock.meanwhile = [lambda: None, lambda: asking.running.follow(5, log_start=3, version=8)]
     assert asking.delete(3) == 3
-    assert asking.view.beginning_offsets([T0]) == {T0: 3}
+    assert asking.view.offsets.beginning_offsets([T0]) == {T0: 3}
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_what_cannot_be_deleted_is_answered_with_its_error(
 ) -> None:
     asking = Asking()
     assert asking.delete(offset, topic_partition) == answer
-    assert asking.view.beginning_offsets([T0]) == {T0: 0}
+    assert asking.view.offsets.beginning_offsets([T0]) == {T0: 0}
 
 
 def test_a_partition_that_is_refused_does_not_hold_up_another() -> None:
@@ -129,7 +129,7 @@ def test_a_leader_without_followers_needs_no_time(timeout_ms: int) -> None:
     """As in Kafka, whose leader moves its log start before it looks whether the request is to wait."""
     asking = Asking()
     assert asking.delete(2, timeout_ms=timeout_ms) == "REQUEST_TIMED_OUT"
-    assert asking.view.beginning_offsets([T0]) == {T0: 2}
+    assert asking.view.offsets.beginning_offsets([T0]) == {T0: 2}
     commit(asking.running.metadata, FenceBrokerRecord(FOLLOWER, 20))
     asking.clock.sleep_ms(0)
     assert asking.delete(3, timeout_ms=timeout_ms) == 3

@@ -53,7 +53,7 @@ def producer_of(cluster: MemoryCluster, producers: list[Producer], **settings: o
 
 def stored(cluster: MemoryCluster, topic_partition: TopicPartition = T0) -> list[bytes]:
     view = ClusterView(ROOT, stores=cluster.stores)
-    found: list[bytes] = view.read(topic_partition, 0, 1 << 30)["value"].to_pylist()
+    found: list[bytes] = view.records.read(topic_partition, 0, 1 << 30)["value"].to_pylist()
     return found
 
 
@@ -61,7 +61,7 @@ def test_a_record_is_stored_with_everything_it_carries(cluster: MemoryCluster, p
     producer = producer_of(cluster, producers)
     sent = producer.send("t", "värde", key="k", partition=0, timestamp_ms=77, headers={"h": "1", "n": None})
     assert sent.result(5) == RecordMetadata("t", 0, 0, 77)
-    row = ClusterView(ROOT, stores=cluster.stores).read(T0, 0, 1).to_pylist()[0]
+    row = ClusterView(ROOT, stores=cluster.stores).records.read(T0, 0, 1).to_pylist()[0]
     assert (row["key"], row["value"], row["timestamp"].timestamp()) == (b"k", "värde".encode(), 0.077)
     assert row["headers"] == [{"key": "h", "value": b"1"}, {"key": "n", "value": None}]
     assert (row["producer_id"], row["producer_epoch"], row["sequence"]) == (0, 0, 0)

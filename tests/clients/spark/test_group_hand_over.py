@@ -142,7 +142,7 @@ class Shown:
         return sorted(len(each.assignment) for each in self._admin.describe_group("g").members)
 
     def lag(self) -> int:
-        committed, ends = self._admin.committed("g"), self._view.end_offsets(TOPIC)
+        committed, ends = self._admin.committed("g"), self._view.offsets.end_offsets(TOPIC)
         return sum(ends[tp] - (committed[tp].offset if tp in committed else 0) for tp in TOPIC)
 
 

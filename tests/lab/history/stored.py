@@ -26,7 +26,7 @@ def stored_events(
     """
     stores = stores or client_stores(view.ids, cache=FileCache(0))
     for topic_partition in view.partitions(topic):
-        high_watermark = view.watermarks(topic_partition).high_watermark
+        high_watermark = view.watermarks.of(topic_partition).high_watermark
         for broker_id in sorted(view.partition_state(topic_partition).isr):
             root = view.image.brokers[broker_id].registration.root
             log = LogReader(stores.table(root, topic_partition), view.clock)

@@ -139,9 +139,9 @@ def test_reading_below_the_log_start_is_out_of_range(tmp_path: Path) -> None:
     place = TopicPartition("orders", 0)
     with Cluster.start(tmp_path / "cluster", fetcher="thread", config=SETTINGS) as cluster:
         view = ClusterView(cluster.root)
-        assert view.beginning_offsets([place]) == {place: 3}
+        assert view.offsets.beginning_offsets([place]) == {place: 3}
         with pytest.raises(OffsetOutOfRangeError, match=r"orders-0: offset 2 is outside \[3, 5\]"):
-            view.read(place, 2, 1_000)
+            view.records.read(place, 2, 1_000)
         assert values_from(cluster, place, 3, "none") == [b"3", b"4"]
         assert values_from(cluster, place, 2, "earliest") == [b"3", b"4"]
         with pytest.raises(OffsetOutOfRangeError, match="Fetch position out of range with no reset policy"):

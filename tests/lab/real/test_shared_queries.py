@@ -146,7 +146,7 @@ class Traffic:
         self._is_over.set()
         self._thread.join()
         topic = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
-        self.ends = {tp.partition: end for tp, end in ClusterView(self._cluster).end_offsets(topic).items()}
+        self.ends = {tp.partition: end for tp, end in ClusterView(self._cluster).offsets.end_offsets(topic).items()}
 
 
 @pytest.fixture

@@ -99,9 +99,9 @@ class Copies:
 
     def names(self) -> list[str]:
         """The visible records, each `<partition>:<offset>` of its input."""
-        for topic_partition, end in self._committed.end_offsets(list(self._read_to)).items():
+        for topic_partition, end in self._committed.offsets.end_offsets(list(self._read_to)).items():
             while (offset := self._read_to[topic_partition]) < end:
-                fetched = self._committed.fetch(topic_partition, offset, 1 << 20, end)
+                fetched = self._committed.records.fetch(topic_partition, offset, 1 << 20, end)
                 is_record = [not each & CONTROL_ATTRIBUTE for each in fetched.rows["attributes"].to_pylist()]
                 values = fetched.rows["value"].filter(pa.array(is_record, pa.bool_())).to_pylist()
                 self._names += [value.decode() for value in values]

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.replication.broker.broker import RETRY_MS, WATCHED_POLL_MS, Broker
+from stratalog.replication import cadence
+from stratalog.replication.broker.broker import Broker
 from stratalog.replication.broker.hosted_replicas import BrokerIdentity, BrokerSetup
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.metadata.log import MetadataLog, open_metadata
@@ -287,7 +288,7 @@ def test_quiet_metadata_are_read_less_and_less_and_often_again_after_a_record() 
 def rest(running: Running) -> None:
     """Until the loop would sleep for long: everything that was published has been read."""
     deadline_ms = running.clock.monotonic_ms() + 10_000
-    while running.broker.pause_ms() <= RETRY_MS or not running.broker.leaders:
+    while running.broker.pause_ms() <= cadence.LOOP_RETRY.ms or not running.broker.leaders:
         running.settle()
         assert running.clock.monotonic_ms() < deadline_ms
     running.settle()
@@ -301,7 +302,7 @@ def woken(running: Running) -> bool:
 def test_on_a_local_disk_it_sleeps_until_something_happens(on_disk: Running) -> None:
     rest(on_disk)
     assert on_disk.broker.wakeup.is_active
-    assert RETRY_MS < on_disk.broker.pause_ms() <= WATCHED_POLL_MS
+    assert cadence.LOOP_RETRY.ms < on_disk.broker.pause_ms() <= cadence.LOOP_WAIT.ms
     on_disk.produce("a")
     assert woken(on_disk)
     on_disk.settle()
@@ -329,7 +330,7 @@ def test_an_idle_turn_touches_no_storage(on_disk: Running, monkeypatch: pytest.M
         for root in (on_disk.root, on_disk.metadata_root):
             objects = on_disk.stores.objects(root)
             monkeypatch.setattr(objects, name, lambda *_, name=name: touched.append(name))
-    assert on_disk.broker.pause_ms() > RETRY_MS
+    assert on_disk.broker.pause_ms() > cadence.LOOP_RETRY.ms
     on_disk.broker.step()
     assert touched == []
 

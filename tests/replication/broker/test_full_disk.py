@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from stratalog.replication import cadence
 from stratalog.replication.broker.hosted_replicas import BrokerIdentity, BrokerSetup, HostedReplicas
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.controller.brokers import OfflineReplica, report_offline
 from stratalog.replication.leader.purgatory import ProducePurgatory
-from stratalog.replication.leader.replica import RETRY_MS, LeaderReplica, WaitingAppend
+from stratalog.replication.leader.replica import LeaderReplica, WaitingAppend
 from stratalog.replication.requests.produce import ACKS_LEADER, ProduceRequest, ProduceResponse
 from stratalog.storage.errors import StoreFullError, StoreUnavailableError, StratalogError
 from stratalog.storage.objects.local import LocalStore
@@ -81,7 +82,7 @@ def test_a_leader_that_cannot_be_replaced_continues_when_there_is_space(hosting:
     hosting.is_full = True
     hosting.append(T0, "a", 1)
     hosting.is_full = False
-    assert hosting.leader(T0).append_waiting(1 + RETRY_MS)
+    assert hosting.leader(T0).append_waiting(1 + cadence.APPEND_RETRY.ms)
     assert [answer.base_offset for answer in hosting.answers] == [0]
     assert hosting.hosted.offline == {}
     hosting.append(T1, "b", 200)
@@ -105,7 +106,7 @@ def test_an_epoch_that_cannot_start_is_reported_too() -> None:
     assert not hosting.leader(T1).start(0)
     assert set(hosting.hosted.offline) == {T0, T1}
     hosting.is_full = False
-    assert hosting.leader(T1).start(RETRY_MS)
+    assert hosting.leader(T1).start(cadence.APPEND_RETRY.ms)
     assert hosting.hosted.offline == {}
 
 
@@ -114,7 +115,7 @@ def test_free_space_does_not_end_damage(hosting: Hosting) -> None:
     hosting.append(T1, "b", 1)
     hosting.leader(T0).go_offline(StratalogError("foreign hands"))
     hosting.is_full = False
-    assert hosting.leader(T1).append_waiting(1 + RETRY_MS)
+    assert hosting.leader(T1).append_waiting(1 + cadence.APPEND_RETRY.ms)
     assert list(hosting.hosted.offline) == [T0]
 
 

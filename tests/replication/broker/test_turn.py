@@ -24,7 +24,8 @@ T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u",
 def after_the_first() -> Turn:
     turn = Turn()
     turn.metadata_changed((), lambda: ())
-    return turn.next(1)
+    turn.begin(1)
+    return turn
 
 
 @pytest.mark.parametrize(
@@ -64,9 +65,9 @@ def test_what_a_turn_did_not_do_is_left_for_the_next() -> None:
     turn.to_publish.add(T0)
     turn.to_complete.add(T1)
     turn.has_more = True
-    following = turn.next(5)
-    assert (following.begun_ms, following.to_publish, following.to_complete) == (5, {T0}, {T1})
-    assert not following.has_more
+    turn.begin(5)
+    assert (turn.begun_ms, turn.to_publish, turn.to_complete) == (5, {T0}, {T1})
+    assert not turn.has_more
 
 
 def test_leaders_start_in_the_order_of_their_newest_election() -> None:

@@ -12,6 +12,7 @@ from stratalog.replication.controller.sessions import encode_session, session_pa
 from stratalog.replication.metadata.log import MetadataLog
 from stratalog.replication.metadata.records import FenceBrokerRecord, RegisterBrokerRecord
 from stratalog.replication.stores import Ports
+from stratalog.storage.objects.distance import FAR, NEAR, Distance
 from tests.replication.memory_stores import METADATA_ROOT, MemoryStores, commit, create, led_by, register
 
 STATE_CHANGES = "stratalog.state.change"
@@ -27,9 +28,9 @@ def candidate(
 class Controlling:
     """Broker 1 is the controller of brokers 1 and 2, whose sessions go on."""
 
-    def __init__(self, *, bills_requests: bool = False, **settings: object) -> None:
+    def __init__(self, *, distance: Distance = NEAR, **settings: object) -> None:
         self.stores = MemoryStores()
-        self.stores.objects(METADATA_ROOT).bills_requests = bills_requests
+        self.stores.objects(METADATA_ROOT).distance = distance
         self.metadata: MetadataLog = self.stores.metadata()
         for broker_id in (1, 2):
             register(self.metadata, broker_id, broker_id)
@@ -57,11 +58,11 @@ class Controlling:
         return next(iter(self.metadata.image.partitions.values())).leader
 
 
-@pytest.mark.parametrize(("bills_requests", "polls"), [(False, [12, 12, 12]), (True, [12, 6, 24])])
+@pytest.mark.parametrize(("distance", "polls"), [(NEAR, [12, 12, 12]), (FAR, [12, 6, 24])])
 def test_where_polls_are_paid_quiet_sessions_are_polled_less_and_late_ones_more(
-    bills_requests: bool, polls: list[int]
+    distance: Distance, polls: list[int]
 ) -> None:
-    controlling = Controlling(bills_requests=bills_requests)
+    controlling = Controlling(distance=distance)
     intervals_ms = [controlling.controller.poll_interval_ms]
     controlling.pass_ms(60_000)
     intervals_ms.append(controlling.controller.poll_interval_ms)

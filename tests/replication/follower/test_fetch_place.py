@@ -6,10 +6,8 @@ from itertools import pairwise
 
 import pytest
 
+from stratalog.replication import cadence
 from stratalog.replication.follower.fetch_place import (
-    FIRST_SESSION_MS,
-    SILENCE_MS,
-    SOUND_MS,
     Event,
     FetchPlace,
     FetchTask,
@@ -49,13 +47,32 @@ def play(history: History, state: FetchPlace | None = None) -> FetchPlace:
     [
         ([(0, PASSED, [START]), (1_000, FAILED, []), (1_000, PASSED, [START])], Place.SPARK),
         (TO_THREADS, Place.THREADS),
-        ([(0, PUBLISHED, []), *((at_ms, FAILED, []) for at_ms in (SOUND_MS, SOUND_MS + 1))], Place.SPARK),
+        (
+            [
+                (0, PUBLISHED, []),
+                *((at_ms, FAILED, []) for at_ms in (cadence.PLACE_SOUND.ms, cadence.PLACE_SOUND.ms + 1)),
+            ],
+            Place.SPARK,
+        ),
         (
             [(0, PUBLISHED, []), (1, FAILED, []), (2, PUBLISHED, []), (3, FAILED, []), (4, FAILED, [END, THREADS])],
             Place.THREADS,
         ),
-        ([(FIRST_SESSION_MS - 1, PASSED, [START]), (FIRST_SESSION_MS, PASSED, [THREADS])], Place.THREADS),
-        ([(9, PUBLISHED, []), (8 + SILENCE_MS, PASSED, [START]), (9 + SILENCE_MS, PASSED, [THREADS])], Place.THREADS),
+        (
+            [
+                (cadence.PLACE_FIRST_SESSION.ms - 1, PASSED, [START]),
+                (cadence.PLACE_FIRST_SESSION.ms, PASSED, [THREADS]),
+            ],
+            Place.THREADS,
+        ),
+        (
+            [
+                (9, PUBLISHED, []),
+                (8 + cadence.PLACE_SILENCE.ms, PASSED, [START]),
+                (9 + cadence.PLACE_SILENCE.ms, PASSED, [THREADS]),
+            ],
+            Place.THREADS,
+        ),
         ([(at_ms, BESIDE_OTHERS, []) for at_ms in range(0, 9_000, 1_000)], Place.SPARK),
     ],
     ids=[
@@ -89,15 +106,17 @@ def test_a_session_that_publishes_ends_the_threads_and_a_sound_one_shortens_the_
     assert (works.place, works.failures, works.tries) == (Place.SPARK, 0, 1)
     soon = play([(99_500 + n, FAILED, [END, THREADS] if n == 2 else []) for n in range(3)], works)
     assert soon.due_ms - 99_502 == 2 * RETRY_MS
-    late_ms = 99_000 + SOUND_MS
+    late_ms = 99_000 + cadence.PLACE_SOUND.ms
     late = play([(late_ms + n, FAILED, [END, THREADS] if n == 2 else []) for n in range(3)], works)
     assert late.due_ms - (late_ms + 2) == RETRY_MS
 
 
 def test_queries_that_only_wait_for_slots_go_on_waiting_and_end_the_threads_when_they_begin() -> None:
-    waiting = play([(FIRST_SESSION_MS, PASSED, [THREADS]), (9 * FIRST_SESSION_MS, PASSED, [])])
+    waiting = play(
+        [(cadence.PLACE_FIRST_SESSION.ms, PASSED, [THREADS]), (9 * cadence.PLACE_FIRST_SESSION.ms, PASSED, [])]
+    )
     assert "no session has published anything for 60000 ms" in waiting.reason
-    play([(10 * FIRST_SESSION_MS, PUBLISHED, [END_THREADS, START])], waiting)
+    play([(10 * cadence.PLACE_FIRST_SESSION.ms, PUBLISHED, [END_THREADS, START])], waiting)
 
 
 def test_a_query_that_fails_beside_others_is_started_ever_more_rarely() -> None:

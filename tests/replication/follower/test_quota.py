@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from stratalog.replication import cadence
 from stratalog.replication.follower.quota import (
-    RECHECK_MS_MAX,
     Move,
     ReplicationQuota,
     TokenBucket,
@@ -98,7 +98,7 @@ def test_a_changed_rate_is_applied() -> None:
     commit(image, set_throttle(image, MOVE, 1_000))
     quota = ReplicationQuota(3, tasks=1)
     quota.consume(image, TP, 1_000_000, 0)
-    assert quota.delay_ms(image, TP, 0) == RECHECK_MS_MAX
+    assert quota.delay_ms(image, TP, 0) == cadence.THROTTLE_RECHECK.ms
     commit(image, set_throttle(image, MOVE, 1 << 30))
     assert quota.delay_ms(image, TP, 0) == 0
 

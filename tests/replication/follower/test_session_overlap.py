@@ -7,26 +7,13 @@ from collections import Counter
 
 import pytest
 
+from stratalog.replication import cadence
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.follower.fetch_session import (
-    CLOSE_UP_INTERVAL_MS,
-    ENDING_MS,
-    FOLD_AHEAD_INTERVAL_MS,
-    FORGOTTEN_MS,
-    FollowerSession,
-)
-from stratalog.replication.follower.heartbeats import (
-    ACTIVE,
-    BEAT_INTERVAL_MS,
-    RESTING,
-    RESTING_SILENCE_MS,
-    RESTS_AFTER_MS,
-    SILENCE_MS,
-    STANDBY,
-)
+from stratalog.replication.follower.fetch_session import FollowerSession
+from stratalog.replication.follower.heartbeats import ACTIVE, RESTING, STANDBY
 from stratalog.replication.follower.replica import FOLD_AHEAD_COMMITS
 from stratalog.replication.metadata.records import ConfigRecord
-from stratalog.replication.progress.of_session import KEPT_MS, SessionState, session_states_prefix
+from stratalog.replication.progress.of_session import SessionState, session_states_prefix
 from stratalog.replication.progress.progress import ENDED, writer_state
 from stratalog.storage.log.partition_log import WHOLE_PRODUCERS_COMMITS
 from stratalog.storage.objects.port import ObjectMeta
@@ -80,9 +67,9 @@ def test_it_becomes_active_when_the_elder_publishes_that_it_ended() -> None:
 def test_it_becomes_active_when_the_elder_falls_silent() -> None:
     following = Following()
     _, younger = overlapping(following)
-    following.turn(younger, ms=SILENCE_MS - 2 * BEAT_INTERVAL_MS)
+    following.turn(younger, ms=cadence.SILENCE.ms - 2 * cadence.BEAT.ms)
     assert younger.state == STANDBY
-    following.turn(younger, ms=3 * BEAT_INTERVAL_MS)
+    following.turn(younger, ms=3 * cadence.BEAT.ms)
     assert younger.state == ACTIVE
 
 
@@ -102,7 +89,7 @@ def test_an_elder_that_wakes_up_again_returns_to_standby() -> None:
     """The session that became active last continues until it falls silent itself."""
     following = Following()
     elder, younger = overlapping(following)
-    following.turn(younger, ms=2 * SILENCE_MS)
+    following.turn(younger, ms=2 * cadence.SILENCE.ms)
     for word in "abc":
         write(following.log(1), word)
         following.turn(elder, younger, ms=500)
@@ -110,7 +97,7 @@ def test_an_elder_that_wakes_up_again_returns_to_standby() -> None:
     assert (elder.state, younger.state) == (STANDBY, ACTIVE)
     assert values(following.log(2)) == "a b c"
     write(following.log(1), "d")
-    following.turn(elder, ms=2 * SILENCE_MS)
+    following.turn(elder, ms=2 * cadence.SILENCE.ms)
     assert elder.state == ACTIVE
     assert values(following.log(2)) == "a b c d"
 
@@ -123,7 +110,7 @@ def test_on_standby_it_folds_what_it_will_need_and_commits_nothing() -> None:
     following.turn(elder, ms=200)
     following.turn(elder, younger)
     following.leader_writes("b", partition=1)
-    following.turn(elder, younger, ms=FOLD_AHEAD_INTERVAL_MS)
+    following.turn(elder, younger, ms=cadence.FOLD_AHEAD.ms)
     for topic_partition, replica in younger.followed.replicas.items():
         end = 2 if topic_partition.partition == 1 else 1
         assert (replica.leader.log_end_offset, replica.own.log_end_offset) == (end, end)
@@ -139,7 +126,7 @@ def test_on_standby_it_folds_a_long_log_some_commits_at_a_time() -> None:
     following.leader_writes(*("abcd" * FOLD_AHEAD_COMMITS))
     following.turn(elder, ms=200)
     folded = [seen]
-    for _ in range(2 * FOLD_AHEAD_INTERVAL_MS // 50):
+    for _ in range(2 * cadence.FOLD_AHEAD.ms // 50):
         following.turn(elder, younger, ms=50)
         if replica.leader.version != folded[-1]:
             folded.append(replica.leader.version)
@@ -155,11 +142,11 @@ def test_once_the_elder_is_about_to_end_the_younger_folds_what_it_lacks() -> Non
     following.turn(elder, younger, ms=1_000)
     assert (replica.leader.log_end_offset, replica.own.log_end_offset) == (0, 0)
     elder.announce_end()
-    following.turn(elder, younger, ms=2 * BEAT_INTERVAL_MS)
+    following.turn(elder, younger, ms=2 * cadence.BEAT.ms)
     assert (replica.leader.log_end_offset, replica.own.log_end_offset) == (1, 1)
     following.leader_writes("b")
     following.turn(elder, ms=50)
-    following.turn(elder, younger, ms=2 * CLOSE_UP_INTERVAL_MS)
+    following.turn(elder, younger, ms=2 * cadence.CLOSE_UP.ms)
     assert (replica.leader.log_end_offset, replica.own.log_end_offset) == (2, 2)
     assert (younger.state, younger.followed.copied_count) == (STANDBY, 0)
 
@@ -169,7 +156,7 @@ def test_a_session_that_becomes_active_copies_first_and_then_checks_the_other_ta
     following = Following(partitions=6)
     elder, younger = overlapping(following)
     elder.announce_end()
-    following.turn(elder, younger, ms=3 * BEAT_INTERVAL_MS)
+    following.turn(elder, younger, ms=3 * cadence.BEAT.ms)
     for partition in range(4):
         following.leader_writes("z", partition=partition)
     following.turn(elder, ms=100)
@@ -191,7 +178,7 @@ def test_on_standby_it_reads_the_producer_state_that_its_first_copy_needs() -> N
     following.leader_writes("z")
     elder, younger = overlapping(following)
     elder.announce_end()
-    following.turn(elder, younger, ms=3 * BEAT_INTERVAL_MS)
+    following.turn(elder, younger, ms=3 * cadence.BEAT.ms)
     (replica,) = younger.followed.replicas.values()
     assert not replica.has_started
     for broker in (1, 2):
@@ -204,7 +191,7 @@ def test_an_elder_that_slept_shortly_before_its_end_returns_to_standby() -> None
     following = Following()
     elder, younger = overlapping(following)
     elder.announce_end()
-    following.turn(younger, ms=2 * SILENCE_MS)
+    following.turn(younger, ms=2 * cadence.SILENCE.ms)
     following.turn(elder, younger)
     assert (elder.state, younger.state) == (STANDBY, ACTIVE)
 
@@ -233,7 +220,7 @@ def test_it_publishes_ahead_that_it_will_end() -> None:
     path = f"{session_states_prefix(FOLLOWER_EPOCH)}0-s"
     told = json.loads(following.stores.objects("broker-2").get_register(path) or b"")
     assert told["active_ms"] < told["ending_ms"]
-    assert ENDING_MS // 2 < told["ended_ms"] - told["ending_ms"] < 2 * ENDING_MS
+    assert cadence.SESSION_ENDING.ms // 2 < told["ended_ms"] - told["ending_ms"] < 2 * cadence.SESSION_ENDING.ms
 
 
 @pytest.mark.parametrize("store_ahead_ms", [-3_600_000, 0, 3_600_000])
@@ -241,7 +228,7 @@ def test_a_live_session_is_not_forgotten_whatever_the_clock_of_its_store_shows(s
     following = Following()
     following.stores.objects("broker-2")._now_ms = lambda: following.stores.clock.wall_ms() + store_ahead_ms
     elder, younger = overlapping(following)
-    following.turn(elder, younger, ms=2 * FORGOTTEN_MS)
+    following.turn(elder, younger, ms=2 * cadence.SESSION_FORGOTTEN.ms)
     assert (elder.state, younger.state) == (ACTIVE, STANDBY)
     assert following.stores.objects("broker-2").exists(progress_path("elder"))
     write(following.log(1), "a")
@@ -255,7 +242,7 @@ def test_a_session_that_has_been_silent_for_long_is_forgotten(store_ahead_ms: in
     following.stores.objects("broker-2")._now_ms = lambda: following.stores.clock.wall_ms() + store_ahead_ms
     _, younger = overlapping(following)
     youngest = following.session("youngest")
-    following.turn(younger, youngest, ms=FORGOTTEN_MS - 5_000)
+    following.turn(younger, youngest, ms=cadence.SESSION_FORGOTTEN.ms - 5_000)
     assert following.stores.objects("broker-2").exists(progress_path("elder"))
     following.turn(younger, youngest, ms=10_000)
     found = [meta.path for meta in following.stores.objects("broker-2").list("progress/")]
@@ -267,21 +254,21 @@ def test_sessions_that_slept_with_this_one_are_not_forgotten() -> None:
     """As when a laptop is closed, or a machine with all sessions is paused."""
     following = Following()
     elder, younger = overlapping(following)
-    following.stores.clock.now_ms += 10 * FORGOTTEN_MS
+    following.stores.clock.now_ms += 10 * cadence.SESSION_FORGOTTEN.ms
     younger.step()
     assert following.stores.objects("broker-2").exists(progress_path("elder"))
     following.turn(elder, younger, ms=2_000)
     assert following.stores.objects("broker-2").exists(progress_path("elder"))
 
 
-@pytest.mark.parametrize("store_ahead_ms", [-2 * KEPT_MS, 0, 2 * KEPT_MS])
+@pytest.mark.parametrize("store_ahead_ms", [-2 * cadence.SESSION_STATES_KEPT.ms, 0, 2 * cadence.SESSION_STATES_KEPT.ms])
 def test_session_states_are_kept_for_an_hour_of_the_store(store_ahead_ms: int) -> None:
     following = Following()
     store, clock = following.stores.objects("broker-2"), following.stores.clock
     store._now_ms = lambda: clock.wall_ms() + store_ahead_ms
     states = {name: SessionState(store, FOLLOWER_EPOCH, name, clock) for name in ("0-old", "0-live", "0-new")}
     states["0-old"].publish("ended")
-    clock.now_ms += KEPT_MS
+    clock.now_ms += cadence.SESSION_STATES_KEPT.ms
     states["0-live"].publish("active")
     clock.now_ms += 1_000
     states["0-new"].publish("standby")
@@ -295,7 +282,7 @@ def test_session_states_are_kept_for_an_hour_of_the_store(store_ahead_ms: int) -
 def resting(following: Following) -> tuple[FollowerSession, FollowerSession]:
     """An elder that published that it rests, and a younger on standby."""
     elder, younger = overlapping(following)
-    following.turn(elder, younger, ms=RESTS_AFTER_MS)
+    following.turn(elder, younger, ms=cadence.RESTS_AFTER.ms)
     following.turn(elder, younger, ms=2_000)
     return elder, younger
 
@@ -325,7 +312,7 @@ def test_a_session_rests_until_metadata_change() -> None:
 def test_a_resting_session_is_waited_for_longer() -> None:
     following = Following()
     _, younger = resting(following)
-    following.turn(younger, ms=RESTING_SILENCE_MS - 1_500)
+    following.turn(younger, ms=cadence.RESTING_SILENCE.ms - 1_500)
     assert younger.state == STANDBY
     following.turn(younger, ms=3_000)
     assert younger.state == ACTIVE
@@ -359,6 +346,6 @@ def test_sessions_without_work_write_and_list_a_third_as_often() -> None:
         before = counting.calls.copy()
         following.turn(elder, younger, ms=6_000)
         counts.append(counting.calls - before)
-        following.turn(elder, younger, ms=RESTS_AFTER_MS)
+        following.turn(elder, younger, ms=cadence.RESTS_AFTER.ms)
     busy, idle = counts
     assert all(3 * idle[each] < busy[each] for each in ("get", "list", "put")), counts

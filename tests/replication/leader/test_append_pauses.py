@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from stratalog.replication import cadence
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.follower.fetch_session import FollowerSession
 from stratalog.replication.follower.partitions import FollowedPartitions
@@ -16,8 +17,9 @@ from stratalog.replication.leader.append_queue import AppendQueue
 from stratalog.replication.leader.purgatory import ProducePurgatory
 from stratalog.replication.leader.replica import LeaderPorts, LeaderReplica, WaitingAppend
 from stratalog.replication.progress.progress import ReplicaProgress
-from stratalog.replication.replica.upkeep_rounds import WARN_MS, UpkeepRounds
+from stratalog.replication.replica.upkeep_rounds import UpkeepRounds
 from stratalog.replication.requests.produce import ACKS_LEADER, ProduceRequest, ProduceResponse
+from stratalog.storage.cadence import APPENDS_STOPPED
 from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.delta.delta_table import DeltaLogTable
 from stratalog.storage.errors import CorruptMessageError, StratalogError
@@ -25,7 +27,6 @@ from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.objects.remote import open_store
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
 from stratalog.storage.topic_config import LogConfig
-from stratalog.storage.upkeep.append_pause import STOPPED_MS
 from stratalog.storage.upkeep.chore import UpkeepDone, UpkeepLimits
 from stratalog.storage.upkeep.upkeep import Upkeep
 from tests.replication.following import Following, fetch_job
@@ -92,7 +93,7 @@ def test_appends_are_slowed_then_stopped_and_none_fails() -> None:
     slowed_ms = led.clock.now_ms - begun_ms
     assert 20 * 20 < slowed_ms < 40 * 100
     led.append(30)
-    assert led.clock.now_ms - begun_ms - slowed_ms > 10 * STOPPED_MS
+    assert led.clock.now_ms - begun_ms - slowed_ms > 10 * APPENDS_STOPPED.ms
     assert [answer.error for answer in led.answers] == [None] * 113
 
 
@@ -102,7 +103,7 @@ def test_what_waits_makes_one_commit() -> None:
     files = led.files
     for _ in range(500):
         led.put()
-    assert not led.turn(after_ms=STOPPED_MS - 10)
+    assert not led.turn(after_ms=APPENDS_STOPPED.ms - 10)
     assert (led.queue.held_ms, led.queue.is_empty) == (10, False)
     assert led.turn(after_ms=10)
     assert (len(led.answers), led.files) == (610, files + 1)
@@ -114,7 +115,7 @@ def test_an_append_goes_on_as_soon_as_upkeep_has() -> None:
     led.append(110)
     led.put()
     assert not led.turn()
-    assert led.rounds.pause_ms_max == STOPPED_MS
+    assert led.rounds.pause_ms_max == APPENDS_STOPPED.ms
     now_ms = led.clock.now_ms
     led.keep_up()
     led.clock.now_ms = now_ms
@@ -148,7 +149,7 @@ def test_a_warning_is_logged_at_intervals(caplog: pytest.LogCaptureFixture) -> N
         ]
         begun_ms = led.clock.now_ms
         led.append(80)
-        assert len(caplog.messages) == 1 + (led.clock.now_ms - begun_ms) // WARN_MS
+        assert len(caplog.messages) == 1 + (led.clock.now_ms - begun_ms) // cadence.UPKEEP_WARNED.ms
 
 
 class GatedExecutor(ThreadPoolExecutor):
@@ -184,7 +185,7 @@ def test_on_a_disk_a_log_stays_as_short_as_it_may_be_while_upkeep_hangs(tmp_path
 
     with GatedExecutor() as executor:
         rounds.add(T0, Upkeep(log, LIMITS, executor))
-        while rounds.append_pause_ms(T0, 1) < STOPPED_MS:
+        while rounds.append_pause_ms(T0, 1) < APPENDS_STOPPED.ms:
             write(log, "a")
             keep_up()
         assert len(log.files) == LIMITS.stop_count + 3
@@ -220,10 +221,10 @@ def test_a_follower_copies_slowly_until_its_upkeep_has_caught_up() -> None:
         following.turn(session, ms=50)
     ends = []
     for _ in range(3):
-        following.turn(session, ms=10 * STOPPED_MS)
+        following.turn(session, ms=10 * APPENDS_STOPPED.ms)
         ends.append(own.log_end_offset)
     assert 1_003 < ends[0] < ends[1] < ends[2] <= 1_040
-    assert session.followed.pause_ms_max == STOPPED_MS
+    assert session.followed.pause_ms_max == APPENDS_STOPPED.ms
     for _ in range(20):
         executor.work()
         following.turn(session, ms=1_000)

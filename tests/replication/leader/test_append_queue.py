@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from stratalog.replication.leader.append_queue import TURN_MS_MAX, AppendQueue
+from stratalog.replication import cadence
+from stratalog.replication.leader.append_queue import AppendQueue
 from stratalog.replication.leader.purgatory import ProducePurgatory
-from stratalog.replication.leader.replica import RETRY_MS, LeaderPorts, LeaderReplica, WaitingAppend
+from stratalog.replication.leader.replica import LeaderPorts, LeaderReplica, WaitingAppend
 from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.replication.requests.produce import ACKS_LEADER, ProduceRequest
 from stratalog.storage.errors import CorruptMessageError
@@ -53,7 +54,7 @@ class Queued:
             )
         )
 
-    def turn(self, within_ms: int = TURN_MS_MAX) -> list[int]:
+    def turn(self, within_ms: int = cadence.APPENDS.ms) -> list[int]:
         """The partitions that appended."""
         return [r.state.partition for r in self.queue.append(self.stores.clock.monotonic_ms(), within_ms)]
 
@@ -83,7 +84,7 @@ def test_all_that_waits_for_a_partition_is_one_append() -> None:
 
 def test_a_turn_ends_in_time_and_the_next_one_goes_on_with_the_others() -> None:
     queued = Queued(3)
-    queued.slow(TURN_MS_MAX)
+    queued.slow(cadence.APPENDS.ms)
     for partition in (0, 1, 2):
         queued.put(partition, f"first of {partition}")
     assert queued.turn() == [0]
@@ -94,10 +95,10 @@ def test_a_turn_ends_in_time_and_the_next_one_goes_on_with_the_others() -> None:
 
 def test_a_turn_that_is_given_more_time_appends_more() -> None:
     queued = Queued(3)
-    queued.slow(TURN_MS_MAX)
+    queued.slow(cadence.APPENDS.ms)
     for partition in (0, 1, 2):
         queued.put(partition, f"of {partition}")
-    assert queued.turn(2 * TURN_MS_MAX) == [0, 1]
+    assert queued.turn(2 * cadence.APPENDS.ms) == [0, 1]
     assert queued.turn() == [2]
 
 
@@ -124,7 +125,7 @@ def test_a_store_that_is_away_holds_up_only_its_own_partition() -> None:
     assert queued.turn() == [1]
     assert not queued.queue.is_empty
     queued.stores.disk("broker-1").fault = None
-    queued.stores.clock.now_ms += RETRY_MS
+    queued.stores.clock.now_ms += cadence.APPEND_RETRY.ms
     assert queued.turn() == [0]
     assert queued.answers == [("b", "0"), ("a", "0")]
 
@@ -196,7 +197,7 @@ def test_what_came_before_the_partition_was_led_here_is_appended() -> None:
 
 def test_senders_take_turns_however_many_partitions_one_of_them_writes_to() -> None:
     queued = Queued(7)
-    queued.slow(table_ms=TURN_MS_MAX)
+    queued.slow(table_ms=cadence.APPENDS.ms)
     for partition in range(5):
         queued.put(partition, f"a{partition}", sender="a")
     queued.put(5, "b5", sender="b")
@@ -209,7 +210,7 @@ def test_senders_take_turns_however_many_partitions_one_of_them_writes_to() -> N
 
 def test_a_sender_that_goes_on_does_not_hold_up_another() -> None:
     queued = Queued(3)
-    queued.slow(table_ms=TURN_MS_MAX)
+    queued.slow(table_ms=cadence.APPENDS.ms)
     queued.put(1, "b", sender="b")
     order = []
     for number in range(4):

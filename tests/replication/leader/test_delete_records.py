@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stratalog.replication.config import BrokerConfig
+from stratalog.replication.follower.plan import Need
 from stratalog.replication.follower.replica import FollowedReplica
 from stratalog.replication.leader.partition import Partition
 from stratalog.replication.metadata.records import ConfigRecord, FenceBrokerRecord
@@ -183,9 +184,9 @@ def test_a_follower_adopts_a_log_start_that_moves_without_a_record() -> None:
     follower: FollowedReplica = pair.caught_up(0)
     leader.replace_files((), (), leader_epoch=0, operation="DELETE RECORDS", now_ms=0, data_change=True, log_start=2)
     published = ReplicaProgress(T0, 0, 3, leader.version, log_start_offset=2, topic_id="id")
-    assert not follower.has_all_of(published)
+    assert follower.need(published) is Need.COPY
     run(follower)
-    assert follower.has_all_of(published)
+    assert follower.need(published) is Need.NOTHING
     assert (values(follower.own), follower.own.log_start_offset) == ("c", 2)
     version = follower.own.version
     run(follower)

@@ -9,9 +9,10 @@ from functools import partial
 
 import pytest
 
+from stratalog.replication import cadence
 from stratalog.replication.leader.partition import Partition
 from stratalog.replication.leader.purgatory import ProducePurgatory
-from stratalog.replication.leader.replica import RETRY_MS, LeaderPorts, LeaderReplica, WaitingAppend
+from stratalog.replication.leader.replica import LeaderPorts, LeaderReplica, WaitingAppend
 from stratalog.replication.progress.progress import UNKNOWN, ReplicaProgress
 from stratalog.replication.requests.produce import (
     ACKS_ALL,
@@ -219,7 +220,7 @@ def test_a_table_at_a_newer_epoch_does_not_let_it_lead() -> None:
     other.start_epoch(EPOCH + 1, as_leader=False)
     assert not led.replica.start(0)
     assert led.replica.failure is None, "the metadata log will tell who leads"
-    assert not led.replica.start(RETRY_MS)
+    assert not led.replica.start(cadence.APPEND_RETRY.ms)
 
 
 def test_a_slow_store_is_asked_again() -> None:
@@ -227,8 +228,8 @@ def test_a_slow_store_is_asked_again() -> None:
     led.disk.fault = lambda *_: True
     assert not led.replica.start(0)
     led.disk.fault = None
-    assert not led.replica.start(RETRY_MS - 1)
-    assert led.replica.start(RETRY_MS)
+    assert not led.replica.start(cadence.APPEND_RETRY.ms - 1)
+    assert led.replica.start(cadence.APPEND_RETRY.ms)
 
 
 def test_a_stray_of_a_deleted_topic_is_left_to_the_broker() -> None:
@@ -402,9 +403,9 @@ def test_a_retry_does_not_append_twice(lost: tuple[str, ...]) -> None:
     led.replica.append_waiting(0)
     led.disk.fault = None
     led.produce("d")
-    now_ms = RETRY_MS
+    now_ms = cadence.APPEND_RETRY.ms
     while led.replica.append_waiting(now_ms):
-        now_ms += RETRY_MS
+        now_ms += cadence.APPEND_RETRY.ms
     assert led.said() == {"a": "0-0", "b+c": "1-2", "d": "3-3"}
     assert contents(led.log()) == [(0, "a"), (1, "b"), (2, "c"), (3, "d")]
 
@@ -420,7 +421,7 @@ def test_a_retry_after_somebody_elses_commit_does_not_append_twice_either(lost: 
     other = led.log()
     other.replace_files([], [], leader_epoch=EPOCH, operation="OPTIMIZE", now_ms=0, data_change=False)
     for turn in itertools.count(1):
-        if not led.replica.append_waiting(turn * RETRY_MS):
+        if not led.replica.append_waiting(turn * cadence.APPEND_RETRY.ms):
             break
     assert led.said() == {"a": "0-0", "b": "1-1"}
     assert contents(led.log()) == [(0, "a"), (1, "b")]
@@ -433,11 +434,11 @@ def test_what_comes_meanwhile_waits_its_turn() -> None:
     assert not led.replica.append_waiting(0)
     led.produce("b")
     led.disk.fault = None
-    assert not led.replica.append_waiting(RETRY_MS - 1)
+    assert not led.replica.append_waiting(cadence.APPEND_RETRY.ms - 1)
     assert led.answers == {}
-    assert led.replica.append_waiting(RETRY_MS)
+    assert led.replica.append_waiting(cadence.APPEND_RETRY.ms)
     assert led.said() == {"a": "0-0"}
-    assert led.replica.append_waiting(RETRY_MS)
+    assert led.replica.append_waiting(cadence.APPEND_RETRY.ms)
     assert led.said() == {"a": "0-0", "b": "1-1"}
 
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from stratalog.replication import cadence
 from stratalog.replication.metadata.image import BrokerState
 from stratalog.replication.metadata.records import RegisterBrokerRecord
-from stratalog.replication.progress.follower_reader import LIST_INTERVAL_MS, RETRY_MS
 from stratalog.replication.progress.follower_watch import FollowerWatch
 from stratalog.replication.progress.progress import (
     ENDED,
@@ -89,7 +89,7 @@ def test_a_follower_whose_storage_is_away_silences_no_other_and_is_heard_again(
     with monkeypatch.context() as cut:
         cut.setattr(lost, "get_optional", out_of_reach)
         assert watched.heard(1) == [(5 - away, 5)]
-    assert watched.heard(1 + RETRY_MS) == [(away, 5)]
+    assert watched.heard(1 + cadence.FOLLOWER_ROOT_RETRY.first_ms) == [(away, 5)]
 
 
 def test_everything_known_is_there_for_a_partition_that_just_began_to_lead() -> None:
@@ -104,11 +104,11 @@ def test_a_new_session_is_found_at_the_next_listing() -> None:
     watched.session(2, "a")
     watched.heard(0)
     publish(watched.session(2, "b"), 7)
-    assert watched.heard(LIST_INTERVAL_MS - 1) == []
-    assert watched.heard(LIST_INTERVAL_MS) == [(2, 7)]
+    assert watched.heard(cadence.SESSIONS_LISTED.shortest_ms - 1) == []
+    assert watched.heard(cadence.SESSIONS_LISTED.shortest_ms) == [(2, 7)]
 
 
-@pytest.mark.parametrize("delay_ms", [1, LIST_INTERVAL_MS])
+@pytest.mark.parametrize("delay_ms", [1, cadence.SESSIONS_LISTED.shortest_ms])
 def test_when_a_session_ends_its_successor_is_looked_for_at_once(delay_ms: int) -> None:
     watched = Watched()
     elder = watched.session(2, "a")
@@ -150,7 +150,7 @@ def test_progress_of_an_older_registration_does_not_count() -> None:
     assert watched.heard(1) == []
     assert list(watched.watch.known(T0)) == []
     publish(watched.session(2, "a", broker_epoch=22), 3)
-    assert watched.heard(LIST_INTERVAL_MS + 1) == [(2, 3)]
+    assert watched.heard(cadence.SESSIONS_LISTED.shortest_ms + 1) == [(2, 3)]
     assert watched.watch.broker_epochs() == {2: 22, 3: 13}
 
 
@@ -173,14 +173,14 @@ def test_of_a_fenced_broker_nothing_counts_until_it_registers_anew() -> None:
     assert watched.watch.update_brokers(fenced) == [2]
     assert watched.watch.update_brokers(fenced) == []
     publish(session, 10)
-    assert watched.heard(LIST_INTERVAL_MS + 1) == []
+    assert watched.heard(cadence.SESSIONS_LISTED.shortest_ms + 1) == []
     assert list(watched.watch.known(T0)) == []
     assert watched.watch.broker_epochs() == {3: 13}
     recovering = {**watched.brokers, 2: replace(broker(2, 21), fenced=True)}
     assert watched.watch.update_brokers(recovering) == []
     assert watched.watch.update_brokers({**watched.brokers, 2: broker(2, 22)}) == [2]
     publish(watched.session(2, "a", broker_epoch=22), 3)
-    assert watched.heard(2 * LIST_INTERVAL_MS + 2) == [(2, 3)]
+    assert watched.heard(2 * cadence.SESSIONS_LISTED.shortest_ms + 2) == [(2, 3)]
 
 
 def test_a_broker_that_is_gone_is_forgotten() -> None:
@@ -209,5 +209,5 @@ def test_a_session_whose_object_was_deleted_is_dropped() -> None:
     publish(watched.session(2, "a"), 5)
     watched.heard(0)
     watched.stores.objects("broker-2").delete(follower_progress_path(12, 1, "a"))
-    watched.heard(LIST_INTERVAL_MS)
+    watched.heard(cadence.SESSIONS_LISTED.shortest_ms)
     assert list(watched.watch.known(T0)) == []

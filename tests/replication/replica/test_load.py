@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stratalog.replication.replica.load import BUSY_BYTES_PER_S, READS_MS_MAX, WINDOW_MS, Load
+from stratalog.replication import cadence
+from stratalog.replication.replica.load import BUSY_BYTES_PER_S, Load
 
 MEBIBYTE = 1 << 20
 FAST, SLOW = 2 * BUSY_BYTES_PER_S, BUSY_BYTES_PER_S // 2
@@ -41,9 +42,9 @@ def test_rates_in_and_out_count(appended_per_s, read_per_s, is_busy):
 def test_a_burst_counts_for_the_window(step_ms):
     measured = Measured(step_ms)
     assert measured.busy_after(6_000, appended_per_s=20 * MEBIBYTE)[-1]
-    after = measured.busy_after(2 * WINDOW_MS)
+    after = measured.busy_after(2 * cadence.LOAD_WINDOW.ms)
     busy_ms = after.index(False) * step_ms
-    assert WINDOW_MS / 2 < busy_ms <= WINDOW_MS + 500
+    assert cadence.LOAD_WINDOW.ms / 2 < busy_ms <= cadence.LOAD_WINDOW.ms + 500
     assert not any(after[after.index(False) :])
 
 
@@ -57,9 +58,9 @@ def test_small_bursts_now_and_then_do_not_count():
 
 def test_reads_alone_count_for_a_while_and_again_after_they_paused():
     measured = Measured()
-    _, *answers = measured.busy_after(10 * READS_MS_MAX, read_per_s=FAST)
-    assert answers.index(False) * measured.step_ms == READS_MS_MAX
+    _, *answers = measured.busy_after(10 * cadence.READS_HOLD_MERGES.ms, read_per_s=FAST)
+    assert answers.index(False) * measured.step_ms == cadence.READS_HOLD_MERGES.ms
     assert not any(answers[answers.index(False) :])
     assert measured.busy_after(500, appended_per_s=100 * MEBIBYTE, read_per_s=FAST) == [True], "writes always count"
-    measured.busy_after(2 * WINDOW_MS)
-    assert measured.busy_after(WINDOW_MS, read_per_s=FAST)[-1]
+    measured.busy_after(2 * cadence.LOAD_WINDOW.ms)
+    assert measured.busy_after(cadence.LOAD_WINDOW.ms, read_per_s=FAST)[-1]

@@ -6,13 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from stratalog.replication.broker.hosted_replicas import (
-    SEALED_INTERVAL_MS,
-    STRAYS_INTERVAL_MS,
-    BrokerIdentity,
-    BrokerSetup,
-    HostedReplicas,
-)
+from stratalog.replication import cadence
+from stratalog.replication.broker.hosted_replicas import BrokerIdentity, BrokerSetup, HostedReplicas
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.follower.replica import FollowedReplica
 from stratalog.replication.leader.purgatory import ProducePurgatory
@@ -204,7 +199,7 @@ def test_a_table_that_a_session_made_after_the_end_is_found_and_deleted() -> Non
     hosting.pass_time(DELAY_MS)
     assert not hosting.is_there
     hosting.make_table(5)
-    hosting.pass_time(STRAYS_INTERVAL_MS)
+    hosting.pass_time(cadence.STRAYS_SEARCHED.ms)
     assert hosting.is_sealed
     hosting.pass_time(DELAY_MS)
     assert not hosting.is_there
@@ -216,7 +211,7 @@ def test_a_replica_that_leads_is_no_stray_before_its_end_was_applied() -> None:
     hosting.apply(replace(LED, leader=1, leader_epoch=6, partition_epoch=1))
     left = replace(LEFT, leader_epoch=7, partition_epoch=2)
     hosting.image = hosting.image.fold(left)
-    hosting.pass_time(STRAYS_INTERVAL_MS)
+    hosting.pass_time(cadence.STRAYS_SEARCHED.ms)
     assert not hosting.is_sealed
     hosting.apply(left)
     assert hosting.hosted.leaders == {}
@@ -228,7 +223,7 @@ def test_a_table_of_a_topic_that_is_not_known_yet_is_left_alone() -> None:
     other = TopicPartition("newer", 0)
     table = hosting.stores.table("root", other)
     PartitionLog(table, LogConfig(), hosting.stores.clock, hosting.stores.ids).exists_or_create("other-id")
-    hosting.pass_time(STRAYS_INTERVAL_MS)
+    hosting.pass_time(cadence.STRAYS_SEARCHED.ms)
     assert not is_sealed(table, hosting.stores.clock, hosting.stores.ids)
 
 
@@ -274,7 +269,7 @@ def test_a_table_that_is_assigned_elsewhere_is_removed_by_the_loop() -> None:
     hosting.hosted = hosting.opened()
     hosting.hosted.remove_unknown(lambda: hosting.image)
     hosting.apply(LEFT)
-    hosting.pass_time(STRAYS_INTERVAL_MS)
+    hosting.pass_time(cadence.STRAYS_SEARCHED.ms)
     assert hosting.is_sealed
     hosting.pass_time(DELAY_MS)
     assert not hosting.is_there
@@ -298,7 +293,7 @@ def test_a_table_that_another_process_of_this_broker_sealed_is_deleted_while_its
     log = hosting.log()
     log.refresh()
     log.start_epoch(SEALED_EPOCH, as_leader=False)
-    hosting.pass_time(SEALED_INTERVAL_MS)
+    hosting.pass_time(cadence.SEALED_SEARCHED.ms)
     assert not hosting.is_there
 
 

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from stratalog.replication.replica.load import BUSY_BYTES_PER_S, WINDOW_MS
-from stratalog.replication.replica.upkeep_rounds import BUDGET_MS, PIECE_MS, UpkeepRounds
+from stratalog.replication import cadence
+from stratalog.replication.replica.load import BUSY_BYTES_PER_S
+from stratalog.replication.replica.upkeep_rounds import UpkeepRounds
+from stratalog.storage.cadence import HOUR_MS
 from stratalog.storage.errors import CorruptMessageError, KafkaStorageError, StoreUnavailableError
 from stratalog.storage.records import TopicPartition
-from stratalog.storage.upkeep.chore import HOUR_MS, UpkeepDone, UpkeepLimits
+from stratalog.storage.upkeep.chore import UpkeepDone, UpkeepLimits
 from stratalog.storage.upkeep.upkeep import Upkeep
 from tests.storage.logs import Replicas, append, batch, write
 
@@ -88,7 +90,7 @@ def test_a_round_ends_when_its_time_is_used_up_and_goes_on_with_the_others():
         watched.rounds.add(topic_partition, Upkeep(watched.log, LIMITS))
 
     def slow_step(topic_partition: TopicPartition, upkeep: Upkeep, is_busy: bool) -> UpkeepDone | None:
-        watched.replicas.clock.sleep_ms(BUDGET_MS / 2 + 1)
+        watched.replicas.clock.sleep_ms(cadence.UPKEEP_ROUND.ms / 2 + 1)
         return watched.step(topic_partition, upkeep, is_busy)
 
     for expected in (partitions[:2], partitions[2:4], partitions[4:]):
@@ -99,7 +101,7 @@ def test_a_round_ends_when_its_time_is_used_up_and_goes_on_with_the_others():
 
 def test_while_logs_take_commits_a_round_continues_in_pieces_until_its_time_is_used_up():
     watched = Watched()
-    partitions = [TopicPartition("t", n) for n in range(2 * BUDGET_MS)]
+    partitions = [TopicPartition("t", n) for n in range(2 * cadence.UPKEEP_ROUND.ms)]
     for topic_partition in partitions:
         watched.rounds.add(topic_partition, Upkeep(watched.log, LIMITS))
 
@@ -114,7 +116,11 @@ def test_while_logs_take_commits_a_round_continues_in_pieces_until_its_time_is_u
         watched.rounds.run(step, lambda *_: None)
         pieces.append(len(watched.steps))
         pressing.append(watched.rounds.is_pressing)
-    round_steps = [PIECE_MS + 1, PIECE_MS + 1, BUDGET_MS - 2 * PIECE_MS - 1]
+    round_steps = [
+        cadence.UPKEEP_PIECE.ms + 1,
+        cadence.UPKEEP_PIECE.ms + 1,
+        cadence.UPKEEP_ROUND.ms - 2 * cadence.UPKEEP_PIECE.ms - 1,
+    ]
     assert pieces == [*round_steps, len(partitions) - sum(round_steps)]
     assert pressing == [True, True, False, False], "the fourth is another round, in which nothing was committed"
 
@@ -145,7 +151,7 @@ def test_a_loop_whose_logs_grow_fast_is_busy(watched):
     watched.run(after_ms=500)
     assert watched.busy
     write(watched.log, *["a"] * 64)
-    watched.run(after_ms=WINDOW_MS)
+    watched.run(after_ms=cadence.LOAD_WINDOW.ms)
     assert not watched.busy
 
 

@@ -8,9 +8,10 @@ from functools import partial
 import pytest
 
 from stratalog.replication.stores import OneByOne
-from stratalog.replication.threads.side_by_side import CALLS_MAX, SideBySide
+from stratalog.replication.threads.side_by_side import SideBySide
 from stratalog.replication.threads.turn_lock import TurnLock
 from stratalog.storage.errors import StoreUnavailableError
+from stratalog.storage.objects.distance import FAR
 
 WAIT_S = 30
 
@@ -22,9 +23,9 @@ def meet(barrier: threading.Barrier, number: int) -> int:
 
 
 def test_so_many_calls_are_under_way_at_a_time() -> None:
-    barrier = threading.Barrier(CALLS_MAX)
-    calls = [partial(meet, barrier, number) for number in range(2 * CALLS_MAX)]
-    assert SideBySide("io").run(calls) == list(range(2 * CALLS_MAX))
+    barrier = threading.Barrier(FAR.calls_max)
+    calls = [partial(meet, barrier, number) for number in range(2 * FAR.calls_max)]
+    assert SideBySide("io").run(calls) == list(range(2 * FAR.calls_max))
 
 
 def test_nothing_to_do_and_a_single_call() -> None:

@@ -4,16 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stratalog.replication.threads.turn_interval import (
-    APART_MS,
-    APART_MS_MAX,
-    APART_TIMES,
-    LOOPS_MAX,
-    PARTITIONS_MIN,
-    WINDOW_MS,
-    WORK_MS_MANY,
-    TurnInterval,
-)
+from stratalog.replication import cadence
+from stratalog.replication.threads.turn_interval import APART_TIMES, LOOPS_MAX, PARTITIONS_MIN, TurnInterval
 from stratalog.storage.records import TopicPartition
 
 
@@ -26,9 +18,9 @@ def moved(turns: TurnInterval, count: int, now_ms: int) -> None:
     ("count", "after_ms", "rest_ms"),
     [
         (PARTITIONS_MIN - 1, 0, 0),
-        (PARTITIONS_MIN, 0, APART_MS * LOOPS_MAX - 1),
-        (PARTITIONS_MIN, WINDOW_MS, APART_MS * LOOPS_MAX - 1),
-        (PARTITIONS_MIN, 2 * WINDOW_MS, 0),
+        (PARTITIONS_MIN, 0, cadence.TURNS_APART.ms * LOOPS_MAX - 1),
+        (PARTITIONS_MIN, cadence.TURN_WINDOW.ms, cadence.TURNS_APART.ms * LOOPS_MAX - 1),
+        (PARTITIONS_MIN, 2 * cadence.TURN_WINDOW.ms, 0),
     ],
 )
 def test_many_partitions_within_a_window_space_the_turns_of_the_next(count: int, after_ms: int, rest_ms: int) -> None:
@@ -47,11 +39,11 @@ def test_one_busy_partition_is_never_made_to_wait() -> None:
 @pytest.mark.parametrize(
     ("took_ms", "rest_ms"),
     [
-        (0, APART_MS * LOOPS_MAX),
-        (APART_MS_MAX // APART_TIMES, APART_MS_MAX // APART_TIMES * (APART_TIMES - 1)),
-        (APART_MS_MAX - 3, 3),
-        (APART_MS_MAX, 0),
-        (10 * APART_MS_MAX, 0),
+        (0, cadence.TURNS_APART.ms * LOOPS_MAX),
+        (cadence.TURNS_APART_MOST.ms // APART_TIMES, cadence.TURNS_APART_MOST.ms // APART_TIMES * (APART_TIMES - 1)),
+        (cadence.TURNS_APART_MOST.ms - 3, 3),
+        (cadence.TURNS_APART_MOST.ms, 0),
+        (10 * cadence.TURNS_APART_MOST.ms, 0),
     ],
 )
 def test_the_longer_a_turn_took_the_further_apart_is_the_next_up_to_a_bound(took_ms: int, rest_ms: int) -> None:
@@ -61,7 +53,13 @@ def test_the_longer_a_turn_took_the_further_apart_is_the_next_up_to_a_bound(took
 
 
 @pytest.mark.parametrize(
-    ("busy", "rest_ms"), [(0, APART_MS), (1, 2 * APART_MS), (2, 3 * APART_MS), (4, LOOPS_MAX * APART_MS)]
+    ("busy", "rest_ms"),
+    [
+        (0, cadence.TURNS_APART.ms),
+        (1, 2 * cadence.TURNS_APART.ms),
+        (2, 3 * cadence.TURNS_APART.ms),
+        (4, LOOPS_MAX * cadence.TURNS_APART.ms),
+    ],
 )
 def test_the_busy_loops_of_an_interpreter_share_it(busy: int, rest_ms: int) -> None:
     loops: list[TurnInterval] = []
@@ -78,20 +76,20 @@ def test_a_loop_that_was_busy_does_not_count_any_more() -> None:
     own, other = TurnInterval(loops), TurnInterval(loops)
     loops += [own, other]
     moved(other, PARTITIONS_MIN, 1_000)
-    moved(own, PARTITIONS_MIN, 1_000 + 2 * WINDOW_MS)
-    assert own.rest_ms(1_000 + 2 * WINDOW_MS, 1_000 + 2 * WINDOW_MS) == APART_MS
+    moved(own, PARTITIONS_MIN, 1_000 + 2 * cadence.TURN_WINDOW.ms)
+    assert own.rest_ms(1_000 + 2 * cadence.TURN_WINDOW.ms, 1_000 + 2 * cadence.TURN_WINDOW.ms) == cadence.TURNS_APART.ms
 
 
 @pytest.mark.parametrize(
     ("count", "few_ms", "work_ms"),
     [
         (PARTITIONS_MIN - 1, 2, 2),
-        (PARTITIONS_MIN, 2, WORK_MS_MANY),
-        (PARTITIONS_MIN, 2 * WORK_MS_MANY, 2 * WORK_MS_MANY),
+        (PARTITIONS_MIN, 2, cadence.TURN_WORK_MANY.ms),
+        (PARTITIONS_MIN, 2 * cadence.TURN_WORK_MANY.ms, 2 * cadence.TURN_WORK_MANY.ms),
     ],
 )
 def test_a_turn_takes_up_more_while_many_partitions_move(count: int, few_ms: int, work_ms: int) -> None:
     turns = TurnInterval()
     moved(turns, count, 1_000)
     assert turns.work_ms(few_ms, now_ms=1_001) == work_ms
-    assert turns.work_ms(few_ms, now_ms=1_001 + 2 * WINDOW_MS) == few_ms
+    assert turns.work_ms(few_ms, now_ms=1_001 + 2 * cadence.TURN_WINDOW.ms) == few_ms

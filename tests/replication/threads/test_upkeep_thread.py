@@ -6,19 +6,28 @@ import threading
 
 import pytest
 
-from stratalog.replication.threads.upkeep_thread import LONG_MS, RELEASE_MS, UpkeepThread, UpkeepThreads
+from stratalog.replication import cadence
+from stratalog.replication.threads.upkeep_thread import UpkeepThread, UpkeepThreads
 from tests.storage.logs import FakeClock
 
 
 @pytest.mark.parametrize(
     ("pieces_ms", "expected"),
     [
-        pytest.param([(0, LONG_MS)], ["work", "free"], id="behind a long piece"),
-        pytest.param([(0, LONG_MS - 1)], ["work"], id="not behind a short one"),
-        pytest.param([(0, LONG_MS), (0, RELEASE_MS - 1)], ["work", "free", "work"], id="not yet again"),
-        pytest.param([(0, LONG_MS), (0, RELEASE_MS)], ["work", "free", "work", "free"], id="again when it is time"),
+        pytest.param([(0, cadence.LONG_WORK.ms)], ["work", "free"], id="behind a long piece"),
+        pytest.param([(0, cadence.LONG_WORK.ms - 1)], ["work"], id="not behind a short one"),
         pytest.param(
-            [(0, LONG_MS), (RELEASE_MS, 0), (0, LONG_MS)],
+            [(0, cadence.LONG_WORK.ms), (0, cadence.MEMORY_RELEASED.ms - 1)],
+            ["work", "free", "work"],
+            id="not yet again",
+        ),
+        pytest.param(
+            [(0, cadence.LONG_WORK.ms), (0, cadence.MEMORY_RELEASED.ms)],
+            ["work", "free", "work", "free"],
+            id="again when it is time",
+        ),
+        pytest.param(
+            [(0, cadence.LONG_WORK.ms), (cadence.MEMORY_RELEASED.ms, 0), (0, cadence.LONG_WORK.ms)],
             ["work", "free", "work", "work", "free"],
             id="by the work, not by the rest before it",
         ),
@@ -49,7 +58,7 @@ def test_a_release_is_no_part_of_the_work() -> None:
         raise OSError("no memory was released")
 
     def halved(number: int, by: int) -> int:
-        clock.sleep_ms(LONG_MS)
+        clock.sleep_ms(cadence.LONG_WORK.ms)
         return number // by
 
     thread = UpkeepThread(clock, release)
@@ -65,7 +74,7 @@ def test_work_that_ends_after_the_shutdown_ends_well() -> None:
 
     def slow() -> str:
         may_end.wait()
-        clock.sleep_ms(LONG_MS)
+        clock.sleep_ms(cadence.LONG_WORK.ms)
         return "done"
 
     thread = UpkeepThread(clock)

@@ -194,7 +194,7 @@ def test_whatever_happened_the_answer_is_that_of_a_new_connection(
         consumer.fetched()
     change(cluster)
     handler.broker.view.refresh()
-    handler.broker.view.poll_progress()
+    handler.broker.view.changes.poll()
     again, fresh = consumer.fetched(), Consumer(handler, SESSIONLESS).fetched()
     assert fresh != {0: (0, 1, False), 1: (0, 1, False)}
     assert again[0] == fresh[0]

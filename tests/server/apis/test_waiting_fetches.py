@@ -23,7 +23,8 @@ from stratalog.server.apis.fetch.waiting_fetches import (
 )
 from stratalog.server.batches.tail import EncodedTail
 from stratalog.server.request.api import Call, Connection
-from stratalog.server.view.cluster_view import ClusterView, Watermarks
+from stratalog.server.view.cluster_view import ClusterView
+from stratalog.server.view.watermarks import Watermarks
 from stratalog.storage.errors import NotLeaderOrFollowerError
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
 from stratalog.wire.api_keys import ApiKey
@@ -190,14 +191,14 @@ class Fetches:
         self.answered: list[FetchRun] = []
         self.before_read: Callable[[FetchRun], None] = lambda _run: None
         for number in range(10):
-            self.view.published(TopicPartition("t", number))
+            self.view.watermarks.published(TopicPartition("t", number))
         self.delayed = DelayedFetches(self.view, self._read, self.answered.append, self._news_of, "fetches", io)
 
     def _news_of(self, named: TopicPartition) -> PartitionNews:
         self.visited.append(named)
         state = self.view.image.partitions[named]
         topic_id = self.view.image.topic_ids["t"]
-        marks = self.view.published(named, poll=False)
+        marks = self.view.watermarks.published(named, poll=False)
         return PartitionNews(Lead(topic_id, state.leader_epoch), marks, lambda _start, _end: self.readable)
 
     def _read(self, run: FetchRun, wanted: Sequence[WantedPartition]) -> bool:
@@ -206,7 +207,7 @@ class Fetches:
         reads = dict(run.reads)
         for each in wanted:
             named = TopicPartition("t", each.key.partition)
-            marks = self.view.published(named, poll=False)
+            marks = self.view.watermarks.published(named, poll=False)
             if marks is None:
                 reads[each.key] = PartitionRead(named, error=NotLeaderOrFollowerError(f"{named} is led by another"))
                 continue
@@ -219,7 +220,7 @@ class Fetches:
     def wait(self, *partitions: int, **settings: int) -> FetchRun:
         """A new fetch that waits."""
         run = run_of(*partitions, **settings)
-        run.sequence = self.view.moved_since(NEVER)[0]
+        run.sequence = self.view.changes.moved_since(NEVER)[0]
         run.deadline_ms = self.view.clock.monotonic_ms() + run.deadline_ms
         lead = Lead(self.view.image.topic_ids["t"], 0)
         run.leads = dict.fromkeys(run.leads, lead)
@@ -247,7 +248,7 @@ def test_an_append_wakes_the_fetches_of_its_partition_alone(fetches: Fetches) ->
     """300 of a thousand fetches wait for partition 3."""
     runs = [fetches.wait(number % 7 + 3 if number % 10 >= 3 else 3) for number in range(1_000)]
     of_3 = {run for run in runs if run.context.wanted[0].key.partition == 3}
-    wait_until(lambda: fetches.view.moved_since(NEVER)[0] == fetches.delayed._sequence)
+    wait_until(lambda: fetches.view.changes.moved_since(NEVER)[0] == fetches.delayed._sequence)
     fetches.visited.clear()
     fetches.append(3)
     wait_until(lambda: len(fetches.answered) >= len(of_3))
@@ -282,7 +283,7 @@ def test_new_metadata_wakes_the_fetches_of_another_leader_alone(fetches: Fetches
     state = fetches.cluster.state(TopicPartition("t", 4))
     fetches.cluster.commit(state.changed(isr=(1, 2), bump_leader_epoch=False))
     wait_until(lambda: "u" in fetches.view.image.topic_ids)
-    wait_until(lambda: fetches.view.moved_since(NEVER)[0] == fetches.delayed._sequence)
+    wait_until(lambda: fetches.view.changes.moved_since(NEVER)[0] == fetches.delayed._sequence)
     assert fetches.reads == 0
     fetches.cluster.elect(TopicPartition("t", 5), 2)
     wait_until(lambda: fetches.answered)
@@ -294,12 +295,12 @@ def test_new_metadata_wakes_the_fetches_of_another_leader_alone(fetches: Fetches
 def test_what_came_between_a_read_and_the_waiting_is_not_missed(fetches: Fetches) -> None:
     """The thread saw the move before the fetch was there."""
     run = run_of(0)
-    run.sequence = fetches.view.moved_since(NEVER)[0]
+    run.sequence = fetches.view.changes.moved_since(NEVER)[0]
     run.leads = dict.fromkeys(run.leads, Lead(fetches.view.image.topic_ids["t"], 0))
     run.deadline_ms += fetches.view.clock.monotonic_ms()
     fetches.append(0)
-    fetches.view.poll_progress()
-    fetches.delayed._sequence = fetches.view.moved_since(NEVER)[0]
+    fetches.view.changes.poll()
+    fetches.delayed._sequence = fetches.view.changes.moved_since(NEVER)[0]
     fetches.delayed.add(run)
     assert fetches.answered == [run]
     assert fetches.read_by == [(run, threading.current_thread().name)]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from stratalog.clients.admin.admin import Admin
 from stratalog.clients.producer.producer import Producer
-from stratalog.replication.follower import partitions
+from stratalog.replication import cadence
 from stratalog.server.cluster import Cluster
 from tests.waiting import wait_until
 
@@ -19,7 +20,7 @@ def test_a_leader_whose_only_topic_was_deleted_wakes_followers_of_the_next_topic
     cluster_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No follower leaves the ISR here and none looks by itself: the records are committed once a write wakes it."""
-    monkeypatch.setattr(partitions, "RESCAN_INTERVAL_MS", NEVER_MS)
+    monkeypatch.setattr(cadence, "RESCAN", replace(cadence.RESCAN, watched_ms=NEVER_MS))
     settings = {"replica.lag.time.max.ms": NEVER_MS}
     with Cluster.start(cluster_root, brokers=2, fetcher="thread", config=settings) as cluster:
         admin = Admin(cluster)

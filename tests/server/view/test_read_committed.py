@@ -106,10 +106,10 @@ def test_ends_are_last_stable_offsets(writer):
     reader = consumer(writer)
     view = reader._view
     assert isinstance(view, ReadCommittedView)
-    assert view.end_offsets([writer.partition]) == {writer.partition: 1}
-    assert view.watermarks(writer.partition).high_watermark == 3
-    assert view.list_offset(writer.partition, OffsetSpec(LATEST_TIMESTAMP)).offset == 1
-    assert view.offset_for_timestamp(writer.partition, 1).offset == 0
+    assert view.offsets.end_offsets([writer.partition]) == {writer.partition: 1}
+    assert view.watermarks.of(writer.partition).high_watermark == 3
+    assert view.offsets.list_offset(writer.partition, OffsetSpec(LATEST_TIMESTAMP)).offset == 1
+    assert view.offsets.offset_for_timestamp(writer.partition, 1).offset == 0
     reader.seek_to_end()
     assert reader.position(writer.partition) == 1
 

@@ -64,7 +64,7 @@ def stopped(cluster: MemoryCluster, root: str, is_stopped: Callable[[str, str, s
 
 
 def values(view: ClusterView, topic_partition: TopicPartition) -> list[bytes]:
-    found: list[bytes] = view.read(topic_partition, 0, 1 << 20, timeout_ms=0)["value"].to_pylist()
+    found: list[bytes] = view.records.read(topic_partition, 0, 1 << 20, timeout_ms=0)["value"].to_pylist()
     return found
 
 
@@ -92,7 +92,7 @@ def test_a_partition_is_read_while_the_read_of_another_one_is_stopped(
     assert result(threads.submit(values, view, T1)) == [b"a", b"b"], "folded meanwhile"
     cluster.create_topic("u")
     assert result(threads.submit(view.topics)) == ["t", "u"], "metadata, too"
-    marks = result(threads.submit(view.published, T0))
+    marks = result(threads.submit(view.watermarks.published, T0))
     assert marks is not None
     assert marks.high_watermark == 1
     assert not cold.done()
@@ -107,7 +107,7 @@ def test_a_partition_is_looked_at_while_an_old_file_of_it_is_read(
     gate = stopped(cluster, cluster.root_of(1), is_data_file_of("t-0"))
     cold = threads.submit(values, view, T0)
     assert gate.reached.wait(ANSWER_S)
-    assert result(threads.submit(view.look_at_log, T0, lambda log: log.log_end_offset, 0)) == 1
+    assert result(threads.submit(view.records.look_at_log, T0, lambda log: log.log_end_offset, 0)) == 1
     assert not cold.done()
     gate.open()
     result(cold)
@@ -122,7 +122,7 @@ def test_what_is_young_enough_is_used_while_metadata_is_folded(
     assert gate.reached.wait(ANSWER_S)
     assert result(threads.submit(view.refresh, 1)) is False, "it waits for nobody"
     assert result(threads.submit(view.partition_state, T0)).leader == 1
-    assert result(threads.submit(view.published, T0, poll=False)) is not None
+    assert result(threads.submit(view.watermarks.published, T0, poll=False)) is not None
     assert not folding.done()
     gate.open()
     result(folding)

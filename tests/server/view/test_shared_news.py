@@ -129,7 +129,7 @@ def test_everybody_hears_of_new_metadata_and_then_of_the_new_leader(crowd: Crowd
     crowd.move(A)
     crowd.hear(crowd.news[0])
     view = crowd.view()
-    crowd.until(lambda: view.watermarks(A).high_watermark == crowd.cluster.log(2, A).log_end_offset)
+    crowd.until(lambda: view.watermarks.of(A).high_watermark == crowd.cluster.log(2, A).log_end_offset)
 
 
 def test_wake_ends_a_wait_without_news(crowd: Crowd) -> None:

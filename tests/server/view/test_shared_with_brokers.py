@@ -68,8 +68,8 @@ def test_what_a_broker_of_this_process_published_is_there_without_a_read(monkeyp
         raise StoreUnavailableError("test: the broker's root is away")
 
     monkeypatch.setattr(cluster.stores.objects(cluster.root_of(1)), "get_register", away)
-    marks = here.published(T0)
+    marks = here.watermarks.published(T0)
     assert marks is not None
     assert marks.high_watermark == 1
     with pytest.raises(StoreUnavailableError):
-        elsewhere.published(T0)
+        elsewhere.watermarks.published(T0)

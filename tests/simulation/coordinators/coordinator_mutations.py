@@ -71,7 +71,7 @@ def absent_tables_are_lost_ones() -> AbstractContextManager[object]:
         counted = [each._replace(partition_epoch=state.partition_epoch) for each, state in known if state is not None]
         return report_offline(image, broker_id, broker_epoch, counted)
 
-    return patch("stratalog.replication.broker.broker.report_offline", report)
+    return patch("stratalog.replication.broker.isr_changes.report_offline", report)
 
 
 # -- classic groups and transactions ---------------------------------------------------------------------

@@ -115,7 +115,7 @@ class EndpointReader:
         assert self._view is not None
         if self._random.random() < 0.5:  # else it is as old as it is
             self._view.refresh()
-        self._view.poll_progress()
+        self._view.changes.poll()
         for named, state in list(self._view.image.partitions.items()):
             topic_id = self._view.image.topic_ids.get(named.topic)  # it may be gone since the last read
             if topic_id is not None and state.leader == self._broker_id and not is_internal(named.topic):

@@ -13,14 +13,15 @@ from typing import Any, TypeVar
 from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
-from stratalog.replication.broker.broker import Broker, register_broker
+from stratalog.replication.broker.broker import Broker
 from stratalog.replication.broker.hosted_replicas import HostedReplicas
 from stratalog.replication.broker.longest_log import OWN_LEADS
 from stratalog.replication.broker.own_root import OwnRoot
 from stratalog.replication.broker_root import was_shut_down
-from stratalog.replication.controller.brokers import FoundRoot
+from stratalog.replication.controller.brokers import FoundRoot, register_broker
 from stratalog.replication.controller.sessions import SessionObserver
 from stratalog.replication.follower.held_records import HeldRecords
+from stratalog.replication.follower.plan import Need
 from stratalog.replication.follower.replica import FollowedReplica
 from stratalog.replication.leader.partition import UNKNOWN, Partition
 from stratalog.replication.leader.purgatory import ProducePurgatory
@@ -183,7 +184,7 @@ def registration_changes_nothing() -> Iterator[None]:
         return Result(tuple(r for r in result.records if isinstance(r, RegisterBrokerRecord)), result.response)
 
     with (
-        patch("stratalog.replication.broker.broker.register_broker", register),
+        patch("stratalog.replication.broker.registration.register_broker", register),
         patch(
             "stratalog.replication.controller.brokers.check_broker_epoch", lambda image, broker_id, broker_epoch: None
         ),
@@ -314,19 +315,19 @@ def high_watermark_is_the_log_end() -> AbstractContextManager[object]:
 @contextmanager
 def high_watermark_read_as_a_follower() -> Iterator[None]:
     """Promise 15: a new leader begins with the high watermark that it read last as a follower."""
-    has_all_of, begin = FollowedReplica.has_all_of, Partition.__init__
+    need, begin = FollowedReplica.need, Partition.__init__
     published: dict[object, int] = {}
 
-    def remember(self: FollowedReplica, progress: ReplicaProgress) -> bool:
+    def remember(self: FollowedReplica, progress: ReplicaProgress, elders: ReplicaProgress | None = None) -> Need:
         published[self.broker_id, self.state.topic_partition] = progress.high_watermark
-        return has_all_of(self, progress)
+        return need(self, progress, elders)
 
     def begin_with_it(self: Partition, state: PartitionRecord, broker_id: int, *arguments: int) -> None:
         begin(self, state, broker_id, *arguments)
         self.high_watermark = published.get((broker_id, state.topic_partition), UNKNOWN)
 
     with (
-        patch.object(FollowedReplica, "has_all_of", remember),
+        patch.object(FollowedReplica, "need", remember),
         patch.object(Partition, "__init__", begin_with_it),
     ):
         yield
@@ -375,12 +376,12 @@ def answered_when_appended() -> AbstractContextManager[object]:
 @contextmanager
 def truncation_to_the_high_watermark() -> Iterator[None]:
     """Promise 16: a follower cuts its log at the high watermark that it read last, as Kafka did before KIP-101."""
-    original = FollowedReplica.has_all_of
+    original = FollowedReplica.need
     published: dict[object, int] = {}
 
-    def has_all_of(self: FollowedReplica, progress: ReplicaProgress) -> bool:
+    def need(self: FollowedReplica, progress: ReplicaProgress, elders: ReplicaProgress | None = None) -> Need:
         published[self.own.name, self.broker_id] = progress.high_watermark
-        return original(self, progress)
+        return original(self, progress, elders)
 
     def divergence(self: FollowedReplica) -> int | None:
         if self.own.leader_epoch == self.leader_epoch:
@@ -388,7 +389,7 @@ def truncation_to_the_high_watermark() -> Iterator[None]:
         return min(self.own.log_end_offset, max(0, published.get((self.own.name, self.broker_id), 0)))
 
     with (
-        patch.object(FollowedReplica, "has_all_of", has_all_of),
+        patch.object(FollowedReplica, "need", need),
         patch.object(FollowedReplica, "_divergence", divergence),
     ):
         yield

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from stratalog.storage.cadence import DAY_MS
 from stratalog.storage.errors import (
     CorruptMessageError,
     DamagedFileError,
@@ -19,7 +20,7 @@ from stratalog.storage.files.damage import DAMAGE_PATH, UNSETTLED, Damage, damag
 from stratalog.storage.files.data_file import DataFile
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.records import data_table
-from stratalog.storage.upkeep.chore import DAY_MS, UpkeepLimits, UpkeepView, Work
+from stratalog.storage.upkeep.chore import UpkeepLimits, UpkeepView, Work
 from stratalog.storage.upkeep.chores import SLOTS, Scrub, files_of_slot
 from tests.storage.logs import Replicas, batch, write
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+from stratalog.storage import cadence
 from stratalog.storage.delta.table import Committed, Conflict
 from stratalog.storage.errors import (
     FencedLeaderEpochError,
@@ -22,7 +23,7 @@ from stratalog.storage.errors import (
 )
 from stratalog.storage.log.append import Appended, BatchAppended, HandedFiles, admit
 from stratalog.storage.log.partition_log import PartitionLog
-from stratalog.storage.producers import PRODUCER_ID_EXPIRATION_MS, ProducerStates
+from stratalog.storage.producers import ProducerStates
 from stratalog.storage.records import (
     TRANSACTIONAL_ATTRIBUTE,
     Header,
@@ -405,7 +406,7 @@ def test_a_producer_whose_state_expired_goes_on_where_it_was(replicas):
     """Its sequences are not known any more: it may begin with any, as in Kafka. One that is younger may not."""
     log = replicas.leader()
     append(log, idempotent("a", sequence=0), now_ms=5_000)
-    day_later_ms = 5_000 + PRODUCER_ID_EXPIRATION_MS
+    day_later_ms = 5_000 + cadence.PRODUCER_ID_EXPIRATION.ms
     append(log, idempotent("b", sequence=0, producer_id=3), now_ms=day_later_ms)
     assert 7 not in log.producers.producers
     again = replicas.log()

@@ -6,14 +6,25 @@ from stratalog.storage.delta.table import Committed, Conflict
 from stratalog.storage.errors import FencedLeaderEpochError, OffsetOutOfRangeError, UnknownLeaderEpochError
 from stratalog.storage.files.data_file import FileEntry
 from stratalog.storage.log.append import BatchAppended, HandedFiles
-from stratalog.storage.log.copy import Copied
+from stratalog.storage.log.copy import Copied, is_behind, lacks_records
 from stratalog.storage.log.leader_epochs import LeaderEpochCache
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.log.rows import merged_rows
 from stratalog.storage.producers import Duplicate, SinkBatch
 from stratalog.storage.records import data_table
 from stratalog.storage.topic_config import LogConfig
-from tests.storage.logs import MIB, Replicas, append, batch, contents, idempotent, started, values, write
+from tests.storage.logs import (
+    MIB,
+    Replicas,
+    append,
+    batch,
+    contents,
+    delete_records,
+    idempotent,
+    started,
+    values,
+    write,
+)
 
 
 @pytest.fixture(params=["memory", "delta"])
@@ -297,3 +308,22 @@ def test_followers_roll_segments_as_their_leader_did(replicas):
     write(leader, "a", "b")
     follower.copy_from(leader, 0, MIB)
     assert [s.base_offset for s in follower.segments] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("appends", "deleted_to", "lacks", "behind"), [(0, 0, False, False), (2, 0, True, True), (0, 3, False, True)]
+)
+def test_a_log_is_behind_exactly_when_a_copy_changes_it(
+    replicas: Replicas, appends: int, deleted_to: int, lacks: bool, behind: bool
+) -> None:
+    leader, follower = replicas.leader(), replicas.follower("2", 0)
+    append(leader, batch("abc"))
+    follower.copy_from(leader, 0, MIB)
+    for _ in range(appends):
+        append(leader, batch("de"))
+    if deleted_to:
+        delete_records(leader, deleted_to)
+    assert (lacks_records(follower, leader), is_behind(follower, leader)) == (lacks, behind)
+    version = follower.version
+    follower.copy_from(leader, 0, MIB)
+    assert (follower.version > version, is_behind(follower, leader)) == (behind, False)

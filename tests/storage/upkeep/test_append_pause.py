@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from stratalog.storage import cadence
+from stratalog.storage.cadence import DAY_MS
 from stratalog.storage.log.segments import LogSegment, empty_segment
 from stratalog.storage.topic_config import LogConfig
-from stratalog.storage.upkeep.append_pause import SLOWED_MS_MAX, STOPPED_MS, append_pause_ms, excess_files
-from stratalog.storage.upkeep.chore import DAY_MS, UpkeepLimits
+from stratalog.storage.upkeep.append_pause import append_pause_ms, excess_files
+from stratalog.storage.upkeep.chore import UpkeepLimits
 from stratalog.storage.upkeep.upkeep import Upkeep
 from tests.storage.logs import FakeClock, Replicas, write
 
@@ -28,13 +30,13 @@ LIMITS = UpkeepLimits(merge_files_min=16, merge_spread_files=0, slowdown_count=4
         (5_000, 1, 0),
         (5_001, 1, 1),
         (5_500, 1, 10),
-        (9_999, 1, SLOWED_MS_MAX),
-        (10_000, 1, STOPPED_MS),
-        (1_000_000, 1, STOPPED_MS),
+        (9_999, 1, cadence.APPENDS_SLOWED.ms),
+        (10_000, 1, cadence.APPENDS_STOPPED.ms),
+        (1_000_000, 1, cadence.APPENDS_STOPPED.ms),
         (5_500, 3, 30),  # a follower's copy brings many files at once
-        (5_500, 350, STOPPED_MS),
+        (5_500, 350, cadence.APPENDS_STOPPED.ms),
         (4_000, 350, 0),
-        (10_000, 0, STOPPED_MS),
+        (10_000, 0, cadence.APPENDS_STOPPED.ms),
     ],
 )
 def test_the_pause_grows_with_what_is_overdue(overdue: int, file_count: int, expected: int) -> None:
@@ -42,7 +44,11 @@ def test_the_pause_grows_with_what_is_overdue(overdue: int, file_count: int, exp
 
 
 def test_equal_limits_stop_at_once() -> None:
-    assert [append_pause_ms(overdue, 1_000, 1_000) for overdue in (999, 1_000, 1_001)] == [0, STOPPED_MS, STOPPED_MS]
+    assert [append_pause_ms(overdue, 1_000, 1_000) for overdue in (999, 1_000, 1_001)] == [
+        0,
+        cadence.APPENDS_STOPPED.ms,
+        cadence.APPENDS_STOPPED.ms,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -74,7 +80,7 @@ def test_files_that_are_not_merged_slow_appends_until_they_are() -> None:
     for _ in range(3):
         write(log, *["a"] * 60)
         seen.append((upkeep.overdue_count, upkeep.append_pause_ms(1)))
-    assert seen == [(57, 17), (117, 77), (177, STOPPED_MS)]
+    assert seen == [(57, 17), (117, 77), (177, cadence.APPENDS_STOPPED.ms)]
     while upkeep.step(1_000, log.log_end_offset, 0) is not None:
         pass
     assert (upkeep.overdue_count <= LIMITS.slowdown_count, upkeep.append_pause_ms(1)) == (True, 0)
@@ -94,7 +100,7 @@ def test_files_above_the_high_watermark_count_too() -> None:
     upkeep = Upkeep(log, LIMITS)
     write(log, *["a"] * 200)
     assert upkeep.step(1_000, 0, 0) is None
-    assert upkeep.append_pause_ms(1) == STOPPED_MS
+    assert upkeep.append_pause_ms(1) == cadence.APPENDS_STOPPED.ms
 
 
 def test_commits_without_a_checkpoint_are_overdue() -> None:

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from stratalog.storage import cadence
 from stratalog.storage.delta.table import Conflict
 from stratalog.storage.errors import StoreUnavailableError
 from stratalog.storage.files.data_file import FileEntry
@@ -16,8 +17,8 @@ from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.log.rows import rebased_rows
 from stratalog.storage.records import CONTROL_ATTRIBUTE
 from stratalog.storage.topic_config import LogConfig
-from stratalog.storage.upkeep.chore import RECHECK_MS, UpkeepDone, UpkeepLimits, UpkeepWork, Work
-from stratalog.storage.upkeep.cleaner import BACKOFF_MS, LEASE_MS, Cleaner, CleanerTurn, GroupRewrite
+from stratalog.storage.upkeep.chore import UpkeepDone, UpkeepLimits, UpkeepWork, Work
+from stratalog.storage.upkeep.cleaner import Cleaner, CleanerTurn, GroupRewrite
 from stratalog.storage.upkeep.upkeep import Upkeep
 from tests.storage.keyed import clean, cleaner_of, compacted, keyed, shown, step, view_of, words
 from tests.storage.logs import Replicas, append, list_files
@@ -87,7 +88,7 @@ def test_a_log_that_is_not_dirty_enough_or_not_compacted_is_left_alone(replicas)
     log = filled(replicas, compacted(min_cleanable_dirty_ratio=1.0))
     cleaner = cleaner_of(log)
     assert cleaner.begin(view_of(log, 1)) is None
-    assert cleaner.rest_ms(view_of(log, 1)) == BACKOFF_MS
+    assert cleaner.rest_ms(view_of(log, 1)) == cadence.CLEANER_RECHECK.ms
     log.config = LogConfig()
     assert cleaner.begin(view_of(log, 1)) is None
     assert cleaner.rest_ms(view_of(log, 1)) is None
@@ -105,7 +106,7 @@ def test_the_cleaner_looks_again_when_a_segment_is_sealed_or_the_high_watermark_
     put(log, "a=2", "a=3", "a=4")
     assert needed == [False, False, True]
     assert cleaner.begin(view_of(log, 1, high_watermark=2)) is None
-    assert cleaner.rest_ms(view_of(log, 1)) == RECHECK_MS
+    assert cleaner.rest_ms(view_of(log, 1)) == cadence.RECHECK.ms
     assert isinstance(cleaner.begin(view_of(log, 1, high_watermark=3)), Work)
 
 
@@ -212,7 +213,7 @@ def test_a_log_waits_while_a_producers_older_batches_are_not_known(replicas):
         append(log, keyed(f"a={sequence}", producer_id=7, sequence=sequence))
     cleaner = cleaner_of(log)
     assert cleaner.begin(view_of(log, 1, high_watermark=6)) is None
-    assert cleaner.rest_ms(view_of(log, 1)) == RECHECK_MS
+    assert cleaner.rest_ms(view_of(log, 1)) == cadence.RECHECK.ms
     assert isinstance(cleaner.begin(view_of(log, 1, high_watermark=8)), Work)
 
 
@@ -322,10 +323,10 @@ def test_one_log_is_cleaned_at_a_time_the_dirtiest_first():
 def test_a_turn_ends_with_its_cleaner_or_when_it_does_nothing_for_long():
     turn, cleaners = CleanerTurn(), [Cleaner(Replicas.new().leader()) for _ in range(2)]
     assert turn.acquire(cleaners[0], 0.9, 0)
-    assert not turn.acquire(cleaners[1], 0.5, LEASE_MS - 1)
-    assert turn.acquire(cleaners[1], 0.5, LEASE_MS)
+    assert not turn.acquire(cleaners[1], 0.5, cadence.CLEANER_LEASE.ms - 1)
+    assert turn.acquire(cleaners[1], 0.5, cadence.CLEANER_LEASE.ms)
     del cleaners[1]
-    assert turn.acquire(cleaners[0], 0.9, LEASE_MS + 1)
+    assert turn.acquire(cleaners[0], 0.9, cadence.CLEANER_LEASE.ms + 1)
 
 
 def test_a_cleaner_without_a_turn_waits_and_one_that_lost_it_begins_anew(replicas):
@@ -336,11 +337,11 @@ def test_a_cleaner_without_a_turn_waits_and_one_that_lost_it_begins_anew(replica
     first = step(cleaner, view_of(log, 1))
     assert first == UpkeepDone(UpkeepWork.COMPACTION, 2, log.version)
     assert step(other, view_of(log, 2)) is None
-    assert other.rest_ms(view_of(log, 2)) == RECHECK_MS
-    assert turn.acquire(other, 1.0, 1 + LEASE_MS)
-    assert step(cleaner, view_of(log, 2 + LEASE_MS)) is None
+    assert other.rest_ms(view_of(log, 2)) == cadence.RECHECK.ms
+    assert turn.acquire(other, 1.0, 1 + cadence.CLEANER_LEASE.ms)
+    assert step(cleaner, view_of(log, 2 + cadence.CLEANER_LEASE.ms)) is None
     turn.release(other)
-    while step(cleaner, view_of(log, 3 + LEASE_MS)) is not None:
+    while step(cleaner, view_of(log, 3 + cadence.CLEANER_LEASE.ms)) is not None:
         pass
     assert words(shown(log)) == CLEANED
 

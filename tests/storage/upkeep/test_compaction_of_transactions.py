@@ -7,13 +7,14 @@ from dataclasses import replace
 import pytest
 
 from stratalog.server.view.read_committed import without_aborted
+from stratalog.storage import cadence
 from stratalog.storage.errors import InvalidProducerEpochError
 from stratalog.storage.log.append import BatchAppended
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.log.reader import LogReader
 from stratalog.storage.records import CONTROL_ATTRIBUTE, TRANSACTIONAL_ATTRIBUTE, NewRecordBatch
 from stratalog.storage.transactions import EndMarker, marker_batch
-from stratalog.storage.upkeep.chore import RECHECK_MS, Work
+from stratalog.storage.upkeep.chore import Work
 from stratalog.storage.upkeep.upkeep import Upkeep, UpkeepLimits
 from tests.storage.keyed import clean, cleaner_of, compacted, keyed, view_of
 from tests.storage.logs import MIB, Replicas, append, started
@@ -96,7 +97,7 @@ def test_nothing_above_the_last_stable_offset_is_cleaned_or_counts(replicas):
     assert (log.state.cleaner.first_dirty_offset, offsets(log)) == (2, list(range(7)))
     cleaner = cleaner_of(log)
     assert cleaner.begin(view_of(log, 1)) is None
-    assert cleaner.rest_ms(view_of(log, 1)) == RECHECK_MS
+    assert cleaner.rest_ms(view_of(log, 1)) == cadence.RECHECK.ms
     put(log, "7.abort")
     assert isinstance(cleaner.begin(view_of(log, 1)), Work)
     clean(log)

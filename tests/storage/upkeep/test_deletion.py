@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
+from stratalog.storage import cadence
 from stratalog.storage.delta.removed import LIST_FILES
 from stratalog.storage.delta.table import DELETED, Committed
 from stratalog.storage.files.batch_file import describe
 from stratalog.storage.log.append import Appended, HandedFiles
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.records import data_rows
-from stratalog.storage.upkeep.append_pause import STOPPED_MS
 from stratalog.storage.upkeep.chore import UpkeepLimits
 from stratalog.storage.upkeep.upkeep import Upkeep
 from tests.storage.logs import Replicas, batch, list_files, values, write
@@ -124,11 +124,11 @@ def test_due_files_that_are_not_deleted_slow_appends() -> None:
         if second % 20 == 0:
             log.state.made_durable(log.table.checkpoint())
         pauses_ms.append(upkeep.append_pause_ms(100))
-        replicas.clock.sleep_ms(1_000 + (9_000 if pauses_ms[-1] == STOPPED_MS else 0))
+        replicas.clock.sleep_ms(1_000 + (9_000 if pauses_ms[-1] == cadence.APPENDS_STOPPED.ms else 0))
         machine.go_on()
         upkeep.step(replicas.clock.now_ms, log.log_end_offset, 0)
         removed.append(len(log.state.removed))
-    assert (pauses_ms[0], max(pauses_ms)) == (0, STOPPED_MS)
+    assert (pauses_ms[0], max(pauses_ms)) == (0, cadence.APPENDS_STOPPED.ms)
     assert max(removed[200:]) <= 100 * (DELAY_MS // 1_000) + 3_000 + 3_500
     removed_files = [path for path in log.state.removed if path.startswith("segment=")]
     assert list_files(log) == len(log.files) + len(removed_files), "none is forgotten"

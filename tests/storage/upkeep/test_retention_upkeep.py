@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from stratalog.storage.cadence import DAY_MS
 from stratalog.storage.delta.delta_table import DeltaLogTable
 from stratalog.storage.errors import OffsetOutOfRangeError
 from stratalog.storage.log.append import HandedFiles
@@ -14,7 +15,7 @@ from stratalog.storage.objects.local import LocalStore
 from stratalog.storage.objects.remote import open_store
 from stratalog.storage.records import data_table
 from stratalog.storage.topic_config import LogConfig
-from stratalog.storage.upkeep.chore import DAY_MS, UpkeepDone, UpkeepLimits, UpkeepWork
+from stratalog.storage.upkeep.chore import UpkeepDone, UpkeepLimits, UpkeepWork
 from stratalog.storage.upkeep.upkeep import Upkeep
 from tests.storage.logs import (
     MIB,

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from stratalog.storage.cadence import DAY_MS, HOUR_MS
 from stratalog.storage.delta.table import Committed
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.topic_config import LogConfig
-from stratalog.storage.upkeep.chore import DAY_MS, HOUR_MS, UpkeepDone, UpkeepLimits, UpkeepWork
+from stratalog.storage.upkeep.chore import UpkeepDone, UpkeepLimits, UpkeepWork
 from stratalog.storage.upkeep.upkeep import Upkeep
 from tests.storage.logs import (
     MIB,

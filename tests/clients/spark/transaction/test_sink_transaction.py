@@ -100,8 +100,8 @@ class Sink:
         """What readers see, once the markers are there."""
         view = view_of(isolation_level)(self.cluster.root)
         found: list[str] = []
-        for topic_partition, end in view.end_offsets(list(view.partitions(self.topic))).items():
-            rows = view.fetch(topic_partition, 0, 1 << 20, end).rows
+        for topic_partition, end in view.offsets.end_offsets(list(view.partitions(self.topic))).items():
+            rows = view.records.fetch(topic_partition, 0, 1 << 20, end).rows
             is_record = [not attributes & CONTROL_ATTRIBUTE for attributes in rows["attributes"].to_pylist()]
             found += [value.decode() for value in rows["value"].filter(pa.array(is_record, pa.bool_())).to_pylist()]
         return sorted(found)

@@ -109,7 +109,7 @@ def _produce_frame(topic: str, parts: list[TopicPartition], records: bytes) -> b
 def _fetch(cluster: Cluster, brokers: dict[int, KafkaHandler], topic: str) -> float:
     """Records a second of all partitions, one after the other, from the beginning to the high watermark."""
     view = ClusterView(cluster)
-    ends = view.end_offsets(view.partitions(topic))
+    ends = view.offsets.end_offsets(view.partitions(topic))
     began = time.perf_counter()
     for named, end in ends.items():
         offset = 0

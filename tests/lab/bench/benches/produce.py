@@ -117,7 +117,7 @@ def ours(cluster: Cluster, topic: str, payload: Payload, count: int, codec: str)
 def check_stored(cluster: Cluster, topic: str, count: int) -> None:
     """A rate counts only if a consumer may read every record by now. RuntimeError when it may not."""
     view = ClusterView(cluster)
-    stored = sum(view.end_offsets(view.partitions(topic)).values())
+    stored = sum(view.offsets.end_offsets(view.partitions(topic)).values())
     if stored != count:
         raise RuntimeError(f"{stored} records of {topic} lie below the high watermarks, not {count}")
 

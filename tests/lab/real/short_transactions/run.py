@@ -108,7 +108,7 @@ def perf_test(cluster: Cluster, transactions: int) -> None:
     if "Exception" in printed:
         raise AssertionError(printed[-3_000:])
     view = ClusterView(cluster.brokers.metadata_root)
-    ends = view.end_offsets(view.image.partitions_of("perf"))
+    ends = view.offsets.end_offsets(view.image.partitions_of("perf"))
     markers = sum(ends.values()) - records
     print(f"perf-test: {records} records, {markers} markers, {time.monotonic() - begun:.0f} s, no error", flush=True)
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from stratalog.replication import cadence
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.coordinator.groups.committed_offsets import GONE_MS, MINUTE_MS
 from stratalog.replication.coordinator.groups.records import (
     OffsetCommitValue,
     decode_offset_commit,
@@ -31,6 +31,7 @@ from stratalog.replication.requests.groups import (
     PartitionsDeletedDone,
     TxnOffsetCommitRequest,
 )
+from stratalog.storage.cadence import MINUTE_MS
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
 from stratalog.wire.consumer_protocol import Subscription, encode_subscription
 from tests.replication.group_coordinator import (
@@ -500,7 +501,7 @@ def test_offsets_of_a_topic_that_is_gone_are_removed_after_some_minutes() -> Non
     coordinator.commit_offset(500)
     coordinator.crash()
     coordinator.shard.table.topic_ids = lambda: {"u": NEW_ID}
-    coordinator.advance(GONE_MS - 1)
+    coordinator.advance(cadence.OFFSET_GONE.ms - 1)
     assert coordinator.shard.offsets.total == 1
-    coordinator.advance(GONE_MS)
+    coordinator.advance(cadence.OFFSET_GONE.ms)
     assert coordinator.shard.offsets.total == 0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from stratalog.replication import cadence
 from stratalog.replication.coordinator.groups.modern_group import NAMES_MAX
-from stratalog.replication.coordinator.groups.modern_heartbeat import REGEX_REFRESH_MS_MIN
 from stratalog.replication.metadata.records import RemoveTopicRecord
 from stratalog.replication.requests.consumer_groups import ConsumerGroupHeartbeatRequest, TopicPartitions
 from stratalog.replication.requests.groups import OffsetCommitRequestPartition, OffsetCommitRequestTopic
@@ -207,7 +207,7 @@ def test_topics_of_an_expression_that_takes_long_come_with_a_later_heartbeat() -
     found = coordinator.heartbeat(ConsumerGroupHeartbeatRequest(GROUP, "m1", joined.member_epoch))
     assert found.assignment.topic_partitions == (TopicPartitions(coordinator.image.topic_ids["orders"], (0, 1)),)
     coordinator.matches = lambda _regex, _names: None
-    coordinator.now_ms += 2 * REGEX_REFRESH_MS_MIN
+    coordinator.now_ms += 2 * cadence.EXPRESSIONS_MATCHED.ms
     assert coordinator.heartbeat(ConsumerGroupHeartbeatRequest(GROUP, "m1", found.member_epoch)).assignment is None
     assert coordinator.group.regexes["ord.*"].topics == {"orders"}
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from stratalog.replication.coordinator.runtime.remote_appends import TIMEOUT_MS, RemoteAppends
+from stratalog.replication import cadence
+from stratalog.replication.coordinator.runtime.remote_appends import RemoteAppends
 from stratalog.replication.coordinator.shard.shard import RemoteAppend, RemoteAppended
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
@@ -80,8 +81,8 @@ def test_what_is_sent_again_goes_to_the_new_leader_and_is_waited_for_anew() -> N
     sent.appends.expire(9_000)
     sent.appends.perform(None, MARKER, 9_100)  # type: ignore[arg-type]
     assert (len(sent.leader.completions), len(sent.other.completions)) == (1, 1)
-    sent.appends.expire(TIMEOUT_MS)
-    assert (len(sent.outcomes), sent.appends.next_deadline_ms) == (1, 9_100 + TIMEOUT_MS)
+    sent.appends.expire(cadence.REMOTE_APPEND.ms)
+    assert (len(sent.outcomes), sent.appends.next_deadline_ms) == (1, 9_100 + cadence.REMOTE_APPEND.ms)
     sent.other.completions[0](ProduceResponse(IdentifiedPartition("id", PLACE)))
     assert [outcome.error for outcome in sent.outcomes[1:]] == [None]
 
@@ -95,10 +96,10 @@ def test_a_leader_whose_connection_broke_says_so_by_its_answer() -> None:
 
 def test_a_leader_that_is_silent_is_waited_for_up_to_the_time_out() -> None:
     sent = Sent()
-    sent.appends.expire(TIMEOUT_MS - 1)
+    sent.appends.expire(cadence.REMOTE_APPEND.ms - 1)
     assert sent.outcomes == []
-    assert sent.appends.next_deadline_ms == TIMEOUT_MS
-    sent.appends.expire(TIMEOUT_MS)
+    assert sent.appends.next_deadline_ms == cadence.REMOTE_APPEND.ms
+    sent.appends.expire(cadence.REMOTE_APPEND.ms)
     assert [type(outcome.error) for outcome in sent.outcomes] == [RequestTimedOutError]
 
 

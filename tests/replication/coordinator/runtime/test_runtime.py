@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from stratalog.replication import cadence
 from stratalog.replication.controller.brokers import fence_brokers
-from stratalog.replication.coordinator.runtime.hosted_shard import APPEND_TIMEOUT_MS
-from stratalog.replication.coordinator.runtime.runtime import CLOCK_STEP_MS_MAX, FAILED_RETRY_MS, REQUESTS_MS_MAX
 from stratalog.replication.coordinator.shard.shard import ShardPlace
 from stratalog.replication.internal_topics import partition_of_key
 from stratalog.replication.leader.replica import WaitingAppend
@@ -14,7 +13,6 @@ from stratalog.replication.metadata.records import (
     RemoveTopicRecord,
     TopicDeletionRecord,
 )
-from stratalog.replication.progress.follower_reader import LIST_INTERVAL_MS, LIST_WATCHED_INTERVAL_MS
 from stratalog.replication.progress.progress import follower_progress_path
 from stratalog.replication.progress.progress_object import ProgressWriter
 from stratalog.replication.requests.coordinators import CoordinatorType, FindCoordinatorRequest, FindCoordinatorResponse
@@ -148,7 +146,7 @@ def test_a_coordinator_stays_as_it_is_while_its_followers_come_and_go() -> None:
     commit(running.metadata, RegisterBrokerRecord(FOLLOWER, 21, "again", "broker-2"))
     running.writer = ProgressWriter(running.stores.objects("broker-2"), follower_progress_path(21, 1, "a"))
     running.follow(1)
-    running.clock.now_ms += LIST_INTERVAL_MS
+    running.clock.now_ms += cadence.SESSIONS_LISTED.shortest_ms
     running.settle()
     running.ask(Add("b"))
     running.settle()
@@ -245,7 +243,7 @@ def test_a_replication_that_stands_still_for_long_loses_no_order() -> None:
     running = coordinated()
     running.ask(Add("a"))
     running.settle()
-    running.clock.now_ms += APPEND_TIMEOUT_MS
+    running.clock.now_ms += cadence.SHARD_APPEND.ms
     running.settle()
     assert running.taken() == ["COORDINATOR_NOT_AVAILABLE"]
     running.ask(Read())
@@ -268,7 +266,7 @@ def test_a_defect_is_answered_and_the_shard_folded_anew() -> None:
     running.ask(Read())
     running.settle()
     assert running.taken() == ["UNKNOWN_SERVER_ERROR", "COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR"]
-    running.clock.now_ms += FAILED_RETRY_MS
+    running.clock.now_ms += cadence.SHARD_RETRY.ms
     running.settle()
     running.ask(Read())
     running.settle()
@@ -301,7 +299,7 @@ def test_a_log_that_cannot_be_folded_is_tried_again() -> None:
     running.settle()
     assert running.taken() == ["COORDINATOR_LOAD_IN_PROGRESS"]
     for _ in range(2):
-        running.clock.now_ms += FAILED_RETRY_MS
+        running.clock.now_ms += cadence.SHARD_RETRY.ms
         running.settle()
     running.ask(Read())
     running.settle()
@@ -312,10 +310,10 @@ def test_shards_begin_anew_when_the_wall_clock_was_set() -> None:
     running = coordinated()
     running.ask(AwaitNext(timeout_ms=1_000))
     running.settle()
-    running.clock.shift_ms = CLOCK_STEP_MS_MAX  # not more: it is left alone
+    running.clock.shift_ms = cadence.CLOCK_STEP.ms  # not more: it is left alone
     running.settle()
     assert running.taken() == []
-    running.clock.shift_ms = -(CLOCK_STEP_MS_MAX + 1)
+    running.clock.shift_ms = -(cadence.CLOCK_STEP.ms + 1)
     running.settle()
     assert running.taken() == ["NOT_COORDINATOR"]
     (loaded_ms,) = running.shard.loaded_ms
@@ -329,7 +327,7 @@ def test_a_group_commit_in_the_air_delays_the_next_fold() -> None:
     running.settle()  # stored, not replicated
     running.ask(Explode())
     running.settle()
-    running.clock.now_ms += FAILED_RETRY_MS
+    running.clock.now_ms += cadence.SHARD_RETRY.ms
     running.settle()
     running.ask(Read())
     running.settle()
@@ -435,10 +433,10 @@ def test_a_log_is_tried_however_often_it_could_not_be_folded() -> None:
 
     running.broken = broken
     while not running.shards:
-        running.clock.now_ms += FAILED_RETRY_MS
+        running.clock.now_ms += cadence.SHARD_RETRY.ms
         running.broker.step()
     running.follow(0)
-    running.clock.now_ms += LIST_WATCHED_INTERVAL_MS
+    running.clock.now_ms += cadence.SESSIONS_LISTED.watched_ms
     running.ask(Read())
     running.settle()
     assert running.taken() == [()]
@@ -449,7 +447,7 @@ def test_requests_that_take_long_leave_room_for_the_rest_of_the_brokers_turn() -
 
     def take_long(answer: object) -> None:
         running.answers.append(answer)
-        running.clock.now_ms += REQUESTS_MS_MAX
+        running.clock.now_ms += cadence.SHARD_REQUESTS.ms
 
     for _ in range(3):
         running.broker.calls.coordinator(GROUP, 0, Read(), take_long)

@@ -1,0 +1,195 @@
+"""When a broker's loop looks again: its polls of metadata, inbox and followers, and how long it waits after a turn.
+
+I/O: through its wake-up, and a thread that looks for commits where the metadata log is far away. The pauses are rows of
+`replication/cadence.py`; what ends them early is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from stratalog.replication import cadence
+from stratalog.replication.config import BrokerConfig
+from stratalog.replication.leader.purgatory import ProducePurgatory
+from stratalog.replication.metadata.log import METADATA_COMMITS, MetadataLog
+from stratalog.replication.metadata.look import look_for_commits
+from stratalog.replication.requests.hand_over import INBOX_PREFIX
+from stratalog.replication.stores import Ports
+from stratalog.storage.cadence import DueTimes, IdlePause
+from stratalog.storage.clock import Clock
+from stratalog.storage.errors import StoreError
+from stratalog.storage.objects.port import ObjectStore
+from stratalog.storage.objects.wakeup import Wakeup, WatchedPlace
+
+
+class MetadataPolls:
+    """When the metadata log is read."""
+
+    def __init__(
+        self, log: MetadataLog, store: ObjectStore, config: BrokerConfig, ports: Ports, wakeup: Wakeup, now_ms: int
+    ) -> None:
+        self.watch = wakeup.watch(store, METADATA_COMMITS, only_new=True)
+        bounds_ms = config.stratalog_metadata_poll_ms, config.stratalog_metadata_poll_max_ms
+        self.idle = IdlePause(cadence.METADATA.within(*bounds_ms), now_ms)
+        """News are new metadata, and records that move here."""
+        self._log = log
+        self._clock = ports.clock
+        self._looked_at_ms = config.broker_session_timeout_ms // cadence.METADATA_READ_PART
+        self._is_expected = False
+        """Whether new metadata are to be expected. Set by any thread, and cleared by the loop alone."""
+        self._wakeup = wakeup
+        self._look = look_for_commits(log, store, ports, self._pause_ms, wakeup.wake)
+        """Looks for commits; None: the loop does. Invariant: the log is far away then, and `watch` is not active."""
+
+    def start(self, name: str) -> None:
+        """Begin to look for commits, in a thread of this name; once."""
+        if self._look is not None:
+            self._look.start(name)
+
+    def close(self) -> None:
+        """Look no more."""
+        if self._look is not None:
+            self._look.close()
+
+    def expect(self) -> None:
+        """Metadata are about to change, or have changed. Called from any thread."""
+        if not self.watch.is_active:
+            self._is_expected = True
+            self._wakeup.wake()
+
+    def interval_ms(self, now_ms: int) -> int:
+        """The interval of reads, if nothing ends it."""
+        if self._look is not None:
+            return self._looked_at_ms
+        return self.idle.pause_ms(now_ms, is_watched=self.watch.is_active)
+
+    def ends_interval(self, now_ms: int) -> bool:
+        """Whether new metadata are expected where nothing reports them: the log is read now, or is looked at now."""
+        has_unseen, look = self._log.has_unseen, self._look
+        if self.watch.is_active or not (self._is_expected or has_unseen):
+            return False
+        self._is_expected = False
+        self.idle.news(now_ms)
+        if look is None or has_unseen:
+            return True
+        look.expect_news()
+        return False
+
+    @property
+    def has_news(self) -> bool:
+        """Whether the thread has found a commit that was not read yet."""
+        return self._look is not None and self._look.has_news
+
+    def was_read(self) -> None:
+        """The loop has read what the thread found."""
+        if self._look is not None:
+            self._look.read()
+
+    def _pause_ms(self) -> int:
+        return self.idle.pause_ms(self._clock.monotonic_ms())
+
+
+class Polls:
+    """The due times of one loop.
+
+    wakeup  what the loop sleeps on
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        ports: Ports,
+        metadata: MetadataPolls,
+        inbox: ObjectStore,
+        purgatory: ProducePurgatory,
+        wakeup: Wakeup,
+    ) -> None:
+        now_ms = ports.clock.monotonic_ms()
+        self.wakeup = wakeup
+        self.metadata = metadata
+        self._due = DueTimes()
+        self._inbox_watch = wakeup.watch(inbox, INBOX_PREFIX, only_new=True)
+        self._inbox_idle = IdlePause(
+            cadence.INBOX.within(config.stratalog_inbox_poll_ms, config.stratalog_inbox_poll_max_ms), now_ms
+        )
+        """News are requests in it."""
+        self._shortest_ms = config.stratalog_progress_poll_min_ms
+        longest_ms = cadence.FOLLOWERS_PROGRESS_TIMES * config.stratalog_progress_poll_max_ms
+        self._progress_idle = IdlePause(cadence.FOLLOWERS_PROGRESS.within(self._shortest_ms, longest_ms), now_ms)
+        """News are appends here, starts of epochs, and progress of followers."""
+        self.purgatory = purgatory
+        """The requests that wait for followers: while there are some, progress is read as often as may be."""
+        self._clock: Clock = ports.clock
+        self._reads_in_threads = ports.threads is not None
+        """Whether threads read the progress of followers; else the loop does."""
+
+    # -- what is due -----------------------------------------------------------------------------------
+
+    def is_due(self, name: str, now_ms: int, interval_ms: int) -> bool:
+        """Whether this periodic work is due; then it is next due an interval later."""
+        return self._due.is_due(name, now_ms, interval_ms)
+
+    def read_metadata_at(self, due_ms: int) -> None:
+        """Metadata are read by then."""
+        self._due.set("metadata", due_ms)
+
+    def poll_metadata(self, now_ms: int, read: Callable[[], bool | None]) -> None:
+        """Read metadata, if they are due. Raises as `read`."""
+        metadata = self.metadata
+        is_expected, has_news = metadata.ends_interval(now_ms), metadata.has_news
+        if is_expected or has_news:
+            self._due.set("metadata", now_ms)
+        self._poll("metadata", metadata.watch, metadata.interval_ms(now_ms), now_ms, read)
+        if has_news:
+            metadata.was_read()
+
+    def poll_inbox(self, now_ms: int, read: Callable[[], bool | None], *, has_requests: bool) -> bool:
+        """Read the inbox, if it is due. `has_requests`: whether the last read found some. Raises as `read`."""
+        if has_requests:
+            self._inbox_idle.news(now_ms)
+        poll_ms = self._inbox_idle.pause_ms(now_ms, is_watched=self._inbox_watch.is_active)
+        return self._poll("inbox", self._inbox_watch, poll_ms, now_ms, read)
+
+    def _poll(self, name: str, place: WatchedPlace, poll_ms: int, now_ms: int, read: Callable[[], bool | None]) -> bool:
+        """Read a place when it was written, and at intervals."""
+        is_due = self._due.is_due(name, now_ms, poll_ms)
+        try:
+            return bool(place.read(read, is_due=is_due, retries=False))
+        except StoreError:
+            self._due.set(name, now_ms + cadence.LOOP_RETRY.ms)
+            raise
+
+    # -- what ends a pause -----------------------------------------------------------------------------
+
+    def metadata_changed(self, now_ms: int) -> None:
+        """New metadata were read."""
+        self.metadata.idle.news(now_ms)
+
+    def records_moved(self, now_ms: int) -> None:
+        """Records were appended, or an epoch began: followers are about to progress, and ISRs may change."""
+        self.metadata.idle.news(now_ms)
+        self._progress_idle.news(now_ms)
+
+    def followers_progressed(self, now_ms: int) -> None:
+        """A follower of a partition that is led here has published more."""
+        self._progress_idle.news(now_ms)
+
+    # -- waits -----------------------------------------------------------------------------------------
+
+    def progress_poll_ms(self) -> int:
+        """Where storage cannot be watched: the pause between two reads of a follower's progress, the shortest while a
+        request waits for followers. Called from any thread."""
+        if not self.purgatory.is_empty:
+            return self._shortest_ms
+        return self._progress_idle.pause_ms(self._clock.monotonic_ms())
+
+    def pause_ms(self, *due_ms: int | None) -> int:
+        """How long the loop may wait after a turn in which nothing moved and nothing is left: until the next thing that
+        time alone brings, those of other parts among them, or that has to be polled."""
+        now_ms = self._clock.monotonic_ms()
+        soonest_ms = self._due.first_ms(now_ms + cadence.LOOP_WAIT.ms)
+        soonest_ms = min([soonest_ms, *(each for each in due_ms if each is not None)])
+        pause_ms = max(1, min(soonest_ms, self.purgatory.next_deadline_ms or soonest_ms) - now_ms)
+        if self.wakeup.is_active or self._reads_in_threads:
+            return pause_ms
+        return min(pause_ms, self.progress_poll_ms())  # the loop itself reads followers' progress

@@ -125,6 +125,10 @@ HISTORY_APPENDED = Bound(
     "each append is a file of a table for people to read",
 )
 
+LOG_START_RETRY = Bound(
+    100, "the pause before a log start that could not be committed is tried again", "its client waits for it"
+)
+
 # -- fetch sessions --------------------------------------------------------------------------------------
 
 COPIES = Bound(

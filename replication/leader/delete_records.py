@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from stratalog.replication import cadence
 from stratalog.replication.internal_topics import is_internal
 from stratalog.replication.leader.replica import LeaderReplica
 from stratalog.replication.progress.progress import UNKNOWN
@@ -31,9 +32,6 @@ from stratalog.storage.records import IdentifiedPartition, TopicPartition
 from stratalog.storage.upkeep.retention import offset_to_delete_before
 
 _LOG = line_logger("stratalog.broker")
-
-RETRY_MS = 100
-"""The pause before a log start that could not be committed is tried again."""
 
 
 @dataclass(slots=True)
@@ -89,7 +87,7 @@ class RecordDeletions:
     @property
     def next_due_ms(self) -> int | None:
         """When the next request's time is over, or a commit is tried again; None without requests."""
-        retry_ms = self._clock.monotonic_ms() + RETRY_MS
+        retry_ms = self._clock.monotonic_ms() + cadence.LOG_START_RETRY.ms
         due_ms = (min(each.deadline_ms, retry_ms) if each.wanted else each.deadline_ms for each in self._requests)
         return min(due_ms, default=None)
 

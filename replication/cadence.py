@@ -313,7 +313,7 @@ SHARD_RETRY = Bound(
 )
 CLOCK_STEP = Bound(
     60_000,
-    "the change of the wall clock above which shards are folded anew with the new time",
+    "the change of the wall clock above which shards are folded again with the new time",
     "timers of members and transactions would fire early or late",
 )
 SHARD_APPEND = Bound(30_000, "the time-out of a shard's own appends", "Kafka's default of `request.timeout.ms`")
@@ -379,7 +379,7 @@ LONG_WORK = Bound(20, "the duration of upkeep that uses enough memory to release
 MEMORY_RELEASED = Bound(
     2_000,
     "the shortest interval of releases of memory",
-    "the kernel zeroes released memory anew, which delays the next large merge",
+    "the kernel zeroes released memory again, which delays the next large merge",
 )
 UPKEEP_TURN = Bound(
     1_000, "the time after which work of another root stops keeping its turn", "its root may answer nothing"

@@ -152,7 +152,7 @@ class BrokerConfig:
     )
     connections_max_idle_ms: int = _ms(600_000, "a client's connection without a request for this long is closed")
     connections_max_reauth_ms: int = _ms(
-        0, "a SASL client that has not authenticated anew within this time is closed at its next request; 0: none", 0
+        0, "a SASL client that has not authenticated again within this time is closed at its next request; 0: none", 0
     )
     controlled_shutdown_enable: bool = _boolean(True, "move leaderships away before a broker stops")
     default_replication_factor: int = _int(1, "replicas", "of a topic created without a replication factor")

@@ -27,7 +27,7 @@ RECORDS_MAX = 10_000
 class FoldedStep(Generic[S, R]):
     """`records` were folded onto the state at key `before`, which made `state` at key `after`.
 
-    before  None: the fold began anew, or its part was interrupted, and `records` are not all that led there
+    before  None: the fold began again, or its part was interrupted, and `records` are not all that led there
     after   None: of a log whose content has no key
     """
 

@@ -89,26 +89,26 @@ class IdlePause:
     """The pauses between two reads of one place, by the time since it last had news.
 
     poll     how often it is read
-    news_ms  when it last had something new, or something new was to be expected. Invariant: it never decreases
+    changed_ms  when it last had something new, or something new was to be expected. Invariant: it never decreases
 
-    >>> pause = IdlePause(Poll("", "", share=20).within(20, 1_000), news_ms=0)
+    >>> pause = IdlePause(Poll("", "", share=20).within(20, 1_000), changed_ms=0)
     >>> pause.pause_ms(now_ms=5_000)
     250
-    >>> pause.news(now_ms=5_000)
+    >>> pause.changed(now_ms=5_000)
     >>> pause.pause_ms(now_ms=5_000), pause.pause_ms(now_ms=60_000)
     (20, 1000)
     """
 
     poll: Poll
-    news_ms: int
+    changed_ms: int
 
-    def news(self, now_ms: int) -> None:
+    def changed(self, now_ms: int) -> None:
         """There is something new, or something new is to be expected. Any thread may call it."""
-        self.news_ms = max(self.news_ms, now_ms)
+        self.changed_ms = max(self.changed_ms, now_ms)
 
     def idle_ms(self, now_ms: int) -> int:
         """The time without news."""
-        return max(0, now_ms - self.news_ms)
+        return max(0, now_ms - self.changed_ms)
 
     def pause_ms(self, now_ms: int, *, is_watched: bool = False) -> int:
         """The pause before the next read."""

@@ -498,7 +498,7 @@ class LogLostError(KafkaStorageError):
 
 
 class TableReplacedError(KafkaStorageError):
-    """The table that was read before is gone and another one is in its place: the replica was deleted and made anew."""
+    """The table that was read before is gone and another one is in its place: the replica was made again."""
 
 
 class UnsupportedTableFeatureError(KafkaStorageError, retriable=False):

@@ -39,7 +39,7 @@ from stratalog.server.offset_spec import OffsetAndTimestamp
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.server.view.read_committed import view_of
 from stratalog.server.view.records import Fetched
-from stratalog.server.view.shared_news import ConsumerNews
+from stratalog.server.view.shared_notifications import ConsumerNotifications
 from stratalog.storage.errors import (
     CorruptMessageError,
     IllegalStateError,
@@ -87,17 +87,19 @@ class Consumer:
         make_view = view_of(self.config.isolation_level)
         self._view = view or make_view(cluster, timeout_ms=self.config.default_api_timeout_ms)
         watch = partial(ClusterView, cluster)
-        self._news = ConsumerNews(view) if view is not None else ConsumerNews.of_process(self._view, watch)
-        weakref.finalize(self, self._news.close)
+        self._notifications = (
+            ConsumerNotifications(view) if view is not None else ConsumerNotifications.of_process(self._view, watch)
+        )
+        weakref.finalize(self, self._notifications.close)
         self._positions = Positions()
         self._undecided: frozenset[TopicPartition] = frozenset()
         self._pattern: re.Pattern[str] | None = None
-        self._news_sequence = -1
+        self._seen_sequence = -1
         self._is_closed = False
         self._group: GroupMembership | None = None
         self._connected: ConnectedCluster | None = None
         if self.config.group_id:
-            hooks = ConsumerHooks(self._own, self._consumed, self._view, self._news.wake)
+            hooks = ConsumerHooks(self._own, self._consumed, self._view, self._notifications.wake)
             if calls is None:
                 called = self._connect(cluster, connection) if isinstance(cluster, str) else cluster
                 calls = InProcessCalls(called, self._view.clock, self.config.request_timeout_ms)
@@ -171,7 +173,7 @@ class Consumer:
 
     def _own(self, partitions: Iterable[TopicPartition]) -> None:
         self._positions.assign(sorted(partitions))
-        self._news.watch(self._positions.by_partition)
+        self._notifications.watch(self._positions.by_partition)
         decided = {tp for tp, position in self._positions.by_partition.items() if position.offset is not None}
         self._undecided = frozenset(self._positions.by_partition) - decided if self._group is not None else frozenset()
 
@@ -401,21 +403,21 @@ class Consumer:
             if due_ms is not None:
                 left_ms = min(left_ms, max(1, due_ms - clock.monotonic_ms()))
             if self._positions.are_all_read:
-                self._news.wait(left_ms, min(pause_ms, left_ms))
+                self._notifications.wait(left_ms, min(pause_ms, left_ms))
             else:  # a leader is awaited, and its start shows in places that `wait` does not watch
                 clock.sleep_ms(min(pause_ms, left_ms))
             pause_ms = min(2 * pause_ms, IDLE_PAUSE_MS_MAX)
 
     def _fetch(self) -> Position | None:
         """Fetch from the next partition, in turn, that has rows; None when none has."""
-        if self._news.poll():
+        if self._notifications.poll():
             try:
-                self._view.refresh(self._news.metadata_age_ms)
+                self._view.refresh(self._notifications.metadata_age_ms)
             except StratalogError as reason:
                 if not _will_pass(reason):
                     raise
             self._view.changes.poll()
-        self._news_sequence, moved = self._view.changes.moved_since(self._news_sequence)
+        self._seen_sequence, moved = self._view.changes.moved_since(self._seen_sequence)
         self._positions.may_have_rows(moved)
         if self._group is not None:
             if moved is None and self._pattern is not None:  # metadata changed
@@ -522,7 +524,7 @@ class Consumer:
         finally:
             self._is_closed = True
             self._own(())
-            self._news.close()
+            self._notifications.close()
             if self._connected is not None:
                 self._connected.close()
 

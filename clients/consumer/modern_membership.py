@@ -293,8 +293,8 @@ class ModernMembership(Membership):
             self._send_heartbeat(now_ms)
 
     def _due_ms(self) -> int:
-        is_news = self.state in _AT_ONCE or self._sent is None or self._subscription() != _subscription_of(self._sent)
-        return self._retry_at_ms if is_news else max(self._heartbeat_due_ms, self._retry_at_ms)
+        is_change = self.state in _AT_ONCE or self._sent is None or self._subscription() != _subscription_of(self._sent)
+        return self._retry_at_ms if is_change else max(self._heartbeat_due_ms, self._retry_at_ms)
 
     def _send_heartbeat(self, now_ms: int) -> None:
         self._send(self._heartbeat())

@@ -1,7 +1,7 @@
 """A client of schema registry servers: Confluent's REST API, which Karapace, Apicurio and Redpanda have, too.
 
 I/O: HTTP by the standard library. Answers that never change (a schema by id or GUID, a version by number, what was
-registered) are kept for the life of the client; the latest version and levels of compatibility are asked for anew.
+registered) are kept for the life of the client; the latest version and levels of compatibility are asked for again.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 I/O: reads the topic from storage, as any consumer; writes it by a transactional producer. Every change is decided on a
 fold of the whole topic that the transaction allows nobody else to overtake: beginning a producer with the folder's
-transactional id ends the transaction of its predecessor, whose commit is then refused and decided anew. So two
+transactional id ends the transaction of its predecessor, whose commit is then refused and decided again. So two
 registrations at a time, in any processes, get one id or two versions, never one number for two schemas.
 """
 

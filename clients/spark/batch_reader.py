@@ -85,7 +85,7 @@ def read_tasks(
 
 @lru_cache(maxsize=8)
 def _range_readers(root: str, storage: StoreSettings, isolation_level: str) -> RangeReaders:
-    """Cached in the Python worker, so that a micro-batch does not fold the tables anew."""
+    """Cached in the Python worker, so that a micro-batch does not fold the tables again."""
     return RangeReaders(view_of(root, storage, isolation_level))
 
 

@@ -191,7 +191,7 @@ class OffsetFetcher:
         def look(log: LogReader) -> list[FileSpan]:
             return [span(entry, start, end) for entry in files_between(log.files, start, end)]
 
-        return self.retried(lambda: self.view.records.look_at_log(topic_partition, look, LOOK_MS))
+        return self.retried(lambda: self.view.records.read_from_log(topic_partition, look, LOOK_MS))
 
     def planned_files(
         self, ranges: Iterable[PlannedRange], *, read_committed: bool
@@ -242,7 +242,7 @@ class OffsetFetcher:
             aborted = tuple(log.aborted_transactions(start, end)) if read_committed else ()
             return PlannedFiles(root, tuple(entries), explained, aborted)
 
-        return self.view.records.look_at_log(topic_partition, look, 0, poll=False)
+        return self.view.records.read_from_log(topic_partition, look, 0, poll=False)
 
 
 def check_source(options: SourceOptions) -> None:

@@ -73,7 +73,7 @@ _LOG = line_logger("stratalog.source")
 class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream. One instance plans for the query's whole life; others, made per plan, only read on executors.
 
-    Spark logs only where batches end, so a query that dies in its first batch would ask anew where to start and could
+    Spark logs only where batches end, so a query that dies in its first batch would ask again where to start and could
     skip records. The first batch's end therefore carries its start: see `plan.with_start`.
     """
 
@@ -153,7 +153,7 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             )
         ids = dict(
             self.fetcher.view.image.topic_ids
-        )  # those of a topic that is made anew meanwhile are found next time
+        )  # those of a topic that is made again meanwhile are found next time
         start_offsets = self._known(start, topic_ids_within(start))
         is_first_batch = self._is_fresh and start == self._initial
         group = self._options.group
@@ -286,7 +286,7 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     ) -> Sequence[InputPartition]:
         begun = start_within(end)
         if begun is not None and start != end:
-            start = begun  # of a first batch; after a crash Spark asks anew for a start, and would plan from there
+            start = begun  # of a first batch; after a crash Spark asks again for a start, and would plan from there
         self.fetcher.view.refresh(METADATA_MAX_AGE_MS)
         of_end = topic_ids_within(end)
         first, last = self._known(start, {**of_end, **topic_ids_within(start)}), self._known(end, of_end)

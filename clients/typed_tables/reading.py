@@ -2,7 +2,7 @@
 
 The driver plans: a schema that a batch names is fetched once, and its columns are compared with the table's
 (`evolution`). Tasks read by the plan, which has all that they need. A row whose schema the plan does not have is
-reported as such, and the driver plans anew before it reads again.
+reported as such, and the driver plans again before it reads again.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _contradiction(meanings: Meanings, meant: Mapping[tuple[str, ...], tuple[fro
         before, key = meant.get(path, (names, 0))
         if not before & names:
             return (
-                f"{'.'.join(path)} is {_any_of(names)} here and {_any_of(before)} in schema {key}: name the field anew"
+                f"{'.'.join(path)} is {_any_of(names)} here and {_any_of(before)} in schema {key}: name the field again"
             )
     return ""
 

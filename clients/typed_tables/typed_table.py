@@ -317,7 +317,7 @@ class TypedTable:
 @dataclass(slots=True)
 class _BatchesOfConnect:
     """The batches of a query over Spark Connect, whose server calls this in a process of its own: it has no part of the
-    client's process, and makes the table's parts anew with the session that it gets."""
+    client's process, and makes the table's parts again with the session that it gets."""
 
     root: str
     topic: str

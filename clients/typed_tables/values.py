@@ -165,7 +165,7 @@ class ValueReader:
             self._recall(table)
             columns = table.columns()
             if columns != self._plan.type:  # somebody else altered it: what did not fit may fit now
-                self._plan_anew(table, replace(self._plan, refused={}), columns, self._missing.texts())
+                self._replan(table, replace(self._plan, refused={}), columns, self._missing.texts())
             self._plan = replace(self._plan, others="")
         asked = 0 if self._registry is None else self._ask_again(table)
         while True:
@@ -180,7 +180,7 @@ class ValueReader:
             found = {key: self._fetch(key) for key in chosen}
             self._missing.asked(found)
             plan = self._plan if len(chosen) == len(named) else replace(self._plan, others=NOT_ASKED)
-            self._plan_anew(table, plan, table.columns(), {**self._plan.refused, **found})
+            self._replan(table, plan, table.columns(), {**self._plan.refused, **found})
             self._remember(table)
 
     def _recall(self, table: TypedDelta) -> None:
@@ -190,7 +190,7 @@ class ValueReader:
             found = {key: self._fetch(key) for key in self._known}
             there = {key: each for key, each in found.items() if not isinstance(each, str)}
             if there:
-                self._plan_anew(table, self._plan, table.columns(), dict(there))
+                self._replan(table, self._plan, table.columns(), dict(there))
 
     def _remember(self, table: TypedDelta) -> None:
         newest = set(list(self._plan.writers)[-KNOWN_MAX:])
@@ -206,7 +206,7 @@ class ValueReader:
         rows, errors, first, last, *unplanned = counted
         return rows, errors, first or 0, last or 0, unplanned[0] if unplanned else []
 
-    def _plan_anew(
+    def _replan(
         self, table: TypedDelta, plan: ReadPlan, columns: pa.DataType, found: dict[WriterKey, ResolvedSchema | str]
     ) -> None:
         planned = replanned(plan, columns, found)
@@ -234,7 +234,7 @@ class ValueReader:
         if there or forgotten:
             gone = there.keys() | forgotten
             refused = {key: text for key, text in self._plan.refused.items() if key not in gone}
-            self._plan_anew(table, replace(self._plan, refused=refused), table.columns(), {**refused, **there})
+            self._replan(table, replace(self._plan, refused=refused), table.columns(), {**refused, **there})
         return len(due)
 
     # -- frames --------------------------------------------------------------------------------------------

@@ -50,7 +50,7 @@ NUMBERS = (
     ("max-block-ms", "max.block.ms", "How long a send may wait for buffer memory, in ms (60000)."),
     ("max-memory-bytes", "buffer.memory", "Memory for records not sent yet, in bytes (33554432). Sets buffer.memory."),
     ("max-partition-memory-bytes", "batch.size", "Another name for --batch-size; it overrides that one."),
-    ("metadata-expiry-ms", "metadata.max.age.ms", "Metadata is read anew after this long, in ms (300000)."),
+    ("metadata-expiry-ms", "metadata.max.age.ms", "Metadata is read again after this long, in ms (300000)."),
 )  # fmt: skip
 """Flag, the producer config that it sets, help. Of two flags for one config the later in this table counts."""
 

@@ -43,7 +43,7 @@ are on the brokers' roots. It is consistent, and brokers need not stop for it.
 
 A restore needs all brokers stopped. It reads what their roots hold and adapts the backup to that, however old it is:
 every epoch and id begins above all that were used; of each partition the one replica that has everything that was
-acknowledged is the ISR, and the others follow it anew; topics and partitions that came after the backup are restored
+acknowledged is the ISR, and the others follow it again; topics and partitions that came after the backup are restored
 from their tables. It cannot know configs altered later, and deletions. A topic that was deleted after the backup
 comes back, empty. Start the brokers on the new metadata root then.
 

@@ -278,7 +278,7 @@ class Broker:
         """The broker epoch under which this broker can do nothing, because its own root answers nothing; None while it
         does. Called regularly from the controller's thread: the loop may be stuck."""
         broker_epoch = self.broker_epoch  # read first: a root that answers meanwhile is followed by a new epoch
-        return broker_epoch if broker_epoch != NO_BROKER_EPOCH and self._own_root.look() else None
+        return broker_epoch if broker_epoch != NO_BROKER_EPOCH and self._own_root.answers() else None
 
     def _identified(self, topic_partition: TopicPartition) -> IdentifiedPartition:
         return self.metadata.image.identified(topic_partition)
@@ -384,7 +384,7 @@ class Broker:
         self._removed_topics.step(self.broker_epoch)
 
     def _is_current(self, now_ms: int) -> bool:
-        """False when this registration is over: fenced (register anew) or replaced (stop for good)."""
+        """False when this registration is over: fenced (register again) or replaced (stop for good)."""
         registration, image = self._registration, self.metadata.image
         if registration.replaced_by(image) is not None:
             return False

@@ -211,7 +211,7 @@ class HostedReplicas:
         (promise 5). Where writes are durable once they are answered nothing is torn.
 
         Tables that were to be deleted are found here or later, and are deleted by the broker's loop: a later process
-        may have replaced this one meanwhile, and made them anew.
+        may have replaced this one meanwhile, and made them again.
         """
         if self._objects.durable_on_answer:
             return
@@ -220,7 +220,7 @@ class HostedReplicas:
             if self._is_assigned(image.partitions.get(topic_partition)):
                 table.recover_tail()
                 if is_sealed(table, self._clock, self._ports.ids):
-                    self._log(f"removes replica {topic_partition}, which was to be deleted: it is copied anew")
+                    self._log(f"removes replica {topic_partition}, which was to be deleted: it is copied again")
                     self._removals[topic_partition] = Sealed(now_ms)
         self._objects.forget_lost_writes()
 
@@ -302,7 +302,7 @@ class HostedReplicas:
         if isinstance(self._removals.get(topic_partition), Leaving) and (is_assigned or state is None):
             self._seal(topic_partition, now_ms)
         if isinstance(self._removals.get(topic_partition), Sealed) and is_assigned:
-            self._delete(topic_partition)  # assigned again: it is copied anew
+            self._delete(topic_partition)  # assigned again: it is copied again
         held = self._replicas.get(topic_partition)
         applied = held.applied if isinstance(held, StoppedReplica) else held
         if applied is not None and applied.topic_id != topic_id:
@@ -450,7 +450,7 @@ class HostedReplicas:
                 self._replicas[topic_partition] = StoppedReplica(held)
 
     def forget_follower(self, broker_id: int, now_ms: int) -> None:
-        """A broker was fenced or came up anew: what it had copied before may be gone (promise 13, KIP-966)."""
+        """A broker was fenced or came up again: what it had copied before may be gone (promise 13, KIP-966)."""
         for replica in self.leaders.values():
             if replica.partition is not None:
                 replica.partition.forget_follower(broker_id, now_ms)

@@ -28,7 +28,7 @@ _LOG = line_logger("stratalog.broker")
 
 
 class _Question(NamedTuple):
-    """Which log, of which topic id, since a topic may have been made anew, and in which leader epoch it is asked for:
+    """Which log, of which topic id, since a topic may have been made again, and in which leader epoch it is asked for:
     under another leader the log may have changed meanwhile."""
 
     topic_partition: TopicPartition

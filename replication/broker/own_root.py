@@ -26,8 +26,8 @@ class OwnRoot:
     A full disk answers: a replica that cannot be written to is offline by itself.
 
     The loop writes small objects through `put_register` and `put`: each is an answer of its own, also where one
-    publication writes several. `look` is called regularly from one other thread. The fields are single values, so that
-    no thread waits for another one.
+    publication writes several. `answers` is called regularly from one other thread. The fields are single values, so
+    that no thread waits for another one.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class OwnRoot:
         self._answered_ms = ports.clock.monotonic_ms()
         self._unanswered_ms: int | None = None
         """When the first write began that none has answered since."""
-        self._looked_ms: int | None = None
+        self._checked_ms: int | None = None
         self._is_probing = False
         self._own_registers = own_registers
 
@@ -71,12 +71,12 @@ class OwnRoot:
         unanswered_ms = self._unanswered_ms
         return unanswered_ms is not None and self._clock.monotonic_ms() - unanswered_ms >= self._dead_ms
 
-    def look(self) -> bool:
+    def answers(self) -> bool:
         """`is_dead`, after a write of a thread's own has begun where the loop's are late. A caller that slept, perhaps
-        with the whole process, begins to measure anew."""
+        with the whole process, begins to measure again."""
         now_ms = self._clock.monotonic_ms()
-        has_slept = self._looked_ms is not None and now_ms - self._looked_ms > self._dead_ms
-        self._looked_ms = now_ms
+        has_slept = self._checked_ms is not None and now_ms - self._checked_ms > self._dead_ms
+        self._checked_ms = now_ms
         if has_slept and self._unanswered_ms is not None:
             self._unanswered_ms = now_ms
         if now_ms - self._answered_ms > self._late_ms:
@@ -116,6 +116,6 @@ class OwnRoot:
         try:
             self.write()
         except StoreError:
-            pass  # asked again at the next look
+            pass  # asked again at the next call
         finally:
             self._is_probing = False

@@ -1,6 +1,6 @@
-"""When a broker's loop looks again: its polls of metadata, inbox and followers, and how long it waits after a turn.
+"""When a broker's loop reads again: its polls of metadata, inbox and followers, and how long it waits after a turn.
 
-I/O: through its wake-up, and a thread that looks for commits where the metadata log is far away. The pauses are rows of
+I/O: through its wake-up, and a thread that polls for commits where the metadata log is far away. The pauses are rows of
 `replication/cadence.py`; what ends them early is decided here.
 """
 
@@ -11,8 +11,8 @@ from collections.abc import Callable
 from stratalog.replication import cadence
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.leader.purgatory import ProducePurgatory
+from stratalog.replication.metadata.commit_polling import poll_for_commits
 from stratalog.replication.metadata.log import METADATA_COMMITS, MetadataLog
-from stratalog.replication.metadata.look import look_for_commits
 from stratalog.replication.requests.hand_over import INBOX_PREFIX
 from stratalog.replication.stores import Ports
 from stratalog.storage.cadence import DueTimes, IdlePause
@@ -34,22 +34,22 @@ class MetadataPolls:
         """News are new metadata, and records that move here."""
         self._log = log
         self._clock = ports.clock
-        self._looked_at_ms = config.broker_session_timeout_ms // cadence.METADATA_READ_PART
+        self._polled_read_ms = config.broker_session_timeout_ms // cadence.METADATA_READ_PART
         self._is_expected = False
         """Whether new metadata are to be expected. Set by any thread, and cleared by the loop alone."""
         self._wakeup = wakeup
-        self._look = look_for_commits(log, store, ports, self._pause_ms, wakeup.wake)
+        self._polling = poll_for_commits(log, store, ports, self._pause_ms, wakeup.wake)
         """Looks for commits; None: the loop does. Invariant: the log is far away then, and `watch` is not active."""
 
     def start(self, name: str) -> None:
-        """Begin to look for commits, in a thread of this name; once."""
-        if self._look is not None:
-            self._look.start(name)
+        """Begin to poll for commits, in a thread of this name; once."""
+        if self._polling is not None:
+            self._polling.start(name)
 
     def close(self) -> None:
         """Look no more."""
-        if self._look is not None:
-            self._look.close()
+        if self._polling is not None:
+            self._polling.close()
 
     def expect(self) -> None:
         """Metadata are about to change, or have changed. Called from any thread."""
@@ -59,31 +59,31 @@ class MetadataPolls:
 
     def interval_ms(self, now_ms: int) -> int:
         """The interval of reads, if nothing ends it."""
-        if self._look is not None:
-            return self._looked_at_ms
+        if self._polling is not None:
+            return self._polled_read_ms
         return self.idle.pause_ms(now_ms, is_watched=self.watch.is_active)
 
     def ends_interval(self, now_ms: int) -> bool:
-        """Whether new metadata are expected where nothing reports them: the log is read now, or is looked at now."""
-        has_unseen, look = self._log.has_unseen, self._look
+        """Whether new metadata are expected where nothing reports them: the log is read now, or polled now."""
+        has_unseen, polling = self._log.has_unseen, self._polling
         if self.watch.is_active or not (self._is_expected or has_unseen):
             return False
         self._is_expected = False
-        self.idle.news(now_ms)
-        if look is None or has_unseen:
+        self.idle.changed(now_ms)
+        if polling is None or has_unseen:
             return True
-        look.expect_news()
+        polling.poll_now()
         return False
 
     @property
-    def has_news(self) -> bool:
+    def has_changed(self) -> bool:
         """Whether the thread has found a commit that was not read yet."""
-        return self._look is not None and self._look.has_news
+        return self._polling is not None and self._polling.has_changed
 
     def was_read(self) -> None:
         """The loop has read what the thread found."""
-        if self._look is not None:
-            self._look.read()
+        if self._polling is not None:
+            self._polling.read()
 
     def _pause_ms(self) -> int:
         return self.idle.pause_ms(self._clock.monotonic_ms())
@@ -136,17 +136,17 @@ class Polls:
     def poll_metadata(self, now_ms: int, read: Callable[[], bool | None]) -> None:
         """Read metadata, if they are due. Raises as `read`."""
         metadata = self.metadata
-        is_expected, has_news = metadata.ends_interval(now_ms), metadata.has_news
-        if is_expected or has_news:
+        is_expected, has_changed = metadata.ends_interval(now_ms), metadata.has_changed
+        if is_expected or has_changed:
             self._due.set("metadata", now_ms)
         self._poll("metadata", metadata.watch, metadata.interval_ms(now_ms), now_ms, read)
-        if has_news:
+        if has_changed:
             metadata.was_read()
 
     def poll_inbox(self, now_ms: int, read: Callable[[], bool | None], *, has_requests: bool) -> bool:
         """Read the inbox, if it is due. `has_requests`: whether the last read found some. Raises as `read`."""
         if has_requests:
-            self._inbox_idle.news(now_ms)
+            self._inbox_idle.changed(now_ms)
         poll_ms = self._inbox_idle.pause_ms(now_ms, is_watched=self._inbox_watch.is_active)
         return self._poll("inbox", self._inbox_watch, poll_ms, now_ms, read)
 
@@ -163,16 +163,16 @@ class Polls:
 
     def metadata_changed(self, now_ms: int) -> None:
         """New metadata were read."""
-        self.metadata.idle.news(now_ms)
+        self.metadata.idle.changed(now_ms)
 
     def records_moved(self, now_ms: int) -> None:
         """Records were appended, or an epoch began: followers are about to progress, and ISRs may change."""
-        self.metadata.idle.news(now_ms)
-        self._progress_idle.news(now_ms)
+        self.metadata.idle.changed(now_ms)
+        self._progress_idle.changed(now_ms)
 
     def followers_progressed(self, now_ms: int) -> None:
         """A follower of a partition that is led here has published more."""
-        self._progress_idle.news(now_ms)
+        self._progress_idle.changed(now_ms)
 
     # -- waits -----------------------------------------------------------------------------------------
 
@@ -187,9 +187,9 @@ class Polls:
         """How long the loop may wait after a turn in which nothing moved and nothing is left: until the next thing that
         time alone brings, those of other parts among them, or that has to be polled."""
         now_ms = self._clock.monotonic_ms()
-        soonest_ms = self._due.first_ms(now_ms + cadence.LOOP_WAIT.ms)
-        soonest_ms = min([soonest_ms, *(each for each in due_ms if each is not None)])
-        pause_ms = max(1, min(soonest_ms, self.purgatory.next_deadline_ms or soonest_ms) - now_ms)
+        first_due_ms = self._due.first_ms(now_ms + cadence.LOOP_WAIT.ms)
+        first_due_ms = min([first_due_ms, *(each for each in due_ms if each is not None)])
+        pause_ms = max(1, min(first_due_ms, self.purgatory.next_deadline_ms or first_due_ms) - now_ms)
         if self.wakeup.is_active or self._reads_in_threads:
             return pause_ms
         return min(pause_ms, self.progress_poll_ms())  # the loop itself reads followers' progress

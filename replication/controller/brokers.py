@@ -7,8 +7,8 @@ after a lost race, or after a lost answer, leads to the same end.
 An ISR change under a leader that stays bumps the partition epoch only, whoever proposes it. Within a leader epoch only
 the leader adds members to its ISR; decisions for brokers that come and go only remove some. So the ISR that a leader
 knows contains the committed one, and its high watermark waits for enough (decision 0142). The leader epoch is bumped
-when the leader changes or registers anew, after an unclean election, when a reassignment changes the replicas, and when
-what a follower has published does not hold any more (`leave_isr`).
+when the leader changes or registers again, after an unclean election, when a reassignment changes the replicas, and
+when what a follower has published does not hold any more (`leave_isr`).
 Each ISR change also updates the eligible leaders: see `eligible_leaders`.
 """
 
@@ -255,7 +255,7 @@ def fence_brokers(
     """Fence brokers whose sessions expired, and update every partition with one of them as leader or in the ISR.
 
     `broker_epochs` maps broker ids to the broker epochs whose sessions expired; a broker that has been fenced or
-    registered anew since is skipped. The new leader is a live ISR member, else a live eligible replica, else with
+    registered again since is skipped. The new leader is a live ISR member, else a live eligible replica, else with
     `unclean_of(topic)` any live replica, else none. The answer names the brokers fenced now.
     """
     dead = tuple(i for i, epoch in sorted(broker_epochs.items()) if image.is_current(i, epoch))

@@ -91,7 +91,7 @@ class Controller:
         has_changed = bool(self.metadata.refresh())
         if has_changed:
             self._is_checked = False
-            self._idle.news(now_ms)
+            self._idle.changed(now_ms)
         if epoch_to_give_up is not None:
             self._give_up(epoch_to_give_up)
         image = self.metadata.image

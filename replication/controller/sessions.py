@@ -62,7 +62,7 @@ class SessionObserver:
         return any(now_ms - watched.since_ms >= late_ms for watched in self._watched.values())
 
     def forget(self, broker_id: int) -> None:
-        """Start the broker's timer anew, as at a registration."""
+        """Start the broker's timer again, as at a registration."""
         self._watched.pop(broker_id, None)
 
     def _is_expired(self, watched: _Watched, now_ms: int) -> bool:

@@ -1,7 +1,7 @@
 """The environment of a local master's JVM, for faster starts of its Python processes. I/O: files in one folder.
 
-A Python process of Spark's imports pyspark from an archive, which Python compiles anew each time, and a streaming query
-starts one for its planner. docs/measurements.md has what each of the two costs.
+A Python process of Spark's imports pyspark from an archive, which Python compiles again each time, and a streaming
+query starts one for its planner. docs/measurements.md has what each of the two costs.
 """
 
 from __future__ import annotations

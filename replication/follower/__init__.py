@@ -11,7 +11,7 @@ leader_fetcher  what is fetched from one leader, and by whom; a copy, and what b
 held_records   which replicas are known to hold records, should the log of one be absent
 turn_stores    its stores: calls to other brokers' roots give up the session's turn
 replica        one followed replica: truncation check, copy, commit
-repair         damage: copy anew, or report to the leader
+repair         damage: copy again, or report to the leader
 quota          KIP-73's rates for replicas that are out of sync
 metrics        how long copies take, and why a broker fetches in threads
 """

@@ -33,7 +33,7 @@ from stratalog.replication.follower.heartbeats import (
 from stratalog.replication.follower.leader_fetcher import LeaderFetcher
 from stratalog.replication.follower.metrics import CopyClock, fetch_metrics_prefix
 from stratalog.replication.follower.partitions import FollowedPartitions
-from stratalog.replication.follower.turn_stores import AwayRegisters
+from stratalog.replication.follower.turn_stores import UnlockedRegisters
 from stratalog.replication.progress.of_session import (
     SessionProgress,
     SessionState,
@@ -70,7 +70,7 @@ class FollowerSession:
         self._objects = followed.ports.stores.objects(job.root)
         self._turn = followed.ports.turn
         self._distance = followed.ports.together.distance
-        registers = AwayRegisters(self._objects, self._turn) if self._distance.is_far else self._objects
+        registers = UnlockedRegisters(self._objects, self._turn) if self._distance.is_far else self._objects
         self._progress = SessionProgress(registers, job.broker_epoch, self.name, STANDBY)
         self._published_state = SessionState(self._objects, job.broker_epoch, self.name, clock)
         self._wakeup = Wakeup(clock)
@@ -208,7 +208,7 @@ class FollowerSession:
             due_ms = self.followed.due_in_ms(fetcher, now_ms)
             return min(cadence.LEADERS_ENDS.watched_ms, due_ms)
         due_ms = cadence.PRESSING.ms if fetcher.upkeep.is_pressing else self.followed.due_in_ms(fetcher, now_ms)
-        return min(self._polling_pause_ms(now_ms, fetcher.news_ms), due_ms)
+        return min(self._polling_pause_ms(now_ms, fetcher.changed_ms), due_ms)
 
     def _end_fetchers(self) -> None:
         for fetcher in self._started:
@@ -241,8 +241,8 @@ class FollowerSession:
         if self._threads is None and self.state != STANDBY:
             return min(self._polling_pause_ms(now_ms, idle_since_ms), cadence.TURN_WAIT.ms)
         awaited = ("beat", "check", "stop") if self.state == STANDBY else ("beat", "stop", "superseded")
-        soonest_ms = min(self._due.of(name) for name in awaited) - now_ms
-        return max(1, min(soonest_ms, self.followed.metadata_due_in_ms(now_ms), cadence.SESSION_REST.ms))
+        first_due_ms = min(self._due.of(name) for name in awaited) - now_ms
+        return max(1, min(first_due_ms, self.followed.metadata_due_in_ms(now_ms), cadence.SESSION_REST.ms))
 
     def _polling_pause_ms(self, now_ms: int, idle_since_ms: int) -> int:
         config = self._job.config

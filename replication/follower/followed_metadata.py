@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from stratalog.replication import cadence
 from stratalog.replication.config import BrokerConfig
+from stratalog.replication.metadata.commit_polling import poll_for_commits
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.log import METADATA_COMMITS, metadata_of_part
-from stratalog.replication.metadata.look import look_for_commits
 from stratalog.replication.metadata.records import MetadataRecord
 from stratalog.replication.stores import Ports
-from stratalog.replication.threads.look_thread import LookThread
+from stratalog.replication.threads.polling_thread import PollingThread
 from stratalog.storage.cadence import IdlePause
 from stratalog.storage.objects.wakeup import Wakeup, WatchedPlace
 
@@ -21,7 +21,7 @@ class FollowedMetadata:
     """`refresh` reads what is new, when it is due. `resume` begins a session's use of it, `end` ends that."""
 
     _watch: WatchedPlace
-    _look: LookThread | None
+    _polling: PollingThread | None
     """Looks for commits where the log is far away and sessions have threads."""
 
     def __init__(self, metadata_root: str, config: BrokerConfig, ports: Ports) -> None:
@@ -31,7 +31,7 @@ class FollowedMetadata:
         bounds_ms = config.stratalog_metadata_poll_ms, config.stratalog_metadata_poll_max_ms
         self.idle = IdlePause(cadence.METADATA.within(*bounds_ms), ports.clock.monotonic_ms())
         """The pauses between reads where writes are not reported."""
-        self._looked_at_ms = config.broker_session_timeout_ms // cadence.METADATA_READ_PART
+        self._polled_read_ms = config.broker_session_timeout_ms // cadence.METADATA_READ_PART
         self._ports = ports
         self._objects = ports.stores.objects(metadata_root)
         self._due_ms = 0
@@ -43,40 +43,40 @@ class FollowedMetadata:
         return self.log.image
 
     def resume(self, wakeup: Wakeup, name: str) -> None:
-        """A session begins, which sleeps on `wakeup`. `name`: of a thread that looks for commits."""
+        """A session begins, which sleeps on `wakeup`. `name`: of a thread that polls for commits."""
         self._watch = wakeup.watch(self._objects, METADATA_COMMITS)
         self._due_ms = 0
         self.is_listening = False
-        self._look = look_for_commits(self.log, self._objects, self._ports, self._look_ms, wakeup.wake)
-        if self._look is not None:
-            self._look.start(name)
+        self._polling = poll_for_commits(self.log, self._objects, self._ports, self._poll_pause_ms, wakeup.wake)
+        if self._polling is not None:
+            self._polling.start(name)
 
     def end(self) -> None:
         """The session is over."""
-        if self._look is not None:
-            self._look.close()
+        if self._polling is not None:
+            self._polling.close()
 
-    def _look_ms(self) -> int:
-        """The pause between two looks for commits."""
+    def _poll_pause_ms(self) -> int:
+        """The pause between two polls for commits."""
         now_ms = self._ports.clock.monotonic_ms()
         return self.idle.pause_ms(now_ms) if self.is_listening else self.idle.poll.watched_ms
 
     def refresh(self, now_ms: int) -> list[MetadataRecord] | None:
         """What was committed since the last read; None when none was due."""
-        place, look = self._watch, self._look
-        has_news = look is not None and look.has_news
+        place, polling = self._watch, self._polling
+        has_changed = polling is not None and polling.has_changed
 
         def read() -> list[MetadataRecord]:
             is_rare = place.is_active or not self.is_listening
             pause_ms = self.idle.pause_ms(now_ms, is_watched=is_rare)
-            self._due_ms = now_ms + (pause_ms if look is None else self._looked_at_ms)
+            self._due_ms = now_ms + (pause_ms if polling is None else self._polled_read_ms)
             return self.log.refresh()
 
-        records = place.read(read, is_due=has_news or now_ms >= self._due_ms)
-        if look is not None and has_news:
-            look.read()
+        records = place.read(read, is_due=has_changed or now_ms >= self._due_ms)
+        if polling is not None and has_changed:
+            polling.read()
         if records:
-            self.idle.news(now_ms)
+            self.idle.changed(now_ms)
         return records
 
     def due_in_ms(self, now_ms: int) -> int:
@@ -97,5 +97,5 @@ class FollowedMetadata:
         """Something that depends on metadata failed: where writes are not reported they are read often for a while."""
         if not self._watch.is_active:
             now_ms = self._ports.clock.monotonic_ms()
-            self.idle.news(now_ms)
+            self.idle.changed(now_ms)
             self._due_ms = min(self._due_ms, now_ms + self.idle.poll.shortest_ms)

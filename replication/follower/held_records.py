@@ -28,9 +28,9 @@ class HeldRecords:
         self._ports = ports
         self._published: dict[TopicPartition, tuple[str, int]] = {}
         """The topic id and the last leader epoch under which this process published that a replica holds records."""
-        self.read_anew()
+        self.reread()
 
-    def read_anew(self) -> None:
+    def reread(self) -> None:
         """What other sessions published is read again when it is needed next."""
         self._by_sessions: set[tuple[TopicPartition, str, int]] = set()
         self._read_ms = -cadence.HELD_READ.ms - 1

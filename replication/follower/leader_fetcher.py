@@ -64,7 +64,7 @@ class LeaderFetcher:
     under_way     the partitions that are being worked on, perhaps waiting for a root. Invariant: empty between turns
     begun_ms      when the turn began that its thread is in; None between turns
     copied_count  its copies so far. Invariant: it never decreases
-    news_ms       when it last copied, or partitions were assigned to it. Invariant: it never decreases
+    changed_ms       when it last copied, or partitions were assigned to it. Invariant: it never decreases
     due           when its upkeep, and its folds ahead, are due
     rescanned     how many partitions rescans have checked, modulo their number
     """
@@ -84,7 +84,7 @@ class LeaderFetcher:
         self.under_way: frozenset[TopicPartition] = frozenset()
         self.begun_ms: int | None = None
         self.copied_count = 0
-        self.news_ms = clock.monotonic_ms()
+        self.changed_ms = clock.monotonic_ms()
         self.has_more_to_fold = True
         self.is_over = self.has_ended = False
         self.due = DueTimes()

@@ -94,7 +94,7 @@ class CopyClock:
         self._max_ms = max(self._max_ms, duration_ms)
 
     def read(self, now_ms: int, wall_ms: int, live_files_max: int = 0, pause_ms_max: int = 0) -> CopyTimes:
-        """What was counted; counting begins anew."""
+        """What was counted; counting begins again."""
         interval_ms, counted = max(1, now_ms - self._since_ms), (self._turns, self._sum_ms, self._max_ms)
         self._begin(now_ms)
         return CopyTimes(self._fetcher_id, wall_ms, interval_ms, *counted, live_files_max, pause_ms_max)

@@ -147,7 +147,7 @@ class FollowedPartitions:
         self.fetchers = {}
         self._wakeup, self._progress = wakeup, progress
         self._published_by_elder: dict[TopicPartition, ReplicaProgress] = {}
-        self._held.read_anew()
+        self._held.reread()
         self._is_assignment_due = True
         self._metadata.resume(wakeup, f"metadata-of-fetch-{self.job.broker_id}-{self.fetcher_id}")
         self._leader_of.clear()
@@ -179,7 +179,7 @@ class FollowedPartitions:
         return fetcher
 
     def remove(self, fetcher: LeaderFetcher) -> None:
-        """A fetcher's thread has ended, and its wakeup is closed. What was assigned to it meanwhile is begun anew."""
+        """A fetcher's thread has ended, and its wakeup is closed. What was assigned to it meanwhile is begun again."""
         del self.fetchers[fetcher.leader_id]
         for leader in fetcher.leaders.values():
             leader.unwatch(None)
@@ -216,7 +216,7 @@ class FollowedPartitions:
             fetcher.wakeup.wake()
 
     def stop_work(self) -> None:
-        """The session is on standby from now on: when it copies again, every table is checked anew."""
+        """The session is on standby from now on: when it copies again, every table is checked again."""
         self._metadata.is_listening = False
         for replica in self.replicas.values():
             replica.has_started = False
@@ -268,7 +268,7 @@ class FollowedPartitions:
             try:
                 store = self.ports.stores.objects(current.registration.root)
             except StratalogError as reason:
-                self._is_away(fetcher, reason)
+                self._leader_unavailable(fetcher, reason)
                 return
             fetcher.leaders[current.broker_epoch] = FollowedLeader(store, current.broker_epoch)
         for epoch in [each for each in fetcher.leaders if current is None or each < current.broker_epoch]:
@@ -308,7 +308,7 @@ class FollowedPartitions:
             self._leader_of[topic_partition] = leader
             fetcher = self._fetcher_of(leader)
             fetcher.to_follow[topic_partition] = (state, image.topic_ids.get(state.topic, ""))
-            fetcher.news_ms = self.ports.clock.monotonic_ms()
+            fetcher.changed_ms = self.ports.clock.monotonic_ms()
             fetcher.wakeup.wake()
 
     def _fetched_by(self, fetcher: LeaderFetcher) -> list[TopicPartition]:
@@ -390,7 +390,7 @@ class FollowedPartitions:
                         leader.poll_high_watermarks()
                 fetcher.back_off = fetcher.back_off.answered()
             except StratalogError as reason:
-                self._is_away(fetcher, reason)
+                self._leader_unavailable(fetcher, reason)
         if is_rescan_due:
             fetcher.rescan_ms = now_ms + self._rescan_interval_ms(fetcher, now_ms)
             self._rescan(fetcher)
@@ -398,7 +398,7 @@ class FollowedPartitions:
     def _rescan_interval_ms(self, fetcher: LeaderFetcher, now_ms: int) -> int:
         return cadence.RESCAN.pause_ms(self.idle.idle_ms(now_ms), is_watched=fetcher.wakeup.is_active)
 
-    def _is_away(self, fetcher: LeaderFetcher, reason: StratalogError) -> None:
+    def _leader_unavailable(self, fetcher: LeaderFetcher, reason: StratalogError) -> None:
         """The leader's root did not answer: it is tried again later, ever less often."""
         _LOG.warning("broker %d cannot follow leader %d: %s", self.job.broker_id, fetcher.leader_id, reason)
         fetcher.back_off = fetcher.back_off.failed(self.ports.clock.monotonic_ms())
@@ -557,14 +557,14 @@ class FollowedPartitions:
         if replica.copied_count > copy.count_before:
             fetcher.copied_count += replica.copied_count - copy.count_before
             now_ms = self.ports.clock.monotonic_ms()
-            fetcher.news_ms = now_ms
-            self.idle.news(now_ms)
+            fetcher.changed_ms = now_ms
+            self.idle.changed(now_ms)
             copied_bytes = replica.copied_bytes - copy.bytes_before
             self._quota.consume(self._metadata.image, topic_partition, copied_bytes, now_ms)
         return outcome
 
     def _reopen(self, topic_partition: TopicPartition, replica: FollowedReplica) -> None:
-        """A table is not the one that was folded: it was made anew or deleted, or clean-up has passed the fold.
+        """A table is not the one that was folded: it was made again or deleted, or clean-up has passed the fold.
 
         Whether it is still to be followed is decided by the newest metadata, or a deleted replica would be made again.
         """

@@ -1,9 +1,9 @@
-"""How a follower repairs a table that is damaged or gone: it copies it anew. Damage of the leader's table is reported.
+"""How a follower repairs a table that is damaged or gone: it copies it again. Damage of the leader's table is reported.
 
 I/O: the record of the damage in the own root, the metadata log, the leader's inbox. A replica that lost records must
 not be counted on: not in the ISR, and not by what it published before. So it leaves the ISR with a new leader epoch,
 and drops what is damaged only under a later epoch than that in which the damage was found (`may_repair`). A table that
-is gone is made anew under the epoch after that in which others relied on it (`is_lost`).
+is gone is made again under the epoch after that in which others relied on it (`is_lost`).
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ class ReplicaFinding(StrEnum):
     """What an error is about."""
 
     LEADER = "the leader's table cannot be trusted"
-    DAMAGED = "the own table is damaged: it is copied anew"
+    DAMAGED = "the own table is damaged: it is copied again"
     ABSENT = "a table is not there, or is another one by now: both are opened again"
-    LOST = "the own table is gone, with records that others rely on: it is copied anew"
+    LOST = "the own table is gone, with records that others rely on: it is copied again"
     ALIEN = "the own table has commits of a foreign writer: it is not changed"
     OTHER = "something else"
 
 
 def finding(reason: StratalogError, own_name: str, leader_name: str) -> ReplicaFinding:
-    """Whose table an error is about, and whether copying anew repairs it."""
+    """Whose table an error is about, and whether copying again repairs it."""
     if isinstance(reason, UnknownTopicOrPartitionError | TableReplacedError):
         return ReplicaFinding.ABSENT
     if isinstance(reason, LogLostError):
@@ -95,7 +95,7 @@ def has_had_a_table(state: PartitionRecord, broker_id: int) -> bool:
 
 
 def sound_end(files: Sequence[FileEntry], damage: Damage) -> int | None:
-    """Up to where a log need not be copied anew: a damaged file of offsets [100, 110) gives 100.
+    """Up to where a log need not be copied again: a damaged file of offsets [100, 110) gives 100.
 
     None when the file left the log already. `files` are ordered by offset.
     """
@@ -115,7 +115,7 @@ class ReplicaRepair:
         self, state: PartitionRecord, topic_id: str, own: LogTable, leader_name: str, reason: StratalogError
     ) -> bool:
         """False when it is the leader's table, or one is absent: the follower tries again. Otherwise the own replica is
-        offline; if copying anew repairs it, until the epoch that begins."""
+        offline; if copying again repairs it, until the epoch that begins."""
         found, named = finding(reason, own.name, leader_name), IdentifiedPartition(topic_id, state.topic_partition)
         if found is ReplicaFinding.LEADER:
             _LOG.warning("%s cannot be copied by broker %d: %s", state.topic_partition, self._broker_id, reason)
@@ -126,14 +126,14 @@ class ReplicaRepair:
             return False
         _LOG.error("%s goes offline on broker %d: %s", state.topic_partition, self._broker_id, reason)
         if found is ReplicaFinding.DAMAGED:
-            self._copy_anew(own, named, reason)
+            self._recopy(own, named, reason)
         elif found is ReplicaFinding.ALIEN:
             self._leave_isr(named, ends_epoch=False)  # the leader must not wait for it
         elif found is ReplicaFinding.LOST:
             self._leave_isr(named, ends_epoch=True, lost_under=state.leader_epoch)
         return True
 
-    def _copy_anew(self, own: LogTable, named: IdentifiedPartition, reason: StratalogError) -> None:
+    def _recopy(self, own: LogTable, named: IdentifiedPartition, reason: StratalogError) -> None:
         """Record the damage, then end the epoch and leave the ISR: under a later epoch `may_repair` is true.
 
         It is recorded first, without an epoch, so that no other session follows with this table meanwhile.

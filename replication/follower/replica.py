@@ -125,7 +125,7 @@ class FollowedReplica:
         return Standing(self.topic_id, self.leader_epoch, self.has_started, start, end)
 
     def stands(self) -> bool:
-        """True unless a table that was folded was made anew or cleaned up past the fold: then open both again."""
+        """True unless a table that was folded was made again or cleaned up past the fold: then open both again."""
         return all(log.table.still_stands() for log in (self.own, self.leader) if log.is_folded)
 
     def fold_ahead(self) -> bool:
@@ -144,7 +144,7 @@ class FollowedReplica:
         """One bounded round; True when there may be more to do at once.
 
         Raises StoreUnavailableError: try again later; a commit was written as a whole or not at all. A table that was
-        made anew is to be opened again (`stands`).
+        made again is to be opened again (`stands`).
         """
         if self.failure is not None:
             return False
@@ -197,13 +197,13 @@ class FollowedReplica:
             raise LogLostError(
                 f"{self.own.name}: there is no log here, but the leader's ends at {leader_end} under leader epoch "
                 f"{self.leader_epoch}, ISR {list(self.state.isr)}, ELR {list(self.state.elr)}: this replica leaves both"
-                " and is copied anew. Find out what removed the directory."
+                " and is copied again. Find out what removed the directory."
             )
 
     def _start(self) -> bool:
         damage = self._damage()
         if damage is not None and not damage.path and self.own.table.drop(self._has_noted_damage):
-            _LOG.warning("%s is dropped, to be copied anew: %s", self.own.name, damage.reason)
+            _LOG.warning("%s is dropped, to be copied again: %s", self.own.name, damage.reason)
             return True
         has_log = self._open_own()
         try:
@@ -243,12 +243,12 @@ class FollowedReplica:
         return damage
 
     def _truncate_to(self, damage: Damage | None) -> int | None:
-        """Where the logs diverge, or where the own one is damaged: what lies above is copied anew."""
+        """Where the logs diverge, or where the own one is damaged: what lies above is copied again."""
         divergence = self._divergence()
         end = None if damage is None else sound_end(self.own.files, damage)
         if end is None:
             return divergence
-        _LOG.warning("%s is copied anew from offset %d on: %s", self.own.name, end, damage.reason if damage else "")
+        _LOG.warning("%s is copied again from offset %d on: %s", self.own.name, end, damage.reason if damage else "")
         return end if divergence is None else min(end, divergence)
 
     def _divergence(self) -> int | None:

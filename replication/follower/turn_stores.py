@@ -30,7 +30,7 @@ class TurnStores(DeltaStores):
         return ForeignStore(self._turn.away(super()._open, root), self._turn)
 
 
-class AwayRegisters:
+class UnlockedRegisters:
     """Registers of the own root that are written without the turn: `progress_object.Registers`."""
 
     def __init__(self, store: ObjectStore, turn: SessionTurn) -> None:

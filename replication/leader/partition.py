@@ -126,7 +126,7 @@ class Partition:
         return min([log_start_offset, *(f.log_start_offset for r, f in self.followers.items() if r in live)])
 
     def forget_follower(self, replica: int, now_ms: int) -> None:
-        """The follower was fenced or came up anew: it has to publish again what it holds. Until then it does not join,
+        """The follower was fenced or came up again: it has to publish again what it holds. Until then it does not join,
         and outside the ISR it is not waited for."""
         if self.followers.pop(replica, None):
             self._update_members(now_ms)

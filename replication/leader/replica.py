@@ -406,7 +406,7 @@ class LeaderReplica:
     def _remember_transactions(self) -> None:
         """What `last_stable_offset` returns from. Where the log has to read producer state first, nothing has changed
         since the last append; after a start it is not known until the next one."""
-        known = self.log.producers_at_hand
+        known = self.log.cached_producers
         if known is not None:
             self._transactions = known.transactions, self.log.log_end_offset
         elif self._transactions is not None:

@@ -159,7 +159,7 @@ class Restoration:
 
 
 def restored_records(backup: Backup, roots: Sequence[RootInventory]) -> Restoration:
-    """The records that make the backup fit the roots; every broker registers anew after that.
+    """The records that make the backup fit the roots; every broker registers again after that.
 
     IllegalStateError when no leader epoch is left above that of a table.
     Worked: the backup has t-0 with ISR {1,2,3} in leader epoch 5; since then 2 led epoch 7, alone in the ISR, up to

@@ -136,7 +136,7 @@ class MetadataLog:
             return
         with self._shared.turn(cadence.FOLD_WAIT.s if self._folded_load else cadence.FIRST_FOLD_WAIT.s):
             if self._folded_load != self.log.load_count or not self._fold_next(self.log.log_end_offset):
-                self._fold_anew()
+                self._refold()
 
     def _make_durable(self) -> None:
         """Sync what other processes committed, before anything is done about it.
@@ -147,8 +147,8 @@ class MetadataLog:
         self.log.sync_others()
 
     def _fold_next(self, end_offset: int) -> bool:
-        """Fold the records up to `end_offset` on; False when compaction has removed one, or the log was loaded anew
-        meanwhile: the fold begins anew.
+        """Fold the records up to `end_offset` on; False when compaction has removed one, or the log was loaded again
+        meanwhile: the fold begins again.
 
         What the missing ones changed need not be in the rest: a tombstone may have been removed, too.
         """
@@ -196,10 +196,10 @@ class MetadataLog:
         self._next_offset, self._folded_load = self.log.log_end_offset, self.log.load_count
         return True
 
-    def _fold_anew(self) -> None:
+    def _refold(self) -> None:
         """Fold the whole log. If compaction goes on meanwhile, the parts may not fit: once more.
 
-        The log may have been loaded anew because its root lost commits that this fold has, as in a power cut before
+        The log may have been loaded again because its root lost commits that this fold has, as in a power cut before
         their sync, and others may stand at their offsets by now: nothing of the earlier fold is kept.
         """
         if self._begins_with_others():

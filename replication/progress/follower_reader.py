@@ -47,7 +47,7 @@ class _Session:
     reader: ProgressReader
     watch: WatchedPlace
 
-    def look(self) -> list[ReplicaProgress] | StratalogError:
+    def poll(self) -> list[ReplicaProgress] | StratalogError:
         """What moved, if it was written; the error if it could not be read. In any thread, while its reader waits."""
         try:
             return self.watch.read(self.reader.poll) or []
@@ -82,7 +82,7 @@ class FollowerReader:
         self._sessions = _Sessions()
         self._moved: deque[tuple[str, ReplicaProgress | None]] = deque()
         self._back_off = cadence.FOLLOWER_ROOT_RETRY
-        self._news_ms = ports.clock.monotonic_ms()
+        self._changed_ms = ports.clock.monotonic_ms()
         """When this follower last progressed."""
         self._is_over = self._is_resting = False
 
@@ -144,7 +144,7 @@ class FollowerReader:
             who, whose = self.reading.leader_id, self.reading.broker_id
             _LOG.debug("broker %d cannot read the progress of broker %d: %s", who, whose, reason)
         if len(self._moved) > count_before:
-            self._news_ms = now_ms
+            self._changed_ms = now_ms
             return True
         return False
 
@@ -154,7 +154,7 @@ class FollowerReader:
         working = [(path, session) for path, session in sessions.found.items() if path not in sessions.ended]
         for some in in_groups(working, self._together.distance.calls_max):
             failure: StratalogError | None = None
-            for (path, session), found in zip(some, self._together.run([each.look for _, each in some]), strict=True):
+            for (path, session), found in zip(some, self._together.run([each.poll for _, each in some]), strict=True):
                 if isinstance(found, StratalogError):
                     failure = failure or found
                     continue
@@ -179,7 +179,7 @@ class FollowerReader:
             )
         has_active = len(sessions.found) > len(sessions.ended)
         has_only_ended = bool(sessions.found) and not has_active
-        interval_ms = listing_interval_ms(self.reading.poll_ms(), now_ms - self._news_ms)
+        interval_ms = listing_interval_ms(self.reading.poll_ms(), now_ms - self._changed_ms)
         return has_only_ended or now_ms - sessions.listed_at_ms >= interval_ms
 
     def _list_sessions(self) -> Iterator[tuple[str, ReplicaProgress | None]]:
@@ -198,7 +198,7 @@ class FollowerReader:
                 for progress in session.reader.poll():
                     yield path, progress
             except StratalogError:
-                self._wakeup.unwatch(session.watch)  # listed again at the next look
+                self._wakeup.unwatch(session.watch)  # listed again at the next poll
                 raise
             sessions.found[path] = session
             if session.reader.state == ENDED:
@@ -206,7 +206,7 @@ class FollowerReader:
 
 
 def listing_interval_ms(poll_ms: int, idle_ms: int) -> int:
-    """How often new sessions are looked for where they are not reported. Pure.
+    """How often new sessions are listed where they are not reported. Pure.
 
     poll_ms  the pause between two reads of what was found: the shortest while the leader waits for followers
     idle_ms  the time since the follower progressed, or began to be read

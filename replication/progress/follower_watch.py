@@ -46,11 +46,11 @@ class FollowerWatch:
         self._followers: dict[int, _Follower] = {}
 
     def update_brokers(self, brokers: Mapping[int, BrokerState]) -> list[int]:
-        """Set the registered brokers; returns those that were fenced or registered anew since the last call. What they
+        """Set the registered brokers; returns those that were fenced or registered again since the last call. What they
         published before does not count any more: the leader may go on in the same leader epoch.
 
         Of a fenced broker nothing is read, of a new registration only its own progress objects: a broker that was
-        fenced registers anew before it counts again.
+        fenced registers again before it counts again.
         """
         forgotten = []
         for broker_id, broker in brokers.items():

@@ -61,7 +61,7 @@ def had_records(objects: ObjectStore, state: PartitionRecord, topic_id: str) -> 
     """Whether this broker ever published, as a leader or as a follower, that it has records of the partition: evidence
     that a table which is absent is lost. `remove_old_progress` keeps it.
 
-    Not before an unclean election, whose leader may begin anew.
+    Not before an unclean election, whose leader may begin again.
     """
     paths = [meta.path for meta in objects.list(PROGRESS_PREFIX)]
     return (state.topic_partition, topic_id, state.unclean) in _with_records(objects, paths)

@@ -66,7 +66,7 @@ class LeaderProgress:
 class FollowedLeader:
     """A leader's progress as its followers read it.
 
-    What a leader published of a deleted topic stays until it publishes anew, and every topic begins with leader epoch
+    What a leader published of a deleted topic stays until it publishes again, and every topic begins with leader epoch
     0: so an entry is asked for by topic id, too.
     """
 

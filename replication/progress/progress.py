@@ -103,7 +103,7 @@ def progress_header(content: bytes) -> ProgressHeader:
 
 
 def writer_state(content: bytes | None) -> str:
-    """The state in a progress object's header; ENDED when it is absent or unreadable: a live writer writes it anew."""
+    """The state in a progress object's header; ENDED when it is absent or unreadable: a live writer writes it again."""
     try:
         return ENDED if content is None else progress_header(content).state
     except CorruptMessageError:

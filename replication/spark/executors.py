@@ -182,7 +182,7 @@ def _answers(context: SparkContext, roots: Sequence[str], name: str) -> list[Ans
             context.setJobGroup(name, "stratalog: do executors reach the roots?", interruptOnCancel=True)
             tasks = context.parallelize(range(executors), executors)
             asked = tuple(roots)
-            found = tasks.mapPartitionsWithIndex(lambda task, _: look(asked, name, task)).collect()
+            found = tasks.mapPartitionsWithIndex(lambda task, _: check_roots(asked, name, task)).collect()
             result.append([Answer(*each) for each in found])
         except Exception as reason:  # noqa: BLE001 - Spark's errors have no common root
             result.append(worker_error(str(reason)))
@@ -196,15 +196,15 @@ def _answers(context: SparkContext, roots: Sequence[str], name: str) -> list[Ans
     return result[0]
 
 
-def look(roots: Sequence[str], name: str, task: int) -> Iterator[tuple[str, str, str, str]]:
+def check_roots(roots: Sequence[str], name: str, task: int) -> Iterator[tuple[str, str, str, str]]:
     """In a task of Spark: read the driver's object in each root, and write one beside it. The fields of `Answer`."""
     stores, host = DeltaStores(RandomIds()), socket.gethostname()
     for root in roots:
         path = f"{PROBE_PREFIX}{name}-task-{task}"
-        yield host, root, path, _look_at(stores, root, name, path)
+        yield host, root, path, _check_root(stores, root, name, path)
 
 
-def _look_at(stores: Stores, root: str, name: str, path: str) -> str:
+def _check_root(stores: Stores, root: str, name: str, path: str) -> str:
     try:
         objects = stores.objects(root)
         if objects.get_optional(driver_path(name)) != name.encode():

@@ -208,7 +208,7 @@ class _Follower:
     seen_ms: dict[int, int] = field(default_factory=dict)
     told: str = ""
 
-    def look(self, objects: ObjectStore, now_ms: int) -> bool:
+    def check(self, objects: ObjectStore, now_ms: int) -> bool:
         """Whether a session of one of the queries has written since the last call. Raises StratalogError."""
         prefix = fetch_progress_path(self.job.broker_epoch, "")
         written_ms: dict[str, int] = {}
@@ -321,7 +321,7 @@ class SparkFetchRunner:
                         self._followers.remove(follower)
             return
         now_ms = self._clock.monotonic_ms()
-        if follower.look(objects, now_ms):
+        if follower.check(objects, now_ms):
             self._decide(follower, SessionPublished())
         for each in follower.queries:
             query = each.query

@@ -2,7 +2,7 @@
 
 daemon_threads  threads that end with the process, whatever they wait for
 side_by_side    calls that wait for an object store, made at the same time
-look_thread     a thread that looks for news at a place of an object store, beside a loop
+polling_thread     a thread that looks for news at a place of an object store, beside a loop
 scheduler       calls after a delay
 interpreter     settings of Python's interpreter and garbage collector
 computing_turn  which of the threads that compute for long does so now

@@ -122,7 +122,7 @@ def ends_left(view: ClusterView, record: EraseRecord) -> tuple[int, ...]:
 def _end_left(view: ClusterView, place: TopicPartition, erase: Erase) -> int:
     with suppress(StratalogError):
         if UNDEFINED_EPOCH < erase.leader_epoch < view.partition_state(place).leader_epoch:
-            return erase.within(view.records.look_at_log(place, lambda log: log.epochs, 0)).end_offset
+            return erase.within(view.records.read_from_log(place, lambda log: log.epochs, 0)).end_offset
     return erase.end_offset
 
 

@@ -48,7 +48,7 @@ def _live_log(view: ClusterView, topic_partition: TopicPartition) -> LiveLog | N
         return LiveLog(log.topic_id, log.log_start_offset, log.log_end_offset, log.epochs)
 
     try:
-        found = view.records.look_at_log(topic_partition, look, LOG_WAIT_MS)
+        found = view.records.read_from_log(topic_partition, look, LOG_WAIT_MS)
     except (LeaderNotAvailableError, UnknownTopicOrPartitionError, StoreError):
         return None
     with suppress(LeaderNotAvailableError, UnknownTopicOrPartitionError, StoreError):

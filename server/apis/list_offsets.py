@@ -94,7 +94,7 @@ class OffsetApis(ApiFamily):
             return ListedOffset(UNKNOWN_OFFSET)
         if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
             start = view.offsets.list_offset(named, OffsetSpec.earliest(), 0).offset
-            epoch = view.records.look_at_log(named, lambda log: log.epochs.epoch_at(start), 0)
+            epoch = view.records.read_from_log(named, lambda log: log.epochs.epoch_at(start), 0)
             return ListedOffset(start, leader_epoch=epoch)
         if is_debugging and timestamp == LATEST_TIMESTAMP:
             end = self._broker.log_end(named)
@@ -111,7 +111,7 @@ class OffsetApis(ApiFamily):
         """Not below the log's start, from which on the records of an open transaction may have been deleted."""
         view = self._broker.view
         marks = view.watermarks.of(named, 0)
-        stable = view.records.look_at_log(named, lambda log: log.last_stable_offset(marks.high_watermark), 0)
+        stable = view.records.read_from_log(named, lambda log: log.last_stable_offset(marks.high_watermark), 0)
         return max(stable, marks.log_start_offset)
 
     # -- OffsetForLeaderEpoch ------------------------------------------------------------------------------------

@@ -115,7 +115,7 @@ class ProduceApis(ApiFamily):
             self._broker.check(call, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
         indexes = [(t, p) for t, topic in enumerate(request.topic_data) for p in range(len(topic.partition_data))]
         _check_each_once(request, indexes)
-        parts = self._at_hand(call, indexes) if len(indexes) <= AT_HAND_PARTITIONS_MAX else None
+        parts = self._cached(call, indexes) if len(indexes) <= AT_HAND_PARTITIONS_MAX else None
         if parts is None:
             return Later(partial(self._append_one_by_one, call, indexes), computes=True)
 
@@ -128,7 +128,7 @@ class ProduceApis(ApiFamily):
         gather(indexes, append, partial(self._answer, call))
         return None
 
-    def _at_hand(
+    def _cached(
         self, call: Call, indexes: Sequence[_Index]
     ) -> dict[_Index, tuple[_Part, _Batch] | StratalogError] | None:
         """The parts of a request that is small; None of another one."""

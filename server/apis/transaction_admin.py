@@ -72,7 +72,7 @@ class TransactionAdminApis(ApiFamily):
     def _producers(self, call: Call, named: TopicPartition) -> Values:
         self._broker.check(call, Operation.READ, ResourceType.TOPIC, named.topic)
         self._broker.checked(self._broker.partition(named), NO_EPOCH, leader_only=False)
-        active = self._broker.view.records.look_at_log(named, lambda log: active_producers(log.producers), 0)
+        active = self._broker.view.records.read_from_log(named, lambda log: active_producers(log.producers), 0)
         producers = [_active_producer(each) for each in active]
         return {"partition_index": named.partition, **failed(None), "active_producers": producers}
 

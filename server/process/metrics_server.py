@@ -168,7 +168,7 @@ def _bounded_server(host: str, port: int, handler: type[BaseHTTPRequestHandler])
 
 
 class _KeptText:
-    """The text of all metrics, made anew after ten times the time that it took, at most a second."""
+    """The text of all metrics, made again after ten times the time that it took, at most a second."""
 
     def __init__(self, make: Callable[[], str], clock: Clock) -> None:
         self._make = make

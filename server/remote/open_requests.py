@@ -97,7 +97,7 @@ class OpenRequests:
 
 
 class ReconnectBackoff:
-    """Pauses between attempts to reach one broker: they double up to a limit, and begin anew after a success.
+    """Pauses between attempts to reach one broker: they double up to a limit, and begin again after a success.
 
     >>> backoff = ReconnectBackoff(50, 150)
     >>> [(backoff.failed(0), backoff.wait_ms(0))[1] for _ in range(3)], backoff.wait_ms(100)

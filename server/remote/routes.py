@@ -80,7 +80,7 @@ class ListenerRoute:
 
 
 class InboxRoute:
-    """Conversations over one channel, which begins with the first of them and is opened anew when it is over."""
+    """Conversations over one channel, which begins with the first of them and is opened again when it is over."""
 
     def __init__(self, thread: NetworkThread, config: ConnectionConfig, place: InboxPlace, stores: Stores) -> None:
         self.place = place

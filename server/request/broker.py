@@ -124,20 +124,20 @@ class ServedBroker:
         return self._cluster.peers()
 
     def image(self, max_age_ms: int = METADATA_AGE_MS) -> ClusterImage:
-        """The metadata, not older than this; in a block of `metadata_at_hand` an age is not looked at."""
-        if not max_age_ms or not getattr(self._here, "is_at_hand", False):
+        """The metadata, not older than this; in a block of `cached_metadata` an age is not looked at."""
+        if not max_age_ms or not getattr(self._here, "is_cached", False):
             self.view.refresh(max_age_ms)
         return self.view.image
 
     @contextmanager
-    def metadata_at_hand(self) -> Iterator[None]:
+    def cached_metadata(self) -> Iterator[None]:
         """A block in which this thread uses the metadata as it was last folded: somebody else keeps it new."""
-        before = getattr(self._here, "is_at_hand", False)
-        self._here.is_at_hand = True
+        before = getattr(self._here, "is_cached", False)
+        self._here.is_cached = True
         try:
             yield
         finally:
-            self._here.is_at_hand = before
+            self._here.is_cached = before
 
     def endpoint_of(self, broker: BrokerState, listener: str = "") -> Endpoint | None:
         """Where clients of a listener reach a broker; None when it has registered no endpoint there."""
@@ -174,13 +174,13 @@ class ServedBroker:
         name = self._names_by_id().get(id_text(topic.topic_id) or "") if has_id(topic) else str(topic.name)
         return name is not None and TopicPartition(name, partition) in self.view.image.partitions
 
-    def name_at_hand(self, topic: str | None, topic_id: str | None, partition: int) -> TopicPartition | None:
+    def cached_name(self, topic: str | None, topic_id: str | None, partition: int) -> TopicPartition | None:
         """A partition by its topic's name or, without one, id; None when the metadata at hand does not have it."""
         name = self._names_by_id().get(topic_id or "") if topic is None else topic
         named = None if name is None else TopicPartition(name, partition)
         return named if named in self.view.image.partitions else None
 
-    def state_at_hand(self, named: TopicPartition, leader_epoch: int, *, leader_only: bool) -> PartitionRecord | None:
+    def cached_state(self, named: TopicPartition, leader_epoch: int, *, leader_only: bool) -> PartitionRecord | None:
         """As `checked`, by the metadata at hand; None where that would be an error, or read storage."""
         state = self.view.image.partitions.get(named)
         if state is None or leader_epoch not in (NO_EPOCH, state.leader_epoch):
@@ -221,7 +221,7 @@ class ServedBroker:
             log.refresh_for_sure()
             return log.log_end_offset
 
-        return self.view.records.look_at_log(topic_partition, newest, 0)
+        return self.view.records.read_from_log(topic_partition, newest, 0)
 
     def partition(self, topic_partition: TopicPartition) -> PartitionRecord:
         """A partition's state. UnknownTopicOrPartitionError when the newest metadata has none."""
@@ -284,7 +284,7 @@ class ServedBroker:
         def end_of(log: LogReader) -> EpochEndOffset:
             return log.epochs.end_offset_for(leader_epoch, log.log_end_offset)
 
-        return self.view.records.look_at_log(named, end_of, 0)
+        return self.view.records.read_from_log(named, end_of, 0)
 
     # -- authorization -----------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from stratalog.replication.threads.scheduler import CallScheduler
 
 RELEASE_MS = 30_000
 """Time between a large request and the return of memory, which is repeated until none is under way. The system zeroes
-memory that is taken anew, so who always needs it should keep it."""
+memory that is taken again, so who always needs it should keep it."""
 
 
 class LargeRequests:

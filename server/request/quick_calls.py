@@ -63,7 +63,7 @@ class QuickCalls:
                 self._is_folding = True
                 self._thread.submit(self._fold)
         if is_now:
-            with self._broker.metadata_at_hand():
+            with self._broker.cached_metadata():
                 call()
 
     def close(self) -> None:
@@ -79,7 +79,7 @@ class QuickCalls:
             for call, of, is_known in due:
                 try:
                     if is_new and is_known:
-                        with self._broker.metadata_at_hand():
+                        with self._broker.cached_metadata():
                             call()
                     else:
                         call()

@@ -12,5 +12,5 @@ shared_read      one read for all threads that want it
 leader_progress  what leaders published
 partition_logs   the replicas' logs of each partition
 news             which partitions moved, and waiting for the next write
-shared_news      one watcher for many consumers of a process
+shared_notifications      one watcher for many consumers of a process
 """

@@ -49,7 +49,7 @@ class CommittedTable:
     """Committed records between fixed offsets. Made by `committed_table`.
 
     It has Arrow's PyCapsule interface (`__arrow_c_stream__`), so that libraries take it as a table: each query reads
-    anew, and finds the same records. The order is that of partitions and offsets.
+    again, and finds the same records. The order is that of partitions and offsets.
 
     schema  of the columns
     ranges  of each partition the first offset, and the one after the last

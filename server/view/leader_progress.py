@@ -16,7 +16,7 @@ from stratalog.replication.progress.progress import ReplicaProgress, leader_prog
 from stratalog.replication.progress.progress_object import ProgressReader, ReadableRegisters
 from stratalog.replication.stores import Stores
 from stratalog.server.bootstrap import Cluster
-from stratalog.server.view.news import Moves, Place
+from stratalog.server.view.change_wait import Moves, Place
 from stratalog.server.view.shared_read import SharedRead
 from stratalog.storage.errors import LogDirNotFoundError, StoreError
 from stratalog.storage.records import TopicPartition

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from stratalog.replication.metadata.log import METADATA_PARTITION
-from stratalog.server.view.news import NewsWait, Place
+from stratalog.server.view.change_wait import ChangeWait, Place
 from stratalog.server.view.topology import ClusterTopology
 from stratalog.storage.cadence import IdlePause, Poll
 from stratalog.storage.objects.distance import Distance, farthest
@@ -27,7 +27,7 @@ class ProgressChanges:
 
     def __init__(self, topology: ClusterTopology) -> None:
         self._topology = topology
-        self._wait = NewsWait(topology.clock)
+        self._wait = ChangeWait(topology.clock)
         self._idle = IdlePause(PROGRESS, topology.clock.monotonic_ms())
         self._waited_for = -1
         """The sequence of moves as of the last `wait`. Invariant: a larger one is news."""
@@ -83,5 +83,5 @@ class ProgressChanges:
         now_ms, (sequence, _) = self._topology.clock.monotonic_ms(), self.moved_since(self._waited_for)
         if sequence != self._waited_for:
             self._waited_for = sequence
-            self._idle.news(now_ms)
+            self._idle.changed(now_ms)
         return self._idle.pause_ms(now_ms)

@@ -101,7 +101,7 @@ class CommittedRecords:
         """The lock of the partition's folds, under which `readable_log` is called."""
         return self._logs.of(topic_partition).lock
 
-    def look_at_log(
+    def read_from_log(
         self, topic_partition: TopicPartition, look: Callable[[LogReader], T], timeout_ms: int, *, poll: bool = True
     ) -> T:
         """What `look` returns for the leader's log or an equal one. LeaderNotAvailableError after `timeout_ms`.
@@ -226,7 +226,7 @@ class CommittedRecords:
         """
         state = self._topology.partition_state(topic_partition)
         if self._topology.log_id(state)[1] != marks.topic_id:
-            raise LeaderNotAvailableError(f"{topic_partition}: the topic was created again: ask anew")
+            raise LeaderNotAvailableError(f"{topic_partition}: the topic was created again: ask again")
         reason: StoreError | LogDirNotFoundError | None = None
         for replica in sorted(state.replicas, key=lambda r: (r != state.leader, r not in state.isr)):
             try:

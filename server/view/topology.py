@@ -99,17 +99,17 @@ class ClusterTopology:
         try:
             changed = bool(self.metadata.refresh())
         except TableReplacedError as reason:
-            changed = self._fold_anew(reason)
+            changed = self._refold(reason)
         except BaseException:
             self._folded_ms = None
             raise
         if changed:
             self._forget_topology()
 
-    def _fold_anew(self, reason: TableReplacedError) -> bool:
+    def _refold(self, reason: TableReplacedError) -> bool:
         """The metadata root lost its newest commits, which this view had folded, as in a power cut before their sync.
         Always True: the image is another."""
-        _LOG.warning("folding the metadata log anew: %s", reason)
+        _LOG.warning("folding the metadata log again: %s", reason)
         metadata = self._open_metadata()
         metadata.refresh()
         self.metadata = metadata
@@ -127,7 +127,7 @@ class ClusterTopology:
             try:
                 response = self.metadata.propose(decide)
             except TableReplacedError as reason:  # nothing was committed
-                self._fold_anew(reason)
+                self._refold(reason)
                 response = self.metadata.propose(decide)
             self._forget_topology()
             return response

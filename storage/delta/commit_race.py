@@ -5,14 +5,14 @@ A create-if-absent of version N is the lock, but two things can spoil its result
 - **Orphaned commits.** Clean-up deletes old commits, after which a writer that slept can create N once more. Clean-up
   is ascending and stays below the newest checkpoint, so a win at N counts when N-1, *the very commit that was
   folded*, still exists. If it does not, `_judge` distinguishes an orphaned commit from a real one that clean-up
-  overtook, by the newest checkpoint and by the id of its predecessor which N+1 carries. Where the table was made anew
+  overtook, by the newest checkpoint and by the id of its predecessor which N+1 carries. Where the table was made again
   while a writer slept, another N-1 stands than the one that was folded: N is orphaned then, whatever is checkpointed.
 - **Ambiguous results.** A retried PUT finds its own object, or its response is lost: N is read back, and the own
   commit id there means that the create was ours.
 
-An orphan above the newest checkpoint is not deleted: its version will be made anew, and a deletion whose client gave it
-up may arrive after that. A commit without content that follows the one before it takes the orphan's place instead, on
-condition that the orphan still stands. Below the checkpoint no version is made anew, and orphans there are deleted.
+An orphan above the newest checkpoint is not deleted: its version will be made again, and a deletion whose client gave
+it up may arrive after that. A commit without content that follows the one before it takes the orphan's place instead,
+on condition that the orphan still stands. Below the checkpoint no version is made again, and orphans there are deleted.
 
 The writer of an orphaned commit may die before it withdraws it. So a fold takes N only behind the very N-1 that it
 folded: N-1 that is gone without a checkpoint above it was removed with its table, and N is of nobody's log.
@@ -144,11 +144,11 @@ class CommitRace:
         return self._seen_id if version == self._seen_version else None
 
     def still_stands(self) -> bool:
-        """Whether the newest commit that the handle saw still exists: not cleaned up, the table not made anew."""
+        """Whether the newest commit that the handle saw still exists: not cleaned up, the table not made again."""
         return self._seen_version >= 0 and self._log.has_version(self._seen_version, self._seen_id)
 
     def forget(self) -> None:
-        """Start anew, after the table was dropped or its tail was cut."""
+        """Start again, after the table was dropped or its tail was cut."""
         self._seen_version, self._seen_id, self._table_id = -1, None, None
 
     def create(self, commit: Commit, properties: Mapping[str, str]) -> bool:

@@ -163,7 +163,7 @@ class LogTable(Protocol):
 
     def still_stands(self) -> bool:
         """Whether the newest commit that this handle read or made still exists: neither cleaned up, nor gone with
-        a table that was made anew since."""
+        a table that was made again since."""
         ...
 
     def commit(

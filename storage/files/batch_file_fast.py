@@ -1,7 +1,7 @@
 """The twin of `batch_file.encode` for a few small rows, put together from its bytes. Pure (rows in, bytes out).
 
 Where many partitions get a record now and then, most files hold one row or a few, and Parquet's writer makes its
-objects for each column anew. Here only what differs from file to file is encoded: a few numbers and the rows' bytes.
+objects for each column again. Here only what differs from file to file is encoded: a few numbers and the rows' bytes.
 The footer's schema is taken from a file of Parquet's writer, and the rest is laid out as it does: uncompressed, one
 page with a checksum a column, statistics of timestamps and offsets. Thrift's compact protocol: each field is a byte of
 its id (counted from the one before) and type, then its value; a struct ends with 0.

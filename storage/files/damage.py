@@ -2,7 +2,7 @@
 
 Errors name table and file and both values, so that their receiver knows whose file it is. The note is the object
 `_damage.json` in the replica's directory. It outlives a restart, and the broker that begins to lead or follow with the
-table reads it: the table must not lead while another member of the ISR can, and it is copied anew.
+table reads it: the table must not lead while another member of the ISR can, and it is copied again.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ class RangedFile:
 
 
 class Footer:
-    """A file's checked footer. It keeps the statistics that were read once, since pyarrow makes them anew."""
+    """A file's checked footer. It keeps the statistics that were read once, since pyarrow makes them again."""
 
     def __init__(self, metadata: pq.FileMetaData) -> None:
         self.metadata = metadata

@@ -120,7 +120,7 @@ def plan_copy(own: LogState, leader: LogState, max_bytes: int, unbroken: Sequenc
         tuple(entry.path for entry in own.files) if is_reset else (),
         epochs_after(LeaderEpochCache() if is_reset else own.epochs, leader.epochs, start, end),
         is_complete,
-        _cleaner_txns(own, leader, is_anew=is_reset or not own.files),
+        _cleaner_txns(own, leader, is_rewritten=is_reset or not own.files),
         lacks_aborted=start < leader.txn_number(GONE_ABORTED),
     )
 
@@ -136,17 +136,19 @@ def _misses_tombstones(own: LogState, leader: LogState) -> bool:
 def _emptied(own: LogState, leader: LogState) -> CopyPlan:
     start = max(own.log_start_offset, leader.log_start_offset)
     removes = tuple(entry.path for entry in own.files)
-    txns = _cleaner_txns(own, leader, is_anew=True, cut_offset=start)
+    txns = _cleaner_txns(own, leader, is_rewritten=True, cut_offset=start)
     return CopyPlan(start, start, start, 0, (), removes, LeaderEpochCache(), False, txns)
 
 
-def _cleaner_txns(own: LogState, leader: LogState, *, is_anew: bool, cut_offset: int | None = None) -> dict[str, int]:
-    """The gone ends of the leader that hold for the copy: of aborted records always, of tombstones when it is anew."""
+def _cleaner_txns(
+    own: LogState, leader: LogState, *, is_rewritten: bool, cut_offset: int | None = None
+) -> dict[str, int]:
+    """The gone ends of the leader that hold for the copy: of aborted records always, of tombstones when rewritten."""
     aborted_end = leader.txn_number(GONE_ABORTED)
-    if not is_anew and aborted_end <= max(own.log_end_offset, own.txn_number(GONE_ABORTED)):
+    if not is_rewritten and aborted_end <= max(own.log_end_offset, own.txn_number(GONE_ABORTED)):
         return {}
     cleaner = own.cleaner if cut_offset is None else own.cleaner.truncated(cut_offset)
-    if is_anew:
+    if is_rewritten:
         cleaner = cleaner.without_tombstones(leader.txn_number(GONE_TOMBSTONES))
     return cleaner.without_aborted(aborted_end).txns_after(own.cleaner)
 

@@ -585,7 +585,7 @@ class PartitionLog(LogReader):
         """
         state = self.state
         version, since = state.version + 1, state.producers_version
-        period, shift = _whole_producers_commits(self.producers_at_hand), self._producers_shift
+        period, shift = _whole_producers_commits(self.cached_producers), self._producers_shift
         is_due = since is not None and (version + shift) // period > (since + shift) // period
         if producers is None and not is_due:
             return None, {}

@@ -110,14 +110,14 @@ class LogReader:
     """Whether the fold keeps the objects that left the log: a writer deletes them, and must not reuse their names."""
 
     reads_only = True
-    """Whether a table that was made anew is read as it is; a writer gets TableReplacedError instead."""
+    """Whether a table that was made again is read as it is; a writer gets TableReplacedError instead."""
 
     def __init__(self, table: LogTable, clock: Clock) -> None:
         self.table = table
         self.clock = clock
         self.load_count = 0
         """How often the whole table was folded. Between two of these folds the log may have lost its newest commits
-        and got others, so what was derived commit by commit begins anew."""
+        and got others, so what was derived commit by commit begins again."""
         self._state: LogState | None = None
         self._producers = ProducerStates()
         self._last_stable_offset = LastStableOffset()
@@ -188,7 +188,7 @@ class LogReader:
         return self._resolving(self._fold_producers)
 
     @property
-    def producers_at_hand(self) -> ProducerStates | None:
+    def cached_producers(self) -> ProducerStates | None:
         """`producers` if nothing has to be read for them, else None."""
         return self._producers if self._producers_version == self.state.version else None
 
@@ -218,7 +218,7 @@ class LogReader:
     def refresh(self, commits_max: int | None = None) -> bool:
         """Fold the new commits, at most `commits_max`; whether anything changed.
 
-        A table that was made anew is read anew; a writer gets TableReplacedError, unless the new one is of the same
+        A table that was made again is read again; a writer gets TableReplacedError, unless the new one is of the same
         topic.
         Raises ForeignCommitError, CorruptMessageError, UnknownTopicOrPartitionError (no table).
         """

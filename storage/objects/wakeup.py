@@ -253,7 +253,7 @@ class Wakeup:
         return marked
 
     def _affected(self, number: int, mask: int, name: str) -> list[tuple[WatchedPlace, bool]]:
-        """The places of an event, each with whether it must be activated anew because files or directories moved."""
+        """The places of an event, each with whether it must be activated again because files or directories moved."""
         if mask & _OVERFLOW:
             return [(place, True) for place in self._places]
         node = self._nodes.get(number)

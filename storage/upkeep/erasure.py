@@ -53,7 +53,7 @@ class _Reading:
         return self.files[-1].end_offset if self.files else self.erase_pass.position
 
     def left(self) -> Sequence[FileEntry] | None:
-        """The files that the pass has yet to read; None when it must begin anew from its stated position: that, or
+        """The files that the pass has yet to read; None when it must begin again from its stated position: that, or
         what was read above it, is not as it was."""
         view, erase_pass = self.view, self.erase_pass
         log = view.log

@@ -84,7 +84,7 @@ class Merging(Chore):
         return Work(partial(_merged_file, log.table.reopened(), plan, codec_of_merge(log.config)), finish)
 
     def _leaders_merge(self, high_watermark: int) -> MergePlan | None:
-        """A merged file of the leader to copy, planned anew when the leader has merged since."""
+        """A merged file of the leader to copy, planned again when the leader has merged since."""
         leader, log = self._leader, self._log
         if leader is None:
             return None

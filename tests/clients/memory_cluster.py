@@ -119,7 +119,7 @@ class MemoryCluster:
         return made
 
     def delete_topic(self, topic: str) -> None:
-        """Remove the topic, and its tables, from which the next one of the name begins anew."""
+        """Remove the topic, and its tables, from which the next one of the name begins again."""
         self.commit(RemoveTopicRecord(topic, self.metadata.image.topic_ids[topic]))
         for broker, topic_partition in [key for key in self.logs if key[1].topic == topic]:
             self.logs.pop((broker, topic_partition)).table.drop()
@@ -222,7 +222,7 @@ class MemoryBroker:
 
     def last_stable_offset(self, partition: IdentifiedPartition, high_watermark: int) -> int | None:
         state = self.cluster.metadata.image.partition(partition.topic_partition)
-        known = self.cluster.log(state.leader, partition.topic_partition).producers_at_hand
+        known = self.cluster.log(state.leader, partition.topic_partition).cached_producers
         return None if known is None else known.transactions.last_stable_offset(high_watermark)
 
     def delete_records(self, request: DeleteRecordsRequest, complete: Callable[[DeleteRecordsResponse], None]) -> None:

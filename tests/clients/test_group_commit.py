@@ -42,7 +42,7 @@ def test_a_connections_produce_requests_share_commits_and_keep_their_order(clust
     """Each request alone would be a commit of its own; its sequence is refused unless it follows the one before."""
     host, _, port = cluster.bootstrap_servers.rpartition(":")
     view, count = ClusterView(cluster), ROUNDS * PIPELINED_MAX
-    before = view.records.look_at_log(T0, lambda log: log.state.version, 1_000)
+    before = view.records.read_from_log(T0, lambda log: log.state.version, 1_000)
     with socket.create_connection((host, int(port)), WAIT_S) as connection, connection.makefile("rb") as answers:
         for first in range(0, count, PIPELINED_MAX):
             frames = [produce_frame(sequence) for sequence in range(first, first + PIPELINED_MAX)]
@@ -52,5 +52,5 @@ def test_a_connections_produce_requests_share_commits_and_keep_their_order(clust
                 correlation_id, answer = decode_response(frame, ApiKey.PRODUCE, VERSION)
                 (told,) = answer.responses[0].partition_responses
                 assert (correlation_id, int(told.error_code), told.base_offset) == (sequence, 0, sequence)
-    commits = view.records.look_at_log(T0, lambda log: log.state.version, 1_000) - before
+    commits = view.records.read_from_log(T0, lambda log: log.state.version, 1_000) - before
     assert ROUNDS <= commits <= count / 2

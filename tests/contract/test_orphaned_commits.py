@@ -14,7 +14,7 @@ from tests.contract.table_labs import Fault, Lab, Table, clean_up_to, empty, gro
 
 @pytest.mark.parametrize("is_checkpointed", [True, False])
 def test_a_commit_behind_another_tables_commit_is_a_conflict(lab: Lab, table: Table, is_checkpointed: bool) -> None:
-    """The table was made anew while a writer slept: the version before its own has another commit id."""
+    """The table was made again while a writer slept: the version before its own has another commit id."""
     grow(table, 3)
     sleeper = lab.open()
     sleeper.snapshot()
@@ -144,7 +144,7 @@ def test_a_commit_that_outlives_its_table_is_no_part_of_the_one_that_was_made_in
 
 def test_a_commit_of_a_dropped_table_arrives_twice(lab: Lab, table: Table) -> None:
     """Its writer takes it back, and the request arrives once more, since its client gave it up; then the table is made
-    anew up to the version before it."""
+    again up to the version before it."""
     grow(table, 1)
     sleeper = lab.open()
     sleeper.snapshot()

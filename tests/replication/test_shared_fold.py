@@ -25,7 +25,7 @@ def test_a_part_gets_the_newest_state_and_all_records_since_its_own() -> None:
 
 def test_a_part_gets_nothing_whose_records_are_not_all_known() -> None:
     shared = numbers(FoldedStep(None, "b", 11, ("x",)), FoldedStep("b", "c", 13, ("y", "z")))
-    assert shared.since("a", "c") is None, "the fold began anew at b"
+    assert shared.since("a", "c") is None, "the fold began again at b"
     assert shared.since(None, "c") is None
     assert shared.since("b", "d") is None
     assert shared.since("c", "c") is None

@@ -1,4 +1,4 @@
-"""No request to list or describe groups makes a coordinator fold its shard anew, whatever is wrong with it."""
+"""No request to list or describe groups makes a coordinator fold its shard again, whatever is wrong with it."""
 
 from __future__ import annotations
 

@@ -240,7 +240,7 @@ def test_an_idempotent_producer_gets_an_id_of_its_own(client: KafkaClient) -> No
 
 
 class Transaction:
-    """A transactional producer: begins anew with each, by the requests of `old` clients or of those since KIP-890."""
+    """A transactional producer: begins again with each, by the requests of `old` clients or of those since KIP-890."""
 
     def __init__(self, client: KafkaClient, name: str) -> None:
         self.client, self.name = client, name

@@ -221,7 +221,7 @@ class SimCluster:
         )
         self._disks = {METADATA_ROOT: self.metadata_disk, **{h.root: h.disk for h in self.hosts.values()}}
         self._beats_ms: dict[str, int] = {}
-        self._looked_ms: dict[tuple[str, str], int] = {}
+        self._checked_ms: dict[tuple[str, str], int] = {}
         self._root_silent_ms: dict[int, int] = {}
         """For how long a broker's own root had answered no write of it when its process gave it up."""
         self._controllers: dict[str, Controller] = {}
@@ -308,7 +308,7 @@ class SimCluster:
                 self._check_fence(actor, broker_id)
 
     def _check_metadata(self) -> None:
-        """Fold the metadata log anew, in no time."""
+        """Fold the metadata log again, in no time."""
         faults = self.scheduler.faults
         was_on, faults.is_on = faults.is_on, False
         open_metadata(self, METADATA_ROOT, self.clock, self.ids).refresh()
@@ -335,8 +335,8 @@ class SimCluster:
 
     def _check_fence(self, actor: Actor, broker_id: int) -> None:
         path = session_path(broker_id)
-        if (actor.name, path) in self._looked_ms:
-            self.invariants.fenced(broker_id, self._looked_ms[actor.name, path])
+        if (actor.name, path) in self._checked_ms:
+            self.invariants.fenced(broker_id, self._checked_ms[actor.name, path])
 
     def object_written(self, root: str, path: str, data: bytes) -> None:
         if path.startswith("sessions/"):
@@ -357,7 +357,7 @@ class SimCluster:
         """Records the age of a session when a controller read it."""
         actor = self.scheduler.current
         if actor is not None and actor.name in self._controllers and path in self._beats_ms:
-            self._looked_ms[actor.name, path] = self.scheduler.now_ms - self._beats_ms[path]
+            self._checked_ms[actor.name, path] = self.scheduler.now_ms - self._beats_ms[path]
 
     def log_event(self, event: str) -> None:
         """A line of the run's story, printed when an invariant breaks."""

@@ -54,7 +54,7 @@ from tests.simulation.shadow import RowsCache, Shadow, ShadowMarker, ShadowRecor
 from tests.storage.memory_table import MemoryDisk, MemoryFiles
 
 Log = tuple[str, int]
-"""Topic id and partition: a topic that was made anew under an old name is another one."""
+"""Topic id and partition: a topic that was made again under an old name is another one."""
 
 
 class Violation(AssertionError):  # noqa: N818 - the field's word

@@ -1,7 +1,7 @@
 """The metadata log as it would be without compaction, beside the folds of all parts of a simulated cluster.
 
 Compaction of the log keeps the image: whoever has folded all records has the image of the log that was never compacted,
-whether the fold began anew behind the cleaner or followed every commit. And what a broker, controller or fetch session
+whether the fold began again behind the cleaner or followed every commit. And what a broker, controller or fetch session
 has folded, to act on it, survives a power cut of the metadata root.
 """
 

@@ -354,7 +354,7 @@ def _uncompacted(sim: SimCluster) -> str:
             try:
                 log.refresh()
             except (CorruptMessageError, UnknownTopicOrPartitionError) as reason:
-                return str(reason)  # it is copied anew, or a reassignment has just begun
+                return str(reason)  # it is copied again, or a reassignment has just begun
             position = log.state.cleaner
             first_dirty = max(position.first_dirty_offset, log.log_start_offset)
             left = log_to_clean(log.segments, first_dirty, log.log_end_offset)

@@ -136,7 +136,7 @@ class RowsCache:
 
 
 def folded(files: MemoryFiles, rows: RowsCache, end_version: int | None = None) -> Shadow:
-    """A shadow made anew, as after a power cut: up to the first version that cannot be read, below `end_version`."""
+    """A shadow made again, as after a power cut: up to the first version that cannot be read, below `end_version`."""
     checkpoint = files.checkpoint
     shadow = Shadow(files, topic_id_of(files))
     if checkpoint is not None:

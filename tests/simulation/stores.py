@@ -232,7 +232,7 @@ class SimCommitLog(MemoryCommitLog):
             raise
 
     def _sleep_until_it_fits(self, version: int) -> None:
-        """The table was made anew while this request was under way: it arrives where it does most harm, behind the
+        """The table was made again while this request was under way: it arrives where it does most harm, behind the
         other table's newest commit and checkpoint, if that moment comes."""
         scheduler = self.disk.scheduler
         end_ms = scheduler.now_ms + LATE_MS_MAX

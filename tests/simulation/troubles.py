@@ -216,7 +216,7 @@ def _machine_sleeps(sim: SimCluster) -> None:
 
 
 def _damage(sim: SimCluster) -> None:
-    """A follower's table has an object that cannot be read: the table is dropped and copied anew, while writers of the
+    """A follower's table has an object that cannot be read: the table is dropped and copied again, while writers of the
     old one may be asleep."""
     host = _any_host(sim)
     for topic_partition, state in sim.invariants.partitions.items():

@@ -153,7 +153,7 @@ def start_in_log(data: Buffer, base_offset: int, leader_epoch: int) -> bytes:
 
 def with_append_time(data: Buffer, time_ms: int) -> bytes:
     """The batch with this time for each of its records: type and largest time in the header, whose CRC is computed
-    anew. The records keep the times that their producer wrote, which no reader looks at then."""
+    again. The records keep the times that their producer wrote, which no reader looks at then."""
     header = header_of(data)
     attributes = header.attributes | _TIMESTAMP_TYPE_BIT
     fields = _AFTER_CRC.pack(*header._replace(attributes=attributes, max_timestamp_ms=time_ms)[5:])

@@ -148,10 +148,10 @@ class ProgressListener(StreamingQueryListener):
         is_over = False
         while not is_over:
             is_over = self._over.wait(self._interval_s)
-            self._look_at_replicas()
+            self._measure_replicas()
             self._append_rows()
 
-    def _look_at_replicas(self) -> None:
+    def _measure_replicas(self) -> None:
         with self._lock:
             topics = {topic for each in (*self._newest.values(), *self._rows) for topic in each.topics}
         try:

@@ -243,5 +243,5 @@ def _starts_in_logs(view: ClusterView) -> dict[LeaderEpoch, int]:
     starts: dict[LeaderEpoch, int] = {}
     for topic_partition in sorted(view.image.partitions):
         with suppress(StoreError, LeaderNotAvailableError, UnknownTopicOrPartitionError):
-            starts |= view.records.look_at_log(topic_partition, look, 0)
+            starts |= view.records.read_from_log(topic_partition, look, 0)
     return starts

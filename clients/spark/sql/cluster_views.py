@@ -30,7 +30,7 @@ def create_cluster_views(
 ) -> list[str]:
     """`CREATE OR REPLACE TEMPORARY VIEW` for each of the cluster's tables; the names of the views.
 
-    They hold what is true now: create them anew to see later states. `prefix` is put before each name.
+    They hold what is true now: create them again to see later states. `prefix` is put before each name.
     """
     view = _view(spark, cluster)
     frames = {f"{prefix}{name}": _frame(spark, view, name) for name in names}

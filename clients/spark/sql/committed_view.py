@@ -38,5 +38,5 @@ def committed(
 def create_committed_view(
     spark: SparkSession, cluster: Cluster, topic: str, name: str, options: Mapping[str, object] | None = None
 ) -> None:
-    """`CREATE OR REPLACE TEMPORARY VIEW name` over `committed`: make it anew to see newer records."""
+    """`CREATE OR REPLACE TEMPORARY VIEW name` over `committed`: make it again to see newer records."""
     committed(spark, cluster, topic, options).createOrReplaceTempView(name)

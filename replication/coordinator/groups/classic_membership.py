@@ -250,7 +250,7 @@ class ClassicGroups:
             if request.supports_skipping_assignment:
                 joined = replace(joined, skip_assignment=group.leader == member_id)
             else:
-                # An older client would assign anew as the leader, though no rebalance is under way.
+                # An older client would assign again as the leader, though no rebalance is under way.
                 joined = replace(joined, leader=old_leader or "", members=())
             decision.answer(token, joined)
             return
@@ -388,7 +388,7 @@ class ClassicGroups:
             self.rebalances.expire(group, key, decision)
 
     def loaded(self, decision: DecisionBuilder) -> None:
-        """Sessions begin anew; a group above a lowered limit rebalances."""
+        """Sessions begin again; a group above a lowered limit rebalances."""
         for group in list(self._table.groups.values()):
             if not isinstance(group, ClassicGroup):
                 continue

@@ -201,7 +201,7 @@ class Rebalances:
         if member_id in group.members:
             is_waiting = member_id in group.awaiting_join or member_id in group.awaiting_sync
             if is_waiting and not group.members[member_id].is_new:
-                return  # A member that waits for an answer is alive; its session begins anew with the answer.
+                return  # A member that waits for an answer is alive; its session begins again with the answer.
         elif member_id not in group.pending_join:
             return
         is_member = member_id in group.members
@@ -213,7 +213,7 @@ class Rebalances:
 
     def remove(self, group: ClassicGroup, member_id: str, decision: DecisionBuilder) -> None:
         """Remove a member or a pending id. Its waiting requests are answered UNKNOWN_MEMBER_ID, so that a member that
-        is alive joins anew."""
+        is alive joins again."""
         self._timers.cancel(TimerKey(SESSION, group.group_id, member_id))
         error = UnknownMemberIdError(f"member {member_id!r} was removed from group {group.group_id}")
         self.answer_waiting(group, member_id, UNKNOWN_MEMBER_ID, error, decision)

@@ -94,18 +94,18 @@ class Heartbeat:
     def decide(self, *, assigns: bool = True) -> tuple[ModernMember, list[CoordinatorRecord]]:
         """The member after this heartbeat, and the records in their order.
         `assigns` False: a target assignment that is older than the group stays, and the member takes no step."""
-        is_seen_anew = self._see()
+        is_seen_again = self._see()
         member = self._updated_member()
         if member != self._before:
             self._records.append(member_record(self._group.group_id, member))
         regex_changed = member.subscribed_topic_regex != self._before.subscribed_topic_regex
         names_changed = member.subscribed_topic_names != self._before.subscribed_topic_names
         matches_changed = self._match_regexes()
-        group_epoch = self._bump_epoch(bump=regex_changed or names_changed or matches_changed or is_seen_anew)
+        group_epoch = self._bump_epoch(bump=regex_changed or names_changed or matches_changed or is_seen_again)
         if not assigns and self._group.target_epoch < group_epoch:
             return member, self._records
         target_epoch = self._compute_targets(group_epoch)
-        changed = regex_changed or names_changed or is_seen_anew
+        changed = regex_changed or names_changed or is_seen_again
         if changed or not member.is_reconciled_to(target_epoch):
             member = self._reconcile(member, target_epoch, subscription_changed=changed)
         return member, self._records

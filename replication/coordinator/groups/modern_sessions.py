@@ -56,7 +56,7 @@ class ModernSessions:
             self.time_rebalance(group.group_id, member, now_ms)
 
     def start(self, group_id: str, member: ModernMember, now_ms: int) -> None:
-        """The member's session begins anew."""
+        """The member's session begins again."""
         metadata = member.classic_member_metadata
         if metadata is None:
             session_ms = group_config_ms(self._image(), group_id, GROUP_SESSION, self._table.config)
@@ -96,7 +96,7 @@ class ModernSessions:
     # Removal
 
     def remove(self, group: ModernGroup, members: Sequence[ModernMember], decision: DecisionBuilder) -> None:
-        """Remove members: their partitions are free, and the targets of the others will be computed anew. The group
+        """Remove members: their partitions are free, and the targets of the others will be computed again. The group
         becomes classic if only members of the classic protocol are left."""
         leaving = {member.member_id for member in members} | _removed_members(group.group_id, decision)
         if may_downgrade(group, leaving, self._table.config) and self.downgrades(

@@ -369,7 +369,7 @@ class HostedShard:
     def _fail(self, reason: StratalogError, token: int = NO_TOKEN) -> None:
         """It is no longer certain that the shard equals its log."""
         if self.failure is None:
-            _LOG.warning("%s: the shard is folded anew: %s", self.topic_partition, reason)
+            _LOG.warning("%s: the shard is folded again: %s", self.topic_partition, reason)
             self.failure = as_coordinator_error(reason)
             self._answer(Answered(token, self.failure))
 

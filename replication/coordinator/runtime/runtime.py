@@ -10,7 +10,7 @@ still leads in the shard's epoch: so no other broker has acknowledged a commit b
 read of the log.
 
 Kafka: `CoordinatorRuntime`. Where we differ: Kafka answers reads from memory, so a coordinator that was deposed without
-knowing it returns old offsets; after a failed append nothing is rolled back in memory, the shard is folded anew from
+knowing it returns old offsets; after a failed append nothing is rolled back in memory, the shard is folded again from
 its log; and the fold ends when the high watermark has passed it, so that a shard begins with committed records only.
 """
 
@@ -296,7 +296,7 @@ class CoordinatorRuntime:
         shard.unload(NotCoordinatorError(f"{topic_partition}: {why}"))
 
     def _replace(self, shard: HostedShard, why: str, due_ms: int) -> None:
-        """Fold the shard anew, while this broker leads its partition in the same epoch."""
+        """Fold the shard again, while this broker leads its partition in the same epoch."""
         self._drop(shard.topic_partition, why)
         if self._led.leaders.get(shard.topic_partition) is shard.replica and self._stopped_by is None:
             self._begin(shard.replica, shard, due_ms)
@@ -490,7 +490,7 @@ class CoordinatorRuntime:
             self._due_ms[topic_partition] = min(self._due_ms.get(topic_partition, soon_ms), soon_ms)
 
     def _ended(self, shard: HostedShard) -> None:
-        """An append is committed or failed: the next one is sent, or the shard is folded anew."""
+        """An append is committed or failed: the next one is sent, or the shard is folded again."""
         self._reschedule(shard)
         self._host.wakeup.wake()
 

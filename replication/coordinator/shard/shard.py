@@ -4,7 +4,7 @@ A shard is one partition of `__consumer_offsets` or `__transaction_state`, folde
 (`replication.coordinator.runtime.runtime`) owns log, threads and time: it folds the partition into a new shard when
 this broker begins to lead it, passes requests and timers to it, appends the records of its decisions, and returns its
 answers once these records are committed. Kafka: `CoordinatorShard` and `CoordinatorResult`, with one difference: a
-decision that is not stored is not rolled back in memory; the shard is discarded and folded anew.
+decision that is not stored is not rolled back in memory; the shard is discarded and folded again.
 
     request -> decide -> replay, at once -> append under exactly this leader epoch -> high watermark -> answers
 
@@ -106,7 +106,7 @@ class CoordinatorShard(Protocol):
 
     `now_ms` is milliseconds since 1970 by a clock that never jumps: the wall time at which the shard's folding began,
     plus what the monotonic clock counted since. It serves timers and timestamps alike. When the wall clock is set by
-    more than a minute, the shard is folded anew under the new time.
+    more than a minute, the shard is folded again under the new time.
     """
 
     def replay(
@@ -134,7 +134,7 @@ class CoordinatorShard(Protocol):
         """Decide on a request. May answer other tokens that wait, or this one later, in another decision.
 
         A StratalogError that it raises is the request's answer, and the shard must be as before. Anything else that it
-        raises is a defect: the request is answered UNKNOWN_SERVER_ERROR and the shard folded anew.
+        raises is a defect: the request is answered UNKNOWN_SERVER_ERROR and the shard folded again.
         """
         ...
 
@@ -152,8 +152,8 @@ class CoordinatorShard(Protocol):
         ...
 
     def unload(self, error: StratalogError) -> tuple[Answered, ...]:
-        """This broker does not lead the shard anymore, or folds it anew: answers for the requests that wait. Those left
-        out are answered with `error` itself."""
+        """This broker does not lead the shard anymore, or folds it again: answers for the requests that wait. Those
+        left out are answered with `error` itself."""
         ...
 
 

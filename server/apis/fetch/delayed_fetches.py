@@ -16,10 +16,10 @@ from stratalog.server.apis.fetch.sessions import WantedPartition
 from stratalog.server.apis.fetch.waiting_fetches import (
     NOT_DUE,
     FetchRun,
-    Outlook,
-    PartitionNews,
+    PartitionChange,
+    Readiness,
     WaitingFetches,
-    outlook,
+    readiness,
 )
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import StratalogError
@@ -42,7 +42,7 @@ class DelayedFetches:
 
     read     reads some partitions of a fetch again; True when that is enough for an answer
     answer   answers a fetch with what was read
-    news_of  what is known of a partition, without a read of storage
+    change_of  what is known of a partition, without a read of storage
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class DelayedFetches:
         view: ClusterView,
         read: Read,
         answer: Callable[[FetchRun], None],
-        news_of: Callable[[TopicPartition], PartitionNews],
+        change_of: Callable[[TopicPartition], PartitionChange],
         name: str,
         io: Executor | None = None,
     ) -> None:
@@ -58,7 +58,7 @@ class DelayedFetches:
         self._view = view
         self._read = read
         self._answer = answer
-        self._news_of = news_of
+        self._change_of = change_of
         self._io = io
         self._changed = threading.Condition()
         self._waiting = WaitingFetches()
@@ -92,7 +92,7 @@ class DelayedFetches:
         if self._thread.ident is not None:
             self._thread.join()
 
-    def _wait(self, run: FetchRun) -> tuple[Sequence[WantedPartition], Outlook]:
+    def _wait(self, run: FetchRun) -> tuple[Sequence[WantedPartition], Readiness]:
         """Let a fetch wait, unless it is due by now: then the partitions to be read. Answers it when closed."""
         with self._changed:
             is_closed = self._is_closed
@@ -108,7 +108,7 @@ class DelayedFetches:
             self._view.changes.wake()
         # The thread finds the fetch from here on; what it saw before, this call sees.
         wanted = self._moved(run)
-        found = outlook(run, wanted, self._news_of) if wanted else NOT_DUE
+        found = readiness(run, wanted, self._change_of) if wanted else NOT_DUE
         if not found.is_due or not self._claim(run):
             return (), NOT_DUE
         return wanted, found
@@ -118,7 +118,7 @@ class DelayedFetches:
         with self._changed:
             return self._waiting.remove(run)
 
-    def _go_on(self, run: FetchRun, wanted: Sequence[WantedPartition], found: Outlook) -> None:
+    def _go_on(self, run: FetchRun, wanted: Sequence[WantedPartition], found: Readiness) -> None:
         """Read partitions of a fetch that was claimed: here, if all of it is in memory."""
         if self._io is None or found.from_memory:
             self._read_again(run, wanted)
@@ -164,8 +164,8 @@ class DelayedFetches:
                 if self._is_closed:
                     left = self._waiting.pop_all()
                     break
-                soonest_ms = self._waiting.next_deadline_ms()
-            left_ms = 0 if soonest_ms is None else soonest_ms - self._view.clock.monotonic_ms()
+                first_due_ms = self._waiting.next_deadline_ms()
+            left_ms = 0 if first_due_ms is None else first_due_ms - self._view.clock.monotonic_ms()
             if left_ms > 0:
                 self._view.changes.wait(left_ms, POLL_MS)
             self._poll()
@@ -182,9 +182,9 @@ class DelayedFetches:
         self._sequence, moved = self._view.changes.moved_since(self._sequence)
         with self._changed:
             visited = self._waiting.waiting_for(self._waiting.partitions if moved is None else moved)
-        news_of = cache(self._news_of)
+        change_of = cache(self._change_of)
         for run, wanted in visited.items():
-            self._visit(run, wanted, news_of)
+            self._visit(run, wanted, change_of)
         with self._changed:
             expired = self._waiting.pop_expired(self._view.clock.monotonic_ms())
         for run in expired:
@@ -193,9 +193,9 @@ class DelayedFetches:
             self._finish(run)
 
     def _visit(
-        self, run: FetchRun, wanted: Sequence[WantedPartition], news_of: Callable[[TopicPartition], PartitionNews]
+        self, run: FetchRun, wanted: Sequence[WantedPartition], change_of: Callable[[TopicPartition], PartitionChange]
     ) -> None:
-        found = outlook(run, wanted, news_of)
+        found = readiness(run, wanted, change_of)
         if not found.is_due or not self._claim(run):
             return
         self._go_on(run, wanted, found)

@@ -30,7 +30,7 @@ from stratalog.server.apis.fetch.sessions import (
     FetchSessions,
     WantedPartition,
 )
-from stratalog.server.apis.fetch.waiting_fetches import FetchRun, Lead, PartitionNews, deadline_ms
+from stratalog.server.apis.fetch.waiting_fetches import FetchRun, Lead, PartitionChange, deadline_ms
 from stratalog.server.request.api import Api, Call, Later, each_partition, error_only
 from stratalog.server.request.broker import ApiFamily, ServedBroker
 from stratalog.storage.errors import (
@@ -81,7 +81,7 @@ class FetchApis(ApiFamily):
         slots = broker.config.max_incremental_fetch_session_cache_slots
         self._sessions = FetchSessions(slots, lambda: int(broker.view.ids.new_id()[:8], 16) & INT_MAX)
         name = f"kafka-fetch-{broker.broker_id}"
-        self._delayed = DelayedFetches(broker.view, self._read, self._answer, self._news_of, name, io)
+        self._delayed = DelayedFetches(broker.view, self._read, self._answer, self._change_of, name, io)
 
     def apis(self) -> Iterable[Api]:
         return [Api(ApiKey.FETCH, self._fetch, _refused, is_quick=True)]
@@ -94,7 +94,7 @@ class FetchApis(ApiFamily):
     def _fetch(self, call: Call) -> Later | None:
         run = self._begin(call)
         # without the thread that watches leaders the marks at hand may be old: deleted records would be returned
-        if run.may_wait and self._delayed.is_watching and self._read_at_hand(run):
+        if run.may_wait and self._delayed.is_watching and self._read_cached(run):
             self._go_on(run)
             return None
         return Later(partial(self._read_first, run))
@@ -130,7 +130,7 @@ class FetchApis(ApiFamily):
         """The first read of a fetch, where it may wait for storage."""
         if not (run.may_wait and self._delayed.is_watching):  # else it is read anyway, and what it brings ends the wait
             self._broker.view.changes.poll()
-        if not self._read_at_hand(run):
+        if not self._read_cached(run):
             self._read(run, run.context.wanted)
         self._go_on(run)
 
@@ -141,7 +141,7 @@ class FetchApis(ApiFamily):
         else:
             self._delayed.add(run)
 
-    def _read_at_hand(self, run: FetchRun) -> bool:
+    def _read_cached(self, run: FetchRun) -> bool:
         """As `_read` of all partitions, if they can be read from memory; else nothing is read, and False."""
         memory = _memory_of(run)
         known = [] if memory is None else memory.still_empty(run, self._broker.view.changes.moved_among)
@@ -154,7 +154,7 @@ class FetchApis(ApiFamily):
         for each in run.context.wanted:
             left_bytes = max(0, run.max_bytes - size_bytes)
             limits = min(each.max_bytes, left_bytes), size_bytes == 0
-            read = self._one_at_hand(run, each, again.get(each.key), *limits)
+            read = self._one_cached(run, each, again.get(each.key), *limits)
             if read is None:
                 return False
             reads[each.key] = read
@@ -162,10 +162,10 @@ class FetchApis(ApiFamily):
         run.reads = reads
         return True
 
-    def _one_at_hand(
+    def _one_cached(
         self, run: FetchRun, wanted: WantedPartition, known: EmptyRead | None, max_bytes: int, must_return_one: bool
     ) -> PartitionRead | None:
-        call, named = run.call, self._broker.name_at_hand(wanted.key.topic, wanted.key.topic_id, wanted.key.partition)
+        call, named = run.call, self._broker.cached_name(wanted.key.topic, wanted.key.topic_id, wanted.key.partition)
         if named is None or replica_id(call) >= 0:
             return None
         if self._broker.refusal(call, Operation.READ, ResourceType.TOPIC, named.topic) is not None:
@@ -174,14 +174,14 @@ class FetchApis(ApiFamily):
             run.leads[wanted.key] = known.lead
             return known.read
         only_leader = call.version < FOLLOWERS_FROM
-        state = self._broker.state_at_hand(named, wanted.current_leader_epoch, leader_only=only_leader)
+        state = self._broker.cached_state(named, wanted.current_leader_epoch, leader_only=only_leader)
         if state is None or run.is_committed:
             return None
         lead = run.leads[wanted.key] = self._lead(state)
         if wanted.key.topic_id not in (None, lead.topic_id):
             return None
         takes_zstd = call.version >= ZSTD_FROM
-        read = self._reader.at_hand(named, wanted, max_bytes, must_return_one=must_return_one, takes_zstd=takes_zstd)
+        read = self._reader.cached(named, wanted, max_bytes, must_return_one=must_return_one, takes_zstd=takes_zstd)
         return read if self._is_still(named, lead.topic_id) else None
 
     def _read(self, run: FetchRun, wanted: Sequence[WantedPartition]) -> bool:
@@ -270,7 +270,7 @@ class FetchApis(ApiFamily):
     def _lead(self, state: PartitionRecord) -> Lead:
         return Lead(self._broker.view.image.topic_ids.get(state.topic, ""), state.leader_epoch)
 
-    def _news_of(self, named: TopicPartition) -> PartitionNews:
+    def _change_of(self, named: TopicPartition) -> PartitionChange:
         """By what is at hand: storage is not read."""
         broker = self._broker
         state, marks = broker.view.image.partitions.get(named), None
@@ -279,7 +279,7 @@ class FetchApis(ApiFamily):
                 marks = broker.view.watermarks.published(named, poll=False)
         lead = None if state is None else self._lead(state)
         readable = partial(broker.memory.readable_bytes, published_log(named, marks)) if marks else _nothing
-        return PartitionNews(lead, marks, readable)
+        return PartitionChange(lead, marks, readable)
 
     # -- the answer ------------------------------------------------------------------------------------------
 

@@ -152,20 +152,20 @@ class PartitionFetch:
             batches = self._batches(of, offset, bounds[0], *limits) if is_wanted and offset < bounds[0] else []
             return PartitionRead(named, batches, *bounds)
         for _ in range(COMMITTED_TRIES):
-            known = view.records.look_at_log(named, lambda log: _Committed.of(log, marks), 0)
+            known = view.records.read_from_log(named, lambda log: _Committed.of(log, marks), 0)
             bounds = marks.high_watermark, known.last_stable_offset, marks.log_start_offset
             if not is_wanted or offset >= known.last_stable_offset:
                 break
             of = published_log(named, marks)
             batches = self._batches(of, offset, known.last_stable_offset, *limits, known.cleaned_end)
-            if view.records.look_at_log(named, known.holds_in, 0):
+            if view.records.read_from_log(named, known.holds_in, 0):
                 end_offset = batches[-1].last_offset + 1 if batches else offset
                 found = known.transactions.aborted_between(offset, end_offset) if batches else ()
                 aborted = [{"producer_id": each.producer_id, "first_offset": each.first_offset} for each in found]
                 return PartitionRead(named, batches, *bounds, aborted)
         return PartitionRead(named, (), *bounds, ())
 
-    def at_hand(
+    def cached(
         self, named: TopicPartition, wanted: WantedPartition, max_bytes: int, *, must_return_one: bool, takes_zstd: bool
     ) -> PartitionRead | None:
         """As `read` of all records, from memory; None when that does not have it all, or for an error."""
@@ -192,7 +192,7 @@ class PartitionFetch:
         """OffsetOutOfRangeError outside the log; an offset between high watermark and log end is no error."""
         end = marks.high_watermark
         if offset > end:
-            end = self._broker.view.records.look_at_log(named, lambda log: log.log_end_offset, 0)
+            end = self._broker.view.records.read_from_log(named, lambda log: log.log_end_offset, 0)
         if offset > end:
             end = self._broker.log_end(named)
         if not marks.log_start_offset <= offset <= end:
@@ -271,7 +271,9 @@ class PartitionFetch:
         A client continues behind a batch, so without one it would never reach `end_offset`. Kafka's `Cleaner` keeps an
         empty batch at the end of each round; here the log end does not depend on rows, so none is stored.
         """
-        leader_epoch = self._broker.view.records.look_at_log(named, lambda log: log.epochs.epoch_at(end_offset - 1), 0)
+        leader_epoch = self._broker.view.records.read_from_log(
+            named, lambda log: log.epochs.epoch_at(end_offset - 1), 0
+        )
         return empty_batch(offset, end_offset, leader_epoch)
 
 

@@ -164,7 +164,7 @@ class FetchSessions:
         """The partitions that a request is for, with those of its session.
 
         Raises FetchSessionIdNotFoundError, InvalidFetchSessionEpochError, FetchSessionTopicIdError: the client then
-        begins anew with a full request.
+        begins again with a full request.
         """
         named = tuple({each.key: each for each in wanted}.values())
         with self._lock:

@@ -97,7 +97,7 @@ def deadline_ms(now_ms: int, wait_ms: int) -> int:
     return -(-(now_ms + max(0, wait_ms)) // step_ms) * step_ms
 
 
-class PartitionNews:
+class PartitionChange:
     """What is known of one partition now: made once for all fetches that wait for it.
 
     lead      None: there is no such partition
@@ -128,7 +128,7 @@ class PartitionNews:
         return self._by_offset[offset]
 
 
-class Outlook(NamedTuple):
+class Readiness(NamedTuple):
     """What news of partitions mean for a fetch.
 
     is_due       it is to be read again: an error, or `min_bytes` may be met
@@ -139,12 +139,12 @@ class Outlook(NamedTuple):
     from_memory: bool
 
 
-NOT_DUE = Outlook(False, True)
+NOT_DUE = Readiness(False, True)
 
 
-def outlook(
-    run: FetchRun, wanted: Sequence[WantedPartition], news_of: Callable[[TopicPartition], PartitionNews]
-) -> Outlook:
+def readiness(
+    run: FetchRun, wanted: Sequence[WantedPartition], change_of: Callable[[TopicPartition], PartitionChange]
+) -> Readiness:
     """Whether a fetch is due after news of some of its partitions; else their new bytes are counted in the fetch.
 
     A fetch for 100 bytes that has 30 is not due when a batch of 60 is appended; it is when the next one of 10 is.
@@ -152,19 +152,19 @@ def outlook(
     for each in wanted:
         named = run.reads[each.key].topic_partition
         if named is None:
-            return Outlook(True, False)
-        news = news_of(named)
+            return Readiness(True, False)
+        news = change_of(named)
         if news.ends(run, each):
-            return Outlook(True, False)
+            return Readiness(True, False)
         readable = news.readable_bytes(each.fetch_offset)
         if readable is None:
-            return Outlook(True, False)
+            return Readiness(True, False)
         if readable > run.reads[each.key].size_bytes:
             run.unread_bytes[each.key] = min(readable, each.max_bytes)
     if not run.unread_bytes:
         return NOT_DUE
     size_bytes = sum(run.unread_bytes.get(key, read.size_bytes) for key, read in run.reads.items())
-    return Outlook(size_bytes >= run.min_bytes, not run.is_committed)
+    return Readiness(size_bytes >= run.min_bytes, not run.is_committed)
 
 
 class WaitingFetches:

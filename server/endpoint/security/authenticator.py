@@ -1,6 +1,6 @@
 """The order of a connection's SASL requests, and what each is answered. Pure.
 
-`decide` is given every frame of a connection until it is authenticated, and again while it authenticates anew
+`decide` is given every frame of a connection until it is authenticated, and again while it authenticates again
 (KIP-368). A failure is answered late, and the connection closed then: see `SaslOutcome`. Phases, texts and what closes
 at once are Kafka's. Source: `SaslServerAuthenticator`, `KafkaChannel.maybeBeginServerReauthentication`.
 """
@@ -121,7 +121,7 @@ _SERVED: Mapping[int, range] = {
 
 
 def reauthenticating(state: SaslState, now_ms: int) -> SaslState | None:
-    """The state in which a complete connection authenticates anew; None: SaslHandshake is a request like others.
+    """The state in which a complete connection authenticates again; None: SaslHandshake is a request like others.
 
     Sessions that do not end are not renewed, and none within a second after the last renewal began.
     """
@@ -134,7 +134,7 @@ def reauthenticating(state: SaslState, now_ms: int) -> SaslState | None:
 
 
 def decide(state: SaslState, frame: bytes, rules: SaslRules, now_ms: int) -> SaslOutcome:
-    """What follows from the next frame of a connection that is not authenticated, or authenticates anew."""
+    """What follows from the next frame of a connection that is not authenticated, or authenticates again."""
     match state.phase:
         case SaslPhase.AUTHENTICATE if state.has_requests:
             return _authenticate(state, frame, rules, now_ms)

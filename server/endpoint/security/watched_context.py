@@ -1,4 +1,4 @@
-"""A TLS context that is made anew when one of its files has changed, as when a certificate is renewed.
+"""A TLS context that is made again when one of its files has changed, as when a certificate is renewed.
 
 I/O: the files, when a connection begins. Connections that are open keep what they began with.
 Source: what Kafka does when `ssl.keystore.location` is altered to the same path (`SslFactory.reconfigure`, KIP-226).
@@ -33,7 +33,7 @@ class WatchedContext:
         self._paths = tuple(path for path in paths if path)
         self._clock = clock
         self._lock = threading.Lock()
-        self._state = self._looked()
+        self._state = self._refreshed()
         self._context = make()
         self._checked_ms = clock.monotonic_ms()
         self._told = ""
@@ -45,7 +45,7 @@ class WatchedContext:
             return self._context
         try:
             self._checked_ms = now_ms
-            state = self._looked()
+            state = self._refreshed()
             if state != self._state:
                 self._renew(state)
         finally:
@@ -63,7 +63,7 @@ class WatchedContext:
         self._state, self._told = state, ""
         _LOG.info("new connections use %s as changed", " and ".join(self._paths))
 
-    def _looked(self) -> _State:
+    def _refreshed(self) -> _State:
         return tuple(map(_state_of, self._paths))
 
 

@@ -191,9 +191,9 @@ def test_a_query_that_starts_anew_does_not_read_its_last_batch_again(
     third = Query(reader(cluster, **protocol), again.checkpoint)
     assert third.plan() == third.checkpoint  # commits
     third.stream.stop()
-    anew = Query(reader(cluster, **protocol))
-    assert anew.plan() == {}, "the group's commit covers all for a new checkpoint, too"
-    anew.stream.stop()
+    again = Query(reader(cluster, **protocol))
+    assert again.plan() == {}, "the group's commit covers all for a new checkpoint, too"
+    again.stream.stop()
 
 
 @pytest.mark.usefixtures("coordinator")

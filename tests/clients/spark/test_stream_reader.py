@@ -76,7 +76,7 @@ def test_the_end_of_the_first_batch_keeps_its_start(cluster: StillCluster) -> No
     end = first_life.latestOffset(start, LIMIT)
     assert end == {"t": {"0": 5}, "t@start": {"0": 3}, **IDS}
     assert ranges(first_life, start, end) == [(0, 3, 5)]
-    # it dies before batch 0 is committed; in the next life the start is asked anew
+    # it dies before batch 0 is committed; in the next life the start is asked again
     cluster.commit(t0, ["f"])
     second_life = reader(cluster)
     asked_anew = second_life.initialOffset()

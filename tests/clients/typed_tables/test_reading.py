@@ -204,7 +204,7 @@ def test_values_of_two_schemas_mean_the_same_in_one_column(before: Any, after: A
     assert later.refused.get(2, "").partition(":")[0].startswith(where)
     assert (2 in later.writers) == (not where)
     again, _ = planned({1: avro(u=before), 2: avro(u=after)}, later.type)
-    assert again.refused == later.refused, "a run that begins anew comes to the same"
+    assert again.refused == later.refused, "a run that begins again comes to the same"
 
 
 def test_text_and_json_do_not_share_a_column() -> None:
@@ -216,7 +216,7 @@ def test_text_and_json_do_not_share_a_column() -> None:
 
     found = {1: of("string"), 2: of(["string", "integer"]), 3: of(["null", "string"])}
     plan, _ = replanned(ReadPlan(ValueFormat.JSON, EMPTY), EMPTY, found)
-    assert plan.refused == {2: "tags.element is any JSON here and text in schema 1: name the field anew"}
+    assert plan.refused == {2: "tags.element is any JSON here and text in schema 1: name the field again"}
 
 
 _LEAVES: list[Any] = [

@@ -50,7 +50,7 @@ UNASSIGNED = replace(NOW, replicas=(2, 3), isr=(2,), leader_epoch=6, partition_e
         (LOCAL, None, "", StopReplica()),
         (None, UNASSIGNED, "id", Ignore()),
         (LOCAL, UNASSIGNED, "id", StopReplica()),
-        # the topic was deleted and made anew: epochs start at 0 again
+        # the topic was deleted and made again: epochs start at 0 again
         (LOCAL, replace(NOW, leader=1, leader_epoch=0, partition_epoch=0), "id2",
          BecomeLeader(replace(NOW, leader=1, leader_epoch=0, partition_epoch=0))),
         (LOCAL, replace(UNASSIGNED, leader_epoch=0, partition_epoch=0), "id2", StopReplica()),

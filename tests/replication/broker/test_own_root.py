@@ -57,7 +57,7 @@ class Watched:
         end_ms = self.stores.clock.monotonic_ms() + most_ms
         while self.stores.clock.monotonic_ms() < end_ms:
             self.pass_ms(LOOK_MS)
-            if self.own.look():
+            if self.own.answers():
                 return self.stores.clock.monotonic_ms() - self.begun_ms
         return None
 
@@ -82,7 +82,7 @@ def test_a_loop_that_is_only_busy_is_left_alone() -> None:
     watched = Watched()
     for _ in range(20):
         watched.pass_ms(LOOK_MS)
-        assert not watched.own.look()
+        assert not watched.own.answers()
         watched.threads.run()
     assert watched.objects.get_optional(ROOT_PROBE) == b""
 
@@ -98,10 +98,10 @@ def test_a_short_stall_changes_nothing(stall_ms: int) -> None:
 
 def test_a_process_that_slept_measures_anew() -> None:
     watched = Watched()
-    assert not watched.own.look()
+    assert not watched.own.answers()
     watched.own.asks()
     watched.pass_ms(60_000)
-    assert not watched.own.look()
+    assert not watched.own.answers()
     assert watched.looks_until_dead_ms(9_000) == 63_000
 
 
@@ -114,7 +114,7 @@ def test_a_full_disk_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watched.objects, "put", is_full)
     for _ in range(20):
         watched.pass_ms(LOOK_MS)
-        assert not watched.own.look()
+        assert not watched.own.answers()
         watched.threads.run()
 
 
@@ -127,7 +127,7 @@ def test_each_write_of_a_publication_is_an_answer(monkeypatch: pytest.MonkeyPatc
     def is_slow(_path: str, _data: bytes) -> None:
         for _ in range(3):
             watched.pass_ms(LOOK_MS)
-            was_dead.append(watched.own.look())
+            was_dead.append(watched.own.answers())
 
     monkeypatch.setattr(watched.objects, "put_register", is_slow)
     entry = ReplicaProgress(TopicPartition("t", 0), 3, 10, 7, high_watermark=9, topic_id="id")
@@ -169,7 +169,7 @@ def test_requests_that_fail_are_no_answers(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(watched.objects, "put", fails)
     for _ in range(4):
         watched.pass_ms(LOOK_MS)
-        watched.own.look()
+        watched.own.answers()
         watched.threads.run()
     with pytest.raises(StoreUnavailableError):
         watched.own.write()

@@ -143,9 +143,9 @@ def test_the_controller_of_a_process_that_was_replaced_leaves_the_office_to_its_
     """The broker's first process hangs, another one registers in its place, and the first one's controller goes on."""
     controlling = Controlling()
     first, stores = controlling.controller, controlling.stores
-    record = RegisterBrokerRecord(1, 3, "run-anew", "broker-1")
+    record = RegisterBrokerRecord(1, 3, "run-again", "broker-1")
     commit(controlling.metadata, record)
-    second = candidate(stores, 1, "run-anew")
+    second = candidate(stores, 1, "run-again")
     second.step()
     assert second.epoch == 2, "its own broker's earlier life is not waited for"
     for _ in range(3):

@@ -325,7 +325,7 @@ def test_a_session_that_slept_while_the_metadata_log_was_cleaned_up_does_not_dro
 
 @pytest.mark.parametrize("registers_anew", [False, True])
 def test_a_session_that_lags_makes_no_empty_table_where_this_replica_joined_the_isr(registers_anew: bool) -> None:
-    """By its fold the replica is outside the ISR and may begin anew; another session has copied the log meanwhile."""
+    """By its fold the replica is outside the ISR and may begin again; another session has copied the log meanwhile."""
     following = Following()
     outside = replace(led_by(1, epoch=1), isr=(1,))
     commit(following.metadata, outside)

@@ -1,4 +1,4 @@
-"""A damaged replica leaves the ISR, is copied anew, and is equal again; a leader checks its table after a report."""
+"""A damaged replica leaves the ISR, is copied again, and is equal again; a leader checks its table after a report."""
 
 from __future__ import annotations
 

@@ -337,8 +337,8 @@ def test_a_leaders_table_that_was_made_anew_up_to_the_same_version_is_not_taken_
     follower = pair.caught_up(0)
     assert follower.has_started
     pair.log(1).table.drop()
-    anew = pair.wrote(1, "0: x y z")
-    assert anew.version == follower.leader.version
+    again = pair.wrote(1, "0: x y z")
+    assert again.version == follower.leader.version
     follower.leader.clock.sleep_ms(60_000)  # now and then it checks whether its fold still stands
     assert not follower.catch_up(ANY_BYTES)
     assert (follower.has_started, follower.failure, follower.progress()) == (False, None, None)

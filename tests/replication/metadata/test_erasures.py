@@ -53,7 +53,7 @@ def test_the_epoch_of_a_request_of_an_earlier_version_is_unknown() -> None:
     assert (asked.end_offset, asked.leader_epoch) == (7, UNDEFINED_EPOCH)
 
 
-@pytest.mark.parametrize("after", [RemoveTopicRecord(TOPIC, "id-orders"), TopicRecord(TOPIC, "id-anew")])
+@pytest.mark.parametrize("after", [RemoveTopicRecord(TOPIC, "id-orders"), TopicRecord(TOPIC, "id-again")])
 def test_a_topic_made_anew_has_nothing_to_erase(after: RemoveTopicRecord | TopicRecord) -> None:
     image = two_partitions()
     ask(image, "x", 5, 7)

@@ -33,7 +33,7 @@ P0, P1 = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
     ("known", "offset"),
     [
         (KnownCommitted("id", 0, 7), 7),
-        (KnownCommitted("other", 0, 7), UNKNOWN),  # a topic created anew begins at 0
+        (KnownCommitted("other", 0, 7), UNKNOWN),  # a topic created again begins at 0
         (KnownCommitted("id", 1, 7), UNKNOWN),  # an unclean leader may lack it
         (None, UNKNOWN),
     ],

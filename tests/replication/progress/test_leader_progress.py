@@ -25,7 +25,7 @@ CHANGES = [
     pytest.param({"version": 8}, READERS, id="the table without records: files merged, something erased"),
     pytest.param({"log_start_offset": 3, "version": 8}, BOTH, id="a log start"),
     pytest.param({"leader_epoch": 4, "version": 8}, BOTH, id="an epoch"),
-    pytest.param({"topic_id": "new"}, BOTH, id="a topic anew"),
+    pytest.param({"topic_id": "new"}, BOTH, id="a topic again"),
     pytest.param({"removed_version": 8, "removed_end": 5, "log_end_offset": 11, "version": 9}, BOTH, id="compacted"),
     pytest.param({"known_committed": 9}, READERS, id="committed in an earlier epoch"),
 ]

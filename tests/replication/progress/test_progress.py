@@ -38,7 +38,7 @@ def pair(recent_changes: int = RECENT_CHANGES) -> tuple[ProgressWriter, Progress
 
 PARTITIONS = st.lists(st.integers(0, 11), max_size=7)
 STEPS = st.lists(
-    st.tuples(PARTITIONS, st.booleans(), st.booleans(), st.sampled_from(["", "", "forget", "anew"])), max_size=40
+    st.tuples(PARTITIONS, st.booleans(), st.booleans(), st.sampled_from(["", "", "forget", "again"])), max_size=40
 )
 """Partitions that change, whether the writer publishes, whether the reader looks, what else happens."""
 
@@ -74,10 +74,10 @@ def test_a_reader_that_misses_any_subset_of_writes_ends_at_the_newest_state(
 def changed_entry(
     newest: dict[TopicPartition, ReplicaProgress], partition: int, number: int, what: str
 ) -> ReplicaProgress:
-    """The partition's next statement; `anew`: its topic was deleted and created again, and counts from zero."""
+    """The partition's next statement; `again`: its topic was deleted and created again, and counts from zero."""
     known = newest.get(TopicPartition("t", partition))
-    if known is None or what == "anew":
-        return entry(partition, 0 if what == "anew" else number, topic_id=f"id-{number}")
+    if known is None or what == "again":
+        return entry(partition, 0 if what == "again" else number, topic_id=f"id-{number}")
     return known._replace(version=known.version + 1, log_end_offset=known.log_end_offset + 1)
 
 
@@ -161,7 +161,7 @@ def test_a_topic_made_anew_counts_from_zero() -> None:
 
 
 def test_recent_changes_are_newer_than_the_full_state() -> None:
-    """A topic is created anew after the full state was written: a new reader must not end at the old topic."""
+    """A topic is created again after the full state was written: a new reader must not end at the old topic."""
     writer, reader, _ = pair(recent_changes=8)
     writer.update([entry(partition, 5) for partition in range(12)])
     writer.publish()

@@ -234,7 +234,7 @@ def test_a_start_after_a_crash_deletes_a_sealed_table_though_it_is_assigned_agai
     hosting.image = hosting.image.fold(AGAIN)
     hosting.hosted = hosting.opened()
     hosting.hosted.recover(hosting.image, 0)
-    assert hosting.is_there, "the broker is not registered yet: a later process may have made the table anew"
+    assert hosting.is_there, "the broker is not registered yet: a later process may have made the table again"
     hosting.apply(AGAIN)
     assert not hosting.is_there
 

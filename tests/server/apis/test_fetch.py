@@ -166,15 +166,15 @@ def test_batches_of_an_earlier_leader_epoch_are_not_given_from_memory(
     client.ask(ApiKey.PRODUCE, 9, {"acks": -1, "timeout": 1_000, "topic_data": [data]})
     broker = client.handlers[1].broker
 
-    def at_hand() -> list[EncodedBatch]:
+    def cached() -> list[EncodedBatch]:
         marks = broker.view.watermarks.of(T1)
         return broker.memory.read(published_log(T1, marks), 0, 1, 1_000)
 
-    assert at_hand()
+    assert cached()
     cluster.elect(T1, 1)
     cluster.start_leader(T1)
     cluster.publish(T1)
-    assert not at_hand()
+    assert not cached()
 
 
 @pytest.mark.parametrize("isolation_level", [0, 1])
@@ -553,7 +553,7 @@ def test_of_aborted_records_that_compaction_took_nothing_is_told_nor_given_from_
     (before,) = fetch(client, wanted(0, 1), isolation_level=1)
     assert given(before) == ([0, 1, 2, 3, 4, 5], [(1, 0)])
     clean(to_be_compacted)
-    client.handlers[1].broker.view.records.look_at_log(T1, lambda log: log.refresh(), 0)
+    client.handlers[1].broker.view.records.read_from_log(T1, lambda log: log.refresh(), 0)
     (after,) = fetch(client, wanted(0, 1), isolation_level=1)
     assert given(after) == ([1, 2, 3, 4, 5], [])
     (everything,) = fetch(client, wanted(0, 1))
@@ -575,7 +575,7 @@ def test_a_client_comes_to_the_end_though_compaction_left_nothing_before_it(
     cluster.publish(T1, 3)
     log.config = compacted(segment_files_max=2)
     assert clean(log, high_watermark=3)
-    client.handlers[1].broker.view.records.look_at_log(T1, lambda known: known.refresh(), 0)
+    client.handlers[1].broker.view.records.read_from_log(T1, lambda known: known.refresh(), 0)
     (partition,) = fetch(client, wanted(0, 1), isolation_level=isolation_level)
     assert values(partition) == [b"1"]
     for asked in (0, 1, 2):

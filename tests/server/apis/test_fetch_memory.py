@@ -101,7 +101,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[TopicPartition]:
 
         return call
 
-    for name in ("read", "at_hand"):
+    for name in ("read", "cached"):
         monkeypatch.setattr(PartitionFetch, name, noted(getattr(PartitionFetch, name)))
     return found
 

@@ -16,10 +16,10 @@ from stratalog.server.apis.fetch.waiting_fetches import (
     SPARE_ENTRIES,
     FetchRun,
     Lead,
-    Outlook,
-    PartitionNews,
+    PartitionChange,
+    Readiness,
     WaitingFetches,
-    outlook,
+    readiness,
 )
 from stratalog.server.batches.tail import EncodedTail
 from stratalog.server.request.api import Call, Connection
@@ -55,44 +55,44 @@ def run_of(*partitions: int, min_bytes: int = 1, deadline_ms: int = LONG_MS, off
 # -- what news mean ----------------------------------------------------------------------------------------------
 
 
-def news(end: int, readable: int | None = None, *, start: int = 0, lead: Lead | None = LEAD) -> PartitionNews:
-    return PartitionNews(lead, Watermarks(start, end, 0, 1, "id"), lambda _start, _end: readable)
+def change(end: int, readable: int | None = None, *, start: int = 0, lead: Lead | None = LEAD) -> PartitionChange:
+    return PartitionChange(lead, Watermarks(start, end, 0, 1, "id"), lambda _start, _end: readable)
 
 
 @pytest.mark.parametrize(
     ("told", "min_bytes", "expected"),
     [
-        (news(0, 0), 1, Outlook(False, True)),
-        (news(1, 70), 1, Outlook(True, True)),
-        (news(1, 70), 71, Outlook(False, True)),
-        (news(1, 70), 70, Outlook(True, True)),
-        (news(1, None), 1_000, Outlook(True, False)),
-        (news(0, 0, lead=Lead("id-of-t", 1)), 1, Outlook(True, False)),
-        (news(0, 0, lead=Lead("another", 0)), 1, Outlook(True, False)),
-        (news(0, 0, lead=None), 1, Outlook(True, False)),
-        (news(5, 0, start=3), 1, Outlook(True, False)),
-        (PartitionNews(LEAD, None, lambda _start, _end: 0), 1, Outlook(True, False)),
+        (change(0, 0), 1, Readiness(False, True)),
+        (change(1, 70), 1, Readiness(True, True)),
+        (change(1, 70), 71, Readiness(False, True)),
+        (change(1, 70), 70, Readiness(True, True)),
+        (change(1, None), 1_000, Readiness(True, False)),
+        (change(0, 0, lead=Lead("id-of-t", 1)), 1, Readiness(True, False)),
+        (change(0, 0, lead=Lead("another", 0)), 1, Readiness(True, False)),
+        (change(0, 0, lead=None), 1, Readiness(True, False)),
+        (change(5, 0, start=3), 1, Readiness(True, False)),
+        (PartitionChange(LEAD, None, lambda _start, _end: 0), 1, Readiness(True, False)),
     ],
 )
 def test_a_fetch_is_due_when_its_bytes_may_be_there_or_it_has_an_error(
-    told: PartitionNews, min_bytes: int, expected: Outlook
+    told: PartitionChange, min_bytes: int, expected: Readiness
 ) -> None:
     run = run_of(0, min_bytes=min_bytes)
-    assert outlook(run, run.context.wanted, lambda _named: told) == expected
+    assert readiness(run, run.context.wanted, lambda _named: told) == expected
 
 
 def test_the_bytes_of_several_partitions_add_up() -> None:
     run = run_of(0, 1, min_bytes=100)
     first, second = run.context.wanted
-    assert outlook(run, [first], lambda _: news(1, 60)) == Outlook(False, True)
+    assert readiness(run, [first], lambda _: change(1, 60)) == Readiness(False, True)
     assert [each.key.partition for each in run.unread] == [0]
-    assert outlook(run, [second], lambda _: news(1, 39)) == Outlook(False, True)
-    assert outlook(run, [second], lambda _: news(1, 40)) == Outlook(True, True)
+    assert readiness(run, [second], lambda _: change(1, 39)) == Readiness(False, True)
+    assert readiness(run, [second], lambda _: change(1, 40)) == Readiness(True, True)
 
 
 def test_what_exceeds_a_partitions_limit_does_not_count() -> None:
     run = run_of(0, min_bytes=(1 << 20) + 1)
-    assert not outlook(run, run.context.wanted, lambda _: news(1, 1 << 30)).is_due
+    assert not readiness(run, run.context.wanted, lambda _: change(1, 1 << 30)).is_due
 
 
 def test_the_same_bytes_are_counted_once_for_many_fetches() -> None:
@@ -102,9 +102,9 @@ def test_the_same_bytes_are_counted_once_for_many_fetches() -> None:
         asked.append((start, end))
         return 10
 
-    told = PartitionNews(LEAD, Watermarks(0, 7, 0, 1, "id"), readable)
+    told = PartitionChange(LEAD, Watermarks(0, 7, 0, 1, "id"), readable)
     for run in (run_of(0), run_of(0), run_of(0, offset=3)):
-        assert outlook(run, run.context.wanted, lambda _: told).is_due
+        assert readiness(run, run.context.wanted, lambda _: told).is_due
     assert asked == [(0, 7), (3, 7)]
 
 
@@ -192,14 +192,14 @@ class Fetches:
         self.before_read: Callable[[FetchRun], None] = lambda _run: None
         for number in range(10):
             self.view.watermarks.published(TopicPartition("t", number))
-        self.delayed = DelayedFetches(self.view, self._read, self.answered.append, self._news_of, "fetches", io)
+        self.delayed = DelayedFetches(self.view, self._read, self.answered.append, self._change_of, "fetches", io)
 
-    def _news_of(self, named: TopicPartition) -> PartitionNews:
+    def _change_of(self, named: TopicPartition) -> PartitionChange:
         self.visited.append(named)
         state = self.view.image.partitions[named]
         topic_id = self.view.image.topic_ids["t"]
         marks = self.view.watermarks.published(named, poll=False)
-        return PartitionNews(Lead(topic_id, state.leader_epoch), marks, lambda _start, _end: self.readable)
+        return PartitionChange(Lead(topic_id, state.leader_epoch), marks, lambda _start, _end: self.readable)
 
     def _read(self, run: FetchRun, wanted: Sequence[WantedPartition]) -> bool:
         self.before_read(run)

@@ -107,7 +107,7 @@ def test_a_partition_is_looked_at_while_an_old_file_of_it_is_read(
     gate = stopped(cluster, cluster.root_of(1), is_data_file_of("t-0"))
     cold = threads.submit(values, view, T0)
     assert gate.reached.wait(ANSWER_S)
-    assert result(threads.submit(view.records.look_at_log, T0, lambda log: log.log_end_offset, 0)) == 1
+    assert result(threads.submit(view.records.read_from_log, T0, lambda log: log.log_end_offset, 0)) == 1
     assert not cold.done()
     gate.open()
     result(cold)

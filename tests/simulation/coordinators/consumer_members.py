@@ -67,7 +67,7 @@ class ConsumerGroups(Groups):
         self.assignors: tuple[str, ...] = ()
         """Of lives of the classic protocol; empty: there are none."""
         self.renewals = 0
-        """How often epochs began anew."""
+        """How often epochs began again."""
         ConsumerGroups.running = self
 
     def forget(self) -> None:
@@ -135,7 +135,7 @@ class ConsumerGroups(Groups):
 
 @contextmanager
 def epochs_begin_anew() -> Iterator[None]:
-    """An empty group is replaced by one of the other protocol, whose epochs begin anew: what earlier members were told
+    """An empty group is replaced by one of the other protocol, whose epochs begin again: what earlier members were told
     is compared no more."""
     replaces = GroupTable.remove_if_empty_of_other_type
 

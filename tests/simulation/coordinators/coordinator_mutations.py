@@ -171,7 +171,7 @@ def _cut_off(rng: Random) -> Faults:
 
 
 def _started_late(rng: Random) -> Faults:
-    """The first leader of a new topic is slow to begin, so nobody has a table when it is started anew; others too."""
+    """The first leader of a new topic is slow to begin, so nobody has a table when it is started again; others too."""
     return Faults(
         switch=rng.choice([0.1, 0.3]),
         focus=Focus("create", rng.choice([0.2, 0.5]), "b", "/__"),

@@ -102,7 +102,7 @@ class Groups:
             self.fail("CommittedOffset", f"{group_id}-{partition}: {offset} after {acked_before}")
 
     def check_end(self) -> None:
-        """Generations in the log, in its order; a tombstone begins anew."""
+        """Generations in the log, in its order; a tombstone begins again."""
         for history in self.sim.invariants.histories.values():
             if history.topic_partition.topic != GROUP_METADATA_TOPIC or history.lossy:
                 continue
@@ -154,7 +154,7 @@ class GroupClient(CoordinatorClient):
 
 
 class Member(GroupClient):
-    """A consumer of one group; when it dies, it begins anew without an id. `fenced`: the probability that a thread
+    """A consumer of one group; when it dies, it begins again without an id. `fenced`: the probability that a thread
     hangs and commits up to 2.5 s later, as if it were still a member."""
 
     def __init__(self, sim: SimCluster, groups: Groups, name: str, group_id: str, fenced: float = 0.0) -> None:

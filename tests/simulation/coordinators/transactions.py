@@ -223,7 +223,7 @@ class Processor(CoordinatorClient):
         return offset
 
     def _transact(self, producer_id: int, epoch: int, position: int) -> tuple[tuple[int, int] | None, int]:
-        """One transaction; the producer and offset to continue with, None when the producer has to begin anew."""
+        """One transaction; the producer and offset to continue with, None when the producer has to begin again."""
         states = [state for state in self.partitions() if state.topic == TOPIC]
         if not states:
             return (producer_id, epoch), position

@@ -39,7 +39,7 @@ LOOK_MS = 1_000
 READERS = 2
 """Of each host."""
 AGAIN = 0.2
-"""The probability that a reader begins anew, somewhere: what is remembered is read more than once."""
+"""The probability that a reader begins again, somewhere: what is remembered is read more than once."""
 
 
 class Endpoints:

@@ -1,7 +1,7 @@
 """What erasures promise, for the observers of a simulated cluster: erased is unreadable by every way. Pure.
 
 ErasedStaysErased   every commit of a replica that says it has applied a request: no record of the request is in its
-                    log, whether it was cut, copied anew or led meanwhile
+                    log, whether it was cut, copied again or led meanwhile
 ErasedIsUnread      every read that began after the last replica had applied the request
 ErasedIsGone        where the product says that no file has such a record, none has one, in the log or beside it
 """

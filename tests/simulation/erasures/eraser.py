@@ -71,7 +71,7 @@ class Eraser(Client):
         for broker_id in state.replicas:
             if not self._state_of(record, place, broker_id).is_gone:
                 return
-            # Nothing happens between the last listing and this: a replica may be copied anew later.
+            # Nothing happens between the last listing and this: a replica may be copied again later.
             self._check_gone(record, place, broker_id)
         self.proved_count += 1
 

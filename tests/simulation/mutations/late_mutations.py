@@ -24,7 +24,7 @@ RECREATED = Setting(recreates=True, producers=4, pause_ms_max=30)
 
 
 def open_appends_are_forgotten() -> AbstractContextManager[object]:
-    """What a lost request did not commit by the time of its failure is never committed, so it is made anew."""
+    """What a lost request did not commit by the time of its failure is never committed, so it is made again."""
     return patch.object(PartitionLog, "_outcome_of_open", lambda *_: None)
 
 

@@ -128,18 +128,18 @@ def metadata_folds_never_go_back() -> AbstractContextManager[object]:
     Not one of `MUTATIONS`: those who act sync what they fold, so only a client's fold is affected, and only if it reads
     at the moment of the power cut. `tests/replication/metadata/test_log.py` has that history.
     """
-    fold_next, fold_anew = MetadataLog._fold_next, MetadataLog._fold_anew
+    fold_next, fold_anew = MetadataLog._fold_next, MetadataLog._refold
     ends: WeakKeyDictionary[MetadataLog, int] = WeakKeyDictionary()
 
     def next_up_to(self: MetadataLog, end_offset: int) -> bool:
         ends[self] = end_offset
         return fold_next(self, end_offset)
 
-    def anew(self: MetadataLog) -> None:
+    def again(self: MetadataLog) -> None:
         fold_anew(self)
         self._next_offset = max(self._next_offset, ends.pop(self, 0))
 
-    return patch.multiple(MetadataLog, _fold_next=next_up_to, _fold_anew=anew)
+    return patch.multiple(MetadataLog, _fold_next=next_up_to, _refold=again)
 
 
 def lagging_sessions_make_tables() -> AbstractContextManager[object]:
@@ -334,7 +334,7 @@ def high_watermark_read_as_a_follower() -> Iterator[None]:
 
 
 def former_progress_counts() -> AbstractContextManager[object]:
-    """Promise 8: a leader goes on in its epoch and counts what a follower published before it registered anew."""
+    """Promise 8: a leader goes on in its epoch and counts what a follower published before it registered again."""
     return patch.object(HostedReplicas, "forget_follower", lambda self, broker_id, now_ms: None)
 
 

@@ -353,7 +353,7 @@ def test_a_commit_whose_producer_state_was_lost_with_the_power_is_dropped(replic
 
 def sleeper_whose_producer_state_is_gone(replicas: Replicas) -> PartitionLog:
     """A replica under epoch 0, folded, that has not read its producer state yet. Meanwhile epoch 2 began in its table,
-    and what it would read was replaced: to read it is to fold anew."""
+    and what it would read was replaced: to read it is to fold again."""
     log = replicas.leader()
     for sequence in range(WHOLE_PRODUCERS_COMMITS + 5):
         append(log, idempotent("a", sequence))

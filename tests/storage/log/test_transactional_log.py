@@ -1,4 +1,4 @@
-"""Transactions in a partition log: carried, copied, truncated, compacted and folded anew with the records."""
+"""Transactions in a partition log: carried, copied, truncated, compacted and folded again with the records."""
 
 from __future__ import annotations
 

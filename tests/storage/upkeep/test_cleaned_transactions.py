@@ -130,7 +130,7 @@ def test_a_marker_stays_while_the_log_knows_its_transaction_as_aborted():
 
 
 def test_a_marker_above_the_last_due_tombstone_stays():
-    """Then a follower that lacks it is emptied and copied anew (`CleanerCheckpoint.gone_tombstones_end`)."""
+    """Then a follower that lacks it is emptied and copied again (`CleanerCheckpoint.gone_tombstones_end`)."""
     rows = log_of("7.commit 7.commit a=1")
     first = passed(rows, ProducerStates(), 10)
     assert words_of(passed(first, ProducerStates(), 110, end=1)) == "1:7.commit@110 2:a=1"

@@ -113,7 +113,7 @@ class Model(CleanedReplicas[Sent]):
         self.forgotten = 0
 
     def restart(self) -> None:
-        """One broker's process; the others' upkeep begins anew as well."""
+        """One broker's process; the others' upkeep begins again as well."""
         broker = self.rng.choice(BROKERS)
         self.logs[broker] = self.replicas.log(broker, self.config)
         self.work = dict.fromkeys(BROKERS)

@@ -161,7 +161,7 @@ def test_a_follower_that_has_what_lies_below_the_gone_tombstones_just_goes_on(re
 
 
 def test_a_truncation_below_gone_tombstones_counts_as_having_missed_them(replicas):
-    """A damaged follower is cut and copied anew from there on."""
+    """A damaged follower is cut and copied again from there on."""
     config = compacted(segment_files_max=2, min_cleanable_dirty_ratio=0.1, delete_retention_ms=0)
     leader, follower = replicas.leader(config=config), replicas.follower("2", 0, config)
     put(leader, "a=1", "b=1", "a", "b=2", "c=1", "c=2")

@@ -1,4 +1,4 @@
-"""A pass of an erasure belongs to the log: it goes on in another process, and begins anew where records came anew."""
+"""A pass of an erasure belongs to the log: it goes on in another process, and begins again where records came again."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ KNOWN: tuple[Known, ...] = (
     ),
     Known(GROWN, "a date is more than", "^value$", "date",
           "a date that no time without a zone holds, into which its column may grow"),
-    Known(GROWN, "in the table and .* in the record|name the field anew", "", "",
+    Known(GROWN, "in the table and .* in the record|name the field again", "", "",
           "the second schema contradicts the table: its records wait as dead letters"),
     Known(WRITTEN, "is no long", "^value$", "timestamp-nanos",
           "the least nanoseconds, rounded down to microseconds: no long has them as nanoseconds again"),

@@ -69,7 +69,7 @@ def transactions_of(client: NodeClient) -> list[tuple[str, Callable]]:
 
 def groups_of(client: NodeClient) -> list[tuple[str, Callable]]:
     """@platformatic/kafka leaves the fetches of an eager rebalance's generation under way, and gives what they bring
-    beside what it fetches anew: with Kafka 4.3.1 in five of eight runs, too."""
+    beside what it fetches again: with Kafka 4.3.1 in five of eight runs, too."""
     eager = groups.classic(client, "round robin")
     found: list[tuple[str, Callable]] = [
         (

@@ -116,7 +116,7 @@ def be_refused(way: Way, served: Served) -> None:
 def renew(way: Way, served: Served) -> None:
     """A producer over several sessions: its metrics count renewals, and none that failed (KIP-368).
 
-    One that is late to log in again, as on a busy machine, connects anew instead: then the next one has to renew.
+    One that is late to log in again, as on a busy machine, connects again instead: then the next one has to renew.
     """
     name = allowed(served, way)
     count = 10 * 4 * SESSION_MS // 1_000

@@ -134,7 +134,7 @@ def _close(producer: Producer) -> None:
 
 
 class LedgerReader(Party):
-    """A consumer of all partitions of some topics, from the beginning on; it begins anew after an error."""
+    """A consumer of all partitions of some topics, from the beginning on; it begins again after an error."""
 
     def __init__(self, root: str, topics: tuple[str, ...], ledger: Ledger, name: str) -> None:
         super().__init__(name)

@@ -254,9 +254,9 @@ class Run:
 
     def _first_offset_after(self, state: PartitionRecord) -> int:
         """The offset at which the first leader epoch after `state` begins."""
-        epochs = self.view.records.look_at_log(state.topic_partition, lambda log: log.epochs, 30_000)
+        epochs = self.view.records.read_from_log(state.topic_partition, lambda log: log.epochs, 30_000)
         later = [entry.start_offset for entry in epochs.entries if entry.epoch > state.leader_epoch]
-        return min(later) if later else self.view.records.look_at_log(
+        return min(later) if later else self.view.records.read_from_log(
             state.topic_partition, lambda log: log.log_end_offset, 30_000
         )  # fmt: skip
 

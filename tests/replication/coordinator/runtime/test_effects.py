@@ -80,7 +80,7 @@ def test_a_fold_knows_what_was_pending_and_what_was_ended() -> None:
 
 
 def test_a_fenced_transactional_producer_spoils_nobody_else() -> None:
-    """The log refuses its records; the shard never heard of them and need not be folded anew."""
+    """The log refuses its records; the shard never heard of them and need not be folded again."""
     running = coordinated()
     running.ask(Add("a", 7, 3))
     running.settle()

@@ -132,7 +132,7 @@ def test_a_new_leader_folds_what_the_old_one_wrote() -> None:
 
 
 def test_a_coordinator_stays_as_it_is_while_its_followers_come_and_go() -> None:
-    """The ISR changes within the leader epoch: what waits is answered, and nothing is folded anew (decision 0142)."""
+    """The ISR changes within the leader epoch: what waits is answered, and nothing is folded again (decision 0142)."""
     running = coordinated()
     commit(running.metadata, ControllerRecord(controller_id=1, controller_epoch=1))
     running.ask(AwaitNext())

@@ -102,7 +102,7 @@ def test_more_offsets_than_a_batch_holds_are_deleted(deletion: Callable[[], obje
 
 
 def test_members_whose_sessions_end_together_are_removed_in_pieces() -> None:
-    """Their tombstones have more bytes than a batch. A shard that is lost by them would begin their sessions anew, and
+    """Their tombstones have more bytes than a batch. A shard that is lost by them would begin their sessions again, and
     be lost again."""
     running = Groups()
     before = running.groups

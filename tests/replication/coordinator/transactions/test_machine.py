@@ -3,7 +3,7 @@ read_committed sees each input once.
 
 Two partitions take the outputs, a third the input offsets. Processors of one transactional id read where the last
 committed offset says, write outputs and the next offset in one transaction, and end it. The coordinator dies and is
-folded anew, its writes get lost, markers come late, twice or not at all, a processor freezes while the next one takes
+folded again, its writes get lost, markers come late, twice or not at all, a processor freezes while the next one takes
 over and comes back as a zombie, and old requests arrive long after they were sent.
 """
 
@@ -85,7 +85,7 @@ class Cluster:
 
 
 class Processor:
-    """Goes one request further with each `step`; any error that is not to be tried again makes it begin anew."""
+    """Goes one request further with each `step`; any error that is not to be tried again makes it begin again."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster

@@ -337,7 +337,7 @@ def many(ids: int, partitions: int) -> Coordinator:
 
 
 def test_transactions_that_time_out_together_are_aborted_in_decisions_that_fit_into_a_batch():
-    """A shard that is lost by them would be folded anew, and lost again by the same."""
+    """A shard that is lost by them would be folded again, and lost again by the same."""
     coordinator = many(200, 5)
     coordinator.now_ms += 60_001
     sizes = []

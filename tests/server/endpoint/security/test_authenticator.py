@@ -229,8 +229,8 @@ def authenticated(rules: SaslRules = RULES) -> Dialogue:
     return dialogue
 
 
-def anew(dialogue: Dialogue, now_ms: int) -> bool:
-    """Whether the connection authenticates anew."""
+def again(dialogue: Dialogue, now_ms: int) -> bool:
+    """Whether the connection authenticates again."""
     begun = reauthenticating(dialogue.state, now_ms)
     dialogue.state = begun or dialogue.state
     return begun is not None
@@ -238,30 +238,30 @@ def anew(dialogue: Dialogue, now_ms: int) -> bool:
 
 def test_a_session_is_renewed_once_a_second_at_most() -> None:
     dialogue = authenticated()
-    assert anew(dialogue, 2_000)
+    assert again(dialogue, 2_000)
     outcome = dialogue.give(handshake("EXPIRING"), token(b"alice"), now_ms=2_000)
     assert (outcome.failure, outcome.state.phase) == ("", SaslPhase.COMPLETE)
     assert milliseconds(answered(outcome, ApiKey.SASL_AUTHENTICATE, 2).session_lifetime) == 3_000
-    assert not anew(dialogue, 2_999)
-    assert anew(dialogue, 3_000)
+    assert not again(dialogue, 2_999)
+    assert again(dialogue, 3_000)
 
 
 def test_a_session_that_does_not_end_is_not_renewed() -> None:
     dialogue = Dialogue()
     dialogue.give(handshake(), token(ALICE))
-    assert not anew(dialogue, 2_000)
+    assert not again(dialogue, 2_000)
 
 
 def test_a_renewal_keeps_user_and_mechanism() -> None:
     dialogue = authenticated()
-    assert anew(dialogue, 2_000)
+    assert again(dialogue, 2_000)
     outcome = dialogue.give(handshake("EXPIRING"), token(b"bob"))
     text = "Cannot change principals during re-authentication from User.alice: User.bob"
     assert answered(outcome, ApiKey.SASL_AUTHENTICATE, 2).error_message == text
     assert outcome.is_delayed
 
     dialogue = authenticated()
-    assert anew(dialogue, 2_000)
+    assert again(dialogue, 2_000)
     assert int(answered(dialogue.give(handshake()), ApiKey.SASL_HANDSHAKE, 1).error_code) == 0
     outcome = dialogue.give(token(ALICE))
     text = "SASL mechanism 'PLAIN' requested by client is not supported for re-authentication of mechanism 'EXPIRING'"

@@ -65,7 +65,7 @@ class Moves:
         return [each for each in partitions if last_move.get(each, 0) > sequence]
 
 
-class NewsWait:
+class ChangeWait:
     """Waits for writes to some places. Any thread may wait; it sleeps plainly where watching is impossible."""
 
     def __init__(self, clock: Clock) -> None:

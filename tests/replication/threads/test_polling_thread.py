@@ -6,7 +6,7 @@ import threading
 from collections import deque
 
 from stratalog.replication.threads.daemon_threads import DaemonThreads
-from stratalog.replication.threads.look_thread import LookThread
+from stratalog.replication.threads.polling_thread import PollingThread
 from stratalog.storage.clock import SystemClock
 from stratalog.storage.errors import StoreUnavailableError
 from tests.waiting import wait_until
@@ -21,7 +21,9 @@ class Looked:
         self.finds = deque(finds)
         self.count = 0
         self.woken = threading.Semaphore(0)
-        self.thread = LookThread(DaemonThreads().start, SystemClock(), self.look, lambda: pause_ms, self.woken.release)
+        self.thread = PollingThread(
+            DaemonThreads().start, SystemClock(), self.look, lambda: pause_ms, self.woken.release
+        )
         self.thread.start("look")
 
     def look(self) -> bool:
@@ -35,7 +37,7 @@ class Looked:
 def test_news_wakes_the_loop_and_is_not_looked_for_again_before_it_was_read() -> None:
     looked = Looked(False, StoreUnavailableError("away"), True, True)
     assert looked.woken.acquire(timeout=30)
-    assert (looked.thread.has_news, looked.count) == (True, 3)
+    assert (looked.thread.has_changed, looked.count) == (True, 3)
     looked.thread.read()
     assert looked.woken.acquire(timeout=30)
     assert looked.count == 4
@@ -45,7 +47,7 @@ def test_news_wakes_the_loop_and_is_not_looked_for_again_before_it_was_read() ->
 def test_expected_news_is_looked_for_before_the_pause_is_over() -> None:
     looked = Looked(False, True, pause_ms=HOUR_MS)
     wait_until(lambda: looked.count == 1, "the first look")
-    looked.thread.expect_news()
+    looked.thread.poll_now()
     assert looked.woken.acquire(timeout=30)
     looked.thread.close()
 

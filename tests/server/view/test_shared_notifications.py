@@ -8,7 +8,12 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from stratalog.server.view.cluster_view import ClusterView
-from stratalog.server.view.shared_news import ALONE_MAX, METADATA_REFRESH_MS, ConsumerNews, SharedNews
+from stratalog.server.view.shared_notifications import (
+    ALONE_MAX,
+    METADATA_REFRESH_MS,
+    ConsumerNotifications,
+    SharedNotifications,
+)
 from stratalog.storage.clock import SystemClock
 from stratalog.storage.records import TopicPartition
 from tests.clients.memory_cluster import MemoryCluster
@@ -25,8 +30,8 @@ class Crowd:
         self.cluster = MemoryCluster()
         self.cluster.create_topic("t", 2)
         self.views_made = 0
-        self.shared = SharedNews(self.cluster.root, self.watchers_view)
-        self.news: list[ConsumerNews] = []
+        self.shared = SharedNotifications(self.cluster.root, self.watchers_view)
+        self.news: list[ConsumerNotifications] = []
 
     def view(self) -> ClusterView:
         return ClusterView(self.cluster, stores=self.cluster.stores)
@@ -37,7 +42,7 @@ class Crowd:
 
     def join(self, count: int) -> None:
         for _ in range(count):
-            joined = ConsumerNews(self.view(), self.shared)
+            joined = ConsumerNotifications(self.view(), self.shared)
             joined.watch([B if self.news else A])
             self.news.append(joined)
 
@@ -52,7 +57,7 @@ class Crowd:
         self.cluster.append(partition, b"x")
         self.cluster.publish(partition)
 
-    def hear(self, news: ConsumerNews) -> None:
+    def hear(self, news: ConsumerNotifications) -> None:
         """Wait until there is news, as a consumer's poll does."""
         end_ms = self.clock.monotonic_ms() + PATIENCE_MS
         while not news.poll():
@@ -177,13 +182,13 @@ def test_who_is_left_of_a_crowd_is_told_to_watch_alone(crowd: Crowd) -> None:
 
 def test_the_consumers_of_a_cluster_share_a_watcher_until_the_last_one_left() -> None:
     crowd = Crowd()
-    made = [ConsumerNews.of_process(crowd.view(), crowd.watchers_view) for _ in range(ALONE_MAX)]
+    made = [ConsumerNotifications.of_process(crowd.view(), crowd.watchers_view) for _ in range(ALONE_MAX)]
     assert crowd.views_made == 0
-    made.append(ConsumerNews.of_process(crowd.view(), crowd.watchers_view))
+    made.append(ConsumerNotifications.of_process(crowd.view(), crowd.watchers_view))
     crowd.until(lambda: crowd.views_made == 1)
     for news in made:
         news.close()
-    alone = ConsumerNews.of_process(crowd.view(), crowd.watchers_view)
+    alone = ConsumerNotifications.of_process(crowd.view(), crowd.watchers_view)
     assert [alone.poll(), alone.poll()] == [True, True]
     alone.close()
     assert crowd.views_made == 1

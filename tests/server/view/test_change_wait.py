@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from stratalog.server.view.news import Moves, NewsWait
+from stratalog.server.view.change_wait import ChangeWait, Moves
 from stratalog.storage.clock import SystemClock
 from stratalog.storage.objects.remote import open_store
 from stratalog.storage.records import TopicPartition
@@ -43,7 +43,7 @@ def test_a_write_ends_the_wait_and_is_named(tmp_path: Path) -> None:
     store.put_register("progress/1/leader", b"old")
     store.put_register("progress/2/leader", b"old")
     places = {"1": (store, "progress/1/leader"), "2": (store, "progress/2/leader")}
-    clock, news = SystemClock(), NewsWait(SystemClock())
+    clock, news = SystemClock(), ChangeWait(SystemClock())
     assert news.wait(places, 10_000, 10_000) == {"1", "2"}, "what is new to it may have been written before"
     writer = threading.Timer(0.05, lambda: store.put_register("progress/2/leader", b"new"))
     writer.start()
@@ -57,7 +57,7 @@ def test_a_write_ends_the_wait_and_is_named(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_watched_is_polled() -> None:
-    clock, news = SystemClock(), NewsWait(SystemClock())
+    clock, news = SystemClock(), ChangeWait(SystemClock())
     places = {"1": (MemoryStore(), "progress/1/leader")}
     news.wait(places, 10_000, 5)
     before_ms = clock.monotonic_ms()

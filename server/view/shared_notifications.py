@@ -20,27 +20,27 @@ ALONE_MAX = 4
 WAIT_MS_MAX, POLL_MS = 500, 5
 METADATA_REFRESH_MS = 50
 
-_watchers: dict[str, SharedNews] = {}
+_watchers: dict[str, SharedNotifications] = {}
 _lock = threading.Lock()
 
 
-class ConsumerNews:
+class ConsumerNotifications:
     """One consumer's news. `wake` and `notify` may be called from any thread, the rest only from the consumer's."""
 
-    def __init__(self, view: ClusterView, shared: SharedNews | None = None) -> None:
+    def __init__(self, view: ClusterView, shared: SharedNotifications | None = None) -> None:
         self._view = view
         self._shared = shared
         self._alarm = threading.Event()
-        self._is_news = True
+        self._is_notified = True
         self._was_shared = False
         if shared is not None:
             shared.add(self)
 
     @classmethod
-    def of_process(cls, view: ClusterView, make: Callable[[], ClusterView]) -> ConsumerNews:
+    def of_process(cls, view: ClusterView, make: Callable[[], ClusterView]) -> ConsumerNotifications:
         """Shared with the other consumers of the cluster in this process; `make` gives the watcher a view."""
         with _lock:
-            shared = _watchers.setdefault(view.root, SharedNews(view.root, make))
+            shared = _watchers.setdefault(view.root, SharedNotifications(view.root, make))
             return cls(view, shared)
 
     @property
@@ -51,10 +51,10 @@ class ConsumerNews:
         """Whether metadata or the progress of a watched partition may have changed since the last call."""
         is_shared = self._is_shared
         began, self._was_shared = is_shared and not self._was_shared, is_shared
-        was_news = self._is_news
-        if was_news:  # written only then: a notification that comes now must not be lost
-            self._is_news = False
-        return was_news or began or not is_shared
+        was_notified = self._is_notified
+        if was_notified:  # written only then: a notification that comes now must not be lost
+            self._is_notified = False
+        return was_notified or began or not is_shared
 
     @property
     def metadata_age_ms(self) -> int:
@@ -63,7 +63,7 @@ class ConsumerNews:
 
     def watch(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Watch exactly these from now on; all of them may have news already."""
-        self._is_news = True
+        self._is_notified = True
         if self._shared is not None:
             self._shared.watch(self, frozenset(topic_partitions))
 
@@ -71,13 +71,13 @@ class ConsumerNews:
         """Sleep until there may be news, or `wake`; at most `timeout_ms`."""
         if not self._is_shared or not self._was_shared:
             self._view.changes.wait(timeout_ms, poll_ms)
-        elif not self._is_news:
+        elif not self._is_notified:
             self._alarm.wait(timeout_ms / 1000)
             self._alarm.clear()
 
     def notify(self) -> None:
         """There is news."""
-        self._is_news = True
+        self._is_notified = True
         self._alarm.set()
 
     def wake(self) -> None:
@@ -91,28 +91,28 @@ class ConsumerNews:
             self._shared.remove(self)
 
 
-class SharedNews:
+class SharedNotifications:
     """The watcher of one cluster. Its thread runs while it has more than `ALONE_MAX` consumers."""
 
     def __init__(self, root: str, make: Callable[[], ClusterView]) -> None:
         self._root = root
         self._make = make
-        self._watched: dict[ConsumerNews, frozenset[TopicPartition]] = {}
-        self._listeners: dict[TopicPartition, set[ConsumerNews]] = {}
+        self._watched: dict[ConsumerNotifications, frozenset[TopicPartition]] = {}
+        self._listeners: dict[TopicPartition, set[ConsumerNotifications]] = {}
         self._unknown: set[TopicPartition] = set()
         self._view: ClusterView | None = None
         self._thread: threading.Thread | None = None
         self._changes = threading.Lock()
         self.is_crowded = False
 
-    def add(self, news: ConsumerNews) -> None:
+    def add(self, news: ConsumerNotifications) -> None:
         with self._changes:
             self._watched[news] = frozenset()
             if len(self._watched) > ALONE_MAX and self._thread is None:
                 self._thread = threading.Thread(target=self._watch, name="consumer-news", daemon=True)
                 self._thread.start()
 
-    def remove(self, news: ConsumerNews) -> None:
+    def remove(self, news: ConsumerNotifications) -> None:
         with _lock, self._changes:
             self._forget(news)
             self._watched.pop(news, None)
@@ -121,7 +121,7 @@ class SharedNews:
             if self._view is not None:
                 self._view.changes.wake()
 
-    def watch(self, news: ConsumerNews, topic_partitions: frozenset[TopicPartition]) -> None:
+    def watch(self, news: ConsumerNotifications, topic_partitions: frozenset[TopicPartition]) -> None:
         with self._changes:
             self._forget(news)
             self._watched[news] = topic_partitions
@@ -132,7 +132,7 @@ class SharedNews:
             if self._view is not None and self._unknown:
                 self._view.changes.wake()
 
-    def _forget(self, news: ConsumerNews) -> None:
+    def _forget(self, news: ConsumerNotifications) -> None:
         for each in self._watched.get(news, ()):
             listeners = self._listeners.get(each, set())
             listeners.discard(news)

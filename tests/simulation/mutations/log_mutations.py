@@ -248,11 +248,12 @@ def recovery_among_writers() -> Iterator[None]:
     """Promise 5: a broker recovers its tables before it registers, and cuts them while an earlier process writes."""
 
     def start(self: Broker) -> None:
-        self.metadata.refresh()
-        image = self.metadata.image
-        self._found = self._hosted.found_in_root(image, self._found.directory_id)
-        if not was_shut_down(self._found.previous_broker_epoch, image.brokers.get(self.broker_id)):
-            self._hosted.recover(image, self._clock.monotonic_ms())
+        loop, registration = self._loop, self._registration
+        loop.metadata.refresh()
+        image = loop.metadata.image
+        registration.found = loop.hosted.found_in_root(image, registration.found.directory_id)
+        if not was_shut_down(registration.found.previous_broker_epoch, image.brokers.get(self.broker_id)):
+            loop.hosted.recover(image, loop.clock.monotonic_ms())
         self._register()
 
     def cut_at_once(_name: str, list_log: Callable[[], T], examine: Callable[[T], TailCut]) -> TailCut:

@@ -1,7 +1,7 @@
 # stratalog: every target makes the one virtual environment first, once, and again when pyproject.toml changes.
 #
 #   make demo       three brokers, the real web log, a broker killed in the middle, a verdict
-#   make test       every test but the longest; make quick: those without Spark and without waiting
+#   make test       every test but the longest; make quick: pure, contract and scenario tests, a minute
 #   make test-long  storms over broker processes, spark-submit, every rule of the simulation under every mix of faults
 #   make test-sessions  every test of source and sink in our Spark session, in one without a setting, over Spark Connect
 #   make test-stores  the tests of stores against an S3 server and Azure's emulator, which it installs; needs npm
@@ -163,7 +163,7 @@ clients: $(CLIENTS_STAMP) java
 	@$(PYTHON) -m tests.lab.foreign.run --report docs
 
 quick: $(STAMP)
-	@$(PYTHON) -m pytest -m "not spark and not slow and not stores and not long"
+	@$(PYTHON) -m pytest -q --quick -m "not spark and not slow and not stores and not long" --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
 check: $(STAMP)
 	@$(PYTHON) -m ruff check .

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,8 +48,46 @@ LONG_FOLDERS = ("lab", "docs", "simulation", "jobs", "stores", "replication")
 """The longest of them, the longest first: the last ones have to be short, or they run in one process alone."""
 
 
+NOT_QUICK = Path(__file__).with_name("not_quick.txt")
+"""The tests that `make quick` leaves out, a function a line: they start processes, or wait."""
+NOT_QUICK_FOLDERS = ("lab", "spark", "stores", "docs", "jobs", "simulation", "readers", "front_door")
+QUICK_S_MAX = 0.5
+"""CPU time of this process that a test of `make quick` may take."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="pure, contract and scenario tests; none may take long")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With --quick, whole folders are not even read."""
+    if not config.getoption("--quick"):
+        return None
+    parts = collection_path.relative_to(config.rootpath).parts
+    return True if len(parts) > 1 and parts[1] in NOT_QUICK_FOLDERS else None
+
+
+def _leave_out_the_slow(config: pytest.Config, items: list[pytest.Item]) -> None:
+    left_out = set(NOT_QUICK.read_text(encoding="utf-8").split())
+    slow = [item for item in items if item.nodeid.partition("[")[0] in left_out]
+    config.hook.pytest_deselected(items=slow)
+    items[:] = [item for item in items if item.nodeid.partition("[")[0] not in left_out]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """With --quick a test that computes for long fails: CPU time, so that a busy machine is not to blame."""
+    begun_s = time.process_time()
+    yield
+    took_s = time.process_time() - begun_s
+    if item.config.getoption("--quick") and took_s > QUICK_S_MAX:
+        pytest.fail(f"{took_s:.1f} s of CPU > {QUICK_S_MAX} s: make it faster, or name it in {NOT_QUICK.name}")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """A test that uses the Spark session is marked `spark`. With several processes the longest files come first."""
+    if config.getoption("--quick"):
+        _leave_out_the_slow(config, items)
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)

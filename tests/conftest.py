@@ -51,6 +51,8 @@ LONG_FOLDERS = ("lab", "docs", "simulation", "jobs", "stores", "replication")
 NOT_QUICK = Path(__file__).with_name("not_quick.txt")
 """The tests that `make quick` leaves out, a function a line: they start processes, or wait."""
 NOT_QUICK_FOLDERS = ("lab", "spark", "stores", "docs", "jobs", "simulation", "readers", "front_door")
+OF_CHECK = ("test_tidy.py", "test_quick.py", "test_doctests.py")
+"""Files that read the whole tree."""
 QUICK_S_MAX = 0.5
 """CPU time of this process that a test of `make quick` may take."""
 
@@ -64,7 +66,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if not config.getoption("--quick"):
         return None
     parts = collection_path.relative_to(config.rootpath).parts
-    return True if len(parts) > 1 and parts[1] in NOT_QUICK_FOLDERS else None
+    return True if len(parts) > 1 and parts[1] in NOT_QUICK_FOLDERS + OF_CHECK else None
 
 
 def _leave_out_the_slow(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -15,9 +15,9 @@ from stratalog.replication.spark.executors import (
     ROUNDS_TO_MOVE,
     SessionName,
     SparkSettings,
+    check_roots,
     driver_path,
     is_beside_another,
-    look,
 )
 from stratalog.storage.clock import SystemClock
 from stratalog.storage.objects.remote import open_store
@@ -66,7 +66,7 @@ def test_a_task_tells_a_shared_root_from_a_folder_of_the_same_name(tmp_path: Pat
     shared, own = str(tmp_path / "shared"), str(tmp_path / "own")
     open_store(shared, create=True).put(driver_path("x"), b"x")
     open_store(own, create=True)
-    answers = list(look([shared, own], "x", 3))
+    answers = list(check_roots([shared, own], "x", 3))
     assert [(root, path) for _, root, path, _ in answers] == [
         (shared, f"{PROBE_PREFIX}x-task-3"),
         (own, f"{PROBE_PREFIX}x-task-3"),

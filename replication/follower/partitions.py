@@ -429,7 +429,8 @@ class FollowedPartitions:
         return replica.need(published, self._published_by_elder.get(replica.state.topic_partition))
 
     def _need_of(self, replica: FollowedReplica) -> Need:
-        """What it needs by what the leader last published of this epoch."""
+        """What a replica needs, judged by the newest progress that its leader published in this epoch; NOTHING when
+        it has published none."""
         for leader in self._leaders_of(replica):
             published = leader.published(replica.state.topic_partition, replica.topic_id, replica.leader_epoch)
             if published is not None:

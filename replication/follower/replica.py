@@ -114,7 +114,11 @@ class FollowedReplica:
         return sum(len(log.files) for log in (self.own, self.leader) if log.is_folded)
 
     def need(self, published: ReplicaProgress, elders: ReplicaProgress | None = None) -> Need:
-        """What it needs after its leader published this. `elders`: what the session before this one published of it."""
+        """Compare this replica with its leader's published progress: whether it is to be copied, checked or left.
+
+        published  the leader's progress
+        elders     this replica's progress as the earlier fetch session published it; None: there is none
+        """
         return need(self._standing(elders), published)
 
     def _standing(self, elders: ReplicaProgress | None) -> Standing:

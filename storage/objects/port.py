@@ -36,11 +36,13 @@ class ObjectStore(Protocol):
     url                of the root, without a slash at its end: `file:///x/y`, `s3://bucket/prefix`
     durable_on_answer  whether an object survives a power loss without `sync` once `put` or `create` has returned
     distance           how far it is: whether each call is a request to a service
+    is_of_this_process whether no other process finds its objects
     """
 
     url: str
     durable_on_answer: bool
     distance: Distance = NEAR
+    is_of_this_process: bool = False
 
     def put(self, path: str, data: bytes) -> None:
         """Write an object, atomically replacing one that exists."""

@@ -26,10 +26,10 @@ from stratalog.storage.delta.delta_table import DeltaLogTable
 from stratalog.storage.errors import KafkaStorageError
 from stratalog.storage.objects import local
 from stratalog.storage.objects.local import LocalStore
+from stratalog.storage.objects.memory import MemoryStore
 from stratalog.storage.objects.sync import WritesLostError
 from tests.replication.broker.test_broker import Running
 from tests.replication.memory_stores import METADATA_ROOT, MemoryStores
-from tests.storage.memory_store import MemoryStore
 from tests.storage.power_cut_store import PowerCutStore, PowerFailure
 
 

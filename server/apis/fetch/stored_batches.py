@@ -117,7 +117,8 @@ class StoredBatches:
 
     def _encoded(self, named: TopicPartition, size_bytes: int, root: str, planned: PlannedRead) -> list[EncodedBatch]:
         stores = self._view.stores
-        if isinstance(stores, DeltaStores) and self._is_for_the_process(named, planned.start_offset):
+        is_reached = isinstance(stores, DeltaStores) and not stores.objects(root).is_of_this_process
+        if is_reached and self._is_for_the_process(named, planned.start_offset):
             bounds = planned.start_offset, planned.end_offset, planned.max_bytes
             request = ReadRequest(root, named, stores.settings, planned.entries, *bounds)
             if (batches := self._process.read(request)) is not None:

@@ -493,7 +493,7 @@ def test_nothing_is_unfinished_or_switched_off() -> None:
 
 def test_the_tests_mirror_the_rooms() -> None:
     """A folder below tests/ is a room, a package of a room, or a kind of test."""
-    kinds = {"contract", "scenarios", "simulation", "spark", "lab", "stores", "docs", "front_door", "readers"}
+    kinds = {"contract", "scenarios", "simulation", "spark", "lab", "stores", "docs", "front_door", "readers", "deploy"}
     packages = {path.parent for path in python_files(*ROOMS[:-1])}
     folders = {path.parent.relative_to("tests") for path in python_files("tests")} - {Path()}
     mirrors = [folder for folder in folders if folder.parts[0] not in kinds]

@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+"""Wait until this broker may be restarted, as the hook that runs before a pod is stopped.
+
+    await-safe-to-restart [--url URL] [--seconds N]
+
+It asks the broker's own `/safe-to-restart`: 200 when no partition would fall below its `min.insync.replicas` without
+this broker. A PodDisruptionBudget does not guard a StatefulSet's roll, so the hook does. It gives up after N seconds,
+so that a cluster which cannot recover can still be changed; then the broker is stopped all the same.
+
+Exit code: always 0; what was found is on standard output.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import urllib.error
+import urllib.request
+
+URL = "http://localhost:9404/safe-to-restart"
+SECONDS = 60.0
+PAUSE_S = 0.5
+ANSWER_S = 5.0
+
+
+def answer(url: str) -> tuple[bool, str]:
+    """Whether the broker says yes, and its words. One that does not answer is not in service: yes."""
+    try:
+        with urllib.request.urlopen(url, timeout=ANSWER_S) as found:
+            return True, found.read().decode(errors="replace").strip()
+    except urllib.error.HTTPError as refusal:
+        return refusal.code != 503, refusal.read().decode(errors="replace").strip() or str(refusal)
+    except OSError as reason:
+        return True, f"{url} does not answer: {reason}"
+
+
+def await_safe(url: str, seconds: float) -> str:
+    """Ask until the broker says yes, or the time is over; the last words."""
+    end_s = time.monotonic() + seconds
+    while True:
+        is_safe, words = answer(url)
+        if is_safe:
+            return f"safe to restart: {words}"
+        if time.monotonic() >= end_s:
+            return f"not safe to restart after {seconds:g} s, stopping all the same: {words}"
+        time.sleep(PAUSE_S)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--url", default=URL)
+    parser.add_argument("--seconds", type=float, default=SECONDS)
+    given = parser.parse_args()
+    print(await_safe(given.url, given.seconds), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -17,6 +17,7 @@ WORDS = {
     "absent", "and", "avg", "bool", "by", "changes", "count", "delta", "group_left", "increase", "irate", "max",
     "max_over_time", "min", "offset", "on", "or", "rate", "sum", "topk", "unless", "without",
 }  # fmt: skip
+EXAMPLES = sorted((DEPLOY / "helm" / "stratalog" / "examples").glob("*.yaml"))
 PROMETHEUS_OWN = {"up"}
 
 
@@ -90,9 +91,7 @@ def test_composes_mounts_exist() -> None:
     assert [path for path in paths if not (DEPLOY / "compose" / path).exists()] == []
 
 
-@pytest.mark.parametrize(
-    "path", sorted((DEPLOY / "helm" / "stratalog" / "examples").glob("*.yaml")), ids=lambda p: p.name
-)
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_the_examples_set_what_the_chart_has(path: Path) -> None:
     def unknown(given: dict[str, Any], known: dict[str, Any], at: str) -> Iterator[str]:
         for name, value in given.items():

@@ -39,7 +39,7 @@
 #                   unless BASE names an image with Python
 #   make chart      helm lint, helm template for each example, Kubernetes' schemas; needs helm, or go, which builds it
 #   make rolling-restarts  three broker processes, each restarted ROLLS=20 times as the chart does it, under a Java producer
-#                   and two groups: docs/deploy.md; needs mvn and java
+#                   and a group: docs/deploy.md; needs mvn and java
 #   make clean      what the targets made, the environment too
 
 .DEFAULT_GOAL := help
@@ -264,7 +264,7 @@ chart: $(STAMP) $(HELM)
 	@$(PYTHON) -m tests.deploy.chart --helm $(HELM)
 
 rolling-restarts: $(STAMP) java
-	@$(PYTHON) -m tests.lab.real.rolling_restarts.run --rolls $(ROLLS) --report docs
+	@$(PYTHON) -m tests.lab.real.rolling_restarts.run --rolls $(ROLLS)
 
 clean:
 	rm -rf $(VENV) tests/lab/bench/peer/libs tests/lab/bench/peer/spark-libs build dist data logs spark-warehouse .mypy_cache .pytest_cache .ruff_cache .hypothesis

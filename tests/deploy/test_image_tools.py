@@ -63,13 +63,22 @@ def test_a_pod_waits_until_its_broker_may_be_restarted() -> None:
     ("code", "found"),
     [
         (503, "not safe to restart after 0 s, stopping all the same: orders-0 is at its min.insync.replicas"),
-        (404, "safe to restart: safe"),  # an image without the probe
+        (401, "not safe to restart after 0 s, stopping all the same: safe"),
+        (404, "safe to restart: safe"),  # a broker without the probe
     ],
 )
 def test_a_pod_is_stopped_in_the_end(code: int, found: str) -> None:
     hook = loaded("await_safe_to_restart")
     with answering(code) as (url, _left):
         assert hook.await_safe(url, 0.0) == found
+
+
+def test_a_pod_logs_in_as_its_secret_says(tmp_path: Path) -> None:
+    (tmp_path / "username").write_text("scraper\n")
+    (tmp_path / "password").write_text("secret")
+    hook = loaded("await_safe_to_restart")
+    assert hook.authorization(tmp_path) == {"Authorization": "Basic c2NyYXBlcjpzZWNyZXQ="}
+    assert hook.authorization(None) == {}
 
 
 def test_a_broker_that_does_not_answer_may_be_stopped() -> None:

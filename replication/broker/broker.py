@@ -229,9 +229,15 @@ class Broker:
         STATE_CHANGE_LOG.info("[Broker %d] registered with epoch %d", self.broker_id, epoch)
         registration.on_registered(epoch)
 
-    def shut_down(self) -> None:
+    def sync_ahead(self) -> None:
+        """Make durable what is there while the loop goes on, so that `shut_down` has little left to sync: nobody is
+        served meanwhile then. Called from another thread."""
+        self._loop.objects.sync_all()
+
+    def shut_down(self, on_moved: Callable[[], None] = lambda: None) -> None:
         """Controlled shutdown: append what waits, move the leaderships, leave the ISRs, stop. All is durable before
-        that: the last member of an ISR stays in it."""
+        that: the last member of an ISR stays in it. `on_moved` is called before what waits is refused, so that the
+        refusals name the new leaders."""
         self._registration.is_leaving = True
         clock = self._loop.clock
         end_ms = clock.monotonic_ms() + cadence.DRAIN.ms
@@ -239,6 +245,7 @@ class Broker:
             pass
         self._loop.objects.sync_all()
         self.metadata.propose(lambda image: shut_down_broker(image, self.broker_id, self.broker_epoch))
+        on_moved()
         self.stop(BrokerNotAvailableError(f"broker {self.broker_id} was shut down"))
 
     def stop(self, reason: StratalogError) -> None:

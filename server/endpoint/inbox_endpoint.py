@@ -62,6 +62,9 @@ class InboxEndpoint:
             make = partial(_listener, self._config, host, broker_id, handler)
             self._served[broker_id] = _ServedInbox(host.inbox(broker_id), make)
 
+    def leaders_moved(self, _broker_id: int) -> None:
+        """Its clients find the new leaders in the metadata log."""
+
     def withdraw(self, broker_id: int) -> None:
         """Answer no more, as when the broker's process ended."""
         served = self._served.pop(broker_id, None)

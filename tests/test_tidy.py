@@ -39,23 +39,25 @@ FLOORS = {
         < connection inbox_listener < socket_server inbox_endpoint < kafka_endpoint""",
     "server/endpoint/security": """jaas principal_mapping certificates sasl_server watched_context
         < plain scram oauthbearer < authenticator jwks tls < gate < endpoint_security""",
-    "server/remote": """connection_config open_requests messages between_brokers login < inter_broker places
-        < connection_security request_connection < broker_connection inbox_connection inbox_channel < routes
+    "server/remote": """connections messages between_brokers < inter_broker places < inbox_channel < routes
         < remote_broker < remote_cluster""",
+    "server/remote/connections": """config open_requests login < security request_connection
+        < broker_connection inbox_connection""",
     "clients": """serialization records < config < coordinator_calls connected_cluster < producer consumer
         < admin < schemas < spark < typed_tables""",
-    "clients/schemas": """wire_format errors < json_schema_nodes json_patterns < schema json_compatibility
-        < avro_compatibility protobuf_compatibility rest_client protobuf_messages
-        < avro_binary < avro_values compatibility < registry_state < schema_folder serde < avro json_schema protobuf
+    "clients/schemas": """wire_format errors json_patterns < schema < compatibility rest_client protobuf_messages
+        < avro_binary < avro_values < registry_state < schema_folder serde < avro json_schema protobuf
         < columns""",
+    "clients/schemas/compatibility": "json_nodes < json_schema < avro protobuf < levels",
     "clients/schemas/columns": """avro_fast json_text prefixes < reader < avro json_schema protobuf
         < avro_writing < json_writing protobuf_writing < writer""",
     "jobs": "command < text demo < tools broker cluster typed_table",
 }
 """A folder -> its files and packages, lowest floor first: one imports itself and lower floors, not its neighbours."""
 
-PACKAGE_FILES_MAX = 20
-PACKAGE_LINES_MAX = 4_700
+PACKAGE_FILES_MAX = 15
+TEST_FOLDER_FILES_MAX = 20
+PACKAGE_LINES_MAX = 3_000
 FILE_LINES_MAX = 800
 """A file is one concept, 100 to 700 lines; only above this it is asked whether it still is."""
 
@@ -234,7 +236,8 @@ def test_a_package_is_small() -> None:
     folders: dict[Path, list[Path]] = {}
     for path in python_files():
         folders.setdefault(path.parent, []).append(path)
-    assert {str(folder): len(files) for folder, files in folders.items() if len(files) > PACKAGE_FILES_MAX} == {}
+    files_max = {folder: TEST_FOLDER_FILES_MAX if "tests" in folder.parts else PACKAGE_FILES_MAX for folder in folders}
+    assert {str(folder): len(files) for folder, files in folders.items() if len(files) > files_max[folder]} == {}
     lines = {folder: sum(map(line_count, files)) for folder, files in folders.items() if folder.parts[:1] != ("tests",)}
     assert {str(folder): count for folder, count in lines.items() if count > PACKAGE_LINES_MAX} == {}
 

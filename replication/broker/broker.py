@@ -14,12 +14,12 @@ from collections.abc import Callable, Mapping
 from stratalog.replication import cadence
 from stratalog.replication.broker.appends import LoopAppends
 from stratalog.replication.broker.calls import BrokerCalls
-from stratalog.replication.broker.epoch_starts import EpochStarts
 from stratalog.replication.broker.hosted_replicas import STATE_CHANGE_LOG, BrokerIdentity, BrokerSetup, HostedReplicas
 from stratalog.replication.broker.inbox import BrokerInbox
 from stratalog.replication.broker.isr_changes import IsrChanges
-from stratalog.replication.broker.log_ends import LogEnds
-from stratalog.replication.broker.longest_log import unsure_of
+from stratalog.replication.broker.leadership.epoch_starts import EpochStarts
+from stratalog.replication.broker.leadership.log_ends import LogEnds
+from stratalog.replication.broker.leadership.longest_log import unsure_of
 from stratalog.replication.broker.loop_state import LoopState
 from stratalog.replication.broker.own_root import OwnRoot
 from stratalog.replication.broker.polls import MetadataPolls, Polls

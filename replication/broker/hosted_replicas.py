@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from stratalog.replication import cadence
-from stratalog.replication.broker.leader_and_isr import (
+from stratalog.replication.broker.leadership.leader_and_isr import (
     BecomeFollower,
     BecomeLeader,
     Ignore,

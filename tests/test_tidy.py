@@ -88,6 +88,8 @@ NO_PAUSES = {
 
 MACHINE_PATH = re.compile(r"(?<![\w.}~-])/(?:home|root|work|farm|tmp|Users)/\w")
 UNFINISHED = re.compile(r"\b(?:TOD[O]|FIXM[E]|XX[X]|NotImplemente[d]Error)\b|mark\.(?:ski[p]|xfai[l])")
+MAP_LINE = re.compile(r"^(\w+/?(?:, \w+/?)*)  ", re.MULTILINE)
+"""The names at the head of a line of a package's docstring."""
 TEXT_SUFFIXES = {".py", ".md", ".toml", ".conf", ".properties", ".txt", ".yml", ".sh"}
 ROOM_SUFFIXES = TEXT_SUFFIXES | {".gz"}
 """Of sources, and of the log that the demo sends."""
@@ -220,10 +222,17 @@ def test_files_import_each_other_in_no_circle() -> None:
     TopologicalSorter(graph).prepare()
 
 
-def test_a_package_says_in_its_docstring_what_it_holds() -> None:
-    packages = {path.parent for path in python_files(*ROOMS[:-1])}
-    lacking = [str(package) for package in packages if not docstring_of(package / "__init__.py")]
-    assert lacking == []
+def test_the_docstring_of_a_package_is_its_map() -> None:
+    """It names each file and package below, and heads no line with a name that is not there."""
+    wrong = []
+    for package in {path.parent for path in python_files(*ROOMS[:-1])}:
+        inside = {path.stem for path in package.glob("*.py")} | {path.parent.name for path in package.glob("*/*.py")}
+        text = docstring_of(package / "__init__.py")
+        heads = {name for line in MAP_LINE.findall(text) for name in re.findall(r"\w+", line)}
+        wrong += [f"{package}: says nothing of {name}" for name in inside - {"__init__", *re.findall(r"\w+", text)}]
+        folders = {path.name for path in package.iterdir() if path.is_dir()}
+        wrong += [f"{package}: {name} is not there" for name in heads - inside - folders]
+    assert wrong == []
 
 
 def test_an_init_file_of_a_room_is_a_docstring_and_nothing_else() -> None:

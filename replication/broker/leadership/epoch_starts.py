@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from functools import partial
 
 from stratalog.replication import cadence
-from stratalog.replication.broker.hosted_replicas import STATE_CHANGE_LOG
 from stratalog.replication.broker.isr_changes import IsrChanges
 from stratalog.replication.broker.leadership.log_ends import LogEnds
 from stratalog.replication.broker.loop_state import LoopState
+from stratalog.replication.broker.own_tables import STATE_CHANGE_LOG
 from stratalog.replication.broker.polls import Polls
 from stratalog.replication.broker.registration import Registration
 from stratalog.replication.controller.brokers import hand_to_longer_log
@@ -81,7 +81,7 @@ class EpochStarts:
             loop.turn.applies_all = True
             loop.metadata.refresh_image()
             if loop.metadata.image.topic_ids.get(topic_partition.topic) == replica.topic_id:
-                loop.hosted.drop_stray(replica, reason)
+                loop.hosted.tables.drop_stray(replica.log.table, replica.log.topic_id, reason)
             return False
         loop.turn.to_publish.add(topic_partition)
         self._isr_changes.progressed(self._isr_changes.followers.known(topic_partition), now_ms)

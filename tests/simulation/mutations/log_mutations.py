@@ -251,7 +251,7 @@ def recovery_among_writers() -> Iterator[None]:
         loop, registration = self._loop, self._registration
         loop.metadata.refresh()
         image = loop.metadata.image
-        registration.found = loop.hosted.found_in_root(image, registration.found.directory_id)
+        registration.found = loop.hosted.tables.found_in_root(image, registration.found.directory_id)
         if not was_shut_down(registration.found.previous_broker_epoch, image.brokers.get(self.broker_id)):
             loop.hosted.recover(image, loop.clock.monotonic_ms())
         self._register()

@@ -15,7 +15,7 @@ from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.producer.producer import Producer
 from stratalog.clients.records import ConsumerRecord
 from stratalog.replication.broker_root import temporary_folder
-from stratalog.replication.controller.preferred_leaders import ElectionType
+from stratalog.replication.controller.election.preferred_leaders import ElectionType
 from stratalog.server.cluster import Cluster
 from stratalog.server.view.read_committed import ReadCommittedView
 from stratalog.storage.clock import RandomIds, SystemClock

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.follower.runner import ThreadFetchRunner
+from stratalog.replication.follower.sessions.runner import ThreadFetchRunner
 from stratalog.server.process.fetch_choice import fetch_runner
 from stratalog.storage.errors import InvalidConfigError, LogDirNotFoundError, StoreUnavailableError
 from stratalog.storage.objects.memory import forget_memory, memory_store

@@ -351,10 +351,19 @@ class BrokerConfig:
         20, "without watchable storage: pause between two polls for metadata after a change; it grows with the time "
         "since, or since the last record",
     )  # fmt: skip
+    stratalog_metrics_authentication: str = _string(
+        "basic", "at an address that other machines reach, /metrics asks for a login (basic) or not (none)",
+        one_of("basic", "none"),
+    )  # fmt: skip
     stratalog_metrics_host: str = _string(
-        "localhost", "address of /metrics; 0.0.0.0: all, to whoever reaches the port, without a login", non_empty
+        "localhost", "address of /metrics, /livez, /readyz and /safe-to-restart; 0.0.0.0: all", non_empty
     )
-    stratalog_metrics_port: int = _int(0, "", "TCP port of /metrics for Prometheus; 0 = none", 0)
+    stratalog_metrics_password: str = _password("of stratalog.metrics.user; empty: users with SCRAM log in")
+    stratalog_metrics_port: int = _int(
+        0, "", "TCP port of /metrics for Prometheus, and of the health paths; 0 = none. In a process with several "
+        "brokers it is the first one's, and each further broker has the next port", 0,
+    )  # fmt: skip
+    stratalog_metrics_user: str = _string("metrics", "the user of that password", non_empty)
     stratalog_produce_max_decoded_bytes: int = _int(
         104_857_600, "bytes", "decompressed records of one Produce request; batches beyond it are refused"
     )

@@ -163,6 +163,11 @@ class Broker:
         return self._loop.leaders
 
     @property
+    def is_root_dead(self) -> bool:
+        """Whether its own root answers no writes. Called from any thread."""
+        return self._own_root.is_dead()
+
+    @property
     def metrics(self) -> BrokerMetrics:
         return self._loop.hosted.metrics
 

@@ -70,10 +70,9 @@ class ServedListener:
     security: ListenerSecurity | None
     metrics: EndpointMetrics
 
-    @property
-    def traffic(self) -> ListenerTraffic:
-        """The counters of the listener."""
-        return self.metrics.listener(self.listener.name)
+    def traffic(self, processor: int = 0) -> ListenerTraffic:
+        """The counters of the listener in a network thread."""
+        return self.metrics.listener(self.listener.name, processor)
 
 
 class EndpointConnection(asyncio.BufferedProtocol):
@@ -84,7 +83,7 @@ class EndpointConnection(asyncio.BufferedProtocol):
         self._thread = thread
         self._handler = served.handler
         self._metrics = served.metrics
-        self._traffic = served.traffic
+        self._traffic = served.traffic(thread.number)
         self._limits = limits
         self._address = address
         self._peer = address
@@ -259,11 +258,11 @@ class EndpointConnection(asyncio.BufferedProtocol):
             return
         self._taken_bytes -= flight.taken_bytes
         self._limits.bytes_under_way.release(flight.taken_bytes)
-        self._active_s = self._thread.loop.time()
-        duration_ms = int(1_000 * (self._active_s - flight.begun_s))
-        queued_ms = int(1_000 * (self._active_s - flight.answered_s))
-        self._metrics.answered(flight.api_key, flight.version, duration_ms, queued_ms)
+        self._active_s = turn_s = self._thread.loop.time()
         self._write([done.answer for done in self._order.answered(flight, answer) if done.answer is not None])
+        sent_s = self._thread.loop.time()
+        times_s = (sent_s - flight.begun_s, turn_s - flight.answered_s, sent_s - turn_s)
+        self._metrics.answered(flight.api_key, flight.version, *(int(1_000 * each) for each in times_s))
         self._pump()
 
     def _write(self, answers: Sequence[Answer]) -> None:

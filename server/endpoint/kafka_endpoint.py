@@ -43,7 +43,7 @@ class KafkaEndpoint:
         self._bound: dict[int, list[BoundListener]] = {}
         self._addresses: dict[int, tuple[Listener, ...]] = {}
         self._handlers: dict[int, KafkaHandler] = {}
-        self._io: dict[int, Executor] = {}
+        self._io: dict[int, IoThreads] = {}
         self._queued = RequestBound(config.queued_max_requests)
         self._server: SocketServer | None = None
         self._inboxes = InboxEndpoint(config)
@@ -81,7 +81,7 @@ class KafkaEndpoint:
         handler.broker.metrics = cluster.counters(broker_id)
         cluster.when_published(broker_id, handler.broker.view.changes.wake)
         bound = self._bound[broker_id]
-        served = self._server.serve(broker_id, bound, handler, self._security_of(bound, handler, io))
+        served = self._server.serve(broker_id, bound, handler, self._security_of(bound, handler, io), io)
         cluster.counters(broker_id).further = served.metrics
         return handler
 

@@ -18,13 +18,16 @@ from stratalog.replication.config import TOPICS_TOML, BrokerConfig, flatten_toml
 from stratalog.replication.coordinator.runtime.remote_appends import Peer
 from stratalog.replication.follower.runner import ThreadFetchRunner
 from stratalog.replication.metadata.log import SharedMetadata
+from stratalog.replication.metadata.records import UserScramCredentialRecord
 from stratalog.replication.metrics import BrokerMetrics, Metric
 from stratalog.replication.progress.own_registers import OwnRegisters
 from stratalog.replication.shared_fold import SharedFold
 from stratalog.replication.threads.upkeep_thread import UpkeepThreads
+from stratalog.server.metrics.broker_page import BrokerPage
+from stratalog.server.metrics.http_server import StatusServer, is_loopback_host
+from stratalog.server.metrics.login import metrics_login
 from stratalog.server.process.fetch_choice import Fetcher, fetch_runner
 from stratalog.server.process.joined_cluster import join_cluster
-from stratalog.server.process.metrics_server import MetricsServer
 from stratalog.server.process.running_broker import RunningBroker, SharedParts, await_up
 from stratalog.server.process.text_logs import close_text_logs, open_text_logs
 from stratalog.storage.clock import SystemClock
@@ -127,7 +130,8 @@ class BrokerHost:
             raise
         SHARED_FILE_CACHE.resize(config.stratalog_tail_cache_bytes)
         self._upkeep = UpkeepThreads(SystemClock())
-        self._metrics: MetricsServer | None = None
+        self._pages: dict[int, BrokerPage] = {}
+        self._servers: dict[int, StatusServer] = {}
         self._metric_sources: list[Callable[[], Iterable[Metric]]] = []
         self._endpoint = endpoint or NoEndpoint()
         self._served: set[int] = set()
@@ -193,27 +197,47 @@ class BrokerHost:
             lock.close()
             raise
         self._peers[broker_id] = running.broker.calls
+        self._show(running, shift)
         running.start()
+
+    def _show(self, running: RunningBroker, shift: int) -> None:
+        """Serve what the broker shows, from before its start: whether it lives is asked while it recovers."""
+        broker, config = running.broker, self.hosted.config
+        is_first = broker.broker_id == min(self.hosted.identities)
+        further = self._further_metrics if is_first else tuple
+        page = self._pages[broker.broker_id] = BrokerPage(broker, running.controller, self.root, further)
+        if not config.stratalog_metrics_port:
+            return
+        host = config.stratalog_metrics_host
+
+        def find(user: str, mechanism: str) -> UserScramCredentialRecord | None:
+            return broker.metadata.image.scram_credentials.get((user, mechanism))
+
+        login = metrics_login(config, find, is_loopback=is_loopback_host(host))
+        port = config.stratalog_metrics_port + shift
+        self._servers[broker.broker_id] = StatusServer(port, page.routes(), host, login)
+
+    def metrics(self) -> dict[int, list[Metric]]:
+        """Each running broker's metrics."""
+        return {broker_id: self._pages[broker_id].metrics() for broker_id in list(self.running)}
 
     def kill(self, broker_id: int) -> None:
         """End a broker as by a crash: nothing is flushed or deregistered, its clients' connections break."""
         self.running.pop(broker_id).kill()
         self._served.discard(broker_id)
         self._endpoint.withdraw(broker_id)
+        if (server := self._servers.pop(broker_id, None)) is not None:
+            server.close()
 
     def await_up(self) -> None:
-        """Wait until all running brokers are up; serve clients, and metrics on `stratalog.metrics.port`, if set."""
+        """Wait until all running brokers are up; serve clients."""
         await_up(self.running.values())
         for broker_id in self.running.keys() - self._served:
             self._endpoint.serve(self, broker_id)
             self._served.add(broker_id)
-        if self.hosted.config.stratalog_metrics_port and self._metrics is None:
-            port = self.hosted.config.stratalog_metrics_port
-            host = self.hosted.config.stratalog_metrics_host
-            self._metrics = MetricsServer(port, self.running_brokers, host, self._further_metrics)
 
     def add_metrics(self, source: Callable[[], Iterable[Metric]]) -> None:
-        """Serve these at the metrics port, too, from now on."""
+        """Serve these at the first broker's metrics port, too, from now on."""
         self._metric_sources.append(source)
 
     def _further_metrics(self) -> list[Metric]:
@@ -228,17 +252,14 @@ class BrokerHost:
 
     def described(self) -> list[str]:
         """How followers fetch, and where metrics are."""
-        port = self._metrics.port if self._metrics is not None else None
         host = self.hosted.config.stratalog_metrics_host
         host = "localhost" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
-        at = [] if port is None else [f"metrics at http://{host}:{port}/metrics"]
-        return [f"follower fetch by {self.fetcher}", *at]
+        at = [f"http://{host}:{server.port}/metrics" for _, server in sorted(self._servers.items())]
+        return [f"follower fetch by {self.fetcher}", *([f"metrics at {', '.join(at)}"] if at else [])]
 
     def stop(self) -> bool:
         """Shut the running brokers down in order and end all that was started. False when one could not move its
         leaderships, though `controlled.shutdown.enable` asks for it."""
-        if self._metrics is not None:
-            self._metrics.close()
         running, in_order = list(self.running.values()), self.hosted.config.controlled_shutdown_enable
         for each in running:
             each.ask_to_end()
@@ -250,6 +271,8 @@ class BrokerHost:
         self._upkeep.shutdown()
         for each, left_in_order in zip(running, left, strict=True):
             each.close(left_in_order=left_in_order and have_ended)
+        for server in self._servers.values():
+            server.close()
         close_text_logs(self._text_logs)
         self.joined.close()
         return not in_order or all(left)

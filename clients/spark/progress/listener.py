@@ -28,7 +28,7 @@ from stratalog.clients.spark.progress.offsets_behind import SourceProgress, metr
 from stratalog.clients.spark.progress.replica_lag import ReplicaLag
 from stratalog.replication.metrics import Metric
 from stratalog.server.bootstrap import Cluster, root_of
-from stratalog.server.process.metrics_server import LOOPBACK, MetricsServer
+from stratalog.server.metrics.http_server import LOOPBACK, StatusServer, metrics_routes
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.log_lines import line_logger
@@ -95,7 +95,7 @@ class ProgressListener(StreamingQueryListener):
         self._replica_lag_max: int | None = None
         if isinstance(cluster, ServesMetrics):
             cluster.add_metrics(self.metrics)
-        self._server = None if port is None else MetricsServer(port, dict, host, self.metrics)
+        self._server = None if port is None else StatusServer(port, metrics_routes(self.metrics), host)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="query-progress", daemon=True)
         self._thread.start()

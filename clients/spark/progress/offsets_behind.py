@@ -147,7 +147,7 @@ def metrics_of(progress: Iterable[SourceProgress], replica_lag_max: int | None) 
     labels = [(("query", each.query_name or each.query_id), ("source", str(each.source))) for each, _ in known]
 
     def gauge(name: str, doc: str, values: Iterable[float]) -> Metric:
-        return Metric(f"stratalog_spark_source_{name.lower()}", GAUGE, doc, dict(zip(labels, values, strict=True)))
+        return Metric(f"stratalog_spark_source_{name}", GAUGE, doc, dict(zip(labels, values, strict=True)))
 
     found = [
         gauge(
@@ -161,4 +161,4 @@ def metrics_of(progress: Iterable[SourceProgress], replica_lag_max: int | None) 
     if replica_lag_max is None:
         return found
     doc = "Largest number of records that a follower of the queries' topics lacks."
-    return [*found, Metric("stratalog_spark_source_replicalagmax", GAUGE, doc, {(): replica_lag_max})]
+    return [*found, Metric("stratalog_spark_source_replicaLagMax", GAUGE, doc, {(): replica_lag_max})]

@@ -337,6 +337,11 @@ class BrokerConfig:
         "User:ANONYMOUS", "the user from whom Kafka's requests in the inbox are, for ACLs; empty: they stay unanswered",
         _text,
     )  # fmt: skip
+    stratalog_lag_history_interval_ms: int = _ms(
+        300_000, "pause between two rows of a group and partition in the table of past lags; 0: there is none", 0
+    )
+    stratalog_lag_history_retention_ms: int = _ms(604_800_000, "rows stay in that table for so long, in whole days")
+    stratalog_lag_interval_ms: int = _ms(5_000, "pause between two measurements of how far groups are behind", 100)
     stratalog_login_max_ms: int = _ms(
         60_000, "a client of a listener with a login that has not logged in this long after it connected is closed"
     )

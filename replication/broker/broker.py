@@ -34,6 +34,7 @@ from stratalog.replication.controller.topic_deletion import deleted_partitions
 from stratalog.replication.coordinator.runtime.kinds import COORDINATOR_KINDS, CoordinatorKind
 from stratalog.replication.coordinator.runtime.remote_appends import Appends
 from stratalog.replication.coordinator.runtime.runtime import CoordinatorRuntime
+from stratalog.replication.coordinator.shard.shard import HeldGroup
 from stratalog.replication.leader.append_queue import AppendQueue
 from stratalog.replication.leader.delete_records import RecordDeletions
 from stratalog.replication.leader.purgatory import ProducePurgatory
@@ -183,6 +184,10 @@ class Broker:
     def coordinator_metrics(self) -> list[Metric]:
         """What the coordinators here count and hold, by the names of Kafka's metrics."""
         return self._coordinators.metrics()
+
+    def groups(self) -> list[HeldGroup]:
+        """The groups that are coordinated here, with their committed offsets. Called from any thread."""
+        return self._coordinators.groups()
 
     def call_when_published(self, call: Callable[[], None]) -> None:
         """Have the loop call this after it published high watermarks, where storage does not report that to this

@@ -11,7 +11,7 @@ health        /livez, /readyz, /safe-to-restart as decisions
 group_lag     how far groups are behind, in records and in seconds
 first_unread  the timestamp of a partition's first unread record
 lag_rounds    the rounds in which a broker measures the groups that it coordinates
-lag_history   the Delta table of past lags
+lag_history   the Delta table of past lags; `dated_table`: its commits
 login         who may read
 http_server   the listening socket
 broker_page   all of one broker put together

@@ -22,17 +22,22 @@ from stratalog.replication.metadata.records import UserScramCredentialRecord
 from stratalog.replication.metrics import BrokerMetrics, Metric
 from stratalog.replication.progress.own_registers import OwnRegisters
 from stratalog.replication.shared_fold import SharedFold
+from stratalog.replication.stores import DeltaStores, request_ms_max
 from stratalog.replication.threads.upkeep_thread import UpkeepThreads
 from stratalog.server.metrics.broker_page import BrokerPage
 from stratalog.server.metrics.http_server import StatusServer, is_loopback_host
+from stratalog.server.metrics.lag_history import LagHistory
+from stratalog.server.metrics.lag_rounds import LagRounds
 from stratalog.server.metrics.login import metrics_login
 from stratalog.server.process.fetch_choice import Fetcher, fetch_runner
 from stratalog.server.process.joined_cluster import join_cluster
 from stratalog.server.process.running_broker import RunningBroker, SharedParts, await_up
 from stratalog.server.process.text_logs import close_text_logs, open_text_logs
-from stratalog.storage.clock import SystemClock
+from stratalog.server.view.cluster_view import ClusterView
+from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.files.cache import SHARED_FILE_CACHE
 from stratalog.storage.log_lines import line_logger
+from stratalog.storage.objects.remote import open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -131,6 +136,7 @@ class BrokerHost:
         SHARED_FILE_CACHE.resize(config.stratalog_tail_cache_bytes)
         self._upkeep = UpkeepThreads(SystemClock())
         self._pages: dict[int, BrokerPage] = {}
+        self._lags = LagRounds(self.running_brokers, self._view, config.stratalog_lag_interval_ms, self._lag_history())
         self._servers: dict[int, StatusServer] = {}
         self._metric_sources: list[Callable[[], Iterable[Metric]]] = []
         self._endpoint = endpoint or NoEndpoint()
@@ -144,6 +150,21 @@ class BrokerHost:
             self._peers,
             self.shared_metadata,
             self.own_registers,
+        )
+
+    def _view(self) -> ClusterView:
+        deadline_ms = request_ms_max(self.hosted.config.broker_session_timeout_ms)
+        return ClusterView(self, stores=DeltaStores(RandomIds(), request_ms=deadline_ms))
+
+    def _lag_history(self) -> LagHistory | None:
+        config = self.hosted.config
+        if not config.stratalog_lag_history_interval_ms:
+            return None
+        return LagHistory(
+            open_store(self.root),
+            RandomIds(),
+            config.stratalog_lag_history_interval_ms,
+            config.stratalog_lag_history_retention_ms,
         )
 
     @property
@@ -204,7 +225,10 @@ class BrokerHost:
         """Serve what the broker shows, from before its start: whether it lives is asked while it recovers."""
         broker, config = running.broker, self.hosted.config
         is_first = broker.broker_id == min(self.hosted.identities)
-        further = self._further_metrics if is_first else tuple
+
+        def further() -> list[Metric]:
+            return [*self._lags.metrics(broker.broker_id), *(self._further_metrics() if is_first else ())]
+
         page = self._pages[broker.broker_id] = BrokerPage(broker, running.controller, self.root, further)
         if not config.stratalog_metrics_port:
             return
@@ -235,6 +259,7 @@ class BrokerHost:
         for broker_id in self.running.keys() - self._served:
             self._endpoint.serve(self, broker_id)
             self._served.add(broker_id)
+        self._lags.start()
 
     def add_metrics(self, source: Callable[[], Iterable[Metric]]) -> None:
         """Serve these at the first broker's metrics port, too, from now on."""
@@ -260,6 +285,7 @@ class BrokerHost:
     def stop(self) -> bool:
         """Shut the running brokers down in order and end all that was started. False when one could not move its
         leaderships, though `controlled.shutdown.enable` asks for it."""
+        self._lags.close()
         running, in_order = list(self.running.values()), self.hosted.config.controlled_shutdown_enable
         for each in running:
             each.ask_to_end()

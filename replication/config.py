@@ -311,6 +311,15 @@ class BrokerConfig:
     stratalog_allow_plaintext: bool = _boolean(
         False, "listeners that other machines reach may be without encryption, with a login or without"
     )
+    stratalog_audit_queue_events: int = _int(
+        100_000, "events", "that wait for the audit topic, per broker; further ones are dropped, and counted"
+    )
+    stratalog_audit_topic: str = _string(
+        "", "topic of administrators' requests, denials, logins and refused frames; empty: they are not kept", _text
+    )
+    stratalog_audit_topic_replication_factor: int = _int(
+        3, "replicas", "of that topic, if it is created for the first event: so many live brokers are needed"
+    )
     stratalog_checkpoint_interval_ms: int = _ms(
         600_000, "a checkpoint is written when files wait this long for one, so that they can be deleted"
     )

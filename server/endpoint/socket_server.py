@@ -12,7 +12,7 @@ import resource
 import selectors
 import socket
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,6 +21,7 @@ from weakref import WeakSet
 
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.host_address import host_address
+from stratalog.server.audit.events import FAILED_LOGIN, AuditEvent
 from stratalog.server.endpoint.admission import ConnectionQuotas, RequestBound, parse_overrides
 from stratalog.server.endpoint.connection import ConnectionLimits, EndpointConnection, ServedListener
 from stratalog.server.endpoint.endpoint_metrics import EndpointMetrics
@@ -105,6 +106,9 @@ class _Served:
         """A client's handshake failed: there is no connection."""
         quotas.release(address)
         self.listener.traffic().failed_authentication += 1
+        if self.listener.audit is not None:
+            listener, detail = self.listener.listener.name, "no TLS handshake"
+            self.listener.audit(AuditEvent(FAILED_LOGIN, host=address, listener=listener, outcome="CLOSED", detail=detail))
 
 
 def allow_descriptors() -> int:
@@ -173,13 +177,14 @@ class SocketServer:
         handler: FrameHandler,
         security: Mapping[str, ListenerSecurity] | None = None,
         io: IoThreads | None = None,
+        audit: Callable[[AuditEvent], None] | None = None,
     ) -> EndpointMetrics:
         """Accept connections to these listeners; what they count. `security`: of those with TLS or SASL, by name;
-        `io`: the broker's threads for requests."""
+        `io`: the broker's threads for requests; `audit` keeps events."""
         metrics = EndpointMetrics(lambda: self.limits.queued.taken, self._work, None if io is None else io.work)
         for each in bound:
             of_listener = (security or {}).get(each.listener.name)
-            served = _Served(broker_id, each, ServedListener(each.listener, handler, of_listener, metrics))
+            served = _Served(broker_id, each, ServedListener(each.listener, handler, of_listener, metrics, audit))
             self._change(partial(self._register, served))
             _LOG.info("broker %d accepts connections at %s", broker_id, each.listener.connection_string)
         return metrics

@@ -61,6 +61,10 @@ class ClientEndpoint(Protocol):
         """Close a broker's sockets: it is gone."""
         ...
 
+    def drain(self) -> None:
+        """The brokers are about to end: write what is to be stored through them."""
+        ...
+
     def stop(self) -> None:
         """Answer the requests that were read, then close all sockets."""
         ...
@@ -77,6 +81,9 @@ class NoEndpoint:
 
     def withdraw(self, _broker_id: int) -> None:
         """Nothing to close."""
+
+    def drain(self) -> None:
+        """Nothing to write."""
 
     def stop(self) -> None:
         """Nothing to close."""
@@ -286,6 +293,7 @@ class BrokerHost:
         """Shut the running brokers down in order and end all that was started. False when one could not move its
         leaderships, though `controlled.shutdown.enable` asks for it."""
         self._lags.close()
+        self._endpoint.drain()
         running, in_order = list(self.running.values()), self.hosted.config.controlled_shutdown_enable
         for each in running:
             each.ask_to_end()

@@ -98,26 +98,31 @@ def _described(request: RequestFrame, origin: RequestOrigin, *, with_body: bool)
     }
     return {
         "requestHeader": header,
-        **({"request": _plain(request.entity, request_type(key, version))} if with_body else {}),
+        **({"request": plain(request.entity, request_type(key, version))} if with_body else {}),
         "connection": origin.peer or origin.principal.host,
         "principal": origin.principal.name[:TEXT_MAX],
         "listener": origin.listener,
     }
 
 
-def _plain(value: Any, of: EntityType = None) -> Any:
+def request_text(request: RequestFrame) -> str:
+    """A request as JSON, without bytes and secrets."""
+    return _line(plain(request.entity, request_type(request.api_key, request.version)))
+
+
+def plain(value: Any, of: EntityType = None) -> Any:
     """A message or a part of one, of this class of kio's, or another value of its fields, as JSON has it."""
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, bytes | bytearray | memoryview):
         return f"{len(value)} bytes"
     if isinstance(value, tuple | list):
-        shown = [_plain(each, of) for each in value[:VALUES_MAX]]
+        shown = [plain(each, of) for each in value[:VALUES_MAX]]
         return shown if len(value) <= VALUES_MAX else [*shown, f"{len(value) - VALUES_MAX} more"]
     if of is not None:
         held_as: EntityType = type(value)
         return {
-            shape.name: "hidden" if shape.name in SECRET_FIELDS else _plain(getattr(value, attribute), shape.part)
+            shape.name: "hidden" if shape.name in SECRET_FIELDS else plain(getattr(value, attribute), shape.part)
             for shape, attribute, _ in held_fields(of, held_as)
         }
     return str(value)[:TEXT_MAX]

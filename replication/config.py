@@ -25,6 +25,8 @@ CONF_DIR = Path(__file__).resolve().parent.parent / "conf"
 CLUSTER_TOML = CONF_DIR / "cluster.toml"
 TOPICS_TOML = CONF_DIR / "topics.toml"
 
+TEXT_LINES, JSON_LINES = "text", "json"
+"""Values of `stratalog.log.format`."""
 ASYNCIO, UVLOOP = "asyncio", "uvloop"
 """Values of `stratalog.event.loop`."""
 BIDIRECTIONAL = "bidirectional"
@@ -351,6 +353,9 @@ class BrokerConfig:
     )
     stratalog_lag_history_retention_ms: int = _ms(604_800_000, "rows stay in that table for so long, in whole days")
     stratalog_lag_interval_ms: int = _ms(5_000, "pause between two measurements of how far groups are behind", 100)
+    stratalog_log_format: str = _string(
+        TEXT_LINES, "of text logs: text, or json, an object a line", one_of(TEXT_LINES, JSON_LINES)
+    )
     stratalog_login_max_ms: int = _ms(
         60_000, "a client of a listener with a login that has not logged in this long after it connected is closed"
     )

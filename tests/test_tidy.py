@@ -33,8 +33,8 @@ FLOORS = {
         < metadata metrics < broker_root controller progress < replica < leader < follower coordinator
         < broker fast_start < spark""",
     "replication/coordinator": "shard server_assignors topic_matches < groups transactions < runtime",
-    "server": """bootstrap offset_spec http_redirects < view < metrics < process < admin batches < audit < request < apis quotas < handler
-        < endpoint < remote < cluster""",
+    "server": """bootstrap offset_spec http_redirects < view < metrics < process < admin batches < audit < request
+        < apis quotas < handler < endpoint < remote < cluster""",
     "server/endpoint": """listeners frames order admission endpoint_metrics < inbox_channel loops io_threads security
         < connection inbox_listener < socket_server inbox_endpoint < kafka_endpoint""",
     "server/endpoint/security": """jaas principal_mapping certificates sasl_server watched_context

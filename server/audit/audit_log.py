@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 
@@ -210,10 +211,8 @@ class AuditLog:
         topic, view = self._topic, self._view
         view.refresh(max_age_ms=1_000)
         if topic.name not in view.image.topic_ids:
-            try:
+            with suppress(TopicAlreadyExistsError):  # another broker was faster
                 self._admin.create_topic(topic.name, 1, topic.replication_factor)
-            except TopicAlreadyExistsError:
-                pass  # another broker was faster
             view.refresh()
         partitions = view.image.partitions_of(topic.name)
         if not partitions:

@@ -351,7 +351,9 @@ class EndpointConnection(asyncio.BufferedProtocol):
         caller = self._caller
         if caller.audit is not None:
             api = "" if api_key is None else api_text(api_key)
-            event = AuditEvent(kind, host=self._peer, listener=caller.listener, api=api, outcome="CLOSED", detail=reason)
+            event = AuditEvent(
+                kind, host=self._peer, listener=caller.listener, api=api, outcome="CLOSED", detail=reason
+            )
             caller.audit(event)
 
     def _logged_in(self) -> None:

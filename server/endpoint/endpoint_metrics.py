@@ -61,7 +61,11 @@ class EndpointMetrics:
         self._idle = [
             (name, doc, work, IdleShare(begun_ns))
             for name, doc, work in (
-                ("kafka_network_socketserver_networkprocessoravgidle_percent", "Of the time of network threads", network),
+                (
+                    "kafka_network_socketserver_networkprocessoravgidle_percent",
+                    "Of the time of network threads",
+                    network,
+                ),
                 ("kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent", "Of the time of io threads", io),
             )
             if work is not None

@@ -108,7 +108,9 @@ class _Served:
         self.listener.traffic().failed_authentication += 1
         if self.listener.audit is not None:
             listener, detail = self.listener.listener.name, "no TLS handshake"
-            self.listener.audit(AuditEvent(FAILED_LOGIN, host=address, listener=listener, outcome="CLOSED", detail=detail))
+            self.listener.audit(
+                AuditEvent(FAILED_LOGIN, host=address, listener=listener, outcome="CLOSED", detail=detail)
+            )
 
 
 def allow_descriptors() -> int:

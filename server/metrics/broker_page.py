@@ -155,11 +155,11 @@ class BrokerPage:
         """Rates as kafbat reads them: it takes a label's value for the name, and the label `topic`."""
         now_ms, values = self._clock.monotonic_ms(), dict[Labels, float]()
         for topic, traffic in list(self._broker.metrics.topics.items()):
-            for _, (name, _, value) in TRAFFIC.items():
+            for name, _, value in TRAFFIC.values():
                 rate = self._rates.rate((name, topic), value(traffic), now_ms)
                 values[("name", name), ("topic", topic)] = rate
                 values[(("name", name),)] = values.get((("name", name),), 0.0) + rate
-        for _, (name, _, _) in TRAFFIC.items():
+        for name, _, _ in TRAFFIC.values():
             values.setdefault((("name", name),), 0.0)
         return Metric("kafka_server_brokertopicmetrics_fifteenminuterate", GAUGE, "Events a second.", values)
 
@@ -204,7 +204,7 @@ class BrokerPage:
         return fetch_metrics(copied, self._clock.wall_ms(), in_threads)
 
 
-def _page(question: Callable[[], Health], sees_all: bool) -> Page:  # noqa: FBT001 - a route's own argument
+def _page(question: Callable[[], Health], sees_all: bool) -> Page:
     health = question()
     return Page(health.to_json(names_reasons=sees_all), is_ok=health.is_ok)
 

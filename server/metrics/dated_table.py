@@ -144,7 +144,10 @@ class DatedTable:
             return False
         tables = [pq.read_table(pa.BufferReader(self._objects.get(self._path(each.path)))) for each in of_day]
         merged = self._write(date, pa.concat_tables(tables), now_ms, data_change=False)
-        return self._replace("OPTIMIZE", of_day, [merged], now_ms, data_change=False)
+        if self._replace("OPTIMIZE", of_day, [merged], now_ms, data_change=False):
+            return True
+        self._objects.delete(self._path(merged["add"]["path"]))
+        return False
 
     def drop_before(self, date: str, now_ms: int) -> bool:
         """Remove the days before this one. False when there are none, or another process was faster."""
@@ -213,7 +216,9 @@ class DatedTable:
         raise StoreUnavailableError(f"{self._shape.directory}: lost the race for a commit {TRIES} times")
 
     def _beginning(self, now_ms: int) -> list[Action]:
-        fields = [{"name": f.name, "type": _type_of(f.type), "nullable": True, "metadata": {}} for f in self._shape.schema]
+        fields = [
+            {"name": f.name, "type": _type_of(f.type), "nullable": True, "metadata": {}} for f in self._shape.schema
+        ]
         fields.append({"name": DATE, "type": "date", "nullable": True, "metadata": {}})
         metadata = {
             "id": self._ids.new_id(),
@@ -228,7 +233,8 @@ class DatedTable:
     def _write_checkpoint(self) -> None:
         """Spare readers the commits up to this version. Another process would write the same."""
         removes = [
-            {"remove": {"path": path, "deletionTimestamp": at, "dataChange": True}} for path, at in self._removed.items()
+            {"remove": {"path": path, "deletionTimestamp": at, "dataChange": True}}
+            for path, at in self._removed.items()
         ]
         actions = [*self._first_actions, *(each.add for each in self.files), *removes]
         sink = pa.BufferOutputStream()

@@ -77,7 +77,7 @@ class GroupLag:
 def group_lag(
     group: HeldGroup, ends: Mapping[TopicPartition, PartitionEnds], by_topic: Mapping[str, Iterable[TopicPartition]]
 ) -> GroupLag:
-    """A group's lag, without timestamps. `by_topic`: all partitions of the cluster; those without `ends` have no leader.
+    """A group's lag, without timestamps. `by_topic`: all partitions; those without `ends` have no leader.
 
     An offset of an earlier topic of the same name is none. One below the log's start was overtaken by retention: the
     group reads on at the start.

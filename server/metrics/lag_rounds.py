@@ -51,19 +51,24 @@ class LagMeasurement:
         return self._dated([group_lag(group, ends, by_topic) for group in found], ends)
 
     def _ends(self) -> dict[TopicPartition, PartitionEnds]:
-        """Of the partitions whose leader has published something; each leader's progress is read once."""
-        view = self._view
+        """Of the partitions whose leader has published something; each leader's progress is read once. A leader whose
+        root is out of reach has published nothing."""
+        view, ends = self._view, dict[TopicPartition, PartitionEnds]()
         view.refresh(max_age_ms=1)
-        states = list(view.image.partitions.values())
-        for leader in {state.leader for state in states} - {NO_LEADER}:
-            progress = view.leader_progress(leader)
-            if progress is not None:
-                progress.poll()
-        ends = {}
-        for state in states:
-            marks = view.watermarks.published(state.topic_partition, poll=False)
-            if marks is not None:
-                ends[state.topic_partition] = PartitionEnds(marks.log_start_offset, marks.high_watermark, marks.topic_id)
+        by_leader: dict[int, list[TopicPartition]] = {}
+        for state in view.image.partitions.values():
+            by_leader.setdefault(state.leader, []).append(state.topic_partition)
+        for leader, led in by_leader.items():
+            try:
+                progress = None if leader == NO_LEADER else view.leader_progress(leader)
+                if progress is not None:
+                    progress.poll()
+                for named in led:
+                    marks = view.watermarks.published(named, poll=False)
+                    if marks is not None:
+                        ends[named] = PartitionEnds(marks.log_start_offset, marks.high_watermark, marks.topic_id)
+            except StratalogError as reason:
+                _LOG.debug("the ends of what broker %d leads are not known: %s", leader, reason)
         return ends
 
     def _dated(self, lags: list[GroupLag], ends: Mapping[TopicPartition, PartitionEnds]) -> list[GroupLag]:

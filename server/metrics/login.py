@@ -38,7 +38,7 @@ class MetricsLogin:
     def allows(self, header: str) -> bool:
         """Whether an `Authorization` header has the password of a user.
 
-        >>> MetricsLogin("prometheus", "secret", lambda _user, _mechanism: None).allows("Basic cHJvbWV0aGV1czpzZWNyZXQ=")
+        >>> MetricsLogin("bob", "secret", lambda _user, _mechanism: None).allows("Basic Ym9iOnNlY3JldA==")
         True
         """
         scheme, _, encoded = header.partition(" ")

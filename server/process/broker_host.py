@@ -14,7 +14,7 @@ from stratalog.replication.broker.broker import Broker
 from stratalog.replication.broker.calls import BrokerCalls
 from stratalog.replication.broker.hosted_replicas import BrokerIdentity
 from stratalog.replication.broker.inbox import BrokerInbox
-from stratalog.replication.config import TOPICS_TOML, BrokerConfig, flatten_toml
+from stratalog.replication.config import JSON_LINES, TOPICS_TOML, BrokerConfig, flatten_toml
 from stratalog.replication.coordinator.runtime.remote_appends import Peer
 from stratalog.replication.follower.runner import ThreadFetchRunner
 from stratalog.replication.metadata.log import SharedMetadata
@@ -136,7 +136,7 @@ class BrokerHost:
             self.runner, self.spark = fetch_runner(
                 fetcher, spark, hosted.metadata_root, list(roots.values()), config, self.shared_metadata
             )
-            self._text_logs = open_text_logs(hosted.log_folder)
+            self._text_logs = open_text_logs(hosted.log_folder, as_json=config.stratalog_log_format == JSON_LINES)
         except BaseException:
             self.joined.close()
             raise

@@ -37,6 +37,7 @@ from stratalog.server.audit.events import (
 from stratalog.server.request.request_log import (
     REQUEST_LOG,
     TRACE,
+    UNKNOWN_SOFTWARE,
     RequestOrigin,
     RequestTimes,
     log_begun,
@@ -94,12 +95,14 @@ class ConnectionMemory:
 
     fetch    a `FetchMemory`, or None
     produce  the `Line` of its Produce requests, or None
+    software the client's name and version of its library, as it says
     work     what waits for threads of `FairThreads`, by their name: each has a lock of its own
     is_over  the connection has ended
     """
 
     fetch: Any = None
     produce: Any = None
+    software: tuple[str, str] = UNKNOWN_SOFTWARE
     is_over: bool = False
     work: defaultdict[str, deque[Callable[[], object]]] = field(default_factory=lambda: defaultdict(deque))
 
@@ -213,7 +216,8 @@ class Call:
     @property
     def origin(self) -> RequestOrigin:
         """Where it comes from, for the log."""
-        return RequestOrigin(self.connection.listener, self.connection.peer, self.connection.principal, self.client_id)
+        of = self.connection
+        return RequestOrigin(of.listener, of.peer, of.principal, self.client_id, of.memory.software)
 
     def begins(self) -> None:
         """A thread begins to handle it. What a quick handler leaves to an io thread belongs to the same time."""

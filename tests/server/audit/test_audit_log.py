@@ -175,7 +175,7 @@ def client(cluster: Cluster, user: str, password: str) -> Any:
 
 
 def wrong_password(host: str, port: int) -> int:
-    """A login by a bare socket: SaslHandshake 1, then SaslAuthenticate 0 with a wrong password; 1 once it is refused."""
+    """SaslHandshake 1, then SaslAuthenticate 0 with a wrong password, by a bare socket; 1 once it is refused."""
     with socket.create_connection((host, port), 10) as connection:
         handshake = b"\0\x11\0\x01\0\0\0\x01\xff\xff\0\x05PLAIN"
         token = b"\0bob\0wrong"

@@ -7,7 +7,13 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from stratalog.server.metrics.dated_table import CHECKPOINT_INTERVAL, REMOVED_KEPT_MS, VERSIONS_KEPT, DatedTable, TableShape
+from stratalog.server.metrics.dated_table import (
+    CHECKPOINT_INTERVAL,
+    REMOVED_KEPT_MS,
+    VERSIONS_KEPT,
+    DatedTable,
+    TableShape,
+)
 from stratalog.server.metrics.group_lag import GroupLag, PartitionLag
 from stratalog.server.metrics.lag_history import DAY_MS, LAG_DIRECTORY, UPKEEP_MS, LagHistory, lag_rows
 from stratalog.storage.clock import RandomIds

@@ -32,9 +32,9 @@ class JsonLines(logging.Formatter):
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        written = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         body: dict[str, object] = {
-            "time": time.replace("+00:00", "Z"),
+            "time": written.replace("+00:00", "Z"),
             "level": record.levelname,
             "logger": record.name,
             "thread": record.threadName,

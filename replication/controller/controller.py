@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 from stratalog.replication import cadence
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.controller.brokers import fence_brokers, give_up_broker, online_partitions
+from stratalog.replication.controller.controller_counts import ControllerCounts
 from stratalog.replication.controller.history_writer import HistoryWriter
 from stratalog.replication.controller.preferred_leaders import rebalance_leaders
 from stratalog.replication.controller.reassignment import finish_reassignments
@@ -20,9 +20,8 @@ from stratalog.replication.controller.sessions import SessionObserver, session_p
 from stratalog.replication.controller.tombstones import end_records
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.log import metadata_of_part
-from stratalog.replication.metadata.records import NO_LEADER, MetadataRecord, PartitionRecord
+from stratalog.replication.metadata.records import MetadataRecord, PartitionRecord
 from stratalog.replication.metadata.state_changes import partition_lines, replica_lines
-from stratalog.replication.metrics import Histogram
 from stratalog.replication.stores import Ports
 from stratalog.storage.cadence import IdlePause
 from stratalog.storage.config_def import spelled
@@ -34,30 +33,6 @@ from stratalog.storage.upkeep.upkeep import Upkeep
 
 _LOG = line_logger("stratalog.controller")
 _STATE_CHANGE_LOG = line_logger("stratalog.state.change")
-
-
-@dataclass(slots=True)
-class ControllerCounts:
-    """What a candidate counts while it is the controller; other threads read the numbers.
-
-    elections_won     controller epochs that it began
-    expired_sessions  brokers that it fenced since their session did not change
-    leader_elections  partitions that got another leader, by whoever's commit
-    unclean_elections those of them in which records may be lost
-    step_time         of each turn
-    """
-
-    elections_won: int = 0
-    expired_sessions: int = 0
-    leader_elections: int = 0
-    unclean_elections: int = 0
-    step_time: Histogram = field(default_factory=Histogram)
-
-    def count(self, before: PartitionRecord | None, after: PartitionRecord) -> None:
-        """A partition's state was replaced."""
-        if before is not None:
-            self.leader_elections += after.leader not in (before.leader, NO_LEADER)
-            self.unclean_elections += max(0, after.unclean - before.unclean)
 
 
 class Controller:

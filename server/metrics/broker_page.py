@@ -24,7 +24,7 @@ from stratalog.replication.metrics import GAUGE, Histogram, Labels, Metric
 from stratalog.replication.progress.progress import UNKNOWN
 from stratalog.server.metrics.exposition import prometheus_text
 from stratalog.server.metrics.health import Health, OwnState, is_alive, is_ready, is_safe_to_restart
-from stratalog.server.metrics.http_server import METRICS, Page, Route, Routes, metrics_route
+from stratalog.server.metrics.http_server import METRICS, Page, ServedPath, ServedPaths, metrics_route
 from stratalog.server.metrics.of_broker import TRAFFIC, LedLog, counter_metrics, log_metrics, state_metric
 from stratalog.server.metrics.of_image import image_metrics
 from stratalog.server.metrics.of_metadata_log import MetadataLogState, controller_metrics, metadata_log_metrics
@@ -65,13 +65,13 @@ class BrokerPage:
         registry = CollectorRegistry()
         self._of_python = (ProcessCollector(registry=registry), PlatformCollector(registry=registry), _gc(registry))
 
-    def routes(self) -> Routes:
+    def routes(self) -> ServedPaths:
         """The paths of the broker."""
         return {
             METRICS: metrics_route(self._text),
-            LIVEZ: Route(partial(_page, self.live), is_open=True),
-            READYZ: Route(partial(_page, self.ready), is_open=True),
-            SAFE_TO_RESTART: Route(partial(_page, self.safe_to_restart)),
+            LIVEZ: ServedPath(partial(_page, self.live), is_open=True),
+            READYZ: ServedPath(partial(_page, self.ready), is_open=True),
+            SAFE_TO_RESTART: ServedPath(partial(_page, self.safe_to_restart)),
         }
 
     # -- health -------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ class PartitionEnds:
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionLag:
+class MeasuredPartition:
     """How far a group is behind in a partition.
 
     committed        NOTHING_COMMITTED without a commit
@@ -45,7 +45,7 @@ class PartitionLag:
     def records(self) -> int | None:
         """Offsets that the group has not read; never below 0, -1 without a commit, None while nobody leads.
 
-        >>> PartitionLag(TopicPartition("t", 0), committed=12, end_offset=10).records
+        >>> MeasuredPartition(TopicPartition("t", 0), committed=12, end_offset=10).records
         0
         """
         if self.committed == NOTHING_COMMITTED:
@@ -55,7 +55,7 @@ class PartitionLag:
     def seconds(self, now_ms: int) -> float | None:
         """The age of the first unread record; 0 when everything was read, None when it is not known.
 
-        >>> PartitionLag(TopicPartition("t", 0), 4, 10, 4, first_unread_ms=1_000).seconds(now_ms=3_500)
+        >>> MeasuredPartition(TopicPartition("t", 0), 4, 10, 4, first_unread_ms=1_000).seconds(now_ms=3_500)
         2.5
         """
         if self.committed == NOTHING_COMMITTED or self.end_offset is None:
@@ -66,17 +66,17 @@ class PartitionLag:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupLag:
+class MeasuredGroup:
     """A group's lag in each partition of the topics that it has committed offsets of, or whose records members read."""
 
     group_id: str
     member_count: int
-    partitions: tuple[PartitionLag, ...]
+    partitions: tuple[MeasuredPartition, ...]
 
 
 def group_lag(
     group: HeldGroup, ends: Mapping[TopicPartition, PartitionEnds], by_topic: Mapping[str, Iterable[TopicPartition]]
-) -> GroupLag:
+) -> MeasuredGroup:
     """A group's lag, without timestamps. `by_topic`: all partitions; those without `ends` have no leader.
 
     An offset of an earlier topic of the same name is none. One below the log's start was overtaken by retention: the
@@ -90,17 +90,17 @@ def group_lag(
         for named in by_topic.get(topic, ()):
             known, held = ends.get(named), group.committed.get(named)
             if held is None or (known is not None and held.topic_id not in ("", known.topic_id)):
-                lags.append(PartitionLag(named, NOTHING_COMMITTED, None if known is None else known.end_offset))
+                lags.append(MeasuredPartition(named, NOTHING_COMMITTED, None if known is None else known.end_offset))
                 continue
             if known is None:
-                lags.append(PartitionLag(named, held.offset, None))
+                lags.append(MeasuredPartition(named, held.offset, None))
                 continue
             unread = max(held.offset, known.start_offset) if held.offset < known.end_offset else None
-            lags.append(PartitionLag(named, held.offset, known.end_offset, unread))
-    return GroupLag(group.group_id, group.member_count, tuple(lags))
+            lags.append(MeasuredPartition(named, held.offset, known.end_offset, unread))
+    return MeasuredGroup(group.group_id, group.member_count, tuple(lags))
 
 
-def lag_metrics(groups: Iterable[GroupLag], now_ms: int) -> list[Metric]:
+def lag_metrics(groups: Iterable[MeasuredGroup], now_ms: int) -> list[Metric]:
     """The gauges of groups; `now_ms` is wall time."""
     offsets: dict[Labels, float] = {}
     records: dict[Labels, float] = {}

@@ -42,7 +42,7 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class ServedPath:
     """A path's page.
 
     make      makes it; the argument says whether who asks may see everything
@@ -53,13 +53,13 @@ class Route:
     is_open: bool = False
 
 
-Routes = Mapping[str, Route]
+ServedPaths = Mapping[str, ServedPath]
 
 
 class StatusServer:
     """Serves from its construction until `close`. `port` 0 chooses a free one."""
 
-    def __init__(self, port: int, routes: Routes, host: str = LOOPBACK, login: MetricsLogin | None = None) -> None:
+    def __init__(self, port: int, routes: ServedPaths, host: str = LOOPBACK, login: MetricsLogin | None = None) -> None:
         """`host`: where to listen; `login`: None lets everybody in who reaches the port.
 
         KafkaStorageError when the address is taken, or none of this machine's.
@@ -102,15 +102,15 @@ def is_loopback_host(host: str) -> bool:
     return all(ip_address(str(each[4][0]).partition("%")[0]).is_loopback for each in found)
 
 
-def metrics_routes(metrics: Callable[[], Iterable[Metric]]) -> Routes:
+def metrics_routes(metrics: Callable[[], Iterable[Metric]]) -> ServedPaths:
     """The page of these metrics."""
     return {METRICS: metrics_route(lambda: prometheus_text(metrics()))}
 
 
-def metrics_route(text: Callable[[], bytes]) -> Route:
+def metrics_route(text: Callable[[], bytes]) -> ServedPath:
     """A page in Prometheus' text format."""
     kept = _KeptText(text, SystemClock())
-    return Route(lambda _sees_all: Page(kept(), CONTENT_TYPE))
+    return ServedPath(lambda _sees_all: Page(kept(), CONTENT_TYPE))
 
 
 class _BoundedServer(HTTPServer):
@@ -169,7 +169,7 @@ class _KeptText:
 
 class _Handler(BaseHTTPRequestHandler):
     timeout = REQUEST_TIMEOUT_S
-    routes: Routes
+    routes: ServedPaths
     login: MetricsLogin | None
 
     def do_GET(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from stratalog.server.metrics.dated_table import DatedTable, TableShape
-from stratalog.server.metrics.group_lag import NOTHING_COMMITTED, GroupLag
+from stratalog.server.metrics.group_lag import NOTHING_COMMITTED, MeasuredGroup
 from stratalog.storage.clock import Ids
 from stratalog.storage.objects.port import ObjectStore
 
@@ -48,7 +48,7 @@ class LagHistory:
         self._retention_ms = retention_ms
         self._due_ms = self._upkeep_due_ms = 0
 
-    def step(self, groups: Sequence[GroupLag], now_ms: int) -> None:
+    def step(self, groups: Sequence[MeasuredGroup], now_ms: int) -> None:
         """Append the lags of now if it is time; `now_ms` is wall time. Raises StoreError."""
         if now_ms < self._due_ms:
             return
@@ -71,7 +71,7 @@ class LagHistory:
         table.sweep(now_ms)
 
 
-def lag_rows(groups: Iterable[GroupLag], now_ms: int) -> pa.Table:
+def lag_rows(groups: Iterable[MeasuredGroup], now_ms: int) -> pa.Table:
     """The rows of one moment, as `LAG_SCHEMA`, ordered by group, topic and partition."""
     rows: list[dict[str, Any]] = []
     for group in sorted(groups, key=lambda each: each.group_id):

@@ -14,7 +14,7 @@ from stratalog.replication.coordinator.shard.shard import HeldGroup
 from stratalog.replication.metadata.records import NO_LEADER
 from stratalog.replication.metrics import Metric
 from stratalog.server.metrics.first_unread import FirstUnread, UnreadAt
-from stratalog.server.metrics.group_lag import GroupLag, PartitionEnds, PartitionLag, group_lag, lag_metrics
+from stratalog.server.metrics.group_lag import MeasuredGroup, MeasuredPartition, PartitionEnds, group_lag, lag_metrics
 from stratalog.server.metrics.lag_history import LagHistory
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.clock import Clock, SystemClock
@@ -41,7 +41,7 @@ class LagMeasurement:
         self._late: set[tuple[str, TopicPartition]] = set()
         """Those that the last round had no time for: they are first in the next one."""
 
-    def measure(self, groups: Iterable[HeldGroup]) -> list[GroupLag]:
+    def measure(self, groups: Iterable[HeldGroup]) -> list[MeasuredGroup]:
         """The lag of each group, as of now. Raises StoreError."""
         found = [group for group in groups if group.committed or group.member_count]
         if not found:
@@ -71,7 +71,7 @@ class LagMeasurement:
                 _LOG.debug("the ends of what broker %d leads are not known: %s", leader, reason)
         return ends
 
-    def _dated(self, lags: list[GroupLag], ends: Mapping[TopicPartition, PartitionEnds]) -> list[GroupLag]:
+    def _dated(self, lags: list[MeasuredGroup], ends: Mapping[TopicPartition, PartitionEnds]) -> list[MeasuredGroup]:
         places: dict[tuple[str, TopicPartition], UnreadAt] = {
             (group.group_id, lag.topic_partition): UnreadAt(
                 ends[lag.topic_partition].topic_id, lag.topic_partition, lag.unread_offset
@@ -107,7 +107,7 @@ class LagMeasurement:
                 newest[key] = time_ms
         self._last_ms = newest
 
-        def dated(group: GroupLag, lag: PartitionLag) -> PartitionLag:
+        def dated(group: MeasuredGroup, lag: MeasuredPartition) -> MeasuredPartition:
             key = (group.group_id, lag.topic_partition)
             if places.get(key) in empty:
                 return replace(lag, unread_offset=None)
@@ -133,7 +133,7 @@ class LagRounds:
         self._history = history
         self._clock = SystemClock()
         self._measurement: LagMeasurement | None = None
-        self._found: dict[int, list[GroupLag]] = {}
+        self._found: dict[int, list[MeasuredGroup]] = {}
         self._is_over = threading.Event()
         self._logged = ""
         self._thread = threading.Thread(target=self._run, name="group-lag", daemon=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stratalog.replication.controller.controller import ControllerCounts
+from stratalog.replication.controller.controller_counts import ControllerCounts
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metrics import COUNTER, GAUGE, HISTOGRAM, Labels, Metric
 from stratalog.server.metrics.rates import DecayingRates

@@ -28,7 +28,7 @@ from stratalog.clients.spark.progress.offsets_behind import SourceProgress, as_g
 from stratalog.clients.spark.progress.replica_lag import ReplicaLag
 from stratalog.replication.metrics import Metric
 from stratalog.server.bootstrap import Cluster, root_of
-from stratalog.server.metrics.group_lag import GroupLag, lag_metrics
+from stratalog.server.metrics.group_lag import MeasuredGroup, lag_metrics
 from stratalog.server.metrics.http_server import LOOPBACK, StatusServer, metrics_routes
 from stratalog.server.metrics.lag_rounds import LagMeasurement
 from stratalog.server.view.cluster_view import ClusterView
@@ -91,7 +91,7 @@ class ProgressListener(StreamingQueryListener):
         view = ClusterView(root_of(cluster))
         self._lag = ReplicaLag(view)
         self._measurement = LagMeasurement(view, view.clock)
-        self._measured: list[GroupLag] = []
+        self._measured: list[MeasuredGroup] = []
         self._table = table
         self._interval_s = interval_ms / 1000
         self._clock = view.clock

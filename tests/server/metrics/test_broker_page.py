@@ -20,7 +20,7 @@ from stratalog.replication.metadata.scram import ScramMechanism, ScramUpsertion,
 from stratalog.replication.metrics import RunState
 from stratalog.server.cluster import Cluster
 from stratalog.server.metrics.health import Health
-from stratalog.server.metrics.http_server import Page, Route, StatusServer
+from stratalog.server.metrics.http_server import Page, ServedPath, StatusServer
 from stratalog.server.metrics.login import MetricsLogin, metrics_login
 from stratalog.storage.errors import InvalidConfigError, KafkaStorageError
 from tests.server.metrics.test_of_broker import values_in
@@ -73,7 +73,7 @@ def test_brokers_that_run_are_told_over_http(tmp_path_factory: pytest.TempPathFa
 
 
 def test_a_path_that_is_none_is_not_found_and_a_port_is_taken_once() -> None:
-    server = StatusServer(0, {"/livez": Route(lambda _: Page(b"yes"))})
+    server = StatusServer(0, {"/livez": ServedPath(lambda _: Page(b"yes"))})
     try:
         assert asked(server.port, "/livez") == (200, b"yes")
         assert asked(server.port, "/other")[0] == 404
@@ -87,8 +87,8 @@ def test_other_machines_log_in_for_what_names_topics() -> None:
     login = MetricsLogin("prometheus", "secret", lambda _user, _mechanism: None)
     health = Health("ready", ("orders-0: lags",))
     routes = {
-        "/metrics": Route(lambda _: Page(b"all")),
-        "/readyz": Route(lambda sees_all: Page(health.to_json(names_reasons=sees_all), is_ok=False), is_open=True),
+        "/metrics": ServedPath(lambda _: Page(b"all")),
+        "/readyz": ServedPath(lambda sees_all: Page(health.to_json(names_reasons=sees_all), is_ok=False), is_open=True),
     }
     server = StatusServer(0, routes, login=login)
     try:

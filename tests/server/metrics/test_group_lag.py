@@ -9,7 +9,7 @@ import pytest
 from stratalog.replication.coordinator.groups.shard import GroupShard
 from stratalog.replication.coordinator.shard.shard import HeldGroup, HeldOffset
 from stratalog.server.metrics.exposition import prometheus_text
-from stratalog.server.metrics.group_lag import GroupLag, PartitionEnds, PartitionLag, group_lag, lag_metrics
+from stratalog.server.metrics.group_lag import MeasuredGroup, MeasuredPartition, PartitionEnds, group_lag, lag_metrics
 from stratalog.server.metrics.lag_rounds import LagMeasurement
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.records import NewRecordBatch, TopicPartition, payload_table
@@ -57,22 +57,22 @@ def test_a_groups_lag_in_records(
 @pytest.mark.parametrize(
     ("lag", "seconds"),
     [
-        (PartitionLag(T0, 4, 10, 4, NOW_MS - 2_500), 2.5),
-        (PartitionLag(T0, 4, 10, 4, NOW_MS + 60_000), 0.0),
-        (PartitionLag(T0, 4, 10, 4, None), None),
-        (PartitionLag(T0, 10, 10), 0.0),
-        (PartitionLag(T0, -1, 10), None),
-        (PartitionLag(T0, 4, None), None),
+        (MeasuredPartition(T0, 4, 10, 4, NOW_MS - 2_500), 2.5),
+        (MeasuredPartition(T0, 4, 10, 4, NOW_MS + 60_000), 0.0),
+        (MeasuredPartition(T0, 4, 10, 4, None), None),
+        (MeasuredPartition(T0, 10, 10), 0.0),
+        (MeasuredPartition(T0, -1, 10), None),
+        (MeasuredPartition(T0, 4, None), None),
     ],
     ids=["behind", "a producer's clock is ahead", "not read yet", "idle", "no commit", "no leader"],
 )
-def test_a_groups_lag_in_seconds_is_the_age_of_its_next_record(lag: PartitionLag, seconds: float | None) -> None:
+def test_a_groups_lag_in_seconds_is_the_age_of_its_next_record(lag: MeasuredPartition, seconds: float | None) -> None:
     assert lag.seconds(NOW_MS) == seconds
 
 
 def test_series_have_kafka_exporters_names() -> None:
-    lags = (PartitionLag(T0, 4, 10, 4, NOW_MS - 1_000), PartitionLag(T1, -1, 7))
-    found = values_in(prometheus_text(lag_metrics([GroupLag("g", 2, lags)], NOW_MS)))
+    lags = (MeasuredPartition(T0, 4, 10, 4, NOW_MS - 1_000), MeasuredPartition(T1, -1, 7))
+    found = values_in(prometheus_text(lag_metrics([MeasuredGroup("g", 2, lags)], NOW_MS)))
     zero, one = ('{consumergroup="g",partition="0",topic="t"}', '{consumergroup="g",partition="1",topic="t"}')
     assert found == {
         'kafka_consumergroup_members{consumergroup="g"}': 2,
@@ -112,7 +112,7 @@ class Measured:
         self.cluster.append_batch(TopicPartition(topic, 0), NewRecordBatch(payload_table(rows)))
         self.cluster.publish(TopicPartition(topic, 0))
 
-    def lag(self, committed: int) -> PartitionLag:
+    def lag(self, committed: int) -> MeasuredPartition:
         (group,) = self.measurement.measure([held({T0: committed})])
         (lag,) = group.partitions
         return lag

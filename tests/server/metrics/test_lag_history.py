@@ -14,7 +14,7 @@ from stratalog.server.metrics.dated_table import (
     DatedTable,
     TableShape,
 )
-from stratalog.server.metrics.group_lag import GroupLag, PartitionLag
+from stratalog.server.metrics.group_lag import MeasuredGroup, MeasuredPartition
 from stratalog.server.metrics.lag_history import DAY_MS, LAG_DIRECTORY, UPKEEP_MS, LagHistory, lag_rows
 from stratalog.storage.clock import RandomIds
 from stratalog.storage.objects.local import LocalStore
@@ -30,12 +30,12 @@ def rows(*numbers: int) -> pa.Table:
     return pa.table({"number": list(numbers), "name": [str(number) for number in numbers]}, SHAPE.schema)
 
 
-def group(offset: int, end: int) -> GroupLag:
+def group(offset: int, end: int) -> MeasuredGroup:
     lags = (
-        PartitionLag(TopicPartition("t", 0), offset, end, offset, DAY_0 - 5_000),
-        PartitionLag(TopicPartition("t", 1), -1, end),
+        MeasuredPartition(TopicPartition("t", 0), offset, end, offset, DAY_0 - 5_000),
+        MeasuredPartition(TopicPartition("t", 1), -1, end),
     )
-    return GroupLag("g", 1, lags)
+    return MeasuredGroup("g", 1, lags)
 
 
 def numbers_in(folder: Path) -> list[int]:
@@ -113,5 +113,5 @@ def test_a_past_day_is_merged(tmp_path: Path) -> None:
 
 def test_rows_are_ordered_and_without_groups_there_are_none() -> None:
     assert lag_rows([], DAY_0).num_rows == 0
-    found = lag_rows([GroupLag("z", 0, group(1, 2).partitions), group(1, 2)], DAY_0)
+    found = lag_rows([MeasuredGroup("z", 0, group(1, 2).partitions), group(1, 2)], DAY_0)
     assert found["consumergroup"].to_pylist() == ["g", "g", "z", "z"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from stratalog.replication.controller.controller import ControllerCounts
+from stratalog.replication.controller.controller_counts import ControllerCounts
 from stratalog.replication.metadata.records import NO_LEADER
 from stratalog.replication.metrics import COUNTER, GAUGE, BrokerMetrics, Histogram, Metric
 from stratalog.server.metrics.exposition import prometheus_text

@@ -15,14 +15,15 @@ import threading
 import time
 import urllib.parse
 import urllib.request
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import kafka
+from kafka.admin import NewTopic
 
-from stratalog.clients.admin.admin import Admin
-from stratalog.server.cluster import Cluster
 from tests.lab.dashboards.expressions import CLUSTER, NAMESPACE, filled, published, without_bound
+from tests.lab.real.processes.broker_processes import BrokerProcess
 from tests.server.metrics.test_broker_page import three_free_ports
 from tests.waiting import wait_until
 
@@ -54,12 +55,12 @@ def evaluated(at: str, expression: str) -> list[dict[str, Any]]:
     return result
 
 
-def keep_busy(cluster: Cluster, is_over: threading.Event) -> None:
+def keep_busy(servers: str, is_over: threading.Event) -> None:
     """Produce, fetch and commit until it is over."""
     settings = {"auto_offset_reset": "earliest", "group_id": "readers"}
     with (
-        kafka.KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer,
-        kafka.KafkaConsumer("orders", bootstrap_servers=cluster.bootstrap_servers, **settings) as consumer,
+        kafka.KafkaProducer(bootstrap_servers=servers) as producer,
+        kafka.KafkaConsumer("orders", bootstrap_servers=servers, **settings) as consumer,
     ):
         number = 0
         while not is_over.wait(0.05):
@@ -84,48 +85,63 @@ def report(at: str) -> int:
     return wrong
 
 
+def broker_processes(folder: Path, port: int) -> tuple[list[BrokerProcess], str]:
+    """Three brokers, which are up, each with a metrics port from `port` on; and where clients connect."""
+    listener = three_free_ports()
+    shared = {
+        "offsets.topic.num.partitions": 4,
+        "group.initial.rebalance.delay.ms": 0,
+        "stratalog.lag.interval.ms": 1_000,
+    }
+    brokers = []
+    for number in range(BROKERS):
+        own = {"listeners": f"PLAINTEXT://localhost:{listener + number}", "stratalog.metrics.port": port + number}
+        brokers.append(BrokerProcess(folder, number + 1, {**shared, **own}, "thread"))
+        brokers[-1].start()
+    for broker in brokers:
+        broker.await_started()
+    return brokers, f"localhost:{listener}"
+
+
 def main() -> int:
     """Run it all; the exit code."""
     prometheus = shutil.which("prometheus")
     if prometheus is None:
         print("prometheus is not installed (Debian: apt-get install prometheus)", file=sys.stderr)
         return 1
-    port = three_free_ports()
-    folder = Path(tempfile.mkdtemp(prefix="dashboards-", dir="/dev/shm"))
-    config = {
-        "listeners": "PLAINTEXT://localhost:0",
-        "stratalog.metrics.port": port,
-        "offsets.topic.num.partitions": 4,
-        "group.initial.rebalance.delay.ms": 0,
-        "stratalog.lag.interval.ms": 1_000,
-    }
-    try:
-        with Cluster.start(folder / "cluster", brokers=BROKERS, fetcher="thread", config=config) as cluster:
-            Admin(cluster).create_topic("orders", 4, 3)
-            is_over = threading.Event()
-            traffic = threading.Thread(target=keep_busy, args=(cluster, is_over))
-            traffic.start()
-            (folder / "prometheus.yml").write_text(prometheus_config(port), encoding="utf-8")
-            listen = f"localhost:{three_free_ports()}"
-            command = [
-                prometheus, f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/tsdb",
-                f"--web.listen-address={listen}",
-            ]  # fmt: skip
-            with open(folder / "prometheus.log", "w", encoding="utf-8") as log:
-                server = subprocess.Popen(command, stdout=log, stderr=log)
-                try:
-                    wait_until(lambda: all(up(f"http://{listen}")), "three scraped brokers", pause_s=0.5)
-                    time.sleep(TRAFFIC_S)
-                    wrong = report(f"http://{listen}")
-                finally:
-                    server.terminate()
-                    server.wait(30)
-                    is_over.set()
-                    traffic.join()
-        print(f"{wrong} wrong")
-        return int(bool(wrong))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    port, folder = three_free_ports(), Path(tempfile.mkdtemp(prefix="dashboards-", dir="/dev/shm"))
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        brokers, servers = broker_processes(folder, port)
+        for broker in brokers:
+            stack.callback(broker.kill)
+        kafka.KafkaAdminClient(bootstrap_servers=servers).create_topics([NewTopic("orders", 4, 3)])
+        is_over = threading.Event()
+        traffic = threading.Thread(target=keep_busy, args=(servers, is_over))
+        traffic.start()
+        stack.callback(traffic.join)
+        stack.callback(is_over.set)
+        at = served(stack, prometheus, folder, port)
+        wait_until(lambda: all(up(at)), "three scraped brokers", pause_s=0.5)
+        time.sleep(TRAFFIC_S)
+        wrong = report(at)
+    print(f"{wrong} wrong")
+    return int(bool(wrong))
+
+
+def served(stack: ExitStack, prometheus: str, folder: Path, port: int) -> str:
+    """Where a Prometheus server answers that scrapes the brokers; the stack ends it."""
+    (folder / "prometheus.yml").write_text(prometheus_config(port), encoding="utf-8")
+    listen = f"localhost:{three_free_ports()}"
+    command = [
+        prometheus, f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/tsdb",
+        f"--web.listen-address={listen}",
+    ]  # fmt: skip
+    log = stack.enter_context((folder / "prometheus.log").open("w", encoding="utf-8"))
+    server = subprocess.Popen(command, stdout=log, stderr=log)
+    stack.callback(server.wait, 30)
+    stack.callback(server.terminate)
+    return f"http://{listen}"
 
 
 def up(at: str) -> list[bool]:

@@ -6,7 +6,7 @@ group that has read everything has 0 seconds, however long nothing was written: 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from stratalog.replication.coordinator.shard.shard import HeldGroup
@@ -74,20 +74,25 @@ class MeasuredGroup:
     partitions: tuple[MeasuredPartition, ...]
 
 
+def topics_of(group: HeldGroup, topics: Collection[str]) -> set[str]:
+    """Of these topics those that a group has committed offsets of, or whose records its members read."""
+    found = {each.topic for each in group.committed if each.topic in topics}
+    if group.member_count:
+        found.update(topic for topic in topics if topic not in found and group.subscribed(topic))
+    return found
+
+
 def group_lag(
     group: HeldGroup, ends: Mapping[TopicPartition, PartitionEnds], by_topic: Mapping[str, Iterable[TopicPartition]]
 ) -> MeasuredGroup:
-    """A group's lag, without timestamps. `by_topic`: all partitions; those without `ends` have no leader.
+    """A group's lag in the partitions of its topics, without timestamps; partitions without `ends` have no leader.
 
     An offset of an earlier topic of the same name is none. One below the log's start was overtaken by retention: the
     group reads on at the start.
     """
-    topics = {each.topic for each in group.committed}
-    if group.member_count:
-        topics.update(topic for topic in by_topic if topic not in topics and group.subscribed(topic))
     lags = []
-    for topic in sorted(topics):
-        for named in by_topic.get(topic, ()):
+    for topic in sorted(by_topic):
+        for named in by_topic[topic]:
             known, held = ends.get(named), group.committed.get(named)
             if held is None or (known is not None and held.topic_id not in ("", known.topic_id)):
                 lags.append(MeasuredPartition(named, NOTHING_COMMITTED, None if known is None else known.end_offset))

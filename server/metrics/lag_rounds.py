@@ -14,7 +14,14 @@ from stratalog.replication.coordinator.shard.shard import HeldGroup
 from stratalog.replication.metadata.records import NO_LEADER
 from stratalog.replication.metrics import Metric
 from stratalog.server.metrics.first_unread import FirstUnread, UnreadAt
-from stratalog.server.metrics.group_lag import MeasuredGroup, MeasuredPartition, PartitionEnds, group_lag, lag_metrics
+from stratalog.server.metrics.group_lag import (
+    MeasuredGroup,
+    MeasuredPartition,
+    PartitionEnds,
+    group_lag,
+    lag_metrics,
+    topics_of,
+)
 from stratalog.server.metrics.lag_history import LagHistory
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.clock import Clock, SystemClock
@@ -46,18 +53,26 @@ class LagMeasurement:
         found = [group for group in groups if group.committed or group.member_count]
         if not found:
             return []
-        ends = self._ends()
-        by_topic = {topic: sorted(partitions) for topic, partitions in self._view.image.partitions_by_topic.items()}
-        return self._dated([group_lag(group, ends, by_topic) for group in found], ends)
+        self._view.refresh(max_age_ms=1)
+        all_of = self._view.image.partitions_by_topic
+        topics = [topics_of(group, all_of) for group in found]
+        partitions = {topic: sorted(all_of[topic]) for topic in set().union(*topics)}
+        ends = self._ends(named for of_topic in partitions.values() for named in of_topic)
+        lags = [
+            group_lag(group, ends, {topic: partitions[topic] for topic in own})
+            for group, own in zip(found, topics, strict=True)
+        ]
+        return self._dated(lags, ends)
 
-    def _ends(self) -> dict[TopicPartition, PartitionEnds]:
+    def _ends(self, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionEnds]:
         """Of the partitions whose leader has published something; each leader's progress is read once. A leader whose
         root is out of reach has published nothing."""
         view, ends = self._view, dict[TopicPartition, PartitionEnds]()
-        view.refresh(max_age_ms=1)
         by_leader: dict[int, list[TopicPartition]] = {}
-        for state in view.image.partitions.values():
-            by_leader.setdefault(state.leader, []).append(state.topic_partition)
+        for named in wanted:
+            state = view.image.partitions.get(named)
+            if state is not None:
+                by_leader.setdefault(state.leader, []).append(named)
         for leader, led in by_leader.items():
             try:
                 progress = None if leader == NO_LEADER else view.leader_progress(leader)

@@ -9,7 +9,14 @@ import pytest
 from stratalog.replication.coordinator.groups.shard import GroupShard
 from stratalog.replication.coordinator.shard.shard import HeldGroup, HeldOffset
 from stratalog.server.metrics.exposition import prometheus_text
-from stratalog.server.metrics.group_lag import MeasuredGroup, MeasuredPartition, PartitionEnds, group_lag, lag_metrics
+from stratalog.server.metrics.group_lag import (
+    MeasuredGroup,
+    MeasuredPartition,
+    PartitionEnds,
+    group_lag,
+    lag_metrics,
+    topics_of,
+)
 from stratalog.server.metrics.lag_rounds import LagMeasurement
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.records import NewRecordBatch, TopicPartition, payload_table
@@ -49,7 +56,9 @@ def test_a_groups_lag_in_records(
     group: HeldGroup, ends: Mapping[TopicPartition, tuple[int, int]], records: int | None, unread: int | None
 ) -> None:
     known = {named: PartitionEnds(*bounds, "id") for named, bounds in ends.items()}
-    found = {each.topic_partition: each for each in group_lag(group, known, {"t": [T0, T1], "other": []}).partitions}
+    topics = topics_of(group, {"t", "other"})
+    assert topics == {"t"}
+    found = {each.topic_partition: each for each in group_lag(group, known, {"t": [T0, T1]}).partitions}
     assert set(found) == {T0, T1}
     assert (found[T0].records, found[T0].unread_offset) == (records, unread)
 

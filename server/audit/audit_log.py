@@ -39,7 +39,7 @@ LINGER_S = 0.5
 """Time in which events gather for one batch: a storm of them makes few commits."""
 BATCH_EVENTS, BATCH_BYTES = 2_000, 500_000
 """Events and bytes of one batch, which a topic's default `max.message.bytes` takes."""
-RETRY_S = 0.5
+RETRY_S, WAIT_S = 0.5, 0.01
 APPEND_MS = 10_000
 END_S = 5.0
 """Time in which a process that ends writes what waits."""
@@ -93,8 +93,7 @@ class AuditLog:
         self._numbers = count()
         self._counts: Counter[str] = Counter(dict.fromkeys(KINDS, 0))
         self._lost = self._reported = self._written = 0
-        self._wake, self._is_over, self._is_empty = threading.Event(), threading.Event(), threading.Event()
-        self._is_empty.set()
+        self._wake, self._hurries, self._is_over = threading.Event(), threading.Event(), threading.Event()
         self._logged = ""
         self._thread = threading.Thread(target=self._run, name=f"audit-{topic.broker_id}", daemon=True)
         self._thread.start()
@@ -107,7 +106,6 @@ class AuditLog:
             self._lost += 1
             return
         now_ms = self._clock.wall_ms()
-        self._is_empty.clear()
         self._queue.append((now_ms, event.to_json(now_ms, topic.broker_id, topic.run, number)))
         if not self._wake.is_set():
             self._wake.set()
@@ -129,12 +127,18 @@ class AuditLog:
 
     def drain(self) -> bool:
         """Wait until what came so far is written, for `END_S` at most; whether it is."""
+        end_ms = self._clock.monotonic_ms() + int(1_000 * END_S)
+        self._hurries.set()
         self._wake.set()
-        return self._is_empty.wait(END_S)
+        while self._queue and self._clock.monotonic_ms() < end_ms:
+            self._is_over.wait(WAIT_S)
+        self._hurries.clear()
+        return not self._queue
 
     def close(self) -> None:
         """End the thread. What is not written yet is lost, and logged."""
         self._is_over.set()
+        self._hurries.set()
         self._wake.set()
         self._thread.join(END_S)
         if self._queue:
@@ -145,18 +149,16 @@ class AuditLog:
     def _run(self) -> None:
         while not self._is_over.is_set():
             self._wake.wait()
-            self._is_over.wait(LINGER_S)
+            self._hurries.wait(LINGER_S)
             self._wake.clear()
             while self._queue and not self._is_over.is_set():
                 self._write_next()
-            if not self._queue:
-                self._is_empty.set()
 
     def _write_next(self) -> None:
         """Write a batch, again and again until it is stored: its events stay in the queue as long."""
         lost = self._lost
         rows, size_bytes = [], 0
-        for time_ms, value in list(self._queue)[:BATCH_EVENTS]:
+        for time_ms, value in [self._queue[at] for at in range(min(len(self._queue), BATCH_EVENTS))]:
             rows.append((time_ms, None, value, None))
             size_bytes += len(value)
             if size_bytes >= BATCH_BYTES:

@@ -28,11 +28,21 @@ def all_quantiles(_name: str, _labels: Labels, times: Histogram) -> tuple[float,
 
 
 class _Families(Collector):
-    def __init__(self, families: Iterable[Family]) -> None:
-        self._families = families
+    """Makes one family after the other: all samples at once would be some hundred thousand objects."""
+
+    def __init__(self, by_name: Iterable[list[Metric]], quantiles: Quantiles, others: Iterable[Collector]) -> None:
+        self._by_name = by_name
+        self._quantiles = quantiles
+        self._others = others
 
     def collect(self) -> Iterator[Family]:
-        return iter(self._families)
+        for metrics in self._by_name:
+            family = _family(metrics[0])
+            for metric in metrics:
+                family.samples.extend(_samples(metric, self._quantiles))
+            yield family
+        for each in self._others:
+            yield from each.collect()
 
 
 def prometheus_text(
@@ -45,14 +55,10 @@ def prometheus_text(
     # TYPE kafka_brokers gauge
     kafka_brokers 3.0
     """
-    families: dict[str, Family] = {}
+    by_name: dict[str, list[Metric]] = {}
     for metric in metrics:
-        family = families.get(metric.name)
-        if family is None:
-            family = families[metric.name] = _family(metric)
-        family.samples.extend(_samples(metric, quantiles))
-    own = (family for collector in others for family in collector.collect())
-    return generate_latest(_Families([*families.values(), *own]))
+        by_name.setdefault(metric.name, []).append(metric)
+    return generate_latest(_Families(by_name.values(), quantiles, others))
 
 
 def _family(metric: Metric) -> Family:

@@ -46,10 +46,14 @@ class LagHistory:
         self._table = DatedTable(objects, TableShape(LAG_DIRECTORY, LAG_SCHEMA), ids)
         self._interval_ms = interval_ms
         self._retention_ms = retention_ms
-        self._due_ms = self._upkeep_due_ms = 0
+        self._due_ms: int | None = None
+        self._upkeep_due_ms = 0
 
     def step(self, groups: Sequence[MeasuredGroup], now_ms: int) -> None:
-        """Append the lags of now if it is time; `now_ms` is wall time. Raises StoreError."""
+        """Append the lags of now if it is time, first an interval after the first call; `now_ms` is wall time. Raises
+        StoreError."""
+        if self._due_ms is None:
+            self._due_ms = now_ms + self._interval_ms
         if now_ms < self._due_ms:
             return
         self._due_ms = now_ms + self._interval_ms

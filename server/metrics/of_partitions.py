@@ -55,18 +55,16 @@ def _as_kafka(led: Sequence[PartitionRecord], min_isrs: MinIsrs) -> list[Metric]
     under: Values = {}
     at: Values = {}
     replicas: Values = {}
-    in_sync: Values = {}
     for state in led:
         labels, isr, min_isr = partition_labels(state.topic_partition), len(state.isr), min_isrs.of(state)
         under[labels], at[labels] = isr < min_isr, isr == min_isr
-        replicas[labels], in_sync[labels] = len(state.replicas), isr
+        replicas[labels] = len(state.replicas)
     return _gauges(
         "kafka_cluster_partition_",
         (
             ("underminisr", "1 while the ISR is smaller than min.insync.replicas; of led partitions.", under),
             ("atminisr", "1 while the ISR is just min.insync.replicas; of led partitions.", at),
             ("replicascount", "Replicas of a led partition.", replicas),
-            ("insyncreplicascount", "In-sync replicas of a led partition.", in_sync),
         ),
     )
 

@@ -33,7 +33,7 @@ from stratalog.server.metrics.of_process import disk_metrics, store_metrics
 from stratalog.server.metrics.rates import A_MINUTE_MS, DecayingRates, RecentQuantiles
 from stratalog.storage.clock import SystemClock
 from stratalog.storage.errors import StratalogError
-from stratalog.storage.objects.calls import StoreCalls, calls_of
+from stratalog.storage.objects.calls import StoreCalls, calls_of, calls_of_others
 from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.objects.remote import open_store
 from stratalog.storage.records import TopicPartition
@@ -165,7 +165,8 @@ class BrokerPage:
 
     def _of_metadata(self) -> list[Metric]:
         log, others = self._broker.metadata, self._controller.metadata
-        calls = self._calls(self._metadata_root)
+        calls, own = self._calls(self._metadata_root), self._calls(self._broker.root)
+        urls = {store.url for store in self._stores.values()}
         end_offset = log.log.log_end_offset if log.log.is_folded else 0
         state = MetadataLogState(
             end_offset, log.commit_count + others.commit_count, log.commit_ms + others.commit_ms, calls
@@ -174,7 +175,7 @@ class BrokerPage:
         return [
             *metadata_log_metrics(log.image, self._broker.broker_id, state, self._minute_rates, now_ms),
             *controller_metrics(self._controller.counts, end_offset),
-            *store_metrics({"metadata": calls, "own": self._calls(self._broker.root)}),
+            *store_metrics({"metadata": calls, "own": own, "other": calls_of_others(urls)}),
         ]
 
     def _store(self, root: str) -> ObjectStore:

@@ -43,7 +43,7 @@ def processor_ns(threads: Iterable[Thread]) -> int:
 
 
 def store_metrics(by_root: Mapping[str, StoreCalls]) -> list[Metric]:
-    """Calls to stores by root, e.g. `metadata` or `own`, and kind."""
+    """Calls to stores by root (`metadata`, `own`, `other`) and kind."""
     calls: dict[Labels, float] = {}
     failed: dict[Labels, float] = {}
     moved: dict[Labels, float] = {}
@@ -54,7 +54,7 @@ def store_metrics(by_root: Mapping[str, StoreCalls]) -> list[Metric]:
         failed[of_root] = counted.failed
         moved[(*of_root, ("direction", "read"))] = counted.read_bytes
         moved[(*of_root, ("direction", "written"))] = counted.written_bytes
-    doc = "of this process to the metadata root and to the broker's own"
+    doc = "of this process to the metadata root, the broker's own and others"
     return [
         Metric("stratalog_store_calls_total", COUNTER, f"Calls {doc}, by kind.", calls),
         Metric("stratalog_store_failed_calls_total", COUNTER, f"Calls {doc} that ended with a fault.", failed),

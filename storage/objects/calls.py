@@ -5,6 +5,7 @@ All objects of one process for one root share its counts. Each addition is one s
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 KINDS = ("put", "create", "replace", "get", "head", "list", "delete", "copy", "sync")
@@ -36,6 +37,14 @@ class StoreCalls:
         """Calls of all kinds."""
         return sum(self.made.values())
 
+    def add(self, other: StoreCalls) -> None:
+        """Add the counts of another root."""
+        for kind, count in other.made.items():
+            self.made[kind] += count
+        self.failed += other.failed
+        self.read_bytes += other.read_bytes
+        self.written_bytes += other.written_bytes
+
 
 _CALLS: dict[str, StoreCalls] = {}
 
@@ -47,3 +56,12 @@ def calls_of(url: str) -> StoreCalls:
     True
     """
     return _CALLS.setdefault(url, StoreCalls())
+
+
+def calls_of_others(urls: Collection[str]) -> StoreCalls:
+    """The counts of all stores of this process but those at these URLs."""
+    found = StoreCalls()
+    for url, counted in list(_CALLS.items()):
+        if url not in urls:
+            found.add(counted)
+    return found

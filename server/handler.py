@@ -25,17 +25,17 @@ from stratalog.server.apis.delete_records import RecordApis
 from stratalog.server.apis.features import FeatureApis
 from stratalog.server.apis.fetch.family import FetchApis
 from stratalog.server.apis.fetch.memory import FetchMemory
-from stratalog.server.apis.find_coordinator import CoordinatorApis
-from stratalog.server.apis.group_offsets import GroupOffsetApis
-from stratalog.server.apis.groups import GroupApis
+from stratalog.server.apis.groups.classic import GroupApis
+from stratalog.server.apis.groups.find_coordinator import CoordinatorApis
+from stratalog.server.apis.groups.modern import ModernGroupApis
+from stratalog.server.apis.groups.offsets import GroupOffsetApis
 from stratalog.server.apis.list_offsets import OffsetApis
 from stratalog.server.apis.metadata import MetadataApis
-from stratalog.server.apis.modern_groups import ModernGroupApis
 from stratalog.server.apis.produce import ProduceApis
 from stratalog.server.apis.reassignments import ReassignmentApis
 from stratalog.server.apis.topics import TopicApis
-from stratalog.server.apis.transaction_admin import TransactionAdminApis
-from stratalog.server.apis.transactions import TransactionApis
+from stratalog.server.apis.transactions.admin import TransactionAdminApis
+from stratalog.server.apis.transactions.producers import TransactionApis
 from stratalog.server.audit.events import REFUSED_FRAME, AuditEvent, api_text
 from stratalog.server.bootstrap import RunningCluster
 from stratalog.server.quotas.client_apis import QuotaApis

@@ -1,4 +1,4 @@
-"""What a broker shows of itself over HTTP: metrics, health, and how far groups are behind.
+"""What a broker shows of itself over HTTP: metrics and health.
 
 of_image      gauges that follow from the metadata
 of_partitions gauges of each partition, by the names of Kafka and of kafka_exporter
@@ -8,10 +8,6 @@ of_process    disk bytes, idle shares of threads, calls to stores
 rates         what is computed between two scrapes: rates, quantiles
 exposition    Prometheus' text format, by prometheus-client
 health        /livez, /readyz, /safe-to-restart as decisions
-group_lag     how far groups are behind, in records and in seconds
-first_unread  the timestamp of a partition's first unread record
-lag_rounds    the rounds in which a broker measures the groups that it coordinates
-lag_history   the Delta table of past lags; `dated_table`: its commits
 login         who may read
 http_server   the listening socket
 broker_page   all of one broker put together

@@ -5,7 +5,7 @@ Source: Kafka's `ReplicaManager`, `QuorumControllerMetrics`, `ControllerMetadata
 
 from __future__ import annotations
 
-from stratalog.replication.controller.eligible_leaders import effective_min_isr, topic_min_isr
+from stratalog.replication.controller.election.eligible_leaders import effective_min_isr, topic_min_isr
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 from stratalog.replication.metrics import GAUGE, Metric

@@ -16,7 +16,7 @@ from stratalog.replication.broker.hosted_replicas import BrokerIdentity
 from stratalog.replication.broker.inbox import BrokerInbox
 from stratalog.replication.config import JSON_LINES, TOPICS_TOML, BrokerConfig, flatten_toml
 from stratalog.replication.coordinator.runtime.remote_appends import Peer
-from stratalog.replication.follower.runner import ThreadFetchRunner
+from stratalog.replication.follower.sessions.runner import ThreadFetchRunner
 from stratalog.replication.metadata.log import SharedMetadata
 from stratalog.replication.metadata.records import UserScramCredentialRecord
 from stratalog.replication.metrics import BrokerMetrics, Metric
@@ -24,10 +24,10 @@ from stratalog.replication.progress.own_registers import OwnRegisters
 from stratalog.replication.shared_fold import SharedFold
 from stratalog.replication.stores import DeltaStores, request_ms_max
 from stratalog.replication.threads.upkeep_thread import UpkeepThreads
+from stratalog.server.lag.history import LagHistory
+from stratalog.server.lag.rounds import LagRounds
 from stratalog.server.metrics.broker_page import BrokerPage
 from stratalog.server.metrics.http_server import StatusServer, is_loopback_host
-from stratalog.server.metrics.lag_history import LagHistory
-from stratalog.server.metrics.lag_rounds import LagRounds
 from stratalog.server.metrics.login import metrics_login
 from stratalog.server.process.fetch_choice import Fetcher, fetch_runner
 from stratalog.server.process.joined_cluster import join_cluster

@@ -28,9 +28,9 @@ from stratalog.clients.spark.progress.offsets_behind import SourceProgress, as_g
 from stratalog.clients.spark.progress.replica_lag import ReplicaLag
 from stratalog.replication.metrics import Metric
 from stratalog.server.bootstrap import Cluster, root_of
-from stratalog.server.metrics.group_lag import MeasuredGroup, lag_metrics
+from stratalog.server.lag.group_lag import MeasuredGroup, lag_metrics
+from stratalog.server.lag.rounds import LagMeasurement
 from stratalog.server.metrics.http_server import LOOPBACK, StatusServer, metrics_routes
-from stratalog.server.metrics.lag_rounds import LagMeasurement
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.log_lines import line_logger

@@ -33,6 +33,8 @@
 #   make differential-spark  one Spark script against a real Kafka and stratalog: equal results; needs mvn and java
 #   make differential-values  10,000 random schemas with values in columns: what Avro's Java reader, Spark's from_avro,
 #                   from_json and parse_json, protobuf's JSON mapping and the text have, by each way into a topic; SCHEMAS=10000; the first time needs Maven Central
+#   make dashboards a Prometheus server scrapes three brokers and evaluates Strimzi's dashboards and alerts; needs
+#                   prometheus (apt-get install prometheus)
 #   make conf       conf/cluster.toml and conf/topics.toml anew, from the settings in the code
 #   make wheel      dist/stratalog-*.whl
 #   make image      the broker's image as an OCI archive, TARGET=broker or spark: needs root and buildah, and debootstrap
@@ -78,7 +80,7 @@ HELM_PACKAGE := helm.sh/helm/v3/cmd/helm@v3.22.0
 # One seed of the simulation is one history in every process, whose pinned seeds are those of this hash seed.
 export PYTHONHASHSEED := 0
 
-.PHONY: help venv java demo test test-long test-sessions test-readers test-stores test-s3 clients quick check simulate storm power client-storm many-connections short-transactions ecosystem fuzz exactly-once bench bench-long soak notebooks oracle differential differential-random differential-spark differential-values conf wheel image chart rolling-restarts clean
+.PHONY: help venv java demo test test-long test-sessions test-readers test-stores test-s3 clients quick check simulate storm power client-storm many-connections short-transactions ecosystem fuzz exactly-once bench bench-long soak notebooks oracle differential differential-random differential-spark differential-values dashboards conf wheel image chart rolling-restarts clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -242,6 +244,9 @@ differential-spark: $(STAMP) java
 
 differential-values: $(STAMP) java
 	@$(PYTHON) -m tests.lab.differential.values --count $(SCHEMAS)
+
+dashboards: $(STAMP)
+	@$(PYTHON) -m tests.lab.dashboards
 
 conf: $(STAMP)
 	$(PYTHON) -m stratalog.replication.conf_files

@@ -17,7 +17,7 @@ from stratalog.jobs.command.broker_flags import FETCHER, OVERRIDE, file_settings
 from stratalog.jobs.command.flags import Command, Flag, program, settings_table
 from stratalog.jobs.command.properties import key_values
 from stratalog.jobs.command.terminal import DONE, FAILED, Stop, UsageError, complain, quiet_logging, stop_signals
-from stratalog.replication.config import BROKER_CONFIGS, CLUSTER_TOML, BrokerConfig
+from stratalog.replication.config import BROKER_CONFIGS, CLUSTER_TOML, JSON_LINES, BrokerConfig
 
 PURPOSE = """This tool runs a stratalog cluster in one process: some brokers, each with a directory of its own, and
 the controller. It stays up until Ctrl-C (or SIGTERM), then shuts down in order. Start it again on the same --path
@@ -133,7 +133,8 @@ def cluster(given: argparse.Namespace) -> int:
     with stop_signals() as stop:
         running = start(given)
         stop.listen()
-        quiet_logging(running.path / running.config.log_dir / "cluster.log")
+        as_json = running.config.stratalog_log_format == JSON_LINES
+        quiet_logging(running.path / running.config.log_dir / "cluster.log", as_json=as_json)
         try:
             print(greeting(running), flush=True)
             return wait_for_the_end(running, stop)

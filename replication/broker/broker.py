@@ -35,6 +35,7 @@ from stratalog.replication.controller.topic_deletion import deleted_partitions
 from stratalog.replication.coordinator.runtime.kinds import COORDINATOR_KINDS, CoordinatorKind
 from stratalog.replication.coordinator.runtime.remote_appends import Appends
 from stratalog.replication.coordinator.runtime.runtime import CoordinatorRuntime
+from stratalog.replication.coordinator.shard.shard import HeldGroup
 from stratalog.replication.leader.append_queue import AppendQueue
 from stratalog.replication.leader.delete_records import RecordDeletions
 from stratalog.replication.leader.purgatory import ProducePurgatory
@@ -164,6 +165,11 @@ class Broker:
         return self._loop.leaders
 
     @property
+    def is_root_dead(self) -> bool:
+        """Whether its own root answers no writes. Called from any thread."""
+        return self._own_root.is_dead()
+
+    @property
     def metrics(self) -> BrokerMetrics:
         return self._loop.hosted.metrics
 
@@ -179,6 +185,10 @@ class Broker:
     def coordinator_metrics(self) -> list[Metric]:
         """What the coordinators here count and hold, by the names of Kafka's metrics."""
         return self._coordinators.metrics()
+
+    def groups(self) -> list[HeldGroup]:
+        """The groups that are coordinated here, with their committed offsets. Called from any thread."""
+        return self._coordinators.groups()
 
     def call_when_published(self, call: Callable[[], None]) -> None:
         """Have the loop call this after it published high watermarks, where storage does not report that to this

@@ -90,6 +90,8 @@ class MetadataLog:
         self._next_offset = 0
         self._folded_load = 0
         self._unseen: list[MetadataRecord] = []
+        self.commit_count = self.commit_ms = 0
+        """Commits of decisions made here, and how long they took in all."""
         self.on_records: Callable[[ClusterImage, Sequence[MetadataRecord]], None] | None = None
         """Called with records that are folded, oldest first, and the image before them."""
 
@@ -283,9 +285,15 @@ class MetadataLog:
             raise
 
     def _commit(self, records: tuple[MetadataRecord, ...]) -> Appended | Conflict:
-        now_ms = self._clock.wall_ms()
+        now_ms, begun_ms = self._clock.wall_ms(), self._clock.monotonic_ms()
         rows = [(now_ms, key, value, None) for key, value in map(record_to_row, records)]
-        batch = [NewRecordBatch(payload_table(rows))]
+        committed = self._append(NewRecordBatch(payload_table(rows)), now_ms)
+        self.commit_count += 1
+        self.commit_ms += self._clock.monotonic_ms() - begun_ms
+        return committed
+
+    def _append(self, records: NewRecordBatch, now_ms: int) -> Appended | Conflict:
+        batch = [records]
         try:
             return self.log.append(batch, self.log.leader_epoch, now_ms)
         except StoreUnavailableError:

@@ -27,6 +27,7 @@ from stratalog.storage.errors import (
     StoreUnavailableError,
 )
 from stratalog.storage.objects import registers as register_file
+from stratalog.storage.objects.calls import calls_of
 from stratalog.storage.objects.new_file import (
     NotCopiedError,
     UnnamedFiles,
@@ -71,6 +72,7 @@ class LocalStore(ObjectStore):
     def __init__(self, root: str, *, create: bool = False) -> None:
         self.root = os.path.abspath(_plain_path(root))
         self.url = Path(self.root).as_uri()
+        self._calls = calls_of(self.url)
         self._durable_directories = {_existing(self.root)}
         """Those whose entry in the directory above was synced, or was there before this store."""
         self._lost = ""
@@ -89,6 +91,7 @@ class LocalStore(ObjectStore):
         probe_create_if_absent(self, RandomIds().new_id(), "hard links (link(2) that fails for a name that exists)")
 
     def put(self, path: str, data: bytes | memoryview) -> None:
+        self._calls.wrote("put", len(data))
         target = f"{self.root}/{path}"
         try:
             os.replace(self._write_temporary(target, data), target)
@@ -99,6 +102,7 @@ class LocalStore(ObjectStore):
         """As the port says. A file that is there already is of an earlier try, or of another writer of the same bytes:
         it is replaced as a whole, since its writer may never end; by durable bytes, since it may be committed and
         synced."""
+        self._calls.wrote("put", len(data))
         target = f"{self.root}/{path}"
         try:
             descriptor = self._open_new(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
@@ -117,6 +121,7 @@ class LocalStore(ObjectStore):
             raise self._failed("put", path, reason) from reason
 
     def put_filled(self, directory: str, fill: Callable[[int], str]) -> bool:
+        self._calls.wrote("put", 0)
         try:
             return bool(self._unnamed.make(f"{self.root}/{directory}", lambda file: f"{self.root}/{fill(file)}"))
         except OSError as reason:
@@ -166,6 +171,7 @@ class LocalStore(ObjectStore):
             fill_in_place(self._open_new(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL), target, fill)
 
     def create(self, path: str, data: bytes) -> bool:
+        self._calls.wrote("create", len(data))
         target = f"{self.root}/{path}"
         try:
 
@@ -188,6 +194,7 @@ class LocalStore(ObjectStore):
 
     def replace(self, path: str, old: bytes, new: bytes) -> bool:
         """As the port says; `new` survives a power loss if what comes after it does: nobody else syncs it."""
+        self._calls.wrote("replace", len(new))
         if self.get_optional(path) != old:
             return False
         self._put_durable(path, new)
@@ -207,13 +214,16 @@ class LocalStore(ObjectStore):
         try:
             descriptor = os.open(f"{self.root}/{path}", os.O_RDONLY)
             try:
-                return read(descriptor)
+                data = read(descriptor)
             finally:
                 os.close(descriptor)
         except (FileNotFoundError, NotADirectoryError):
+            self._calls.read(None)
             return None
         except OSError as reason:
             raise self._failed("get", path, reason) from reason
+        self._calls.read(data)
+        return data
 
     def _found(self, path: str, data: bytes | None) -> bytes:
         if data is None:
@@ -221,6 +231,7 @@ class LocalStore(ObjectStore):
         return data
 
     def put_register(self, path: str, data: bytes) -> None:
+        self._calls.wrote("put", len(data))
         target = f"{self.root}/{path}"
         try:
             with self._register_lock:
@@ -231,11 +242,14 @@ class LocalStore(ObjectStore):
 
     def get_register(self, path: str) -> bytes | None:
         try:
-            return register_file.read(f"{self.root}/{path}")
+            data = register_file.read(f"{self.root}/{path}")
         except OSError as reason:
             raise self._failed("get", path, reason) from reason
+        self._calls.read(data)
+        return data
 
     def size(self, path: str) -> int | None:
+        self._calls.made["head"] += 1
         try:
             status = os.stat(f"{self.root}/{path}")
         except (FileNotFoundError, NotADirectoryError):
@@ -245,6 +259,7 @@ class LocalStore(ObjectStore):
         return status.st_size if stat.S_ISREG(status.st_mode) else None
 
     def list(self, prefix: str) -> list[ObjectMeta]:
+        self._calls.made["list"] += 1
         directory = prefix.rpartition("/")[0]
         try:
             found = [m for m in self._walk(directory) if m.path.startswith(prefix) and not _TEMPORARY.search(m.path)]
@@ -260,6 +275,7 @@ class LocalStore(ObjectStore):
             raise self._failed("list", "", reason) from reason
 
     def delete(self, path: str) -> None:
+        self._calls.made["delete"] += 1
         target = f"{self.root}/{path}"
         try:
             os.unlink(target)
@@ -360,6 +376,7 @@ class LocalStore(ObjectStore):
 
     def sync(self, paths: Sequence[str]) -> None:
         """Make files, their directories and those above them durable, whoever made them."""
+        self._calls.made["sync"] += 1
         targets = [f"{self.root}/{path}" if path else self.root for path in paths]
         directories = {target.rpartition("/")[0] for target in targets}
         entries = self._entries_to_sync(directories)
@@ -487,6 +504,7 @@ class LocalStore(ObjectStore):
             yield ObjectMeta(path, status.st_size, status.st_mtime_ns // 1_000_000)
 
     def _failed(self, operation: str, path: str, reason: OSError) -> StoreUnavailableError:
+        self._calls.failed += 1
         return _failure(operation, f"{self.root}/{path}", reason)
 
 

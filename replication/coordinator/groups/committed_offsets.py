@@ -31,7 +31,7 @@ from stratalog.replication.coordinator.groups.records import (
     offset_commit_key,
 )
 from stratalog.replication.coordinator.groups.table import Group
-from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
+from stratalog.replication.coordinator.shard.shard import CoordinatorRecord, HeldOffset
 from stratalog.replication.requests.groups import (
     NO_RETENTION_TIME_MS,
     OffsetCommitRequestPartition,
@@ -114,6 +114,13 @@ class CommittedOffsets:
         self._open.setdefault(group_id, set()).add(producer_id)
         self._pending.setdefault(producer_id, {}).setdefault(group_id, {})[partition] = committed
         return True
+
+    def committed_by_group(self) -> dict[str, dict[TopicPartition, HeldOffset]]:
+        """The committed offsets of each group; any thread may call it."""
+        return {
+            group_id: {each: HeldOffset(at.value.offset, at.value.topic_id) for each, at in offsets.copy().items()}
+            for group_id, offsets in self._offsets.copy().items()
+        }
 
     def _next(self, value: OffsetCommitValue) -> CommittedOffset:
         self._order += 1

@@ -13,7 +13,7 @@ Source: Kafka's `GroupCoordinatorShard`, `GroupMetadataManager` and `OffsetMetad
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from stratalog.replication.config import BrokerConfig
@@ -35,6 +35,7 @@ from stratalog.replication.coordinator.shard.shard import (
     Answered,
     CoordinatorRecord,
     Decision,
+    HeldGroup,
     ShardPlace,
     size_bytes,
 )
@@ -83,6 +84,11 @@ WORK_MAX = 500_000
 """Names that the timers of one decision compare, so that the broker's loop is not held up."""
 OFFSETS_CHECKED_MAX = 5_000
 """Number of offsets that one decision checks for expiry, so that the broker's loop is not held up."""
+
+
+def _reads_nothing(_topic: str) -> bool:
+    """Whether a group without members reads a topic."""
+    return False
 
 
 class GroupShard:
@@ -211,6 +217,19 @@ class GroupShard:
     def held(self) -> Counter[Held]:
         groups = [(group.group_type, group.state_name) for group in list(self.table.groups.values())]
         return groups_held(groups, self.offsets.total)
+
+    def groups(self) -> Sequence[HeldGroup]:
+        """As the port says: each group is as of a moment of its own."""
+        groups, committed = self.table.groups.copy(), self.offsets.committed_by_group()
+        return [
+            HeldGroup(
+                group_id,
+                group.member_count if (group := groups.get(group_id)) is not None else 0,
+                committed.get(group_id, {}),
+                _reads_nothing if group is None or group.is_empty else group.reads,
+            )
+            for group_id in {**groups, **committed}
+        ]
 
     def unload(self, error: StratalogError) -> tuple[Answered, ...]:
         """Answers `error` to every request that waits."""

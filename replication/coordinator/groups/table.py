@@ -87,6 +87,9 @@ class Group(Protocol):
         ...
 
     @property
+    def member_count(self) -> int: ...
+
+    @property
     def is_empty(self) -> bool:
         """Whether it has no members: it may be deleted then, or replaced by a group of the other protocol."""
         ...
@@ -116,6 +119,10 @@ class Group(Protocol):
 
     def is_subscribed_to(self, topic: str) -> bool:
         """Whether members read `topic`; then its offsets neither expire nor may be deleted."""
+        ...
+
+    def reads(self, topic: str) -> bool:
+        """Whether members are known to read `topic`. Any thread may call it."""
         ...
 
     def retained_from_ms(self, commit_timestamp_ms: int) -> int | None:

@@ -7,7 +7,7 @@ broker's loop. A failed append makes the whole shard fail: its owner folds anoth
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
 from typing import NamedTuple
@@ -31,6 +31,7 @@ from stratalog.replication.coordinator.shard.shard import (
     CoordinatorRecord,
     CoordinatorShard,
     Decision,
+    HeldGroup,
     RemoteAppend,
 )
 from stratalog.replication.leader.replica import LeaderReplica, WaitingAppend
@@ -238,6 +239,10 @@ class HostedShard:
     def held(self) -> Mapping[Held, int]:
         """The shard's gauges; none before it is active. Any thread may call it."""
         return self._shard.held() if self._shard is not None and self.is_active else {}
+
+    def groups(self) -> Sequence[HeldGroup]:
+        """As `CoordinatorShard.groups`; none before the shard serves."""
+        return self._shard.groups() if self._shard is not None and self.is_active else ()
 
     def _active(self) -> CoordinatorShard:
         assert self._shard is not None

@@ -35,7 +35,13 @@ from stratalog.replication.coordinator.runtime.hosted_shard import Answer, Hoste
 from stratalog.replication.coordinator.runtime.kinds import CoordinatorKind
 from stratalog.replication.coordinator.runtime.remote_appends import Appends, RemoteAppends
 from stratalog.replication.coordinator.shard.metrics import CoordinatorCounts, coordinator_metrics
-from stratalog.replication.coordinator.shard.shard import CoordinatorShard, RemoteAppend, RemoteAppended, ShardPlace
+from stratalog.replication.coordinator.shard.shard import (
+    CoordinatorShard,
+    HeldGroup,
+    RemoteAppend,
+    RemoteAppended,
+    ShardPlace,
+)
 from stratalog.replication.internal_topics import internal_topic
 from stratalog.replication.leader.replica import LeaderReplica, WaitingAppend
 from stratalog.replication.metadata.log import MetadataLog
@@ -184,6 +190,10 @@ class CoordinatorRuntime:
     def metrics(self) -> list[Metric]:
         """Counters and gauges of the coordinators here."""
         return coordinator_metrics(self._counts, [shard.held() for shard in list(self._shards.values())])
+
+    def groups(self) -> list[HeldGroup]:
+        """The groups that are coordinated here. Called from any thread."""
+        return [group for shard in list(self._shards.values()) for group in shard.groups()]
 
     # -- from the broker's loop ---------------------------------------------------------------------------
 

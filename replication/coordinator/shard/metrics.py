@@ -30,7 +30,7 @@ TRANSACTION_STATES: Final = (
 Held = tuple[str, Labels]
 """A gauge of a shard: name and labels."""
 
-NUM_OFFSETS: Final[Held] = ("kafka_coordinator_group_GroupMetadataManager_NumOffsets", ())
+NUM_OFFSETS: Final[Held] = ("kafka_coordinator_group_groupmetadatamanager_numoffsets", ())
 
 
 @dataclass(slots=True)
@@ -115,7 +115,7 @@ def _consumer_group_count(state: str) -> Held:
 
 
 def _classic_group_count(state: str) -> Held:
-    return f"kafka_coordinator_group_GroupMetadataManager_NumGroups{state}", ()
+    return f"kafka_coordinator_group_groupmetadatamanager_numgroups{state.lower()}", ()
 
 
 def _transaction_count(state: str) -> Held:

@@ -14,7 +14,7 @@ because of that producer alone, and then nothing has to be rolled back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -101,6 +101,26 @@ class Decision:
     is_divisible: bool = False
 
 
+class HeldOffset(NamedTuple):
+    """A committed offset. `topic_id` "": not known, as of records of earlier releases."""
+
+    offset: int
+    topic_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class HeldGroup:
+    """A group as a measurement of its lag needs it, or the offsets that were committed without one.
+
+    subscribed  whether its members read a topic
+    """
+
+    group_id: str
+    member_count: int
+    committed: Mapping[TopicPartition, HeldOffset]
+    subscribed: Callable[[str], bool]
+
+
 class CoordinatorShard(Protocol):
     """One partition's coordinator. No I/O, no threads; all calls come one after the other, from the broker's loop.
 
@@ -148,7 +168,11 @@ class CoordinatorShard(Protocol):
         ...
 
     def held(self) -> Mapping[Held, int]:
-        """Sizes for metrics. The only method that any thread may call, while others change the shard."""
+        """Sizes for metrics. Any thread may call it, as `groups`, while others change the shard."""
+        ...
+
+    def groups(self) -> Sequence[HeldGroup]:
+        """The groups with their committed offsets; none where the shard holds no groups."""
         ...
 
     def unload(self, error: StratalogError) -> tuple[Answered, ...]:

@@ -9,7 +9,7 @@ marker does no harm to a partition. Kafka: `TransactionCoordinator`, `Transactio
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from stratalog.replication.coordinator.shard.shard import (
     Answered,
     CoordinatorRecord,
     Decision,
+    HeldGroup,
     RemoteAppend,
     RemoteAppended,
     ShardPlace,
@@ -371,6 +372,10 @@ class TransactionShard:
     @property
     def next_due_ms(self) -> int | None:
         return self._timers.next_due_ms
+
+    def groups(self) -> Sequence[HeldGroup]:
+        """None: transactions have no groups."""
+        return ()
 
     def held(self) -> Counter[Held]:
         return transactions_held(each.state.label for each in list(self._transactions.values()))

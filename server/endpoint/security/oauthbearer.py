@@ -104,6 +104,7 @@ class OAuthBearerServer:
     """One exchange: a token that counts, or the answer to one that does not and the client's acknowledgement."""
 
     def __init__(self, keys: SigningKeys, rules: TokenRules) -> None:
+        self.claimed_user = ""
         self._keys = keys
         self._rules = rules
         self._refusal: bytes = b""

@@ -373,6 +373,10 @@ class ClassicGroup:
         return self.state.value
 
     @property
+    def member_count(self) -> int:
+        return len(self.members)
+
+    @property
     def is_empty(self) -> bool:
         return self.state is GroupState.EMPTY
 
@@ -449,6 +453,11 @@ class ClassicGroup:
         if self.subscribed_topics is None:
             return self.protocol_type == CONSUMER_PROTOCOL_TYPE
         return topic in self.subscribed_topics
+
+    def reads(self, topic: str) -> bool:
+        """Whether members are known to read `topic`."""
+        subscribed = self.subscribed_topics
+        return subscribed is not None and topic in subscribed
 
     def retained_from_ms(self, commit_timestamp_ms: int) -> int | None:
         """KIP-211. Group with members: from the commit, for topics that it dropped. Empty group: from when it became

@@ -140,6 +140,10 @@ class ModernGroup:
     # `Group`
 
     @property
+    def member_count(self) -> int:
+        return len(self.members)
+
+    @property
     def is_empty(self) -> bool:
         return not self.members
 
@@ -247,6 +251,10 @@ class ModernGroup:
 
     def is_subscribed_to(self, topic: str) -> bool:
         return any(self._subscribes(member, topic) for member in self.members.values())
+
+    def reads(self, topic: str) -> bool:
+        """Whether members read `topic`. Any thread may call it: the members are those of a moment."""
+        return any(self._subscribes(member, topic) for member in list(self.members.values()))
 
     def _subscribes(self, member: ModernMember, topic: str) -> bool:
         resolved = self.regexes.get(member.subscribed_topic_regex)

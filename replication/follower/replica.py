@@ -27,7 +27,7 @@ from stratalog.storage.errors import (
     UnknownTopicOrPartitionError,
 )
 from stratalog.storage.files.damage import Damage
-from stratalog.storage.log.copy import is_behind, lacks_records
+from stratalog.storage.log.copy import ROUND_FILES_MAX, is_behind, lacks_records
 from stratalog.storage.log.leader_epochs import LeaderEpochCache
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.log.segments import files_between
@@ -293,8 +293,8 @@ class FollowedReplica:
     def _check_old_files(self, max_bytes: int) -> None:
         """Read the leader's files of before this replica started: they may have decayed since they were written, and
         bytes are copied as they are. What the leader writes later is not read. Raises DamagedFileError."""
-        size_bytes = 0
-        for entry in files_between(self.leader.files, self.own.log_end_offset, self._old_end):
+        size_bytes, old = 0, files_between(self.leader.files, self.own.log_end_offset, self._old_end)
+        for entry in old[:ROUND_FILES_MAX]:
             size_bytes += entry.file.size_bytes
             if size_bytes > max_bytes and size_bytes > entry.file.size_bytes:
                 return

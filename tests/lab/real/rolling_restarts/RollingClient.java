@@ -7,6 +7,8 @@ import java.util.BitSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Scanner;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentSkipListMap;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.LockSupport;
@@ -34,6 +36,7 @@ public final class RollingClient {
     private final Map<String, Integer> errors = new ConcurrentSkipListMap<>();
     private final AtomicLong acknowledged = new AtomicLong();
     private final AtomicLong doubled = new AtomicLong();
+    private final Set<String> members = ConcurrentHashMap.newKeySet();
     private final BitSet[] sent;
     private final BitSet[] read;
     private final Pauses acknowledgements;
@@ -62,6 +65,9 @@ public final class RollingClient {
         Thread producer = new Thread(() -> client.produce(Integer.parseInt(arguments[3])), "producer");
         threads.forEach(Thread::start);
         producer.start();
+        while (client.members.size() < threads.size()) {
+            Thread.sleep(20);
+        }
         client.awaitAllRead(1);
         client.isMeasured = true;
         System.out.println("ready");
@@ -70,7 +76,6 @@ public final class RollingClient {
         client.isOver = true;
         producer.join();
         client.awaitAllRead(0);
-        threads.forEach(Thread::interrupt);
         System.out.println(new ObjectMapper().writeValueAsString(client.result()));
         System.exit(0);
     }
@@ -146,20 +151,17 @@ public final class RollingClient {
                     for (ConsumerRecord<String, String> each : consumer.poll(POLL)) {
                         came(each);
                     }
-                } catch (org.apache.kafka.common.errors.InterruptException end) {
-                    return;
                 } catch (RuntimeException error) {
                     note("poll", error);
                 }
             }
         } catch (RuntimeException error) {
-            if (!isOver) {
-                note("consumer", error);
-            }
+            note("consumer", error);
         }
     }
 
     private void came(ConsumerRecord<String, String> record) {
+        members.add(Thread.currentThread().getName());
         int number = Integer.parseInt(record.value().trim());
         BitSet seen = read[record.partition()];
         synchronized (seen) {

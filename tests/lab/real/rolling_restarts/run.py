@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import time
@@ -113,6 +114,11 @@ def restart(served: Served, broker_id: int) -> Restart:
     return Restart(broker_id, safe_s - begun_s, stopped_s - safe_s, ready_s - stopped_s, exit_code)
 
 
+def noted(errors: str) -> str:
+    """The client's own lines: pauses, and errors that an application would see."""
+    return "\n".join(line for line in errors.splitlines() if re.match(r"\d\d:\d\d:\d\d", line))
+
+
 def run(rolls: int, rate: int, protocol: str, keep: Path | None = None) -> RollingRestarts:
     """A whole run."""
     java_version()
@@ -137,7 +143,7 @@ def run(rolls: int, rate: int, protocol: str, keep: Path | None = None) -> Rolli
                 client.wait()
                 jvm.close()
                 served.keep_logs()
-                print((served.folder / "client.err").read_text(encoding="utf-8")[-20_000:], flush=True)
+                print(noted((served.folder / "client.err").read_text(encoding="utf-8")), flush=True)
         found = json.loads(written.splitlines()[-1])
         return RollingRestarts(
             rolls=rolls,

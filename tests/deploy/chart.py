@@ -38,10 +38,13 @@ def value_files() -> list[Path | None]:
     return [None, *sorted((CHART / "examples").glob("*.yaml"))]
 
 
+def _template(helm: str) -> list[str]:
+    return [helm, "template", "logs", str(CHART), "--namespace", "kafka", "--kube-version", "1.33.0"]
+
+
 def rendered(helm: str, values: Path | None) -> list[dict[str, Any]]:
     """The manifests for a file of values."""
-    command = [helm, "template", "logs", str(CHART), "--namespace", "kafka", "--kube-version", "1.33.0"]
-    done = _run([*command, *(() if values is None else ("--values", str(values)))])
+    done = _run([*_template(helm), *(() if values is None else ("--values", str(values)))])
     return [each for each in yaml.safe_load_all(done) if each]
 
 
@@ -66,9 +69,18 @@ def invalid(manifests: Sequence[dict[str, Any]], version: str) -> Iterator[str]:
             yield f"{named}: {'.'.join(map(str, reason.path))}: {reason.message}"
 
 
+def scripts(manifests: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """The shell programs: what starts a pod, and what the job of users runs."""
+    for manifest in manifests:
+        if manifest["kind"] == "ConfigMap" and "start" in manifest.get("data", {}):
+            yield manifest["data"]["start"]
+        elif manifest["kind"] == "Job":
+            yield manifest["spec"]["template"]["spec"]["containers"][0]["command"][-1]
+
+
 def refused(helm: str, values: dict[str, Any]) -> str:
     """What the chart answers to bad values; "" when it takes them."""
-    command = [helm, "template", "logs", str(CHART), "--values", "-"]
+    command = [*_template(helm), "--values", "-"]
     done = subprocess.run(command, input=yaml.safe_dump(values), capture_output=True, text=True, check=False)
     return done.stderr if done.returncode else ""
 
@@ -86,6 +98,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         kinds = Counter(each["kind"] for each in manifests)
         print(f"{values.name if values else 'values.yaml'}: {dict(sorted(kinds.items()))}")
         found += [f"{values and values.name}: {fault}" for fault in invalid(manifests, given.kubernetes)]
+        for script in scripts(manifests):
+            _run(["sh", "-n"], script)
     for name, (bad, words) in FAULTS.items():
         answer = refused(given.helm, bad)
         if words not in answer:

@@ -2,7 +2,7 @@
 
     strip_packages.py ENVIRONMENT
 
-pyarrow without Flight, Substrait, Gandiva, ORC's Python part, CUDA and its C++ headers still reads and writes Parquet.
+pyarrow without Flight, Gandiva, CUDA, the Python part of Substrait and its C++ headers still reads and writes Parquet.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ UNUSED = (
     "setuptools",
     "setuptools-*.dist-info",
     "_distutils_hack",
+    "distutils-precedence.pth",
+    "pkg_resources",
     "*/tests",
     "*/*/tests",
     "numpy/*/include",
@@ -31,7 +33,6 @@ UNUSED = (
     "pyarrow/_cuda*",
     "pyarrow/gandiva*",
     "pyarrow/libarrow_flight*",
-    "pyarrow/libarrow_substrait*",
     "pyarrow/libarrow_python_flight*",
     "pyarrow/libgandiva*",
 )

@@ -28,6 +28,8 @@ import org.apache.kafka.clients.producer.ProducerRecord;
 public final class RollingClient {
     private static final Duration POLL = Duration.ofMillis(200);
     private static final double NOTED_MS = 300;
+    /** A member that joined last may have its partitions with its second heartbeat only. */
+    private static final long SETTLED_MS = 10_000;
     private static final long SECOND_NS = 1_000_000_000L;
 
     private final StringClients kafka;
@@ -69,6 +71,7 @@ public final class RollingClient {
             Thread.sleep(20);
         }
         client.awaitAllRead(1);
+        Thread.sleep(SETTLED_MS);
         client.isMeasured = true;
         System.out.println("ready");
         new Scanner(System.in, StandardCharsets.UTF_8).hasNextLine();

@@ -28,9 +28,10 @@ from pathlib import Path
 import yaml
 
 from stratalog.clients.admin.admin import Admin
+from stratalog.replication.config import BrokerConfig
 from stratalog.server.admin.admin import NewTopic
 from tests.lab.foreign.java.jvm import SMALL, Jvm, java_version
-from tests.lab.foreign.served import HOST, Form, Served
+from tests.lab.foreign.served import HOST, SETTINGS, Form, Served
 from tests.lab.real.processes.broker_processes import BROKERS, ENVIRONMENT, PROJECT
 from tests.lab.real.processes.machine_watch import MachineWatch
 from tests.waiting import wait_until
@@ -40,6 +41,8 @@ LOGGING = HERE.parent / "client_storm" / "log4j2.xml"
 OPTIONS = ("-Xmx128m", *SMALL, f"-Dlog4j2.configurationFile={LOGGING}")
 TOPIC, PARTITIONS = "rolled", 6
 VALUES = yaml.safe_load((PROJECT / "deploy" / "helm" / "stratalog" / "values.yaml").read_text(encoding="utf-8"))
+DEFAULTS = {each: getattr(BrokerConfig(), each.replace(".", "_")) for each in SETTINGS}
+"""The chart leaves these as they are, where other tests are in a hurry."""
 HOOK = PROJECT / "deploy" / "image" / "await_safe_to_restart.py"
 PAUSE_MS_MAX = 1_000
 READY_S, PROBE_S, ANSWER_S, END_S = 60, 0.1, 5, 90
@@ -123,7 +126,7 @@ def run(rolls: int, rate: int, protocol: str, keep: Path | None = None) -> Rolli
     """A whole run."""
     java_version()
     jvm = Jvm(HERE.parent / "rolling_restarts", OPTIONS)
-    settings: dict[str, object] = dict(VALUES["config"])
+    settings: dict[str, object] = {**DEFAULTS, **VALUES["config"]}
     with Served(Form.BROKERS, settings, keep=keep, metrics=True) as served, MachineWatch() as machine:
         Admin(served.metadata_root).create_topics([NewTopic(TOPIC, PARTITIONS, 3, {"min.insync.replicas": 2})])
         given = (served.bootstrap, TOPIC, str(PARTITIONS), str(rate), protocol, "2")

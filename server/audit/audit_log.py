@@ -12,11 +12,12 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
+from typing import Protocol
 
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.coordinator.runtime.remote_appends import Appends
+from stratalog.replication.coordinator.runtime.remote_appends import Appends, Peer
 from stratalog.replication.metadata.records import NO_LEADER
-from stratalog.replication.metrics import COUNTER, GAUGE, Metric
+from stratalog.replication.metrics import COUNTER, GAUGE, Labels, Metric
 from stratalog.replication.requests.produce import ACKS_ALL, ProduceRequest, ProduceResponse
 from stratalog.replication.stores import DeltaStores, request_ms_max
 from stratalog.server.admin.admin import MetadataAdmin
@@ -56,7 +57,15 @@ class AuditTopic:
     run: str
 
 
-def open_audit_log(config: BrokerConfig, cluster: RunningCluster, broker_id: int) -> AuditLog | None:
+class AuditHost(RunningCluster, Protocol):
+    """A process that hosts brokers."""
+
+    def peers(self) -> Mapping[int, Peer]:
+        """The brokers that can be called, by id."""
+        ...
+
+
+def open_audit_log(config: BrokerConfig, cluster: AuditHost, broker_id: int) -> AuditLog | None:
     """That of a broker of this process; None unless `stratalog.audit.topic` names a topic."""
     if not config.stratalog_audit_topic:
         return None
@@ -117,7 +126,7 @@ class AuditLog:
 
     def metrics(self) -> list[Metric]:
         """What was kept, written and lost."""
-        kinds = {(("kind", kind),): value for kind, value in self._counts.items()}
+        kinds: dict[Labels, float] = {(("kind", kind),): value for kind, value in self._counts.items()}
         return [
             Metric("stratalog_audit_events_total", COUNTER, "Events of the audit topic, by kind.", kinds),
             Metric("stratalog_audit_written_total", COUNTER, "Events that the topic has.", {(): self._written}),

@@ -156,7 +156,9 @@ class EndpointMetrics:
         )
         parts = sorted(self._parts.copy().items())
         for part, doc in PARTS.items():
-            found = {(("request", _name(key)),): times for (name, key), times in parts if name == part}
+            found: dict[Labels, Histogram] = {
+                (("request", _name(key)),): times for (name, key), times in parts if name == part
+            }
             yield Metric(f"{REQUESTS}{part.lower()}", HISTOGRAM, doc, found)
         yield Metric(
             f"{REQUESTS}errors_total",

@@ -6,12 +6,13 @@ What answers them is made at the first request: a process whose inboxes nobody u
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from stratalog.replication.broker.inbox import BrokerInbox
 from stratalog.replication.config import BrokerConfig
+from stratalog.replication.coordinator.runtime.remote_appends import Peer
 from stratalog.replication.metrics import BrokerMetrics
 from stratalog.server.bootstrap import RunningCluster
 from stratalog.storage.log_lines import line_logger
@@ -30,6 +31,10 @@ CHANNEL_GRACE_MS = 60_000
 
 class InboxHost(RunningCluster, Protocol):
     """A process that hosts brokers."""
+
+    def peers(self) -> Mapping[int, Peer]:
+        """The brokers that those of this process call, by id: themselves, and others as far as they can be called."""
+        ...
 
     def inbox(self, broker_id: int) -> BrokerInbox:
         """The inbox of a running broker."""

@@ -63,11 +63,10 @@ def keep_busy(servers: str, is_over: threading.Event) -> None:
         kafka.KafkaConsumer("orders", bootstrap_servers=servers, **settings) as consumer,
     ):
         number = 0
-        while not is_over.wait(0.05):
+        while not is_over.is_set():
             producer.send("orders", b"x" * 100, partition=number % 4)
             number += 1
-            if number % 10 == 0:
-                consumer.poll(10)
+            if consumer.poll(50):
                 consumer.commit_async()
 
 

@@ -67,14 +67,15 @@ class InMemoryCluster(Cluster):
         """Our admin client, which calls the brokers in this process."""
         return Admin(self)
 
-    def producer(self, **settings: object) -> Producer:
+    def producer(self, **settings: Any) -> Producer:
         """Our producer, likewise; `settings` as Kafka's with underscores: `transactional_id="orders"`."""
         return Producer(self, **settings)
 
-    def consumer(self, *topics: str, **settings: object) -> Consumer:
+    def consumer(self, *topics: str, **settings: Any) -> Consumer:
         """Our consumer of all partitions of these topics, from the beginning unless `auto_offset_reset` says otherwise;
         with `group_id` it subscribes instead."""
-        made = Consumer(self, **{"auto_offset_reset": "earliest", **settings})
+        settings.setdefault("auto_offset_reset", "earliest")
+        made = Consumer(self, **settings)
         if "group_id" in settings:
             made.subscribe(list(topics))
         else:

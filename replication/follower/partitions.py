@@ -523,7 +523,7 @@ class FollowedPartitions:
         if then.delay_ms is not None:
             fetcher.queue.delay(topic_partition, now_ms + then.delay_ms, is_held=then.is_held)
         if then.is_soon:
-            fetcher.queue.add(topic_partition)
+            fetcher.queue.needs(topic_partition, Need.CHECK if replica.has_backlog else Need.COPY)
         if not is_followed:
             return False
         if has_more or has_copied:

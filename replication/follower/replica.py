@@ -101,6 +101,8 @@ class FollowedReplica:
         self.copied_bytes = 0
         self.copied_files = 0
         """How many files the last copy added."""
+        self.has_backlog = False
+        """Whether the last copy left more: a round was not enough."""
         self.starts = cadence.REPLICA_RETRY
         """Invariant: `failures` counts the attempts to start in a row that found the leader in an older epoch."""
 
@@ -126,7 +128,7 @@ class FollowedReplica:
         wanted = self.topic_id, self.leader_epoch
         if elders is not None and not self.has_started and (elders.topic_id, elders.leader_epoch) == wanted:
             end = max(end, elders.log_end_offset)
-        return Standing(self.topic_id, self.leader_epoch, self.has_started, start, end)
+        return Standing(self.topic_id, self.leader_epoch, self.has_started, start, end, self.has_backlog)
 
     def stands(self) -> bool:
         """True unless a table that was folded was made again or cleaned up past the fold: then open both again."""
@@ -275,6 +277,7 @@ class FollowedReplica:
         if not leader_has_started(self.leader, self.leader_epoch):
             return False
         if not is_behind(self.own, self.leader):
+            self.has_backlog = False
             return False
         if self.own.log_end_offset < self._old_end:
             self._check_old_files(max_bytes)
@@ -288,7 +291,8 @@ class FollowedReplica:
         copied = files_between(self.own.files, outcome.start_offset, outcome.end_offset)
         self.copied_files = len(copied)
         self.copied_bytes += sum(entry.file.size_bytes for entry in copied)
-        return lacks_records(self.own, self.leader)
+        self.has_backlog = lacks_records(self.own, self.leader)
+        return self.has_backlog
 
     def _check_old_files(self, max_bytes: int) -> None:
         """Read the leader's files of before this replica started: they may have decayed since they were written, and

@@ -23,7 +23,7 @@ BatchesIn = Callable[[FileEntry], list[StoredBatch]]
 """The producers' batches in a file, in order of offset."""
 
 
-ROUND_FILES_MAX = 64
+ROUND_FILES_MAX = 32
 """Files that one round copies at most. A follower that was away lacks thousands of small ones; the partitions in whose
 ISR it is again wait for its rounds of the others, and their producers with them."""
 

@@ -63,7 +63,9 @@ def measure_scrape(folder: Path, topics: int) -> None:
         for name in names:
             admin.create_topics([NewTopic(name, PARTITIONS, 1)], timeout_ms=300_000)
         print(f"{topics * PARTITIONS} partitions created in {time.monotonic() - begun_s:.0f} s", flush=True)
-        with kafka.KafkaProducer(bootstrap_servers=servers, linger_ms=100, request_timeout_ms=300_000) as producer:
+        with kafka.KafkaProducer(
+            bootstrap_servers=servers, linger_ms=100, request_timeout_ms=300_000, delivery_timeout_ms=600_000
+        ) as producer:
             for name in names:
                 for partition in range(PARTITIONS):
                     producer.send(name, b"x", partition=partition)

@@ -189,6 +189,11 @@ class LogConfig:
         return DELETE in self.cleanup_policy
 
     @property
+    def is_deleted_by_time(self) -> bool:
+        """True when `retention.ms` applies and has an end."""
+        return self.is_deleted and self.retention_ms >= 0
+
+    @property
     def has_append_time(self) -> bool:
         """True when the broker's clock gives records their time."""
         return self.message_timestamp_type == LOG_APPEND_TIME

@@ -1,6 +1,6 @@
 """DeleteRecords: a partition's leader moves its log start up, and answers when every live replica has followed.
 
-I/O: the leader's log. The rule is `storage.upkeep.retention.offset_to_delete_before`; the next retention deletes the
+I/O: the leader's log. The rule is `storage.upkeep.retention_rules.offset_to_delete_before`; the next retention deletes the
 segments below the log start.
 """
 
@@ -29,7 +29,7 @@ from stratalog.storage.errors import (
 )
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
-from stratalog.storage.upkeep.retention import offset_to_delete_before
+from stratalog.storage.upkeep.retention_rules import offset_to_delete_before
 
 _LOG = line_logger("stratalog.broker")
 

@@ -38,7 +38,7 @@ from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.records import IdentifiedPartition, NewRecordBatch, TopicPartition, payload_table
 from stratalog.storage.topic_config import LogConfig
-from stratalog.storage.upkeep.retention import HIGH_WATERMARK
+from stratalog.storage.upkeep.retention_rules import HIGH_WATERMARK
 from tests.storage.logs import delete_records
 from tests.storage.memory_store import MemoryStore
 from tests.storage.memory_table import MemoryDisk, MemoryLogTable

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:  # a Spark planner, which reads storage alone, loads none of them
     from stratalog.replication.coordinator.transactions.add_partitions import Coordinates
+    from stratalog.replication.leader.log_offsets import LogOffsetSnapshot
     from stratalog.replication.metadata.image import ClusterImage
     from stratalog.replication.metadata.records import MetadataRecord
     from stratalog.replication.requests.coordinators import (
@@ -36,9 +37,8 @@ class BrokerFace(Protocol):
         """Have the leaders of partitions, which this broker is, move their logs' starts. Answered as above."""
         ...
 
-    def last_stable_offset(self, partition: IdentifiedPartition, high_watermark: int) -> int | None:
-        """The offset below which every transaction of a partition that it leads has ended, at that high watermark.
-        None: it does not know without asking somebody. Does not block."""
+    def log_offsets(self, partition: IdentifiedPartition) -> LogOffsetSnapshot | None:
+        """What is known in memory of a log that it leads. None: nothing without asking somebody. Does not block."""
         ...
 
     def find_coordinator(

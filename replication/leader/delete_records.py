@@ -1,7 +1,7 @@
 """DeleteRecords: a partition's leader moves its log start up, and answers when every live replica has followed.
 
-I/O: the leader's log. The rule is `storage.upkeep.retention_rules.offset_to_delete_before`; the next retention deletes the
-segments below the log start.
+I/O: the leader's log. The rule is `storage.upkeep.retention_rules.offset_to_delete_before`; the next retention deletes
+the segments below the log start.
 """
 
 from __future__ import annotations

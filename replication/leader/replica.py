@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
 from stratalog.replication import cadence
+from stratalog.replication.leader.log_offsets import LogOffsetSnapshot
 from stratalog.replication.leader.partition import Partition
 from stratalog.replication.leader.purgatory import DelayedProduce, ProducePurgatory
 from stratalog.replication.metadata.records import PartitionRecord
@@ -48,7 +49,7 @@ from stratalog.storage.log.partition_log import FileAhead, PartitionLog
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.records import NewRecordBatch, TopicPartition
 from stratalog.storage.topic_config import LogConfig
-from stratalog.storage.transactions import LastStableOffset, Transactions
+from stratalog.storage.transactions import LastStableOffset
 
 _LOG = line_logger("stratalog.broker")
 
@@ -158,7 +159,8 @@ class LeaderReplica:
         """Whether the group in flight was not tried yet."""
         self._retry_at_ms = 0
         self._appended_ms, self._appended_files = 0, 0
-        self._transactions: tuple[Transactions, int] | None = None
+        self.offsets: LogOffsetSnapshot | None = None
+        """For other threads. Invariant: None unless it leads; else that of the last commit of this loop."""
         self._last_stable_offset = LastStableOffset()
         self._kept_damage: StratalogError | None = None
         """Damage under which it leads, since nobody else has what it has."""
@@ -236,7 +238,7 @@ class LeaderReplica:
             self.config.min_insync_replicas,
         )
         self.partition.appended(self.log.log_end_offset, now_ms)
-        self._remember_transactions()
+        self._know_offsets()
         return True
 
     def _check_not_lost(self) -> None:
@@ -390,7 +392,7 @@ class LeaderReplica:
                 self.go_offline(outcome)
                 return True
         self._in_flight = self._ahead = None
-        self._remember_transactions()
+        self._know_offsets()
         self._has_space_again()
         self.partition.appended(self.log.log_end_offset, now_ms)
         self._traffic.appended(self.log.log_end_offset - stored.start_offset, group.size_bytes, len(group.members))
@@ -403,23 +405,14 @@ class LeaderReplica:
                 member.answer(result, self.log.log_start_offset)
         return True
 
-    def _remember_transactions(self) -> None:
-        """What `last_stable_offset` returns from. Where the log has to read producer state first, nothing has changed
-        since the last append; after a start it is not known until the next one."""
-        known = self.log.cached_producers
-        if known is not None:
-            self._transactions = known.transactions, self.log.log_end_offset
-        elif self._transactions is not None:
-            self._transactions = self._transactions[0], self.log.log_end_offset
-
-    def last_stable_offset(self, high_watermark: int) -> int | None:
-        """The offset below which the outcome of every transaction is known, at a high watermark that was published;
-        None while it is not known without reading the log. Called from any thread.
-
-        Not above the end of this log: a high watermark beyond it is of a leader epoch of which nothing is known here.
-        """
-        known = self._transactions
-        return None if known is None else self._last_stable_offset.of(known[0], min(high_watermark, known[1]))
+    def _know_offsets(self) -> None:
+        """Where the log has to read producer state first, no transaction has changed since the last append; after a
+        start none is known until the next one."""
+        before, known = self.offsets, self.log.cached_producers
+        transactions = (before and before.transactions) if known is None else known.transactions
+        self.offsets = LogOffsetSnapshot(
+            self.leader_epoch, self.log.log_end_offset, self.log.epochs, transactions, self._last_stable_offset
+        )
 
     def _next_group(self) -> AppendGroup | None:
         members: list[WaitingAppend] = []
@@ -517,7 +510,7 @@ class LeaderReplica:
     def resign(self, error: StratalogError) -> None:
         """Stop leading: all waiting requests are answered with `error`. What was stored stays where it is."""
         self._known_committed = self.known_committed
-        self.partition = None
+        self.partition = self.offsets = None
         self.failure = error
         members = [*(self._in_flight.members if self._in_flight else ()), *self.waiting]
         self._in_flight = self._ahead = None  # before the answers: each is given once, whatever a callback does

@@ -94,8 +94,7 @@ class OffsetApis(ApiFamily):
             return ListedOffset(UNKNOWN_OFFSET)
         if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
             start = view.offsets.list_offset(named, OffsetSpec.earliest(), 0).offset
-            epoch = view.records.read_from_log(named, lambda log: log.epochs.epoch_at(start), 0)
-            return ListedOffset(start, leader_epoch=epoch)
+            return ListedOffset(start, leader_epoch=self._broker.epoch_at(named, start))
         if is_debugging and timestamp == LATEST_TIMESTAMP:
             end = self._broker.log_end(named)
             return ListedOffset(end, leader_epoch=self._broker.partition(named).leader_epoch)
@@ -111,7 +110,9 @@ class OffsetApis(ApiFamily):
         """Not below the log's start, from which on the records of an open transaction may have been deleted."""
         view = self._broker.view
         marks = view.watermarks.of(named, 0)
-        stable = view.records.read_from_log(named, lambda log: log.last_stable_offset(marks.high_watermark), 0)
+        stable = self._broker.stable_offset(named, marks.high_watermark)
+        if stable is None:
+            stable = view.records.read_from_log(named, lambda log: log.last_stable_offset(marks.high_watermark), 0)
         return max(stable, marks.log_start_offset)
 
     # -- OffsetForLeaderEpoch ------------------------------------------------------------------------------------

@@ -151,9 +151,8 @@ class RemoteBroker:
             limit_ms = max(limit_ms, request.rebalance_timeout_ms + JOIN_GRACE_MS)
         self._ask(None if waits else (kind, key), request, answer, limit_ms)
 
-    def last_stable_offset(self, _partition: IdentifiedPartition, _high_watermark: int) -> int | None:
+    def log_offsets(self, _partition: IdentifiedPartition) -> None:
         """Not known here."""
-        return None
 
     def every_coordinator(self, kind: CoordinatorType, request: object, answer: Callable[[list[object]], None]) -> None:
         """Ask all coordinators on this broker (ListGroups, ListTransactions): one response for all, or the error."""

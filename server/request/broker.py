@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.coordinator.transactions.add_partitions import Coordinates
+from stratalog.replication.leader.log_offsets import LogOffsetSnapshot
 from stratalog.replication.metadata.acls import (
     CLUSTER,
     Authorizer,
@@ -205,13 +206,19 @@ class ServedBroker:
             known = self._names = (version, {topic_id: name for name, topic_id in topic_ids})
         return known[1]
 
-    def last_stable_offset(self, topic_partition: TopicPartition, high_watermark: int) -> int:
-        """The offset below which every transaction has ended, without reading storage: the high watermark where this
-        broker does not know, as one that follows, or that has not appended since it leads."""
-        face = self._cluster.brokers().get(self.broker_id)
-        partition = self.view.image.identified(topic_partition)
-        known = None if face is None else face.last_stable_offset(partition, high_watermark)
-        return high_watermark if known is None else known
+    def led_offsets(self, topic_partition: TopicPartition) -> LogOffsetSnapshot | None:
+        """What this broker knows of a log that it leads, under the leader epoch of the cached metadata; None of others,
+        whose leaders' tables have to be read."""
+        image, face = self.view.image, self._cluster.brokers().get(self.broker_id)
+        state = image.partitions.get(topic_partition)
+        known = None if face is None or state is None else face.log_offsets(image.identified(topic_partition))
+        return known if known is not None and state is not None and known.leader_epoch == state.leader_epoch else None
+
+    def stable_offset(self, topic_partition: TopicPartition, high_watermark: int) -> int | None:
+        """The offset below which every transaction has ended; None where this broker does not know without reading
+        storage, as one that follows, or that has not appended since it leads."""
+        known = self.led_offsets(topic_partition)
+        return None if known is None else known.last_stable_offset(high_watermark)
 
     def log_end(self, topic_partition: TopicPartition) -> int:
         """The end of the leader's log, as of this call. The published one, and a log as it was last read, may be behind
@@ -221,7 +228,8 @@ class ServedBroker:
             log.refresh_for_sure()
             return log.log_end_offset
 
-        return self.view.records.read_from_log(topic_partition, newest, 0)
+        known = self.led_offsets(topic_partition)
+        return self.view.records.read_from_log(topic_partition, newest, 0) if known is None else known.log_end_offset
 
     def partition(self, topic_partition: TopicPartition) -> PartitionRecord:
         """A partition's state. UnknownTopicOrPartitionError when the newest metadata has none."""
@@ -281,10 +289,18 @@ class ServedBroker:
     def end_of_epoch(self, named: TopicPartition, leader_epoch: int) -> EpochEndOffset:
         """Where a leader epoch, or the largest known below it, ended in the leader's log. LeaderNotAvailableError."""
 
-        def end_of(log: LogReader) -> EpochEndOffset:
+        def end_of(log: LogReader | LogOffsetSnapshot) -> EpochEndOffset:
             return log.epochs.end_offset_for(leader_epoch, log.log_end_offset)
 
-        return self.view.records.read_from_log(named, end_of, 0)
+        known = self.led_offsets(named)
+        return self.view.records.read_from_log(named, end_of, 0) if known is None else end_of(known)
+
+    def epoch_at(self, named: TopicPartition, offset: int) -> int:
+        """The leader epoch of an offset in the leader's log. LeaderNotAvailableError."""
+        known = self.led_offsets(named)
+        if known is not None:
+            return known.epochs.epoch_at(offset)
+        return self.view.records.read_from_log(named, lambda log: log.epochs.epoch_at(offset), 0)
 
     # -- authorization -----------------------------------------------------------------------------------------
 

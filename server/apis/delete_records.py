@@ -24,7 +24,7 @@ from stratalog.storage.errors import (
 )
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
 from stratalog.wire.api_keys import ApiKey
-from stratalog.wire.messages.values import Values, id_text, milliseconds
+from stratalog.wire.messages.values import Values, id_text
 
 REFUSAL_FROM = 3
 """The first version of DescribeLogDirs with a code for the whole; before it, an unauthorized client gets no log dir."""
@@ -60,7 +60,7 @@ class RecordApis(ApiFamily):
             self._broker.aside(call, lambda: call.respond_with(lambda: _deleted(call, answers)), len(answers))
 
         if wanted:
-            timeout_ms = max(0, milliseconds(call.request.timeout))
+            timeout_ms = max(0, call.request.timeout)
             self._broker.face().delete_records(DeleteRecordsRequest(wanted, timeout_ms), complete)
         else:
             complete({})

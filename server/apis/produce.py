@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 import pyarrow.compute as pc
 
@@ -35,7 +36,7 @@ from stratalog.server.apis.produced_batches import (
     DecodedMemory,
 )
 from stratalog.server.request.api import Api, Call, Later, gather, repeated, topic_named
-from stratalog.server.request.broker import ApiFamily, ServedBroker
+from stratalog.server.request.broker import ApiFamily, ServedBroker, has_id
 from stratalog.server.request.coordinators import transaction_asker
 from stratalog.storage.errors import (
     CorruptMessageError,
@@ -59,7 +60,7 @@ from stratalog.storage.transactions import is_transactional
 from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.batches.headers import Buffer, with_append_time
 from stratalog.wire.batches.record_batches import decode_produced
-from stratalog.wire.messages.values import Values, milliseconds
+from stratalog.wire.messages.values import Values
 
 ADVERTISED_FROM = 0
 """The lowest version named by ApiVersions: without version 0, librdkafka uses no compression (KAFKA-18659)."""
@@ -181,7 +182,7 @@ class ProduceApis(ApiFamily):
         return self._broker.identified(topic, named), data.records
 
     def _append(self, call: Call, part: _Part, batch: _Batch, put: _Put) -> None:
-        timeout_ms = max(0, milliseconds(call.request.timeout))
+        timeout_ms = max(0, call.request.timeout)
         request = ProduceRequest(part.partition, batch, call.request.acks, timeout_ms, sender=call.connection.peer)
         complete = partial(self._appended, part, put)
         transactional_id = call.request.transactional_id
@@ -270,6 +271,7 @@ def _check_each_once(request: Any, indexes: Sequence[_Index]) -> None:
     twice = repeated(named)
     if twice:
         topic, partition = min(twice, key=str)
+        topic = UUID(topic) if has_id(request.topic_data[0]) else topic
         raise InvalidRequestError(f"partition {partition} of topic {topic} is named more than once")
 
 

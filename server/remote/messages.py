@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from stratalog.replication.requests.delete_records import DeletedRecords, DeleteRecordsRequest, DeleteRecordsResponse
 from stratalog.replication.requests.messages import MESSAGES
-from stratalog.replication.requests.produce import NO_TIME, ProduceRequest, ProduceResponse
+from stratalog.replication.requests.produce import ProduceRequest, ProduceResponse
 from stratalog.replication.requests.transactions import TRANSACTION_VERSION_2, EndTxnRequest
 from stratalog.storage.errors import (
     CoordinatorLoadInProgressError,
@@ -25,7 +25,6 @@ from stratalog.wire.batches.record_batches import encode_batch
 from stratalog.wire.messages.frames import Message
 from stratalog.wire.messages.layouts import error_of
 from stratalog.wire.messages.schema import Entity
-from stratalog.wire.messages.values import time_ms_of
 
 PRODUCE_BY_TOPIC_ID = 13
 DELETE_RECORDS_BY_TOPIC_ID = 2
@@ -90,9 +89,8 @@ def produced(request: ProduceRequest, message: Entity) -> ProduceResponse:
     if error is not None:
         return ProduceResponse(request.partition, error=error)
     count = request.batch.record_count if isinstance(request.batch, NewRecordBatch) else 1
-    time_ms = NO_TIME if part.log_append_time is None else time_ms_of(part.log_append_time)
     last_offset = part.base_offset + count - 1
-    return ProduceResponse(request.partition, part.base_offset, last_offset, append_time_ms=time_ms)
+    return ProduceResponse(request.partition, part.base_offset, last_offset, append_time_ms=part.log_append_time)
 
 
 # -- DeleteRecords -----------------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ from stratalog.wire.messages.error_codes import errors_in
 from stratalog.wire.messages.frames import Frame, RequestFrame, served_versions
 from stratalog.wire.messages.response import Response
 from stratalog.wire.messages.schema import Entity, EntityType, response_type, shape_of
-from stratalog.wire.messages.values import Values, milliseconds
+from stratalog.wire.messages.values import Values
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -186,7 +186,7 @@ class Call:
 
     def check_time(self) -> None:
         """RequestTimedOutError where the client leaves no time: Kafka's controller then does nothing."""
-        timeout_ms = milliseconds(self.request.timeout)
+        timeout_ms = self.request.timeout
         if timeout_ms <= 0:
             raise RequestTimedOutError(f"nothing was done: timeout.ms is {timeout_ms}, give at least 1")
 

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.coordinator.transactions.add_partitions import Coordinates
@@ -342,8 +343,8 @@ class ServedBroker:
         name = self.name_of(topic)
         refusal = self.refusal(call, operation, ResourceType.TOPIC, name)
         if refusal is not None and has_id(topic):
-            who = call.connection.principal.name
-            raise TopicAuthorizationFailedError(f"{who} is not allowed to {operation.value} topic id {topic.topic_id}")
+            who, topic_id = call.connection.principal.name, UUID(topic.topic_id)
+            raise TopicAuthorizationFailedError(f"{who} is not allowed to {operation.value} topic id {topic_id}")
         if refusal is not None:
             raise refusal
         return name

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
-from uuid import UUID
 
 import pytest
 
@@ -85,9 +84,9 @@ def test_all_offsets_of_a_group_are_those_of_topics_that_one_may_describe(client
         group = {"group_id": "g", "topics": topics}
         answer = client.ask(ApiKey.OFFSET_FETCH, version, {"groups": [group]} if version >= 8 else group)
         found = answer.groups[0].topics if version >= 8 else answer.topics
-        names = {str(UUID(each)): name for name, each in client.topic_ids.items()}
+        names = {topic_id: name for name, topic_id in client.topic_ids.items()}
         return {
-            each.name if version < 10 else names[str(each.topic_id)]: (
+            each.name if version < 10 else names[each.topic_id]: (
                 code(each.partitions[0]),
                 each.partitions[0].committed_offset,
             )

@@ -50,7 +50,7 @@ from stratalog.storage.records import TopicPartition
 from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.frames import body_of, encoded
 from stratalog.wire.messages.schema import response_type
-from stratalog.wire.messages.values import Values, id_text, milliseconds
+from stratalog.wire.messages.values import Values, id_text
 
 TOPIC_IDS_FROM = 13
 FOLLOWERS_FROM = 11
@@ -103,7 +103,7 @@ class FetchApis(ApiFamily):
         request, now_ms = call.request, self._broker.view.clock.monotonic_ms()
         repeat = _repeat_of(call)
         context = self._context(call, now_ms) if repeat is None else repeat.context
-        limit, wait_ms = self._broker.config.fetch_max_bytes, milliseconds(request.max_wait)
+        limit, wait_ms = self._broker.config.fetch_max_bytes, request.max_wait
         return FetchRun(
             call,
             context,

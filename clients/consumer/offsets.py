@@ -49,12 +49,12 @@ def commit_request(
 
 def commit_error(response: OffsetCommitResponse) -> StratalogError | None:
     """The first error, topics that the client is not authorized for last; None: all is stored."""
-    errors = [
+    outcomes = [
         (TopicPartition(topic.name, row.partition_index), row.error)
         for topic in response.topics
         for row in topic.partitions
     ]
-    failed = [(tp, error) for tp, error in errors if error is not None]
+    failed = [(tp, error) for tp, error in outcomes if error is not None]
     others = [error for _, error in failed if not isinstance(error, TopicAuthorizationFailedError)]
     if others:
         return others[0]

@@ -98,10 +98,10 @@ def alter_credentials(
     for a user that is named twice, of whom then nothing is altered.
     """
     accepted: dict[str, ScramDeletion | ScramUpsertion] = {}
-    errors: dict[str, StratalogError | None] = {}
+    refused: dict[str, StratalogError | None] = {}
     changes: list[ScramDeletion | ScramUpsertion] = [*deletions, *upsertions]
     for each in changes:
-        if each.user in errors:
+        if each.user in refused:
             continue
         if accepted.pop(each.user, None) is not None:
             error: StratalogError | None = DuplicateResourceError(
@@ -112,9 +112,9 @@ def alter_credentials(
         if error is None:
             accepted[each.user] = each
         else:
-            errors[each.user] = error
+            refused[each.user] = error
     records = tuple(_record(each) for each in accepted.values())
-    return Result(records, {**dict.fromkeys(accepted), **errors})
+    return Result(records, {**dict.fromkeys(accepted), **refused})
 
 
 def _error_of(image: ClusterImage, change: ScramDeletion | ScramUpsertion) -> StratalogError | None:

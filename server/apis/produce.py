@@ -215,9 +215,9 @@ class ProduceApis(ApiFamily):
 
     def _answer(self, call: Call, answers: dict[tuple[int, int], _Answer]) -> None:
         if call.request.acks == ACKS_NONE:
-            errors = [error for error in map(_error_of, answers.values()) if error is not None]
-            if errors:  # no answer is read: closing is the only way to report an error
-                call.connection.close(f"acks=0 and {errors[0].name}: {errors[0]}")
+            failures = [error for error in map(_error_of, answers.values()) if error is not None]
+            if failures:  # no answer is read: closing is the only way to report an error
+                call.connection.close(f"acks=0 and {failures[0].name}: {failures[0]}")
             else:
                 call.end()
             return

@@ -133,8 +133,7 @@ def ask_all(
     error, if one of them fails."""
 
     def answer(answers: list[object]) -> None:
-        errors = (as_error(each) or getattr(each, "error", None) for each in answers)
-        error = next(filter(None, errors), None)
+        error = next(filter(None, (as_error(each) or getattr(each, "error", None) for each in answers)), None)
         responses = [each for each in answers if as_error(each) is None]
         broker.aside(call, lambda: call.respond_with(lambda: body(responses, error)))
 

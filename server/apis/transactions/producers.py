@@ -220,20 +220,20 @@ class TransactionApis(ApiFamily):
         topic_ids = self._broker.image().topic_ids
         named = (replace(topic, topic_id=topic_ids.get(topic.name, "")) for topic in asked.topics)
         for topic in once_each(named):
-            errors = self._commit_refusals(call, topic)
-            allowed = tuple(each for each in topic.partitions if each.partition_index not in errors)
+            refusals = self._commit_refusals(call, topic)
+            allowed = tuple(each for each in topic.partitions if each.partition_index not in refusals)
             if allowed:
                 topics.append(replace(topic, partitions=allowed))
             refused[topic.name] = [
-                OffsetCommitResponsePartition(each.partition_index, errors[each.partition_index])
+                OffsetCommitResponsePartition(each.partition_index, refusals[each.partition_index])
                 for each in topic.partitions
-                if each.partition_index in errors
+                if each.partition_index in refusals
             ]
 
         def body(answered: Iterable[OffsetCommitResponseTopic]) -> TxnOffsetCommitResponse:
             answers = {topic.name: topic.partitions for topic in answered}
             joined = (
-                OffsetCommitResponseTopic(name, (*answers.get(name, ()), *errors)) for name, errors in refused.items()
+                OffsetCommitResponseTopic(name, (*answers.get(name, ()), *rest)) for name, rest in refused.items()
             )
             return TxnOffsetCommitResponse(tuple(joined))
 
@@ -343,7 +343,7 @@ def _added(
     return {"results_by_topic_v3_and_below": results[0]["topic_results"]}
 
 
-def _topic_results(call: Call, errors: Errors) -> list[Values]:
+def _topic_results(call: Call, refusals: Errors) -> list[Values]:
     return [
         {
             "name": topic,
@@ -352,7 +352,7 @@ def _topic_results(call: Call, errors: Errors) -> list[Values]:
                 for partition, error in partitions
             ],
         }
-        for topic, partitions in by_topic(errors)
+        for topic, partitions in by_topic(refusals)
     ]
 
 

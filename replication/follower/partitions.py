@@ -462,10 +462,8 @@ class FollowedPartitions:
         """How long until a delayed partition is due; 0 while there is more to do at once."""
         return fetcher.queue.due_in_ms(now_ms, cadence.METADATA.watched_ms)
 
-    def _delay(
-        self, fetcher: LeaderFetcher, topic_partition: TopicPartition, delay_ms: int, *, is_held: bool = False
-    ) -> None:
-        fetcher.queue.delay(topic_partition, self.ports.clock.monotonic_ms() + delay_ms, is_held=is_held)
+    def _delay(self, fetcher: LeaderFetcher, topic_partition: TopicPartition, delay_ms: int) -> None:
+        fetcher.queue.delay(topic_partition, self.ports.clock.monotonic_ms() + delay_ms)
 
     def _drain(self, fetcher: LeaderFetcher, queued: Iterator[list[TopicPartition]], end_ms: int) -> bool:
         copied = False

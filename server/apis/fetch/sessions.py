@@ -140,10 +140,9 @@ class FetchSessions:
     new_session_id  a random number from 1 to 2^31 - 1
     """
 
-    def __init__(self, slots: int, new_session_id: Callable[[], int], eviction_ms: int = EVICTION_MS) -> None:
+    def __init__(self, slots: int, new_session_id: Callable[[], int]) -> None:
         self._slots = slots
         self._new_session_id = new_session_id
-        self._eviction_ms = eviction_ms
         self._lock = threading.Lock()
         self._sessions: dict[int, FetchSession] = {}
 
@@ -238,8 +237,8 @@ class FetchSessions:
             del self._sessions[min(of_most, key=lambda each: (each.used_ms, each.session_id)).session_id]
             return True
         stalest = min(self._sessions.values(), key=lambda each: (each.used_ms, each.session_id))
-        if now_ms - stalest.used_ms <= self._eviction_ms:
-            old = [each for each in self._sessions.values() if now_ms - each.created_ms > self._eviction_ms]
+        if now_ms - stalest.used_ms <= EVICTION_MS:
+            old = [each for each in self._sessions.values() if now_ms - each.created_ms > EVICTION_MS]
             if not old:
                 return False
             stalest = min(old, key=lambda each: (each.first_size, each.session_id))

@@ -409,7 +409,9 @@ class LeaderReplica:
         """Where the log has to read producer state first, no transaction has changed since the last append; after a
         start none is known until the next one."""
         before, known = self.offsets, self.log.cached_producers
-        transactions = (before and before.transactions) if known is None else known.transactions
+        transactions = None if before is None else before.transactions
+        if known is not None:
+            transactions = known.transactions
         self.offsets = LogOffsetSnapshot(
             self.leader_epoch, self.log.log_end_offset, self.log.epochs, transactions, self._last_stable_offset
         )

@@ -56,6 +56,13 @@ class SerializerConfig:
 SERIALIZER_CONFIGS = ConfigDef.of("serializer", SerializerConfig)
 
 
+def given(schema: Schema | None) -> Schema:
+    """A serializer's own schema. SerializationError when it has none."""
+    if schema is None:
+        raise SerializationError("the serializer has no schema: give one, or set use.latest.version=true")
+    return schema
+
+
 def subject_name(strategy: str, context: SerializationContext, record_name: str) -> str:
     """The subject of a schema: `<topic>-value`, the record's full name, or `<topic>-<record>`.
 

@@ -173,7 +173,7 @@ def test_topics_made_on_demand_count_for_the_mutation_rate(client: Hidden) -> No
     made = {int(name.removeprefix("new-")) for name in client.admin.list_topics() if name.startswith("new-")}
     assert made == set(range(len(made))), "the first ones, until the bucket is overdrawn"
     assert 0 < len(made) <= 13, "11 in a window of 11 s, one that overdraws it, one for time that passes"
-    assert answer.throttle_time.total_seconds() > 0
+    assert answer.throttle_time > 0
 
 
 def test_one_request_makes_a_bounded_number_of_partitions_on_demand(client: Hidden) -> None:

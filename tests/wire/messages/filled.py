@@ -12,6 +12,9 @@ from kio.schema.errors import ErrorCode
 from stratalog.wire.messages.schema import Entity, EntityType, FieldShape, shape_of
 from stratalog.wire.messages.values import id_text
 
+NONE = {"uuid": "0" * 32, "datetime_i64": -1}
+"""What is read where nothing is written, if that is not null."""
+
 
 def filled(entity_type: EntityType, draw: random.Random) -> Entity:
     """A message with something in every field, or null where that may be."""
@@ -20,7 +23,7 @@ def filled(entity_type: EntityType, draw: random.Random) -> Entity:
 
 def content(field: FieldShape, draw: random.Random) -> Any:
     if field.is_nullable and field.tag is None and draw.random() < 0.3:
-        return None
+        return NONE.get(field.kafka_type or "")
     if field.is_array:
         return tuple(
             element(field, draw) for _ in range(draw.choice((0, 1, 2, 130 if field.kafka_type == "int32" else 3)))

@@ -55,14 +55,14 @@ class EncodedPart(dict[str, Any]):
 
 
 def _struct(entity_type: EntityType, held_as: EntityType) -> Struct:
-    table = tuple(_field(each) for each in held_fields(entity_type, held_as))
+    has_all_versions = not issubclass(held_as, entity_type)
+    table = tuple(_field(each, has_all_versions) for each in held_fields(entity_type, held_as))
     if held_as is dict:
         return Struct(entity_type.__name__, table, take=partial(values_taker, entity_type))
-    make = _maker if issubclass(held_as, entity_type) else _maker_with_error
-    return Struct(entity_type.__name__, table, partial(make, held_as))
+    return Struct(entity_type.__name__, table, partial(_maker_with_error if has_all_versions else _maker, held_as))
 
 
-def _field(held: HeldField) -> Field:
+def _field(held: HeldField, is_null_empty: bool) -> Field:
     shape, kafka_type = held.shape, held.shape.kafka_type or ""
     return Field(
         held.attribute,
@@ -72,7 +72,7 @@ def _field(held: HeldField) -> Field:
         tag=shape.tag,
         default=None if shape.tag is None else _default_of_tagged(held),
         is_text=shape.name in TEXTS,
-        is_null_empty=True,
+        is_null_empty=is_null_empty,
     )
 
 

@@ -20,7 +20,6 @@ class ConnectedCluster(RunningCluster, Protocol):
 
     def close(self) -> None:
         """End the connections."""
-        ...
 
 
 def connected(root: str, connection: Mapping[str, object], stores: Stores) -> ConnectedCluster:

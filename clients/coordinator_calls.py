@@ -43,15 +43,12 @@ class CoordinatorCalls(Protocol):
 
     def find(self, key: str, answer: Answer, /) -> None:
         """Answered with the broker id of the coordinator of a group or transactional id."""
-        ...
 
     def send(self, broker_id: int, key: str, request: object, answer: Answer, /) -> None:
         """A request about one group or transactional id, to the broker that coordinates it."""
-        ...
 
     def poll(self) -> None:
         """Answer for brokers that are gone."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,11 +67,9 @@ class Groups(Protocol):
 
     def ask(self, group_id: str, request: object) -> object:
         """The response of the group's coordinator. Raises its StratalogError."""
-        ...
 
     def ask_all(self, request: object) -> list[object]:
         """The responses of all coordinators."""
-        ...
 
 
 class LiveGroups:

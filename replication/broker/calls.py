@@ -25,7 +25,6 @@ class LeadingBroker(Protocol):
     @property
     def leaders(self) -> Mapping[TopicPartition, LeaderReplica]:
         """The replicas that it leads now."""
-        ...
 
     def append(self, waiting: WaitingAppend) -> None: ...
 

@@ -126,11 +126,9 @@ class Use(Protocol):
 
     def worked(self, duration_ns: int) -> None:
         """A thread has worked on it for so long."""
-        ...
 
     def mutates(self, partition_count: int, *, is_strict: bool) -> None:
         """It is about to make or delete partitions. ThrottlingQuotaExceededError, if it is strict."""
-        ...
 
 
 class Call:

@@ -172,7 +172,6 @@ class Chore(Protocol):
         Called only while the log is at `view.leader_epoch` and no other chore's work is running. When nothing is due
         it must cost no I/O and little time. Raises StoreError as the table does: it is retried later.
         """
-        ...
 
     def rest_ms(self, _view: UpkeepView, /) -> int | None:
         """Time until something may be due although the log does not change; None: never."""

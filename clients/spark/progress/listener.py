@@ -62,7 +62,6 @@ class ServesMetrics(Protocol):
 
     def add_metrics(self, source: Callable[[], Iterable[Metric]]) -> None:
         """Serve these, too."""
-        ...
 
 
 class ProgressListener(StreamingQueryListener):

@@ -70,7 +70,6 @@ class OpenTransaction(Protocol):
 
     def add(self, partitions: Sequence[TopicPartition], timeout_ms: int) -> None:
         """Make partitions part of it. ProducerFencedError, RequestTimedOutError, …"""
-        ...
 
 
 @dataclass(slots=True)

@@ -39,7 +39,6 @@ class Appends(Protocol):
 
     def produce_then(self, request: ProduceRequest, complete: Callable[[ProduceResponse], None]) -> None:
         """Queue a batch; `complete` is called once, possibly from another thread. Does not block."""
-        ...
 
 
 class Peer(Appends, Coordinates, Protocol):

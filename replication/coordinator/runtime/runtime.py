@@ -80,7 +80,6 @@ class CoordinatorHost(Protocol):
 
     def append(self, waiting: WaitingAppend) -> None:
         """Queue an append to a partition that this broker leads."""
-        ...
 
 
 class LedReplicas(Protocol):
@@ -90,7 +89,6 @@ class LedReplicas(Protocol):
 
     def examine(self, topic_partition: TopicPartition, path: str) -> None:
         """Check whether this file of a led replica is damaged; another replica would have to lead then."""
-        ...
 
 
 class CoordinatorRuntime:

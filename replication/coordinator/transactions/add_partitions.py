@@ -79,7 +79,6 @@ class Produces(Protocol):
 
     def produce_then(self, request: ProduceRequest, complete: Callable[[ProduceResponse], None]) -> None:
         """Queue a batch; `complete` is called once."""
-        ...
 
 
 class Coordinates(Protocol):
@@ -89,7 +88,6 @@ class Coordinates(Protocol):
         self, kind: CoordinatorType, key: str | int, request: object, answer: Callable[[object], None]
     ) -> None:
         """Send a request to the shard of a key; `answer` is called once."""
-        ...
 
 
 def produce_in_transaction(

@@ -148,10 +148,7 @@ class LogConfig:
         "has room; at least file.delete.delay.ms, which alone holds for what an erasure removed.",
     )
     unclean_leader_election_enable: bool = config_field(
-        "BOOLEAN",
-        False,
-        "",
-        "Whether a replica that is not in sync may lead when no other is left, losing records.",
+        "BOOLEAN", False, "", "Whether a replica that is not in sync may lead when no other is left, losing records."
     )
     overrides: Mapping[str, str] = field(default_factory=dict)
 

@@ -75,12 +75,7 @@ def read_inventory(backup: Backup, stores: Stores, clock: Clock, extra_roots: It
 
 
 def _replica(
-    broker_id: int,
-    root: str,
-    topic_partition: TopicPartition,
-    stores: Stores,
-    clock: Clock,
-    unreadable: dict[str, str],
+    broker_id: int, root: str, topic_partition: TopicPartition, stores: Stores, clock: Clock, unreadable: dict[str, str]
 ) -> ReplicaInventory | None:
     log = LogReader(stores.table(root, topic_partition), clock)
     try:

@@ -286,9 +286,7 @@ class Consumer:
         self._member().commit_sync(self._consumed() if offsets is None else offsets, limit_ms)
 
     def commit_async(
-        self,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None,
-        callback: CommitCallback | None = None,
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None, callback: CommitCallback | None = None
     ) -> None:
         """Commit these offsets, or all positions, without waiting or trying again.
 

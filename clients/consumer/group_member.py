@@ -93,12 +93,7 @@ class GroupMembership:
     """
 
     def __init__(
-        self,
-        config: ConsumerConfig,
-        calls: CoordinatorCalls,
-        clock: Clock,
-        hooks: ConsumerHooks,
-        member_id: str = "",
+        self, config: ConsumerConfig, calls: CoordinatorCalls, clock: Clock, hooks: ConsumerHooks, member_id: str = ""
     ) -> None:
         self.group_id = config.group_id
         self._config = config

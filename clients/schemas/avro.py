@@ -26,10 +26,7 @@ class AvroSerializer:
     """
 
     def __init__(
-        self,
-        registry: SchemaRegistry,
-        schema: Schema | str | None = None,
-        config: Mapping[str, object] | None = None,
+        self, registry: SchemaRegistry, schema: Schema | str | None = None, config: Mapping[str, object] | None = None
     ) -> None:
         self._registry = registry
         self._config = SerializerConfig.from_settings(config)

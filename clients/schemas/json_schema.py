@@ -71,10 +71,7 @@ class JsonSerializer:
     """`serializer(value, context)`: JSON in UTF-8 in Confluent's wire format. Arguments as of `AvroSerializer`."""
 
     def __init__(
-        self,
-        registry: SchemaRegistry,
-        schema: Schema | str | None = None,
-        config: Mapping[str, object] | None = None,
+        self, registry: SchemaRegistry, schema: Schema | str | None = None, config: Mapping[str, object] | None = None
     ) -> None:
         self._registry = registry
         self._config = SerializerConfig.from_settings(config)

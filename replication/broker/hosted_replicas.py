@@ -38,9 +38,7 @@ from stratalog.replication.progress.known_committed import (
     published_before,
 )
 from stratalog.replication.progress.own_registers import OwnRegisters
-from stratalog.replication.replica.removal import (
-    is_of_topic,
-)
+from stratalog.replication.replica.removal import is_of_topic
 from stratalog.replication.replica.upkeep_rounds import UpkeepRounds, limits_of, most_live_files
 from stratalog.replication.stores import Ports
 from stratalog.storage.errors import (

@@ -333,10 +333,7 @@ def shut_down_broker(image: ClusterImage, broker_id: int, broker_epoch: int) -> 
 
 
 def report_offline(
-    image: ClusterImage,
-    broker_id: int,
-    broker_epoch: int,
-    offline: Iterable[OfflineReplica],
+    image: ClusterImage, broker_id: int, broker_epoch: int, offline: Iterable[OfflineReplica]
 ) -> Result[tuple[TopicPartition, ...]]:
     """The broker cannot serve these replicas, as with a damaged table: live ISR members lead, or eligible replicas.
 

@@ -178,11 +178,7 @@ def _reassigned(
             )
         isr = (next((r for r in replicas if r in live), replicas[0]),)
     after = replace(
-        current,
-        replicas=replicas,
-        adding=tuple(sorted(set(target) - set(original))),
-        removing=removing,
-        isr=isr,
+        current, replicas=replicas, adding=tuple(sorted(set(target) - set(original))), removing=removing, isr=isr
     )
     if current.leader not in (*replicas, NO_LEADER):
         election = elect_reassigned(after, live, replicas)

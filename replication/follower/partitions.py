@@ -16,14 +16,7 @@ from stratalog.replication.config import BrokerConfig
 from stratalog.replication.follower.followed_metadata import FollowedMetadata
 from stratalog.replication.follower.held_records import HeldRecords
 from stratalog.replication.follower.leader_fetcher import Copy, CopyOutcome, LeaderFetcher
-from stratalog.replication.follower.plan import (
-    Attempt,
-    Need,
-    after_copy,
-    fetched_from,
-    rescanned,
-    taken,
-)
+from stratalog.replication.follower.plan import Attempt, Need, after_copy, fetched_from, rescanned, taken
 from stratalog.replication.follower.quota import ReplicationQuota
 from stratalog.replication.follower.repair import ReplicaRepair
 from stratalog.replication.follower.replica import FollowedReplica
@@ -47,11 +40,7 @@ from stratalog.replication.progress.progress import ReplicaProgress
 from stratalog.replication.replica.removal import delete_stray
 from stratalog.replication.replica.upkeep_rounds import UpkeepRounds, limits_of
 from stratalog.replication.stores import Ports
-from stratalog.storage.errors import (
-    InconsistentTopicIdError,
-    StoreUnavailableError,
-    StratalogError,
-)
+from stratalog.storage.errors import InconsistentTopicIdError, StoreUnavailableError, StratalogError
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.wakeup import Wakeup

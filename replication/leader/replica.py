@@ -503,10 +503,7 @@ class LeaderReplica:
             return
         now_ms, total_time = self._ports.clock.monotonic_ms(), self._ports.metrics.total_time
         self._ports.purgatory.high_watermark_moved(
-            self.state.topic_partition,
-            reached,
-            enough,
-            lambda delayed: total_time.observe(now_ms - delayed.arrived_ms),
+            self.state.topic_partition, reached, enough, lambda delayed: total_time.observe(now_ms - delayed.arrived_ms)
         )
 
     def resign(self, error: StratalogError) -> None:

@@ -29,12 +29,7 @@ from stratalog.replication.requests.produce import (
 )
 from stratalog.replication.requests.transactions import TRANSACTION_VERSION_0, TRANSACTION_VERSION_2
 from stratalog.replication.threads.computing_turn import TURN
-from stratalog.server.apis.produced_batches import (
-    AT_HAND_PARTITIONS_MAX,
-    BatchesAtHand,
-    BatchesInThread,
-    DecodedMemory,
-)
+from stratalog.server.apis.produced_batches import AT_HAND_PARTITIONS_MAX, BatchesAtHand, BatchesInThread, DecodedMemory
 from stratalog.server.request.api import Api, Call, Later, gather, repeated, topic_named
 from stratalog.server.request.broker import ApiFamily, ServedBroker, has_id
 from stratalog.server.request.coordinators import transaction_asker

@@ -82,11 +82,7 @@ class CommittedRecords:
     """Reads what was published as committed. Thread-safe; calls may block on storage."""
 
     def __init__(
-        self,
-        topology: ClusterTopology,
-        watermarks: PublishedWatermarks,
-        changes: ProgressChanges,
-        isolation: Isolation,
+        self, topology: ClusterTopology, watermarks: PublishedWatermarks, changes: ProgressChanges, isolation: Isolation
     ) -> None:
         self._topology = topology
         self._watermarks = watermarks

@@ -32,12 +32,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from stratalog.storage.delta.table import Commit, Committed, Conflict
-from stratalog.storage.errors import (
-    CorruptMessageError,
-    KafkaStorageError,
-    StoreUnavailableError,
-    TableReplacedError,
-)
+from stratalog.storage.errors import CorruptMessageError, KafkaStorageError, StoreUnavailableError, TableReplacedError
 
 READ_TRIES = 10
 """Reads of a commit that does not follow the one before it, while its writer may withdraw it."""

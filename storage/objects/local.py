@@ -27,13 +27,7 @@ from stratalog.storage.errors import (
     StoreUnavailableError,
 )
 from stratalog.storage.objects import registers as register_file
-from stratalog.storage.objects.new_file import (
-    NotCopiedError,
-    UnnamedFiles,
-    fill_in_place,
-    send_whole,
-    write_whole,
-)
+from stratalog.storage.objects.new_file import NotCopiedError, UnnamedFiles, fill_in_place, send_whole, write_whole
 from stratalog.storage.objects.port import ObjectMeta, ObjectStore, always
 from stratalog.storage.objects.probe import probe_create_if_absent
 from stratalog.storage.objects.sync import WritesLostError, sync_files, sync_tree

@@ -38,13 +38,7 @@ from stratalog.storage.records import (
     NewRecordBatch,
 )
 from stratalog.storage.topic_config import INT_MAX
-from stratalog.wire.batches.columns import (
-    Longs,
-    Mask,
-    RecordColumns,
-    read_records,
-    written_records,
-)
+from stratalog.wire.batches.columns import Longs, Mask, RecordColumns, read_records, written_records
 from stratalog.wire.batches.compression import DECOMPRESSED_BYTES_MAX, decompressed
 from stratalog.wire.batches.headers import (
     HEADER_BYTES,

@@ -76,11 +76,7 @@ class SinkTask:
     of the transaction of which the rows become a part."""
 
     def __init__(
-        self,
-        view: ClusterView,
-        options: SinkOptions,
-        first_partition: int,
-        producer: ProducerIdAndEpoch = NO_PRODUCER,
+        self, view: ClusterView, options: SinkOptions, first_partition: int, producer: ProducerIdAndEpoch = NO_PRODUCER
     ) -> None:
         self._view = view
         self._options = options

@@ -39,12 +39,7 @@ from stratalog.storage.errors import (
     UnknownServerError,
     UnknownTopicOrPartitionError,
 )
-from stratalog.storage.records import (
-    NO_PRODUCER_ID,
-    TRANSACTIONAL_ATTRIBUTE,
-    NewRecordBatch,
-    payload_table,
-)
+from stratalog.storage.records import NO_PRODUCER_ID, TRANSACTIONAL_ATTRIBUTE, NewRecordBatch, payload_table
 from stratalog.storage.transactions import NOT_VERIFIED, OffsetAndEpoch
 
 APPEND_BYTES_MAX = 4 << 20

@@ -240,11 +240,7 @@ def check_producer(known: Transaction | None, transactional_id: str, producer_id
     return known
 
 
-def with_partitions(
-    known: Transaction | None,
-    asked: AddPartitionsToTxnRequest,
-    now_ms: int,
-) -> Transaction:
+def with_partitions(known: Transaction | None, asked: AddPartitionsToTxnRequest, now_ms: int) -> Transaction:
     """AddPartitionsToTxn and AddOffsetsToTxn: the transaction with these partitions; `known` itself if it has them.
 
     Raises as `check_producer`, and ConcurrentTransactionsError while the one before is being ended.

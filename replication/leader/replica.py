@@ -29,21 +29,10 @@ from stratalog.replication.requests.produce import (
     SentBatch,
 )
 from stratalog.replication.stores import FileWriters
+from stratalog.storage import errors
 from stratalog.storage.clock import Clock
 from stratalog.storage.delta.table import Conflict
-from stratalog.storage.errors import (
-    DamagedFileError,
-    FencedLeaderEpochError,
-    InconsistentTopicIdError,
-    InvalidRequiredAcksError,
-    LogLostError,
-    NotEnoughReplicasError,
-    NotLeaderOrFollowerError,
-    StoreFullError,
-    StoreUnavailableError,
-    StratalogError,
-    UnknownLeaderEpochError,
-)
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.log.append import Appended, BatchAppended, HandedFiles
 from stratalog.storage.log.partition_log import FileAhead, PartitionLog
 from stratalog.storage.log_lines import line_logger
@@ -218,10 +207,10 @@ class LeaderReplica:
     def started(self, outcome: bool | StratalogError, now_ms: int) -> bool:
         """Lead, if the epoch has begun. Returns and raises as `start`."""
         match outcome:
-            case StoreUnavailableError() | FencedLeaderEpochError():
+            case errors.StoreUnavailableError() | errors.FencedLeaderEpochError():
                 self._retry_later(now_ms, outcome)  # when fenced, until the metadata log shows the newer leader
                 return False
-            case InconsistentTopicIdError():
+            case errors.InconsistentTopicIdError():
                 raise outcome  # a stray of a deleted topic: the broker checks the metadata
             case StratalogError():
                 self.go_offline(outcome)
@@ -253,7 +242,7 @@ class LeaderReplica:
         may_have_more = len(self.state.isr) > 1 or bool(self.state.elr)
         had_records = self._known_committed > 0 or self._ports.had_records(self.state, self.topic_id)
         if may_have_more or had_records:
-            raise LogLostError(
+            raise errors.LogLostError(
                 f"{self.log.name}: there is no log here, but leader epoch {self.leader_epoch} is to begin, ISR "
                 f"{list(self.state.isr)}. If its disk is lost, too, an unclean election lets another replica lead."
             )
@@ -265,7 +254,7 @@ class LeaderReplica:
         """
         damage = self.log.table.damage()
         if damage is not None:
-            reason = DamagedFileError(f"{self.log.name}: not repaired yet: {damage.reason}", damage.path)
+            reason = errors.DamagedFileError(f"{self.log.name}: not repaired yet: {damage.reason}", damage.path)
             if self.may_be_replaced:
                 raise reason
             self.keep_damaged(reason)
@@ -382,11 +371,11 @@ class LeaderReplica:
         match outcome:
             case Conflict():
                 return True
-            case StoreUnavailableError():
+            case errors.StoreUnavailableError():
                 self._retry_later(now_ms, outcome)  # the same group again: the log recognizes it
                 return False
-            case FencedLeaderEpochError():
-                self.resign(NotLeaderOrFollowerError(f"{self.state.topic_partition}: {outcome}"))
+            case errors.FencedLeaderEpochError():
+                self.resign(errors.NotLeaderOrFollowerError(f"{self.state.topic_partition}: {outcome}"))
                 return True
             case StratalogError():
                 self.go_offline(outcome)
@@ -441,14 +430,14 @@ class LeaderReplica:
 
     def _refusal(self, request: ProduceRequest | HandOverRequest) -> StratalogError | None:
         if request.acks not in (ACKS_NONE, ACKS_LEADER, ACKS_ALL):
-            return InvalidRequiredAcksError(f"acks is {request.acks}, must be 0, 1 or -1 (all)")
+            return errors.InvalidRequiredAcksError(f"acks is {request.acks}, must be 0, 1 or -1 (all)")
         wrong = self.wrong_epoch(request.expected_leader_epoch if isinstance(request, ProduceRequest) else None)
         if wrong is not None:
             return wrong
         assert self.partition is not None
         needed = self.config.min_insync_replicas
         if request.acks == ACKS_ALL and not self.partition.has_enough_replicas(needed):
-            return NotEnoughReplicasError(
+            return errors.NotEnoughReplicasError(
                 f"{self.state.topic_partition}: the ISR {list(self.partition.isr)} is smaller than "
                 f"min.insync.replicas {needed}"
             )
@@ -458,7 +447,7 @@ class LeaderReplica:
         """The refusal of a request for another leader epoch; None: any."""
         if expected is None or expected == self.leader_epoch:
             return None
-        error = FencedLeaderEpochError if expected < self.leader_epoch else UnknownLeaderEpochError
+        error = errors.FencedLeaderEpochError if expected < self.leader_epoch else errors.UnknownLeaderEpochError
         return error(f"{self.state.topic_partition}: expected leader epoch {expected}, it is {self.leader_epoch}")
 
     def _append(self, group: AppendGroup) -> Appended | Conflict:
@@ -527,7 +516,7 @@ class LeaderReplica:
     def _retry_later(self, now_ms: int, reason: StratalogError) -> None:
         _LOG.warning("%s on broker %d, trying again: %s", self.state.topic_partition, self._ports.broker_id, reason)
         self._retry_at_ms = now_ms + cadence.APPEND_RETRY.ms
-        if isinstance(reason, StoreFullError):
+        if isinstance(reason, errors.StoreFullError):
             # The table is sound, but another replica should lead; the only member of an ISR waits for space.
             self._ports.on_offline(self.state.topic_partition, reason)
 

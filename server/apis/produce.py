@@ -33,23 +33,8 @@ from stratalog.server.apis.produced_batches import AT_HAND_PARTITIONS_MAX, Batch
 from stratalog.server.request.api import Api, Call, Later, gather, repeated, topic_named
 from stratalog.server.request.broker import ApiFamily, ServedBroker, has_id
 from stratalog.server.request.coordinators import transaction_asker
-from stratalog.storage.errors import (
-    CorruptMessageError,
-    FencedLeaderEpochError,
-    InvalidProducerEpochError,
-    InvalidRecordError,
-    InvalidRequestError,
-    InvalidRequiredAcksError,
-    InvalidTopicError,
-    KafkaStorageError,
-    NotLeaderOrFollowerError,
-    RecordListTooLargeError,
-    RecordTooLargeError,
-    StratalogError,
-    TransactionalIdAuthorizationFailedError,
-    UnknownTopicIdError,
-    UnknownTopicOrPartitionError,
-)
+from stratalog.storage import errors
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import IdentifiedPartition, NewRecordBatch, TopicPartition
 from stratalog.storage.transactions import is_transactional
 from stratalog.wire.api_keys import ApiKey
@@ -63,13 +48,13 @@ TRANSACTION_ABORTABLE_FROM, EPOCH_BUMP_FROM, TOPIC_IDS_FROM = 11, 12, 13
 ADMIN_CLIENT_ID = "__admin_client"
 RECORD_ERRORS_MAX = 100
 _EXPECTED = (
-    CorruptMessageError,
-    KafkaStorageError,
-    NotLeaderOrFollowerError,
-    RecordListTooLargeError,
-    RecordTooLargeError,
-    UnknownTopicIdError,
-    UnknownTopicOrPartitionError,
+    errors.CorruptMessageError,
+    errors.KafkaStorageError,
+    errors.NotLeaderOrFollowerError,
+    errors.RecordListTooLargeError,
+    errors.RecordTooLargeError,
+    errors.UnknownTopicIdError,
+    errors.UnknownTopicOrPartitionError,
 )
 """Errors that say nothing of the broker: Kafka's `ReplicaManager.appendRecordsToLeader` does not count them, and tells
 the start of the log beside any other. Java's producer comes again for ever where UNKNOWN_PRODUCER_ID lacks it."""
@@ -169,9 +154,9 @@ class ProduceApis(ApiFamily):
         data = topic.partition_data[index[1]]
         name = self._broker.topic_for(call, Operation.WRITE, topic)
         if call.request.acks not in (ACKS_NONE, ACKS_LEADER, ACKS_ALL):
-            raise InvalidRequiredAcksError(f"acks is {call.request.acks}, must be 0, 1 or -1 (all)")
+            raise errors.InvalidRequiredAcksError(f"acks is {call.request.acks}, must be 0, 1 or -1 (all)")
         if is_internal(name) and call.client_id != ADMIN_CLIENT_ID:
-            raise InvalidTopicError(f"Cannot append to internal topic {name}")
+            raise errors.InvalidTopicError(f"Cannot append to internal topic {name}")
         named = TopicPartition(name, data.index)
         self._broker.partition(named)
         return self._broker.identified(topic, named), data.records
@@ -185,7 +170,7 @@ class ProduceApis(ApiFamily):
             self._broker.face().produce_then(request, complete)
             return
         if transactional_id is None:
-            raise TransactionalIdAuthorizationFailedError("transactional records come with a transactional id")
+            raise errors.TransactionalIdAuthorizationFailedError("transactional records come with a transactional id")
         transaction_version = TRANSACTION_VERSION_2 if call.version >= EPOCH_BUMP_FROM else TRANSACTION_VERSION_0
         produce_in_transaction(
             self._broker.face(),
@@ -230,8 +215,8 @@ class ProduceApis(ApiFamily):
         if isinstance(answer, StratalogError):
             return _partition_error(index, answer)
         part, response = answer
-        if isinstance(response.error, UnknownTopicIdError) and call.version < TOPIC_IDS_FROM:
-            return _partition_error(index, UnknownTopicOrPartitionError(str(response.error)))
+        if isinstance(response.error, errors.UnknownTopicIdError) and call.version < TOPIC_IDS_FROM:
+            return _partition_error(index, errors.UnknownTopicOrPartitionError(str(response.error)))
         if response.error is None:
             offsets = {
                 "base_offset": response.base_offset,
@@ -242,11 +227,11 @@ class ProduceApis(ApiFamily):
         values = _partition_error(index, response.error)
         if not isinstance(response.error, _EXPECTED):
             self._broker.metrics.topic(part.partition.topic).failed_produce_requests += 1
-            if not (is_transactional(part.attributes) and isinstance(response.error, InvalidProducerEpochError)):
+            if not (is_transactional(part.attributes) and isinstance(response.error, errors.InvalidProducerEpochError)):
                 values["log_start_offset"] = response.log_start_offset  # else Kafka's coordinator refuses it, not a log
-        if isinstance(response.error, InvalidRecordError):
+        if isinstance(response.error, errors.InvalidRecordError):
             values["record_errors"] = _records_without_key(part)
-        if isinstance(response.error, NotLeaderOrFollowerError | FencedLeaderEpochError):
+        if isinstance(response.error, errors.NotLeaderOrFollowerError | errors.FencedLeaderEpochError):
             values["current_leader"] = self._broker.current_leader(call, part.partition.topic_partition, nodes)
         return values
 
@@ -267,7 +252,7 @@ def _check_each_once(request: Any, indexes: Sequence[_Index]) -> None:
     if twice:
         topic, partition = min(twice, key=str)
         topic = UUID(topic) if has_id(request.topic_data[0]) else topic
-        raise InvalidRequestError(f"partition {partition} of topic {topic} is named more than once")
+        raise errors.InvalidRequestError(f"partition {partition} of topic {topic} is named more than once")
 
 
 def _records_without_key(part: _Part) -> list[Values]:

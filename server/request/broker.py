@@ -37,16 +37,9 @@ from stratalog.server.request.api import Api, Call
 from stratalog.server.request.endpoint import INBOX, Endpoint
 from stratalog.server.request.fair_threads import FairThreads
 from stratalog.server.view.cluster_view import ClusterView
+from stratalog.storage import errors
 from stratalog.storage.clock import RandomIds
-from stratalog.storage.errors import (
-    FencedLeaderEpochError,
-    NotLeaderOrFollowerError,
-    StratalogError,
-    TopicAuthorizationFailedError,
-    UnknownLeaderEpochError,
-    UnknownTopicIdError,
-    UnknownTopicOrPartitionError,
-)
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.log.leader_epochs import EpochEndOffset
 from stratalog.storage.log.reader import LogReader
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
@@ -111,7 +104,7 @@ class ServedBroker:
         """The broker object. NotLeaderOrFollowerError when it has stopped."""
         found = self._cluster.brokers().get(self.broker_id)
         if found is None:
-            raise NotLeaderOrFollowerError(f"broker {self.broker_id} is not running")
+            raise errors.NotLeaderOrFollowerError(f"broker {self.broker_id} is not running")
         return found
 
     def aside(self, call: Call, work: Callable[[], None], count: int = ASIDE_COUNT) -> None:
@@ -168,7 +161,7 @@ class ServedBroker:
             self.view.refresh()
             name = self._names_by_id().get(topic_id or "")
         if name is None:
-            raise UnknownTopicIdError(f"no topic has the id {topic_id}")
+            raise errors.UnknownTopicIdError(f"no topic has the id {topic_id}")
         return name
 
     def is_known(self, topic: Any, partition: int) -> bool:
@@ -239,7 +232,7 @@ class ServedBroker:
             image = self.image(0)
         state = image.partitions.get(topic_partition)
         if state is None:
-            raise UnknownTopicOrPartitionError(f"{topic_partition} does not exist")
+            raise errors.UnknownTopicOrPartitionError(f"{topic_partition} does not exist")
         return state
 
     def led_partition(self, topic_partition: TopicPartition, leader_epoch: int = NO_EPOCH) -> PartitionRecord:
@@ -250,7 +243,7 @@ class ServedBroker:
         """
         state = self.partition(topic_partition)
         if leader_epoch < NO_EPOCH:  # where a fetch has none, as in Kafka
-            raise FencedLeaderEpochError(
+            raise errors.FencedLeaderEpochError(
                 f"leader epoch {leader_epoch} < current {state.leader_epoch} for {topic_partition}"
             )
         return self.checked(state, leader_epoch, leader_only=True)
@@ -261,11 +254,11 @@ class ServedBroker:
             state = self.image(0).partitions.get(state.topic_partition, state)
         named, current = state.topic_partition, state.leader_epoch
         if NO_EPOCH < leader_epoch < current:
-            raise FencedLeaderEpochError(f"leader epoch {leader_epoch} < current {current} for {named}")
+            raise errors.FencedLeaderEpochError(f"leader epoch {leader_epoch} < current {current} for {named}")
         if leader_epoch > current:
-            raise UnknownLeaderEpochError(f"leader epoch {leader_epoch} > current {current} for {named}")
+            raise errors.UnknownLeaderEpochError(f"leader epoch {leader_epoch} > current {current} for {named}")
         if not self._is_here(state, leader_only=leader_only):
-            raise NotLeaderOrFollowerError(f"{named} is led by broker {state.leader}, this is {self.broker_id}")
+            raise errors.NotLeaderOrFollowerError(f"{named} is led by broker {state.leader}, this is {self.broker_id}")
         return state
 
     def _is_here(self, state: PartitionRecord, *, leader_only: bool) -> bool:
@@ -344,7 +337,7 @@ class ServedBroker:
         refusal = self.refusal(call, operation, ResourceType.TOPIC, name)
         if refusal is not None and has_id(topic):
             who, topic_id = call.connection.principal.name, UUID(topic.topic_id)
-            raise TopicAuthorizationFailedError(f"{who} is not allowed to {operation.value} topic id {topic_id}")
+            raise errors.TopicAuthorizationFailedError(f"{who} is not allowed to {operation.value} topic id {topic_id}")
         if refusal is not None:
             raise refusal
         return name

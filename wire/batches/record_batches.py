@@ -20,13 +20,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stratalog.storage.errors import (
-    InvalidRecordError,
-    InvalidTimestampError,
-    RecordTooLargeError,
-    StratalogError,
-    UnsupportedForMessageFormatError,
-)
+from stratalog.storage import errors
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.files.codecs import NO_COMPRESSION
 from stratalog.storage.records import (
     CONTROL_ATTRIBUTE,
@@ -80,10 +75,10 @@ def produced_header(data: Buffer) -> BatchHeader:
     """The header of a producer's batch, checked as by `decode_produced`; the records are not read."""
     try:
         headers = [header for header, _ in batches_in(data)]
-    except UnsupportedForMessageFormatError as reason:
-        raise InvalidRecordError(f"produce requests have batches of magic {MAGIC} only: {reason}") from reason
+    except errors.UnsupportedForMessageFormatError as reason:
+        raise errors.InvalidRecordError(f"produce requests have batches of magic {MAGIC} only: {reason}") from reason
     if len(headers) != 1 or headers[0].size_bytes != len(data):
-        raise InvalidRecordError(
+        raise errors.InvalidRecordError(
             f"a produce request has one whole batch a partition, found {len(headers)} "
             f"with {sum(header.size_bytes for header in headers)} of {len(data)} bytes"
         )
@@ -150,13 +145,15 @@ def _check_produced(header: BatchHeader) -> None:
     """Kafka's `LogValidator.validateBatch` for batches of clients."""
     count = header.last_offset_delta + 1
     if not 0 < header.record_count == count:
-        raise InvalidRecordError(f"offsets 0 to {header.last_offset_delta} and {header.record_count} records disagree")
+        raise errors.InvalidRecordError(
+            f"offsets 0 to {header.last_offset_delta} and {header.record_count} records disagree"
+        )
     if header.is_control:
-        raise InvalidRecordError("clients do not write control records")
+        raise errors.InvalidRecordError("clients do not write control records")
     if header.producer_id != NO_PRODUCER_ID and header.base_sequence < 0:
-        raise InvalidRecordError(f"producer {header.producer_id}: sequence {header.base_sequence} < 0")
+        raise errors.InvalidRecordError(f"producer {header.producer_id}: sequence {header.base_sequence} < 0")
     if header.timestamp_type == LOG_APPEND_TIME:
-        raise InvalidTimestampError("a producer does not set the timestamp type LogAppendTime")
+        raise errors.InvalidTimestampError("a producer does not set the timestamp type LogAppendTime")
 
 
 def _plain(header: BatchHeader, batch: memoryview, decompressed_bytes_max: int) -> bytes:
@@ -180,10 +177,10 @@ def encode_batch(batch: NewRecordBatch) -> bytes:
     """
     payload, count = batch.payload, batch.record_count
     if count == 0:
-        raise InvalidRecordError("a batch has at least one record")
+        raise errors.InvalidRecordError("a batch has at least one record")
     times = _milliseconds(payload["timestamp"])
     if batch.size_bytes >= _RECORD_BYTES_MAX:
-        raise RecordTooLargeError(f"a batch of {batch.size_bytes} bytes is not below {_RECORD_BYTES_MAX}")
+        raise errors.RecordTooLargeError(f"a batch of {batch.size_bytes} bytes is not below {_RECORD_BYTES_MAX}")
     contents = [_whole(payload[name]) for name in ("key", "value", "headers")]
     offset_deltas = np.arange(count, dtype=np.int64)
     written = _record_bytes(written_records(RecordColumns(times - times[0], offset_deltas, *contents)))

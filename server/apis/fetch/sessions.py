@@ -14,11 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from stratalog.storage.errors import (
-    FetchSessionIdNotFoundError,
-    FetchSessionTopicIdError,
-    InvalidFetchSessionEpochError,
-)
+from stratalog.storage import errors
 
 INVALID_SESSION_ID = 0
 INITIAL_EPOCH, FINAL_EPOCH = 0, -1
@@ -172,12 +168,14 @@ class FetchSessions:
                 return FetchContext(named, is_full=epoch == INITIAL_EPOCH, uses_topic_ids=uses_topic_ids, user=user)
             session = self._sessions.get(session_id)
             if session is None:
-                raise FetchSessionIdNotFoundError(f"no fetch session {session_id}")
+                raise errors.FetchSessionIdNotFoundError(f"no fetch session {session_id}")
             if session.epoch != epoch:
-                raise InvalidFetchSessionEpochError(f"fetch session {session_id}: epoch {epoch} != {session.epoch}")
+                raise errors.InvalidFetchSessionEpochError(
+                    f"fetch session {session_id}: epoch {epoch} != {session.epoch}"
+                )
             if session.uses_topic_ids != uses_topic_ids:
                 how = "topic ids" if session.uses_topic_ids else "topic names"
-                raise FetchSessionTopicIdError(f"fetch session {session_id} uses {how}")
+                raise errors.FetchSessionTopicIdError(f"fetch session {session_id} uses {how}")
             session.update(named, forgotten)
             if not session.wanted:
                 del self._sessions[session_id]
@@ -203,7 +201,7 @@ class FetchSessions:
                 self._sessions.pop(session.session_id, None)
                 return INVALID_SESSION_ID, list(outcomes)
             if session.epoch != expected:
-                raise InvalidFetchSessionEpochError(
+                raise errors.InvalidFetchSessionEpochError(
                     f"fetch session {session.session_id}: epoch {session.epoch} != {expected}, a duplicate request?"
                 )
             return session.session_id, [key for key, each in outcomes.items() if _is_sent(session, key, each)]

@@ -357,10 +357,8 @@ def _due_objects(log: PartitionLog, now_ms: int, *, has_room: bool) -> Iterator[
     for path, removed in state.removed.items():
         if removed.version > state.durable_version:
             return
-        if (
-            removed.end_offset <= state.log_end_offset
-            and _due_ms(log, path, removed, now_ms, has_room=has_room) <= now_ms
-        ):
+        is_due = _due_ms(log, path, removed, now_ms, has_room=has_room) <= now_ms
+        if is_due and removed.end_offset <= state.log_end_offset:
             yield path
 
 
@@ -483,9 +481,7 @@ class Scrub(Chore):
         return Work(partial(_found, view.log.table.reopened(), due, bits=not is_first), partial(_judge, view))
 
     def rest_ms(self, view: UpkeepView) -> int | None:
-        if not view.log.table.decays:
-            return None
-        return self._slot_ms - view.now_ms % self._slot_ms
+        return self._slot_ms - view.now_ms % self._slot_ms if view.log.table.decays else None
 
 
 def files_of_slot(files: Sequence[DataFile], slot: int, slots: int) -> Sequence[DataFile]:

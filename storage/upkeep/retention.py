@@ -1,13 +1,12 @@
-"""Retention: the chore that removes expired segments from a log, in one commit. I/O: through the log and its table.
-
-Which segments expire is a rule of `retention_rules`. Readers with an older fold read on until their files are deleted.
-"""
+"""Retention: the chore that removes expired segments in one commit. I/O: through the log and its table."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import groupby
+from operator import attrgetter
 
 from stratalog.storage import cadence
 from stratalog.storage.delta.table import Conflict
@@ -42,14 +41,9 @@ class Retention(Chore):
         if expired is None:
             self._timetable.checked(view.now_ms)
             return None
-        below = bisect_left(log.files, expired.end_offset, key=start_of)
+        gone, start = log.files[: bisect_left(log.files, expired.end_offset, key=start_of)], expired.end_offset
         outcome = log.replace_files(
-            log.files[:below],
-            (),
-            leader_epoch=view.leader_epoch,
-            operation="RETENTION",
-            now_ms=view.now_ms,
-            log_start=expired.end_offset,
+            gone, (), leader_epoch=view.leader_epoch, operation="RETENTION", now_ms=view.now_ms, log_start=start
         )
         if isinstance(outcome, Conflict):
             log.refresh()
@@ -70,9 +64,6 @@ def _expired(view: UpkeepView, written_ms: Mapping[int, int]) -> ExpiredSegments
 def _written_ms(log: PartitionLog, modified_ms: Mapping[str, int]) -> dict[int, int]:
     """When the newest live file of each segment was written, by the store's clock. A segment with a live file that was
     not listed, as one that was written since, is not there."""
-    written: dict[int, int] = {}
     unlisted = {entry.segment for entry in log.files if entry.path not in modified_ms}
-    for entry in log.files:
-        if entry.segment not in unlisted:
-            written[entry.segment] = max(modified_ms[entry.path], written.get(entry.segment, 0))
-    return written
+    by_segment = groupby(log.files, key=attrgetter("segment"))
+    return {each: max(modified_ms[e.path] for e in files) for each, files in by_segment if each not in unlisted}

@@ -28,9 +28,7 @@ from stratalog.replication.broker.registration import BrokerSession, Registratio
 from stratalog.replication.broker.turn import Turn
 from stratalog.replication.broker_root import was_shut_down
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.controller.brokers import (
-    shut_down_broker,
-)
+from stratalog.replication.controller.brokers import shut_down_broker
 from stratalog.replication.controller.topic_deletion import deleted_partitions
 from stratalog.replication.coordinator.runtime.kinds import COORDINATOR_KINDS, CoordinatorKind
 from stratalog.replication.coordinator.runtime.remote_appends import Appends
@@ -52,10 +50,7 @@ from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.replication.requests.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from stratalog.replication.stores import Ports
 from stratalog.replication.threads.turn_interval import TurnInterval
-from stratalog.storage.errors import (
-    BrokerNotAvailableError,
-    StratalogError,
-)
+from stratalog.storage.errors import BrokerNotAvailableError, StratalogError
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.wakeup import Wakeup
 from stratalog.storage.records import IdentifiedPartition, TopicPartition

@@ -142,9 +142,7 @@ class ObstoreStore(ObjectStore):
         store = self._store if length < BULK_BYTES else self._downloads
         try:
             return self._call(
-                "get",
-                path,
-                lambda: obstore.get_range(store, path, start=start, length=length).to_bytes(),
+                "get", path, lambda: obstore.get_range(store, path, start=start, length=length).to_bytes()
             )
         except FileNotFoundError as reason:
             raise ObjectNotFoundError(f"{self.url}/{path} does not exist") from reason

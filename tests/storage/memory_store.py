@@ -29,12 +29,12 @@ class MemoryStore(ObjectStore):
         self.url = f"memory:///{name}"
         self._reports_writes = reports_writes
         self._listeners: dict[WriteListener, None] = {}
-        self._now_ms = now_ms
+        self.now_ms = now_ms
 
     def put(self, path: str, data: bytes) -> None:
         is_new = path not in self.objects
         self.objects[path] = data
-        self.modified_ms[path] = self._now_ms()
+        self.modified_ms[path] = self.now_ms()
         self.report_write(path, is_new=is_new)
 
     def report_write(self, path: str, *, is_new: bool) -> None:

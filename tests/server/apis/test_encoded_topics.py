@@ -37,7 +37,7 @@ def client(cluster: MemoryCluster) -> Iterator[KafkaClient]:
 
 
 def encoded(client: KafkaClient) -> EncodedTopics:
-    family = client.handlers[1]._apis[ApiKey.METADATA].handle.__self__  # type: ignore[attr-defined]
+    (family,) = (api.handle.__self__ for api in client.handlers[1].apis if api.key == ApiKey.METADATA)  # type: ignore[attr-defined]
     assert isinstance(family, MetadataApis)
     return family._encoded
 

@@ -241,8 +241,7 @@ def test_a_fetch_that_waits_reads_again_what_was_removed_meanwhile(cluster: Memo
             client.ask(ApiKey.PRODUCE, 9, {"acks": -1, "timeout": 1_000, "topic_data": [data]})
         waits = {"max_wait": 1_500, "min_bytes": 1 << 20}
         answer = client.asked(ApiKey.FETCH, 12, request_of(wanted(0, 1), **waits))
-        delayed = client.handlers[1]._fetch._delayed
-        wait_until(lambda: len(delayed) == 1, "the fetch waits")
+        wait_until(lambda: client.handlers[1].waiting_fetches == 1, "the fetch waits")
         clean(log)
         cluster.publish(T1)
         (partition,) = answer().responses[0].partitions

@@ -342,7 +342,7 @@ def test_a_checkpoint_of_shared_partitions_is_none_of_a_query_that_reads_all(clu
 
 
 class CommitsRefused(InProcessCalls):
-    """A coordinator that, while `is_refusing`, stores no offsets, as when its partition has too few in-sync replicas."""
+    """A coordinator that stores no offsets while `is_refusing`, as if its partition had too few in-sync replicas."""
 
     is_refusing = False
 

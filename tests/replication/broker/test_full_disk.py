@@ -132,8 +132,9 @@ def test_a_full_disk_differs_from_one_that_is_away(tmp_path: Path, monkeypatch: 
     store = LocalStore(str(tmp_path / "root"), create=True)
 
     def failing(number: int) -> StoreUnavailableError:
-        with monkeypatch.context() as disk, pytest.raises(StoreUnavailableError) as failed:
-            disk.setattr(os, "statvfs", lambda _path: (_ for _ in ()).throw(OSError(number, os.strerror(number))))
+        error = OSError(number, os.strerror(number))
+        monkeypatch.setattr(os, "statvfs", lambda _path: (_ for _ in ()).throw(error))
+        with pytest.raises(StoreUnavailableError) as failed:
             store.free_share()
         return failed.value
 

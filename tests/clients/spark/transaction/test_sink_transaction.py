@@ -158,9 +158,11 @@ class DiedError(Exception):
 
 def test_a_run_that_dies_before_its_commit_leaves_nothing(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     producer = sink.plan()
-    with monkeypatch.context() as dying, pytest.raises(DiedError):
+    files = sink.files(producer, "a", "b")
+    with monkeypatch.context() as dying:
         dying.setattr(commit, "write_manifest", lambda *_: (_ for _ in ()).throw(DiedError))
-        sink.transaction(producer).commit(sink.batch(0), sink.files(producer, "a", "b"), ())
+        with pytest.raises(DiedError):
+            sink.transaction(producer).commit(sink.batch(0), files, ())
     assert sink.visible() == []
     assert sink.visible("read_uncommitted") == ["a", "b"]
     assert sink.commit(0, "b", "a") is Course.WRITE

@@ -17,13 +17,12 @@ from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.batches.record_batches import encode_batch
 from stratalog.wire.messages.frames import decode_response, encode_request
 from stratalog.wire.messages.schema import request_type
+from tests.lab.real.harness.cluster_process import Address
 
 CONNECT_S = 10
 ANSWER_S = 30
 NEIGHBOUR = "neighbour"
 SOFTWARE = {"client_software_name": NEIGHBOUR, "client_software_version": "1"}
-
-Address = tuple[str, int]
 
 
 class BadClient(threading.Thread):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from uuid import UUID
 
 import pytest
@@ -26,12 +25,6 @@ def cluster() -> MemoryCluster:
     made = MemoryCluster()
     made.create_topic("t", 3)
     return made
-
-
-@pytest.fixture
-def client(cluster: MemoryCluster) -> Iterator[KafkaClient]:
-    with KafkaClient(cluster, stores=cluster.stores) as made:
-        yield made
 
 
 # -- ApiVersions ---------------------------------------------------------------------------------------------

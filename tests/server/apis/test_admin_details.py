@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from stratalog.replication.metadata.records import FenceBrokerRecord
 from stratalog.wire.api_keys import ApiKey
 from tests.clients.kafka_client import ClosedError, KafkaClient, code
 from tests.clients.memory_cluster import MemoryCluster
-
-
-@pytest.fixture
-def cluster() -> MemoryCluster:
-    made = MemoryCluster()
-    made.create_topic("t")
-    return made
-
-
-@pytest.fixture
-def client(cluster: MemoryCluster) -> Iterator[KafkaClient]:
-    with KafkaClient(cluster, stores=cluster.stores) as made:
-        yield made
 
 
 def test_a_live_broker_is_told_as_the_controller(client: KafkaClient, cluster: MemoryCluster) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -28,12 +27,6 @@ def cluster() -> MemoryCluster:
     for number in range(TOPICS):
         made.create_topic(f"t{number}", started=False)
     return made
-
-
-@pytest.fixture
-def client(cluster: MemoryCluster) -> Iterator[KafkaClient]:
-    with KafkaClient(cluster, stores=cluster.stores) as made:
-        yield made
 
 
 def encoded(client: KafkaClient) -> EncodedTopics:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -46,12 +46,6 @@ def cluster() -> MemoryCluster:
     made.append(T0, b"e", time_ms=300)
     made.publish(T0, 4)
     return made
-
-
-@pytest.fixture
-def client(cluster: MemoryCluster) -> Iterator[KafkaClient]:
-    with KafkaClient(cluster, stores=cluster.stores) as made:
-        yield made
 
 
 def wanted(offset: int, partition: int = 0, **fields: Any) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
@@ -28,12 +27,6 @@ def cluster() -> CoordinatingCluster:
     made.create_topic("t", 2)
     made.create_topic(GROUP.topic, 2)
     return made
-
-
-@pytest.fixture
-def client(cluster: CoordinatingCluster) -> Iterator[KafkaClient]:
-    with KafkaClient(cluster, stores=cluster.stores) as made:
-        yield made
 
 
 def commit(

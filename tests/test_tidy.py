@@ -74,7 +74,7 @@ CHANCE_MODULES = {"time", "random", "uuid", "secrets"}
 FROM_ARGUMENTS = {"random.Random", "uuid.UUID", "uuid.uuid5", "uuid.NAMESPACE_URL"}
 """What may be used of them anywhere: values and types whose content comes from their arguments."""
 
-PRIVATE_REACHES_MAX = 60
+PRIVATE_REACHES_MAX = 41
 """How often tests use private names of the product."""
 TUPLE_METHODS = {"_replace", "_asdict", "_fields", "_make", "_repr_html_"}
 """Those of named tuples, and of what a notebook shows, are public in spite of their names."""

@@ -23,7 +23,7 @@ from tests.lab.real.fuzz.bad_frames import SETTINGS as BROKER_SETTINGS
 from tests.lab.real.fuzz.bad_frames import TOPICS
 from tests.lab.real.fuzz.clients import NEIGHBOUR
 from tests.lab.real.fuzz.lines import defects
-from tests.lab.real.fuzz.run import GROWTH_MAX, settled_memory
+from tests.lab.real.fuzz.run import GROWTH_MAX, settled_memory, steady_neighbour
 from tests.lab.real.harness.children import Child, module
 from tests.lab.real.harness.cluster_process import Address, ClusterProcess
 from tests.lab.real.harness.command import concluded, options, work_folder
@@ -70,17 +70,13 @@ class ExpensiveResult:
         return is_calm and is_sound and self.memory_after_kib <= GROWTH_MAX * self.memory_before_kib
 
 
-def steady_neighbour(address: Address) -> Child:
-    return Child(module("tests.lab.real.fuzz.steady_neighbour", *address, NEIGHBOUR, NEIGHBOUR))
-
-
 def strangers_at(address: Address, seed: int) -> Child:
     return Child(module("tests.lab.real.fuzz.strangers", *address, seed, CONNECTIONS, FRAMES))
 
 
 def _warm_up(cluster: ClusterProcess, address: Address, seed: int, seconds: float) -> None:
     """Bounded memories fill, as that of the newest batches; what grows with requests grows on behind them."""
-    with steady_neighbour(address), strangers_at(address, seed) as strangers:
+    with steady_neighbour(address, NEIGHBOUR), strangers_at(address, seed) as strangers:
         strangers.await_ready()
         strangers.tell("go")
         _wait(cluster, seconds)
@@ -97,7 +93,7 @@ def run_expensive(
         )
         address: Address = cluster.addresses()[cluster.leader_of(NEIGHBOUR)]
         _warm_up(cluster, address, seed, warm_up_s)
-        with steady_neighbour(address) as neighbour, strangers_at(address, seed) as strangers:
+        with steady_neighbour(address, NEIGHBOUR) as neighbour, strangers_at(address, seed) as strangers:
             strangers.await_ready()  # their frames are made
             neighbour.ask()
             time.sleep(alone_s)

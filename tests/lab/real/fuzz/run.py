@@ -13,18 +13,18 @@ import gc
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from stratalog.clients.admin.admin import Admin
 from stratalog.replication.internal_topics import is_internal
 from stratalog.server.admin.admin import NewTopic
 from stratalog.storage.errors import StratalogError
 from tests.lab.real.fuzz.bad_frames import SETTINGS, TOPICS, BadFrames
-from tests.lab.real.fuzz.clients import NEIGHBOUR, BadClient, Calm, served_by
+from tests.lab.real.fuzz.clients import NEIGHBOUR, BadClient, served_by
 from tests.lab.real.fuzz.lines import closed_ports, defects
 from tests.lab.real.harness.children import Child, module
 from tests.lab.real.harness.cluster_process import Address, ClusterProcess
@@ -36,7 +36,7 @@ from tests.lab.real.harness.parties import Party
 CONNECTIONS = 8
 WAIT_S = 0.5
 """Limit of the wait for one answer."""
-LATE_S = 1.0
+LATE_MS = 1_000
 GROWTH_MAX = 1.10
 WARM_UP_FRAMES = 100_000
 """Frames that are sent, beside the neighbour, before the memory is measured: layouts of messages are compiled when they
@@ -60,7 +60,7 @@ class FuzzResult:
     unnamed: int
     named_twice: int
     defects: dict[str, int]
-    calm: Calm
+    calm: dict[str, Any]
     memory_before_kib: int
     memory_after_kib: int
     memory_kib: list[int]
@@ -68,18 +68,15 @@ class FuzzResult:
 
     @property
     def is_clean(self) -> bool:
-        is_calm = not self.calm.errors and max(self.calm.produce_longest_s, self.calm.probe_longest_s) <= LATE_S
+        longest_ms = max(self.calm[kind]["longest_ms"] for kind in ("produce", "api_versions"))
+        is_calm = not self.calm["error_count"] and longest_ms <= LATE_MS
         is_told = not (self.unnamed or self.named_twice or self.defects)
         return is_calm and is_told and self.memory_after_kib <= GROWTH_MAX * self.memory_before_kib
 
 
-@contextmanager
-def neighbour_process(address: Address, rate: float, calm: Calm) -> Iterator[None]:
-    """A neighbour in a process of its own; what it saw is put into `calm` at the end."""
-    with Child(module("tests.lab.real.fuzz.neighbour", *address, rate)) as made:
-        yield
-        for name, value in made.finish().items():
-            setattr(calm, name, value)
+def steady_neighbour(address: Address, group: str = "") -> Child:
+    """A neighbour in a process of its own; with a group also a member of it."""
+    return Child(module("tests.lab.real.fuzz.steady_neighbour", *address, NEIGHBOUR, group))
 
 
 class Keeper(Party):
@@ -125,20 +122,19 @@ def send_all(address: Address, seed: int, count: int) -> list[BadClient]:
 
 def run_fuzz(folder: Path, frames: int, seed: int) -> FuzzResult:
     """A whole run below `folder`."""
-    calm = Calm()
     with ClusterProcess(folder, 3, SETTINGS) as cluster, MachineWatch() as machine:
         admin = Admin(cluster.root)
         wanted = [NewTopic(NEIGHBOUR, 1, 3), *(NewTopic(topic, 2, 3) for topic in TOPICS)]
         admin.create_topics(wanted)
         leader = cluster.leader_of(NEIGHBOUR)
         address = cluster.addresses()[leader]
-        with Keeper(cluster, wanted), neighbour_process(address, 100, Calm()):
+        with Keeper(cluster, wanted), steady_neighbour(address):
             warm = send_all(address, seed, WARM_UP_FRAMES)
         memory_before = settled_memory(cluster)
         begun_s = time.monotonic()
-        with Keeper(cluster, wanted) as keeper, neighbour_process(address, 100, calm):
+        with Keeper(cluster, wanted) as keeper, steady_neighbour(address) as neighbour:
             sent = send_all(address, seed + CONNECTIONS, frames)
-            seconds = time.monotonic() - begun_s
+            seconds, calm = time.monotonic() - begun_s, neighbour.finish()
         memory_after = settled_memory(cluster)
         lines = cluster.log_lines()
         clients = warm + sent

@@ -14,7 +14,7 @@ from stratalog.jobs.command.flags import MISSING, Flag
 from stratalog.jobs.command.properties import key_values, read_properties
 from stratalog.jobs.command.terminal import UsageError, complain
 from stratalog.replication.metadata.log import METADATA_FOLDER, METADATA_PARTITION
-from stratalog.server.remote.connection_config import CONNECTION_CONFIGS
+from stratalog.server.remote.connections.config import CONNECTION_CONFIGS
 from stratalog.storage.errors import InvalidConfigError
 
 # fmt: off

@@ -53,7 +53,7 @@ def summary(times_ms: list[float]) -> dict[str, float]:
 class SteadyNeighbour:
     """Threads with a connection each. `phase` is the present one; replaced at the end of each."""
 
-    def __init__(self, address: Address, topic: str, group: str) -> None:
+    def __init__(self, address: Address, topic: str, group: str = "") -> None:
         self.phase = Phase()
         self._address = address
         self._topic = topic

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
+from math import inf
 
 from tests.lab.real.harness.broker_processes import ServerProcess
 
@@ -26,12 +27,13 @@ class Faults:
         """Whether a process is killed or paused by a fault that is not over."""
         return process in self._ends_s
 
-    def strike(self, process: ServerProcess, kind: str, lasts_s: float, role: str = "") -> None:
-        """Kill or pause a process for so long."""
+    def strike(self, process: ServerProcess, kind: str, lasts_s: float = inf, role: str = "") -> None:
+        """Kill or pause a process for so long; by default until all are repaired at once."""
         (process.kill if kind == KILL else process.pause)()
         self._ends_s[process] = time.monotonic() + lasts_s
         self.counts[f"{kind} {role}".strip()] += 1
-        show(f"{kind} {process.name}{f' ({role})' * bool(role)} for {lasts_s:.1f} s")
+        duration = "" if lasts_s == inf else f" for {lasts_s:.1f} s"
+        show(f"{kind} {process.name}{f' ({role})' * bool(role)}{duration}")
 
     def repair(self, *, at_once: bool = False) -> None:
         """Restore the processes whose fault is over; with `at_once` all."""

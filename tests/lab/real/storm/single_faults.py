@@ -150,7 +150,7 @@ def one_fault(
     controller, leaders = watch.controller(), watch.leaders()
     victim = controller if number % 4 in (1, 2) else rng.choice([i for i in BROKERS if i != controller])
     struck_ms, faults = now_ms(), Faults()
-    faults.strike(brokers[victim], kind, UNTIL_BACK_S)
+    faults.strike(brokers[victim], kind)
     wait_until(lambda: prober.back_at_ms(struck_ms) is not None, "acknowledgements by every partition", UNTIL_BACK_S)
     away_ms = prober.back_at_ms(struck_ms) - struck_ms
     faults.repair(at_once=True)

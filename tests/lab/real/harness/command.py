@@ -12,7 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -55,12 +55,12 @@ def work_folder(given: Path | None, name: str) -> Iterator[Path]:
 
 def concluded(result: Result, **more: object) -> int:
     """Print findings and the result as JSON; the exit code, 0 when nothing was found."""
-    values = asdict(result) | more
+    values = {each.name: getattr(result, each.name) for each in fields(result)} | more
     findings: list[Finding] = getattr(result, "findings", [])
     show_findings(findings)
     if findings:
         values["findings"] = len(findings)
-    show(json.dumps({**values, "is_clean": result.is_clean}, indent=1))
+    show(json.dumps({**values, "is_clean": result.is_clean}, indent=1, default=asdict))
     return 0 if result.is_clean else 1
 
 

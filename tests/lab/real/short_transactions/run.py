@@ -112,6 +112,7 @@ def franz_go(served: Served, transactions: int, producers: int, seconds: int, ki
     print(
         f"franz-go: {dict(counts)} in {took_s:.0f} s, {faults.counts[KILL]} SIGKILLs, errors {dict(errors)}", flush=True
     )
+    served.await_ready()
     _judge(_program("read", served, "short"), outcomes)
     if errors and not kill_every_s:
         raise AssertionError(f"errors without a fault: {dict(errors)}")

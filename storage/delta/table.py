@@ -43,6 +43,9 @@ OPEN_WRITER_VERSION = 2
 """Writer version of tables that any Delta writer may commit to. Their next epoch start raises it."""
 REMOVED_FILES_PROPERTY = "delta.deletedFileRetentionDuration"
 """Delta's name of the time for which a file stays that left the table."""
+START_EPOCH, TRUNCATE = "START EPOCH", "TRUNCATE"
+EPOCH_OPERATIONS = frozenset({START_EPOCH, TRUNCATE})
+"""Operations of the commits that begin a leader epoch or cut the log: whoever makes one syncs it."""
 EPOCH_PREFIX = "stratalog.epoch."
 REMOVED_EPOCH = -1
 """Value of `txn stratalog.epoch.<e>` once the entry of epoch e was truncated away."""
@@ -111,6 +114,7 @@ class TableSnapshot:
     durable_version   the version of the checkpoint that the fold began with: it outlives a power loss; -1 = none
     producer_changes  (version, what it adds to producer and sink state), of versions after the checkpoint and after
                       the one that `PRODUCERS_VERSION` names
+    epoch_version     the newest version after the checkpoint that began a leader epoch or truncated the log; -1 = none
     """
 
     version: int
@@ -121,6 +125,7 @@ class TableSnapshot:
     durable_version: int = -1
     producer_changes: tuple[tuple[int, ProducerChanges], ...] = ()
     writer_version: int = WRITER_VERSION
+    epoch_version: int = -1
 
 
 class Ahead(Protocol):

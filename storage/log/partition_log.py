@@ -24,6 +24,8 @@ from stratalog.storage.delta.table import (
     PRODUCERS,
     PRODUCERS_VERSION,
     REMOVED_FILES_PROPERTY,
+    START_EPOCH,
+    TRUNCATE,
     WRITER_VERSION,
     Commit,
     Committed,
@@ -168,7 +170,7 @@ class PartitionLog(LogReader):
         leader       a follower's: its leader's entries, of which it takes those up to its (new) log end
         A table of an older release becomes one that foreign writers refuse (`WRITER_VERSION`), in the same commit.
         Raises FencedLeaderEpochError when the table is at a newer epoch. When nothing changes it writes nothing, and
-        syncs the commits that say so: they may be of a call whose answer was lost.
+        syncs the commits up to the one that began the epoch: that may be of a call whose answer was lost.
         """
         state = self.state
         self._check_not_fenced(state, leader_epoch)
@@ -184,12 +186,12 @@ class PartitionLog(LogReader):
         may_come_back = cut.log_end_offset < state.log_end_offset or not epochs.keeps_ends_of(ends_before)
         is_upgraded = state.writer_version >= WRITER_VERSION
         if txns == state.position_txns and epochs == state.epochs and not cut.removes and is_upgraded:
-            self.sync_others()
+            self._sync_epoch()
             return Committed(state.version)
         sliced = self._sliced(cut)
         producers = self._producers_after(state, cut, sliced)
         prepared = self._prepare(
-            "TRUNCATE" if cut.removes or truncate_to is not None else "START EPOCH",
+            TRUNCATE if cut.removes or truncate_to is not None else START_EPOCH,
             self.clock.wall_ms(),
             adds=sliced,
             removes=cut.removes,
@@ -354,6 +356,15 @@ class PartitionLog(LogReader):
         if self.flushing.others_from is not None:
             self.table.flusher(self.state.version, self.flushing.others_from)()
             self.flushing.synced(self.flushing.record_count)
+
+    def _sync_epoch(self) -> None:
+        """Sync what other instances committed up to the newest commit that began an epoch or truncated the log. Every
+        fetch session begins with this: the appends above, as many as the session before it made, are left to
+        `flush.messages` and `flush.ms`."""
+        others_from, version = self.flushing.others_from, self.state.epoch_version
+        if others_from is not None and others_from <= version:
+            self.table.flusher(version, others_from)()
+            self.flushing.others_synced(version, self.state.version)
 
     def _settled(self, append: _OpenAppend) -> Appended:
         """The result of an append that was made; the files that were handed over for it have other paths now."""

@@ -174,7 +174,7 @@ clients: $(CLIENTS_STAMP) java
 	@$(PYTHON) -m tests.lab.foreign.run --report docs
 
 quick: $(STAMP)
-	@$(PYTHON) -m pytest -q --quick -m "not spark and not slow and not stores and not long" --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
+	@$(PYTHON) -m tests.quick --processes $(TEST_PROCESSES)
 
 check: $(STAMP)
 	@$(PYTHON) -m ruff check .

@@ -76,6 +76,12 @@ CHANCE_MODULES = {"time", "random", "uuid", "secrets"}
 FROM_ARGUMENTS = {"random.Random", "uuid.UUID", "uuid.uuid5", "uuid.NAMESPACE_URL"}
 """What may be used of them anywhere: values and types whose content comes from their arguments."""
 
+PRIVATE_REACHES_MAX = 41
+"""How often tests use private names of the product."""
+TUPLE_METHODS = {"_replace", "_asdict", "_fields", "_make", "_repr_html_"}
+"""Those of named tuples, and of what a notebook shows, are public in spite of their names."""
+PATCHES = {"setattr", "getattr", "delattr", "object"}
+
 TIME_NAME = re.compile(r"(?<!_PER)_(?:MS|S)(?:_M(?:AX|IN))?$")
 WAITS = {"sleep_ms", "wait_ms"}
 NO_PAUSES = {
@@ -510,6 +516,47 @@ def test_the_tests_mirror_the_rooms() -> None:
     folders = {path.parent.relative_to("tests") for path in python_files("tests")} - {Path()}
     mirrors = [folder for folder in folders if folder.parts[0] not in kinds]
     assert [str(folder) for folder in mirrors if folder not in packages and folder.name != "oracle"] == []
+
+
+def private_names(tree: ast.Module) -> set[str]:
+    """The names with one leading underscore that a module defines, or that its classes set on `self`."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and is_own(node.value):
+            found.add(node.attr)
+    return {name for name in found if re.fullmatch(r"_[a-zA-Z]\w*", name)} - TUPLE_METHODS
+
+
+def is_own(owner: ast.expr) -> bool:
+    return ast.unparse(owner) in {"self", "cls", "super()"}
+
+
+def reaches_in(path: Path, private: set[str]) -> Iterator[str]:
+    """Uses of these names from outside: attributes of others, names in strings of patches, imports."""
+    tree = tree_of(path)
+    foreign = private - private_names(tree)
+    for node in ast.walk(tree):
+        found: list[str] = []
+        if isinstance(node, ast.Attribute) and not is_own(node.value):
+            found = [node.attr]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in PATCHES:
+            texts = [each.value for each in node.args if isinstance(each, ast.Constant)]
+            found = [text.rpartition(".")[2] for text in texts if isinstance(text, str)]
+        elif isinstance(node, ast.ImportFrom):
+            found = [alias.name for alias in node.names]
+        yield from (f"{path}:{node.lineno}: {name}" for name in found if name in foreign)
+
+
+def test_tests_reach_into_few_private_names() -> None:
+    """A test that does is bound to how something is made. Mutations do it by design: each switches off one rule."""
+    product = set[str]().union(*(private_names(tree_of(path)) for path in python_files(*ROOMS[:-1])))
+    tests = [path for path in python_files("tests") if not path.stem.endswith("mutations")]
+    found = [reach for path in tests for reach in reaches_in(path, product)]
+    assert len(found) <= PRIVATE_REACHES_MAX, "\n".join(found)
 
 
 def test_the_rooms_do_not_hide_standard_library_modules() -> None:

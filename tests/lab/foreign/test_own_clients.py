@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.lab.foreign.served import Form, Served
-from tests.lab.real.processes.broker_processes import ENVIRONMENT
+from tests.lab.real.harness.broker_processes import ENVIRONMENT
 
 pytestmark = pytest.mark.slow
 

@@ -22,8 +22,8 @@ from stratalog.server.admin.admin import NewTopic
 from stratalog.server.cluster import Cluster
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import KafkaStorageError
-from tests.lab.real.processes.broker_processes import ENVIRONMENT, PROJECT, BrokerProcess, BrokerProcesses, ClusterWatch
-from tests.lab.real.storm.parties import replicas_are_equal
+from tests.lab.real.harness.broker_processes import ENVIRONMENT, PROJECT, BrokerProcess, BrokerProcesses, ClusterWatch
+from tests.lab.real.harness.parties import replicas_are_equal
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:

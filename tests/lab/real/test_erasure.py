@@ -19,7 +19,7 @@ from stratalog.server.cluster import Cluster
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import InvalidRequestError, UnknownTopicOrPartitionError
 from stratalog.storage.records import TopicPartition
-from tests.lab.real.storm.parties import replicas_are_equal
+from tests.lab.real.harness.parties import replicas_are_equal
 from tests.waiting import wait_until
 
 PROJECT = Path(__file__).parents[3]

@@ -31,7 +31,7 @@ from stratalog.storage.upkeep.chore import UpkeepDone, UpkeepLimits
 from stratalog.storage.upkeep.upkeep import Upkeep
 from tests.replication.following import Following, fetch_job
 from tests.replication.memory_stores import MemoryStores, led_by
-from tests.replication.replica.test_upkeep_rounds import HandExecutor
+from tests.storage.hand_executor import HandExecutor
 from tests.storage.logs import batch, values, write
 
 T0 = TopicPartition("t", 0)

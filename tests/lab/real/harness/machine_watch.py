@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from tests.lab.real.storm.parties import Party
+from tests.lab.real.harness.parties import Party
 
 TICK_S = 0.1
 STALL_S = 1.0

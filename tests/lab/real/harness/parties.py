@@ -26,7 +26,8 @@ from stratalog.server.cluster import Cluster
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import LogDirNotFoundError, StoreError, StratalogError
 from stratalog.storage.records import TopicPartition
-from tests.lab.real.storm.history import ACK, FAIL, HIGH_WATERMARK, POLL, SEND, STORED, History
+from tests.lab.real.harness.history import ACK, FAIL, HIGH_WATERMARK, POLL, SEND, STORED, History, HistoryEvent
+from tests.waiting import wait_until
 
 POLL_PAUSE_S = 0.002
 OUTSTANDING = 60
@@ -195,6 +196,16 @@ def note_replicas(history: History, cluster_path: Path, topic: str, broker_ids: 
             rows = table_rows(cluster_path / f"broker-{broker_id}" / f"{topic}-{partition}")
             for offset, epoch, value in zip(*(column.to_pylist() for column in rows.columns), strict=True):
                 history.add(f"broker-{broker_id}", STORED, partition, offset, epoch, value.decode())
+
+
+def events_with_replicas(
+    history: History, cluster_path: Path, topic: str, broker_ids: Sequence[int], partitions: int, timeout_s: float = 120
+) -> list[HistoryEvent]:
+    """Wait until all replicas are equal and record them; every event of the history, which is closed."""
+    wait_until(lambda: replicas_are_equal(cluster_path, topic, broker_ids, partitions), "equal replicas", timeout_s)
+    note_replicas(history, cluster_path, topic, broker_ids, partitions)
+    history.close()
+    return history.events()
 
 
 def replicas_are_equal(cluster_path: Path, topic: str, broker_ids: Sequence[int], partitions: int) -> bool:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -70,7 +71,7 @@ class ServerProcess:
         """The text that the newest process printed."""
         with self.output_file.open("rb") as output:
             output.seek(self._output_begin)
-            return output.read().decode()
+            return output.read().decode(errors="replace")
 
     def kill(self) -> None:
         self._signal(signal.SIGKILL)
@@ -86,20 +87,28 @@ class ServerProcess:
         self._signal(signal.SIGCONT)
         self.is_paused = False
 
+    def restore(self) -> None:
+        """Resume it if it is paused, start it if it ended."""
+        if self.is_paused:
+            self.resume()
+        elif not self.is_running:
+            self.start()
+
     def stop(self) -> int:
         """SIGTERM to the server itself; its exit code."""
         assert self._process is not None
         self._process.terminate()
         return self._process.wait(STOP_WAIT_S)
 
-    def wait(self) -> int:
+    def wait(self, timeout_s: float = START_WAIT_S) -> int:
         """Wait until it ends by itself; its exit code."""
         assert self._process is not None
-        return self._process.wait(START_WAIT_S)
+        return self._process.wait(timeout_s)
 
     def _signal(self, number: signal.Signals) -> None:
         assert self._process is not None
-        os.killpg(self._process.pid, number)
+        with suppress(ProcessLookupError):  # it ended by itself
+            os.killpg(self._process.pid, number)
 
 
 class BrokerProcess(ServerProcess):
@@ -150,10 +159,7 @@ class BrokerProcesses:
     def restore(self) -> None:
         """Resume paused brokers, start those that ended."""
         for broker in self.by_id.values():
-            if broker.is_paused:
-                broker.resume()
-            elif not broker.is_running:
-                broker.start()
+            broker.restore()
 
     def __enter__(self) -> Self:
         try:

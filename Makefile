@@ -102,7 +102,7 @@ java:
 	[ "$${version:-0}" -ge 17 ] || { echo "Spark needs Java 17 or newer: $$java is version $${version:-unknown}" >&2; exit 1; }
 
 demo: $(STAMP) java
-	@$(PYTHON) -m stratalog.jobs.demo
+	@$(PYTHON) -m stratalog demo
 
 test: $(STAMP) java
 	@$(PYTHON) -m pytest -m "not long" --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder

@@ -14,9 +14,11 @@ from collections.abc import Iterable
 
 from stratalog import Cluster
 from stratalog.jobs.command.broker_flags import FETCHER, OVERRIDE, file_settings
-from stratalog.jobs.command.flags import Command, Flag, program, settings_table
+from stratalog.jobs.command.flags import Flag
 from stratalog.jobs.command.properties import key_values
 from stratalog.jobs.command.terminal import DONE, FAILED, Stop, UsageError, complain, quiet_logging, stop_signals
+from stratalog.jobs.command.tool import Command, settings_table
+from stratalog.jobs.command.words import Words
 from stratalog.replication.config import BROKER_CONFIGS, CLUSTER_TOML, BrokerConfig
 
 PURPOSE = """This tool runs a stratalog cluster in one process: some brokers, each with a directory of its own, and
@@ -83,16 +85,15 @@ def racks(given: Iterable[str], brokers: int) -> dict[int, str]:
 
 def greeting(cluster: Cluster) -> str:
     """The cluster, and how to use it from a second terminal and from Python."""
-    tools = ("topics", "console_producer", "console_consumer")
-    topics, producer, consumer = (program(tool, sys.argv[0]) for tool in tools)
     root = shlex.quote(cluster.root)
     kafka = "".join(f"\nbootstrap.servers of listener {name}: {at}" for name, at in cluster.listeners.items())
     return f"""{cluster.describe()}{kafka}
 
 In a second terminal:
-  {topics} --root {root} --create --topic events --partitions 3 --replication-factor {min(3, len(cluster.brokers()))}
-  {producer} --root {root} --topic events
-  {consumer} --root {root} --topic events --from-beginning
+  export STRATA_ROOT={root}
+  strata topics create events -p 3 -r {min(3, len(cluster.brokers()))}
+  strata produce events
+  strata consume events --from-beginning
 In Python:
   from stratalog import Consumer, Producer
   producer, consumer = Producer({cluster.root!r}), Consumer({cluster.root!r}, auto_offset_reset="earliest")
@@ -143,7 +144,7 @@ def cluster(given: argparse.Namespace) -> int:
             complain("Stopped.")
 
 
-main = Command("cluster", PURPOSE, EPILOG + settings_table(BROKER_CONFIGS), FLAGS, cluster)
+main = Command("cluster", PURPOSE, EPILOG + settings_table(BROKER_CONFIGS), FLAGS, cluster, (), Words(values=("path",)))
 
 if __name__ == "__main__":
     sys.exit(main())

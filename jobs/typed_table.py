@@ -16,10 +16,11 @@ from stratalog import SchemaFolder, SchemaRegistryClient
 from stratalog.clients.schemas.schema import SchemaRegistry
 from stratalog.clients.schemas.schema_folder import SCHEMAS_TOPIC
 from stratalog.clients.typed_tables.config import TYPED_TABLE_CONFIGS
-from stratalog.jobs.command.arguments import cluster_root
-from stratalog.jobs.command.flags import Command, Flag, Rule, settings_table, switch
+from stratalog.jobs.command.arguments import ROOT, cluster_root
+from stratalog.jobs.command.flags import Flag, Rule, switch
 from stratalog.jobs.command.properties import key_values, read_properties
 from stratalog.jobs.command.terminal import DONE, Stop, complain, stop_signals
+from stratalog.jobs.command.tool import Command, settings_table
 
 if TYPE_CHECKING:  # Spark comes with an extra
     from pyspark.sql import SparkSession
@@ -31,7 +32,7 @@ NOT_YET = 1
 WATCH_S = 1
 PURPOSE = """This tool brings the records of a topic into a typed Delta table, exactly once. What does not fit is kept
 beside it, in <table>__dlq. Without an action it goes on until SIGTERM or Ctrl-C."""
-EPILOG = """examples (ROOT is the metadata root that strata-cluster printed):
+EPILOG = """examples (ROOT is the metadata root that strata cluster printed):
   {prog} --root ROOT --topic orders --table lake/orders --schema-folder --config value.format=avro
   {prog} --root ROOT --topic clicks --table main.web.clicks --available-now --config value.format=json
                 --config "value.schema=id BIGINT, page STRING"
@@ -47,7 +48,7 @@ AVAILABLE_NOW, DESCRIBE, REPLAY, ERASURE = "available-now", "describe", "replay"
 # fmt: off
 FLAGS = {
     "the topic and the table": (
-        Flag("root", "ROOT", "REQUIRED: the cluster's metadata root, a folder or an object store's URL."),
+        ROOT,
         Flag("topic", "TOPIC", "REQUIRED: The topic."),
         Flag("table", "TABLE", "REQUIRED: The table: a path or URL (with a slash), or a name in the catalog."),
         Flag("config", "NAME=VALUE", "A setting, or source.NAME=VALUE for an option of the source; may be repeated.",
@@ -65,11 +66,11 @@ FLAGS = {
         switch(AVAILABLE_NOW, "Bring in what is there now, and end."),
         switch(DESCRIBE, "Print the state, the lag and the dead letters."),
         switch(REPLAY, "Read the dead letters again: those that fit now go to the table."),
-        Flag(ERASURE, "ID", "Report on an erasure of the topic (strata-delete-where) in table and dead letters.", int),
+        Flag(ERASURE, "ID", "Report on an erasure of the topic (strata delete-where) in table and dead letters.", int),
     ),
 }
 RULES = (
-    *Rule.required("root topic table"),
+    *Rule.required("topic table"),
     *Rule.at_most_one(("schema-folder", "schema-registry")),
     *Rule.required("schema-registry", "registry-property"),
     *Rule.at_most_one((AVAILABLE_NOW, DESCRIBE, REPLAY, ERASURE)),
@@ -158,7 +159,7 @@ def act(spark: SparkSession, given: argparse.Namespace, stop: Stop) -> int:
 def typed_table(given: argparse.Namespace) -> int:
     """Start Spark and do what the flags ask for; the exit code."""
     with stop_signals() as stop:
-        spark = stratalog.stratalog_session("strata-typed-table")
+        spark = stratalog.stratalog_session("strata typed-table")
         stop.listen()
         try:
             return act(spark, given, stop)
@@ -167,7 +168,7 @@ def typed_table(given: argparse.Namespace) -> int:
                 spark.stop()
 
 
-main = Command("typed_table", PURPOSE, EPILOG + settings_table(TYPED_TABLE_CONFIGS), FLAGS, typed_table, RULES)
+main = Command("typed-table", PURPOSE, EPILOG + settings_table(TYPED_TABLE_CONFIGS), FLAGS, typed_table, RULES)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -50,7 +50,7 @@ FLOORS = {
         < columns""",
     "clients/schemas/columns": """avro_fast json_text prefixes < reader < avro json_schema protobuf
         < avro_writing < json_writing protobuf_writing < writer""",
-    "jobs": "command < text demo < tools broker cluster typed_table",
+    "jobs": "command < text demo < topics records replicas broker cluster typed_table < strata",
 }
 """A folder -> its files and packages, lowest floor first: one imports itself and lower floors, not its neighbours."""
 

@@ -1,6 +1,9 @@
 """The command line itself.
 
-flags             a tool's flags and their rules as tables, with one interpreter for all tools
+flags             a tool's flags and their rules as tables
+words             short forms: words without dashes, and the nearest name
+tool              a tool: flags, rules, help and body, with one interpreter for all
+clusters          which cluster is meant: flag, environment, file
 arguments         shared flags: the cluster, its client's properties, timeouts, a place in a log
 partition_filter  topics by regular expression, partitions by pattern
 properties        Java's .properties files and `name=value` arguments

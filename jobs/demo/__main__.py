@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stratalog import Cluster
-from stratalog.jobs.command.flags import Command, Flag
+from stratalog.jobs.command.flags import Flag
 from stratalog.jobs.command.terminal import DONE, FAILED, UsageError, complain
+from stratalog.jobs.command.tool import Command
 from stratalog.jobs.demo.log import BROKERS, TOPIC
 
 if TYPE_CHECKING:  # Spark and the terminal's pictures come with an extra

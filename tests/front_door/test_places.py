@@ -179,7 +179,7 @@ def test_the_quickstart_by_the_wheel_beside_a_users_own_folders(installed: Path,
 
 
 def test_a_tool_by_the_wheel_beside_a_users_own_folders(installed: Path, project: Path) -> None:
-    tool = [sys.executable, "-S", "-m", "stratalog.jobs.tools.topics", "--help"]
+    tool = [sys.executable, "-S", "-m", "stratalog.jobs.topics.topics", "--help"]
     assert "--replication-factor" in run(tool, project, [installed, DEPENDENCIES])
 
 

@@ -1,4 +1,4 @@
-"""What strata-typed-table prints, and the command lines that it refuses."""
+"""What strata typed-table prints, and the command lines that it refuses."""
 
 from __future__ import annotations
 

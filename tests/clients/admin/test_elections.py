@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stratalog.clients.admin.admin import Admin
-from stratalog.jobs.tools.topics import TopicCommand, main
+from stratalog.jobs.topics.topics import TopicCommand, main
 from stratalog.replication.controller.preferred_leaders import ElectionType
 from stratalog.replication.metadata.records import FenceBrokerRecord
 from stratalog.replication.metadata.states import ReplicaState

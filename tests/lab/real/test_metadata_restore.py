@@ -11,8 +11,8 @@ import pytest
 from stratalog.clients.admin.admin import Admin
 from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.producer.producer import Producer
-from stratalog.jobs.tools.metadata_backup import backup, main, restore
-from stratalog.jobs.tools.replica_verification import main as verify_replicas
+from stratalog.jobs.replicas.metadata import backup, main, restore
+from stratalog.jobs.replicas.replica_verification import main as verify_replicas
 from stratalog.replication.metadata.backup import decode_backup
 from stratalog.replication.stores import DeltaStores
 from stratalog.server.cluster import Cluster

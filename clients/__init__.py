@@ -8,6 +8,7 @@ connected_cluster  what calls brokers for a client that has a metadata root
 producer/      records in
 consumer/      records out, and a consumer's part in its group
 admin/         groups, transactions and replicas, as an administrator asks for them
+wire/          a cluster that is known by its brokers' addresses alone
 schemas/       schemas of keys and values: wire format, registries, serializers
 spark/         `format("stratalog")`: source, sink, committed view
 typed_tables/  topics with a schema as Delta tables with columns

@@ -5,6 +5,7 @@ broker, cluster   one broker; an embedded cluster
 typed_table       a topic as a typed Delta table, and its dead letters
 demo/             the demo
 topics/, records/, replicas/  one file a tool; its name is the subcommand
+completion/, completion_table  completions of shells
 command/          flags, words, terminal, .properties files, the cluster's name
 text/             what tools print and read, byte for byte Kafka's
 """

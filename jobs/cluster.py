@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterable
 
-from stratalog import Cluster
+from stratalog import Admin, Cluster, NewTopic
 from stratalog.jobs.command.broker_flags import FETCHER, OVERRIDE, file_settings
 from stratalog.jobs.command.flags import Flag
 from stratalog.jobs.command.properties import key_values
@@ -20,6 +20,7 @@ from stratalog.jobs.command.terminal import DONE, FAILED, Stop, UsageError, comp
 from stratalog.jobs.command.tool import Command, settings_table
 from stratalog.jobs.command.words import Words
 from stratalog.replication.config import BROKER_CONFIGS, CLUSTER_TOML, BrokerConfig
+from stratalog.replication.controller.topics import NOT_GIVEN
 
 PURPOSE = """This tool runs a stratalog cluster in one process: some brokers, each with a directory of its own, and
 the controller. It stays up until Ctrl-C (or SIGTERM), then shuts down in order. Start it again on the same --path
@@ -32,6 +33,7 @@ EPILOG = """what lies below --path:
 examples:
   {prog} --path data/cluster
   {prog} --path data/cluster --brokers 5 --rack 1=a,2=a,3=b,4=b,5=c --fetcher thread
+  {prog} data/cluster --fetcher thread --topic events:3
   {prog} --path data/cluster --override replica.lag.time.max.ms=30000
 
 --fetcher: how followers copy from leaders. spark: in Structured Streaming queries of a local Spark session (needs
@@ -53,6 +55,8 @@ FLAGS = {"": (
     Flag("config", "FILE", "Settings of the brokers, as TOML (*.toml) or Java properties; conf/cluster.toml if not "
          "given."),
     OVERRIDE,
+    Flag("topic", "NAME[:N]", "Make this topic, with N partitions, if it is not there; may be repeated. Ours.",
+         is_repeated=True, letter="t"),
     Flag("rack", "ID=RACK", "The rack of a broker: replicas are spread over racks. May be repeated, or several with "
          "commas.", is_repeated=True),
 )}
@@ -81,6 +85,28 @@ def racks(given: Iterable[str], brokers: int) -> dict[int, str]:
             raise UsageError(f"Invalid rack '{pair}': the brokers are 1 to {brokers}")
         found[int(name)] = rack.strip()
     return found
+
+
+def new_topics(given: Iterable[str], brokers: int) -> list[NewTopic]:
+    """`--topic`: topics with a replica on each of up to three brokers. UsageError for a number that is none.
+
+    >>> [(each.name, each.partitions) for each in new_topics(["a", "b:6"], brokers=3)]
+    [('a', -1), ('b', 6)]
+    """
+    found = []
+    for text in given:
+        name, mark, count = text.partition(":")
+        if mark and not (count.isdecimal() and int(count) > 0):
+            raise UsageError(f"Invalid topic '{text}': it must be NAME or NAME:PARTITIONS")
+        found.append(NewTopic(name, int(count) if mark else NOT_GIVEN, min(3, brokers)))
+    return found
+
+
+def make_topics(cluster: Cluster, topics: Iterable[NewTopic]) -> None:
+    """Create those that are not there."""
+    admin = Admin(cluster)
+    known = set(admin.list_topics())
+    admin.create_topics([each for each in topics if each.name not in known])
 
 
 def greeting(cluster: Cluster) -> str:
@@ -131,11 +157,13 @@ def cluster(given: argparse.Namespace) -> int:
     """Do what the flags ask for; the exit code."""
     if given.brokers < 1:
         raise UsageError(f"A cluster has at least 1 broker, --brokers says {given.brokers}")
+    topics = new_topics(given.topic, given.brokers)
     with stop_signals() as stop:
         running = start(given)
         stop.listen()
         quiet_logging(running.path / running.config.log_dir / "cluster.log")
         try:
+            make_topics(running, topics)
             print(greeting(running), flush=True)
             return wait_for_the_end(running, stop)
         finally:

@@ -26,6 +26,7 @@ TOOLS: Mapping[str, Mapping[str, tuple[str, str]]] = MappingProxyType({
         "produce": ("records.produce", "lines of standard input as records"),
         "consume": ("records.consume", "records as lines of standard output"),
         "groups": ("records.groups", "list, describe, reset and delete groups"),
+        "lag": ("records.lag", "how far groups are behind"),
         "transactions": ("records.transactions", "list, describe and abort transactions"),
         "typed-table": ("typed_table", "a topic as a typed Delta table"),
     },
@@ -45,6 +46,9 @@ TOOLS: Mapping[str, Mapping[str, tuple[str, str]]] = MappingProxyType({
         "replica-verification": ("replicas.replica_verification", "compare the replicas of topics"),
         "state-change-log-merger": ("replicas.state_change_log_merger", "several state-change logs as one"),
         "who-led": ("replicas.who_led", "the leader under which an offset was written"),
+    },
+    "this command": {
+        "completion": ("completion.completion", "completions for bash, zsh and fish"),
     },
 })
 # fmt: on

@@ -18,6 +18,7 @@ from stratalog.clients.schemas.schema_folder import SCHEMAS_TOPIC
 from stratalog.clients.typed_tables.config import TYPED_TABLE_CONFIGS
 from stratalog.jobs.command.arguments import ROOT, cluster_root
 from stratalog.jobs.command.flags import Flag, Rule, switch
+from stratalog.jobs.command.progress import progress
 from stratalog.jobs.command.properties import key_values, read_properties
 from stratalog.jobs.command.terminal import DONE, Stop, complain, stop_signals
 from stratalog.jobs.command.tool import Command, settings_table
@@ -150,7 +151,9 @@ def act(spark: SparkSession, given: argparse.Namespace, stop: Stop) -> int:
         print("\n".join(erasure_lines(tables)))
         return DONE if all(each.is_gone for each in tables) else NOT_YET
     elif given.available_now:
-        print("\n".join(state_lines(table.run_available())))
+        with progress(f"records of {given.topic} to {given.table}"):
+            state = table.run_available()
+        print("\n".join(state_lines(state)))
     else:
         return run_query(table, stop)
     return DONE

@@ -10,8 +10,10 @@ EXTRA_OF = {
     "delta": "spark",
     "deltalake": "spark",
     "pandas": "spark",
+    "obstore": "cloud",
     "matplotlib": "demo",
     "rich": "demo",
+    "fastavro": "schemas",
     "jsonschema": "schemas",
     "google": "schemas",
 }

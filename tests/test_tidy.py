@@ -24,7 +24,7 @@ FLOORS = {
     "storage": """errors clock log_lines extras cadence < config_def < records topic_config objects layered_map
         < files transactions < producers < delta < log < upkeep""",
     "storage/objects": """distance < port registers new_file sync store_settings together < probe < local wakeup
-        < remote""",
+        < remote < opened""",
     "wire": "api_keys kafka_types java_strings < consumer_protocol messages batches",
     "wire/messages": "response schema < values < error_codes < layouts < frames",
     "wire/batches": "compression < headers < columns < record_batches",
@@ -43,14 +43,15 @@ FLOORS = {
         < connection_security request_connection < broker_connection inbox_connection inbox_channel < routes
         < remote_broker < remote_cluster""",
     "clients": """serialization records < config < coordinator_calls connected_cluster < producer consumer
-        < admin < schemas < spark < typed_tables""",
+        < admin < schemas wire < spark < typed_tables""",
     "clients/schemas": """wire_format errors < json_schema_nodes json_patterns < schema json_compatibility
         < avro_compatibility protobuf_compatibility rest_client protobuf_messages
         < avro_binary < avro_values compatibility < registry_state < schema_folder serde < avro json_schema protobuf
         < columns""",
     "clients/schemas/columns": """avro_fast json_text prefixes < reader < avro json_schema protobuf
         < avro_writing < json_writing protobuf_writing < writer""",
-    "jobs": "command < text demo < topics records replicas broker cluster typed_table < strata",
+    "jobs": """command < text demo < topics records replicas completion broker cluster typed_table < strata
+        < completion_table""",
 }
 """A folder -> its files and packages, lowest floor first: one imports itself and lower floors, not its neighbours."""
 

@@ -48,6 +48,7 @@ from stratalog.replication.requests.groups import (
     OffsetFetchResponse,
 )
 from stratalog.server.bootstrap import RunningCluster
+from stratalog.server.view.client_view import ClientView
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.clock import Clock
 from stratalog.storage.errors import BrokerNotAvailableError, RequestTimedOutError, StratalogError
@@ -157,7 +158,7 @@ def _replay(shard: GroupShard, row: Mapping[str, Any]) -> None:
 class GroupAdmin:
     """Operations of `kafka-consumer-groups`. Errors of single groups and partitions are values; others are raised."""
 
-    def __init__(self, groups: Groups, view: ClusterView) -> None:
+    def __init__(self, groups: Groups, view: ClientView) -> None:
         self._groups = groups
         self._view = view
 

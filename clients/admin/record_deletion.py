@@ -15,7 +15,7 @@ from typing import Protocol
 from stratalog.replication.metadata.records import NO_LEADER
 from stratalog.replication.requests.delete_records import DeletedRecords, DeleteRecordsRequest, DeleteRecordsResponse
 from stratalog.server.bootstrap import BrokerFace
-from stratalog.server.view.cluster_view import ClusterView
+from stratalog.server.view.client_view import ClientView
 from stratalog.storage.errors import (
     LeaderNotAvailableError,
     RequestTimedOutError,
@@ -50,7 +50,7 @@ class RecordDeletion:
     """The partitions of one call, until each is answered or the deadline."""
 
     def __init__(
-        self, view: ClusterView, brokers: LeaderBrokers, offsets: Mapping[TopicPartition, int], timeout_ms: int
+        self, view: ClientView, brokers: LeaderBrokers, offsets: Mapping[TopicPartition, int], timeout_ms: int
     ) -> None:
         """`offsets`: the new start of each partition's log, -1 = its high watermark."""
         self._view = view

@@ -1,10 +1,10 @@
 """The consumer: committed records of assigned partitions, in offset order per partition, as records or as a table.
 
-I/O: through a `ClusterView`, so from storage alone; no broker has to run in this process. Records above the high
-watermark and control records are never returned; with `isolation.level=read_committed` neither are records above the
-last stable offset and aborted ones (`server.view.read_committed`). With a `group.id` it may be in a group and commit
-its offsets (`clients.consumer.group_member`); then coordinators are called: brokers of this process, or others
-(`clients.connected_cluster`).
+I/O: through a `ClusterView`, so from storage alone, or through another `view`; no broker has to run in this process.
+Records above the high watermark and control records are never returned; with `isolation.level=read_committed` neither
+are records above the last stable offset and aborted ones (`server.view.read_committed`). With a `group.id` it may be in
+a group and commit its offsets (`clients.consumer.group_member`); then coordinators are called: brokers of this process,
+or others (`clients.connected_cluster`).
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from stratalog.clients.records import ConsumerGroupMetadata, ConsumerRecord, Off
 from stratalog.replication.internal_topics import INTERNAL_TOPICS
 from stratalog.server.bootstrap import Cluster
 from stratalog.server.offset_spec import OffsetAndTimestamp
+from stratalog.server.view.client_view import ClientView
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.server.view.read_committed import view_of
 from stratalog.server.view.records import Fetched
@@ -77,19 +78,19 @@ class Consumer:
         cluster: Cluster,
         config: Mapping[str, object] | None = None,
         *,
-        view: ClusterView | None = None,
+        view: ClientView | None = None,
         calls: CoordinatorCalls | None = None,
         **settings: object,
     ) -> None:
         given = {**(config or {}), **settings}
         own, connection = split_connection_configs(CONSUMER_CONFIGS, given) if isinstance(cluster, str) else (given, {})
         self.config = ConsumerConfig.from_settings(own, {})
-        make_view = view_of(self.config.isolation_level)
-        self._view = view or make_view(cluster, timeout_ms=self.config.default_api_timeout_ms)
-        watch = partial(ClusterView, cluster)
-        self._notifications = (
-            ConsumerNotifications(view) if view is not None else ConsumerNotifications.of_process(self._view, watch)
-        )
+        if view is None:
+            own_view = view_of(self.config.isolation_level)(cluster, timeout_ms=self.config.default_api_timeout_ms)
+            self._notifications = ConsumerNotifications.of_process(own_view, partial(ClusterView, cluster))
+        else:
+            self._notifications = ConsumerNotifications(view)
+        self._view: ClientView = own_view if view is None else view
         weakref.finalize(self, self._notifications.close)
         self._positions = Positions()
         self._undecided: frozenset[TopicPartition] = frozenset()

@@ -35,7 +35,7 @@ from stratalog.replication.requests.consumer_groups import (
     ConsumerGroupHeartbeatResponse,
 )
 from stratalog.replication.requests.groups import HeartbeatResponse, LeaveGroupRequest, OffsetCommitResponse
-from stratalog.server.view.cluster_view import ClusterView
+from stratalog.server.view.client_view import ClientView
 from stratalog.storage.clock import Clock
 from stratalog.storage.errors import (
     CoordinatorNotAvailableError,
@@ -71,7 +71,7 @@ class ConsumerHooks:
 
     own: Callable[[frozenset[TopicPartition]], None]
     consumed: Callable[[], dict[TopicPartition, OffsetAndMetadata]]
-    view: ClusterView
+    view: ClientView
     wake: Callable[[], None]
 
 

@@ -25,7 +25,7 @@ from stratalog.clients.producer.transport import MAX_IN_FLIGHT, POLL_INTERVAL_MS
 from stratalog.clients.records import UNKNOWN_OFFSET
 from stratalog.replication.metadata.records import NO_LEADER
 from stratalog.replication.requests.produce import ACKS_NONE, ProduceRequest, ProduceResponse
-from stratalog.server.view.cluster_view import ClusterView
+from stratalog.server.view.client_view import ClientView
 from stratalog.storage.errors import (
     LeaderNotAvailableError,
     RequestTimedOutError,
@@ -83,7 +83,7 @@ class Sender:
     def __init__(
         self,
         config: ProducerConfig,
-        view: ClusterView,
+        view: ClientView,
         transport: Transport,
         accumulator: Accumulator,
         rng: random.Random,

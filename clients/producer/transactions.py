@@ -35,7 +35,7 @@ from stratalog.replication.requests.transactions import (
     InitProducerIdRequest,
 )
 from stratalog.server.bootstrap import BrokerFace, Cluster
-from stratalog.server.view.cluster_view import ClusterView
+from stratalog.server.view.client_view import ClientView
 from stratalog.storage.clock import Clock
 from stratalog.storage.errors import (
     BrokerNotAvailableError,
@@ -50,7 +50,7 @@ class TransactionalTransport(Transport):
     """Carries transactional batches to leaders that it calls; before the first batch the coordinator is asked, here or
     by a leader in another process."""
 
-    def __init__(self, brokers: CalledBrokers, view: ClusterView, transactional_id: str) -> None:
+    def __init__(self, brokers: CalledBrokers, view: ClientView, transactional_id: str) -> None:
         super().__init__(brokers)
         self._cluster = brokers.cluster
         self._transactional_id = transactional_id

@@ -1,6 +1,6 @@
 """What the flags that many tools share mean: the cluster, its client's properties, how long to wait, a place in a log.
 
-I/O: reads property files and, for a `ClusterView`, the metadata log. What cannot be raises UsageError.
+I/O: reads property files. What cannot be raises UsageError.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from stratalog import Admin, ClusterView, OffsetSpec, StratalogError
+from stratalog import OffsetSpec, StratalogError
 from stratalog.jobs.command.clusters import NamedCluster, named_cluster
 from stratalog.jobs.command.flags import Flag
 from stratalog.jobs.command.properties import key_values, read_properties
@@ -40,6 +40,8 @@ TIMEOUT_KEYS = ("default.api.timeout.ms", "request.timeout.ms")
 _CONNECTION = tuple(
     key.name for key in CONNECTION_CONFIGS if key.name.startswith(("security.", "sasl.", "ssl.", "stratalog."))
 )
+_OLD_CONFIG_FLAGS = ("consumer_config", "producer_config")
+"""Older names of `--command-config`."""
 _OVERWRITTEN = ("bootstrap.servers", "key.serializer", "value.serializer", "key.deserializer", "value.deserializer")
 """What Kafka's console tools set themselves, whatever a property file contains."""
 
@@ -49,9 +51,11 @@ def cluster_of(given: argparse.Namespace) -> NamedCluster:
 
     `given.command_config` is that cluster's from then on.
     """
-    server, config = (getattr(given, name, None) for name in ("bootstrap_server", "command_config"))
-    found = named_cluster(given.root, server, config, os.environ)
-    given.command_config = found.command_config
+    configs = [getattr(given, name, None) for name in ("command_config", *_OLD_CONFIG_FLAGS)]
+    flag = next((config for config in configs if config), None)
+    found = named_cluster(given.root, getattr(given, "bootstrap_server", None), flag, os.environ)
+    if flag is None:
+        given.command_config = found.command_config
     return found
 
 
@@ -66,18 +70,6 @@ def cluster_root(given: argparse.Namespace, what: str = "what this tool works wi
     if (folder / METADATA_FOLDER / str(METADATA_PARTITION)).is_dir():
         raise UsageError(f"{found.root} is a cluster's folder; its metadata root is {folder / METADATA_FOLDER}")
     return str(folder)
-
-
-def open_view(given: argparse.Namespace) -> ClusterView:
-    """The cluster that the flags name, and the timeout of `--command-config`."""
-    return ClusterView(cluster_root(given), timeout_ms=given_timeout_ms(given))
-
-
-def open_admin(given: argparse.Namespace) -> Admin:
-    """The admin client of the cluster that the flags name, with the timeout and the connections of
-    `--command-config`."""
-    root, called = cluster_root(given), connection_settings(given.command_config)
-    return Admin(root, timeout_ms=given_timeout_ms(given), connection=called)
 
 
 def client_properties(config_file: str | None, pairs: Iterable[str] = ()) -> dict[str, str]:
@@ -98,11 +90,6 @@ def connection_settings(config_file: str | None, pairs: Iterable[str] = ()) -> d
 
 def _given(config_file: str | None, pairs: Iterable[str]) -> dict[str, str]:
     return (read_properties(config_file) if config_file else {}) | key_values(pairs)
-
-
-def given_timeout_ms(given: argparse.Namespace) -> int:
-    """`timeout_ms` of the `--command-config`."""
-    return timeout_ms(client_properties(given.command_config))
 
 
 def timeout_ms(properties: Mapping[str, str]) -> int:

@@ -3,5 +3,6 @@
 produce       lines of standard input as records
 consume       records as lines of standard output
 groups        list, describe, reset and delete groups
+lag           how far groups are behind
 transactions  list and describe transactions and producers, find hanging ones
 """

@@ -1,7 +1,7 @@
 """`kafka-console-consumer` for stratalog: committed records on standard output, in Kafka's format.
 
-I/O: tables and the leaders' progress objects; it works beside a running `strata cluster`. In a group it calls
-coordinators: at the brokers' listeners, or in this process with `main.call(arguments, cluster)`.
+I/O: tables and the leaders' progress objects, or leaders; in a group also coordinators, in this process with
+`main.call(arguments, cluster)`.
 """
 
 from __future__ import annotations
@@ -10,22 +10,25 @@ import argparse
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Protocol
 
-from stratalog import ClusterView, Consumer, ConsumerRecord, RemoteCluster, TopicPartition
+from stratalog import Consumer, ConsumerRecord, TopicPartition
 from stratalog.clients.config import ConsumerConfig
-from stratalog.jobs.command.arguments import CLUSTER, client_properties, cluster_root, connection_settings
+from stratalog.jobs.command.arguments import CLUSTER, client_properties, cluster_of, connection_settings
 from stratalog.jobs.command.flags import Flag, Rule, switch
+from stratalog.jobs.command.opened import open_cluster
 from stratalog.jobs.command.partition_filter import TopicFilter
 from stratalog.jobs.command.properties import key_values, read_properties
 from stratalog.jobs.command.terminal import DONE, UsageError, complain, drop_output, error_text
 from stratalog.jobs.command.tool import Command, one_spelling
 from stratalog.jobs.command.words import Words
 from stratalog.jobs.text.message_formatter import COORDINATOR_FORMATTERS, MessageFormatter
-from stratalog.server.bootstrap import RunningCluster
-from stratalog.server.view.read_committed import view_of
+from stratalog.server.bootstrap import Cluster, RunningCluster
+from stratalog.server.view.client_view import ClientView
+from stratalog.server.view.cluster_view import DEFAULT_TIMEOUT_MS
+from stratalog.server.view.read_committed import READ_COMMITTED, READ_UNCOMMITTED, view_of
 from stratalog.storage.errors import InvalidRecordError, OffsetOutOfRangeError
 
 PURPOSE = "This tool helps to read data from topics and outputs it to standard output."
@@ -47,7 +50,7 @@ messages it processed. exit code: 0; 1 when something was wrong; 130 after Ctrl-
 """
 CLIENT_ID = "console-consumer"
 FORMATTERS = ("DefaultMessageFormatter", "NoOpMessageFormatter", *COORDINATOR_FORMATTERS)
-ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
+ISOLATION_LEVELS = (READ_UNCOMMITTED, READ_COMMITTED)
 POLL_MS = 200
 NEW_PARTITIONS_CHECK_S = 2.0
 
@@ -217,7 +220,7 @@ class Output:
 class ConsoleSubscription:
     """The partitions to read: one, or those of the topics asked for as topics and partitions are created."""
 
-    def __init__(self, consumer: Consumer, view: ClusterView, wanted: Reading, *, keep_reset: bool) -> None:
+    def __init__(self, consumer: Consumer, view: ClientView, wanted: Reading, *, keep_reset: bool) -> None:
         self._consumer = consumer
         self._view = view
         self._wanted = wanted
@@ -290,19 +293,31 @@ def consume(consumer: Consumer, subscription: ConsoleSubscription, wanted: Readi
 
 
 def console_consumer(given: argparse.Namespace, cluster: RunningCluster | None = None) -> int:
-    """Do what the flags ask for; the exit code. A group's coordinator is called in `cluster`, else at its listener."""
-    wanted, settings, form = reading(given), consumer_settings(given), formatter(given)
-    if cluster is None and settings.get("group.id"):
-        with RemoteCluster(cluster_root(given), connection_settings(*config_sources(given))) as remote:
-            remote.check()
-            return console_consumer(given, remote)
-    root = cluster.root if cluster is not None else cluster_root(given)
-    view = view_of(settings.get("isolation.level", ISOLATION_LEVELS[0]))(root)
-    consumer = Consumer(cluster or root, settings, view=view)
+    """Do what the flags ask for; the exit code. A group's coordinator is called in `cluster`, else where it is."""
+    if cluster is not None:
+        settings = consumer_settings(given)
+        view = view_of(settings.get("isolation.level", READ_UNCOMMITTED))(cluster.root)
+        return read(given, settings, cluster, view)
+    cluster_of(given)
+    settings = consumer_settings(given)
+    reading(given), formatter(given)  # wrong flags are refused before anything is called
+    level = settings.get("isolation.level", READ_UNCOMMITTED)
+    called = connection_settings(*config_sources(given))
+    with open_cluster(given, connection=called, isolation_level=level, wait_ms=DEFAULT_TIMEOUT_MS) as opened:
+        if not opened.is_served and not settings.get("group.id"):
+            return read(given, settings, opened.view.root, opened.view)
+        with opened.running() as running:
+            return read(given, settings, running, opened.view)
+
+
+def read(given: argparse.Namespace, settings: Mapping[str, str], cluster: Cluster, view: ClientView) -> int:
+    """Print messages as the flags say; the exit code."""
+    wanted, form = reading(given), formatter(given)
+    consumer = Consumer(cluster, settings, view=view)
     subscription = ConsoleSubscription(consumer, view, wanted, keep_reset=settings["auto.offset.reset"] != "none")
     subscription.start()
     if not view.image.live_brokers():
-        complain(f"WARN no broker of the cluster at {root} is running: waiting for one")
+        complain(f"WARN no broker of the cluster at {view.root} is running: waiting for one")
     output = Output(sys.stdout.buffer, form, skip_errors=given.skip_message_on_error)
     try:
         consume(consumer, subscription, wanted, output)

@@ -1,15 +1,14 @@
 """`kafka-consumer-groups` for stratalog: list, describe, reset and delete groups; Kafka's flags and output.
 
-I/O: `__consumer_offsets`, the metadata log and the leaders' progress objects, read from storage; a group is changed by
-its coordinator, which is called at its broker's listener, or in this process with `main.call(arguments, cluster)`.
+I/O: `__consumer_offsets`, the metadata log and the leaders' progress objects, read from storage, or brokers; a group is
+changed by its coordinator, which is called, in this process with `main.call(arguments, cluster)`.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from stratalog import (
     ClusterView,
@@ -17,15 +16,14 @@ from stratalog import (
     LiveGroups,
     OffsetAndMetadata,
     OffsetSpec,
-    RemoteCluster,
-    StoredGroups,
     StratalogError,
     TopicPartition,
 )
 from stratalog.clients.admin.group_description import ConsumerGroupDescription
-from stratalog.clients.admin.groups import Groups
-from stratalog.jobs.command.arguments import CLUSTER, client_properties, cluster_root, connection_settings
+from stratalog.jobs.command.arguments import CLUSTER
 from stratalog.jobs.command.flags import Flag, Rule, switch
+from stratalog.jobs.command.opened import open_cluster
+from stratalog.jobs.command.output import JSON, OUTPUT, print_rows
 from stratalog.jobs.command.properties import read_text
 from stratalog.jobs.command.terminal import DONE, FAILED, UsageError, complain
 from stratalog.jobs.command.tool import Command
@@ -35,6 +33,7 @@ from stratalog.jobs.text import offset_reset
 from stratalog.jobs.text.offset_reset import Plan
 from stratalog.server.bootstrap import RunningCluster
 from stratalog.server.offset_spec import UNKNOWN_OFFSET
+from stratalog.server.view.client_view import ClientView
 from stratalog.storage.errors import GroupIdNotFoundError, UnknownTopicOrPartitionError
 
 PURPOSE = (
@@ -47,8 +46,8 @@ EPILOG = """examples (ROOT is the metadata root that strata cluster printed):
   {prog} --root ROOT --describe --all-groups --members --verbose
   {prog} --root ROOT --reset-offsets --group billing --topic events:0,1 --to-datetime 2019-10-07T00:00:00.000 --dry-run
 
-Groups are read as they are stored. --execute, --delete and --delete-offsets call their coordinators, for which brokers
-need `listeners`. exit code: 0; 1 when something was refused or failed
+With --root groups are read as they are stored; --execute, --delete and --delete-offsets call their coordinators. With
+--bootstrap-server coordinators are called for all. exit code: 0; 1 when something was refused or failed
 """
 ACTIONS = ("list", "describe", "delete", "reset-offsets", "delete-offsets", "validate-regex")
 SCENARIOS = (
@@ -84,6 +83,7 @@ FLAGS = {**CLUSTER, "what to do (one of)": (
     Flag("type", "TYPES", "With --list: the types, or only groups of some: classic,consumer.", bare="",
          only_with="list"),
     switch("verbose", "With --describe: more columns.", "describe"),
+    OUTPUT,
     Flag("timeout", "MS", "How long to wait for coordinators and leaders.", int, 30_000),
 ), "how to reset offsets": (
     *(switch(f"to-{place}", f"Reset offsets to {place} offset.") for place in ("earliest", "latest", "current")),
@@ -130,7 +130,7 @@ def filter_words(text: str | None, what: str, known: Sequence[str]) -> tuple[str
 class GroupCommand:
     """The actions on groups, each printing what Kafka's tool prints."""
 
-    def __init__(self, given: argparse.Namespace, admin: GroupAdmin, view: ClusterView) -> None:
+    def __init__(self, given: argparse.Namespace, admin: GroupAdmin, view: ClientView) -> None:
         self._given = given
         self._admin = admin
         self._view = view
@@ -144,6 +144,9 @@ class GroupCommand:
         states = filter_words(self._given.state, "state", STATES)
         types = filter_words(self._given.type, "type", TYPES)
         groups = self._admin.list_groups(states, [word.lower() for word in types])
+        if self._given.output == JSON:
+            print_rows(tables.listed_values(each) for each in groups)
+            return
         for line in tables.list_lines(groups, types=self._given.type is not None, states=self._given.state is not None):
             print(line)
 
@@ -152,6 +155,9 @@ class GroupCommand:
             group = self._admin.describe_group(group_id)
             if group.error is not None:
                 raise group.error
+            if self._given.output == JSON:
+                print_rows(self._values(group))
+                continue
             remark = tables.state_remark(group)
             if remark is not None:
                 complain(remark)
@@ -163,12 +169,23 @@ class GroupCommand:
             return tables.members_table(group, verbose=verbose)
         if self._given.state is not None:
             return tables.state_table(group, self._admin.coordinator(group.group_id), verbose=verbose)
+        rows = self._offset_rows(group)
+        return tables.offsets_table(group.group_id, rows, verbose=verbose) if rows else ""
+
+    def _offset_rows(self, group: ConsumerGroupDescription) -> list[tables.OffsetRow]:
         committed = {tp: (at.offset, at.leader_epoch) for tp, at in self._admin.committed(group.group_id).items()}
         rows = tables.offset_rows(group, committed, {})
         # The partitions of a deleted topic have no end offsets.
         known = [row.partition for row in rows if row.partition in self._view.image.partitions]
-        rows = tables.offset_rows(group, committed, self._view.offsets.end_offsets(known, self._given.timeout))
-        return tables.offsets_table(group.group_id, rows, verbose=verbose) if rows else ""
+        return tables.offset_rows(group, committed, self._view.offsets.end_offsets(known, self._given.timeout))
+
+    def _values(self, group: ConsumerGroupDescription) -> Iterable[Mapping[str, object]]:
+        """A group for `--output json`: its members, its state, or its partitions."""
+        if self._given.members:
+            return tables.member_values(group)
+        if self._given.state is not None:
+            return [tables.state_values(group, self._admin.coordinator(group.group_id))]
+        return [tables.offset_values(group.group_id, row) for row in self._offset_rows(group)]
 
     # -- resetting ------------------------------------------------------------------------------------------
 
@@ -301,23 +318,16 @@ def consumer_groups(given: argparse.Namespace, cluster: RunningCluster | None = 
         return _validate_regex(given.validate_regex)
     if given.action == "describe" and given.state:
         raise UsageError("Option [describe] does not take a value for [state]")
-    client_properties(given.command_config)
-    root = cluster.root if cluster is not None else cluster_root(given)
-    view = ClusterView(root, timeout_ms=given.timeout)
-    with asked_groups(given, cluster, view) as groups:
-        return perform(GroupCommand(given, GroupAdmin(groups, view), view), given.action)
-
-
-@contextmanager
-def asked_groups(given: argparse.Namespace, cluster: RunningCluster | None, view: ClusterView) -> Iterator[Groups]:
-    """What answers about groups: coordinators in `cluster`, else storage, and for changes coordinators elsewhere."""
     if cluster is not None:
-        yield LiveGroups(cluster, view.clock, given.timeout)
-    elif given.action in ("delete", "delete-offsets") or given.execute:
-        with RemoteCluster(view.root, connection_settings(given.command_config)) as remote:
-            yield LiveGroups(remote, view.clock, given.timeout) if remote.brokers() else StoredGroups(view)
-    else:
-        yield StoredGroups(view)
+        view = ClusterView(cluster.root, timeout_ms=given.timeout)
+        live = LiveGroups(cluster, view.clock, given.timeout)
+        return perform(GroupCommand(given, GroupAdmin(live, view), view), given.action)
+    changes = given.action in ("delete", "delete-offsets") or given.execute
+    with (
+        open_cluster(given, wait_ms=given.timeout) as opened,
+        opened.groups(given.timeout, changes=changes) as asked,
+    ):
+        return perform(GroupCommand(given, GroupAdmin(asked, opened.view), opened.view), given.action)
 
 
 def perform(command: GroupCommand, action: str) -> int:

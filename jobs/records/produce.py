@@ -1,26 +1,29 @@
 """`kafka-console-producer` for stratalog: lines of standard input become records.
 
-I/O: standard input; records go through the leaders' inboxes, so it works beside a running `strata cluster`.
+I/O: standard input; records go through the leaders' inboxes, or to their listeners.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO
 
-from stratalog import ClusterView, Producer, RecordMetadata, StratalogError
+from stratalog import Producer, RecordMetadata, StratalogError
 from stratalog.clients.config import ProducerConfig
-from stratalog.jobs.command.arguments import CLUSTER, client_properties, cluster_root, connection_settings
+from stratalog.jobs.command.arguments import CLUSTER, client_properties, cluster_of, connection_settings
 from stratalog.jobs.command.flags import Flag, Rule, switch
+from stratalog.jobs.command.opened import open_cluster
 from stratalog.jobs.command.properties import key_values, read_properties
 from stratalog.jobs.command.terminal import DONE, FAILED, UsageError, complain, is_submitted
 from stratalog.jobs.command.tool import Command, one_spelling
 from stratalog.jobs.command.words import Words
 from stratalog.jobs.text.line_reader import InputRecord, LineReader, without_line_end
+from stratalog.server.view.client_view import ClientView
+from stratalog.server.view.cluster_view import DEFAULT_TIMEOUT_MS
 from stratalog.storage.errors import BrokerNotAvailableError, InvalidConfigError
 
 PURPOSE = "This tool helps to read data from standard input and publish it to a topic: each line is a record."
@@ -163,21 +166,17 @@ def records_of(lines: IO[bytes], reader: LineReader, is_terminal: bool) -> Itera
         yield reader.record(without_line_end(line), number)
 
 
-def open_view(root: str, topic: str) -> ClusterView:
-    """The cluster, after a check that the topic exists and a broker runs, before any line is read."""
-    view = ClusterView(root)
+def check_view(view: ClientView, topic: str) -> None:
+    """Check that the topic exists and a broker runs, before any line is read."""
     view.partitions(topic)
     if not view.image.live_brokers():
-        raise BrokerNotAvailableError(f"no broker of the cluster at {root} is running")
-    return view
+        raise BrokerNotAvailableError(f"no broker of the cluster at {view.root} is running")
 
 
-def send_all(
-    root: str, topic: str, settings: Mapping[str, str], records: Iterator[InputRecord], *, is_sync: bool
-) -> int:
-    """Send the records, wait for all of them; how many were not acknowledged."""
+def send_all(producer: Producer, topic: str, records: Iterator[InputRecord], *, is_sync: bool) -> int:
+    """Send the records, wait for all of them; how many were not acknowledged. Closes the producer."""
     failures = Failures(topic)
-    with Producer(root, settings, view=open_view(root, topic)) as producer:
+    with producer:
         for record in records:
             if is_sync:
                 producer.send(topic, record.value, record.key, headers=record.headers).result()
@@ -189,9 +188,10 @@ def send_all(
 
 def console_producer(given: argparse.Namespace) -> int:
     """Do what the flags ask for; the exit code."""
+    cluster_of(given)
     settings, reader = producer_settings(given), line_reader(given)
     ProducerConfig.from_settings(settings, {})
-    root, called = cluster_root(given), connection_settings(*config_sources(given))
+    called = connection_settings(*config_sources(given))
     if is_submitted() and not given.file:
         raise UsageError("spark-submit does not pass standard input on: give the lines with --file FILE.")
     with ExitStack() as open_files:
@@ -200,9 +200,15 @@ def console_producer(given: argparse.Namespace) -> int:
         except OSError as reason:
             raise UsageError(f"{given.file} cannot be read: {reason.strerror}") from reason
         is_terminal = not given.file and sys.stdin.isatty()
-        failed = send_all(
-            root, given.topic, settings | called, records_of(lines, reader, is_terminal), is_sync=given.sync
-        )
+        records = records_of(lines, reader, is_terminal)
+        opened = open_files.enter_context(open_cluster(given, connection=called, wait_ms=DEFAULT_TIMEOUT_MS))
+        check_view(opened.view, given.topic)
+        if opened.is_served:
+            running = open_files.enter_context(opened.running())
+            producer = Producer(running, settings, view=opened.view)
+        else:
+            producer = Producer(opened.view.root, settings | called, view=opened.view)
+        failed = send_all(producer, given.topic, records, is_sync=given.sync)
     return FAILED if failed else DONE
 
 

@@ -1,22 +1,27 @@
 """`kafka-transactions` for stratalog: list and describe transactions and producers, find hanging ones; Kafka's output.
 
-I/O: `__transaction_state` and the producer state of partitions, read from storage; no broker is asked. `abort` calls
-the partition's leader at its listener.
+I/O: `__transaction_state` and the producer state of partitions, read from storage, or brokers. `abort` calls the
+partition's leader.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Sequence
 
-from stratalog import ClusterView, RemoteCluster, StratalogError, TopicPartition
-from stratalog.clients.admin.transactions import LiveTransactions, StoredTransactions
-from stratalog.jobs.command.arguments import CLUSTER, cluster_root, connection_settings
+from stratalog import StratalogError, TopicPartition
+from stratalog.clients.admin.transactions import KnownTransactions, LiveTransactions
+from stratalog.jobs.command.arguments import CLUSTER
 from stratalog.jobs.command.flags import Flag, Rule
+from stratalog.jobs.command.opened import open_cluster
+from stratalog.jobs.command.output import JSON, OUTPUT, json_text
 from stratalog.jobs.command.terminal import DONE, FAILED, complain
 from stratalog.jobs.command.tool import Command
 from stratalog.replication.requests.transactions import ActiveProducer
 from stratalog.server.bootstrap import RunningCluster
+from stratalog.server.view.client_view import ClientView
+from stratalog.server.view.cluster_view import DEFAULT_TIMEOUT_MS
 
 PURPOSE = (
     "This tool is used to analyze the transactional state of producers in the cluster. It can be used to detect "
@@ -38,6 +43,9 @@ ACTIONS = ("list", "describe", "describe-producers", "find-hanging", "abort")
 MINUTE_MS = 60_000
 
 
+Table = tuple[Sequence[str], Sequence[Sequence[object]]]
+"""Headings, and a row for each thing found."""
+
 _REQUIRED = "argument --{} is required"
 # fmt: off
 FLAGS = {**CLUSTER, "": (
@@ -49,6 +57,7 @@ FLAGS = {**CLUSTER, "": (
     Flag("broker-id", "ID", "Of describe-producers: read this replica. Of find-hanging: what this broker leads.", int),
     Flag("max-transaction-timeout", "TIMEOUT", "Of find-hanging: minutes; 15 by default.", int, 15),
     Flag("start-offset", "OFFSET", "Of abort: where the transaction begins.", int),
+    OUTPUT,
 )}
 RULES = (
     Rule(f"too few arguments: name a command, one of {', '.join(ACTIONS)}", lacking="action"),
@@ -74,16 +83,16 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def list_table(stored: StoredTransactions, given: argparse.Namespace) -> str:
+def list_table(known: KnownTransactions, given: argparse.Namespace) -> Table:
     rows = [
         (each.transactional_id, coordinator, each.producer_id, each.transaction_state)
-        for coordinator, each in stored.listed(given.duration_filter)
+        for coordinator, each in known.listed(given.duration_filter)
     ]
-    return table(["TransactionalId", "Coordinator", "ProducerId", "TransactionState"], rows)
+    return ("TransactionalId", "Coordinator", "ProducerId", "TransactionState"), rows
 
 
-def describe_table(stored: StoredTransactions, given: argparse.Namespace, now_ms: int) -> str:
-    coordinator, found = stored.described(given.transactional_id)
+def describe_table(known: KnownTransactions, given: argparse.Namespace, now_ms: int) -> Table:
+    coordinator, found = known.described(given.transactional_id)
     start_ms = found.transaction_start_time_ms
     times = (start_ms, now_ms - start_ms) if start_ms >= 0 else (None, None)
     row = (
@@ -94,10 +103,10 @@ def describe_table(stored: StoredTransactions, given: argparse.Namespace, now_ms
         "CoordinatorId", "TransactionalId", "ProducerId", "ProducerEpoch", "TransactionState", "TransactionTimeoutMs",
         "CurrentTransactionStartTimeMs", "TransactionDurationMs", "TopicPartitions",
     )  # fmt: skip
-    return table(headers, [row])
+    return headers, [row]
 
 
-def producers_table(producers: Sequence[ActiveProducer]) -> str:
+def producers_table(producers: Sequence[ActiveProducer]) -> Table:
     """`describe-producers`."""
     rows = [
         (
@@ -110,10 +119,10 @@ def producers_table(producers: Sequence[ActiveProducer]) -> str:
         "ProducerId", "ProducerEpoch", "LatestCoordinatorEpoch", "LastSequence", "LastTimestamp",
         "CurrentTransactionStartOffset",
     )  # fmt: skip
-    return table(headers, rows)
+    return headers, rows
 
 
-def hanging_table(stored: StoredTransactions, view: ClusterView, given: argparse.Namespace, now_ms: int) -> str:
+def hanging_table(known: KnownTransactions, view: ClientView, given: argparse.Namespace, now_ms: int) -> Table:
     topics = view.topics() if given.topic is None else [given.topic]
     partitions = [
         partition
@@ -126,57 +135,73 @@ def hanging_table(stored: StoredTransactions, view: ClusterView, given: argparse
             partition.topic, partition.partition, each.producer_id, each.producer_epoch, each.coordinator_epoch,
             each.current_txn_start_offset, each.last_timestamp, (now_ms - each.last_timestamp) // MINUTE_MS,
         )
-        for partition, each in stored.hanging(partitions, given.max_transaction_timeout * MINUTE_MS)
+        for partition, each in known.hanging(partitions, given.max_transaction_timeout * MINUTE_MS)
     ]  # fmt: skip
     headers = (
         "Topic", "Partition", "ProducerId", "ProducerEpoch", "CoordinatorEpoch", "StartOffset", "LastTimestamp",
         "Duration(min)",
     )  # fmt: skip
-    return table(headers, rows)
+    return headers, rows
 
 
-def aborted(live: LiveTransactions, given: argparse.Namespace) -> str:
-    """`abort`; as Kafka's, it prints nothing."""
-    live.abort(TopicPartition(given.topic, given.partition), given.start_offset)
-    return ""
+def text_of(found: Table, form: str) -> str:
+    """A table as text, or as a JSON object for each row."""
+    headers, rows = found
+    if form != JSON:
+        return table(headers, rows)
+    names = [camel_case(name) for name in headers]
+    return "".join(f"{json_text(dict(zip(names, row, strict=True)))}\n" for row in rows)
 
 
-def perform(given: argparse.Namespace, view: ClusterView, cluster: RunningCluster | None = None) -> int:
+def camel_case(heading: str) -> str:
+    """A heading of a table as a name in JSON.
+
+    >>> camel_case("TransactionalId"), camel_case("Duration(min)")
+    ('transactionalId', 'durationMin')
+    """
+    first, *units = re.split(r"\W+", heading)
+    return first[0].lower() + first[1:] + "".join(each.title() for each in units)
+
+
+def perform(
+    given: argparse.Namespace, view: ClientView, known: KnownTransactions, cluster: RunningCluster | None = None
+) -> int:
     """Print what the command asks for; the exit code. `cluster`: the brokers to call, for `abort`."""
-    stored, now_ms = StoredTransactions(view), view.clock.wall_ms()
-    one = TopicPartition(given.topic, given.partition)
+    now_ms, one = view.clock.wall_ms(), TopicPartition(given.topic, given.partition)
     match given.action:
         case "list":
-            return _printed(lambda: list_table(stored, given), "Failed to list transactions")
+            return _printed(given, lambda: list_table(known, given), "Failed to list transactions")
         case "describe":
             failure = f"Failed to describe transaction state of transactional-id `{given.transactional_id}`"
-            return _printed(lambda: describe_table(stored, given, now_ms), failure)
+            return _printed(given, lambda: describe_table(known, given, now_ms), failure)
         case "find-hanging":
-            return _printed(lambda: hanging_table(stored, view, given, now_ms), "Failed to describe topics")
+            return _printed(given, lambda: hanging_table(known, view, given, now_ms), "Failed to describe topics")
         case "abort" if cluster is not None:
-            return _printed(lambda: aborted(LiveTransactions(cluster, view), given), "Failed to abort transaction")
+            live = LiveTransactions(cluster, view, known)
+            return _printed(given, lambda: live.abort(one, given.start_offset), "Failed to abort transaction")
     where = "leader" if given.broker_id is None else f"broker {given.broker_id}"
     failure = f"Failed to describe producers for partition {one} on {where}"
-    return _printed(lambda: producers_table(stored.producers(one, given.broker_id)), failure)
+    return _printed(given, lambda: producers_table(known.producers(one, given.broker_id)), failure)
 
 
-def _printed(text: Callable[[], str], failure: str) -> int:
+def _printed(given: argparse.Namespace, found: Callable[[], Table | None], failure: str) -> int:
     try:
-        print(text(), end="")
+        made = found()
     except StratalogError as reason:
         complain(f"{failure}: {reason.name}: {reason}")
         return FAILED
+    if made is not None:
+        print(text_of(made, given.output), end="")
     return DONE
 
 
 def transactions(given: argparse.Namespace) -> int:
     """`perform` on the cluster that the flags name."""
-    view = ClusterView(cluster_root(given))
-    if given.action != "abort":
-        return perform(given, view)
-    with RemoteCluster(view.root, connection_settings(given.command_config)) as cluster:
-        cluster.check()
-        return perform(given, view, cluster)
+    with open_cluster(given, wait_ms=DEFAULT_TIMEOUT_MS) as opened:
+        if given.action != "abort":
+            return perform(given, opened.view, opened.transactions())
+        with opened.running() as running:
+            return perform(given, opened.view, opened.transactions(), running)
 
 
 main = Command("transactions", PURPOSE, EPILOG, FLAGS, transactions, RULES)

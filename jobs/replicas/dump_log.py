@@ -26,7 +26,7 @@ from stratalog.storage.files.data_file import FileEntry
 from stratalog.storage.log.reader import LogReader
 from stratalog.storage.log.rows import TIME_COLUMNS
 from stratalog.storage.log.segments import LogSegment, files_between
-from stratalog.storage.objects.remote import open_store
+from stratalog.storage.objects.opened import open_store
 from stratalog.storage.producers import ProducerStates
 from stratalog.storage.records import timestamp_range
 from stratalog.storage.topic_config import INT_MAX

@@ -9,8 +9,9 @@ import argparse
 import json
 from collections.abc import Mapping, Sequence
 
-from stratalog.jobs.command.arguments import CLUSTER, open_admin
+from stratalog.jobs.command.arguments import CLUSTER
 from stratalog.jobs.command.flags import Flag, Rule, switch
+from stratalog.jobs.command.opened import open_cluster
 from stratalog.jobs.command.terminal import DONE, UsageError
 from stratalog.jobs.command.tool import Command
 from stratalog.jobs.command.words import Words
@@ -81,12 +82,12 @@ def json_line(described: Mapping[int, LogDirDescription]) -> str:
 
 def log_dirs(given: argparse.Namespace) -> int:
     """Do what the flags ask for; the exit code."""
-    with open_admin(given) as admin:
-        known = [broker.broker_id for broker in admin.describe_cluster().brokers]
+    with open_cluster(given) as opened:
+        known = [broker.broker_id for broker in opened.admin.describe_cluster().brokers]
         wanted = broker_ids(given.broker_list, known)
         topics = [name.strip() for name in given.topic_list.split(",") if name.strip()]
         print("Querying brokers for log directories information", flush=True)
-        described = admin.describe_log_dirs(wanted, topics or None)
+        described = opened.admin.describe_log_dirs(wanted, topics or None)
     print(f"Received log directory information from brokers {','.join(map(str, wanted))}")
     for broker_id, log_dir in sorted(described.items()):
         if log_dir.fetches_in_threads:

@@ -20,6 +20,7 @@ from stratalog.clients.admin.metadata_backup import (
 )
 from stratalog.jobs.command.arguments import cluster_root
 from stratalog.jobs.command.flags import Flag, Rule, switch
+from stratalog.jobs.command.progress import progress
 from stratalog.jobs.command.properties import read_text
 from stratalog.jobs.command.terminal import DONE, UsageError, complain
 from stratalog.jobs.command.tool import Command
@@ -28,7 +29,7 @@ from stratalog.replication.metadata.backup_copies import newest_copy, take_backu
 from stratalog.replication.stores import DeltaStores, Stores
 from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.files.cache import FileCache
-from stratalog.storage.objects.remote import open_store
+from stratalog.storage.objects.opened import open_store
 
 BACKUP, RESTORE = "backup", "restore"
 PURPOSE = "Back up the metadata log of a cluster, or restore it into an empty metadata root."
@@ -112,7 +113,8 @@ def restore(given: argparse.Namespace, check_ms: int = CHECK_MS) -> None:
     root = cluster_root(given)
     if "://" not in root and Path(root).is_dir():
         check_empty(stores, root)
-    inventory = read_inventory(taken, stores, clock, given.broker_root)
+    with progress("roots read") as bar:
+        inventory = read_inventory(taken, stores, clock, given.broker_root, bar.set)
     for place, why in inventory.unreadable.items():
         complain(f"{place} cannot be read: {why}")
     if inventory.unreadable and not given.allow_unreadable:

@@ -12,9 +12,11 @@ from collections.abc import Sequence
 from stratalog import OffsetSpec, PartitionVerified, ReplicaVerification
 from stratalog.clients.admin.replica_comparison import UnmatchedOffset
 from stratalog.clients.admin.replica_verification import FETCH_BYTES
-from stratalog.jobs.command.arguments import CLUSTER, offset_spec, open_view
+from stratalog.jobs.command.arguments import CLUSTER, offset_spec
 from stratalog.jobs.command.flags import Flag, switch
+from stratalog.jobs.command.opened import storage_view
 from stratalog.jobs.command.partition_filter import TopicFilter
+from stratalog.jobs.command.progress import progress
 from stratalog.jobs.command.terminal import DONE, FAILED, UsageError
 from stratalog.jobs.command.tool import Command, one_spelling
 from stratalog.storage.clock import Clock, SystemClock
@@ -77,10 +79,12 @@ def verify(verification: ReplicaVerification, clock: Clock, wait_ms: int, interv
     reported_ms = clock.monotonic_ms()
     while True:
         verified = []
-        for each in verification.run():
-            verified.append(each)
-            for finding in each.findings:
-                show(str(finding))
+        with progress("partitions verified", len(verification.topic_partitions)) as bar:
+            for each in verification.run():
+                verified.append(each)
+                bar.advance()
+                for finding in each.findings:
+                    show(str(finding))
         findings = [finding for each in verified for finding in each.findings]
         if once:
             show(lag_text(verified))
@@ -101,7 +105,7 @@ def replica_verification(given: argparse.Namespace) -> int:
             raise UsageError(f"--{name.replace('_', '-')} must not be negative, it is {getattr(given, name)}")
     wanted = TopicFilter(one_spelling(given, "topics-include", "topic-white-list") or ".*")
     start = offset_spec(given.time or (EARLIEST if given.once else LATEST)) or OffsetSpec.latest()
-    view = open_view(given)
+    view = storage_view(given, "the replicas that it compares are")
     partitions = [tp for topic in view.topics() if wanted.allows(topic) for tp in view.partitions(topic)]
     if not partitions:
         raise UsageError(

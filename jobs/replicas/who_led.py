@@ -9,8 +9,9 @@ import argparse
 from datetime import UTC, datetime
 
 from stratalog import LeaderOfOffset, StratalogError, TopicPartition
-from stratalog.jobs.command.arguments import CLUSTER, open_admin
+from stratalog.jobs.command.arguments import CLUSTER
 from stratalog.jobs.command.flags import Flag, Rule
+from stratalog.jobs.command.opened import storage_admin
 from stratalog.jobs.command.terminal import DONE, FAILED, UsageError, complain
 from stratalog.jobs.command.tool import Command
 from stratalog.jobs.command.words import Words
@@ -77,7 +78,7 @@ def acknowledged(found: LeaderOfOffset) -> str:
 def who_led(given: argparse.Namespace) -> int:
     """Do what the flags ask for; the exit code."""
     places = [place(text) for text in given.offset]
-    admin, code = open_admin(given), DONE
+    admin, code = storage_admin(given, "the history of leaders is"), DONE
     for topic_partition, offset in places:
         try:
             print(answer_line(admin.who_led(topic_partition, offset, given.topic_id)))

@@ -1,6 +1,6 @@
 """`kafka-acls` for stratalog: add, remove and list access control lists, with Kafka's flags and output.
 
-I/O: the metadata log through the admin client; no broker is called. Answers are read from standard input.
+I/O: the metadata log or brokers, through an admin client. Answers are read from standard input.
 Source: Kafka's AclCommand and the texts of ResourcePattern, AccessControlEntry and AclBinding. Different: no
 delegation tokens and users as resources; ACLs count only where brokers have an `authorizer.class.name`.
 """
@@ -16,16 +16,17 @@ from itertools import product
 from stratalog import (
     AclBinding,
     AclFilter,
-    Admin,
-    ClusterView,
     Operation,
     PatternType,
     Permission,
     ResourceType,
     StratalogError,
 )
-from stratalog.jobs.command.arguments import CLUSTER, cluster_root
+from stratalog.clients.admin.cluster_admin import ClusterAdmin
+from stratalog.jobs.command.arguments import CLUSTER
 from stratalog.jobs.command.flags import NOT_TOGETHER, Flag, Rule, switch
+from stratalog.jobs.command.opened import open_cluster
+from stratalog.jobs.command.output import JSON, OUTPUT, print_rows
 from stratalog.jobs.command.terminal import DONE, FAILED, UsageError
 from stratalog.jobs.command.tool import Command
 from stratalog.jobs.command.words import Words
@@ -104,6 +105,7 @@ FLAGS = {**CLUSTER, "": (
     switch("idempotent", "Enable idempotence for the producer. To be used in combination with --producer."),
     switch("producer", "Convenience option to add/remove ACLs for producer role: WRITE, DESCRIBE, CREATE on topic."),
     switch("consumer", "Convenience option for consumer role: READ, DESCRIBE on topic and READ on group."),
+    OUTPUT,
     switch("force", "Assume Yes to all queries and do not prompt."),
     *(Flag(name, name.upper(), f"{text} Repeatable.", is_repeated=True) for name, text in (
         ("topic", "Topic to which ACLs should be added or removed; '*' applies to all topics."),
@@ -198,7 +200,7 @@ def _operation(name: str) -> Operation:
     return found
 
 
-def add(admin: Admin, given: argparse.Namespace) -> None:
+def add(admin: ClusterAdmin, given: argparse.Namespace) -> None:
     """Add the entries that do not exist yet."""
     if given.resource_pattern_type in (ANY, MATCH):
         kind = given.resource_pattern_type
@@ -215,7 +217,7 @@ def add(admin: Admin, given: argparse.Namespace) -> None:
             admin.create_acls([_binding(pattern, entry) for entry in sorted(new - known)])
 
 
-def remove(admin: Admin, given: argparse.Namespace) -> None:
+def remove(admin: ClusterAdmin, given: argparse.Namespace) -> None:
     """Remove these entries, or all of a resource, after a question."""
     for pattern, rules in wanted(given).items():
         question = f"Are you sure you want to delete all ACLs for resource filter `{pattern}`? (y/n)"
@@ -227,19 +229,41 @@ def remove(admin: Admin, given: argparse.Namespace) -> None:
             admin.delete_acls([_filter(pattern, rule) for rule in sorted(rules)] or [pattern.filter])
 
 
-def show(admin: Admin, given: argparse.Namespace) -> None:
+def show(admin: ClusterAdmin, given: argparse.Namespace) -> None:
     """Print the entries by resource, of some principals where they are named."""
     filters = [pattern.filter for pattern in patterns(given)] or [AclFilter()]
     found: dict[Pattern, list[Entry]] = {}
     for binding in dict.fromkeys(each for one in filters for each in admin.describe_acls(one)):
         pattern = Pattern(binding.resource_type, binding.resource_name, binding.pattern_type.value)
         found.setdefault(pattern, []).append(_entry(binding))
+    if given.output == JSON:
+        principals = parse_principals(";".join(given.principal)) if given.principal else None
+        print_rows(
+            _values(pattern, rule)
+            for pattern in sorted(found)
+            for rule in sorted(found[pattern])
+            if principals is None or rule.principal in principals
+        )
+        return
     if not given.principal:
         _print(found)
     for principal in sorted(parse_principals(";".join(given.principal))):
         print(f"ACLs for principal `{principal}`")
         own = {pattern: [each for each in rules if each.principal == principal] for pattern, rules in found.items()}
         _print({pattern: rules for pattern, rules in own.items() if rules})
+
+
+def _values(pattern: Pattern, rule: Entry) -> dict[str, object]:
+    """One binding for `--output json`."""
+    return {
+        "resourceType": pattern.resource_type.value,
+        "resourceName": pattern.name,
+        "patternType": pattern.pattern_type,
+        "principal": rule.principal,
+        "host": rule.host,
+        "operation": rule.operation.value,
+        "permissionType": rule.permission_type.value,
+    }
 
 
 def _print(found: Mapping[Pattern, Iterable[Entry]]) -> None:
@@ -275,7 +299,7 @@ def _filter(pattern: Pattern, entry: Entry) -> AclFilter:
     )
 
 
-def perform(given: argparse.Namespace, admin: Admin) -> int:
+def perform(given: argparse.Namespace, admin: ClusterAdmin) -> int:
     """Do what the flags ask for; the exit code."""
     try:
         (add if given.add else remove if given.remove else show)(admin, given)
@@ -287,8 +311,8 @@ def perform(given: argparse.Namespace, admin: Admin) -> int:
 
 def acls(given: argparse.Namespace) -> int:
     """`perform` on the cluster that the flags name."""
-    root = cluster_root(given)
-    return perform(given, Admin(root, view=ClusterView(root)))
+    with open_cluster(given) as opened:
+        return perform(given, opened.admin)
 
 
 main = Command("acls", PURPOSE, EPILOG, FLAGS, acls, RULES, Words(("add", "remove", "list"), "list"))

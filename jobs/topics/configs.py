@@ -1,6 +1,6 @@
 """`kafka-configs` for stratalog: describe and alter configs of topics, groups, users, cluster-wide ones of brokers.
 
-I/O: the metadata log, through the admin client; it works beside a running cluster, where changes hold at once.
+I/O: the metadata log or brokers, through an admin client. Changes hold at once.
 """
 
 from __future__ import annotations
@@ -10,17 +10,20 @@ import re
 import secrets
 from collections.abc import Mapping, Sequence
 
-from stratalog import Admin, ClusterView, ConfigInForce
-from stratalog.jobs.command.arguments import CLUSTER, open_view
+from stratalog import ConfigInForce
+from stratalog.clients.admin.cluster_admin import ClusterAdmin
+from stratalog.jobs.command.arguments import CLUSTER
 from stratalog.jobs.command.flags import Flag, Rule, switch
+from stratalog.jobs.command.opened import open_cluster
+from stratalog.jobs.command.output import JSON, OUTPUT, print_rows
 from stratalog.jobs.command.properties import read_properties
 from stratalog.jobs.command.terminal import DONE, UsageError
 from stratalog.jobs.command.tool import Command, settings_table
 from stratalog.jobs.command.words import Words
 from stratalog.jobs.text.scram_users import deletions_of, description_line, upsertions_of
 from stratalog.replication.metadata.configs import CLUSTER_WIDE_CONFIGS, GROUP_CONFIGS
-from stratalog.replication.metadata.records import group_of, of_group
-from stratalog.server.admin.configs import DYNAMIC, cluster_configs, topic_configs
+from stratalog.replication.metadata.scram import ScramDescription
+from stratalog.server.admin.configs import DYNAMIC
 from stratalog.storage.errors import InvalidConfigError, StratalogError
 from stratalog.storage.topic_config import TOPIC_CONFIGS
 
@@ -66,6 +69,7 @@ FLAGS = {**CLUSTER, "what to do, exactly one of": (
          "values which contain commas."),
     Flag("add-config-file", "FILE", "Path to a properties file with configs to add."),
     Flag("delete-config", "K1,K2", "Config keys to remove."),
+    OUTPUT,
     switch("all", "List all configs for the given entity, also defaults."),
 )}
 RULES = (
@@ -142,11 +146,21 @@ def changes_of(given: argparse.Namespace, altered: Mapping[str, str]) -> dict[st
     return {**dict.fromkeys(removed), **added_of(given)}
 
 
+def shown_configs(configs: Sequence[ConfigInForce], *, with_defaults: bool) -> list[ConfigInForce]:
+    """Those that are altered, or all."""
+    return [config for config in configs if with_defaults or config.source in DYNAMIC]
+
+
+def config_values(config: ConfigInForce) -> dict[str, object]:
+    """One config for `--output json`."""
+    value = None if config.is_sensitive else config.value
+    return {"name": config.name, "value": value, "source": config.source, "sensitive": config.is_sensitive}
+
+
 def config_lines(configs: Sequence[ConfigInForce], *, with_defaults: bool) -> list[str]:
     """A line for each config, as Kafka prints it."""
-    shown = [config for config in configs if with_defaults or config.source in DYNAMIC]
     lines = []
-    for config in shown:
+    for config in shown_configs(configs, with_defaults=with_defaults):
         value, synonyms = config.text, ", ".join(map(str, config.synonyms))
         if config.is_sensitive:
             value, synonyms = "null", ", ".join(f"{each.source}:{each.name}=null" for each in config.synonyms)
@@ -158,12 +172,11 @@ def config_lines(configs: Sequence[ConfigInForce], *, with_defaults: bool) -> li
 class ConfigCommand:
     """The two actions on one cluster, each printing what Kafka's tool prints."""
 
-    def __init__(self, given: argparse.Namespace, entity: tuple[str, str | None], view: ClusterView) -> None:
+    def __init__(self, given: argparse.Namespace, entity: tuple[str, str | None], admin: ClusterAdmin) -> None:
         self._given = given
-        self._view = view
         self._kind, self._name = entity
         self._which = "All" if given.all else "Dynamic"
-        self._admin = Admin(view.root, view=view)
+        self._admin = admin
 
     def describe(self) -> None:
         if self._kind == TOPICS:
@@ -171,38 +184,49 @@ class ConfigCommand:
         elif self._kind == USERS:
             users = None if self._name is None else [self._name]
             for each in self._admin.describe_user_scram_credentials(users):
-                print(description_line(each))
+                self._show_user(each)
         elif self._kind == GROUPS:
-            set_for = sorted(group for each in list(self._view.image.configs) if (group := group_of(each)) is not None)
-            for group_id in set_for if self._name is None else [self._name]:
+            for group_id in self._admin.groups_with_configs() if self._name is None else [self._name]:
                 configs = self._admin.describe_group_configs(group_id)
-                self._show(f"{self._which} configs for group {group_id} are:", configs)
+                self._show(f"{self._which} configs for group {group_id} are:", group_id, configs)
         else:
             self._describe_brokers()
 
     def _describe_topics(self) -> None:
-        known = self._view.topics()
+        known = self._admin.list_topics()
         if self._name is not None and self._name not in known:
             print(f"The topic '{self._name}' doesn't exist and doesn't have dynamic config.")
             return
         for topic in known if self._name is None else [self._name]:
-            self._show(f"{self._which} configs for topic {topic} are:", topic_configs(self._view.image, topic))
+            self._show(f"{self._which} configs for topic {topic} are:", topic, self._admin.topic_configs(topic))
 
     def _describe_brokers(self) -> None:
-        known = [str(broker_id) for broker_id in sorted(self._view.image.brokers)]
+        known = [str(each.broker_id) for each in self._admin.describe_cluster().brokers]
         if self._name is not None and self._name not in known:
             print(f"The broker '{self._name}' doesn't exist and doesn't have dynamic config.")
             return
-        configs = cluster_configs(self._view.image)
         is_default = self._given.entity_default or self._given.broker_defaults
         for broker in [] if is_default else known if self._name is None else [self._name]:
-            own = cluster_configs(self._view.image, int(broker))
-            self._show(f"{self._which} configs for broker {broker} are:", own)
+            own = self._admin.broker_configs(int(broker))
+            self._show(f"{self._which} configs for broker {broker} are:", broker, own)
         if self._name is None:
-            self._show("Default configs for brokers in the cluster are:", configs)
+            shared = self._admin.describe_cluster_configs()
+            self._show("Default configs for brokers in the cluster are:", "", shared)
 
-    def _show(self, heading: str, configs: Sequence[ConfigInForce]) -> None:
-        print("\n".join([heading, *config_lines(configs, with_defaults=self._given.all)]))
+    def _show(self, heading: str, name: str, configs: Sequence[ConfigInForce]) -> None:
+        if self._given.output == JSON:
+            entity = {"entityType": self._kind, "entityName": name}
+            rows = (config_values(each) for each in shown_configs(configs, with_defaults=self._given.all))
+            print_rows({**entity, **row} for row in rows)
+        else:
+            print("\n".join([heading, *config_lines(configs, with_defaults=self._given.all)]))
+
+    def _show_user(self, described: ScramDescription) -> None:
+        if self._given.output == JSON:
+            counts = {mechanism.value: iterations for mechanism, iterations in described.credentials}
+            print_rows([{"entityType": USERS, "entityName": described.user, "iterations": counts}])
+        else:
+            print(description_line(described))
 
     def alter(self) -> None:
         admin = self._admin
@@ -211,17 +235,18 @@ class ConfigCommand:
             return
         if self._kind == TOPICS:
             assert self._name is not None
-            changes = changes_of(self._given, dict(self._overrides(self._name)))
+            changes = changes_of(self._given, admin.topic_overrides(self._name))
             admin.alter_configs(self._name, changes)
             print(f"Completed updating config for topic {self._name}.")
             return
         if self._kind == GROUPS:
             assert self._name is not None
-            changes = changes_of(self._given, self._view.image.configs.get(of_group(self._name), {}))
+            configs = admin.describe_group_configs(self._name)
+            changes = changes_of(self._given, {each.name: each.text for each in configs if each.source in DYNAMIC})
             admin.alter_group_configs(self._name, changes)
             print(f"Completed updating config for group {self._name}.")
             return
-        altered = {c.name: c.text for c in cluster_configs(self._view.image) if c.source in DYNAMIC}
+        altered = {c.name: c.text for c in admin.describe_cluster_configs() if c.source in DYNAMIC}
         admin.alter_cluster_configs(changes_of(self._given, altered))
         print("Completed updating default config for brokers in the cluster.")
 
@@ -239,16 +264,13 @@ class ConfigCommand:
         if error is not None:
             raise error
 
-    def _overrides(self, topic: str) -> Mapping[str, str]:
-        self._view.partitions(topic)  # refuses an unknown one
-        return self._view.image.topic_overrides(topic)
-
 
 def configs(given: argparse.Namespace) -> int:
     """Do what the flags ask for; the exit code."""
     entity = entity_of(given)
-    command = ConfigCommand(given, entity, open_view(given))
-    (command.alter if given.alter else command.describe)()
+    with open_cluster(given) as opened:
+        command = ConfigCommand(given, entity, opened.admin)
+        (command.alter if given.alter else command.describe)()
     return DONE
 
 

@@ -9,8 +9,9 @@ import argparse
 import json
 from collections.abc import Mapping
 
-from stratalog.jobs.command.arguments import CLUSTER, open_admin
+from stratalog.jobs.command.arguments import CLUSTER
 from stratalog.jobs.command.flags import Flag, Rule
+from stratalog.jobs.command.opened import open_cluster
 from stratalog.jobs.command.properties import read_text
 from stratalog.jobs.command.terminal import DONE, UsageError
 from stratalog.jobs.command.tool import Command
@@ -73,9 +74,9 @@ def answer_lines(answers: Mapping[TopicPartition, DeletedRecords]) -> list[str]:
 def delete_records(given: argparse.Namespace) -> int:
     """Do what the flags ask for; the exit code."""
     offsets = parse_offsets(read_text(given.offset_json_file))
-    with open_admin(given) as admin:
+    with open_cluster(given) as opened:
         print("Executing records delete operation", flush=True)
-        answers = admin.delete_records(offsets)
+        answers = opened.admin.delete_records(offsets)
     print("Records delete operation completed:")
     print("".join(f"{line}\n" for line in answer_lines(answers)), end="")
     return DONE

@@ -8,8 +8,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from stratalog.jobs.command.arguments import CLUSTER, open_admin
+from stratalog.jobs.command.arguments import CLUSTER
 from stratalog.jobs.command.flags import Flag, Rule
+from stratalog.jobs.command.opened import storage_admin
+from stratalog.jobs.command.progress import progress
 from stratalog.jobs.command.terminal import DONE
 from stratalog.jobs.command.tool import Command
 from stratalog.server.admin.erasure import ErasureLeftover, ErasureReport, ReplicaErasure
@@ -91,12 +93,17 @@ def awaited(read: Callable[[], ErasureReport], wait_ms: int, clock: Clock) -> Er
 
 def delete_where(given: argparse.Namespace) -> int:
     """Do what the flags ask for; the exit code."""
-    with open_admin(given) as admin:
+    with storage_admin(given, "what an erasure leaves is read from replicas, which are") as admin:
         erase_id = given.report if given.report is not None else admin.delete_where(given.topic, given.where)
         print(f"Erasure {erase_id} of topic {given.topic}:", flush=True)
-        report = awaited(
-            lambda: admin.describe_erasure(given.topic, erase_id), given.wait_seconds * 1_000, SystemClock()
-        )
+        with progress("replicas that have erased") as bar:
+
+            def read() -> ErasureReport:
+                report = admin.describe_erasure(given.topic, erase_id)
+                bar.set(sum(replica.is_erased for replica in report.replicas), len(report.replicas))
+                return report
+
+            report = awaited(read, given.wait_seconds * 1_000, SystemClock())
     print("\n".join(report_lines(report)))
     return DONE if report.is_gone else NOT_YET
 

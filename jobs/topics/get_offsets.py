@@ -1,6 +1,6 @@
 """`kafka-get-offsets` for stratalog: offsets of partitions by place or time, as `topic:partition:offset`.
 
-I/O: the metadata log, the leaders' progress objects and, for times, a part of one data file of each partition.
+I/O: the metadata log, leaders' progress objects and data files; or brokers.
 """
 
 from __future__ import annotations
@@ -8,15 +8,18 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 
-from stratalog import ClusterView, OffsetSpec, StratalogError, TopicPartition
-from stratalog.jobs.command.arguments import CLUSTER, given_timeout_ms, offset_spec, open_view
+from stratalog import OffsetSpec, StratalogError, TopicPartition
+from stratalog.jobs.command.arguments import CLUSTER, client_properties, offset_spec, timeout_ms
 from stratalog.jobs.command.flags import Flag, Rule, switch
+from stratalog.jobs.command.opened import open_cluster
+from stratalog.jobs.command.output import JSON, OUTPUT, json_text
 from stratalog.jobs.command.partition_filter import PartitionFilter
 from stratalog.jobs.command.terminal import DONE, UsageError, complain
 from stratalog.jobs.command.tool import Command
 from stratalog.jobs.command.words import Words
 from stratalog.replication.internal_topics import is_internal
-from stratalog.server.offset_spec import UNKNOWN_OFFSET
+from stratalog.server.offset_spec import UNKNOWN_OFFSET, ListedOffset
+from stratalog.server.view.client_view import ClientView
 
 PURPOSE = "An interactive shell for getting topic-partition offsets."
 EPILOG = """examples (ROOT is the metadata root that strata cluster printed):
@@ -42,6 +45,7 @@ FLAGS = {**CLUSTER, "which offsets": (
     Flag("time", "TIME", "Timestamp of the offsets before that: -1 or latest (the default) / -2 or earliest / -3 or "
          "max-timestamp / -4 or earliest-local / -5 or latest-tiered / -6 or earliest-pending-upload, or milliseconds "
          "since 1970: the first record at or after that time.", default="latest"),
+    OUTPUT,
     switch("exclude-internal-topics", "By default, internal topics are shown."),
 )}
 RULES = Rule.not_with("topic-partitions", "topic partitions", "--topic-partitions cannot be used with --topic "
@@ -49,7 +53,7 @@ RULES = Rule.not_with("topic-partitions", "topic partitions", "--topic-partition
 # fmt: on
 
 
-def selected(view: ClusterView, wanted: PartitionFilter, *, exclude_internal: bool) -> list[TopicPartition]:
+def selected(view: ClientView, wanted: PartitionFilter, *, exclude_internal: bool) -> list[TopicPartition]:
     """The partitions that the flags name, in order. UsageError when there are none."""
     topics = [topic for topic in view.topics() if not (exclude_internal and is_internal(topic))]
     found = [partition for topic in topics for partition in view.partitions(topic) if wanted.allows(partition)]
@@ -58,10 +62,10 @@ def selected(view: ClusterView, wanted: PartitionFilter, *, exclude_internal: bo
     return found
 
 
-def offset_lines(
-    view: ClusterView, partitions: Sequence[TopicPartition], spec: OffsetSpec, wait_ms: int
-) -> Iterator[str]:
-    """A line for each partition that has such an offset; leaders are waited for `wait_ms` in all."""
+def offsets_of(
+    view: ClientView, partitions: Sequence[TopicPartition], spec: OffsetSpec, wait_ms: int
+) -> Iterator[tuple[TopicPartition, ListedOffset]]:
+    """The offset of each partition that has such a one; leaders are waited for `wait_ms` in all."""
     deadline_ms = view.clock.monotonic_ms() + wait_ms
     for topic_partition in partitions:
         try:
@@ -71,7 +75,15 @@ def offset_lines(
             complain(f"Skip getting offsets for topic-partition {topic_partition} due to error: {reason}")
             continue
         if listed.offset != UNKNOWN_OFFSET:
-            yield f"{topic_partition.topic}:{topic_partition.partition}:{listed.offset}"
+            yield topic_partition, listed
+
+
+def shown(topic_partition: TopicPartition, listed: ListedOffset, form: str) -> str:
+    """The line about one partition."""
+    topic, partition = topic_partition
+    if form == JSON:
+        return json_text({"topic": topic, "partition": partition, "offset": listed.offset})
+    return f"{topic}:{partition}:{listed.offset}"
 
 
 def get_offsets(given: argparse.Namespace) -> int:
@@ -81,10 +93,12 @@ def get_offsets(given: argparse.Namespace) -> int:
         if given.topic_partitions is not None
         else PartitionFilter.from_topic(given.topic, given.partitions)
     )
-    spec, view = offset_spec(given.time), open_view(given)
-    partitions = selected(view, wanted, exclude_internal=given.exclude_internal_topics)
-    for line in offset_lines(view, partitions, spec, given_timeout_ms(given)) if spec is not None else ():
-        print(line)
+    spec = offset_spec(given.time)
+    with open_cluster(given) as opened:
+        view, wait_ms = opened.view, timeout_ms(client_properties(given.command_config))
+        partitions = selected(view, wanted, exclude_internal=given.exclude_internal_topics)
+        for named, listed in offsets_of(view, partitions, spec, wait_ms) if spec is not None else ():
+            print(shown(named, listed, given.output))
     return DONE
 
 

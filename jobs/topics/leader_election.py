@@ -11,8 +11,9 @@ import json
 from collections.abc import Mapping
 
 from stratalog import ElectionType, StratalogError, TopicPartition
-from stratalog.jobs.command.arguments import CLUSTER, open_admin
+from stratalog.jobs.command.arguments import CLUSTER
 from stratalog.jobs.command.flags import Flag, Rule, switch
+from stratalog.jobs.command.opened import open_cluster
 from stratalog.jobs.command.properties import read_text
 from stratalog.jobs.command.terminal import DONE, UsageError
 from stratalog.jobs.command.tool import Command
@@ -124,8 +125,8 @@ def _failed(answers: Mapping[TopicPartition, StratalogError | None]) -> dict[Top
 def leader_election(given: argparse.Namespace) -> int:
     """Do what the flags ask for; the exit code."""
     election_type, partitions = election_type_of(given), asked_partitions(given)
-    with open_admin(given) as admin:
-        answers = admin.elect_leaders(election_type, partitions)
+    with open_cluster(given) as opened:
+        answers = opened.admin.elect_leaders(election_type, partitions)
     print("".join(f"{line}\n" for line in answer_lines(election_type, answers)), end="")
     failed = _failed(answers)
     if failed:

@@ -1,24 +1,28 @@
 """`kafka-reassign-partitions` for stratalog: move partitions between brokers; Kafka's flags, files and output.
 
-I/O: JSON files, and the metadata log through the admin client. The brokers copy; this tool only requests it.
+I/O: JSON files, and the metadata log or brokers through an admin client. The brokers copy; this tool only requests it.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
+import time
 from collections.abc import Collection, Mapping, Sequence
 
-from stratalog import Admin, ClusterView, StratalogError, TopicPartition
-from stratalog.jobs.command.arguments import CLUSTER, open_view
+from stratalog import PartitionReassignment, StratalogError, TopicPartition
+from stratalog.clients.admin.cluster_admin import ClusterAdmin
+from stratalog.jobs.command.arguments import CLUSTER
 from stratalog.jobs.command.flags import Flag, Rule, switch
+from stratalog.jobs.command.opened import open_cluster
+from stratalog.jobs.command.output import JSON, OUTPUT, print_rows
+from stratalog.jobs.command.progress import progress
 from stratalog.jobs.command.properties import read_text
 from stratalog.jobs.command.terminal import DONE, FAILED, UsageError
 from stratalog.jobs.command.tool import Command
 from stratalog.jobs.command.words import Words
 from stratalog.jobs.text import reassignment as text
 from stratalog.replication.controller.reassignment import propose_assignment
-from stratalog.server.admin.reassignment import moves_of, throttle, unthrottle
 from stratalog.storage.errors import UnknownTopicOrPartitionError
 
 ACTIONS = ("generate", "execute", "verify", "cancel", "list")
@@ -27,6 +31,7 @@ CANNOT_EXECUTE = (
     "a new partition assignment in addition to the existing one. The --additional flag can also be used to change the "
     "throttle by resubmitting the current reassignment."
 )
+POLL_S = 0.5
 VERIFY_PERIODICALLY = (
     "Warning: You must run --verify periodically, until the reassignment completes, to ensure the throttle is removed."
 )
@@ -65,12 +70,14 @@ FLAGS = {**CLUSTER, "what to do, exactly one of": (
          only_with="generate", required_with="generate"),
     switch("disable-rack-aware", "Disable rack aware replica assignment.", "generate"),
 ), "how": (
+    OUTPUT,
     Flag("throttle", "BYTES", "The movement of partitions between brokers will be throttled to this value (bytes/sec). "
          "It can be altered by resubmitting the current reassignment along with the --additional flag. The throttle "
          "rate should be at least 1 KB/s.", int, only_with="execute"),
     switch("additional", "Execute this reassignment in addition to any other ongoing ones. This option can also be "
            "used to change the throttle of an ongoing reassignment.", "execute"),
     switch("preserve-throttles", "Do not modify broker or topic throttles.", "verify cancel"),
+    switch("wait", "With --verify: wait until the reassignment is complete. Ours.", "verify"),
     switch("disallow-replication-factor-change", "Denies the ability to change a partition's replication factor as "
            "part of this reassignment.", "execute"),
     *(Flag(name, unit, "Of moves between the log directories of a broker. Accepted for Kafka's sake, without effect: a "
@@ -93,10 +100,9 @@ class TerseError(Exception):
 class ReassignCommand:
     """The actions on one cluster, each printing what Kafka's tool prints."""
 
-    def __init__(self, given: argparse.Namespace, view: ClusterView, rng: random.Random) -> None:
+    def __init__(self, given: argparse.Namespace, admin: ClusterAdmin, rng: random.Random) -> None:
         self._given = given
-        self._view = view
-        self._admin = Admin(view.root, view=view)
+        self._admin = admin
         self._rng = rng
 
     def run(self, action: str) -> None:
@@ -110,7 +116,11 @@ class ReassignCommand:
         }[action]()
 
     def list_all(self) -> None:
-        print(text.under_way_text(self._admin.list_partition_reassignments()))
+        under_way = self._admin.list_partition_reassignments()
+        if self._given.output == JSON:
+            print_rows(_values(named, each) for named, each in sorted(under_way.items()))
+        else:
+            print(text.under_way_text(under_way))
 
     def generate(self) -> None:
         given = self._given
@@ -155,7 +165,7 @@ class ReassignCommand:
         print(text.rollback_text(self._current_of(plan)))
         if given.throttle is not None and given.throttle >= 0:
             print(VERIFY_PERIODICALLY)
-            throttle(self._view, moves_of(self._view, plan), given.throttle)
+            self._admin.throttle(plan, given.throttle)
             print(f"The inter-broker throttle limit was set to {given.throttle} B/s")
         allow_change = not given.disallow_replication_factor_change
         answers = self._admin.alter_partition_reassignments(plan, allow_replication_factor_change=allow_change)
@@ -169,14 +179,24 @@ class ReassignCommand:
             raise UnknownTopicOrPartitionError(f"Unable to find partition: {', '.join(missing)}")
         return {named: known[named] for named in partitions}
 
+    def _await(self, partitions: Collection[TopicPartition]) -> None:
+        """Until none of these is reassigned any more."""
+        with progress("partitions reassigned", len(partitions)) as bar:
+            while under_way := set(self._admin.list_partition_reassignments()) & set(partitions):
+                bar.set(len(partitions) - len(under_way))
+                time.sleep(POLL_S)
+
     def verify(self) -> None:
         rows = text.parse_reassignment(read_text(self._given.reassignment_json_file))
+        if self._given.wait:
+            self._await([named for named, _ in rows])
         under_way = self._admin.list_partition_reassignments()
-        states = {}
-        for named, target in rows:
-            state = self._view.image.partitions.get(named)
-            current = () if state is None else state.replicas
-            states[named] = text.ReassignmentState(current, target, named not in under_way)
+        there = set(self._admin.list_topics())
+        current = self._assignment_of([topic for topic in {named.topic: 0 for named, _ in rows} if topic in there])
+        states = {
+            named: text.ReassignmentState(current.get(named, ()), target, named not in under_way)
+            for named, target in rows
+        }
         print(text.states_text(states) + "\n")
         if not under_way and not self._given.preserve_throttles:
             self._clear_throttles(rows)
@@ -202,7 +222,13 @@ class ReassignCommand:
         listed = ",".join(map(str, brokers))
         print(f"Clearing broker-level throttles on {text.plural('broker', len(brokers))} {listed}")
         print(f"Clearing topic-level throttles on {text.plural('topic', len(topics))} {','.join(topics)}")
-        unthrottle(self._view, topics)
+        self._admin.unthrottle(topics)
+
+
+def _values(named: TopicPartition, moving: PartitionReassignment) -> dict[str, object]:
+    """One reassignment for `--output json`."""
+    about = {"topic": named.topic, "partition": named.partition, "replicas": moving.replicas}
+    return {**about, "addingReplicas": moving.adding, "removingReplicas": moving.removing}
 
 
 def _check_answers(answers: Mapping[TopicPartition, StratalogError | None], what: str) -> None:
@@ -218,7 +244,8 @@ def _joined(partitions: Collection[TopicPartition]) -> str:
 def reassign(given: argparse.Namespace) -> int:
     """Do what the flags ask for; the exit code."""
     try:
-        ReassignCommand(given, open_view(given), random.Random()).run(given.action)
+        with open_cluster(given) as opened:
+            ReassignCommand(given, opened.admin, random.Random()).run(given.action)
     except TerseError as reason:
         print(reason)
         return FAILED

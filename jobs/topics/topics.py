@@ -1,6 +1,6 @@
 """`kafka-topics` for stratalog: create, delete, describe, list and grow topics; Kafka's flags and output.
 
-I/O: the metadata log, through the admin client; it works beside a running `strata cluster`.
+I/O: the metadata log or brokers, through an admin client.
 """
 
 from __future__ import annotations
@@ -8,9 +8,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from stratalog import Admin, ClusterView, NewTopic, StratalogError, TopicDescription
-from stratalog.jobs.command.arguments import CLUSTER, open_view
+from stratalog import NewTopic, StratalogError, TopicDescription
+from stratalog.clients.admin.cluster_admin import ClusterAdmin
+from stratalog.jobs.command.arguments import CLUSTER
 from stratalog.jobs.command.flags import NOT_TOGETHER, Flag, Rule, switch
+from stratalog.jobs.command.opened import open_cluster
+from stratalog.jobs.command.output import JSON, OUTPUT, print_rows
 from stratalog.jobs.command.partition_filter import TopicFilter
 from stratalog.jobs.command.terminal import DONE, UsageError
 from stratalog.jobs.command.tool import Command, settings_table
@@ -18,7 +21,6 @@ from stratalog.jobs.command.words import Words
 from stratalog.jobs.text import topics as topic_text
 from stratalog.replication.controller import topics as topic_rules
 from stratalog.replication.controller.topic_deletion import TopicDeletion
-from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.storage.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
 from stratalog.storage.topic_config import TOPIC_CONFIGS
@@ -79,6 +81,7 @@ FLAGS = {**CLUSTER, "what to do, exactly one of": (
         ("at-min-isr-partitions", "partitions whose isr count is equal to the configured minimum"),
         ("topics-with-overrides", "topics that have overridden configs"),
     )),
+    OUTPUT,
     switch("exclude-internal", "Exclude internal topics when listing or describing topics.", "list describe"),
     Flag("partition-size-limit-per-response", "N", "Accepted for Kafka's sake, without effect.", int),
 )}
@@ -99,10 +102,9 @@ RULES = (
 class TopicCommand:
     """The actions on one cluster, each printing what Kafka's tool prints."""
 
-    def __init__(self, given: argparse.Namespace, view: ClusterView) -> None:
+    def __init__(self, given: argparse.Namespace, admin: ClusterAdmin) -> None:
         self._given = given
-        self._view = view
-        self._admin = Admin(view.root, view=view)
+        self._admin = admin
 
     def run(self, action: str) -> None:
         """Perform one of `ACTIONS`."""
@@ -142,16 +144,50 @@ class TopicCommand:
         return NewTopic(given.topic, partitions or not_given, factor or not_given, configs)
 
     def list_all(self) -> None:
-        print("\n".join(self._selected()))
+        names = self._selected()
+        if self._given.output == JSON:
+            print_rows({"topic": name} for name in names)
+        else:
+            print("\n".join(names))
 
     def describe(self) -> None:
         deletions = self._deletions()
         names = self._with_id() if self._given.topic_id else self._selected() if deletions else self._required()
-        live = self._view.image.live_brokers()
+        live = {each.broker_id for each in self._admin.describe_cluster().brokers if not each.fenced}
         for topic in self._admin.describe_topics(names).values():
-            self._describe(topic, set(live))
+            if self._given.output == JSON:
+                self._describe_as_json(topic, live)
+            else:
+                self._describe(topic, live)
         for deletion in deletions:
+            self._show_deletion(deletion)
+
+    def _show_deletion(self, deletion: TopicDeletion) -> None:
+        if self._given.output == JSON:
+            states = {str(broker_id): str(state) for broker_id, state in deletion.replica_states.items()}
+            print_rows([{"topic": deletion.topic, "markedForDeletion": True, "replicas": states}])
+        else:
             print(topic_text.deletion_line(deletion))
+
+    def _describe_as_json(self, topic: TopicDescription, live: set[int]) -> None:
+        """One object for the topic, with the partitions that the flags ask for."""
+        given, wanted = self._given, self._wanted(topic, live)
+        if given.topics_with_overrides and not topic.configs:
+            return
+        if not wanted and any(getattr(given, name) for name in REPORTS):
+            return
+        partitions = [] if given.topics_with_overrides else [topic_text.partition_values(each) for each in wanted]
+        about = {"topic": topic.name, "topicId": topic_text.kafka_uuid(topic.topic_id)}
+        print_rows([{**about, "configs": dict(sorted(topic.configs.items())), "partitions": partitions}])
+
+    def _wanted(self, topic: TopicDescription, live: set[int]) -> list[PartitionRecord]:
+        """The partitions that the flags ask for."""
+        reports = [name for name in REPORTS if getattr(self._given, name)]
+        return [
+            partition
+            for partition in topic.partitions
+            if not reports or any(REPORTS[name](partition, topic, live) for name in reports)
+        ]
 
     def _deletions(self) -> list[TopicDeletion]:
         """The topics to be described that were deleted, but not from every broker yet."""
@@ -168,28 +204,21 @@ class TopicCommand:
             print(topic_text.topic_line(topic))
         if given.topics_with_overrides:
             return
-        for partition in topic.partitions:
-            if not reports or any(REPORTS[name](partition, topic, live) for name in reports):
-                print(topic_text.partition_line(partition))
+        for partition in self._wanted(topic, live):
+            print(topic_text.partition_line(partition))
 
     def alter(self) -> None:
         for name in self._required():
             self._grow(name, self._given.partitions)
 
     def _grow(self, name: str, count: int) -> None:
-        existing = len(self._view.partitions(name))
         listed = self._given.replica_assignment
-        every = topic_text.parse_replica_assignment(listed) if listed else {}
-        assignment = {partition: brokers for partition, brokers in every.items() if partition >= existing}
         if not listed:
             self._admin.create_partitions(name, count)
             return
-
-        def decide(image: ClusterImage) -> Result[int]:
-            return topic_rules.create_partitions(image, name, count, assignment)
-
-        self._view.propose(decide)
-        self._admin.await_leaders(name)
+        existing = len(self._admin.describe_topics([name])[name].partitions)
+        every = topic_text.parse_replica_assignment(listed)
+        self._admin.create_partitions(name, count, [every[each] for each in sorted(every) if each >= existing])
 
     def delete(self) -> None:
         self._admin.delete_topics(self._required())
@@ -207,8 +236,7 @@ class TopicCommand:
 
     def _with_id(self) -> list[str]:
         wanted = self._given.topic_id
-        self._view.refresh()
-        ids = self._view.image.topic_ids
+        ids = {name: each.topic_id for name, each in self._admin.describe_topics().items()}
         found = [name for name, known in ids.items() if wanted in (known, topic_text.kafka_uuid(known))]
         if not found and not self._given.if_exists:
             raise UnknownTopicOrPartitionError(f"TopicId '{wanted}' does not exist as expected")
@@ -218,7 +246,8 @@ class TopicCommand:
 def topics(given: argparse.Namespace) -> int:
     """Do what the flags ask for; the exit code."""
     try:
-        TopicCommand(given, open_view(given)).run(given.action)
+        with open_cluster(given) as opened:
+            TopicCommand(given, opened.admin).run(given.action)
     except StratalogError as error:
         # Scripts expect Kafka's line on standard output; the error's name follows on standard error.
         print(f"Error while executing topic command : {error}")

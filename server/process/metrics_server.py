@@ -34,7 +34,7 @@ from stratalog.replication.metrics import (
 from stratalog.storage.clock import Clock, SystemClock
 from stratalog.storage.errors import KafkaStorageError, StratalogError
 from stratalog.storage.log.reader import LogReader
-from stratalog.storage.objects.remote import open_store
+from stratalog.storage.objects.opened import open_store
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PATHS = ("/metrics", "/")

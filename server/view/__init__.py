@@ -1,6 +1,8 @@
 """The cluster as storage shows it, without a broker.
 
+client_view      what clients need of a view, be it of storage or of brokers' answers
 cluster_view     topics, and parts for what else is asked
+image_topology   topics, partitions, leaders of an image, wherever it comes from
 topology         topics, partitions, leaders, configs: the newest metadata image
 watermarks       the readable bounds of partitions, as published
 records          committed records

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
+from stratalog.server.view.client_view import ClientView
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import TopicPartition
@@ -27,7 +28,7 @@ _lock = threading.Lock()
 class ConsumerNotifications:
     """One consumer's news. `wake` and `notify` may be called from any thread, the rest only from the consumer's."""
 
-    def __init__(self, view: ClusterView, shared: SharedNotifications | None = None) -> None:
+    def __init__(self, view: ClientView, shared: SharedNotifications | None = None) -> None:
         self._view = view
         self._shared = shared
         self._alarm = threading.Event()

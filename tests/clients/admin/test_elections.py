@@ -57,7 +57,7 @@ def test_a_broker_that_was_stopped_for_good_is_forgotten(cluster: MemoryCluster)
 
 def describe(cluster: MemoryCluster, *flags: str, capsys: pytest.CaptureFixture[str]) -> str:
     view = ClusterView(ROOT, stores=cluster.stores, timeout_ms=20)
-    TopicCommand(main.parse(["--describe", *flags]), view).describe()
+    TopicCommand(main.parse(["--describe", *flags]), Admin(ROOT, view=view)).describe()
     return capsys.readouterr().out
 
 

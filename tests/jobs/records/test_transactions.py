@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from stratalog.clients.admin.transactions import StoredTransactions
 from stratalog.jobs.command.terminal import UsageError
 from stratalog.jobs.records.transactions import main, perform
 from stratalog.replication.coordinator.transactions.records import transaction_record
@@ -50,7 +51,7 @@ class Tool:
         """Exit code, the cells of each line on standard output, standard error."""
         view = ClusterView(ROOT, stores=self.cluster.stores, timeout_ms=0)
         self._capsys.readouterr()
-        code = perform(main.checked(arguments.split()), view, cluster)
+        code = perform(main.checked(arguments.split()), view, StoredTransactions(view), cluster)
         out, err = self._capsys.readouterr()
         assert all(line.endswith("\t") for line in out.splitlines())
         return code, [[cell.strip() for cell in line.split("\t")[:-1]] for line in out.splitlines()], err

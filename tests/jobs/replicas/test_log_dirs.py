@@ -98,7 +98,10 @@ def test_an_unknown_broker_is_refused(cluster: StillCluster, capsys: pytest.Capt
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [([], r'Missing required argument "[describe]"'), (["--describe", "--broker-list", "one"], "not 'one'")],
+    [
+        (["--topic-list", "t"], r'Missing required argument "[describe]"'),
+        (["--describe", "--broker-list", "one"], "not 'one'"),
+    ],
 )
 def test_what_cannot_be_is_refused(
     cluster: StillCluster, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str

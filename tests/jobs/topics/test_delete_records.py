@@ -54,7 +54,7 @@ def test_a_line_is_printed_for_each_partition() -> None:
     ("arguments", "refusal"),
     [
         ([], 'Missing required argument "[offset-json-file]"'),
-        (["--offset-json-file", "{file}"], 'Missing required argument "[root]"'),
+        (["--offset-json-file", "{file}"], "Which cluster? Give --root"),
         (["--offset-json-file", "{file}", "--offset", "1"], "offset is not a recognized option"),
         (["--offset-json-file", "{file}/none", "--root", "x"], "/none cannot be read: Not a directory"),
     ],

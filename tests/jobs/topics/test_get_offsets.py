@@ -7,7 +7,7 @@ import pytest
 from stratalog.jobs.command.arguments import offset_spec
 from stratalog.jobs.command.partition_filter import PartitionFilter
 from stratalog.jobs.command.terminal import UsageError
-from stratalog.jobs.topics.get_offsets import main, offset_lines, selected
+from stratalog.jobs.topics.get_offsets import main, offsets_of, selected, shown
 from stratalog.server.offset_spec import OffsetSpec
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.records import TopicPartition
@@ -92,7 +92,8 @@ def test_lines_are_topic_partition_and_offset(cluster: MemoryCluster, time: str,
     partitions = [TopicPartition("a", 1), TopicPartition("a", 2)]
     spec = offset_spec(time)
     assert spec is not None
-    assert list(offset_lines(view_of(cluster), partitions, spec, 0)) == lines
+    found = offsets_of(view_of(cluster), partitions, spec, 0)
+    assert [shown(*each, "text") for each in found] == lines
 
 
 def test_nothing_is_tiered() -> None:
@@ -104,7 +105,8 @@ def test_a_partition_that_cannot_be_asked_is_named_and_passed_over(
 ) -> None:
     partitions = [TopicPartition("a", 0), TopicPartition("a", 1)]
     cluster.elect(partitions[0], 2)
-    assert list(offset_lines(view_of(cluster), partitions, OffsetSpec.latest(), 0)) == ["a:1:3"]
+    found = offsets_of(view_of(cluster), partitions, OffsetSpec.latest(), 0)
+    assert [shown(*each, "json") for each in found] == ['{"topic":"a","partition":1,"offset":3}']
     assert "Skip getting offsets for topic-partition a-0 due to error: a-0: leader 2" in capsys.readouterr().err
 
 
@@ -118,7 +120,7 @@ def test_a_partition_that_cannot_be_asked_is_named_and_passed_over(
         ("--topic a --time soon", "Malformed time argument soon"),
         ("--topic a --time -7", "Malformed time argument -7"),
         ("--topics a", "topics is not a recognized option"),
-        ("--topic a", 'Missing required argument'),
+        ("--topic a", r"Which cluster\? Give --root"),
     ],
 )  # fmt: skip
 def test_a_wrong_command_line_is_answered_in_kafkas_words(arguments: str, message: str) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from stratalog.clients.admin.admin import Admin
 from stratalog.jobs.command.terminal import UsageError
 from stratalog.jobs.text.reassignment import (
     ReassignmentState,
@@ -22,7 +23,7 @@ from stratalog.jobs.text.reassignment import (
 from stratalog.jobs.topics.reassign_partitions import ReassignCommand, TerseError, main
 from stratalog.replication.controller.brokers import IsrChange, alter_partition
 from stratalog.replication.controller.reassignment import PartitionReassignment
-from stratalog.replication.metadata.records import CLUSTER_WIDE, FenceBrokerRecord, RegisterBrokerRecord
+from stratalog.replication.metadata.records import DYNAMIC_DEFAULT, FenceBrokerRecord, RegisterBrokerRecord
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import UnknownTopicOrPartitionError
 from stratalog.storage.records import TopicPartition
@@ -148,7 +149,7 @@ def test_flags_that_do_not_go_together_are_refused_in_kafkas_words(arguments: li
 
 def test_a_missing_cluster_is_an_error_of_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--list"]) == 1
-    assert 'Missing required argument "[root]"' in capsys.readouterr().err
+    assert "Which cluster? Give --root ROOT" in capsys.readouterr().err
 
 
 # -- on a cluster ------------------------------------------------------------------------------------------------
@@ -175,7 +176,7 @@ class Tool:
         for name, content in (("plan", plan), ("topics", topics)):
             given += [*files[name], str(self._folder / name)] if content else []
         flags = main.checked(given)
-        ReassignCommand(flags, self.view, random.Random(1)).run(flags.action)
+        ReassignCommand(flags, Admin(ROOT, view=self.view), random.Random(1)).run(flags.action)
         return self._capsys.readouterr().out.splitlines()
 
     def join(self, named: TopicPartition, *isr: int) -> None:
@@ -264,14 +265,14 @@ def test_a_throttle_is_set_with_the_move_and_cleared_when_it_is_verified(tool: T
         "follower.replication.throttled.replicas": "0:4",
     }
     rates = {f"{side}.replication.throttled.rate": "5000" for side in ("leader", "follower")}
-    assert tool.config(CLUSTER_WIDE) == rates
+    assert tool.config(DYNAMIC_DEFAULT) == rates
     tool.run("--execute", "--additional", "--throttle", "7000", plan=plan)
-    assert set(tool.config(CLUSTER_WIDE).values()) == {"7000"}
+    assert set(tool.config(DYNAMIC_DEFAULT).values()) == {"7000"}
     tool.run("--verify", plan=plan)
     assert tool.config("foo"), "it goes on"
     tool.join(FOO, 1, 2, 3, 4)
     tool.run("--verify", plan=plan)
-    assert (tool.config("foo"), tool.config(CLUSTER_WIDE)) == ({}, {})
+    assert (tool.config("foo"), tool.config(DYNAMIC_DEFAULT)) == ({}, {})
 
 
 def test_a_second_reassignment_needs_additional(tool: Tool) -> None:

@@ -18,7 +18,7 @@ import pytest
 from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.delta.delta_table import DeltaLogTable
 from stratalog.storage.log.reader import LogReader
-from stratalog.storage.objects.remote import open_store
+from stratalog.storage.objects.opened import open_store
 from tests.lab.real.processes.killed_process import READY
 from tests.lab.real.storm.history import ACK, History, HistoryEvent, assert_clean, read_events
 from tests.lab.real.storm.parties import note_replicas, table_rows

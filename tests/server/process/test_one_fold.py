@@ -12,7 +12,7 @@ from stratalog.clients.admin.admin import Admin
 from stratalog.replication.metadata import log
 from stratalog.replication.progress.progress import leader_progress_path
 from stratalog.server.cluster import Cluster
-from stratalog.storage.objects.remote import open_store
+from stratalog.storage.objects.opened import open_store
 from tests.waiting import wait_until
 
 BROKERS, TOPICS, PARTITIONS = 3, 4, 10

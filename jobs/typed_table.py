@@ -33,7 +33,7 @@ NOT_YET = 1
 WATCH_S = 1
 PURPOSE = """This tool brings the records of a topic into a typed Delta table, exactly once. What does not fit is kept
 beside it, in <table>__dlq. Without an action it goes on until SIGTERM or Ctrl-C."""
-EPILOG = """examples (ROOT is the metadata root that strata cluster printed):
+EPILOG = """examples (ROOT is the metadata root that `strata cluster` printed):
   {prog} --root ROOT --topic orders --table lake/orders --schema-folder --config value.format=avro
   {prog} --root ROOT --topic clicks --table main.web.clicks --available-now --config value.format=json
                 --config "value.schema=id BIGINT, page STRING"

@@ -40,7 +40,7 @@ EPILOG = """formatter properties (--formatter-property name=value, with their de
   key.deserializer, value.deserializer, headers.deserializer: Kafka's String, Short, Integer, Long, Float, Double,
   Boolean, UUID, ByteArray deserializers, e.g. value.deserializer=LongDeserializer
 
-examples (ROOT is the metadata root that strata cluster printed):
+examples (for --root ROOT also --bootstrap-server HOST:PORT):
   {prog} --root ROOT --topic events --from-beginning
   {prog} --root ROOT --topic events --partition 0 --offset 100 --max-messages 10
   {prog} --root ROOT --include 'access-.*' --formatter-property print.key=true --formatter-property print.offset=true

@@ -40,7 +40,7 @@ PURPOSE = (
     "This tool helps to list all consumer groups, describe a consumer group, delete consumer group info, or reset "
     "consumer group offsets."
 )
-EPILOG = """examples (ROOT is the metadata root that strata cluster printed):
+EPILOG = """examples (for --root ROOT also --bootstrap-server HOST:PORT):
   {prog} --root ROOT --list --state
   {prog} --root ROOT --describe --group billing
   {prog} --root ROOT --describe --all-groups --members --verbose

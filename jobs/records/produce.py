@@ -38,7 +38,7 @@ EPILOG = r"""reader properties (--reader-property name=value, with their default
   null.marker=                 a key, value or header value equal to this is null
   with parse.headers and parse.key a line is   h1:v1,h2:v2<TAB>key<TAB>value
 
-examples (ROOT is the metadata root that strata cluster printed):
+examples (for --root ROOT also --bootstrap-server HOST:PORT):
   {prog} --root ROOT --topic events
   {prog} --root ROOT --topic events --reader-property parse.key=true --reader-property key.separator=: < lines.txt
   {prog} --root ROOT --topic events --sync --request-required-acks all

@@ -34,7 +34,7 @@ EPILOG = """commands, behind the flags of the cluster:
   find-hanging (--topic T [--partition N] | --broker-id B) [--max-transaction-timeout MINUTES]
   abort --topic T --partition N --start-offset O           end a hanging one; brokers need `listeners`
 
-example (ROOT is the metadata root that strata cluster printed):
+example (for --root ROOT also --bootstrap-server HOST:PORT):
   {prog} --root ROOT describe-producers --topic events --partition 0
 
 exit code: 0; 1 when something is not known or the command line is wrong

@@ -19,7 +19,7 @@ from stratalog.server.admin.log_dirs import LogDirDescription
 
 VERSION = 1
 PURPOSE = "This tool helps to query log directory usage on the specified brokers."
-EPILOG = """examples (ROOT is the metadata root that strata cluster printed):
+EPILOG = """examples (for --root ROOT also --bootstrap-server HOST:PORT):
   {prog} --root ROOT --describe
   {prog} --root ROOT --describe --broker-list 1,3 --topic-list events,clicks
 

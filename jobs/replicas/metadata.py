@@ -33,7 +33,7 @@ from stratalog.storage.objects.opened import open_store
 
 BACKUP, RESTORE = "backup", "restore"
 PURPOSE = "Back up the metadata log of a cluster, or restore it into an empty metadata root."
-EPILOG = """examples (ROOT is the metadata root that strata cluster printed):
+EPILOG = """examples (ROOT is the metadata root that `strata cluster` printed):
   {prog} backup --root ROOT --output metadata.jsonl
   {prog} restore --root NEW_ROOT --input metadata.jsonl --dry-run
   {prog} restore --root NEW_ROOT --input metadata.jsonl

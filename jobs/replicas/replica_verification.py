@@ -22,7 +22,7 @@ from stratalog.jobs.command.tool import Command, one_spelling
 from stratalog.storage.clock import Clock, SystemClock
 
 PURPOSE = "Validate that all replicas for a set of topics have the same data."
-EPILOG = """examples (ROOT is the metadata root that strata cluster printed):
+EPILOG = """examples (ROOT is the metadata root that `strata cluster` printed):
   {prog} --root ROOT --once
   {prog} --root ROOT --topics-include 'access-.*|errors' --time -2 --report-interval-ms 5000
 

@@ -17,7 +17,7 @@ from stratalog.jobs.command.tool import Command
 from stratalog.jobs.command.words import Words
 
 PURPOSE = "Show which broker led a partition when an offset was written, and when it may have been acknowledged."
-EPILOG = """examples (ROOT is the metadata root that strata cluster printed):
+EPILOG = """examples (ROOT is the metadata root that `strata cluster` printed):
   {prog} --root ROOT --offset orders:3:812
   {prog} --root ROOT --offset orders:3:812 --offset orders:4:77
   {prog} --root ROOT --offset orders:3:812 --topic-id 5d41402abc4b2a76b9719d911017c592

@@ -34,7 +34,7 @@ from stratalog.replication.config import parse_principals
 from stratalog.replication.metadata.acls import CLUSTER_NAME, WILDCARD, supported_operations
 
 PURPOSE = "This tool helps to manage acls on kafka."
-EPILOG = """examples (ROOT is the metadata root that strata cluster printed):
+EPILOG = """examples (for --root ROOT also --bootstrap-server HOST:PORT):
   {prog} --root ROOT --add --allow-principal User:bob --operation Read --topic events
   {prog} --root ROOT --add --allow-principal User:bob --consumer --topic events --group readers
   {prog} --root ROOT --list --topic events

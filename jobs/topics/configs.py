@@ -31,7 +31,7 @@ TOPICS, BROKERS, USERS, GROUPS = "topics", "brokers", "users", "groups"
 SALT_BYTES = 24
 OTHER_TYPES = ("clients", "broker-loggers", "ips", "client-metrics")
 PURPOSE = "This tool helps to manipulate and describe entity config for a topic, a group, a user or for all brokers."
-EPILOG = """examples (ROOT is the metadata root that strata cluster printed):
+EPILOG = """examples (for --root ROOT also --bootstrap-server HOST:PORT):
   {prog} --root ROOT --describe --topic events --all
   {prog} --root ROOT --alter --topic events --add-config 'retention.ms=3600000,cleanup.policy=[compact,delete]'
   {prog} --root ROOT --alter --topic events --delete-config retention.ms

@@ -22,7 +22,7 @@ from stratalog.storage.records import TopicPartition
 
 VERSION = 1
 PURPOSE = "This tool helps to delete records of the given partitions down to the specified offset."
-EPILOG = """example (ROOT is the metadata root that strata cluster printed):
+EPILOG = """example (for --root ROOT also --bootstrap-server HOST:PORT):
   {prog} --root ROOT --offset-json-file offsets.json
 where offsets.json holds
   {"partitions": [{"topic": "events", "partition": 1, "offset": 1000}], "version": 1}

@@ -20,7 +20,7 @@ from stratalog.storage.clock import Clock, SystemClock
 NOT_YET = 1
 POLL_MS = 500
 PURPOSE = "Erase the committed records of a topic that match a predicate, on every replica, and prove it."
-EPILOG = """examples (ROOT is the metadata root that strata cluster printed):
+EPILOG = """examples (ROOT is the metadata root that `strata cluster` printed):
   {prog} --root ROOT --topic events --where '{"key": {"equals": "bob"}}' --wait-seconds 300
   {prog} --root ROOT --topic events --where '{"all": [{"header": {"name": "user", "equals": "bob"}},
                                                     {"timestamp_ms": {"below": 1700000000000}}]}'

@@ -22,7 +22,7 @@ from stratalog.server.offset_spec import UNKNOWN_OFFSET, ListedOffset
 from stratalog.server.view.client_view import ClientView
 
 PURPOSE = "An interactive shell for getting topic-partition offsets."
-EPILOG = """examples (ROOT is the metadata root that strata cluster printed):
+EPILOG = """examples (for --root ROOT also --bootstrap-server HOST:PORT):
   {prog} --root ROOT --topic-partitions 'access-.*:0-3,errors:1'
   {prog} --root ROOT --topic events --time earliest
   {prog} --root ROOT --topic events --partitions 0,2 --time 1570793423501

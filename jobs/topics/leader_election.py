@@ -22,7 +22,7 @@ from stratalog.storage.errors import ElectionNotNeededError
 WAYS = ("topic", "all-topic-partitions", "path-to-json-file")
 TYPES = {"preferred": ElectionType.PREFERRED, "unclean": ElectionType.UNCLEAN}
 PURPOSE = "This tool attempts to elect a new leader for a set of topic partitions."
-EPILOG = """examples (ROOT is the metadata root that strata cluster printed):
+EPILOG = """examples (for --root ROOT also --bootstrap-server HOST:PORT):
   {prog} --root ROOT --election-type preferred --all-topic-partitions
   {prog} --root ROOT --election-type unclean --topic events --partition 3
   {prog} --root ROOT --election-type preferred --path-to-json-file election.json

@@ -36,7 +36,7 @@ VERIFY_PERIODICALLY = (
     "Warning: You must run --verify periodically, until the reassignment completes, to ensure the throttle is removed."
 )
 PURPOSE = "This tool helps to move topic partitions between replicas."
-EPILOG = """examples (ROOT is the metadata root that strata cluster printed):
+EPILOG = """examples (for --root ROOT also --bootstrap-server HOST:PORT):
   {prog} --root ROOT --generate --topics-to-move-json-file topics.json --broker-list 4,5,6
   {prog} --root ROOT --execute --reassignment-json-file plan.json --throttle 50000000
   {prog} --root ROOT --verify --reassignment-json-file plan.json

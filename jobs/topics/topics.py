@@ -37,7 +37,7 @@ REPORTS: dict[str, Callable[[PartitionRecord, TopicDescription, set[int]], bool]
 SHORT_MAX = 32_767
 
 PURPOSE = "This tool helps to create, delete, describe, or change a topic."
-EPILOG = """examples (ROOT is the metadata root that strata cluster printed):
+EPILOG = """examples (for --root ROOT also --bootstrap-server HOST:PORT):
   {prog} --root ROOT --create --topic events --partitions 6 --replication-factor 3 --config min.insync.replicas=2
   {prog} --root ROOT --describe --topic events
   {prog} --root ROOT --list --exclude-internal

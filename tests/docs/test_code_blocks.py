@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.jobs.strata import modules
 from tests.conftest import FIRST_COMPILER_ONLY
 from tests.docs.commands import commands, faults
-from tests.docs.pages import CHECK, ROOT, RUN, Page, pages, read_page
+from tests.docs.pages import CHECK, ROOT, RUN, Page, pages
 
 SPARK_WORDS = re.compile(r"\bspark\b")
 PAGES = list(pages())
@@ -93,8 +92,3 @@ def test_python_that_is_not_run_compiles(page: Page) -> None:
     for block in page.blocks:
         if block.language == "python" and (block.handling == CHECK or page not in RUN_PAGES):
             compile("\n" * (block.first_line - 1) + block.text, str(page.path), "exec")
-
-
-def test_every_tool_has_a_row_in_the_table_of_tools() -> None:
-    rows = re.findall(r"^\| `strata ([\w-]+)` \|", read_page("docs/start.md").text, re.MULTILINE)
-    assert sorted(rows) == sorted(modules())

@@ -2,6 +2,7 @@
 
 config             producer and consumer configs
 serialization      what serializers and deserializers are
+client_view        what they need to know of a cluster, from storage or from brokers
 records            values that clients return: record metadata, consumed records, futures
 coordinator_calls  calls to the coordinators of groups and transactions
 connected_cluster  what calls brokers for a client that has a metadata root

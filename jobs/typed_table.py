@@ -16,7 +16,7 @@ from stratalog import SchemaFolder, SchemaRegistryClient
 from stratalog.clients.schemas.schema import SchemaRegistry
 from stratalog.clients.schemas.schema_folder import SCHEMAS_TOPIC
 from stratalog.clients.typed_tables.config import TYPED_TABLE_CONFIGS
-from stratalog.jobs.command.arguments import ROOT, cluster_root
+from stratalog.jobs.command.arguments import ROOT, SERVERS, cluster_root
 from stratalog.jobs.command.flags import Flag, Rule, switch
 from stratalog.jobs.command.progress import progress
 from stratalog.jobs.command.properties import key_values, read_properties
@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # Spark comes with an extra
     from stratalog.clients.typed_tables.erasure import TableErasure
 
 NOT_YET = 1
+ON_STORAGE = "what Spark reads is"
 WATCH_S = 1
 PURPOSE = """This tool brings the records of a topic into a typed Delta table, exactly once. What does not fit is kept
 beside it, in <table>__dlq. Without an action it goes on until SIGTERM or Ctrl-C."""
@@ -50,6 +51,7 @@ AVAILABLE_NOW, DESCRIBE, REPLAY, ERASURE = "available-now", "describe", "replay"
 FLAGS = {
     "the topic and the table": (
         ROOT,
+        SERVERS,
         Flag("topic", "TOPIC", "REQUIRED: The topic."),
         Flag("table", "TABLE", "REQUIRED: The table: a path or URL (with a slash), or a name in the catalog."),
         Flag("config", "NAME=VALUE", "A setting, or source.NAME=VALUE for an option of the source; may be repeated.",
@@ -119,7 +121,7 @@ def settings(given: argparse.Namespace) -> dict[str, object]:
 def registry(given: argparse.Namespace) -> SchemaRegistry | None:
     """The registry that the flags name."""
     if given.schema_folder is not None:
-        return SchemaFolder(cluster_root(given), given.schema_folder)
+        return SchemaFolder(cluster_root(given, ON_STORAGE), given.schema_folder)
     if given.schema_registry is not None:
         return SchemaRegistryClient({"url": given.schema_registry, **key_values(given.registry_property)})
     return None
@@ -139,7 +141,8 @@ def run_query(table: TypedTable, stop: Stop) -> int:
 
 def act(spark: SparkSession, given: argparse.Namespace, stop: Stop) -> int:
     """Do what the flags ask for; the exit code."""
-    table = stratalog.TypedTable(spark, cluster_root(given), given.topic, given.table, settings(given), registry(given))
+    root = cluster_root(given, ON_STORAGE)
+    table = stratalog.TypedTable(spark, root, given.topic, given.table, settings(given), registry(given))
     if given.describe:
         print("\n".join(state_lines(table.describe())))
     elif given.replay:
@@ -161,6 +164,7 @@ def act(spark: SparkSession, given: argparse.Namespace, stop: Stop) -> int:
 
 def typed_table(given: argparse.Namespace) -> int:
     """Start Spark and do what the flags ask for; the exit code."""
+    cluster_root(given, ON_STORAGE)
     with stop_signals() as stop:
         spark = stratalog.stratalog_session("strata typed-table")
         stop.listen()

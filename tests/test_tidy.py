@@ -42,7 +42,7 @@ FLOORS = {
     "server/remote": """connection_config open_requests messages between_brokers login < inter_broker places
         < connection_security request_connection < broker_connection inbox_connection inbox_channel < routes
         < remote_broker < remote_cluster""",
-    "clients": """serialization records < config < coordinator_calls connected_cluster < producer consumer
+    "clients": """serialization records client_view < config < coordinator_calls connected_cluster < producer consumer
         < admin < schemas wire < spark < typed_tables""",
     "clients/schemas": """wire_format errors < json_schema_nodes json_patterns < schema json_compatibility
         < avro_compatibility protobuf_compatibility rest_client protobuf_messages

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from stratalog.clients.client_view import ClientView
 from stratalog.clients.records import OffsetAndMetadata
 from stratalog.replication.html_table import html_fields, html_table
-from stratalog.server.view.client_view import ClientView
 from stratalog.storage.records import TopicPartition
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from stratalog.clients.admin.group_description import ConsumerGroupDescription, as_response, described_group
 from stratalog.clients.admin.group_lag import GroupLag, lag_of
+from stratalog.clients.client_view import ClientView
 from stratalog.clients.consumer.offsets import (
     Offsets,
     commit_error,
@@ -48,7 +49,6 @@ from stratalog.replication.requests.groups import (
     OffsetFetchResponse,
 )
 from stratalog.server.bootstrap import RunningCluster
-from stratalog.server.view.client_view import ClientView
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.clock import Clock
 from stratalog.storage.errors import BrokerNotAvailableError, RequestTimedOutError, StratalogError

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+from stratalog.clients.client_view import ClientView
 from stratalog.replication.metadata.records import NO_LEADER
 from stratalog.replication.requests.delete_records import DeletedRecords, DeleteRecordsRequest, DeleteRecordsResponse
 from stratalog.server.bootstrap import BrokerFace
-from stratalog.server.view.client_view import ClientView
 from stratalog.storage.errors import (
     LeaderNotAvailableError,
     RequestTimedOutError,

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from queue import Empty, SimpleQueue
 
+from stratalog.clients.client_view import ClientView
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
 from stratalog.replication.coordinator.transactions.shard import TransactionShard
@@ -25,7 +26,6 @@ from stratalog.replication.requests.transactions import (
     active_producers,
 )
 from stratalog.server.bootstrap import RunningCluster
-from stratalog.server.view.client_view import ClientView
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.clock import Clock
 from stratalog.storage.errors import (

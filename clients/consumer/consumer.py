@@ -18,6 +18,7 @@ from typing import Self
 
 import pyarrow as pa
 
+from stratalog.clients.client_view import ClientView
 from stratalog.clients.config import CONSUMER_CONFIGS, ConsumerConfig, split_connection_configs
 from stratalog.clients.connected_cluster import ConnectedCluster, connected
 from stratalog.clients.consumer.group_member import CommitCallback, ConsumerHooks, GroupMembership
@@ -31,16 +32,15 @@ from stratalog.clients.consumer.positions import (
     without_control,
 )
 from stratalog.clients.consumer.rebalance_listener import ConsumerRebalanceListener
+from stratalog.clients.consumer.shared_notifications import ConsumerNotifications
 from stratalog.clients.coordinator_calls import CoordinatorCalls, InProcessCalls
 from stratalog.clients.records import ConsumerGroupMetadata, ConsumerRecord, OffsetAndMetadata, SubscriptionPattern
 from stratalog.replication.internal_topics import INTERNAL_TOPICS
 from stratalog.server.bootstrap import Cluster
 from stratalog.server.offset_spec import OffsetAndTimestamp
-from stratalog.server.view.client_view import ClientView
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.server.view.read_committed import view_of
 from stratalog.server.view.records import Fetched
-from stratalog.server.view.shared_notifications import ConsumerNotifications
 from stratalog.storage.errors import (
     CorruptMessageError,
     IllegalStateError,

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from stratalog.clients.client_view import ClientView
 from stratalog.clients.config import PRODUCER_CONFIGS, ProducerConfig, split_connection_configs
 from stratalog.clients.connected_cluster import CalledBrokers, connection_of_root
 from stratalog.clients.producer.accumulator import Accumulator
@@ -33,7 +34,6 @@ from stratalog.clients.records import (
 from stratalog.clients.serialization import KEY, VALUE, SerializationContext
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.server.bootstrap import Cluster
-from stratalog.server.view.client_view import ClientView
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import (
     IllegalStateError,

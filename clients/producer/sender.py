@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
 
+from stratalog.clients.client_view import ClientView
 from stratalog.clients.config import ProducerConfig
 from stratalog.clients.producer.accumulator import Accumulator, PartitionQueue
 from stratalog.clients.producer.batch import ProducerBatch
@@ -25,7 +26,6 @@ from stratalog.clients.producer.transport import MAX_IN_FLIGHT, POLL_INTERVAL_MS
 from stratalog.clients.records import UNKNOWN_OFFSET
 from stratalog.replication.metadata.records import NO_LEADER
 from stratalog.replication.requests.produce import ACKS_NONE, ProduceRequest, ProduceResponse
-from stratalog.server.view.client_view import ClientView
 from stratalog.storage.errors import (
     LeaderNotAvailableError,
     RequestTimedOutError,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from stratalog.clients.client_view import ClientView
 from stratalog.clients.config import ProducerConfig
 from stratalog.clients.connected_cluster import CalledBrokers
 from stratalog.clients.coordinator_calls import RETRY_MS, InProcessCalls, PendingAnswer, offset_rows
@@ -35,7 +36,6 @@ from stratalog.replication.requests.transactions import (
     InitProducerIdRequest,
 )
 from stratalog.server.bootstrap import BrokerFace, Cluster
-from stratalog.server.view.client_view import ClientView
 from stratalog.storage.clock import Clock
 from stratalog.storage.errors import (
     BrokerNotAvailableError,

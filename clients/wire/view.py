@@ -1,4 +1,4 @@
-"""A cluster as its brokers show it, for producers, consumers and administrators: `server.view.client_view.ClientView`.
+"""A cluster as its brokers show it, for producers, consumers and administrators: `clients.client_view.ClientView`.
 
 I/O: requests to brokers. Metadata that a reader allows to be old is asked for again every `METADATA_AGE_MS`, or as soon
 as a leader answers that it is none. A consumer that has read everything waits in its leaders' answers (long polls).

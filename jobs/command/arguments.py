@@ -22,10 +22,11 @@ from stratalog.storage.errors import InvalidConfigError
 # fmt: off
 ROOT = Flag("root", "ROOT", "The cluster's metadata root, a folder or an object store's URL. `strata cluster` prints "
             "it when it starts. STRATA_ROOT if not given.")
+SERVERS = Flag("bootstrap-server", "SERVER", "Addresses of brokers, host:port with commas between. "
+               "STRATA_BOOTSTRAP_SERVERS if not given.", letter="b")
 CLUSTER = {"the cluster": (
     ROOT,
-    Flag("bootstrap-server", "SERVER", "Addresses of brokers, host:port with commas between. STRATA_BOOTSTRAP_SERVERS "
-         "if not given.", letter="b"),
+    SERVERS,
     Flag("command-config", "FILE", "Property file with configs for the client behind this tool."),
 )}
 """The flags of a tool that works with a cluster."""

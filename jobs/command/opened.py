@@ -15,6 +15,7 @@ from stratalog import Admin, ClusterView, RemoteCluster
 from stratalog.clients.admin.cluster_admin import ClusterAdmin
 from stratalog.clients.admin.groups import Groups, LiveGroups, StoredGroups
 from stratalog.clients.admin.transactions import KnownTransactions, StoredTransactions
+from stratalog.clients.client_view import ClientView
 from stratalog.clients.wire.transactions import AskedTransactions
 from stratalog.clients.wire.view import WireView
 from stratalog.clients.wire.wire_admin import WireAdmin
@@ -28,7 +29,6 @@ from stratalog.jobs.command.arguments import (
     timeout_ms,
 )
 from stratalog.server.bootstrap import RunningCluster
-from stratalog.server.view.client_view import ClientView
 from stratalog.server.view.read_committed import READ_UNCOMMITTED, view_of
 
 NOTHING: Mapping[str, str] = MappingProxyType({})

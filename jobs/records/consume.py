@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import IO, Protocol
 
 from stratalog import Consumer, ConsumerRecord, TopicPartition
+from stratalog.clients.client_view import ClientView
 from stratalog.clients.config import ConsumerConfig
 from stratalog.jobs.command.arguments import CLUSTER, client_properties, cluster_of, connection_settings
 from stratalog.jobs.command.flags import Flag, Rule, switch
@@ -26,7 +27,6 @@ from stratalog.jobs.command.tool import Command, one_spelling
 from stratalog.jobs.command.words import Words
 from stratalog.jobs.text.message_formatter import COORDINATOR_FORMATTERS, MessageFormatter
 from stratalog.server.bootstrap import Cluster, RunningCluster
-from stratalog.server.view.client_view import ClientView
 from stratalog.server.view.cluster_view import DEFAULT_TIMEOUT_MS
 from stratalog.server.view.read_committed import READ_COMMITTED, READ_UNCOMMITTED, view_of
 from stratalog.storage.errors import InvalidRecordError, OffsetOutOfRangeError

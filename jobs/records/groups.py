@@ -20,6 +20,7 @@ from stratalog import (
     TopicPartition,
 )
 from stratalog.clients.admin.group_description import ConsumerGroupDescription
+from stratalog.clients.client_view import ClientView
 from stratalog.jobs.command.arguments import CLUSTER
 from stratalog.jobs.command.flags import Flag, Rule, switch
 from stratalog.jobs.command.opened import open_cluster
@@ -33,7 +34,6 @@ from stratalog.jobs.text import offset_reset
 from stratalog.jobs.text.offset_reset import Plan
 from stratalog.server.bootstrap import RunningCluster
 from stratalog.server.offset_spec import UNKNOWN_OFFSET
-from stratalog.server.view.client_view import ClientView
 from stratalog.storage.errors import GroupIdNotFoundError, UnknownTopicOrPartitionError
 
 PURPOSE = (

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from stratalog import GroupAdmin, GroupLag
 from stratalog.clients.admin.group_lag import lag_of
+from stratalog.clients.client_view import ClientView
 from stratalog.jobs.command.arguments import CLUSTER
 from stratalog.jobs.command.flags import Flag, switch
 from stratalog.jobs.command.opened import open_cluster
@@ -18,7 +19,6 @@ from stratalog.jobs.command.terminal import DONE
 from stratalog.jobs.command.tool import Command
 from stratalog.jobs.command.words import Words
 from stratalog.jobs.text.consumer_groups import columns_text
-from stratalog.server.view.client_view import ClientView
 
 PURPOSE = "Show how many offsets lie between what groups have committed and the high watermarks."
 EPILOG = """examples (--root ROOT or --bootstrap-server HOST:PORT before them, or STRATA_ROOT, …):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from stratalog import Producer, RecordMetadata, StratalogError
+from stratalog.clients.client_view import ClientView
 from stratalog.clients.config import ProducerConfig
 from stratalog.jobs.command.arguments import CLUSTER, client_properties, cluster_of, connection_settings
 from stratalog.jobs.command.flags import Flag, Rule, switch
@@ -22,7 +23,6 @@ from stratalog.jobs.command.terminal import DONE, FAILED, UsageError, complain, 
 from stratalog.jobs.command.tool import Command, one_spelling
 from stratalog.jobs.command.words import Words
 from stratalog.jobs.text.line_reader import InputRecord, LineReader, without_line_end
-from stratalog.server.view.client_view import ClientView
 from stratalog.server.view.cluster_view import DEFAULT_TIMEOUT_MS
 from stratalog.storage.errors import BrokerNotAvailableError, InvalidConfigError
 

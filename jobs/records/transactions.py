@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from stratalog import StratalogError, TopicPartition
 from stratalog.clients.admin.transactions import KnownTransactions, LiveTransactions
+from stratalog.clients.client_view import ClientView
 from stratalog.jobs.command.arguments import CLUSTER
 from stratalog.jobs.command.flags import Flag, Rule
 from stratalog.jobs.command.opened import open_cluster
@@ -20,7 +21,6 @@ from stratalog.jobs.command.terminal import DONE, FAILED, complain
 from stratalog.jobs.command.tool import Command
 from stratalog.replication.requests.transactions import ActiveProducer
 from stratalog.server.bootstrap import RunningCluster
-from stratalog.server.view.client_view import ClientView
 from stratalog.server.view.cluster_view import DEFAULT_TIMEOUT_MS
 
 PURPOSE = (

@@ -18,7 +18,7 @@ from stratalog.clients.admin.metadata_backup import (
     read_inventory,
     restore_backup,
 )
-from stratalog.jobs.command.arguments import cluster_root
+from stratalog.jobs.command.arguments import SERVERS, cluster_root
 from stratalog.jobs.command.flags import Flag, Rule, switch
 from stratalog.jobs.command.progress import progress
 from stratalog.jobs.command.properties import read_text
@@ -58,10 +58,14 @@ exit code: 0 when it was done, 1 with a line on standard error when not; a refus
 """
 
 
+ON_STORAGE = "the metadata log is"
+
+
 # fmt: off
 FLAGS = {"": (
     Flag("action", f"{BACKUP}|{RESTORE}", "What to do.", choices=(BACKUP, RESTORE), is_positional=True),
     Flag("root", "ROOT", "REQUIRED: The metadata root; for a restore an empty or new one."),
+    SERVERS,
     Flag("output", "FILE", "Where to write the backup; - is standard output."),
     Flag("input", "FILE", "The backup to restore; without it the newest copy in brokers' roots."),
     Flag("broker-root", "ROOT", "A broker's root that moved, came after the backup or has a copy; may be repeated.",
@@ -71,7 +75,7 @@ FLAGS = {"": (
 )}
 RULES = (
     *Rule.required("action", message="the following arguments are required: {}\nTry '{{prog}} --help'."),
-    *Rule.required("root"),
+    Rule('Missing required argument "[root]"', RESTORE, "root bootstrap-server"),
     *Rule.required("output", BACKUP),
     *Rule.not_with(BACKUP, "input", 'Option "[{}]" can\'t be used with "{}"'),
     *Rule.not_with(RESTORE, "output", 'Option "[{}]" can\'t be used with "{}"'),
@@ -110,7 +114,7 @@ def restore(given: argparse.Namespace, check_ms: int = CHECK_MS) -> None:
     ids, clock = RandomIds(), SystemClock()
     stores = DeltaStores(ids, FileCache(0))
     taken = _to_restore(given, stores)
-    root = cluster_root(given)
+    root = cluster_root(given, ON_STORAGE)
     if "://" not in root and Path(root).is_dir():
         check_empty(stores, root)
     with progress("roots read") as bar:
@@ -151,7 +155,7 @@ def _to_restore(given: argparse.Namespace, stores: Stores) -> Backup:
 def metadata_backup(given: argparse.Namespace) -> int:
     """Do what the flags ask for; the exit code."""
     if given.action == BACKUP:
-        backup(cluster_root(given), given.output)
+        backup(cluster_root(given, ON_STORAGE), given.output)
     else:
         restore(given)
     return DONE

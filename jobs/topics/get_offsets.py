@@ -9,6 +9,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 
 from stratalog import OffsetSpec, StratalogError, TopicPartition
+from stratalog.clients.client_view import ClientView
 from stratalog.jobs.command.arguments import CLUSTER, client_properties, offset_spec, timeout_ms
 from stratalog.jobs.command.flags import Flag, Rule, switch
 from stratalog.jobs.command.opened import open_cluster
@@ -19,7 +20,6 @@ from stratalog.jobs.command.tool import Command
 from stratalog.jobs.command.words import Words
 from stratalog.replication.internal_topics import is_internal
 from stratalog.server.offset_spec import UNKNOWN_OFFSET, ListedOffset
-from stratalog.server.view.client_view import ClientView
 
 PURPOSE = "An interactive shell for getting topic-partition offsets."
 EPILOG = """examples (for --root ROOT also --bootstrap-server HOST:PORT):

@@ -194,7 +194,7 @@ def test_what_cannot_be_read_is_named_and_refused(cluster_root: Path, capsys: py
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["backup"], 'Missing required argument "[root]"'),
+        (["restore"], 'Missing required argument "[root]"'),
         (["backup", "--root", "x"], 'Missing required argument "[output]"'),
         (["restore", "--root", "x"], "Nothing to restore from: give --input, or --broker-root"),
         (["backup", "--root", "x", "--output", "y", "--input", "z"], 'Option "[input]" can\'t be used with "backup"'),

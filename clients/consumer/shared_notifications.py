@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from stratalog.server.view.client_view import ClientView
+from stratalog.clients.client_view import ClientView
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import TopicPartition

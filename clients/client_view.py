@@ -1,6 +1,6 @@
 """What clients need to know of a cluster, wherever they know it from: storage, or brokers. I/O: that of the views.
 
-`ClusterView` reads storage, `clients.wire.view` asks brokers.
+`server.view.cluster_view.ClusterView` reads storage, `clients.wire.view.WireView` asks brokers.
 """
 
 from __future__ import annotations

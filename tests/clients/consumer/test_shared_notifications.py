@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from stratalog.server.view.cluster_view import ClusterView
-from stratalog.server.view.shared_notifications import (
+from stratalog.clients.consumer.shared_notifications import (
     ALONE_MAX,
     METADATA_REFRESH_MS,
     ConsumerNotifications,
     SharedNotifications,
 )
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.clock import SystemClock
 from stratalog.storage.records import TopicPartition
 from tests.clients.memory_cluster import MemoryCluster

@@ -8,11 +8,11 @@ from __future__ import annotations
 from stratalog.storage.extras import explained
 
 try:
-    from stratalog.clients.spark.source import StratalogDataSource as DefaultSource
+    from stratalog.clients.spark.source.source import StratalogDataSource as DefaultSource
 except ImportError as reason:
     raise explained("stratalog's source", reason) from reason
 
 __all__ = ["PLANNERS_LOAD", "DefaultSource"]
 
-PLANNERS_LOAD = ("stratalog.clients.spark.stream_reader", "stratalog.replication.spark.fetch", "pandas")
+PLANNERS_LOAD = ("stratalog.clients.spark.source.stream_reader", "stratalog.replication.spark.fetch", "pandas")
 """The modules that planners of streaming queries load, those of a broker's fetch queries too; pyarrow loads pandas."""

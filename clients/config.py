@@ -12,7 +12,7 @@ from typing import Self
 
 from stratalog.clients.serialization import Deserializer, Serializer
 from stratalog.replication.requests.produce import ACKS_ALL, ACKS_LEADER, ACKS_NONE
-from stratalog.server.remote.connection_config import (
+from stratalog.server.remote.connections.config import (
     CONNECTION_CONFIGS,
     REQUEST_TIMEOUT_MS,
     boolean,

@@ -26,7 +26,7 @@ class ConnectedCluster(RunningCluster, Protocol):
 def connected(root: str, connection: Mapping[str, object], stores: Stores) -> ConnectedCluster:
     """What calls the brokers of a metadata root; the client closes it.
 
-    connection  configs of connections (`server.remote.connection_config.ConnectionConfig`), by their dotted names
+    connection  configs of connections (`server.remote.connections.config.ConnectionConfig`), by their dotted names
     It is imported when it is needed: clients that read storage alone do not load it (decision 0047).
     """
     from stratalog.server.remote.remote_cluster import RemoteCluster

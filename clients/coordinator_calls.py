@@ -20,7 +20,7 @@ from stratalog.replication.requests.groups import (
     OffsetCommitRequestTopic,
 )
 from stratalog.server.bootstrap import FIND_TIMEOUT_MS, JOIN_GRACE_MS, BrokerFace, Cluster, RunningCluster
-from stratalog.server.remote.connection_config import REQUEST_TIMEOUT_MS
+from stratalog.server.remote.connections.config import REQUEST_TIMEOUT_MS
 from stratalog.storage.clock import Clock
 from stratalog.storage.errors import (
     BrokerNotAvailableError,

@@ -2,6 +2,8 @@
 
 config, log_configs, conf_files, stores, broker_root  broker settings and their files; the roots and what marks them
 internal_topics, metrics, host_address
+client_pattern  regular expressions that somebody else sends
+html_table     descriptions as tables of HTML, for notebooks
 cadence        the table of pauses and bounds of what brokers do
 shared_fold    what the parts of one process share of a log that each reads
 threads/       how the threads of one process share it
@@ -14,5 +16,6 @@ leader/        one led partition: append queue, ISR, high watermark, purgatory
 follower/      one fetch session and what it follows
 coordinator/   groups and transactions as folds of their internal topics
 broker/        one broker's loop
+fast_start/    planners of Spark's queries that are loaded before they are needed
 spark/         Structured Streaming as the scheduler of fetch sessions
 """

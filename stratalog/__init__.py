@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from stratalog.clients.typed_tables.erasure import TableErasure
     from stratalog.clients.typed_tables.replay import ReplayOutcome
     from stratalog.clients.typed_tables.typed_table import TypedTable, TypedTableState
-    from stratalog.replication.controller.preferred_leaders import ElectionType
+    from stratalog.replication.controller.election.preferred_leaders import ElectionType
     from stratalog.replication.controller.reassignment import PartitionReassignment
     from stratalog.replication.metadata.acls import (
         AclBinding,
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
         Permission,
         ResourceType,
     )
-    from stratalog.replication.metadata.leader_history import LeaderOfOffset
+    from stratalog.replication.metadata.history.leaders import LeaderOfOffset
     from stratalog.replication.spark.session import stratalog_session
     from stratalog.server.admin.admin import (
         BrokerDescription,
@@ -161,10 +161,10 @@ _MODULES = {
     "server.view.committed_table": "CommittedTable committed_table",
     "server.view.records": "Fetched",
     "server.view.watermarks": "Watermarks",
-    "replication.controller.preferred_leaders": "ElectionType",
+    "replication.controller.election.preferred_leaders": "ElectionType",
     "replication.controller.reassignment": "PartitionReassignment",
     "replication.metadata.acls": "AclBinding AclFilter Operation PatternType Permission ResourceType",
-    "replication.metadata.leader_history": "LeaderOfOffset",
+    "replication.metadata.history.leaders": "LeaderOfOffset",
     "replication.spark.session": "stratalog_session",
     "storage.errors": "StratalogError",
     "storage.records": "Header TopicPartition",

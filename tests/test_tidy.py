@@ -39,15 +39,16 @@ FLOORS = {
         < connection inbox_listener < socket_server inbox_endpoint < kafka_endpoint""",
     "server/endpoint/security": """jaas principal_mapping certificates sasl_server watched_context
         < plain scram oauthbearer < authenticator jwks tls < gate < endpoint_security""",
-    "server/remote": """connection_config open_requests messages between_brokers login < inter_broker places
-        < connection_security request_connection < broker_connection inbox_connection inbox_channel < routes
+    "server/remote": """connections messages between_brokers < inter_broker places < inbox_channel < routes
         < remote_broker < remote_cluster""",
+    "server/remote/connections": """config open_requests login < security request_connection
+        < broker_connection inbox_connection""",
     "clients": """serialization records client_view < config < coordinator_calls connected_cluster < producer consumer
         < admin < schemas wire < spark < typed_tables""",
-    "clients/schemas": """wire_format errors < json_schema_nodes json_patterns < schema json_compatibility
-        < avro_compatibility protobuf_compatibility rest_client protobuf_messages
-        < avro_binary < avro_values compatibility < registry_state < schema_folder serde < avro json_schema protobuf
+    "clients/schemas": """wire_format errors json_patterns < schema < compatibility rest_client protobuf_messages
+        < avro_binary < avro_values < registry_state < schema_folder serde < avro json_schema protobuf
         < columns""",
+    "clients/schemas/compatibility": "json_nodes < json_schema < avro protobuf < levels",
     "clients/schemas/columns": """avro_fast json_text prefixes < reader < avro json_schema protobuf
         < avro_writing < json_writing protobuf_writing < writer""",
     "jobs": """command < text demo < topics records replicas completion broker cluster typed_table < strata
@@ -55,14 +56,15 @@ FLOORS = {
 }
 """A folder -> its files and packages, lowest floor first: one imports itself and lower floors, not its neighbours."""
 
-PACKAGE_FILES_MAX = 20
-PACKAGE_LINES_MAX = 4_700
+PACKAGE_FILES_MAX = 15
+TEST_FOLDER_FILES_MAX = 20
+PACKAGE_LINES_MAX = 3_000
 FILE_LINES_MAX = 800
 """A file is one concept, 100 to 700 lines; only above this it is asked whether it still is."""
 
 FUNCTION_LINES_MAX = 70
 LOOP_ATTRIBUTES_MAX = 12
-"""What a class of `replication/broker` sets on itself, at most; `HostedReplicas` is still to be divided."""
+"""What a class of `replication/broker` sets on itself, at most."""
 CONSTRUCTOR_ARGUMENTS_MAX = 6
 
 IO_MODULES = {"obstore", "deltalake", "pyspark", "delta", "py4j", "socket", "subprocess"}
@@ -87,6 +89,8 @@ NO_PAUSES = {
 
 MACHINE_PATH = re.compile(r"(?<![\w.}~-])/(?:home|root|work|farm|tmp|Users)/\w")
 UNFINISHED = re.compile(r"\b(?:TOD[O]|FIXM[E]|XX[X]|NotImplemente[d]Error)\b|mark\.(?:ski[p]|xfai[l])")
+MAP_LINE = re.compile(r"^(\w+/?(?:, \w+/?)*)  ", re.MULTILINE)
+"""The names at the head of a line of a package's docstring."""
 TEXT_SUFFIXES = {".py", ".md", ".toml", ".conf", ".properties", ".txt", ".yml", ".sh"}
 ROOM_SUFFIXES = TEXT_SUFFIXES | {".gz"}
 """Of sources, and of the log that the demo sends."""
@@ -219,10 +223,17 @@ def test_files_import_each_other_in_no_circle() -> None:
     TopologicalSorter(graph).prepare()
 
 
-def test_a_package_says_in_its_docstring_what_it_holds() -> None:
-    packages = {path.parent for path in python_files(*ROOMS[:-1])}
-    lacking = [str(package) for package in packages if not docstring_of(package / "__init__.py")]
-    assert lacking == []
+def test_the_docstring_of_a_package_is_its_map() -> None:
+    """It names each file and package below, and heads no line with a name that is not there."""
+    wrong = []
+    for package in {path.parent for path in python_files(*ROOMS[:-1])}:
+        inside = {path.stem for path in package.glob("*.py")} | {path.parent.name for path in package.glob("*/*.py")}
+        text = docstring_of(package / "__init__.py")
+        heads = {name for line in MAP_LINE.findall(text) for name in re.findall(r"\w+", line)}
+        wrong += [f"{package}: says nothing of {name}" for name in inside - {"__init__", *re.findall(r"\w+", text)}]
+        folders = {path.name for path in package.iterdir() if path.is_dir()}
+        wrong += [f"{package}: {name} is not there" for name in heads - inside - folders]
+    assert wrong == []
 
 
 def test_an_init_file_of_a_room_is_a_docstring_and_nothing_else() -> None:
@@ -235,7 +246,8 @@ def test_a_package_is_small() -> None:
     folders: dict[Path, list[Path]] = {}
     for path in python_files():
         folders.setdefault(path.parent, []).append(path)
-    assert {str(folder): len(files) for folder, files in folders.items() if len(files) > PACKAGE_FILES_MAX} == {}
+    files_max = {folder: TEST_FOLDER_FILES_MAX if "tests" in folder.parts else PACKAGE_FILES_MAX for folder in folders}
+    assert {str(folder): len(files) for folder, files in folders.items() if len(files) > files_max[folder]} == {}
     lines = {folder: sum(map(line_count, files)) for folder, files in folders.items() if folder.parts[:1] != ("tests",)}
     assert {str(folder): count for folder, count in lines.items() if count > PACKAGE_LINES_MAX} == {}
 
@@ -351,7 +363,7 @@ def test_a_part_of_a_brokers_loop_has_few_attributes() -> None:
         if isinstance(node, ast.ClassDef)
     ]
     large = {node.name for node in classes if len(attributes_set(node)) > LOOP_ATTRIBUTES_MAX}
-    assert large == {"HostedReplicas"}
+    assert large == set()
 
 
 def times_in(path: Path) -> Iterator[str]:

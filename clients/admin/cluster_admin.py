@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from stratalog.replication.controller.preferred_leaders import Answers, ElectionType
+from stratalog.replication.controller.election.preferred_leaders import Answers, ElectionType
 from stratalog.replication.controller.reassignment import PartitionReassignment
 from stratalog.replication.controller.topic_deletion import TopicDeletion
 from stratalog.replication.metadata.acls import AclBinding, AclFilter

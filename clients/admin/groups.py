@@ -26,7 +26,7 @@ from stratalog.clients.consumer.offsets import (
 from stratalog.clients.coordinator_calls import CALLED_FROM_ELSEWHERE, InProcessCalls, ask
 from stratalog.clients.records import Generation, OffsetAndMetadata
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.coordinator.groups.modern_requests import ModernGroups
+from stratalog.replication.coordinator.groups.modern.requests import ModernGroups
 from stratalog.replication.coordinator.groups.shard import GroupShard
 from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
 from stratalog.replication.internal_topics import GROUP_METADATA_TOPIC, partition_of_key

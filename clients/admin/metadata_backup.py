@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from stratalog.replication.broker_root import read_meta_properties
-from stratalog.replication.metadata.backup import (
+from stratalog.replication.metadata.backup.backup import (
     Backup,
     ReplicaInventory,
     Restoration,

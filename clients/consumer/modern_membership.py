@@ -42,7 +42,7 @@ from stratalog.replication.requests.consumer_groups import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
-from stratalog.server.remote.connection_config import REQUEST_TIMEOUT_MS
+from stratalog.server.remote.connections.config import REQUEST_TIMEOUT_MS
 from stratalog.storage.errors import (
     CommitFailedError,
     FencedMemberEpochError,

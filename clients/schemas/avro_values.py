@@ -13,11 +13,11 @@ import fastavro
 from fastavro.read import LOGICAL_READERS
 from fastavro.schema import SchemaParseException, UnknownType
 
-from stratalog.clients.schemas import avro_compatibility
 from stratalog.clients.schemas.avro_binary.checks import Check, check_of
 from stratalog.clients.schemas.avro_binary.choices import Choose, choice_of
 from stratalog.clients.schemas.avro_binary.decoding import AvroMisfitError, AvroReading, Convert
-from stratalog.clients.schemas.avro_compatibility import AvroType
+from stratalog.clients.schemas.compatibility import avro as avro_compatibility
+from stratalog.clients.schemas.compatibility.avro import AvroType
 from stratalog.clients.schemas.errors import InvalidSchemaError
 from stratalog.clients.schemas.schema import Schema, loads
 from stratalog.storage.errors import SerializationError

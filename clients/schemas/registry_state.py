@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
-from stratalog.clients.schemas.compatibility import (
+from stratalog.clients.schemas.compatibility.levels import (
     CompatibilityLevel,
     ResolvedSchema,
     check_schema,

@@ -15,7 +15,6 @@ from contextlib import suppress
 from typing import TypeVar
 
 from stratalog.clients.spark.conditions import no_offset_matched
-from stratalog.clients.spark.gaps import explained_end
 from stratalog.clients.spark.option_names import ROOT
 from stratalog.clients.spark.options import (
     EARLIEST,
@@ -31,8 +30,9 @@ from stratalog.clients.spark.options import (
     Subscribe,
     SubscribePattern,
 )
-from stratalog.clients.spark.plan import FileSpan, Offsets, PlannedRange, check_specified, resolve, span
-from stratalog.clients.spark.planned_files import FILES_PLANNED_MAX, PlannedFiles
+from stratalog.clients.spark.source.gaps import explained_end
+from stratalog.clients.spark.source.plan import FileSpan, Offsets, PlannedRange, check_specified, resolve, span
+from stratalog.clients.spark.source.planned_files import FILES_PLANNED_MAX, PlannedFiles
 from stratalog.clients.spark.worker import view_of
 from stratalog.replication.internal_topics import is_internal
 from stratalog.server.view.cluster_view import ClusterView

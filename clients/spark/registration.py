@@ -18,7 +18,7 @@ import pyspark
 from pyspark.sql import SparkSession
 
 from stratalog.clients.spark.option_names import STORAGE
-from stratalog.clients.spark.source import source_of_session
+from stratalog.clients.spark.source.source import source_of_session
 from stratalog.replication.fast_start.environment import FAST_START, fast_python
 from stratalog.storage.errors import InvalidConfigError
 from stratalog.storage.extras import check_pyspark

@@ -25,9 +25,9 @@ from pyspark.sql import functions as sf
 
 from stratalog.clients.typed_tables.config import HEADERS, KEY, VALUE, OnError, TypedTableConfig, WriteMode
 from stratalog.clients.typed_tables.delta_table import Txn, TypedDelta
-from stratalog.clients.typed_tables.evolution import quoted
-from stratalog.clients.typed_tables.reading import ERROR_COLUMN, READ_COLUMN
-from stratalog.clients.typed_tables.values import RECORD, TOMBSTONE_COLUMN, ReadRows, ValueReader
+from stratalog.clients.typed_tables.rows.evolution import quoted
+from stratalog.clients.typed_tables.rows.reading import ERROR_COLUMN, READ_COLUMN
+from stratalog.clients.typed_tables.rows.values import RECORD, TOMBSTONE_COLUMN, ReadRows, ValueReader
 from stratalog.storage.errors import SerializationError
 from stratalog.storage.log_lines import line_logger
 

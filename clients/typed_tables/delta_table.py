@@ -21,7 +21,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from stratalog.clients.typed_tables.config import HOUR_MS, is_path
-from stratalog.clients.typed_tables.evolution import (
+from stratalog.clients.typed_tables.rows.evolution import (
     RECORD_COLUMNS,
     SchemaChange,
     alterations,

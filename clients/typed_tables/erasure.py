@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from stratalog.clients.typed_tables.evolution import HEADERS, KEY, OFFSET, PARTITION, TIMESTAMP, VALUE
 from stratalog.clients.typed_tables.predicates import RecordParts
+from stratalog.clients.typed_tables.rows.evolution import HEADERS, KEY, OFFSET, PARTITION, TIMESTAMP, VALUE
 from stratalog.replication.metadata.records import EraseRecord
 
 ERASED_ID, ERASED_MS = "stratalog.erased.id", "stratalog.erased.ms"

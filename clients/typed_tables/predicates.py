@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stratalog.clients.typed_tables.evolution import quoted
+from stratalog.clients.typed_tables.rows.evolution import quoted
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from stratalog.clients.typed_tables.batches import NEWER, TableWriter, newest_of
 from stratalog.clients.typed_tables.checkpoint import QueryProgress
 from stratalog.clients.typed_tables.config import WriteMode
 from stratalog.clients.typed_tables.delta_table import Txn
-from stratalog.clients.typed_tables.reading import ERROR_COLUMN
-from stratalog.clients.typed_tables.values import ReadRows
+from stratalog.clients.typed_tables.rows.reading import ERROR_COLUMN
+from stratalog.clients.typed_tables.rows.values import ReadRows
 
 _SAME_PLACE = "s._partition = t._partition AND s._offset = t._offset"
 _PLACES = ("_partition", "_offset", "_timestamp", "_key")

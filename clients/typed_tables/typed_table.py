@@ -38,9 +38,9 @@ from stratalog.clients.typed_tables.config import (
 from stratalog.clients.typed_tables.delta_table import Txn, TypedDelta
 from stratalog.clients.typed_tables.erasure import TableErasure
 from stratalog.clients.typed_tables.replay import ReplayOutcome, replay
+from stratalog.clients.typed_tables.rows.values import RECORD, ValueReader
 from stratalog.clients.typed_tables.sessions import is_classic, own_session, settle
 from stratalog.clients.typed_tables.upkeep import Positions, TableUpkeep, of_new_table
-from stratalog.clients.typed_tables.values import RECORD, ValueReader
 from stratalog.server.admin.erasure import ends_left
 from stratalog.server.bootstrap import Cluster, root_of
 from stratalog.server.view.cluster_view import ClusterView

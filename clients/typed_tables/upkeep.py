@@ -23,8 +23,8 @@ from stratalog.clients.typed_tables.erasure import (
     open_requests,
     vacuum_is_due,
 )
-from stratalog.clients.typed_tables.evolution import TIMESTAMP, quoted
 from stratalog.clients.typed_tables.predicates import Condition, RecordParts, erased_rows
+from stratalog.clients.typed_tables.rows.evolution import TIMESTAMP, quoted
 from stratalog.replication.metadata.records import EraseRecord
 from stratalog.storage.log_lines import line_logger
 

@@ -25,7 +25,7 @@ from stratalog.server.offset_spec import (
     OffsetAndTimestamp,
     OffsetSpec,
 )
-from stratalog.server.remote.open_requests import Lost
+from stratalog.server.remote.connections.open_requests import Lost
 from stratalog.server.view.change_wait import Moves
 from stratalog.server.view.image_topology import ImageTopology
 from stratalog.server.view.read_committed import is_read_committed, without_aborted

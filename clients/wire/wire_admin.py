@@ -33,7 +33,7 @@ from stratalog.clients.wire.configs import (
 )
 from stratalog.clients.wire.view import WireView
 from stratalog.replication.controller import topics as topic_rules
-from stratalog.replication.controller.preferred_leaders import Answers, ElectionType
+from stratalog.replication.controller.election.preferred_leaders import Answers, ElectionType
 from stratalog.replication.controller.reassignment import PartitionReassignment
 from stratalog.replication.controller.topic_deletion import TopicDeletion
 from stratalog.replication.follower.quota import FOLLOWER_REPLICAS, LEADER_REPLICAS, Move, throttled_replicas

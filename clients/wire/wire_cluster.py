@@ -17,9 +17,9 @@ from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.stores import DeltaStores
 from stratalog.server.bootstrap import BrokerFace
 from stratalog.server.endpoint.loops import NetworkThread
-from stratalog.server.remote.connection_config import ConnectionConfig, TransportMode
-from stratalog.server.remote.connection_security import ConnectionSecurity, connection_security
-from stratalog.server.remote.open_requests import Lost
+from stratalog.server.remote.connections.config import ConnectionConfig, TransportMode
+from stratalog.server.remote.connections.open_requests import Lost
+from stratalog.server.remote.connections.security import ConnectionSecurity, connection_security
 from stratalog.server.remote.remote_broker import RemoteBroker
 from stratalog.server.remote.remote_cluster import RemoteBrokers
 from stratalog.server.remote.routes import ListenerRoute

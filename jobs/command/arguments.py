@@ -16,7 +16,7 @@ from stratalog.jobs.command.flags import Flag
 from stratalog.jobs.command.properties import key_values, read_properties
 from stratalog.jobs.command.terminal import UsageError
 from stratalog.replication.metadata.log import METADATA_FOLDER, METADATA_PARTITION
-from stratalog.server.remote.connection_config import CONNECTION_CONFIGS
+from stratalog.server.remote.connections.config import CONNECTION_CONFIGS
 from stratalog.storage.errors import InvalidConfigError
 
 # fmt: off

@@ -24,8 +24,8 @@ from stratalog.jobs.command.progress import progress
 from stratalog.jobs.command.properties import read_text
 from stratalog.jobs.command.terminal import DONE, UsageError, complain
 from stratalog.jobs.command.tool import Command
-from stratalog.replication.metadata.backup import Backup, decode_backup, encode_backup, restored_records
-from stratalog.replication.metadata.backup_copies import newest_copy, take_backup
+from stratalog.replication.metadata.backup.backup import Backup, decode_backup, encode_backup, restored_records
+from stratalog.replication.metadata.backup.copies import newest_copy, take_backup
 from stratalog.replication.stores import DeltaStores, Stores
 from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.files.cache import FileCache

@@ -1,7 +1,7 @@
 """Keys and values of records as dump-log shows them: as text, numbers, metadata or committed offsets. Pure.
 
 The offsets decoder reads Kafka's own binary format of `__consumer_offsets` (`replication.coordinator.groups.records`,
-`replication.coordinator.groups.modern_records`) and prints the JSON that Kafka's decoder prints.
+`replication.coordinator.groups.modern.records`) and prints the JSON that Kafka's decoder prints.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from stratalog.jobs.command.terminal import UsageError
-from stratalog.replication.coordinator.groups.modern_records import MODERN_RECORDS
+from stratalog.replication.coordinator.groups.modern.records import MODERN_RECORDS
 from stratalog.replication.coordinator.groups.records import CLASSIC_RECORDS
 from stratalog.replication.metadata.records import value_of_row
 from stratalog.storage.errors import CorruptMessageError

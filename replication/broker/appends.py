@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from stratalog.replication import cadence
-from stratalog.replication.broker.epoch_starts import EpochStarts
 from stratalog.replication.broker.isr_changes import IsrChanges
+from stratalog.replication.broker.leadership.epoch_starts import EpochStarts
 from stratalog.replication.broker.loop_state import LoopState
 from stratalog.replication.broker.polls import Polls
 from stratalog.replication.leader.append_queue import AppendQueue

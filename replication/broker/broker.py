@@ -14,14 +14,15 @@ from collections.abc import Callable, Mapping
 from stratalog.replication import cadence
 from stratalog.replication.broker.appends import LoopAppends
 from stratalog.replication.broker.calls import BrokerCalls
-from stratalog.replication.broker.epoch_starts import EpochStarts
-from stratalog.replication.broker.hosted_replicas import STATE_CHANGE_LOG, BrokerIdentity, BrokerSetup, HostedReplicas
+from stratalog.replication.broker.hosted_replicas import BrokerIdentity, BrokerSetup, HostedReplicas
 from stratalog.replication.broker.inbox import BrokerInbox
 from stratalog.replication.broker.isr_changes import IsrChanges
-from stratalog.replication.broker.log_ends import LogEnds
-from stratalog.replication.broker.longest_log import unsure_of
+from stratalog.replication.broker.leadership.epoch_starts import EpochStarts
+from stratalog.replication.broker.leadership.log_ends import LogEnds
+from stratalog.replication.broker.leadership.longest_log import unsure_of
 from stratalog.replication.broker.loop_state import LoopState
 from stratalog.replication.broker.own_root import OwnRoot
+from stratalog.replication.broker.own_tables import STATE_CHANGE_LOG
 from stratalog.replication.broker.polls import MetadataPolls, Polls
 from stratalog.replication.broker.registration import BrokerSession, Registration
 from stratalog.replication.broker.turn import Turn
@@ -199,13 +200,13 @@ class Broker:
         loop.metadata.refresh()
         known = loop.metadata.image.brokers.get(self.broker_id)
         loop.hosted.remember_committed(loop.metadata.image)
-        registration.found = loop.hosted.found_in_root(loop.metadata.image, registration.found.directory_id)
+        registration.found = loop.hosted.tables.found_in_root(loop.metadata.image, registration.found.directory_id)
         if not was_shut_down(registration.found.previous_broker_epoch, known):
             registration.recover()
             if not loop.objects.durable_on_answer:
                 self._starts.log_ends.suspect(unsure_of(loop.metadata.image, self.broker_id))
             loop.hosted.recover(loop.metadata.image, loop.clock.monotonic_ms())
-        loop.hosted.remove_unknown(self._newest_image)
+        loop.hosted.tables.remove_unknown(self._newest_image)
         self._register()
 
     def _newest_image(self) -> ClusterImage:

@@ -6,13 +6,11 @@ change is a line of the state change log, as in Kafka's `becomeLeaderOrFollower`
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from stratalog.replication import cadence
-from stratalog.replication.broker.leader_and_isr import (
+from stratalog.replication.broker.leadership.leader_and_isr import (
     BecomeFollower,
     BecomeLeader,
     Ignore,
@@ -22,9 +20,10 @@ from stratalog.replication.broker.leader_and_isr import (
     UpdateIsr,
     decide_leader_and_isr,
 )
-from stratalog.replication.broker_root import clean_shutdown_epoch, directory_id
+from stratalog.replication.broker.own_tables import STATE_CHANGE_LOG, OwnTables
+from stratalog.replication.broker.removals import NOT_ASSIGNED, ReplicaRemovals
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.controller.brokers import FoundRoot, OfflineReplica
+from stratalog.replication.controller.brokers import OfflineReplica
 from stratalog.replication.leader.purgatory import ProducePurgatory
 from stratalog.replication.leader.replica import LeaderPorts, LeaderReplica
 from stratalog.replication.metadata.configs import TopicConfigs
@@ -40,22 +39,13 @@ from stratalog.replication.progress.known_committed import (
 )
 from stratalog.replication.progress.own_registers import OwnRegisters
 from stratalog.replication.replica.removal import (
-    Leaving,
-    Sealed,
-    delete_stray,
-    delete_unknown,
-    has_begun,
     is_of_topic,
-    is_sealed,
-    seal,
 )
 from stratalog.replication.replica.upkeep_rounds import UpkeepRounds, limits_of, most_live_files
 from stratalog.replication.stores import Ports
-from stratalog.storage.delta.table import LogTable
 from stratalog.storage.errors import (
     LogLostError,
     NotLeaderOrFollowerError,
-    StoreError,
     StoreFullError,
     StoreUnavailableError,
     StratalogError,
@@ -64,18 +54,13 @@ from stratalog.storage.errors import (
 from stratalog.storage.files.damage import damage_in
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.log_lines import line_logger
-from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
 from stratalog.storage.upkeep.chore import UpkeepDone, UpkeepLimits, UpkeepWork
 from stratalog.storage.upkeep.erase import Erase
 from stratalog.storage.upkeep.upkeep import Upkeep
 
 _LOG = line_logger("stratalog.broker")
-STATE_CHANGE_LOG = line_logger("stratalog.state.change")
 
-NOT_ASSIGNED = "it is not assigned to this broker any more"
-SEALED_CHECKED = 20
-"""Tables that one such search opens at most."""
 REMOVES_RECORDS = {UpkeepWork.RETENTION, UpkeepWork.COMPACTION, UpkeepWork.ERASE}
 """Upkeep after which readers must not return what they could read before. A merge leaves the records as they are."""
 
@@ -106,6 +91,19 @@ class BrokerSetup:
     metadata_root: str
     upkeep_limits: UpkeepLimits | None = None
     own_registers: OwnRegisters | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderSettings:
+    """What the leaders of one broker are opened with.
+
+    producer_id_expiration_ms  `producer.id.expiration.ms`
+    """
+
+    configs: TopicConfigs
+    producer_id_expiration_ms: int
+    upkeep_limits: UpkeepLimits
+    ports: LeaderPorts
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,118 +143,54 @@ class HostedReplicas:
             live_files_max=lambda: most_live_files(each.log for each in list(self.leaders.values())),
             append_pause_ms_max=lambda: self.upkeep.pause_ms_max,
         )
-        self._broker_id = setup.identity.broker_id
-        self._root = setup.identity.root
-        self._objects = ports.stores.objects(self._root)
-        self._ports = ports
-        self._clock = ports.clock
-        self._configs = TopicConfigs(self._broker_id)
-        self._producer_id_expiration_ms = setup.config.producer_id_expiration_ms
-        self._upkeep_limits = limits_of(setup.config, setup.upkeep_limits)
-        self._leader_ports = LeaderPorts(
-            self._broker_id,
-            ports.clock,
-            purgatory,
-            self.metrics,
-            self._set_offline,
-            self.upkeep.append_pause_ms,
-            partial(had_records, self._objects),
-            lambda: image().next_producer_id,
-            ports.file_writers,
-            wake,
+        self.tables = OwnTables(setup.identity.broker_id, setup.identity.root, ports)
+        self.removals = ReplicaRemovals(self.tables, self._sealed)
+        self._settings = LeaderSettings(
+            TopicConfigs(setup.identity.broker_id),
+            setup.config.producer_id_expiration_ms,
+            limits_of(setup.config, setup.upkeep_limits),
+            LeaderPorts(
+                setup.identity.broker_id,
+                ports.clock,
+                purgatory,
+                self.metrics,
+                self._set_offline,
+                self.upkeep.append_pause_ms,
+                partial(had_records, self.tables.objects),
+                lambda: image().next_producer_id,
+                ports.file_writers,
+                wake,
+            ),
         )
         self._on_stopped = on_stopped
         self._replicas: dict[TopicPartition, LocalReplica | StoppedReplica] = {}
-        self._removals: dict[TopicPartition, Leaving | Sealed] = {}
         self._committed: dict[TopicPartition, KnownCommitted] = {}
         self._image = image
-        self._has_applied = False
-        self._strays_due_ms = 0
-        self._sealed_due_ms = 0
-        self._last_checked: TopicPartition | None = None
         self._records_removed: set[TopicPartition] = set()
 
     @property
     def known(self) -> set[TopicPartition]:
         """The replicas that a state was applied to, also before this broker was fenced."""
-        return {*self._replicas, *self._leaving()}
-
-    def _leaving(self) -> list[TopicPartition]:
-        return [tp for tp, removal in self._removals.items() if isinstance(removal, Leaving)]
-
-    def _table(self, topic_partition: TopicPartition) -> LogTable:
-        return self._ports.stores.table(self._root, topic_partition)
+        return {*self._replicas, *self.removals.leaving()}
 
     def remember_committed(self, image: ClusterImage) -> None:
         """At start: remember what the earlier process published as committed."""
-        self._committed |= published_before(self._objects, image, self._broker_id)
-
-    def found_in_root(self, image: ClusterImage, known_id: str | None) -> FoundRoot:
-        """At start: what the root shows of the broker's last life. `known_id`: the id of its directory, if this process
-        has seen it before. Tables are only looked for where they matter: on another disk, or where one was lost."""
-        objects = self._objects
-        directory = known_id or directory_id(objects, self._ports.ids.new_id())
-        before = image.brokers.get(self._broker_id)
-        is_another = before is not None and before.registration.directory_id not in (None, directory)
-        has_lost = any(self._broker_id in state.lost for state in image.partitions.values())
-        held = self._held() if is_another or has_lost else None
-        return FoundRoot(clean_shutdown_epoch(objects), directory, held)
-
-    def _held(self) -> frozenset[TopicPartition]:
-        tables = self._ports.stores.replicas(self._root)
-        return frozenset(tp for tp in tables if has_begun(self._table(tp), self._clock, self._ports.ids))
+        self._committed |= published_before(self.tables.objects, image, self.tables.broker_id)
 
     def recover(self, image: ClusterImage, now_ms: int) -> None:
-        """At start after an unclean stop, once earlier processes are fenced: cut off what a power cut may have torn
-        (promise 5). Where writes are durable once they are answered nothing is torn.
-
-        Tables that were to be deleted are found here or later, and are deleted by the broker's loop: a later process
-        may have replaced this one meanwhile, and made them again.
-        """
-        if self._objects.durable_on_answer:
-            return
-        for topic_partition in self._ports.stores.replicas(self._root):
-            table = self._table(topic_partition)
-            if self._is_assigned(image.partitions.get(topic_partition)):
-                table.recover_tail()
-                if is_sealed(table, self._clock, self._ports.ids):
-                    self._log(f"removes replica {topic_partition}, which was to be deleted: it is copied again")
-                    self._removals[topic_partition] = Sealed(now_ms)
-        self._objects.forget_lost_writes()
-
-    def remove_unknown(self, image: Callable[[], ClusterImage]) -> None:
-        """At start: remove tables of topics that there are no more, and what deletions left. The newest `image` is
-        asked for after the tables were listed, so that it shows each topic for which one was made. The broker's loop
-        finds tables of partitions that are assigned elsewhere."""
-        self._delete_leftovers()
-        tables = self._ports.stores.replicas(self._root)
-        partitions = image().partitions
-        for topic_partition in tables:
-            if topic_partition in partitions:
-                continue
-            if delete_unknown(self._table(topic_partition), self._clock, self._ports.ids):
-                self._log(f"removed replica {topic_partition}, whose topic is unknown")
-
-    def _delete_leftovers(self) -> None:
-        """Delete what deletions of tables left that ended with their process, as Kafka's `LogManager` does at start.
-        Beside the start, where there is an executor: a large table takes long."""
-        leftovers = self._objects.leftovers()
-        if leftovers and self._ports.executor is not None:
-            self._ports.executor.submit(_delete_leftovers, self._objects, leftovers)
-        elif leftovers:
-            _delete_leftovers(self._objects, leftovers)
-
-    def _is_assigned(self, state: PartitionRecord | None) -> bool:
-        return state is not None and self._broker_id in state.replicas
+        """At start after an unclean stop, once earlier processes are fenced: see `OwnTables.recover`."""
+        for topic_partition in self.tables.recover(image):
+            self.removals.is_to_be_deleted(topic_partition, now_ms)
 
     def apply(self, topic_partition: TopicPartition, image: ClusterImage, now_ms: int) -> bool:
         """Bring one replica to the partition's newest state. What fails is retried by the next call.
 
         True when it became leader: the caller starts its epoch.
         """
-        self._has_applied = True
+        self.removals.applies = True
         topic_id, state = image.topic_ids.get(topic_partition.topic, ""), image.partitions.get(topic_partition)
-        self._finish_removal(topic_partition, state, topic_id, now_ms)
+        self.removals.finish(topic_partition, state, now_ms)
+        self._stop_older(topic_partition, topic_id)
         transition = self._transition(topic_partition, state, topic_id)
         match transition:
             case BecomeLeader(state=new):
@@ -273,13 +207,13 @@ class HostedReplicas:
             case StopReplica():
                 if state is not None:
                     self.stop_leading(topic_partition, NOT_ASSIGNED)
-                    self._removals[topic_partition] = Leaving(topic_id, state.leader_epoch)
-                    self._seal_some(now_ms)
+                    self.removals.begin(topic_partition, topic_id, state.leader_epoch)
+                    self.removals.seal_some(now_ms)
                 return False
             case Ignore(reason=reason):
                 self._reconfigure(topic_partition, image)
                 if reason:
-                    STATE_CHANGE_LOG.warning("[Broker %d] %s: %s", self._broker_id, topic_partition, reason)
+                    STATE_CHANGE_LOG.warning("[Broker %d] %s: %s", self.tables.broker_id, topic_partition, reason)
                 return False
         self._replicas[topic_partition] = LocalReplica(new, topic_id)
         return isinstance(transition, BecomeLeader)
@@ -287,118 +221,48 @@ class HostedReplicas:
     def _transition(self, topic_partition: TopicPartition, state: PartitionRecord | None, topic_id: str) -> Transition:
         local = self._replicas.get(topic_partition)
         if isinstance(local, StoppedReplica):
-            if not self._is_assigned(state):
+            if not self.tables.is_assigned(state):
                 return StopReplica()  # it left the assignment while this broker was fenced
             local = None
         if local is not None and topic_partition in self.offline:
             local = replace(local, has_failed=self.leaders[topic_partition].failure is not None)
-        return decide_leader_and_isr(local, state, topic_id, self._broker_id)
+        return decide_leader_and_isr(local, state, topic_id, self.tables.broker_id)
 
-    def _finish_removal(
-        self, topic_partition: TopicPartition, state: PartitionRecord | None, topic_id: str, now_ms: int
-    ) -> None:
-        """Finish what an older state began, before a newer one is applied."""
-        is_assigned = self._is_assigned(state)
-        if isinstance(self._removals.get(topic_partition), Leaving) and (is_assigned or state is None):
-            self._seal(topic_partition, now_ms)
-        if isinstance(self._removals.get(topic_partition), Sealed) and is_assigned:
-            self._delete(topic_partition)  # assigned again: it is copied again
+    def _stop_older(self, topic_partition: TopicPartition, topic_id: str) -> None:
+        """What was applied is of an older topic of this name, which was deleted."""
         held = self._replicas.get(topic_partition)
         applied = held.applied if isinstance(held, StoppedReplica) else held
         if applied is not None and applied.topic_id != topic_id:
             self._stop_deleted(topic_partition, applied.topic_id)
 
-    # -- removal -----------------------------------------------------------------------------------------
-
-    def _seal_some(self, begun_ms: int) -> None:
-        """Seal replicas that are not assigned any more, for a bounded time: each takes a commit that is synced."""
-        for topic_partition in self._leaving():
-            if self._clock.monotonic_ms() - begun_ms > cadence.REMOVALS.ms:
-                return
-            try:
-                self._seal(topic_partition, begun_ms)
-            except StoreError as reason:
-                _LOG.warning("%s is not removed yet: %s", topic_partition, reason)
-
-    def _seal(self, topic_partition: TopicPartition, now_ms: int) -> None:
-        """End all writes to the table. It is deleted `file.delete.delay.ms` later: readers may still have it open, and
-        writers may have left files for another leader."""
-        leaving = self._removals[topic_partition]
-        assert isinstance(leaving, Leaving)
-        may_be_deleted = seal(self._table(topic_partition), leaving, self._clock, self._ports.ids)
-        del self._removals[topic_partition]
-        if not may_be_deleted:
-            self._log(f"keeps replica {topic_partition}: it was assigned again after leader epoch {leaving.epoch}")
-            return
+    def _sealed(self, topic_partition: TopicPartition) -> int:
+        """A replica that left is sealed. Returns its `file.delete.delay.ms`."""
         self._replicas.pop(topic_partition, None)
-        delay_ms = self._configs.of(topic_partition.topic, self._image()).file_delete_delay_ms
-        self._configs.forget(topic_partition.topic)
-        self._removals[topic_partition] = Sealed(now_ms + delay_ms)
-        self._log(f"stopped replica {topic_partition}: {NOT_ASSIGNED}")
+        delay_ms = self._settings.configs.of(topic_partition.topic, self._image()).file_delete_delay_ms
+        self._settings.configs.forget(topic_partition.topic)
+        return delay_ms
 
-    def _delete_some(self, now_ms: int) -> None:
-        """Delete sealed tables whose delay has passed, for a bounded time."""
-        for topic_partition, removal in list(self._removals.items()):
-            if not isinstance(removal, Sealed) or removal.delete_ms > now_ms:
-                continue
-            if self._clock.monotonic_ms() - now_ms > cadence.REMOVALS.ms:
-                return
-            try:
-                self._delete(topic_partition)
-            except StoreError as reason:
-                _LOG.warning("%s is not deleted yet: %s", topic_partition, reason)
-
-    def _delete(self, topic_partition: TopicPartition) -> None:
-        table = self._table(topic_partition)
-        # not sealed: an earlier try did it after all
-        if table.drop(lambda: is_sealed(table, self._clock, self._ports.ids, if_unreadable=True)):
-            self._log(f"deleted replica {topic_partition}")
-        del self._removals[topic_partition]
-
-    def _find_strays(self, now_ms: int) -> None:
-        """Find tables that fetch sessions made for an assignment that was over before this broker's loop knew of it, or
-        made again before they knew of its end. A table of an unknown topic waits for the next start: the topic may
-        be so new that only the sessions know it."""
-        if not self._has_applied or now_ms < self._strays_due_ms:
-            return
-        self._strays_due_ms = now_ms + cadence.STRAYS_SEARCHED.ms
-        tables, image = self._ports.stores.replicas(self._root), self._image()
-        for topic_partition in tables:
-            state, removal = image.partitions.get(topic_partition), self._removals.get(topic_partition)
-            is_applied = topic_partition in self._replicas  # it may still lead: `apply` stops it first
-            if state is None or self._is_assigned(state) or isinstance(removal, Sealed) or is_applied:
-                continue
-            if self._table(topic_partition).snapshot() is not None:
-                topic_id = image.topic_ids.get(topic_partition.topic, "")
-                self._removals[topic_partition] = Leaving(topic_id, state.leader_epoch)
-
-    def _find_sealed(self, now_ms: int) -> None:
-        """Find tables of replicas that are assigned again, which another process of this broker sealed and did not
-        delete before it died: fetch sessions and new leaders wait for the deletion. Only replicas that are not in sync
-        are checked, `SEALED_CHECKED` at a time."""
-        if now_ms < self._sealed_due_ms:
-            return
-        self._sealed_due_ms = now_ms + cadence.SEALED_SEARCHED.ms
+    def _maybe_sealed(self) -> set[TopicPartition]:
+        """Replicas that may wait for the deletion of a sealed table: only those that are not in sync do."""
         applied = [each.state for each in self._replicas.values() if isinstance(each, LocalReplica)]
-        out_of_sync = {s.topic_partition for s in applied if self._broker_id not in s.isr and self._is_assigned(s)}
-        waiting = sorted(out_of_sync.union(tp for tp, replica in self.leaders.items() if replica.is_starting))
-        first = bisect_right(waiting, self._last_checked) if self._last_checked is not None else 0
-        for topic_partition in [*waiting[first:], *waiting[:first]][:SEALED_CHECKED]:
-            self._last_checked = topic_partition
-            if is_sealed(self._table(topic_partition), self._clock, self._ports.ids):
-                self._removals.setdefault(topic_partition, Sealed(now_ms))
+        tables = self.tables
+        out_of_sync = {s.topic_partition for s in applied if tables.broker_id not in s.isr and tables.is_assigned(s)}
+        return out_of_sync.union(tp for tp, replica in self.leaders.items() if replica.is_starting)
 
     # -- leading -----------------------------------------------------------------------------------------
 
     def _become_leader(self, state: PartitionRecord, topic_id: str, image: ClusterImage) -> None:
-        topic_partition, config = state.topic_partition, self._configs.of(state.topic, image)
+        topic_partition, config = state.topic_partition, self._settings.configs.of(state.topic, image)
         self.stop_leading(topic_partition, f"epoch {state.leader_epoch} began")
-        expiration_ms = self._producer_id_expiration_ms
-        log = PartitionLog(self._table(topic_partition), config, self._clock, self._ports.ids, expiration_ms)
+        expiration_ms = self._settings.producer_id_expiration_ms
+        tables = self.tables
+        log = PartitionLog(tables.table(topic_partition), config, tables.clock, tables.ports.ids, expiration_ms)
         committed = known_committed(self._committed.get(topic_partition), topic_id, state)
-        self.leaders[topic_partition] = LeaderReplica(state, topic_id, log, self._leader_ports, committed)
+        self.leaders[topic_partition] = LeaderReplica(state, topic_id, log, self._settings.ports, committed)
         erases = partial(self._erases_of, topic_partition)
-        self.upkeep.add(topic_partition, Upkeep(log, self._upkeep_limits, self._ports.executor, erases=erases))
+        self.upkeep.add(
+            topic_partition, Upkeep(log, self._settings.upkeep_limits, self.tables.ports.executor, erases=erases)
+        )
         self._log_state(state, "became leader")
 
     def _erases_of(self, topic_partition: TopicPartition) -> list[Erase]:
@@ -409,22 +273,17 @@ class HostedReplicas:
         self.upkeep.wake(topic_partition)
         replica = self.leaders.get(topic_partition)
         if replica is not None:
-            replica.reconfigure(self._configs.of(topic_partition.topic, image))
+            replica.reconfigure(self._settings.configs.of(topic_partition.topic, image))
 
     def _stop_deleted(self, topic_partition: TopicPartition, topic_id: str) -> None:
         """The topic is gone: drop its table, but not one that a session has made for a new topic of that name."""
         reason = "its topic was deleted"
         self.stop_leading(topic_partition, reason, UnknownTopicOrPartitionError)
-        table = self._table(topic_partition)
-        table.drop(lambda: is_of_topic(table, (topic_id,), self._clock, self._ports.ids))
+        table = self.tables.table(topic_partition)
+        table.drop(lambda: is_of_topic(table, (topic_id,), self.tables.clock, self.tables.ports.ids))
         self._replicas.pop(topic_partition, None)
-        self._configs.forget(topic_partition.topic)
-        self._log(f"stopped replica {topic_partition}: {reason}")
-
-    def drop_stray(self, replica: LeaderReplica, reason: StratalogError) -> None:
-        """The table of a replica that is to lead is of a deleted topic of this name."""
-        if delete_stray(replica.log.table, replica.log.topic_id, self._clock, self._ports.ids):
-            _LOG.warning("broker %d drops a stray replica: %s", self._broker_id, reason)
+        self._settings.configs.forget(topic_partition.topic)
+        self.tables.log(f"stopped replica {topic_partition}: {reason}")
 
     def stop_leading(
         self, topic_partition: TopicPartition, reason: str, refusal: type[StratalogError] = NotLeaderOrFollowerError
@@ -437,7 +296,7 @@ class HostedReplicas:
             self._committed[topic_partition] = KnownCommitted(
                 replica.topic_id, replica.state.unclean, replica.known_committed
             )
-            what = f"{topic_partition} is not led by broker {self._broker_id}: {reason}"
+            what = f"{topic_partition} is not led by broker {self.tables.broker_id}: {reason}"
             replica.resign(refusal(what))
         self._on_stopped(topic_partition)
 
@@ -459,11 +318,11 @@ class HostedReplicas:
         """Upkeep of the led replicas and the removal of others, for a bounded time. Returns the partitions of which
         it removed records: a reader refreshes its fold of an idle log only once the leader publishes a newer version.
         """
-        now_ms = self._clock.monotonic_ms()
-        self._find_strays(now_ms)
-        self._find_sealed(now_ms)
-        self._seal_some(now_ms)
-        self._delete_some(now_ms)
+        now_ms = self.tables.clock.monotonic_ms()
+        self.removals.find_strays(self._image, self._replicas, now_ms)
+        self.removals.find_sealed(self._maybe_sealed, now_ms)
+        self.removals.seal_some(now_ms)
+        self.removals.delete_some(now_ms)
         self.upkeep.run(self._keep_one_up, self._broken)
         removed, self._records_removed = self._records_removed, set()
         return removed
@@ -473,7 +332,7 @@ class HostedReplicas:
         if replica.partition is None:
             return None
         high_watermark = replica.partition.high_watermark
-        done = upkeep.step(self._clock.wall_ms(), high_watermark, replica.leader_epoch, is_busy=is_busy)
+        done = upkeep.step(self.tables.clock.wall_ms(), high_watermark, replica.leader_epoch, is_busy=is_busy)
         if done is not None and done.work in REMOVES_RECORDS:
             self._records_removed.add(topic_partition)
         return done
@@ -502,7 +361,9 @@ class HostedReplicas:
         """A damaged leader that is the whole ISR keeps leading, until it is not any more."""
         replica = self.leaders[topic_partition]
         if damage_in(reason) is not None and not replica.may_be_replaced:
-            _LOG.error("%s stays online on broker %d, the whole ISR: %s", topic_partition, self._broker_id, reason)
+            _LOG.error(
+                "%s stays online on broker %d, the whole ISR: %s", topic_partition, self.tables.broker_id, reason
+            )
             replica.keep_damaged(reason)
             return
         replica.go_offline(reason)
@@ -526,7 +387,7 @@ class HostedReplicas:
         reports = []
         for topic_partition, reason in sorted(self.offline.items()):
             damage, leader = damage_in(reason), self.leaders[topic_partition]
-            table = self._table(topic_partition)
+            table = self.tables.table(topic_partition)
             if damage is not None and table.damage() is None:
                 table.note_damage(damage)
             is_absent = isinstance(reason, LogLostError)
@@ -534,19 +395,6 @@ class HostedReplicas:
             reports.append(OfflineReplica(named, leader.state.partition_epoch, is_absent))
         return reports
 
-    def _log(self, what: str) -> None:
-        STATE_CHANGE_LOG.info("[Broker %d] %s", self._broker_id, what)
-
     def _log_state(self, state: PartitionRecord, what: str) -> None:
         lost = f", whose log is lost on brokers {list(state.lost)}" if state.lost else ""
-        self._log(f"{state.topic_partition} {what}: {state.state_json()}{lost}")
-
-
-def _delete_leftovers(objects: ObjectStore, directories: Sequence[str]) -> None:
-    """What cannot be deleted is tried again at the next start."""
-    for directory in directories:
-        try:
-            objects.delete_leftover(directory)
-            _LOG.info("deleted %s/%s, which an earlier process had begun to delete", objects.url, directory)
-        except StratalogError as reason:
-            _LOG.warning("%s/%s is left of a deletion: %s", objects.url, directory, reason)
+        self.tables.log(f"{state.topic_partition} {what}: {state.state_json()}{lost}")

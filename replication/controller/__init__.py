@@ -3,9 +3,7 @@
 controller          the loop: broker sessions, leader elections, failover, balance of leaders
 sessions            expiry of broker sessions
 brokers             registration, fencing, shutdown, ISR changes
-leader_election     Kafka's leader selectors, the unclean one too
-eligible_leaders    eligible leader replicas (KIP-966)
-preferred_leaders   elections on demand, and the balance of leaders over brokers
+election/           who leads a partition next, and who may
 placement           assignment of replicas to brokers
 cluster_configs     cluster-wide configs altered, and what follows for eligible leaders
 topics              topics created, grown, configured, deleted
@@ -14,4 +12,5 @@ tombstones          ends records of the metadata log that mean nothing any more
 history_writer      appends partition states to the history before compaction removes them
 reassignment        replicas move to other brokers
 producer_id_blocks  producer ids, in blocks
+unregistration      a broker that was stopped for good is forgotten
 """

@@ -19,12 +19,12 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from stratalog.replication.controller.eligible_leaders import (
+from stratalog.replication.controller.election.eligible_leaders import (
     topic_min_isr,
     update_eligible_leaders,
     with_eligible_leaders,
 )
-from stratalog.replication.controller.leader_election import (
+from stratalog.replication.controller.election.leader_election import (
     Election,
     UncleanOf,
     always_clean,

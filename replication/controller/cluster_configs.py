@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.controller.eligible_leaders import MIN_ISR_CONFIG, end_eligibility, min_isr_of
+from stratalog.replication.controller.election.eligible_leaders import MIN_ISR_CONFIG, end_eligibility, min_isr_of
 from stratalog.replication.metadata.configs import Replaced, alter_cluster_config, record_cluster_wide_configs
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.records import MetadataRecord, PartitionRecord

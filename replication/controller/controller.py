@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from stratalog.replication import cadence
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.controller.brokers import fence_brokers, give_up_broker, online_partitions
+from stratalog.replication.controller.election.preferred_leaders import rebalance_leaders
 from stratalog.replication.controller.history_writer import HistoryWriter
-from stratalog.replication.controller.preferred_leaders import rebalance_leaders
 from stratalog.replication.controller.reassignment import finish_reassignments
 from stratalog.replication.controller.sessions import SessionObserver, session_path
 from stratalog.replication.controller.tombstones import end_records

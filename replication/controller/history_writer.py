@@ -11,8 +11,8 @@ from contextlib import suppress
 from functools import partial
 
 from stratalog.replication import cadence
-from stratalog.replication.metadata.history import LeaderEpoch, PastState, history_tables, last_led, past_states
-from stratalog.replication.metadata.history_table import HistoryTable, metadata_rows
+from stratalog.replication.metadata.history.states import LeaderEpoch, PastState, history_tables, last_led, past_states
+from stratalog.replication.metadata.history.table import HistoryTable, metadata_rows
 from stratalog.replication.metadata.log import METADATA_PARTITION
 from stratalog.replication.stores import Ports
 from stratalog.storage.errors import StratalogError

@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from stratalog.replication.controller.eligible_leaders import update_eligible_leaders
-from stratalog.replication.controller.leader_election import UncleanOf, always_clean, elect_reassigned
+from stratalog.replication.controller.election.eligible_leaders import update_eligible_leaders
+from stratalog.replication.controller.election.leader_election import UncleanOf, always_clean, elect_reassigned
 from stratalog.replication.controller.placement import assign_replicas, check_replicas
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord

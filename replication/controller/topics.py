@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from stratalog.replication.controller.eligible_leaders import end_eligibility, min_isr_of, topic_min_isr
+from stratalog.replication.controller.election.eligible_leaders import end_eligibility, min_isr_of, topic_min_isr
 from stratalog.replication.controller.placement import assign_replicas, check_assignment, check_replica_count
 from stratalog.replication.controller.reassignment import original_replicas
 from stratalog.replication.internal_topics import is_internal

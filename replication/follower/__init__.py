@@ -1,15 +1,11 @@
 """One fetch session and the replicas it follows: copy, truncate, repair, quota.
 
-runner         keeps fetch sessions running: in threads, or (`replication/spark/fetch.py`) as micro-batches
-fetch_place    where sessions run: on Spark, or in threads while Spark cannot run them
-fetch_session  one session: its turns, and how two sessions of a fetcher overlap
-heartbeats     how often sessions beat, and look at each other
+sessions/      how sessions run: their turns, on Spark or in threads
 partitions     what a fetcher follows, folded; it outlives its sessions
 plan           what is copied next: from which leader, which partitions, how much, and what not now
 followed_metadata  when a fetcher reads the metadata log
 leader_fetcher  what is fetched from one leader, and by whom; a copy, and what became of it
 held_records   which replicas are known to hold records, should the log of one be absent
-turn_stores    its stores: calls to other brokers' roots give up the session's turn
 replica        one followed replica: truncation check, copy, commit
 repair         damage: copy again, or report to the leader
 quota          KIP-73's rates for replicas that are out of sync

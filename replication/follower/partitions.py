@@ -7,8 +7,7 @@ outlives the session: the next one in the same process resumes it, checks every 
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -22,8 +21,8 @@ from stratalog.replication.follower.plan import (
     Need,
     after_copy,
     fetched_from,
-    first_of,
     rescanned,
+    taken,
 )
 from stratalog.replication.follower.quota import ReplicationQuota
 from stratalog.replication.follower.repair import ReplicaRepair
@@ -449,13 +448,15 @@ class FollowedPartitions:
         queue = fetcher.queue
         queue.release_due(now_ms)
         end_ms = now_ms + fetcher.turn_interval.work_ms(cadence.COPIES.ms, now_ms)
-        copied = self._drain(fetcher, queue.soon, end_ms) | self._drain(fetcher, queue.checks, end_ms)
+        count_max = self.ports.together.distance.calls_max
+        copied = self._drain(fetcher, queue.copies(count_max), end_ms)
+        copied |= self._drain(fetcher, queue.checks(count_max), end_ms)
         return copied or bool(queue)
 
     def rest_ms(self, fetcher: LeaderFetcher, begun_ms: int) -> int:
         """How long to rest after a turn that began at `begun_ms`; 0 if it left something to copy."""
         now_ms = self.ports.clock.monotonic_ms()
-        return 0 if fetcher.queue.soon else fetcher.turn_interval.rest_ms(begun_ms, now_ms)
+        return 0 if fetcher.queue.has_copies else fetcher.turn_interval.rest_ms(begun_ms, now_ms)
 
     def due_in_ms(self, fetcher: LeaderFetcher, now_ms: int) -> int:
         """How long until a delayed partition is due; 0 while there is more to do at once."""
@@ -466,13 +467,10 @@ class FollowedPartitions:
     ) -> None:
         fetcher.queue.delay(topic_partition, self.ports.clock.monotonic_ms() + delay_ms, is_held=is_held)
 
-    def _drain(self, fetcher: LeaderFetcher, queue: OrderedDict[TopicPartition, None], end_ms: int) -> bool:
-        copied, left = False, len(queue)
-        while left and queue:  # it may be cleared while a root is waited for
-            taken = first_of(queue, min(left, self.ports.together.distance.calls_max))
-            left -= len(taken)
-            replicas = self._fetched(fetcher, [tp for tp in taken if not fetcher.queue.is_delayed(tp)])
-            if replicas:
+    def _drain(self, fetcher: LeaderFetcher, queued: Iterator[list[TopicPartition]], end_ms: int) -> bool:
+        copied = False
+        for some in queued:
+            if replicas := self._fetched(fetcher, some):
                 copied |= self._catch_up_some(fetcher, replicas, end_ms)
                 if self.ports.clock.monotonic_ms() >= end_ms:
                     break
@@ -591,11 +589,9 @@ class FollowedPartitions:
 
     def fold_ahead(self, fetcher: LeaderFetcher, now_ms: int) -> bool:
         """Fold for about a slice what copying would need, without a write; True when there is more to fold."""
-        to_fold, left, end_ms = fetcher.to_fold, len(fetcher.to_fold), now_ms + cadence.COPIES.ms
-        while left and to_fold:
-            taken = first_of(to_fold, min(left, self.ports.together.distance.calls_max))
-            left -= len(taken)
-            replicas = self._fetched(fetcher, taken)
+        end_ms = now_ms + cadence.COPIES.ms
+        for some in taken(fetcher.to_fold, self.ports.together.distance.calls_max):
+            replicas = self._fetched(fetcher, some)
             fetcher.under_way = frozenset(replica.state.topic_partition for replica in replicas)
             try:
                 have_more = self.ports.together.run([replica.fold_ahead for replica in replicas])

@@ -14,7 +14,7 @@ not now          `Allowance.delay_ms` before a copy, `after_copy` behind it
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
@@ -91,11 +91,11 @@ def need(own: Standing, published: ReplicaProgress) -> Need:
 class CopyQueue:
     """The partitions of one leader in the order in which they are copied or checked.
 
-    soon    those with something to copy
-    checks  those that are only checked: one of them in each turn, the others when nothing is more urgent
+    Those with something to copy come first, in the order in which they were added, then those that are only checked:
+    one of them in each turn, the others when nothing is more urgent.
 
-    Invariant: a partition that is held is delayed. Invariant: `add` puts none into `soon` that is delayed; one that is
-    delayed after it was added stays there, and whoever takes it skips it.
+    Invariant: a partition that is held is delayed. Invariant: none is added to be copied that is delayed; one that is
+    delayed after it was added stays queued, and is left out when it is taken.
 
     >>> one, two, three = (TopicPartition("t", number) for number in (1, 2, 3))
     >>> queue = CopyQueue()
@@ -103,16 +103,16 @@ class CopyQueue:
     >>> queue.add(three)
     >>> queue.delay(two, due_ms=70)
     >>> queue.add(two)
-    >>> [str(each) for each in [*queue.soon, *queue.checks]], queue.due_in_ms(now_ms=50, idle_ms=1_000)
-    (['t-3', 't-1', 't-2'], 0)
+    >>> [[str(each) for each in some] for some in queue.copies(count_max=2)], queue.due_in_ms(now_ms=50, idle_ms=1_000)
+    ([['t-3']], 0)
     >>> queue.release_due(now_ms=70)
-    >>> [str(each) for each in queue.soon]
-    ['t-3', 't-2']
+    >>> [[str(each) for each in some] for part in (queue.copies(2), queue.checks(1)) for some in part]
+    [['t-2'], ['t-1'], ['t-2']]
     """
 
     def __init__(self) -> None:
-        self.soon: OrderedDict[TopicPartition, None] = OrderedDict()
-        self.checks: OrderedDict[TopicPartition, None] = OrderedDict()
+        self._soon: OrderedDict[TopicPartition, None] = OrderedDict()
+        self._checks: OrderedDict[TopicPartition, None] = OrderedDict()
         self._later: dict[TopicPartition, int] = {}
         """When each that is delayed is due."""
         self._later_ms = 0
@@ -122,17 +122,17 @@ class CopyQueue:
 
     def __bool__(self) -> bool:
         """Whether something is queued."""
-        return bool(self.soon or self.checks)
+        return bool(self._soon or self._checks)
 
     def clear(self) -> None:
         """Drop all but what is delayed."""
-        self.soon.clear()
-        self.checks.clear()
+        self._soon.clear()
+        self._checks.clear()
 
     def add(self, topic_partition: TopicPartition) -> None:
         """Copy it soon, unless it is delayed."""
         if topic_partition not in self._later:
-            self.soon[topic_partition] = None
+            self._soon[topic_partition] = None
 
     def needs(self, topic_partition: TopicPartition, need: Need) -> None:
         """Queue it for what it needs."""
@@ -143,7 +143,24 @@ class CopyQueue:
 
     def check(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Check them when nothing is more urgent, and one of them in each turn."""
-        self.checks.update(OrderedDict.fromkeys(topic_partitions))
+        self._checks.update(OrderedDict.fromkeys(topic_partitions))
+
+    @property
+    def has_copies(self) -> bool:
+        """Whether something is queued to be copied."""
+        return bool(self._soon)
+
+    def copies(self, count_max: int) -> Iterator[list[TopicPartition]]:
+        """Take what is to be copied, at most `count_max` at a time, without what is delayed."""
+        return self._taken(self._soon, count_max)
+
+    def checks(self, count_max: int) -> Iterator[list[TopicPartition]]:
+        """The same of what is only to be checked."""
+        return self._taken(self._checks, count_max)
+
+    def _taken(self, queue: OrderedDict[TopicPartition, None], count_max: int) -> Iterator[list[TopicPartition]]:
+        for some in taken(queue, count_max):
+            yield [topic_partition for topic_partition in some if topic_partition not in self._later]
 
     def delay(self, topic_partition: TopicPartition, due_ms: int, *, is_held: bool = False) -> None:
         """Not before `due_ms`; `is_held`: not even if its leader publishes something meanwhile."""
@@ -171,7 +188,7 @@ class CopyQueue:
             return
         for topic_partition in [tp for tp, due_ms in self._later.items() if due_ms <= now_ms]:
             self.release(topic_partition)
-            self.soon[topic_partition] = None
+            self._soon[topic_partition] = None
         self._later_ms = min(self._later.values(), default=0)
 
     def due_in_ms(self, now_ms: int, idle_ms: int) -> int:
@@ -181,9 +198,14 @@ class CopyQueue:
         return max(0, self._later_ms - now_ms) if self._later else idle_ms
 
 
-def first_of(queue: OrderedDict[TopicPartition, None], count_max: int) -> list[TopicPartition]:
-    """Take the first ones out of a queue."""
-    return [queue.popitem(last=False)[0] for _ in range(min(count_max, len(queue)))]
+def taken(queue: OrderedDict[TopicPartition, None], count_max: int) -> Iterator[list[TopicPartition]]:
+    """Take the first ones out of a queue, at most `count_max` at a time and no more than it holds now: what is added
+    while a part is copied waits for the next turn, and what is cleared meanwhile is gone."""
+    left = len(queue)
+    while left and queue:
+        some = [queue.popitem(last=False)[0] for _ in range(min(left, count_max, len(queue)))]
+        left -= len(some)
+        yield some
 
 
 def rescanned(partitions: Sequence[TopicPartition], count_before: int) -> tuple[Sequence[TopicPartition], int]:

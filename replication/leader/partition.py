@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from stratalog.replication.controller.brokers import IsrChange
-from stratalog.replication.controller.eligible_leaders import effective_min_isr
+from stratalog.replication.controller.election.eligible_leaders import effective_min_isr
 from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.replication.progress.progress import UNKNOWN, ReplicaProgress
 from stratalog.storage.records import IdentifiedPartition

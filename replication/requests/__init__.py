@@ -1,6 +1,7 @@
 """Kafka's requests and responses.
 
 produce            records to a leader
+delete_records     DeleteRecords to a leader
 hand_over          data files to a leader through its inbox
 inbox_frames       Kafka's frames as objects, to a broker's inbox and back
 groups             classic groups and committed offsets

@@ -24,7 +24,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from stratalog.replication import cadence
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.follower.fetch_place import (
+from stratalog.replication.follower.metrics import ThreadFetch, thread_fetch_path
+from stratalog.replication.follower.partitions import FetchJob
+from stratalog.replication.follower.sessions.fetch_place import (
     FAILURES_MAX,
     Event,
     FetchPlace,
@@ -35,10 +37,13 @@ from stratalog.replication.follower.fetch_place import (
     TimePassed,
     decide,
 )
-from stratalog.replication.follower.fetch_session import stop_path
-from stratalog.replication.follower.metrics import ThreadFetch, thread_fetch_path
-from stratalog.replication.follower.partitions import FetchJob
-from stratalog.replication.follower.runner import FollowerThreads, could_end_sessions, end_sessions, run_session
+from stratalog.replication.follower.sessions.fetch_session import stop_path
+from stratalog.replication.follower.sessions.runner import (
+    FollowerThreads,
+    could_end_sessions,
+    end_sessions,
+    run_session,
+)
 from stratalog.replication.progress.progress import fetch_progress_path
 from stratalog.replication.spark.executors import SessionName, executor_count, executor_place, is_beside_another
 from stratalog.replication.spark.worker_error import advice, worker_error
@@ -240,7 +245,7 @@ def _quiet_session(spark: SparkSession) -> SparkSession:
 class SparkFetchRunner:
     """Runs each follower's sessions as streaming queries of one Spark session, or in threads while they cannot run.
 
-    The rules are those of `replication.follower.fetch_place`.
+    The rules are those of `replication.follower.sessions.fetch_place`.
     """
 
     def __init__(self, spark: SparkSession) -> None:

@@ -15,15 +15,15 @@ from typing import Self, TypeVar
 
 from stratalog.replication.controller import topics
 from stratalog.replication.controller.cluster_configs import alter_cluster_configs
-from stratalog.replication.controller.preferred_leaders import Answers, ElectionType, elect_leaders
+from stratalog.replication.controller.election.preferred_leaders import Answers, ElectionType, elect_leaders
 from stratalog.replication.controller.reassignment import PartitionReassignment
 from stratalog.replication.controller.topic_deletion import TopicDeletion, topic_deletions
 from stratalog.replication.controller.unregistration import unregister_broker
 from stratalog.replication.html_table import html_fields, html_table
 from stratalog.replication.metadata.acls import AclBinding, AclFilter, create_acls, delete_acls, describe_acls
 from stratalog.replication.metadata.configs import alter_group_config
+from stratalog.replication.metadata.history.leaders import LeaderOfOffset
 from stratalog.replication.metadata.image import ClusterImage, Result
-from stratalog.replication.metadata.leader_history import LeaderOfOffset
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord, group_of
 from stratalog.replication.metadata.scram import (
     ScramDeletion,
@@ -294,7 +294,7 @@ class MetadataAdmin:
 
         PREFERRED moves leadership to the first assigned replica. UNCLEAN elects leaders of partitions without one,
         which may lose acknowledged records. The answer for a partition is None or its error; for all partitions those
-        that need no election are left out: see `replication.controller.preferred_leaders`.
+        that need no election are left out: see `replication.controller.election.preferred_leaders`.
         """
         named = None if topic_partitions is None else list(topic_partitions)
         return self._view.propose(lambda image: elect_leaders(image, election_type, named))

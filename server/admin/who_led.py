@@ -10,9 +10,9 @@ from contextlib import suppress
 
 import pyarrow as pa
 
-from stratalog.replication.metadata.history import past_states
-from stratalog.replication.metadata.history_table import history_rows, metadata_rows
-from stratalog.replication.metadata.leader_history import LeaderOfOffset, LeaderSearch, LedState, LiveLog
+from stratalog.replication.metadata.history.leaders import LeaderOfOffset, LeaderSearch, LedState, LiveLog
+from stratalog.replication.metadata.history.states import past_states
+from stratalog.replication.metadata.history.table import history_rows, metadata_rows
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import LeaderNotAvailableError, StoreError, UnknownTopicOrPartitionError
 from stratalog.storage.log.reader import LogReader

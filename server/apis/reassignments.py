@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from stratalog.replication.controller.preferred_leaders import ElectionType
+from stratalog.replication.controller.election.preferred_leaders import ElectionType
 from stratalog.replication.metadata.acls import Operation, ResourceType
 from stratalog.server.request.api import Api, Call, by_topic, failed, partition_error
 from stratalog.server.request.broker import ApiFamily

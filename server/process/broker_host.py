@@ -16,7 +16,7 @@ from stratalog.replication.broker.hosted_replicas import BrokerIdentity
 from stratalog.replication.broker.inbox import BrokerInbox
 from stratalog.replication.config import TOPICS_TOML, BrokerConfig, flatten_toml
 from stratalog.replication.coordinator.runtime.remote_appends import Peer
-from stratalog.replication.follower.runner import ThreadFetchRunner
+from stratalog.replication.follower.sessions.runner import ThreadFetchRunner
 from stratalog.replication.metadata.log import SharedMetadata
 from stratalog.replication.metrics import BrokerMetrics, Metric
 from stratalog.replication.progress.own_registers import OwnRegisters

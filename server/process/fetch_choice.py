@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal
 
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.follower.runner import FetchRunner, ThreadFetchRunner
+from stratalog.replication.follower.sessions.runner import FetchRunner, ThreadFetchRunner
 from stratalog.replication.metadata.log import SharedMetadata, open_metadata
 from stratalog.replication.stores import DeltaStores
 from stratalog.storage.clock import RandomIds, SystemClock

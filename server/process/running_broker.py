@@ -20,8 +20,8 @@ from stratalog.replication.coordinator.runtime.kinds import coordinator_kinds
 from stratalog.replication.coordinator.runtime.remote_appends import Appends
 from stratalog.replication.coordinator.topic_matches import TopicMatches
 from stratalog.replication.follower.partitions import FetchJob
-from stratalog.replication.follower.runner import FetchRunner
-from stratalog.replication.metadata.backup_copies import BackupCopies
+from stratalog.replication.follower.sessions.runner import FetchRunner
+from stratalog.replication.metadata.backup.copies import BackupCopies
 from stratalog.replication.metadata.log import SharedMetadata
 from stratalog.replication.progress.own_registers import OwnRegisters
 from stratalog.replication.progress.progress import fetch_progress_path, progress_prefix

@@ -14,7 +14,7 @@ from stratalog.server.endpoint.listeners import (
     parse_protocol_map,
 )
 from stratalog.server.endpoint.security.jaas import SASL_JAAS_CONFIG, login_of
-from stratalog.server.remote.connection_config import ConnectionConfig
+from stratalog.server.remote.connections.config import ConnectionConfig
 from stratalog.storage.errors import InvalidConfigError
 
 MECHANISM = "sasl.mechanism.inter.broker.protocol"

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from stratalog.replication.metadata.image import BrokerState
-from stratalog.server.remote.connection_config import ConnectionConfig, TransportMode
+from stratalog.server.remote.connections.config import ConnectionConfig, TransportMode
 from stratalog.server.request.endpoint import Endpoint
 
 

@@ -32,7 +32,9 @@ from stratalog.server.remote.between_brokers import (
     questions_answered,
     questions_message,
 )
-from stratalog.server.remote.connection_config import ConnectionConfig
+from stratalog.server.remote.connections.config import ConnectionConfig
+from stratalog.server.remote.connections.open_requests import CORRELATION_IDS, Lost, OpenRequest
+from stratalog.server.remote.connections.request_connection import RequestConnection
 from stratalog.server.remote.messages import (
     coordinators_answer,
     delete_records_message,
@@ -41,8 +43,6 @@ from stratalog.server.remote.messages import (
     produced,
     records_deleted,
 )
-from stratalog.server.remote.open_requests import CORRELATION_IDS, Lost, OpenRequest
-from stratalog.server.remote.request_connection import RequestConnection
 from stratalog.server.remote.routes import Route
 from stratalog.storage.clock import SystemClock
 from stratalog.storage.errors import (

@@ -21,8 +21,8 @@ from stratalog.replication.stores import DeltaStores, Stores
 from stratalog.server.bootstrap import BrokerFace
 from stratalog.server.endpoint.listeners import inter_broker_name
 from stratalog.server.endpoint.loops import NetworkThread
-from stratalog.server.remote.connection_config import ConnectionConfig, TransportMode
-from stratalog.server.remote.connection_security import connection_security
+from stratalog.server.remote.connections.config import ConnectionConfig, TransportMode
+from stratalog.server.remote.connections.security import connection_security
 from stratalog.server.remote.inter_broker import inter_broker_connections
 from stratalog.server.remote.places import Place, place_of
 from stratalog.server.remote.remote_broker import RemoteBroker

@@ -13,14 +13,14 @@ from typing import Protocol
 
 from stratalog.replication.stores import Stores
 from stratalog.server.endpoint.loops import NetworkThread
-from stratalog.server.remote.broker_connection import BrokerConnection
-from stratalog.server.remote.connection_config import ConnectionConfig
-from stratalog.server.remote.connection_security import ConnectionSecurity
+from stratalog.server.remote.connections.broker_connection import BrokerConnection
+from stratalog.server.remote.connections.config import ConnectionConfig
+from stratalog.server.remote.connections.inbox_connection import InboxConnection
+from stratalog.server.remote.connections.open_requests import ReconnectBackoff
+from stratalog.server.remote.connections.request_connection import RequestConnection
+from stratalog.server.remote.connections.security import ConnectionSecurity
 from stratalog.server.remote.inbox_channel import InboxChannel
-from stratalog.server.remote.inbox_connection import InboxConnection
-from stratalog.server.remote.open_requests import ReconnectBackoff
 from stratalog.server.remote.places import InboxPlace, Place
-from stratalog.server.remote.request_connection import RequestConnection
 from stratalog.server.request.endpoint import Endpoint
 from stratalog.storage.clock import RandomIds
 
@@ -145,7 +145,7 @@ class _OpenChannel:
 
 @dataclass(frozen=True, slots=True)
 class _Conversation:
-    """`server.remote.inbox_connection.Conversation`"""
+    """`server.remote.connections.inbox_connection.Conversation`"""
 
     owner: _OpenChannel
     number: int

@@ -12,5 +12,5 @@ committed_table  committed records as an Arrow stream, for other engines
 shared_read      one read for all threads that want it
 leader_progress  what leaders published
 partition_logs   the replicas' logs of each partition
-news             which partitions moved, and waiting for the next write
+change_wait      which partitions moved, and waiting for the next write
 """

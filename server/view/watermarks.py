@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from stratalog.replication.controller.eligible_leaders import effective_min_isr, topic_min_isr
+from stratalog.replication.controller.election.eligible_leaders import effective_min_isr, topic_min_isr
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 from stratalog.replication.progress.progress import UNKNOWN, ReplicaProgress
 from stratalog.server.view.topology import ClusterTopology, LogId

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.coordinator.groups.modern_requests import ModernGroups
+from stratalog.replication.coordinator.groups.modern.requests import ModernGroups
 from stratalog.replication.coordinator.groups.shard import GroupShard
 from stratalog.replication.coordinator.shard.shard import CoordinatorRecord, Decision
 from stratalog.replication.internal_topics import GROUP_METADATA_TOPIC, partition_of_key

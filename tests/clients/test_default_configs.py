@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stratalog import Admin, Cluster, ClusterView, Producer
-from stratalog.clients.spark.gaps import explained_end
+from stratalog.clients.spark.source.gaps import explained_end
 from stratalog.clients.typed_tables.config import TypedTableConfig, WriteMode, write_mode
 from stratalog.jobs.topics.configs import main as configs_tool
 from stratalog.jobs.topics.topics import main as topics_tool

@@ -8,10 +8,10 @@ from itertools import count
 from typing import Any
 
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.coordinator.groups.modern_group import ModernGroup
-from stratalog.replication.coordinator.groups.modern_heartbeat import owned_partitions
-from stratalog.replication.coordinator.groups.modern_requests import ModernGroups
-from stratalog.replication.coordinator.groups.modern_topics import Matches, matching_topics
+from stratalog.replication.coordinator.groups.modern.group import ModernGroup
+from stratalog.replication.coordinator.groups.modern.heartbeat import owned_partitions
+from stratalog.replication.coordinator.groups.modern.requests import ModernGroups
+from stratalog.replication.coordinator.groups.modern.topics import Matches, matching_topics
 from stratalog.replication.coordinator.groups.table import DecisionBuilder, GroupTable
 from stratalog.replication.coordinator.server_assignors import TopicIdPartition
 from stratalog.replication.coordinator.shard.shard import CoordinatorRecord

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.follower.fetch_session import FollowerSession
 from stratalog.replication.follower.partitions import FetchJob, FollowedPartitions
+from stratalog.replication.follower.sessions.fetch_session import FollowerSession
 from stratalog.replication.metadata.log import MetadataLog
 from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.replication.progress.of_leader import LeaderProgress

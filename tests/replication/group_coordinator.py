@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.coordinator.groups.classic_group import ClassicGroup
+from stratalog.replication.coordinator.groups.classic.group import ClassicGroup
 from stratalog.replication.coordinator.groups.shard import GroupShard
 from stratalog.replication.coordinator.shard.shard import Answered, CoordinatorRecord, Decision
 from stratalog.replication.requests.groups import (

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from stratalog.replication.coordinator.groups.modern_requests import ModernGroups
+from stratalog.replication.coordinator.groups.modern.requests import ModernGroups
 from stratalog.replication.coordinator.groups.shard import GroupShard
 from stratalog.replication.coordinator.server_assignors import TopicIdPartition
 from stratalog.replication.coordinator.shard.shard import CoordinatorRecord

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from stratalog.jobs.topics.leader_election import TYPES, answer_lines
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.controller.preferred_leaders import elect_leaders, leader_balance
+from stratalog.replication.controller.election.preferred_leaders import elect_leaders, leader_balance
 from stratalog.replication.controller.topic_deletion import topic_deletions
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.records import PartitionRecord

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from stratalog.replication.controller.topics import check_new_partitions
-from stratalog.replication.coordinator.groups.modern_group import ModernGroup
-from stratalog.replication.coordinator.groups.modern_member import ModernMember
-from stratalog.replication.coordinator.groups.modern_records import ResolvedRegex
+from stratalog.replication.coordinator.groups.modern.group import ModernGroup
+from stratalog.replication.coordinator.groups.modern.member import ModernMember
+from stratalog.replication.coordinator.groups.modern.records import ResolvedRegex
 from stratalog.replication.metadata.acls import Operation, ResourceType, VisibleTopics
 from stratalog.server.apis.topics import TopicApis
 from stratalog.server.request.api import Call

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from stratalog.replication.broker.broker import Broker
-from stratalog.replication.controller.preferred_leaders import ElectionType, elect_leaders
+from stratalog.replication.controller.election.preferred_leaders import ElectionType, elect_leaders
 from stratalog.replication.controller.reassignment import alter_partition_reassignments, is_reassigning
 from stratalog.replication.controller.topics import alter_config, create_topic, delete_topic
 from stratalog.replication.metadata.image import BrokerState

@@ -18,8 +18,8 @@ from stratalog.replication.controller.controller import Controller
 from stratalog.replication.controller.sessions import session_path
 from stratalog.replication.controller.topics import create_topic
 from stratalog.replication.coordinator.runtime.kinds import CoordinatorKind
-from stratalog.replication.follower.fetch_session import FollowerSession
 from stratalog.replication.follower.partitions import FetchJob, FollowedPartitions
+from stratalog.replication.follower.sessions.fetch_session import FollowerSession
 from stratalog.replication.internal_topics import is_internal
 from stratalog.replication.log_configs import DEFAULT_NAMES
 from stratalog.replication.metadata.image import Result

@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 from stratalog.replication import cadence
 from stratalog.replication.cadence import Heartbeats
-from stratalog.replication.controller.preferred_leaders import ElectionType, elect_leaders
+from stratalog.replication.controller.election.preferred_leaders import ElectionType, elect_leaders
 from stratalog.replication.controller.reassignment import is_reassigning
 from stratalog.replication.metadata.log import METADATA_CONFIG, open_metadata
 from stratalog.replication.metadata.records import NO_LEADER, record_from_json

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from stratalog.replication.follower.heartbeats import RESTING
+from stratalog.replication.follower.sessions.heartbeats import RESTING
 from stratalog.replication.progress.progress import writer_state
 from tests.simulation.clients import Admin, start_clients
 from tests.simulation.cluster import Setting, SimCluster

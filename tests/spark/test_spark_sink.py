@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from stratalog.clients.admin.admin import Admin
 from stratalog.clients.producer.partitioner import partition_for_key
-from stratalog.clients.spark.hand_over import decode_manifest, manifest_path
 from stratalog.clients.spark.option_names import OF_SINK, STORAGE
-from stratalog.clients.spark.sink_batches import Noted
+from stratalog.clients.spark.sink.batches import Noted
+from stratalog.clients.spark.sink.hand_over import decode_manifest, manifest_path
 from stratalog.clients.spark.sql.committed_view import committed, create_committed_view
 from stratalog.server.admin.admin import NewTopic
 from stratalog.server.cluster import Cluster

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from stratalog.clients.schemas.avro_compatibility import AvroType
+from stratalog.clients.schemas.compatibility.avro import AvroType
 
 Check = Callable[[Any], None]
 """Raises ValueError for a value that would be altered."""

@@ -18,7 +18,7 @@ from uuid import UUID
 import numpy as np
 
 from stratalog.clients.schemas.avro_binary.checks import Check, check_of
-from stratalog.clients.schemas.avro_compatibility import AvroType
+from stratalog.clients.schemas.compatibility.avro import AvroType
 
 Choose = Callable[[Any], Any]
 """The value with the name of a branch for each union within it, as fastavro's `(name, value)`."""

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from stratalog.clients.schemas.avro_compatibility import AvroField, AvroType, incompatibilities
+from stratalog.clients.schemas.compatibility.avro import AvroField, AvroType, incompatibilities
 
 Read = Callable[[bytes, int], tuple[Any, int]]
 """(payload, where a value begins) -> the value, and where it ends."""

@@ -18,11 +18,11 @@ import numpy as np
 import pyarrow as pa
 
 from stratalog.clients.schemas.avro_binary.decoding import AvroMisfitError, AvroReading, Convert
-from stratalog.clients.schemas.avro_compatibility import AvroType
 from stratalog.clients.schemas.avro_values import avro_type, decimal_of, misfit
 from stratalog.clients.schemas.columns.avro_fast import FastSchema, read_fast
 from stratalog.clients.schemas.columns.reader import Meanings, ReadValues, values_column
-from stratalog.clients.schemas.compatibility import ResolvedSchema
+from stratalog.clients.schemas.compatibility.avro import AvroType
+from stratalog.clients.schemas.compatibility.levels import ResolvedSchema
 from stratalog.clients.schemas.errors import InvalidSchemaError
 from stratalog.clients.schemas.schema import Schema
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from stratalog.clients.schemas.avro_compatibility import AvroType
+from stratalog.clients.schemas.compatibility.avro import AvroType
 
 ROWS_MIN = 32
 """The least number of rows for which numpy is faster."""

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from stratalog.clients.schemas.avro_compatibility import AvroType
 from stratalog.clients.schemas.columns.avro import one_number, real_branches
+from stratalog.clients.schemas.compatibility.avro import AvroType
 from stratalog.storage.errors import SerializationError
 
 Fit = Callable[[Any], Any]

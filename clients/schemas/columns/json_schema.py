@@ -33,7 +33,7 @@ from stratalog.clients.schemas.columns.json_text import (
     wrong,
 )
 from stratalog.clients.schemas.columns.reader import Meanings, ReadValues, values_column
-from stratalog.clients.schemas.compatibility import ResolvedSchema
+from stratalog.clients.schemas.compatibility.levels import ResolvedSchema
 from stratalog.clients.schemas.schema import loads
 
 _PIECE_ROWS = 1_024

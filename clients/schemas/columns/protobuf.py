@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from stratalog.clients.schemas.columns.reader import Meanings, ReadValues
-from stratalog.clients.schemas.compatibility import ResolvedSchema
+from stratalog.clients.schemas.compatibility.levels import ResolvedSchema
 from stratalog.clients.schemas.errors import InvalidSchemaError
 from stratalog.clients.schemas.protobuf_messages import check_required, is_map, messages_of
 from stratalog.clients.schemas.schema import Schema

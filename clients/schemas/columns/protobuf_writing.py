@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from stratalog.clients.schemas.avro_binary.checks import check_of
-from stratalog.clients.schemas.avro_compatibility import AvroType
 from stratalog.clients.schemas.columns.avro_writing import Fitted, entries, is_list, items, known, struct
 from stratalog.clients.schemas.columns.protobuf import TIMESTAMP, check_timestamp
+from stratalog.clients.schemas.compatibility.avro import AvroType
 from stratalog.clients.schemas.protobuf_messages import is_map
 from stratalog.storage.errors import SerializationError
 

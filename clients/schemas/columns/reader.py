@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from stratalog.clients.schemas.columns.prefixes import split
-from stratalog.clients.schemas.compatibility import ResolvedSchema
+from stratalog.clients.schemas.compatibility.levels import ResolvedSchema
 from stratalog.clients.schemas.wire_format import SchemaId
 from stratalog.storage.errors import StratalogError
 

@@ -17,7 +17,7 @@ from stratalog.clients.schemas.columns.avro_writing import Fitted, avro_fitted
 from stratalog.clients.schemas.columns.json_schema import JsonColumns
 from stratalog.clients.schemas.columns.json_writing import json_fitted
 from stratalog.clients.schemas.columns.protobuf_writing import protobuf_fitted
-from stratalog.clients.schemas.compatibility import ResolvedSchema
+from stratalog.clients.schemas.compatibility.levels import ResolvedSchema
 from stratalog.clients.schemas.errors import InvalidSchemaError
 from stratalog.clients.schemas.protobuf_messages import check_required, messages_of
 from stratalog.clients.schemas.schema import SchemaType

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from stratalog.clients.config import ConsumerConfig
-from stratalog.server.remote.connection_config import CONNECTION_CONFIGS, ConnectionConfig
+from stratalog.server.remote.connections.config import CONNECTION_CONFIGS, ConnectionConfig
 from stratalog.storage.config_def import ConfigKey, one_of
 from stratalog.storage.errors import InvalidConfigError, InvalidGroupIdError
 

@@ -17,8 +17,8 @@ from typing import Any
 
 from stratalog.clients.records import NO_GENERATION_ID, OffsetAndMetadata
 from stratalog.clients.spark.options import MEMBER
-from stratalog.clients.spark.plan import Offsets, PlannedRange, offsets_from_json, start_within, with_start
-from stratalog.clients.spark.plan import offsets_to_json as _named
+from stratalog.clients.spark.source.plan import Offsets, PlannedRange, offsets_from_json, start_within, with_start
+from stratalog.clients.spark.source.plan import offsets_to_json as _named
 from stratalog.storage.records import TopicPartition
 
 

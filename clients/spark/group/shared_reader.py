@@ -15,7 +15,6 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
 from stratalog.clients.consumer.offsets import Committed
 from stratalog.clients.records import ConsumerGroupMetadata
-from stratalog.clients.spark.batch_reader import RangesPartition, read_tasks
 from stratalog.clients.spark.group.coordinators import Reach, reach
 from stratalog.clients.spark.group.member import QueryMember
 from stratalog.clients.spark.group.offsets import OffsetBounds
@@ -24,8 +23,9 @@ from stratalog.clients.spark.group.planner_end import PlannerEnd
 from stratalog.clients.spark.group.shared_offsets import SharedBatch, replayed, resumed, undecided
 from stratalog.clients.spark.group.stateful import ADAPTIVE, check_state, is_taken_over, not_covered
 from stratalog.clients.spark.options import SourceOptions
-from stratalog.clients.spark.plan import Offsets, PlannedRange, stream_ranges
-from stratalog.clients.spark.stream_reader import METADATA_MAX_AGE_MS, STOP_TIMEOUT_MS, StratalogStreamReader
+from stratalog.clients.spark.source.batch_reader import RangesPartition, read_tasks
+from stratalog.clients.spark.source.plan import Offsets, PlannedRange, stream_ranges
+from stratalog.clients.spark.source.stream_reader import METADATA_MAX_AGE_MS, STOP_TIMEOUT_MS, StratalogStreamReader
 from stratalog.clients.spark.transaction.positions import GroupPositions
 from stratalog.clients.spark.worker import sentence_first, task_property
 from stratalog.server.view.read_committed import is_read_committed

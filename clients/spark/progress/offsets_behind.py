@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from stratalog.clients.spark.options import MEMBER
-from stratalog.clients.spark.plan import TOPIC_IDS, Offsets, offsets_from_json
+from stratalog.clients.spark.source.plan import TOPIC_IDS, Offsets, offsets_from_json
 from stratalog.replication.metrics import GAUGE, Metric
 from stratalog.storage.records import TopicPartition
 

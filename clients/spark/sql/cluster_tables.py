@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from stratalog.clients.admin.groups import GroupAdmin, StoredGroups
-from stratalog.replication.metadata.history import HISTORY_SCHEMA, LeaderEpoch, history_tables, past_states
-from stratalog.replication.metadata.history_table import all_history_rows, metadata_rows
+from stratalog.replication.metadata.history.states import HISTORY_SCHEMA, LeaderEpoch, history_tables, past_states
+from stratalog.replication.metadata.history.table import all_history_rows, metadata_rows
 from stratalog.replication.metadata.records import NO_LEADER
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import (

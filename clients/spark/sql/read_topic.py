@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from stratalog.clients.spark.offsets import OffsetFetcher
 from stratalog.clients.spark.option_names import ROOT
 from stratalog.clients.spark.options import batch_options
-from stratalog.clients.spark.plan import assignment_to_json, offsets_to_json
 from stratalog.clients.spark.registration import session_options
+from stratalog.clients.spark.source.plan import assignment_to_json, offsets_to_json
 from stratalog.clients.spark.worker import view_of
 from stratalog.server.bootstrap import Cluster, root_of
 

@@ -18,7 +18,7 @@ from stratalog.clients.schemas.columns.json_schema import JsonColumns
 from stratalog.clients.schemas.columns.protobuf import ProtobufColumns
 from stratalog.clients.schemas.columns.reader import ColumnFormat, ReadColumn, read_column
 from stratalog.clients.schemas.columns.writer import ColumnWriter
-from stratalog.clients.schemas.compatibility import ResolvedSchema
+from stratalog.clients.schemas.compatibility.levels import ResolvedSchema
 from stratalog.clients.schemas.rest_client import REGISTRY_CONFIGS, SchemaRegistryClient
 from stratalog.clients.schemas.schema import RegisteredSchema, Schema, SchemaRegistry, SchemaType, referenced
 from stratalog.clients.schemas.schema_folder import SCHEMAS_TOPIC, SchemaFolder

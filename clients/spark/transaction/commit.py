@@ -20,9 +20,8 @@ from stratalog.clients.producer.transactions import TransactionSession
 from stratalog.clients.records import ConsumerGroupMetadata, OffsetAndMetadata
 from stratalog.clients.spark.group.commits import GroupCommits
 from stratalog.clients.spark.group.options import GroupOptions
-from stratalog.clients.spark.hand_over import HandOver, read_manifest, write_manifest
 from stratalog.clients.spark.options import SinkOptions
-from stratalog.clients.spark.sink_batches import (
+from stratalog.clients.spark.sink.batches import (
     NOTE_PARTITION,
     Course,
     Noted,
@@ -33,8 +32,9 @@ from stratalog.clients.spark.sink_batches import (
     note_group,
     note_id,
 )
-from stratalog.clients.spark.sink_rows import ProducerIdAndEpoch
-from stratalog.clients.spark.sink_task import WrittenFile
+from stratalog.clients.spark.sink.hand_over import HandOver, read_manifest, write_manifest
+from stratalog.clients.spark.sink.rows import ProducerIdAndEpoch
+from stratalog.clients.spark.sink.task import WrittenFile
 from stratalog.clients.spark.transaction.options import TRANSACTIONAL_ID, TransactionOptions
 from stratalog.clients.spark.transaction.positions import GroupPositions, decode_positions, positions_prefix
 from stratalog.clients.spark.worker import StreamingBatch

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from stratalog.clients.config import ProducerConfig
 from stratalog.clients.spark.group.options import CONNECTION_OPTIONS, LISTENER
 from stratalog.clients.spark.group.options import OPTION_NAMES as OF_MEMBERS
-from stratalog.server.remote.connection_config import ConnectionConfig
+from stratalog.server.remote.connections.config import ConnectionConfig
 from stratalog.storage.errors import InvalidConfigError
 
 TRANSACTIONAL_ID = "kafka.transactional.id"

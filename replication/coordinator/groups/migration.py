@@ -1,7 +1,7 @@
 """A group with members that changes its protocol, so that its consumers can be restarted one after the other. Pure.
 
 A classic group of consumers becomes a modern one when the first member with `group.protocol=consumer` joins. The others
-stay in it by the requests of the classic protocol (`replication.coordinator.groups.modern_classic_members`). When the
+stay in it by the requests of the classic protocol (`replication.coordinator.groups.modern.classic_members`). When the
 last member of the modern protocol leaves them alone, or returns with the classic one, the group becomes classic again.
 `group.consumer.migration.policy` says which of the two may happen.
 
@@ -23,14 +23,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 
 from stratalog.replication.config import DOWNGRADES, UPGRADES, BrokerConfig
-from stratalog.replication.coordinator.groups.classic_group import (
+from stratalog.replication.coordinator.groups.classic.group import (
     CONSUMER_PROTOCOL_TYPE,
     ClassicGroup,
     ClassicMember,
 )
-from stratalog.replication.coordinator.groups.modern_group import ModernGroup
-from stratalog.replication.coordinator.groups.modern_member import ClassicMemberMetadata, ModernMember
-from stratalog.replication.coordinator.groups.modern_records import (
+from stratalog.replication.coordinator.groups.modern.group import ModernGroup
+from stratalog.replication.coordinator.groups.modern.member import ClassicMemberMetadata, ModernMember
+from stratalog.replication.coordinator.groups.modern.records import (
     GroupEpoch,
     TargetEpoch,
     current_record,
@@ -39,7 +39,7 @@ from stratalog.replication.coordinator.groups.modern_records import (
     target_epoch_record,
     target_record,
 )
-from stratalog.replication.coordinator.groups.modern_topics import metadata_hash, partition_counts, topic_names
+from stratalog.replication.coordinator.groups.modern.topics import metadata_hash, partition_counts, topic_names
 from stratalog.replication.coordinator.server_assignors import TopicIdPartition
 from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
 from stratalog.replication.metadata.image import ClusterImage

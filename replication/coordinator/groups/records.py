@@ -1,7 +1,7 @@
 """Keys and values of `__consumer_offsets` in Kafka's binary schemas: committed offsets and classic groups. Pure.
 
 A key begins with its version, which says what a record is: 0 and 1 an offset, 2 a classic group, 3 and more a part of a
-modern group (`replication.coordinator.groups.modern_records`). A value begins with the version of its schema.
+modern group (`replication.coordinator.groups.modern.records`). A value begins with the version of its schema.
 
     key 1    group, topic, partition   -> OffsetCommitValue     version 3 is written, 1 if the offset expires by itself
     key 2    group                     -> GroupMetadataValue    version 3 is written

@@ -1,8 +1,8 @@
 """The group coordinator of one partition of `__consumer_offsets`: groups and committed offsets, folded. Pure.
 
 Requests, records and timers go to what they concern: classic groups
-(`replication.coordinator.groups.classic_membership`), modern groups
-(`replication.coordinator.groups.modern_requests`), offsets (`replication.coordinator.groups.committed_offsets`). A
+(`replication.coordinator.groups.classic.membership`), modern groups
+(`replication.coordinator.groups.modern.requests`), offsets (`replication.coordinator.groups.committed_offsets`). A
 record is folded in the same way whether it comes from the log or from a decision of this shard, so a new coordinator
 has what was stored: every offset, and of each classic group the newest stable generation. Members with an assignment
 continue with it; members in a rebalance receive NOT_COORDINATOR and join again.
@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.coordinator.groups.classic_group import ClassicGroup, GroupState
-from stratalog.replication.coordinator.groups.classic_membership import ClassicGroups
+from stratalog.replication.coordinator.groups.classic.group import ClassicGroup, GroupState
+from stratalog.replication.coordinator.groups.classic.membership import ClassicGroups
 from stratalog.replication.coordinator.groups.committed_offsets import CommittedOffsets, commit_record
-from stratalog.replication.coordinator.groups.modern_requests import ModernGroups
-from stratalog.replication.coordinator.groups.modern_topics import Matches, matching_topics
+from stratalog.replication.coordinator.groups.modern.requests import ModernGroups
+from stratalog.replication.coordinator.groups.modern.topics import Matches, matching_topics
 from stratalog.replication.coordinator.groups.records import (
     OFFSET_COMMIT_KEYS,
     OffsetCommitKey,

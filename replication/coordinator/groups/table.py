@@ -1,7 +1,7 @@
 """What classic and modern groups of one shard share: the table of groups, timers, the builder of a decision. Pure.
 
-A partition of `__consumer_offsets` holds classic groups (`replication.coordinator.groups.classic_group`) and modern
-ones (`replication.coordinator.groups.modern_group`). A group id belongs to one protocol at a time: a group without
+A partition of `__consumer_offsets` holds classic groups (`replication.coordinator.groups.classic.group`) and modern
+ones (`replication.coordinator.groups.modern.group`). A group id belongs to one protocol at a time: a group without
 members may be replaced by one of the other protocol. `replication.coordinator.groups.shard` dispatches requests,
 records and timers to the protocol that they belong to.
 

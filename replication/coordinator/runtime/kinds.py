@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from stratalog.replication.coordinator.groups.modern_topics import Matches, matching_topics
+from stratalog.replication.coordinator.groups.modern.topics import Matches, matching_topics
 from stratalog.replication.coordinator.groups.shard import group_shard
 from stratalog.replication.coordinator.shard.shard import ShardFactory
 from stratalog.replication.coordinator.transactions.shard import TransactionShard

@@ -6,7 +6,7 @@ import pytest
 
 from stratalog.clients.admin.admin import Admin
 from stratalog.jobs.topics.topics import TopicCommand, main
-from stratalog.replication.controller.preferred_leaders import ElectionType
+from stratalog.replication.controller.election.preferred_leaders import ElectionType
 from stratalog.replication.metadata.records import FenceBrokerRecord
 from stratalog.replication.metadata.states import ReplicaState
 from stratalog.server.view.cluster_view import ClusterView

@@ -7,7 +7,7 @@ import pytest
 from stratalog.jobs.command.terminal import UsageError
 from stratalog.jobs.replicas.who_led import answer_line, place
 from stratalog.replication.controller.history_writer import HistoryWriter
-from stratalog.replication.metadata.history_commits import CHECKPOINT_INTERVAL, HISTORY_DIRECTORY
+from stratalog.replication.metadata.history.commits import CHECKPOINT_INTERVAL, HISTORY_DIRECTORY
 from stratalog.replication.metadata.records import PartitionRecord, TopicRecord
 from stratalog.server.admin.who_led import who_led
 from stratalog.server.view.cluster_view import ClusterView

@@ -15,7 +15,7 @@ from stratalog.replication.requests.consumer_groups import (
     MemberAssignment,
     TopicPartitions,
 )
-from stratalog.server.remote.connection_config import REQUEST_TIMEOUT_MS
+from stratalog.server.remote.connections.config import REQUEST_TIMEOUT_MS
 from stratalog.storage.errors import (
     CommitFailedError,
     CoordinatorLoadInProgressError,

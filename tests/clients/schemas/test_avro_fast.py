@@ -15,7 +15,7 @@ from stratalog.clients.schemas.columns import avro
 from stratalog.clients.schemas.columns.avro import AvroColumns
 from stratalog.clients.schemas.columns.avro_fast import ROWS_MIN, FastSchema, read_fast
 from stratalog.clients.schemas.columns.reader import ReadValues
-from stratalog.clients.schemas.compatibility import ResolvedSchema
+from stratalog.clients.schemas.compatibility.levels import ResolvedSchema
 from stratalog.clients.schemas.schema import Schema
 from tests.clients.schemas.test_avro_round_trip import Draw, Drawn
 from tests.examples import examples

@@ -17,7 +17,7 @@ import pytest
 
 from stratalog.clients.schemas.columns.avro import AvroColumns
 from stratalog.clients.schemas.columns.avro_fast import ROWS_MIN
-from stratalog.clients.schemas.compatibility import ResolvedSchema
+from stratalog.clients.schemas.compatibility.levels import ResolvedSchema
 from stratalog.clients.schemas.schema import Schema
 from tests.clients.schemas.oracle.__main__ import RECORDED, RECORDED_SEED, answered, recorded_values
 from tests.clients.schemas.oracle.avro_questions import Json, Question, questions

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stratalog.clients.schemas.avro import AvroDeserializer, AvroSerializer
-from stratalog.clients.schemas.avro_compatibility import incompatibilities, parsed
+from stratalog.clients.schemas.compatibility.avro import incompatibilities, parsed
 from stratalog.clients.serialization import VALUE, SerializationContext
 from tests.clients.schemas.memory_registry import MemoryRegistry
 from tests.examples import examples

@@ -16,7 +16,7 @@ from stratalog.clients.schemas.avro_values import AvroSchema, AvroValues, encode
 from stratalog.clients.schemas.columns.avro import AvroColumns
 from stratalog.clients.schemas.columns.avro_fast import ROWS_MIN
 from stratalog.clients.schemas.columns.writer import ColumnWriter
-from stratalog.clients.schemas.compatibility import ResolvedSchema
+from stratalog.clients.schemas.compatibility.levels import ResolvedSchema
 from stratalog.clients.schemas.schema import Schema
 from stratalog.clients.serialization import VALUE, SerializationContext
 from stratalog.storage.errors import SerializationError

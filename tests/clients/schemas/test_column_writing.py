@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from stratalog.clients.schemas.columns.avro import AvroColumns
 from stratalog.clients.schemas.columns.protobuf import ProtobufColumns
 from stratalog.clients.schemas.columns.writer import ColumnWriter
-from stratalog.clients.schemas.compatibility import ResolvedSchema
+from stratalog.clients.schemas.compatibility.levels import ResolvedSchema
 from stratalog.clients.schemas.schema import Schema, SchemaType
 from stratalog.storage.errors import SerializationError
 

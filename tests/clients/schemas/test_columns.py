@@ -23,7 +23,7 @@ from stratalog.clients.schemas.columns.json_schema import JsonColumns
 from stratalog.clients.schemas.columns.protobuf import ProtobufColumns
 from stratalog.clients.schemas.columns.reader import ColumnFormat, ReadColumn, read_column
 from stratalog.clients.schemas.columns.writer import ColumnWriter
-from stratalog.clients.schemas.compatibility import ResolvedSchema
+from stratalog.clients.schemas.compatibility.levels import ResolvedSchema
 from stratalog.clients.schemas.errors import InvalidSchemaError, RegistryUnavailableError, SchemaNotFoundError
 from stratalog.clients.schemas.json_schema import JsonSerializer
 from stratalog.clients.schemas.protobuf import ProtobufSerializer

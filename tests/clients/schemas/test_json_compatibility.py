@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from stratalog.clients.schemas.compatibility import CompatibilityLevel, ResolvedSchema, incompatibilities
+from stratalog.clients.schemas.compatibility.json_nodes import SchemaNodes
+from stratalog.clients.schemas.compatibility.json_schema import differences
+from stratalog.clients.schemas.compatibility.levels import CompatibilityLevel, ResolvedSchema, incompatibilities
 from stratalog.clients.schemas.errors import IncompatibleSchemaError, InvalidSchemaError
-from stratalog.clients.schemas.json_compatibility import differences
-from stratalog.clients.schemas.json_schema_nodes import SchemaNodes
 from stratalog.clients.schemas.schema import Schema, SchemaReference, SchemaType
 from tests.clients.schemas.memory_registry import MemoryRegistry
 

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from stratalog.clients.schemas.columns.json_schema import JsonColumns
 from stratalog.clients.schemas.columns.reader import read_column
 from stratalog.clients.schemas.columns.writer import ColumnWriter
-from stratalog.clients.schemas.compatibility import ResolvedSchema
+from stratalog.clients.schemas.compatibility.levels import ResolvedSchema
 from stratalog.clients.schemas.json_schema import JsonDeserializer, JsonSerializer
 from stratalog.clients.schemas.schema import Schema, SchemaType
 from stratalog.clients.serialization import VALUE, SerializationContext
-from stratalog.clients.typed_tables.json_checks import checked_text, checked_texts
+from stratalog.clients.typed_tables.rows.json_checks import checked_text, checked_texts
 from stratalog.storage.errors import SerializationError
 from tests.clients.schemas.memory_registry import MemoryRegistry
 from tests.examples import examples

@@ -9,8 +9,8 @@ import pytest
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
+from stratalog.clients.schemas.compatibility.protobuf import incompatibilities, parsed_file
 from stratalog.clients.schemas.errors import IncompatibleSchemaError, InvalidSchemaError
-from stratalog.clients.schemas.protobuf_compatibility import incompatibilities, parsed_file
 from stratalog.clients.schemas.registry_state import RegistryState
 from stratalog.clients.schemas.schema import Schema, SchemaType
 

@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 
 from stratalog.clients.schemas.columns.protobuf import ProtobufColumns
 from stratalog.clients.schemas.columns.writer import ColumnWriter
-from stratalog.clients.schemas.compatibility import ResolvedSchema
+from stratalog.clients.schemas.compatibility.levels import ResolvedSchema
 from stratalog.clients.schemas.protobuf import ProtobufDeserializer, ProtobufSerializer
 from stratalog.clients.schemas.protobuf_messages import messages_of
 from stratalog.clients.schemas.schema import Schema, SchemaType

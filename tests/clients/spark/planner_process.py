@@ -25,7 +25,7 @@ from pyspark.sql.streaming.python_streaming_source_runner import (
     PARTITIONS_FUNC_ID,
 )
 
-from stratalog.clients.spark.source import StratalogDataSource
+from stratalog.clients.spark.source.source import StratalogDataSource
 from stratalog.replication.fast_start.planners import PLANNER
 
 WAIT_S = 60

@@ -17,8 +17,8 @@ from pyspark.sql.datasource import (
     Not,
 )
 
-from stratalog.clients.spark.filters import RangeFilters
-from stratalog.clients.spark.plan import PlannedRange
+from stratalog.clients.spark.source.filters import RangeFilters
+from stratalog.clients.spark.source.plan import PlannedRange
 from stratalog.storage.records import TopicPartition
 
 RANGES = [

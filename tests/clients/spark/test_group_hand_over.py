@@ -18,7 +18,7 @@ import pytest
 from stratalog.clients.admin.admin import Admin
 from stratalog.clients.admin.groups import GroupAdmin, LiveGroups
 from stratalog.clients.producer.producer import Producer
-from stratalog.clients.spark.batch_reader import RangesPartition
+from stratalog.clients.spark.source.batch_reader import RangesPartition
 from stratalog.server.cluster import Cluster
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.records import TopicPartition

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.clients.spark.hand_over import HandOver, decode_manifest, encode_manifest, manifest_path
 from stratalog.clients.spark.options import SinkOptions
-from stratalog.clients.spark.sink_batches import Noted, SinkBatchId, Stage
-from stratalog.clients.spark.sink_rows import ProducerIdAndEpoch
-from stratalog.clients.spark.sink_task import WrittenFile
+from stratalog.clients.spark.sink.batches import Noted, SinkBatchId, Stage
+from stratalog.clients.spark.sink.hand_over import HandOver, decode_manifest, encode_manifest, manifest_path
+from stratalog.clients.spark.sink.rows import ProducerIdAndEpoch
+from stratalog.clients.spark.sink.task import WrittenFile
 from stratalog.replication.metadata.image import Result
 from stratalog.replication.metadata.log import open_metadata
 from stratalog.replication.metadata.records import (

@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from stratalog.clients.spark import offsets, read
-from stratalog.clients.spark.batch_reader import StratalogReader
+from stratalog.clients.spark import offsets
 from stratalog.clients.spark.options import batch_options, stream_options
-from stratalog.clients.spark.read import RangeReaders, RangeToRead, ReadManner
-from stratalog.clients.spark.stream_reader import StratalogStreamReader
+from stratalog.clients.spark.source import read
+from stratalog.clients.spark.source.batch_reader import StratalogReader
+from stratalog.clients.spark.source.read import RangeReaders, RangeToRead, ReadManner
+from stratalog.clients.spark.source.stream_reader import StratalogStreamReader
 from stratalog.clients.spark.worker import view_of
 from stratalog.replication.metadata.records import ConfigRecord, EraseRecord
 from stratalog.storage.records import TopicPartition

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.clients.spark import batch_reader, plan
-from stratalog.clients.spark.batch_reader import StratalogReader
 from stratalog.clients.spark.offsets import OffsetFetcher
 from stratalog.clients.spark.options import OffsetLimit, batch_options
-from stratalog.clients.spark.plan import PlannedRange
-from stratalog.clients.spark.read import RangeReaders, RangeToRead, ReadManner
+from stratalog.clients.spark.source import batch_reader, plan
+from stratalog.clients.spark.source.batch_reader import StratalogReader
+from stratalog.clients.spark.source.plan import PlannedRange
+from stratalog.clients.spark.source.read import RangeReaders, RangeToRead, ReadManner
 from stratalog.replication.stores import DeltaStores
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.server.view.read_committed import view_of

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from stratalog.clients.spark.options import GlobalTimestamp, SpecificOffsets, SpecificTimestamps, parse_offsets
-from stratalog.clients.spark.plan import (
+from stratalog.clients.spark.source.plan import (
     TASK_RECORDS_MIN,
     FileSpan,
     OffsetsJson,

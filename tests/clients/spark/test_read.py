@@ -11,8 +11,8 @@ import pytest
 
 from stratalog.clients.spark.conditions import DataLossError, TopicRecreatedError
 from stratalog.clients.spark.option_names import SOURCE_COLUMNS
-from stratalog.clients.spark.planned_files import PlannedFiles
-from stratalog.clients.spark.read import (
+from stratalog.clients.spark.source.planned_files import PlannedFiles
+from stratalog.clients.spark.source.read import (
     BATCH_ROWS_MAX,
     RangeReaders,
     RangeToRead,

@@ -6,7 +6,7 @@ import pytest
 from pyspark.cloudpickle import dumps, loads
 
 from stratalog.clients.spark.registration import storage_settings
-from stratalog.clients.spark.source import StratalogDataSource, source_of_session
+from stratalog.clients.spark.source.source import StratalogDataSource, source_of_session
 from stratalog.storage.errors import InvalidConfigError
 
 REGION, KEY = "stratalog.storage.aws.region", "stratalog.storage.aws.secret.access.key"

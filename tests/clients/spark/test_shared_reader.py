@@ -15,13 +15,13 @@ from stratalog.clients.admin.groups import GroupAdmin, LiveGroups
 from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.coordinator_calls import Answer, InProcessCalls, ask
 from stratalog.clients.records import OffsetAndMetadata
-from stratalog.clients.spark.batch_reader import RangesPartition
 from stratalog.clients.spark.group import shared_reader
 from stratalog.clients.spark.group.coordinators import ReachedCoordinators
 from stratalog.clients.spark.group.shared_reader import SharedStreamReader
 from stratalog.clients.spark.offsets import OffsetFetcher
 from stratalog.clients.spark.options import stream_options
-from stratalog.clients.spark.stream_reader import STOP_TIMEOUT_MS, StratalogStreamReader
+from stratalog.clients.spark.source.batch_reader import RangesPartition
+from stratalog.clients.spark.source.stream_reader import STOP_TIMEOUT_MS, StratalogStreamReader
 from stratalog.replication.requests.groups import LeaveGroupRequest, MemberIdentity, OffsetCommitRequest
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import CoordinatorNotAvailableError, InvalidConfigError, OffsetOutOfRangeError

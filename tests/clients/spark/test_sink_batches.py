@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stratalog.clients.spark.sink_batches import (
+from stratalog.clients.spark.sink.batches import (
     Course,
     Noted,
     SinkBatchId,

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from stratalog.clients.producer.partitioner import partition_for_key
-from stratalog.clients.spark.sink_rows import (
+from stratalog.clients.spark.sink.rows import (
     HEADERS_SQL_TYPE,
     NO_PRODUCER,
     ProducerIdAndEpoch,

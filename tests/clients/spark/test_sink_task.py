@@ -11,7 +11,7 @@ import pytest
 
 from stratalog.clients.producer.partitioner import partition_for_key
 from stratalog.clients.spark.options import SinkOptions
-from stratalog.clients.spark.sink_task import SENT_BYTES_MAX, SinkTask, WrittenFile, few_rows_limit
+from stratalog.clients.spark.sink.task import SENT_BYTES_MAX, SinkTask, WrittenFile, few_rows_limit
 from stratalog.replication.metadata.records import ConfigRecord, of_broker
 from stratalog.storage.errors import InvalidTimestampError, RecordTooLargeError
 from stratalog.storage.files.batch_file_fast import TABLE_ROWS_MAX

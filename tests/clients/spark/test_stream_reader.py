@@ -13,11 +13,11 @@ import pytest
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from stratalog.clients.spark.batch_reader import RangesPartition
 from stratalog.clients.spark.conditions import DataLossError, TopicRecreatedError
 from stratalog.clients.spark.options import stream_options
-from stratalog.clients.spark.plan import TOPIC_IDS
-from stratalog.clients.spark.stream_reader import (
+from stratalog.clients.spark.source.batch_reader import RangesPartition
+from stratalog.clients.spark.source.plan import TOPIC_IDS
+from stratalog.clients.spark.source.stream_reader import (
     GATHER_MS_MAX,
     LONG_POLL_MS,
     LONG_POLL_SHARE,

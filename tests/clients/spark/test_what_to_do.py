@@ -14,8 +14,8 @@ from stratalog.clients.spark import conditions
 from stratalog.clients.spark.group.offsets import OffsetBounds
 from stratalog.clients.spark.option_names import ROOT
 from stratalog.clients.spark.options import batch_options, sink_options, stream_options
-from stratalog.clients.spark.sink_rows import check_columns
-from stratalog.clients.spark.source import StratalogDataSource
+from stratalog.clients.spark.sink.rows import check_columns
+from stratalog.clients.spark.source.source import StratalogDataSource
 from stratalog.clients.spark.sql.cluster_tables import cluster_table
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import StratalogError

@@ -13,11 +13,12 @@ def printed(code: str) -> list[str]:
 
 def test_a_planner_loads_no_sink_and_no_broker() -> None:
     loaded = printed(
-        "import sys, stratalog.clients.spark.source, stratalog.clients.spark.stream_reader; print(*sys.modules)"
+        "import sys, stratalog.clients.spark.source.source, stratalog.clients.spark.source.stream_reader;"
+        "print(*sys.modules)"
     )
     assert "stratalog.server.view.cluster_view" in loaded
     assert not {
-        "stratalog.clients.spark.sink",
+        "stratalog.clients.spark.sink.sink",
         "stratalog.replication.broker.broker",
         "stratalog.replication.coordinator.shard.shard",
     } & set(loaded)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from stratalog.clients.schemas.compatibility import ResolvedSchema
+from stratalog.clients.schemas.compatibility.levels import ResolvedSchema
 from stratalog.clients.schemas.schema import Schema
-from stratalog.clients.typed_tables.missing_schemas import ASKED_MAX, MISSING_MAX, PAUSE_MAX, MissingSchemas
+from stratalog.clients.typed_tables.rows.missing_schemas import ASKED_MAX, MISSING_MAX, PAUSE_MAX, MissingSchemas
 
 
 def asked_in(batches: int, missing: MissingSchemas) -> list[list[object]]:

@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stratalog.clients.schemas.avro_values import AvroSchema, encode_avro
-from stratalog.clients.schemas.compatibility import ResolvedSchema
+from stratalog.clients.schemas.compatibility.levels import ResolvedSchema
 from stratalog.clients.schemas.schema import Schema, SchemaType
 from stratalog.clients.schemas.wire_format import VALUE_SCHEMA_ID_HEADER, SchemaId
 from stratalog.clients.typed_tables.config import ValueFormat
-from stratalog.clients.typed_tables.reading import (
+from stratalog.clients.typed_tables.rows.reading import (
     Planned,
     ReadPlan,
     WriterKey,

@@ -25,7 +25,8 @@ from stratalog.clients.typed_tables.erasure import (
     open_requests,
     vacuum_is_due,
 )
-from stratalog.clients.typed_tables.evolution import (
+from stratalog.clients.typed_tables.predicates import erased_rows
+from stratalog.clients.typed_tables.rows.evolution import (
     RECORD_COLUMNS,
     alterations,
     as_here,
@@ -35,7 +36,6 @@ from stratalog.clients.typed_tables.evolution import (
     sql_type,
     wider_type,
 )
-from stratalog.clients.typed_tables.predicates import erased_rows
 from stratalog.replication.metadata.records import EraseRecord
 from stratalog.storage.errors import InvalidConfigError
 

@@ -15,7 +15,7 @@ from stratalog.jobs.topics.leader_election import (
     main,
     parse_partitions,
 )
-from stratalog.replication.controller.preferred_leaders import ElectionType
+from stratalog.replication.controller.election.preferred_leaders import ElectionType
 from stratalog.storage.errors import ElectionNotNeededError, PreferredLeaderNotAvailableError
 from stratalog.storage.records import TopicPartition
 

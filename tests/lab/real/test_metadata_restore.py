@@ -13,7 +13,7 @@ from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.producer.producer import Producer
 from stratalog.jobs.replicas.metadata import backup, main, restore
 from stratalog.jobs.replicas.replica_verification import main as verify_replicas
-from stratalog.replication.metadata.backup import decode_backup
+from stratalog.replication.metadata.backup.backup import decode_backup
 from stratalog.replication.stores import DeltaStores
 from stratalog.server.cluster import Cluster
 from stratalog.storage.clock import RandomIds, SystemClock

@@ -14,7 +14,7 @@ import pytest
 
 from stratalog.clients.admin.admin import Admin
 from stratalog.clients.producer.producer import Producer
-from stratalog.replication.follower.heartbeats import ACTIVE, STANDBY
+from stratalog.replication.follower.sessions.heartbeats import ACTIVE, STANDBY
 from stratalog.replication.progress.progress import ENDED, progress_header
 from stratalog.server.admin.admin import NewTopic
 from stratalog.server.cluster import Cluster

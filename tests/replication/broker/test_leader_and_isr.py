@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from stratalog.replication.broker.leader_and_isr import (
+from stratalog.replication.broker.leadership.leader_and_isr import (
     BecomeFollower,
     BecomeLeader,
     Ignore,

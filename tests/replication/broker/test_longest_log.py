@@ -6,7 +6,7 @@ from itertools import permutations, product
 
 import pytest
 
-from stratalog.replication.broker.longest_log import (
+from stratalog.replication.broker.leadership.longest_log import (
     OWN_LEADS,
     WAITS,
     Comparison,

@@ -12,7 +12,6 @@ from dataclasses import replace
 
 import pytest
 
-from stratalog.replication.controller import eligible_leaders
 from stratalog.replication.controller.brokers import (
     IsrChange,
     alter_partition,
@@ -20,6 +19,7 @@ from stratalog.replication.controller.brokers import (
     online_partitions,
     register_broker,
 )
+from stratalog.replication.controller.election import eligible_leaders
 from stratalog.replication.leader.partition import Partition
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 from stratalog.replication.progress.progress import ReplicaProgress

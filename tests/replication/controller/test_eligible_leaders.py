@@ -18,7 +18,7 @@ from stratalog.replication.controller.brokers import (
     report_offline,
     shut_down_broker,
 )
-from stratalog.replication.controller.eligible_leaders import with_eligible_leaders
+from stratalog.replication.controller.election.eligible_leaders import with_eligible_leaders
 from stratalog.replication.follower.repair import may_repair
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.records import PartitionRecord, record_from_json, record_to_json

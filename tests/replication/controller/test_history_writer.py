@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from stratalog.replication.controller.history_writer import HistoryWriter
-from stratalog.replication.metadata.history import past_states
-from stratalog.replication.metadata.history_commits import HISTORY_DIRECTORY
-from stratalog.replication.metadata.history_table import HistoryTable
+from stratalog.replication.metadata.history.commits import HISTORY_DIRECTORY
+from stratalog.replication.metadata.history.states import past_states
+from stratalog.replication.metadata.history.table import HistoryTable
 from stratalog.replication.metadata.log import METADATA_CONFIG, MetadataLog
 from stratalog.replication.metadata.records import PartitionRecord, RemoveTopicRecord, TopicRecord
 from stratalog.storage.clock import RandomIds

@@ -6,7 +6,7 @@ from itertools import chain, combinations
 
 import pytest
 
-from stratalog.replication.controller.leader_election import (
+from stratalog.replication.controller.election.leader_election import (
     Election,
     elect_controlled_shutdown,
     elect_no_op,

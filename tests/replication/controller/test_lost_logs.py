@@ -13,13 +13,13 @@ from stratalog.replication.controller.brokers import (
     register_broker,
     report_offline,
 )
-from stratalog.replication.controller.leader_election import (
+from stratalog.replication.controller.election.leader_election import (
     elect_controlled_shutdown,
     elect_offline,
     elect_preferred,
     elect_reassigned,
 )
-from stratalog.replication.controller.preferred_leaders import ElectionType, elect_leaders
+from stratalog.replication.controller.election.preferred_leaders import ElectionType, elect_leaders
 from stratalog.replication.metadata.records import (
     FenceBrokerRecord,
     PartitionRecord,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stratalog.replication.controller.brokers import IsrChange, alter_partition, fence_brokers, register_broker
-from stratalog.replication.controller.preferred_leaders import (
+from stratalog.replication.controller.election.preferred_leaders import (
     BrokerBalance,
     ElectionType,
     elect_leaders,

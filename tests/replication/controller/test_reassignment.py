@@ -16,7 +16,7 @@ from stratalog.replication.controller.brokers import (
     register_broker,
     shut_down_broker,
 )
-from stratalog.replication.controller.leader_election import elect_reassigned
+from stratalog.replication.controller.election.leader_election import elect_reassigned
 from stratalog.replication.controller.reassignment import (
     PartitionReassignment,
     alter_partition_reassignments,

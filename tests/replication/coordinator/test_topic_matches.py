@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from stratalog.replication.coordinator.groups.modern_topics import matching_topics
+from stratalog.replication.coordinator.groups.modern.topics import matching_topics
 from stratalog.replication.coordinator.topic_matches import TopicMatches
 from stratalog.storage.clock import SystemClock
 from stratalog.storage.errors import InvalidRegularExpressionError

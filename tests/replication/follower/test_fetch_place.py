@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from stratalog.replication import cadence
-from stratalog.replication.follower.fetch_place import (
+from stratalog.replication.follower.sessions.fetch_place import (
     Event,
     FetchPlace,
     FetchTask,

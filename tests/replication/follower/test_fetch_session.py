@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.follower.fetch_session import (
+from stratalog.replication.follower.sessions.fetch_session import (
     FollowerSession,
     stop_path,
 )

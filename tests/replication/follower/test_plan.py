@@ -14,7 +14,6 @@ from stratalog.replication.follower.plan import (
     Standing,
     after_copy,
     fetched_from,
-    first_of,
     need,
     rescanned,
 )
@@ -140,15 +139,29 @@ def test_rescans_come_to_every_table() -> None:
 def test_no_more_are_taken_out_of_a_queue_than_there_are() -> None:
     queue = CopyQueue()
     queue.check([ONE, TWO, THREE])
-    assert first_of(queue.checks, 2) == [ONE, TWO]
-    assert first_of(queue.checks, 2) == [THREE]
-    assert first_of(queue.checks, 2) == []
+    assert list(queue.checks(2)) == [[ONE, TWO], [THREE]]
+    assert list(queue.checks(2)) == []
+
+
+def test_what_is_added_while_a_part_is_copied_waits_for_the_next_turn() -> None:
+    queue = CopyQueue()
+    for each in (ONE, TWO):
+        queue.add(each)
+    copies = queue.copies(1)
+    assert next(copies) == [ONE]
+    queue.add(ONE)
+    queue.delay(TWO, 100)
+    assert list(copies) == [[]]  # TWO is delayed by now
+    assert list(queue.copies(1)) == [[ONE]]
 
 
 def names(queue: CopyQueue) -> tuple[str, str]:
-    """What comes soon, and what is only checked."""
-    soon, checks = (" ".join(str(each.partition) for each in part) for part in (queue.soon, queue.checks))
-    return soon, checks
+    """What comes soon, and what is only checked: taken, and put back."""
+    soon, checks = ([each for some in part for each in some] for part in (queue.copies(9), queue.checks(9)))
+    for each in soon:
+        queue.add(each)
+    queue.check(checks)
+    return " ".join(str(each.partition) for each in soon), " ".join(str(each.partition) for each in checks)
 
 
 def test_each_comes_once_in_the_order_in_which_it_was_added() -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.controller.brokers import leave_isr
-from stratalog.replication.follower.fetch_session import FollowerSession
 from stratalog.replication.follower.partitions import FetchJob, FollowedPartitions
 from stratalog.replication.follower.repair import ReplicaFinding, finding, is_lost, may_repair, sound_end
+from stratalog.replication.follower.sessions.fetch_session import FollowerSession
 from stratalog.replication.metadata.log import open_metadata
 from stratalog.replication.metadata.records import PartitionRecord, RegisterBrokerRecord
 from stratalog.replication.requests.hand_over import damage_report_path, decode_damage_report, encode_damage_report

@@ -10,7 +10,7 @@ import pytest
 
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.follower.partitions import FetchJob, FollowedPartitions
-from stratalog.replication.follower.runner import FoldedPartitions
+from stratalog.replication.follower.sessions.runner import FoldedPartitions
 from stratalog.replication.spark.fetch import after_end_ms, session_length_ms
 from tests.replication.memory_stores import METADATA_ROOT, MemoryStores
 

@@ -9,9 +9,9 @@ import pytest
 
 from stratalog.replication import cadence
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.follower.fetch_session import FollowerSession
-from stratalog.replication.follower.heartbeats import ACTIVE, RESTING, STANDBY
 from stratalog.replication.follower.replica import FOLD_AHEAD_COMMITS
+from stratalog.replication.follower.sessions.fetch_session import FollowerSession
+from stratalog.replication.follower.sessions.heartbeats import ACTIVE, RESTING, STANDBY
 from stratalog.replication.metadata.records import ConfigRecord
 from stratalog.replication.progress.of_session import SessionState, session_states_prefix
 from stratalog.replication.progress.progress import ENDED, writer_state

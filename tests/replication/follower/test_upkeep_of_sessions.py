@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from stratalog.replication.follower.fetch_session import ENDING, FollowerSession
 from stratalog.replication.follower.partitions import FollowedPartitions
+from stratalog.replication.follower.sessions.fetch_session import ENDING, FollowerSession
 from stratalog.replication.progress.progress import ReplicaProgress
 from stratalog.storage.records import TopicPartition
 from stratalog.storage.upkeep.chore import UpkeepLimits

@@ -11,8 +11,8 @@ import pytest
 
 from stratalog.replication import cadence
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.follower.fetch_session import FollowerSession
 from stratalog.replication.follower.partitions import FollowedPartitions
+from stratalog.replication.follower.sessions.fetch_session import FollowerSession
 from stratalog.replication.leader.append_queue import AppendQueue
 from stratalog.replication.leader.purgatory import ProducePurgatory
 from stratalog.replication.leader.replica import LeaderPorts, LeaderReplica, WaitingAppend

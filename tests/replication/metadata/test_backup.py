@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from stratalog.replication.metadata.backup import (
+from stratalog.replication.metadata.backup.backup import (
     EPOCH_LEAP,
     PRODUCER_ID_LEAP,
     Backup,

@@ -7,8 +7,8 @@ from concurrent.futures import Executor, Future
 
 import pytest
 
-from stratalog.replication.metadata.backup import Backup, decode_backup, encode_backup
-from stratalog.replication.metadata.backup_copies import COPIES_PREFIX, BackupCopies, newest_copy, take_backup
+from stratalog.replication.metadata.backup.backup import Backup, decode_backup, encode_backup
+from stratalog.replication.metadata.backup.copies import COPIES_PREFIX, BackupCopies, newest_copy, take_backup
 from stratalog.replication.metadata.records import (
     ClusterRecord,
     ConfigRecord,

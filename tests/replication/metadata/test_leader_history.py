@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stratalog.replication.metadata.leader_history import LeaderOfOffset, LeaderSearch, LedState, LiveLog
+from stratalog.replication.metadata.history.leaders import LeaderOfOffset, LeaderSearch, LedState, LiveLog
 from stratalog.storage.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from stratalog.storage.log.leader_epochs import EpochEntry, LeaderEpochCache
 from stratalog.storage.records import TopicPartition

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stratalog.replication.follower.heartbeats import ACTIVE, STANDBY
+from stratalog.replication.follower.sessions.heartbeats import ACTIVE, STANDBY
 from stratalog.replication.progress.of_session import SessionProgress, remove_session_progress
 from stratalog.replication.progress.progress import (
     ENDED,

@@ -244,7 +244,7 @@ def test_a_start_after_a_crash_keeps_what_is_not_sealed() -> None:
     hosting.stores.objects("root").durable_on_answer = False
     hosting.hosted = hosting.opened()
     hosting.hosted.recover(hosting.image, 0)
-    hosting.hosted.remove_unknown(lambda: hosting.image)
+    hosting.hosted.tables.remove_unknown(lambda: hosting.image)
     hosting.apply(LED)
     assert hosting.is_there
 
@@ -260,14 +260,14 @@ def test_a_start_removes_a_table_of_an_unknown_topic_and_asks_which_are_known_af
         hosting.image = hosting.image.fold(replace(LED, topic="new"))
         return hosting.image
 
-    hosting.opened().remove_unknown(newest)
+    hosting.opened().tables.remove_unknown(newest)
     assert hosting.stores.replicas("root") == [TP, new]
 
 
 def test_a_table_that_is_assigned_elsewhere_is_removed_by_the_loop() -> None:
     hosting = Hosting()
     hosting.hosted = hosting.opened()
-    hosting.hosted.remove_unknown(lambda: hosting.image)
+    hosting.hosted.tables.remove_unknown(lambda: hosting.image)
     hosting.apply(LEFT)
     hosting.pass_time(cadence.STRAYS_SEARCHED.ms)
     assert hosting.is_sealed

@@ -6,7 +6,7 @@ import pytest
 
 from stratalog.replication.client_pattern import client_pattern
 from stratalog.replication.requests.transactions import TransactionListing
-from stratalog.server.apis.transaction_admin import MATCH_MS_MAX, matching
+from stratalog.server.apis.transactions.admin import MATCH_MS_MAX, matching
 from stratalog.storage.errors import InvalidRegularExpressionError
 from tests.storage.logs import FakeClock
 

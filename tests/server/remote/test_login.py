@@ -18,8 +18,8 @@ from stratalog.replication.requests.coordinators import (
     FindCoordinatorResponse,
 )
 from stratalog.server.endpoint.loops import NetworkThread
-from stratalog.server.remote.connection_config import ConnectionConfig
-from stratalog.server.remote.connection_security import connection_security
+from stratalog.server.remote.connections.config import ConnectionConfig
+from stratalog.server.remote.connections.security import connection_security
 from stratalog.server.remote.inter_broker import inter_broker_connections, inter_broker_protocol
 from stratalog.server.remote.remote_broker import RemoteBroker
 from stratalog.server.remote.routes import ListenerRoute

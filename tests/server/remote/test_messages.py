@@ -83,7 +83,7 @@ from stratalog.replication.requests.transactions import (
     TransactionListing,
     TransactionTopic,
 )
-from stratalog.server.apis.transactions import INIT_PRODUCER_ID_MAX
+from stratalog.server.apis.transactions.producers import INIT_PRODUCER_ID_MAX
 from stratalog.server.remote.between_brokers import (
     Gathering,
     is_marker,

@@ -7,7 +7,7 @@ from struct import pack
 
 import pytest
 
-from stratalog.server.remote.open_requests import Lost, OpenRequest, OpenRequests, ReconnectBackoff
+from stratalog.server.remote.connections.open_requests import Lost, OpenRequest, OpenRequests, ReconnectBackoff
 from stratalog.storage.errors import InvalidRequestError
 
 Answers = list[tuple[int, bytes | Lost]]

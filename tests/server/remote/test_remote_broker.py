@@ -31,7 +31,7 @@ from stratalog.server.bootstrap import RunningCluster
 from stratalog.server.endpoint.admission import RequestBound
 from stratalog.server.endpoint.loops import NetworkThread
 from stratalog.server.endpoint.socket_server import SocketServer, bind
-from stratalog.server.remote.connection_config import ConnectionConfig
+from stratalog.server.remote.connections.config import ConnectionConfig
 from stratalog.server.remote.places import InboxPlace
 from stratalog.server.remote.remote_broker import RemoteBroker
 from stratalog.server.remote.remote_cluster import RemoteCluster, RemotePeers

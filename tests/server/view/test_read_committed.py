@@ -10,7 +10,7 @@ import pytest
 from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.spark.offsets import OffsetFetcher
 from stratalog.clients.spark.options import batch_options
-from stratalog.clients.spark.read import RangeReaders, RangeToRead, ReadManner
+from stratalog.clients.spark.source.read import RangeReaders, RangeToRead, ReadManner
 from stratalog.server.offset_spec import LATEST_TIMESTAMP, OffsetSpec
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.server.view.read_committed import ReadCommittedView, view_of, without_aborted

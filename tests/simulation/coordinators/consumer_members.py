@@ -23,7 +23,7 @@ from stratalog.clients.consumer.assignors.registry import ASSIGNORS
 from stratalog.clients.consumer.classic_membership import ClassicMembership, ClassicMembershipState
 from stratalog.clients.consumer.membership import FindCoordinator, MembershipConfig, Send
 from stratalog.clients.consumer.modern_membership import ModernMembership, ModernMembershipState
-from stratalog.replication.coordinator.groups.modern_records import (
+from stratalog.replication.coordinator.groups.modern.records import (
     KEY_VERSIONS,
     KeyVersion,
     decode_current,

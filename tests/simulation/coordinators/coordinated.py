@@ -13,7 +13,7 @@ from functools import partial
 from random import Random
 
 from stratalog.replication.broker.broker import Broker
-from stratalog.replication.coordinator.groups.classic_group import ClassicGroup
+from stratalog.replication.coordinator.groups.classic.group import ClassicGroup
 from stratalog.replication.coordinator.groups.shard import GroupShard
 from stratalog.replication.coordinator.runtime.hosted_shard import HostedShard
 from stratalog.replication.coordinator.runtime.kinds import COORDINATOR_KINDS

@@ -10,11 +10,11 @@ from unittest.mock import patch
 
 from stratalog.replication.controller.brokers import OfflineReplica, report_offline
 from stratalog.replication.coordinator.groups import migration
-from stratalog.replication.coordinator.groups.classic_group import ClassicGroup
+from stratalog.replication.coordinator.groups.classic.group import ClassicGroup
 from stratalog.replication.coordinator.groups.committed_offsets import CommittedOffsets
-from stratalog.replication.coordinator.groups.modern_group import ModernGroup
-from stratalog.replication.coordinator.groups.modern_member import Reconciliation
-from stratalog.replication.coordinator.groups.modern_requests import ModernGroups
+from stratalog.replication.coordinator.groups.modern.group import ModernGroup
+from stratalog.replication.coordinator.groups.modern.member import Reconciliation
+from stratalog.replication.coordinator.groups.modern.requests import ModernGroups
 from stratalog.replication.coordinator.runtime.hosted_shard import HostedShard
 from stratalog.replication.coordinator.runtime.runtime import CoordinatorRuntime
 from stratalog.replication.leader.append_queue import AppendQueue

@@ -6,10 +6,10 @@ once (NoDuplicates), and what was answered stays (AckedRecordsNotLost).
 
 from __future__ import annotations
 
-from stratalog.clients.spark.hand_over import HandOver
 from stratalog.clients.spark.options import SinkOptions
-from stratalog.clients.spark.sink_batches import SinkBatchId
-from stratalog.clients.spark.sink_task import WrittenFile
+from stratalog.clients.spark.sink.batches import SinkBatchId
+from stratalog.clients.spark.sink.hand_over import HandOver
+from stratalog.clients.spark.sink.task import WrittenFile
 from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.replication.requests.produce import ACKS_ALL, ACKS_LEADER
 from stratalog.server.view.cluster_view import ClusterView

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
-from stratalog.replication.broker.leader_and_isr import LocalReplica, Transition, decide_leader_and_isr
+from stratalog.replication.broker.leadership.leader_and_isr import LocalReplica, Transition, decide_leader_and_isr
 from stratalog.replication.leader.replica import LeaderReplica
 from tests.simulation.cluster import Setting
 from tests.simulation.faults import Faults

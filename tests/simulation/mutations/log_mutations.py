@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 from stratalog.replication.broker.broker import Broker
 from stratalog.replication.broker.hosted_replicas import HostedReplicas
-from stratalog.replication.broker.longest_log import OWN_LEADS
+from stratalog.replication.broker.leadership.longest_log import OWN_LEADS
 from stratalog.replication.broker.own_root import OwnRoot
 from stratalog.replication.broker_root import was_shut_down
 from stratalog.replication.controller.brokers import FoundRoot, register_broker
@@ -194,7 +194,7 @@ def registration_changes_nothing() -> Iterator[None]:
 
 def the_last_one_to_register_leads() -> AbstractContextManager[object]:
     """When a whole ISR has lost power, the member that registers last leads, whatever its disk kept."""
-    return patch("stratalog.replication.broker.log_ends.LogEnds.compare", lambda *_: OWN_LEADS)
+    return patch("stratalog.replication.broker.leadership.log_ends.LogEnds.compare", lambda *_: OWN_LEADS)
 
 
 def records_alone_count() -> AbstractContextManager[object]:
@@ -208,7 +208,7 @@ def records_alone_count() -> AbstractContextManager[object]:
 
 def earlier_epochs_go_on() -> AbstractContextManager[object]:
     """Promise 13: a broker has another replica lead, and leaves its own table as an earlier process knows it."""
-    return patch("stratalog.replication.broker.log_ends.LogEnds.end_earlier_epochs", lambda *_: True)
+    return patch("stratalog.replication.broker.leadership.log_ends.LogEnds.end_earlier_epochs", lambda *_: True)
 
 
 def clean_stop_without_its_mark() -> AbstractContextManager[object]:
@@ -251,7 +251,7 @@ def recovery_among_writers() -> Iterator[None]:
         loop, registration = self._loop, self._registration
         loop.metadata.refresh()
         image = loop.metadata.image
-        registration.found = loop.hosted.found_in_root(image, registration.found.directory_id)
+        registration.found = loop.hosted.tables.found_in_root(image, registration.found.directory_id)
         if not was_shut_down(registration.found.previous_broker_epoch, image.brokers.get(self.broker_id)):
             loop.hosted.recover(image, loop.clock.monotonic_ms())
         self._register()

@@ -9,7 +9,7 @@ import pytest
 from stratalog.clients.records import OffsetAndMetadata
 from stratalog.clients.spark.group.shared_offsets import Owner, SharedBatch, replayed, resumed, undecided
 from stratalog.clients.spark.options import parse_offsets
-from stratalog.clients.spark.plan import PlannedRange, offsets_from_json
+from stratalog.clients.spark.source.plan import PlannedRange, offsets_from_json
 from stratalog.storage.records import TopicPartition
 
 P, Q = TopicPartition("t", 0), TopicPartition("t", 1)

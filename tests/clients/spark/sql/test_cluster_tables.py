@@ -19,7 +19,7 @@ from stratalog.clients.spark.sql.cluster_tables import (
     partition_history,
     partitions,
 )
-from stratalog.replication.metadata.history import LeaderEpoch
+from stratalog.replication.metadata.history.states import LeaderEpoch
 from stratalog.replication.metadata.records import FenceBrokerRecord
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.records import TopicPartition

@@ -16,12 +16,12 @@ from stratalog.clients.config import ConsumerConfig
 from stratalog.clients.consumer.offsets import OffsetFetch
 from stratalog.clients.coordinator_calls import InProcessCalls
 from stratalog.clients.records import ConsumerGroupMetadata
-from stratalog.clients.spark import batch_reader
-from stratalog.clients.spark.hand_over import HandOver, encode_manifest, manifest_path, write_manifest
 from stratalog.clients.spark.options import SinkOptions, sink_options, stream_options
-from stratalog.clients.spark.sink_batches import NOTE_PARTITION, Course, Noted, SinkBatchId, Stage, note_group
-from stratalog.clients.spark.sink_rows import ProducerIdAndEpoch
-from stratalog.clients.spark.sink_task import SinkTask, WrittenFile
+from stratalog.clients.spark.sink.batches import NOTE_PARTITION, Course, Noted, SinkBatchId, Stage, note_group
+from stratalog.clients.spark.sink.hand_over import HandOver, encode_manifest, manifest_path, write_manifest
+from stratalog.clients.spark.sink.rows import ProducerIdAndEpoch
+from stratalog.clients.spark.sink.task import SinkTask, WrittenFile
+from stratalog.clients.spark.source.source import batch_reader
 from stratalog.clients.spark.transaction.commit import BatchTransaction, begin, positions_of
 from stratalog.clients.spark.transaction.positions import (
     GroupPositions,

@@ -46,7 +46,7 @@ STEPS = (
     Step(
         "fetch",
         "session's turn: the rest of it",
-        "stratalog.replication.follower.fetch_session:FollowerSession.step",
+        "stratalog.replication.follower.sessions.fetch_session:FollowerSession.step",
     ),
     Step("fetch", "which partitions", "stratalog.replication.follower.partitions:FollowedPartitions.catch_up"),
     Step("fetch", "one partition", "stratalog.replication.follower.replica:FollowedReplica.catch_up"),

@@ -15,10 +15,10 @@ from zlib import crc32
 import pyarrow as pa
 
 from stratalog import Admin, Cluster, Consumer, NewTopic, Producer
-from stratalog.clients.spark.hand_over import HandOver
 from stratalog.clients.spark.options import SinkOptions
-from stratalog.clients.spark.sink_batches import SinkBatchId
-from stratalog.clients.spark.sink_task import SinkTask
+from stratalog.clients.spark.sink.batches import SinkBatchId
+from stratalog.clients.spark.sink.hand_over import HandOver
+from stratalog.clients.spark.sink.task import SinkTask
 from stratalog.replication.stores import DeltaStores
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.clock import RandomIds, SystemClock

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from stratalog import Schema
-from stratalog.clients.schemas.compatibility import ResolvedSchema
+from stratalog.clients.schemas.compatibility.levels import ResolvedSchema
 from stratalog.clients.schemas.wire_format import SchemaId
 from stratalog.clients.typed_tables.config import ValueFormat
-from stratalog.clients.typed_tables.evolution import folded
-from stratalog.clients.typed_tables.reading import ReadPlan, columns_of, read_batch, replanned
+from stratalog.clients.typed_tables.rows.evolution import folded
+from stratalog.clients.typed_tables.rows.reading import ReadPlan, columns_of, read_batch, replanned
 from tests.clients.schemas.oracle.__main__ import answered
 from tests.clients.schemas.oracle.avro_questions import Json, payload_of
 from tests.clients.schemas.oracle.java_values import values_of

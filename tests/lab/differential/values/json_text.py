@@ -24,8 +24,8 @@ from stratalog.clients.schemas.wire_format import SchemaId
 from stratalog.clients.typed_tables.batches import NO_DELETION_VECTORS
 from stratalog.clients.typed_tables.config import TypedTableConfig, WriteMode
 from stratalog.clients.typed_tables.delta_table import TypedDelta
-from stratalog.clients.typed_tables.evolution import quoted, sql_type
-from stratalog.clients.typed_tables.values import ValueReader
+from stratalog.clients.typed_tables.rows.evolution import quoted, sql_type
+from stratalog.clients.typed_tables.rows.values import ValueReader
 from tests.clients.schemas.oracle.java_values import values_of
 from tests.lab.differential.values.known import FROM_JSON, JSON_TEXT, Outcome, Tally
 from tests.lab.differential.values.texts import (

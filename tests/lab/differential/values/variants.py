@@ -12,8 +12,8 @@ from pyspark.sql import functions as sf
 
 from stratalog.clients.typed_tables.config import TypedTableConfig, WriteMode
 from stratalog.clients.typed_tables.delta_table import TypedDelta
-from stratalog.clients.typed_tables.evolution import VALUE_COLUMN
-from stratalog.clients.typed_tables.values import ValueReader
+from stratalog.clients.typed_tables.rows.evolution import VALUE_COLUMN
+from stratalog.clients.typed_tables.rows.values import ValueReader
 from tests.lab.differential.values.json_text import RECORDS, Number, parsed_exactly
 from tests.lab.differential.values.known import PARSE_JSON, VARIANT_TEXT, Outcome, Tally
 from tests.lab.differential.values.texts import ODD, ODD_NAMES, a_text, a_type, damaged

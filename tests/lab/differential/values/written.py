@@ -13,7 +13,7 @@ from stratalog.clients.schemas.columns.avro import AvroColumns
 from stratalog.clients.schemas.columns.json_schema import JsonColumns
 from stratalog.clients.schemas.columns.protobuf import ProtobufColumns
 from stratalog.clients.schemas.columns.writer import ColumnWriter
-from stratalog.clients.schemas.compatibility import ResolvedSchema
+from stratalog.clients.schemas.compatibility.levels import ResolvedSchema
 from stratalog.clients.schemas.errors import InvalidSchemaError
 from stratalog.storage.errors import SerializationError
 from tests.clients.schemas.oracle.__main__ import answered

@@ -30,8 +30,8 @@ from pyspark import TaskContext, cloudpickle
 from pyspark.sql.datasource import InputPartition, WriterCommitMessage
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from stratalog.clients.spark.source import StratalogDataSource
-from stratalog.clients.spark.stream_reader import StratalogStreamReader
+from stratalog.clients.spark.source.source import StratalogDataSource
+from stratalog.clients.spark.source.stream_reader import StratalogStreamReader
 from stratalog.clients.spark.worker import BATCH_ID_PROPERTY, PLANS_WRITES, QUERY_ID_PROPERTY, RUN_ID_PROPERTY
 from tests.lab.real.processes.query_process import STARTED
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stratalog.replication.coordinator.groups.classic_group import (
+from stratalog.replication.coordinator.groups.classic.group import (
     VALID_PREVIOUS_STATES,
     ClassicGroup,
     ClassicMember,

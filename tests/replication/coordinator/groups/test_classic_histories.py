@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.coordinator.groups.classic_group import ClassicGroup, GroupState
+from stratalog.replication.coordinator.groups.classic.group import ClassicGroup, GroupState
 from stratalog.replication.coordinator.groups.committed_offsets import Offsets
 from stratalog.replication.coordinator.groups.records import OffsetCommitValue
 from stratalog.replication.requests.groups import (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.coordinator.groups.classic_group import GroupState
+from stratalog.replication.coordinator.groups.classic.group import GroupState
 from stratalog.replication.requests.groups import (
     HeartbeatRequest,
     JoinGroupResponse,

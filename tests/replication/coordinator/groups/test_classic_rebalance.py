@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.coordinator.groups.classic_group import GroupState
+from stratalog.replication.coordinator.groups.classic.group import GroupState
 from stratalog.wire.consumer_protocol import Subscription, encode_subscription
 from tests.replication.group_coordinator import (
     Coordinator,

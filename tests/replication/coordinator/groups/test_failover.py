@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from stratalog.replication.coordinator.groups.classic_group import GroupState
+from stratalog.replication.coordinator.groups.classic.group import GroupState
 from stratalog.replication.coordinator.groups.records import decode_group_metadata
 from stratalog.replication.requests.groups import LeaveGroupRequest, MemberIdentity
 from tests.replication.group_client import Client, Ownership, settle

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.coordinator.groups.classic_group import ClassicGroup, GroupState
-from stratalog.replication.coordinator.groups.modern_group import ModernGroup
+from stratalog.replication.coordinator.groups.classic.group import ClassicGroup, GroupState
+from stratalog.replication.coordinator.groups.modern.group import ModernGroup
 from stratalog.replication.requests.consumer_groups import CLASSIC_MEMBER, CONSUMER_MEMBER
 from stratalog.replication.requests.groups import (
     HeartbeatRequest,

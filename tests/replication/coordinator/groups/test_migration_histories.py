@@ -13,8 +13,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from stratalog.replication.coordinator.groups.classic_group import ClassicGroup
-from stratalog.replication.coordinator.groups.modern_group import ModernGroup
+from stratalog.replication.coordinator.groups.classic.group import ClassicGroup
+from stratalog.replication.coordinator.groups.modern.group import ModernGroup
 from stratalog.replication.coordinator.server_assignors import TopicIdPartition
 from stratalog.storage.errors import GroupIdNotFoundError
 from tests.examples import examples

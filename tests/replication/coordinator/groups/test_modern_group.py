@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from stratalog.replication.coordinator.groups.modern_group import ModernGroup
-from stratalog.replication.coordinator.groups.modern_member import ModernMemberState
+from stratalog.replication.coordinator.groups.modern.group import ModernGroup
+from stratalog.replication.coordinator.groups.modern.member import ModernMemberState
 from stratalog.replication.coordinator.groups.table import CLASSIC, DecisionBuilder
 from stratalog.replication.metadata.configs import GROUP_ASSIGNMENT, GROUP_HEARTBEAT, GROUP_SESSION
 from stratalog.replication.metadata.records import ConfigRecord, of_group

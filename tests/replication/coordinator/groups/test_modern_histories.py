@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from stratalog.replication.coordinator.groups.modern_group import ModernGroup
+from stratalog.replication.coordinator.groups.modern.group import ModernGroup
 from stratalog.replication.coordinator.server_assignors import TopicIdPartition
 from stratalog.storage.errors import UnreleasedInstanceIdError
 from tests.examples import examples

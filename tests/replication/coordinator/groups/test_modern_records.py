@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from stratalog.jobs.text.record_decoders import offsets_decoder
-from stratalog.replication.coordinator.groups.modern_member import ModernMember, ModernMemberState
-from stratalog.replication.coordinator.groups.modern_records import (
+from stratalog.replication.coordinator.groups.modern.member import ModernMember, ModernMemberState
+from stratalog.replication.coordinator.groups.modern.records import (
     GroupEpoch,
     KeyVersion,
     ModernGroupKey,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from stratalog.replication.coordinator.groups.modern_requests import ModernGroups
+from stratalog.replication.coordinator.groups.modern.requests import ModernGroups
 from stratalog.replication.coordinator.groups.shard import GroupShard
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.records import PartitionRecord, TopicRecord

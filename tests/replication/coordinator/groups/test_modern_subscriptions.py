@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stratalog.replication import cadence
-from stratalog.replication.coordinator.groups.modern_group import NAMES_MAX
+from stratalog.replication.coordinator.groups.modern.group import NAMES_MAX
 from stratalog.replication.metadata.records import RemoveTopicRecord
 from stratalog.replication.requests.consumer_groups import ConsumerGroupHeartbeatRequest, TopicPartitions
 from stratalog.replication.requests.groups import OffsetCommitRequestPartition, OffsetCommitRequestTopic

@@ -11,14 +11,15 @@ from random import Random
 
 import pytest
 
-from stratalog.replication.coordinator.groups import migration, modern_sessions
-from stratalog.replication.coordinator.groups.classic_group import ClassicGroup
-from stratalog.replication.coordinator.groups.classic_membership import ClassicGroups
-from stratalog.replication.coordinator.groups.classic_rebalance import Rebalances
+from stratalog.replication.coordinator.groups import migration
+from stratalog.replication.coordinator.groups.classic.group import ClassicGroup
+from stratalog.replication.coordinator.groups.classic.membership import ClassicGroups
+from stratalog.replication.coordinator.groups.classic.rebalance import Rebalances
 from stratalog.replication.coordinator.groups.committed_offsets import CommittedOffsets
-from stratalog.replication.coordinator.groups.modern_classic_members import ClassicMembers
-from stratalog.replication.coordinator.groups.modern_group import ModernGroup
-from stratalog.replication.coordinator.groups.modern_sessions import ModernSessions
+from stratalog.replication.coordinator.groups.modern import sessions
+from stratalog.replication.coordinator.groups.modern.classic_members import ClassicMembers
+from stratalog.replication.coordinator.groups.modern.group import ModernGroup
+from stratalog.replication.coordinator.groups.modern.sessions import ModernSessions
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.requests.groups import JoinGroupRequest
 from stratalog.wire.consumer_protocol import Subscription
@@ -101,7 +102,7 @@ def _only_assignments_count_as_owned(patch: pytest.MonkeyPatch) -> None:
 
 
 def _who_was_removed_in_the_same_decision_stays(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(modern_sessions, "_removed_members", lambda *_: set())
+    patch.setattr(sessions, "_removed_members", lambda *_: set())
 
 
 def _a_downgraded_group_counts_as_assigned(patch: pytest.MonkeyPatch) -> None:
@@ -109,7 +110,7 @@ def _a_downgraded_group_counts_as_assigned(patch: pytest.MonkeyPatch) -> None:
 
 
 def _earlier_records_of_a_downgraded_group_count(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(modern_sessions, "_is_of", lambda *_: False)
+    patch.setattr(sessions, "_is_of", lambda *_: False)
 
 
 def _nobody_computes_a_target(patch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from stratalog.clients.consumer.assignors.assignor import AssignorMember
 from stratalog.clients.consumer.assignors.registry import ASSIGNORS
-from stratalog.replication.coordinator.groups.classic_group import GroupState
+from stratalog.replication.coordinator.groups.classic.group import GroupState
 from stratalog.replication.requests.groups import JoinGroupRequestProtocol, JoinGroupResponse
 from stratalog.storage.records import TopicPartition
 from stratalog.wire.consumer_protocol import (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.coordinator.groups.classic_group import ClassicGroup
-from stratalog.replication.coordinator.groups.modern_group import ModernGroup
-from stratalog.replication.coordinator.groups.modern_requests import ModernGroups
+from stratalog.replication.coordinator.groups.classic.group import ClassicGroup
+from stratalog.replication.coordinator.groups.modern.group import ModernGroup
+from stratalog.replication.coordinator.groups.modern.requests import ModernGroups
 from stratalog.replication.coordinator.groups.shard import GroupShard
 from stratalog.replication.metadata.acls import (
     AclBinding,

@@ -11,8 +11,8 @@ from cryptography import x509
 
 from stratalog.server.endpoint.security import watched_context
 from stratalog.server.endpoint.security.watched_context import CHECK_MS, WatchedContext
-from stratalog.server.remote.connection_config import ConnectionConfig
-from stratalog.server.remote.connection_security import connection_security
+from stratalog.server.remote.connections.config import ConnectionConfig
+from stratalog.server.remote.connections.security import connection_security
 from stratalog.storage.clock import SystemClock
 from stratalog.storage.errors import InvalidConfigError
 from tests.server.endpoint.security.certificate_authority import CertificateAuthority

@@ -1,0 +1,6 @@
+"""Who leads a partition next.
+
+leader_election    Kafka's leader selectors, the unclean one too
+eligible_leaders   eligible leader replicas (KIP-966)
+preferred_leaders  elections on demand, and the balance of leaders over brokers
+"""

@@ -6,7 +6,7 @@ offsets        ListOffsets, by leader
 fetched        records and bounds in Fetch responses
 view           a view for producers, consumers and administrators
 configs        configs as DescribeConfigs shows them, and changes
-acls           ACLs and SCRAM credentials in messages
+access         ACLs and SCRAM credentials in messages
 wire_admin     the admin client
 transactions   transactions by their coordinators and leaders
 """

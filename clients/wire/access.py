@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from stratalog.replication.metadata.acls import OPERATION_CODES, AclBinding, AclFilter
 from stratalog.replication.metadata.scram import ScramDeletion, ScramDescription, ScramMechanism, ScramUpsertion
-from stratalog.server.apis.access.acls import ANY, MATCH, OPERATIONS, PATTERN_TYPES, PERMISSIONS, RESOURCE_TYPES
+from stratalog.server.apis.access.acl_codes import ANY, MATCH, OPERATIONS, PATTERN_TYPES, PERMISSIONS, RESOURCE_TYPES
 from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.frames import Message
 from stratalog.wire.messages.layouts import error_of

@@ -2,5 +2,5 @@
 
 acl_codes  the numbers of ACLs in messages
 acls       CreateAcls, DescribeAcls, DeleteAcls
-sasl       DescribeUserScramCredentials, AlterUserScramCredentials; SaslHandshake and SaslAuthenticate where SASL is not used
+sasl       DescribeUserScramCredentials, AlterUserScramCredentials; the SASL messages where SASL is not used
 """

@@ -18,7 +18,7 @@ from tests.jobs.tool_processes import ENVIRONMENT, WAIT_S, Ended, call
 def start_cluster(path: Path) -> subprocess.Popen[str]:
     """A running cluster whose greeting has been read."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "stratalog", "cluster", "--path", str(path), "--fetcher", "thread"],
+        [sys.executable, "-m", "stratalog", "cluster", "--path", str(path), "--fetcher", "thread", "-t", "made:2"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT,
     )  # fmt: skip
     assert process.stdout is not None
@@ -70,6 +70,12 @@ def test_a_topics_life_from_creation_to_deletion(tool: Callable[..., Ended]) -> 
     assert tool("topics", "--delete", "--topic", "lif.") == Ended(0, "", "")
     assert "life" not in tool("topics", "--list").out.splitlines()
     assert tool("topics", "--delete", "--topic", "life", "--if-exists") == Ended(0, "", "")
+
+
+def test_a_cluster_makes_the_topics_that_it_is_given(tool: Callable[..., Ended]) -> None:
+    described = tool("topics", "describe", "made").out.splitlines()
+    assert "PartitionCount: 2\tReplicationFactor: 3" in described[0]
+    assert len(described) == 3
 
 
 def test_what_is_typed_in_one_process_is_read_in_another(tool: Callable[..., Ended]) -> None:

@@ -22,7 +22,7 @@ from stratalog.replication.requests.transactions import (
     TransactionListing,
 )
 from stratalog.server.remote.messages import message_of
-from stratalog.storage.errors import RequestTimedOutError, StratalogError
+from stratalog.storage.errors import RequestTimedOutError, StratalogError, TransactionalIdNotFoundError
 from stratalog.storage.records import TopicPartition
 from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.frames import Message
@@ -56,6 +56,8 @@ class AskedTransactions(KnownTransactions):
         request = DescribeTransactionsRequest((transactional_id,))
         answer = self._view.cluster.call(message_of(request), coordinator, self._view.timeout_ms)
         (found,) = as_response(DescribeTransactionsResponse, answer).transaction_states
+        if isinstance(found.error, TransactionalIdNotFoundError):
+            raise TransactionalIdNotFoundError(f"transactional id {transactional_id} is not known")
         if found.error is not None:
             raise found.error
         return coordinator, found

@@ -41,6 +41,8 @@ METADATA_VERSION, DESCRIBE_CLUSTER_VERSION = 12, 2
 BOOTSTRAP_MS = 5_000
 """How long addresses are tried for until one answers."""
 RETRY_MS = 100
+ATTEMPT_MS_MIN = 500
+"""The least time for an address to answer, however many were tried before."""
 NO_BROKER = -1
 
 Key = TypeVar("Key")
@@ -79,7 +81,7 @@ class WireCluster:
             raise
 
     def _broker_at(self, endpoint: Endpoint) -> RemoteBroker:
-        config = replace(self.config, reconnect_backoff_ms=RETRY_MS)
+        config = replace(self.config, reconnect_backoff_ms=RETRY_MS, reconnect_backoff_max_ms=RETRY_MS)
         security: ConnectionSecurity = self._security
         return RemoteBroker(NO_BROKER, ListenerRoute(self._thread, config, endpoint, security), self._thread, config)
 
@@ -101,7 +103,7 @@ class WireCluster:
         """None when one answered; else why each did not."""
         reasons: dict[Endpoint, str] = {}
         for endpoint, broker in zip(self._addresses, self._first, strict=True):
-            left_ms = max(RETRY_MS, deadline_ms - self.clock.monotonic_ms())
+            left_ms = max(ATTEMPT_MS_MIN, deadline_ms - self.clock.monotonic_ms())
             answers = self._ask(broker, metadata_message(), left_ms), self._ask(broker, cluster_message(), left_ms)
             found = [_received(each, left_ms) for each in answers]
             lost = next((each for each in found if isinstance(each, Lost)), None)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from stratalog.storage import cadence
 from stratalog.storage.extras import explained
 from stratalog.storage.objects.local import LocalStore
@@ -24,23 +22,15 @@ def open_store(
 
     `create` makes a local directory, and probes the store, into which logs will be written. Raises LogDirNotFoundError
     naming the place when it is not there or unknown; with `create` KafkaStorageError when the store does not refuse to
-    create an object that exists, StoreUnavailableError. `request_ms`:
+    create an object that exists, StoreUnavailableError. ImportError where obstore is not installed. `request_ms`:
     the deadline of a small request to an object store, and, unless `retries_ms` says so, the time within which a failed
     one is repeated; `settings` take precedence over the environment's.
     """
     place = f"{url_or_path.rstrip('/')}/{sub}" if sub else url_or_path
     if "://" not in place or place.startswith("file://"):
         return LocalStore(place, create=create)
-    store = _remote_opener(place)(place, request_ms, retries_ms, settings)
-    if create:
-        store.probe_create_if_absent()
-    return store
-
-
-def _remote_opener(place: str) -> Callable[[str, int, int | None, StoreSettings], ObjectStore]:
-    """What opens object stores, imported with the first one. ImportError naming the extra that brings obstore."""
     try:
-        from stratalog.storage.objects.remote import open_remote
+        from stratalog.storage.objects.remote import open_remote  # with the first object store: an extra brings obstore
     except ModuleNotFoundError as reason:
         raise explained(place, reason) from reason
-    return open_remote
+    return open_remote(place, request_ms, retries_ms, settings, create=create)

@@ -312,13 +312,18 @@ def _client_options(environment: Mapping[str, str]) -> dict[str, object]:
     return found
 
 
-def open_remote(place: str, request_ms: int, retries_ms: int | None, settings: StoreSettings) -> ObjectStore:
+def open_remote(
+    place: str, request_ms: int, retries_ms: int | None, settings: StoreSettings, *, create: bool
+) -> ObjectStore:
     """The store at a URL; as `open_store`. LogDirNotFoundError for a URL that names none."""
     try:
         opened = partial(_remote, place, settings, request_ms, retries_ms=retries_ms or request_ms)
         small, uploads = opened(request_ms), opened(cadence.BULK_REQUEST.ms)
         downloads = opened(cadence.BULK_REQUEST.ms, silent_ms=request_ms)
-        return ObstoreStore(small, place, uploads, downloads, settings)
+        store = ObstoreStore(small, place, uploads, downloads, settings)
     except (BaseError, ValueError) as reason:
         text = settings.redacted(f"{place}: {str(reason).splitlines()[0]}")
         raise LogDirNotFoundError(text) from settings.without_secrets(reason)
+    if create:
+        store.probe_create_if_absent()
+    return store

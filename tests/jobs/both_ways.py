@@ -174,7 +174,7 @@ def answers(served: Served, words: str) -> tuple[Said, Said]:
 
 MOVE = '{"partitions": [{"topic": "NAME", "partition": 0, "replicas": [3,2,1]}], "version": 1}'
 CHANGES = [
-    ("topics create NAME -p 2 -r 3 -c retention.ms=5000", ()),
+    ("topics create NAME --replica-assignment 1:2:3,2:3:1 -c retention.ms=5000", ()),
     ("topics --alter --topic NAME --partitions 4", ()),
     ("configs --alter --topic NAME --add-config max.message.bytes=5000", ()),
     ("configs --alter --topic NAME --delete-config retention.ms", ()),

@@ -54,8 +54,9 @@ def test_changes_say_and_do_the_same(served: Served, tmp_path: Path) -> None:
     for words, files in CHANGES:
         said = changed(served, words, files, tmp_path)
         assert said["wire"] == said["root"], words
-        described = descriptions(served)
-        assert described[1] == described[0], words
+        if "--delete " not in words:  # a deletion goes on behind the answer
+            described = descriptions(served)
+            assert described[1] == described[0], words
 
 
 def test_a_wrong_password_is_refused_at_once(served: Served, tmp_path: Path) -> None:

@@ -45,13 +45,17 @@ NO_WORDS = Words()
 """A tool with flags alone."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Split:
-    """A command line: its words, the rest in order, and the values of its flags by name."""
+    """A command line: its words, the rest in order, and the values of its flags by name.
+
+    has_unknown  a flag is not the tool's: what stands behind it may be its value
+    """
 
     words: list[str]
     rest: list[str]
     values: dict[str, list[str]]
+    has_unknown: bool = False
 
 
 def spelled_out(
@@ -68,6 +72,8 @@ def spelled_out(
     ['--create', '--topic', 'orders', '--partitions', '3']
     """
     split = _split(arguments, flags)
+    if split.has_unknown:
+        return list(arguments)
     for name, values in split.values.items():
         if len(values) > 1 and name in flags and flags[name].metavar and not flags[name].is_repeated:
             found = " and ".join(map(repr, values))
@@ -91,8 +97,12 @@ def _split(arguments: Sequence[str], flags: Mapping[str, Flag]) -> _Split:
             continue
         found.rest.append(argument)
         name, equals, value = argument.partition("=")
-        flag = by_spelling.get(name)
+        flag = by_spelling.get(name) or by_spelling.get(name[:2])
         if flag is None:
+            found.has_unknown |= name not in ("--help", "-h", "--version")
+            continue
+        if name not in by_spelling:  # a letter with its value, as in -p3
+            found.values.setdefault(flag.name, []).append(argument[2:])
             continue
         values = found.values.setdefault(flag.name, [])
         if equals:

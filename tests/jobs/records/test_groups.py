@@ -95,7 +95,7 @@ def test_the_state_table_is_kafkas_but_for_the_host() -> None:
     ("arguments", "message"),
     [
         (
-            "",
+            "--verbose",
             "Command must include exactly one action: --list, --describe, --delete, --reset-offsets, --delete-offsets",
         ),
         ("--list --describe --group g", "Command must include exactly one action"),

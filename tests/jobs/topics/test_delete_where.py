@@ -82,7 +82,7 @@ def test_it_waits_until_all_is_gone_or_the_time_is_over(wait_ms: int, polls: int
         ([], 'Missing required argument "[topic]"'),
         (["--topic", "events"], 'Exactly one of "[where]" and "[report]" is needed'),
         (["--topic", "events", "--where", "{}", "--report", "1"], 'Exactly one of "[where]" and "[report]"'),
-        (["--topic", "events", "--where", "{}"], 'Missing required argument "[root]"'),
+        (["--topic", "events", "--where", "{}"], "Which cluster? Give --root"),
     ],
 )
 def test_what_is_missing_is_named(capsys: pytest.CaptureFixture[str], arguments: list[str], refusal: str) -> None:

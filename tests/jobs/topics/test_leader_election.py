@@ -107,7 +107,7 @@ def test_the_lines_are_kafkas() -> None:
 
 def test_what_is_missing_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--election-type", "preferred", "--all-topic-partitions"]) == 1
-    assert 'Missing required argument "[root]"' in capsys.readouterr().err
+    assert "Which cluster? Give --root" in capsys.readouterr().err
     with pytest.raises(UsageError, match="admin is not a recognized option"):
         main.call(["--admin", "x"])
 

@@ -134,7 +134,10 @@ def test_states_and_lists_are_printed_as_kafka_prints_them() -> None:
 @pytest.mark.parametrize(
     ("arguments", "refusal"),
     [
-        ([], "Command must include exactly one action: --generate, --execute, --verify, --cancel, --list"),
+        (
+            ["--additional"],
+            "Command must include exactly one action: --generate, --execute, --verify, --cancel, --list",
+        ),
         (["--list", "--verify"], "exactly one action"),
         (["--execute"], r'Missing required argument "\[reassignment-json-file\]"'),
         (["--generate", "--broker-list", "1"], r'Missing required argument "\[topics-to-move-json-file\]"'),

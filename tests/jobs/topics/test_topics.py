@@ -50,7 +50,7 @@ def test_flags_that_go_together(arguments: list[str], action: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "exactly one action"),
+        (["--topic", "t"], "exactly one action"),
         (["--list", "--create"], "exactly one action"),
         (["--create"], r'Missing required argument "\[topic\]"'),
         (["--alter", "--topic", "t"], r'Missing required argument "\[partitions\]"'),

@@ -65,7 +65,8 @@ class Command:
         words = sys.argv[1:] if arguments is None else arguments
         given, unknown = parser.parse_known_args(spelled_out(words, known, self.words, BESIDE_DEFAULT))
         if unknown:
-            name = unknown[0].lstrip("-").partition("=")[0]
+            first = next((word for word in unknown if word.startswith("-")), unknown[0])
+            name = first.lstrip("-").partition("=")[0]
             meant = nearest(name, known)
             hint = f"; the nearest one is --{meant}" if meant else ""
             parser.error(f"{name} is not a recognized option{hint}")

@@ -29,13 +29,13 @@ KEY_S = 0.03
 WAIT_S = 180
 IDLE_S_MAX = 1.0
 READ_BYTES = 1 << 16
-SQL = "SELECT base_offset + offset_delta AS record, value::VARCHAR FROM delta_scan('data/broker-1/events-0')"
+SQL = "SELECT base_offset + offset_delta AS record, CAST(value AS VARCHAR) AS value FROM self"
 COMMANDS = (
-    "pip install -q ./{wheel} duckdb duckdb-extension-delta",
+    "pip install -q ./{wheel} polars deltalake",
     "strata cluster data --topic events:1 > cluster.log 2>&1 &",
     "seq 3 | strata produce --root data/metadata events",
     "strata consume --root data/metadata events --from-beginning --max-messages 3",
-    f'python -c "import duckdb; print(duckdb.sql(\\"{SQL}\\"))"',
+    f"python -c \"import polars; print(polars.scan_delta('data/broker-1/events-0').sql('{SQL}').collect())\"",
 )
 """The first thirty seconds: install, cluster, produce, consume, SQL."""
 

@@ -53,10 +53,10 @@ class Served:
 
 
 def prepare(running: RunningCluster) -> None:
-    """Topics `t` and `u`, records, a group's offsets, transactions, ACLs, configs of a group."""
+    """Topics `t` and `u`, records of long ago, a group's offsets, transactions, ACLs, configs of a group."""
     admin = Admin(running.root)
     placed = {0: [1, 2, 3], 1: [2, 3, 1], 2: [3, 1, 2]}
-    topic = NewTopic("t", replica_assignment=placed, configs={"retention.ms": 7_000_000})
+    topic = NewTopic("t", replica_assignment=placed, configs={"retention.ms": -1})
     admin.create_topics([topic, NewTopic("u", 1, 2)])
     fill(running)
     admin.alter_group_configs("g", {"consumer.session.timeout.ms": 50_000})

@@ -148,4 +148,4 @@ def test_partitions_of_the_cluster_are_where_they_are(served: Served) -> None:
     """The image that a client makes of brokers' answers has what storage has."""
     described = json.loads(served.say("wire", "topics --describe --topic t --output json").out)
     assert [each["replicas"] for each in described["partitions"]] == [[1, 2, 3], [2, 3, 1], [3, 1, 2]]
-    assert described["configs"] == {"retention.ms": "7000000"}
+    assert described["configs"] == {"retention.ms": "-1"}

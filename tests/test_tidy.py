@@ -92,8 +92,8 @@ UNFINISHED = re.compile(r"\b(?:TOD[O]|FIXM[E]|XX[X]|NotImplemente[d]Error)\b|mar
 MAP_LINE = re.compile(r"^(\w+/?(?:, \w+/?)*)  ", re.MULTILINE)
 """The names at the head of a line of a package's docstring."""
 TEXT_SUFFIXES = {".py", ".md", ".toml", ".conf", ".properties", ".txt", ".yml", ".sh"}
-ROOM_SUFFIXES = TEXT_SUFFIXES | {".gz"}
-"""Of sources, and of the log that the demo sends."""
+ROOM_SUFFIXES = TEXT_SUFFIXES | {".gz", ".json"}
+"""Of sources, of the log that the demo sends, and of the table that completions are made of."""
 MADE = {".git", ".venv", "data", "logs", "build", "dist", "spark-warehouse", "__pycache__"}
 
 

@@ -24,10 +24,10 @@ FLOORS = {
     "storage": """errors clock log_lines extras cadence < config_def < records topic_config objects layered_map
         < files transactions < producers < delta < log < upkeep""",
     "storage/objects": """distance calls < port registers new_file sync store_settings together < probe memory
-        < local wakeup < remote""",
+        < local wakeup < remote < opened""",
     "wire": "api_keys kafka_types java_strings < consumer_protocol messages batches",
     "wire/messages": "response schema < values < error_codes < layouts < frames",
-    "wire/batches": "compression < headers < columns < record_batches",
+    "wire/batches": "compression < headers < columns < record_batches < decoded",
     "replication": """cadence < log_configs host_address shared_fold < config client_pattern html_table stores threads
         < conf_files internal_topics < requests
         < metadata metrics < broker_root controller progress < replica < leader < follower coordinator
@@ -43,15 +43,16 @@ FLOORS = {
         < remote_broker < remote_cluster""",
     "server/remote/connections": """config open_requests login < security request_connection
         < broker_connection inbox_connection""",
-    "clients": """serialization records < config < coordinator_calls connected_cluster < producer consumer
-        < admin < schemas < spark < typed_tables testing""",
+    "clients": """serialization records client_view < config < coordinator_calls connected_cluster < producer consumer
+        < admin < schemas wire < spark < typed_tables testing""",
     "clients/schemas": """wire_format errors json_patterns < schema < compatibility rest_client protobuf_messages
         < avro_binary < avro_values < registry_state < schema_folder serde < avro json_schema protobuf
         < columns""",
     "clients/schemas/compatibility": "json_nodes < json_schema < avro protobuf < levels",
     "clients/schemas/columns": """avro_fast json_text prefixes < reader < avro json_schema protobuf
         < avro_writing < json_writing protobuf_writing < writer""",
-    "jobs": "command < text demo < tools broker cluster typed_table",
+    "jobs": """command < text demo < topics records replicas completion broker cluster typed_table < strata
+        < completion_table""",
 }
 """A folder -> its files and packages, lowest floor first: one imports itself and lower floors, not its neighbours."""
 
@@ -97,8 +98,8 @@ UNFINISHED = re.compile(r"\b(?:TOD[O]|FIXM[E]|XX[X]|NotImplemente[d]Error)\b|mar
 MAP_LINE = re.compile(r"^(\w+/?(?:, \w+/?)*)  ", re.MULTILINE)
 """The names at the head of a line of a package's docstring."""
 TEXT_SUFFIXES = {".py", ".md", ".toml", ".conf", ".properties", ".txt", ".yml", ".sh"}
-ROOM_SUFFIXES = TEXT_SUFFIXES | {".gz"}
-"""Of sources, and of the log that the demo sends."""
+ROOM_SUFFIXES = TEXT_SUFFIXES | {".gz", ".json"}
+"""Of sources, of the log that the demo sends, and of the table that completions are made of."""
 MADE = {".git", ".venv", "data", "logs", "build", "dist", "spark-warehouse", "__pycache__"}
 
 

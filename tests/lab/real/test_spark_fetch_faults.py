@@ -18,7 +18,7 @@ from stratalog.replication.follower.sessions.heartbeats import ACTIVE, STANDBY
 from stratalog.replication.progress.progress import ENDED, progress_header
 from stratalog.server.admin.admin import NewTopic
 from stratalog.server.cluster import Cluster
-from stratalog.storage.objects.remote import open_store
+from stratalog.storage.objects.opened import open_store
 from tests.lab.real.harness.history import ACK, FAIL, History, assert_clean
 from tests.lab.real.harness.parties import Reader, Writer, events_with_replicas
 from tests.lab.real.processes.python_workers import busiest_worker, kill, python_workers

@@ -30,13 +30,13 @@ from stratalog.storage.transactions import EndMarker, marker_batch
 from stratalog.storage.upkeep.erase import Erase, ErasePredicate
 from stratalog.storage.upkeep.erasure import Erasure
 from stratalog.wire.api_keys import ApiKey
+from stratalog.wire.batches.decoded import decode_rows
 from stratalog.wire.batches.headers import EncodedBatch, batches_in
 from stratalog.wire.batches.record_batches import encode_batch
 from tests.clients.kafka_client import KafkaClient, batch_of, code, framed
 from tests.clients.memory_cluster import MemoryBroker, MemoryCluster
 from tests.storage.keyed import clean, compacted, keyed, step, view_of
 from tests.waiting import wait_until
-from tests.wire.batches.decoded import decode_rows
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 LONG_MS = 20_000

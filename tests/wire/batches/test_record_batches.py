@@ -31,6 +31,7 @@ from stratalog.storage.records import (
     Header,
     NewRecordBatch,
 )
+from stratalog.wire.batches.decoded import decode_rows
 from stratalog.wire.batches.headers import batches_in, header_of
 from stratalog.wire.batches.record_batches import decode_group, decode_produced, encode_batch, encode_rows
 from tests.clients.batch_tools import (
@@ -45,7 +46,7 @@ from tests.clients.batch_tools import (
     records_of,
 )
 from tests.storage.logs import Replicas, append
-from tests.wire.batches.decoded import decode_rows, with_offsets
+from tests.wire.batches.placed import with_offsets
 
 
 def rows_at(offsets: list[int], **columns: Any) -> pa.Table:

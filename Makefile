@@ -37,6 +37,11 @@
 #                   prometheus (apt-get install prometheus)
 #   make conf       conf/cluster.toml and conf/topics.toml anew, from the settings in the code
 #   make wheel      dist/stratalog-*.whl
+#   make image      the broker's image as an OCI archive, TARGET=broker or spark: needs root and buildah, and debootstrap
+#                   unless BASE names an image with Python
+#   make chart      helm lint, helm template for each example, Kubernetes' schemas; needs helm, or go, which builds it
+#   make rolling-restarts  three broker processes, each restarted ROLLS=20 times as the chart does it, under a Java producer
+#                   and a group: docs/deploy.md; needs mvn and java
 #   make clean      what the targets made, the environment too
 
 .DEFAULT_GOAL := help
@@ -68,10 +73,14 @@ MINUTES ?= 600
 KILL_EVERY ?= 0
 DIALOGUES ?= 50
 SCHEMAS ?= 10000
+ROLLS ?= 20
+TARGET ?= broker
+HELM ?= $(shell command -v helm || echo $(VENV)/helm/helm)
+HELM_PACKAGE := helm.sh/helm/v3/cmd/helm@v3.22.0
 # One seed of the simulation is one history in every process, whose pinned seeds are those of this hash seed.
 export PYTHONHASHSEED := 0
 
-.PHONY: help venv java demo test test-long test-sessions test-readers test-stores test-s3 clients quick check simulate storm power client-storm many-connections short-transactions ecosystem fuzz exactly-once bench bench-long soak notebooks oracle differential differential-random differential-spark differential-values dashboards conf wheel clean
+.PHONY: help venv java demo test test-long test-sessions test-readers test-stores test-s3 clients quick check simulate storm power client-storm many-connections short-transactions ecosystem fuzz exactly-once bench bench-long soak notebooks oracle differential differential-random differential-spark differential-values dashboards conf wheel image chart rolling-restarts clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -245,6 +254,22 @@ conf: $(STAMP)
 wheel: $(STAMP)
 	@rm -rf dist
 	@$(PYTHON) -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+
+image: wheel
+	@deploy/image/build.sh $(TARGET)
+
+$(VENV)/helm/helm: $(STAMP)
+	@set -euo pipefail; \
+	command -v go >/dev/null || { echo "make chart needs helm, or Go 1.26 or newer, which builds it: neither was found" >&2; exit 1; }; \
+	echo "building helm into $(VENV)"; \
+	GOBIN="$$PWD/$(VENV)/helm" go install $(HELM_PACKAGE)
+
+chart: $(STAMP) $(HELM)
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check -e '.[dev,deploy]'
+	@$(PYTHON) -m tests.deploy.chart --helm $(HELM)
+
+rolling-restarts: $(STAMP) java
+	@$(PYTHON) -m tests.lab.real.rolling_restarts.run --rolls $(ROLLS)
 
 clean:
 	rm -rf $(VENV) tests/lab/bench/peer/libs tests/lab/bench/peer/spark-libs build dist data logs spark-warehouse .mypy_cache .pytest_cache .ruff_cache .hypothesis

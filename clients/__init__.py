@@ -10,5 +10,6 @@ consumer/      records out, and a consumer's part in its group
 admin/         groups, transactions and replicas, as an administrator asks for them
 schemas/       schemas of keys and values: wire format, registries, serializers
 spark/         `format("stratalog")`: source, sink, committed view
+testing/       a cluster in memory for the tests of applications, and pytest's fixtures
 typed_tables/  topics with a schema as Delta tables with columns
 """

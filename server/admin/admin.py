@@ -303,10 +303,7 @@ class MetadataAdmin:
     # -- reassignment --------------------------------------------------------------------------------------
 
     def alter_partition_reassignments(
-        self,
-        targets: Mapping[TopicPartition, Sequence[int] | None],
-        *,
-        allow_replication_factor_change: bool = True,
+        self, targets: Mapping[TopicPartition, Sequence[int] | None], *, allow_replication_factor_change: bool = True
     ) -> dict[TopicPartition, StratalogError | None]:
         """Move partitions to these replicas, the preferred leader first; None cancels what is under way (KIP-455).
 

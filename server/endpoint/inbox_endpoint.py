@@ -38,15 +38,12 @@ class InboxHost(RunningCluster, Protocol):
 
     def inbox(self, broker_id: int) -> BrokerInbox:
         """The inbox of a running broker."""
-        ...
 
     def counters(self, broker_id: int) -> BrokerMetrics:
         """The counters of a running broker."""
-        ...
 
     def when_published(self, broker_id: int, call: Callable[[], None]) -> None:
         """As `Broker.call_when_published`, of a running broker."""
-        ...
 
 
 class InboxEndpoint:
@@ -70,6 +67,9 @@ class InboxEndpoint:
         if self._config.stratalog_inbox_principal:
             make = partial(_inbox_parts, self._config, host, broker_id, handler, audit)
             self._served[broker_id] = _ServedInbox(host.inbox(broker_id), make)
+
+    def leaders_moved(self, _broker_id: int) -> None:
+        """Its clients find the new leaders in the metadata log."""
 
     def drain(self) -> None:
         """The brokers are about to end: what their audit logs hold is written."""

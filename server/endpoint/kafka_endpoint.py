@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterable
 from concurrent.futures import Executor
+from contextlib import suppress
 
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.metadata.records import UserScramCredentialRecord
@@ -30,6 +31,7 @@ from stratalog.server.endpoint.listeners import (
 from stratalog.server.endpoint.security.endpoint_security import EndpointSecurity, ListenerSecurity
 from stratalog.server.endpoint.socket_server import BoundListener, SocketServer, bind
 from stratalog.server.handler import KafkaHandler
+from stratalog.storage.errors import StratalogError
 
 
 class KafkaEndpoint:
@@ -107,6 +109,14 @@ class KafkaEndpoint:
 
         found = {each.listener.name: self._security.listener(each.listener, handler, find, io) for each in bound}
         return {name: security for name, security in found.items() if security is not None}
+
+    def leaders_moved(self, broker_id: int) -> None:
+        """Have a broker's answers name the leaders of now (KIP-951), and end the fetches that wait for what it led."""
+        handler = self._handlers.get(broker_id)
+        if handler is not None:
+            with suppress(StratalogError):  # clients ask another broker then
+                handler.broker.view.refresh()
+            handler.broker.view.changes.wake()
 
     def withdraw(self, broker_id: int) -> None:
         """Close a broker's sockets, and leave its inbox alone, as when its process ended."""

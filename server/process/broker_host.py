@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
 
@@ -57,6 +58,10 @@ class ClientEndpoint(Protocol):
         """Answer the clients of a broker, which is up."""
         ...
 
+    def leaders_moved(self, broker_id: int) -> None:
+        """Others lead what a broker led that is about to refuse what waits: its answers are to name them."""
+        ...
+
     def withdraw(self, broker_id: int) -> None:
         """Close a broker's sockets: it is gone."""
         ...
@@ -78,6 +83,9 @@ class NoEndpoint:
 
     def serve(self, _host: BrokerHost, _broker_id: int) -> None:
         """Does nothing: this process has no sockets."""
+
+    def leaders_moved(self, _broker_id: int) -> None:
+        """Nobody is answered."""
 
     def withdraw(self, _broker_id: int) -> None:
         """Nothing to close."""
@@ -275,6 +283,9 @@ class BrokerHost:
     def _further_metrics(self) -> list[Metric]:
         return [metric for source in list(self._metric_sources) for metric in source()]
 
+    def _leaders_moved(self, running: RunningBroker) -> None:
+        self._endpoint.leaders_moved(running.broker.broker_id)
+
     def start_state(self) -> str:
         """How far the brokers are that `await_up` waits for."""
         running, count = list(self.running.values()), len(self.hosted.identities)
@@ -295,11 +306,13 @@ class BrokerHost:
         self._lags.close()
         self._endpoint.drain()
         running, in_order = list(self.running.values()), self.hosted.config.controlled_shutdown_enable
+        for each in running if in_order else ():
+            each.sync_ahead()
         for each in running:
             each.ask_to_end()
         for each in running:
-            each.join()
-        left = [in_order and each.move_leaderships() for each in running]
+            each.end_loop()
+        left = [in_order and each.move_leaderships(partial(self._leaders_moved, each)) for each in running]
         self._endpoint.stop()
         have_ended = self.runner.stop()
         self._upkeep.shutdown()

@@ -23,6 +23,7 @@ from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.calls import calls_of
 from stratalog.storage.objects.distance import FAR
 from stratalog.storage.objects.local import LocalStore
+from stratalog.storage.objects.memory import SCHEME, memory_store
 from stratalog.storage.objects.port import ObjectMeta, ObjectStore, always
 from stratalog.storage.objects.probe import probe_create_if_absent
 from stratalog.storage.objects.store_settings import FROM_ENVIRONMENT, StoreSettings
@@ -141,9 +142,7 @@ class ObstoreStore(ObjectStore):
         store = self._store if length < BULK_BYTES else self._downloads
         try:
             return self._call(
-                "get",
-                path,
-                lambda: obstore.get_range(store, path, start=start, length=length).to_bytes(),
+                "get", path, lambda: obstore.get_range(store, path, start=start, length=length).to_bytes()
             )
         except FileNotFoundError as reason:
             raise ObjectNotFoundError(f"{self.url}/{path} does not exist") from reason
@@ -333,7 +332,8 @@ def open_store(
     retries_ms: int | None = None,
     settings: StoreSettings = FROM_ENVIRONMENT,
 ) -> ObjectStore:
-    """The store at a URL (`s3://bucket/prefix`, `file:///x`) or plain path, or at the directory `sub` below it.
+    """The store at a URL (`s3://bucket/prefix`, `file:///x`, `memory://name/x`) or plain path, or at the directory
+    `sub` below it.
 
     `create` makes a local directory, and probes the store, into which logs will be written. Raises LogDirNotFoundError
     naming the place when it is not there or unknown; with `create` KafkaStorageError when the store does not refuse to
@@ -342,6 +342,8 @@ def open_store(
     one is repeated; `settings` take precedence over the environment's.
     """
     place = f"{url_or_path.rstrip('/')}/{sub}" if sub else url_or_path
+    if place.startswith(SCHEME):
+        return memory_store(place, create=create)
     if "://" not in place or place.startswith("file://"):
         return LocalStore(place, create=create)
     try:

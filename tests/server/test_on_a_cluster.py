@@ -12,8 +12,8 @@ from stratalog.server.cluster import Cluster
 from stratalog.storage.clock import SystemClock
 from stratalog.storage.records import TRANSACTIONAL_ATTRIBUTE
 from stratalog.wire.api_keys import ApiKey
-from stratalog.wire.batches.record_batches import decode_rows
 from tests.clients.kafka_client import KafkaClient, batch_of, code
+from tests.wire.batches.decoded import decode_rows
 
 TRIES = 200
 NOT_YET = 5

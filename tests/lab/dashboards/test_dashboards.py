@@ -15,6 +15,7 @@ from prometheus_client.samples import Sample
 
 from stratalog.clients.admin.admin import Admin
 from stratalog.server.cluster import Cluster
+from tests.deploy.test_monitoring import PROMETHEUS_OWN, expressions, names_of
 from tests.lab.dashboards.expressions import asked, published
 from tests.server.metrics.test_broker_page import three_free_ports
 from tests.waiting import wait_until
@@ -87,6 +88,12 @@ def test_every_expression_finds_its_series(scraped: Scraped) -> None:
         )
     ]
     assert lacking == []
+
+
+def test_our_own_dashboard_and_alerts_find_their_series(scraped: Scraped) -> None:
+    names = {sample.name for sample in scraped.samples()}
+    asked_for = [(where, name) for where, text in expressions() for name in names_of(text) - PROMETHEUS_OWN]
+    assert [(where, name) for where, name in asked_for if name not in names] == []
 
 
 def test_the_dashboards_ask_for_as_many_names_as_they_did() -> None:

@@ -23,11 +23,12 @@ from stratalog.storage.objects.store_settings import FROM_ENVIRONMENT
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
 from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.batches.headers import EncodedBatch
-from stratalog.wire.batches.record_batches import decode_rows, encode_batch, encode_rows
+from stratalog.wire.batches.record_batches import encode_batch, encode_rows
 from tests.clients.kafka_client import KafkaClient
 from tests.lab.bench.machine import descendants
 from tests.storage.logs import FakeClock, Replicas, append, batch
 from tests.waiting import wait_until
+from tests.wire.batches.decoded import decode_rows
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 L0, L1, ANEW = IdentifiedPartition("id", T0), IdentifiedPartition("id", T1), IdentifiedPartition("new", T0)

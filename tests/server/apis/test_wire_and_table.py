@@ -26,10 +26,11 @@ from stratalog.storage.upkeep.erasure import Erasure
 from stratalog.storage.upkeep.upkeep import Upkeep
 from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.batches.headers import EncodedBatch, batches_in
-from stratalog.wire.batches.record_batches import decode_rows, encode_batch, encode_rows
+from stratalog.wire.batches.record_batches import encode_batch, encode_rows
 from tests.clients.kafka_client import KafkaClient
 from tests.clients.memory_cluster import MemoryBroker, MemoryCluster
 from tests.storage.keyed import clean, compacted, keyed, step, view_of
+from tests.wire.batches.decoded import decode_rows
 
 T0 = TopicPartition("t", 0)
 KEYS = "abcdef"

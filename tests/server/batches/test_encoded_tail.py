@@ -17,8 +17,9 @@ from stratalog.server.batches.tail import (
 )
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
 from stratalog.wire.batches.headers import EncodedBatch, batches_in
-from stratalog.wire.batches.record_batches import decode_rows, encode_batch
+from stratalog.wire.batches.record_batches import encode_batch
 from tests.clients.batch_tools import new_batch
+from tests.wire.batches.decoded import decode_rows
 
 T0, T1 = (IdentifiedPartition("id", TopicPartition("t", number)) for number in (0, 1))
 ANEW = IdentifiedPartition("new", TopicPartition("t", 0))

@@ -25,10 +25,11 @@ from stratalog.server.request.broker import ServedBroker
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import OffsetOutOfRangeError, StratalogError
 from stratalog.storage.records import CONTROL_ATTRIBUTE, NewRecordBatch, TopicPartition
-from stratalog.wire.batches.record_batches import decode_rows, encode_batch
+from stratalog.wire.batches.record_batches import encode_batch
 from tests.simulation.cluster import CONFIG, METADATA_ROOT, SimCluster
 from tests.simulation.erasures.erased import Log
 from tests.simulation.invariants import Violation
+from tests.wire.batches.decoded import decode_rows
 
 MEMORY_BYTES = 1 << 20
 MEMORY_MS = 120_000

@@ -31,14 +31,8 @@ from stratalog.storage.records import (
     Header,
     NewRecordBatch,
 )
-from stratalog.wire.batches.headers import batches_in, header_of, with_offsets
-from stratalog.wire.batches.record_batches import (
-    decode_group,
-    decode_produced,
-    decode_rows,
-    encode_batch,
-    encode_rows,
-)
+from stratalog.wire.batches.headers import batches_in, header_of
+from stratalog.wire.batches.record_batches import decode_group, decode_produced, encode_batch, encode_rows
 from tests.clients.batch_tools import (
     CODECS,
     ONE_RECORD,
@@ -51,6 +45,7 @@ from tests.clients.batch_tools import (
     records_of,
 )
 from tests.storage.logs import Replicas, append
+from tests.wire.batches.decoded import decode_rows, with_offsets
 
 
 def rows_at(offsets: list[int], **columns: Any) -> pa.Table:

@@ -33,12 +33,19 @@
 #   make differential-spark  one Spark script against a real Kafka and stratalog: equal results; needs mvn and java
 #   make differential-values  10,000 random schemas with values in columns: what Avro's Java reader, Spark's from_avro,
 #                   from_json and parse_json, protobuf's JSON mapping and the text have, by each way into a topic; SCHEMAS=10000; the first time needs Maven Central
+#   make dashboards a Prometheus server scrapes three brokers and evaluates Strimzi's dashboards and alerts; needs
+#                   prometheus (apt-get install prometheus)
 #   make conf       conf/cluster.toml and conf/topics.toml anew, from the settings in the code
 #   make completions  the table of flags for completions of shells anew, from the tools
 #   make cast       docs/start.cast: the first thirty seconds, recorded
 #   make wheel      dist/stratalog-*.whl
 #   make release    dist: wheel, sdist, an SBOM of what the wheel brings, checksums; the same commit gives the same bytes. Nothing
 #                   is published
+#   make image      the broker's image as an OCI archive, TARGET=broker or spark: needs root and buildah, and debootstrap
+#                   unless BASE names an image with Python
+#   make chart      helm lint, helm template for each example, Kubernetes' schemas; needs helm, or go, which builds it
+#   make rolling-restarts  three broker processes, each restarted ROLLS=20 times as the chart does it, under a Java producer
+#                   and a group: docs/deploy.md; needs mvn and java
 #   make clean      what the targets made, the environment too
 
 .DEFAULT_GOAL := help
@@ -72,10 +79,14 @@ MINUTES ?= 600
 KILL_EVERY ?= 0
 DIALOGUES ?= 50
 SCHEMAS ?= 10000
+ROLLS ?= 20
+TARGET ?= broker
+HELM ?= $(shell command -v helm || echo $(VENV)/helm/helm)
+HELM_PACKAGE := helm.sh/helm/v3/cmd/helm@v3.22.0
 # One seed of the simulation is one history in every process, whose pinned seeds are those of this hash seed.
 export PYTHONHASHSEED := 0
 
-.PHONY: help venv java demo test test-long test-sessions test-readers test-stores test-s3 clients quick check simulate storm power client-storm many-connections short-transactions ecosystem fuzz exactly-once bench bench-long soak notebooks oracle differential differential-random differential-spark differential-values conf completions cast wheel release clean
+.PHONY: help venv java demo test test-long test-sessions test-readers test-stores test-s3 clients quick check simulate storm power client-storm many-connections short-transactions ecosystem fuzz exactly-once bench bench-long soak notebooks oracle differential differential-random differential-spark differential-values dashboards conf completions cast wheel release image chart rolling-restarts clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -240,6 +251,9 @@ differential-spark: $(STAMP) java
 differential-values: $(STAMP) java
 	@$(PYTHON) -m tests.lab.differential.values --count $(SCHEMAS)
 
+dashboards: $(STAMP)
+	@$(PYTHON) -m tests.lab.dashboards
+
 conf: $(STAMP)
 	$(PYTHON) -m stratalog.replication.conf_files
 
@@ -274,6 +288,22 @@ release: $(RELEASE_STAMP)
 	$(VENV)/release/bin/cyclonedx-py environment --output-reproducible --pyproject pyproject.toml \
 	  --output-file "dist/$$wheel.cdx.json" $(VENV)/released/bin/python; \
 	cd dist; sha256sum * > SHA256SUMS; cat SHA256SUMS
+
+image: wheel
+	@deploy/image/build.sh $(TARGET)
+
+$(VENV)/helm/helm: $(STAMP)
+	@set -euo pipefail; \
+	command -v go >/dev/null || { echo "make chart needs helm, or Go 1.26 or newer, which builds it: neither was found" >&2; exit 1; }; \
+	echo "building helm into $(VENV)"; \
+	GOBIN="$$PWD/$(VENV)/helm" go install $(HELM_PACKAGE)
+
+chart: $(STAMP) $(HELM)
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check -e '.[dev,deploy]'
+	@$(PYTHON) -m tests.deploy.chart --helm $(HELM)
+
+rolling-restarts: $(STAMP) java
+	@$(PYTHON) -m tests.lab.real.rolling_restarts.run --rolls $(ROLLS)
 
 clean:
 	rm -rf $(VENV) tests/lab/bench/peer/libs tests/lab/bench/peer/spark-libs build dist data logs spark-warehouse .mypy_cache .pytest_cache .ruff_cache .hypothesis

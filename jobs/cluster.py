@@ -19,7 +19,7 @@ from stratalog.jobs.command.properties import key_values
 from stratalog.jobs.command.terminal import DONE, FAILED, Stop, UsageError, complain, quiet_logging, stop_signals
 from stratalog.jobs.command.tool import Command, settings_table
 from stratalog.jobs.command.words import Words
-from stratalog.replication.config import BROKER_CONFIGS, CLUSTER_TOML, BrokerConfig
+from stratalog.replication.config import BROKER_CONFIGS, CLUSTER_TOML, JSON_LINES, BrokerConfig
 from stratalog.replication.controller.topics import NOT_GIVEN
 
 PURPOSE = """This tool runs a stratalog cluster in one process: some brokers, each with a directory of its own, and
@@ -161,7 +161,8 @@ def cluster(given: argparse.Namespace) -> int:
     with stop_signals() as stop:
         running = start(given)
         stop.listen()
-        quiet_logging(running.path / running.config.log_dir / "cluster.log")
+        as_json = running.config.stratalog_log_format == JSON_LINES
+        quiet_logging(running.path / running.config.log_dir / "cluster.log", as_json=as_json)
         try:
             make_topics(running, topics)
             print(greeting(running), flush=True)

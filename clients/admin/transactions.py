@@ -27,15 +27,9 @@ from stratalog.replication.requests.transactions import (
 )
 from stratalog.server.bootstrap import RunningCluster
 from stratalog.server.view.cluster_view import ClusterView
+from stratalog.storage import errors
 from stratalog.storage.clock import Clock
-from stratalog.storage.errors import (
-    InvalidRequestError,
-    LeaderNotAvailableError,
-    RequestTimedOutError,
-    StratalogError,
-    TransactionalIdNotFoundError,
-    UnknownServerError,
-)
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import CONTROL_ATTRIBUTE, TopicPartition
 from stratalog.storage.transactions import EndMarker, marker_batch
 
@@ -100,18 +94,18 @@ class StoredTransactions(KnownTransactions):
         for partition in self._view.image.partitions_of(TRANSACTION_STATE_TOPIC):
             response = self._ask(partition, request)
             if not isinstance(response, ListTransactionsResponse):
-                raise UnknownServerError(f"expected a list of transactions, got {response!r}")
+                raise errors.UnknownServerError(f"expected a list of transactions, got {response!r}")
             found += [(self._view.leader(partition), each) for each in response.transaction_states]
         return sorted(found, key=lambda each: each[1].transactional_id)
 
     def described(self, transactional_id: str) -> tuple[int, TransactionDescription]:
         partitions = self._view.image.partitions_of(TRANSACTION_STATE_TOPIC)
         if not partitions:
-            raise TransactionalIdNotFoundError(f"transactional id {transactional_id} is not known")
+            raise errors.TransactionalIdNotFoundError(f"transactional id {transactional_id} is not known")
         partition = partitions[partition_of_key(transactional_id, len(partitions))]
         response = self._ask(partition, DescribeTransactionsRequest((transactional_id,)))
         if not isinstance(response, DescribeTransactionsResponse):
-            raise UnknownServerError(f"expected a transaction, got {response!r}")
+            raise errors.UnknownServerError(f"expected a transaction, got {response!r}")
         (found,) = response.transaction_states
         if found.error is not None:
             raise found.error
@@ -165,12 +159,12 @@ class LiveTransactions:
         producers = self._known.producers(topic_partition)
         found = next((each for each in producers if each.current_txn_start_offset == start_offset >= 0), None)
         if found is None:
-            raise InvalidRequestError(
+            raise errors.InvalidRequestError(
                 f"Could not find any open transactions starting at offset {start_offset} on partition {topic_partition}"
             )
         face = self._cluster.brokers().get(leader)
         if face is None:
-            raise LeaderNotAvailableError(f"{topic_partition}: its leader, broker {leader}, cannot be called")
+            raise errors.LeaderNotAvailableError(f"{topic_partition}: its leader, broker {leader}, cannot be called")
         # A producer without a marker so far has coordinator epoch -1: as Kafka, 0 then.
         marker = EndMarker(is_commit=False, coordinator_epoch=max(0, found.coordinator_epoch))
         batch = marker_batch(found.producer_id, found.producer_epoch, marker, view.clock.wall_ms())
@@ -179,6 +173,6 @@ class LiveTransactions:
         try:
             error = answers.get(timeout=self._timeout_ms / 1_000).error
         except Empty:
-            error = RequestTimedOutError(f"broker {leader} did not answer within {self._timeout_ms} ms")
+            error = errors.RequestTimedOutError(f"broker {leader} did not answer within {self._timeout_ms} ms")
         if error is not None:
             raise error

@@ -41,17 +41,8 @@ from stratalog.server.offset_spec import OffsetAndTimestamp
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.server.view.read_committed import view_of
 from stratalog.server.view.records import Fetched
-from stratalog.storage.errors import (
-    CorruptMessageError,
-    IllegalStateError,
-    InvalidGroupIdError,
-    InvalidRequestError,
-    LogDirNotFoundError,
-    OffsetOutOfRangeError,
-    RecordDeserializationError,
-    StratalogError,
-    UnknownServerError,
-)
+from stratalog.storage import errors
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.records import TopicPartition
 
@@ -123,7 +114,7 @@ class Consumer:
         """
         self._check_open()
         if self._group is not None and self._group.is_subscribed:
-            raise IllegalStateError(EXCLUSIVE)
+            raise errors.IllegalStateError(EXCLUSIVE)
         wanted = [TopicPartition(*tp) for tp in topic_partitions]
         self._view.refresh()
         for topic_partition in wanted:
@@ -146,13 +137,13 @@ class Consumer:
         self._check_open()
         group = self._member()
         if self._positions.by_partition and not group.is_subscribed:
-            raise IllegalStateError(EXCLUSIVE)
+            raise errors.IllegalStateError(EXCLUSIVE)
         wanted = frozenset([topics] if isinstance(topics, str) else topics)
         if pattern is None and not wanted:
             self.unsubscribe()
             return
         if pattern is not None and wanted:
-            raise IllegalStateError(EXCLUSIVE)
+            raise errors.IllegalStateError(EXCLUSIVE)
         if isinstance(pattern, SubscriptionPattern):
             group.subscribe_to_regex(pattern.pattern, listener)
             self._pattern = None
@@ -197,7 +188,7 @@ class Consumer:
     def seek(self, topic_partition: TopicPartition | tuple[str, int], offset: int) -> None:
         """The next poll reads from `offset`; `auto.offset.reset` applies if it does not exist then."""
         if offset < 0:
-            raise InvalidRequestError("seek offset must not be a negative number")
+            raise errors.InvalidRequestError("seek offset must not be a negative number")
         self._position(topic_partition).seek(offset)
 
     def seek_to_beginning(self, topic_partitions: Iterable[TopicPartition] = ()) -> None:
@@ -267,7 +258,7 @@ class Consumer:
         """
         for topic_partition, timestamp_ms in timestamps_ms.items():
             if timestamp_ms < 0:
-                raise InvalidRequestError(
+                raise errors.InvalidRequestError(
                     f"The target time for partition {topic_partition} is {timestamp_ms}. "
                     "The target time cannot be negative."
                 )
@@ -287,9 +278,7 @@ class Consumer:
         self._member().commit_sync(self._consumed() if offsets is None else offsets, limit_ms)
 
     def commit_async(
-        self,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None,
-        callback: CommitCallback | None = None,
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None, callback: CommitCallback | None = None
     ) -> None:
         """Commit these offsets, or all positions, without waiting or trying again.
 
@@ -327,7 +316,7 @@ class Consumer:
     def _member(self) -> GroupMembership:
         self._check_open()
         if self._group is None:
-            raise InvalidGroupIdError(
+            raise errors.InvalidGroupIdError(
                 "To use the group management or offset commit APIs, you must provide a valid group.id in the consumer "
                 "configuration."
             )
@@ -364,7 +353,7 @@ class Consumer:
         for record in found:
             try:
                 records.append(deserialized(record, of_keys, of_values))
-            except RecordDeserializationError:
+            except errors.RecordDeserializationError:
                 position.seek(record.offset)
                 self._positions.may_have_rows([position.topic_partition])
                 if not records:
@@ -483,9 +472,9 @@ class Consumer:
         limit = self.config.max_partition_fetch_bytes
         try:
             return self._view.records.fetch(position.topic_partition, offset, limit, timeout_ms=0)
-        except OffsetOutOfRangeError:
+        except errors.OffsetOutOfRangeError:
             if self.config.auto_offset_reset == "none":
-                raise OffsetOutOfRangeError(
+                raise errors.OffsetOutOfRangeError(
                     "Fetch position out of range with no reset policy for partitions: "
                     f"{{{position.topic_partition}={offset}}}"
                 ) from None
@@ -495,7 +484,7 @@ class Consumer:
     def _reset(self, position: Position, timeout_ms: int) -> int:
         policy = self.config.auto_offset_reset
         if policy == "none":
-            raise OffsetOutOfRangeError(
+            raise errors.OffsetOutOfRangeError(
                 f"Undefined offset with no reset policy for partitions: [{position.topic_partition}]"
             )
         at_end, wanted = policy != "earliest", [position.topic_partition]
@@ -537,17 +526,17 @@ class Consumer:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise UnknownServerError("This consumer has already been closed.")
+            raise errors.UnknownServerError("This consumer has already been closed.")
 
     def _position(self, topic_partition: TopicPartition | tuple[str, int]) -> Position:
         position = self._positions.by_partition.get(TopicPartition(*topic_partition))
         if position is None:
-            raise InvalidRequestError(f"No current assignment for partition {TopicPartition(*topic_partition)}")
+            raise errors.InvalidRequestError(f"No current assignment for partition {TopicPartition(*topic_partition)}")
         self._positions.may_have_rows([position.topic_partition])  # after a seek, for instance
         return position
 
 
 def _will_pass(reason: StratalogError) -> bool:
-    if isinstance(reason, CorruptMessageError):
+    if isinstance(reason, errors.CorruptMessageError):
         return False
-    return reason.retriable or isinstance(reason, LogDirNotFoundError)
+    return reason.retriable or isinstance(reason, errors.LogDirNotFoundError)

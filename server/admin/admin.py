@@ -32,7 +32,7 @@ from stratalog.replication.metadata.scram import (
     alter_credentials,
     describe_credentials,
 )
-from stratalog.replication.metrics import Histogram, image_metrics
+from stratalog.replication.metrics import Histogram
 from stratalog.replication.threads.long_wait import long_wait
 from stratalog.server.admin.configs import (
     DYNAMIC_TOPIC_CONFIG,
@@ -46,6 +46,7 @@ from stratalog.server.admin.log_dirs import LogDirDescription, describe_log_dirs
 from stratalog.server.admin.reassignment import alter_reassignments, list_reassignments, throttle, unthrottle
 from stratalog.server.admin.who_led import who_led
 from stratalog.server.bootstrap import Cluster
+from stratalog.server.metrics.of_image import image_metrics
 from stratalog.server.offset_spec import ListedOffset, OffsetSpec
 from stratalog.server.view.cluster_view import DEFAULT_TIMEOUT_MS, ClusterView
 from stratalog.storage.config_def import spelled
@@ -302,10 +303,7 @@ class MetadataAdmin:
     # -- reassignment --------------------------------------------------------------------------------------
 
     def alter_partition_reassignments(
-        self,
-        targets: Mapping[TopicPartition, Sequence[int] | None],
-        *,
-        allow_replication_factor_change: bool = True,
+        self, targets: Mapping[TopicPartition, Sequence[int] | None], *, allow_replication_factor_change: bool = True
     ) -> dict[TopicPartition, StratalogError | None]:
         """Move partitions to these replicas, the preferred leader first; None cancels what is under way (KIP-455).
 

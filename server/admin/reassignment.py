@@ -31,10 +31,7 @@ def alter_reassignments(
             return LogConfig.from_properties(image.topic_config(topic)).unclean_leader_election_enable
 
         return alter_partition_reassignments(
-            image,
-            targets,
-            unclean_of=may_be_unclean,
-            allow_replication_factor_change=allow_replication_factor_change,
+            image, targets, unclean_of=may_be_unclean, allow_replication_factor_change=allow_replication_factor_change
         )
 
     return view.propose(decide)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from stratalog.storage.delta.commit_race import StoredCommit
 from stratalog.storage.delta.removed import NO_PRODUCERS, RemovedObjects
 from stratalog.storage.delta.table import (
+    EPOCH_OPERATIONS,
     LEADER_EPOCH,
     LOG_END,
     LOG_START,
@@ -36,6 +37,7 @@ class TableFold:
         self._txns: dict[str, int] = dict(base.txns) if base else {}
         self._removed = RemovedObjects(base.removed if base else {})
         self._durable_version = self.version
+        self._epoch_version = -1
         self._producer_changes: list[tuple[int, ProducerChanges]] = []
         self._writer_version = base.writer_version if base else OPEN_WRITER_VERSION
         self._name = name
@@ -55,6 +57,8 @@ class TableFold:
         self._txns.update(commit.txns)
         note_producer_changes(self._producer_changes, version, commit)
         self._writer_version = commit.writer_version or self._writer_version
+        if commit.operation in EPOCH_OPERATIONS:
+            self._epoch_version = version
         if stored.properties is not None:
             self._properties = dict(stored.properties)
         self.version = version
@@ -70,6 +74,7 @@ class TableFold:
             self._durable_version,
             tuple(self._producer_changes),
             self._writer_version,
+            self._epoch_version,
         )
 
 

@@ -38,6 +38,10 @@ class FlushState:
         if self.others_from is None:
             self.others_from = first_version
 
+    def others_synced(self, version: int, newest_version: int) -> None:
+        """Versions up to this one are durable; above it, up to the newest one, others have committed, too."""
+        self.others_from = version + 1 if version < newest_version else None
+
     def committed(self, record_count: int, *, is_synced: bool) -> None:
         """An own commit was made."""
         self.record_count += record_count

@@ -15,7 +15,7 @@ from zlib import crc32
 
 import pyarrow as pa
 
-from stratalog.storage import cadence
+from stratalog.storage import cadence, errors
 from stratalog.storage.clock import Clock, Ids
 from stratalog.storage.delta.removed import NO_PRODUCERS, RemovedObjects, producers_path
 from stratalog.storage.delta.table import (
@@ -24,18 +24,13 @@ from stratalog.storage.delta.table import (
     PRODUCERS,
     PRODUCERS_VERSION,
     REMOVED_FILES_PROPERTY,
+    START_EPOCH,
+    TRUNCATE,
     WRITER_VERSION,
     Commit,
     Committed,
     Conflict,
     LogTable,
-)
-from stratalog.storage.errors import (
-    FencedLeaderEpochError,
-    InconsistentTopicIdError,
-    InvalidRecordError,
-    StoreUnavailableError,
-    UnknownLeaderEpochError,
 )
 from stratalog.storage.files.batch_file import name_of, placed_path
 from stratalog.storage.files.codecs import codec_of_append, codec_of_merge
@@ -149,7 +144,7 @@ class PartitionLog(LogReader):
             self.table.create(properties, self.clock.wall_ms(), self._ids.new_id())
         self._load()
         if self.topic_id != topic_id:
-            raise InconsistentTopicIdError(f"{self.name}: topic id {self.topic_id}, expected {topic_id}")
+            raise errors.InconsistentTopicIdError(f"{self.name}: topic id {self.topic_id}, expected {topic_id}")
 
     def start_epoch(
         self,
@@ -168,7 +163,7 @@ class PartitionLog(LogReader):
         leader       a follower's: its leader's entries, of which it takes those up to its (new) log end
         A table of an older release becomes one that foreign writers refuse (`WRITER_VERSION`), in the same commit.
         Raises FencedLeaderEpochError when the table is at a newer epoch. When nothing changes it writes nothing, and
-        syncs the commits that say so: they may be of a call whose answer was lost.
+        syncs the commits up to the one that began the epoch: that may be of a call whose answer was lost.
         """
         state = self.state
         self._check_not_fenced(state, leader_epoch)
@@ -184,12 +179,12 @@ class PartitionLog(LogReader):
         may_come_back = cut.log_end_offset < state.log_end_offset or not epochs.keeps_ends_of(ends_before)
         is_upgraded = state.writer_version >= WRITER_VERSION
         if txns == state.position_txns and epochs == state.epochs and not cut.removes and is_upgraded:
-            self.sync_others()
+            self._sync_epoch()
             return Committed(state.version)
         sliced = self._sliced(cut)
         producers = self._producers_after(state, cut, sliced)
         prepared = self._prepare(
-            "TRUNCATE" if cut.removes or truncate_to is not None else "START EPOCH",
+            TRUNCATE if cut.removes or truncate_to is not None else START_EPOCH,
             self.clock.wall_ms(),
             adds=sliced,
             removes=cut.removes,
@@ -298,7 +293,7 @@ class PartitionLog(LogReader):
             self.table.delete_objects([entry.path for entry in entries if entry.path not in given])
         return outcome
 
-    def _refusal(self, handed: HandedFiles, state: LogState, now_ms: int) -> InvalidRecordError | None:
+    def _refusal(self, handed: HandedFiles, state: LogState, now_ms: int) -> errors.InvalidRecordError | None:
         """The error of a new hand-over with a missing file, which would stop every reader and follower, or with a file
         that is in the log already, which would vanish from there.
 
@@ -311,9 +306,9 @@ class PartitionLog(LogReader):
         for file in handed.files:
             where = f"{self.name}: {file.path} of {file.size_bytes} bytes was handed over"
             if not self.table.has_file(file):
-                return InvalidRecordError(f"{where}, but is not there")
+                return errors.InvalidRecordError(f"{where}, but is not there")
             if name_of(file.path) in live:
-                return InvalidRecordError(f"{where}, but is in the log already")
+                return errors.InvalidRecordError(f"{where}, but is in the log already")
         return None
 
     def _commit_append(
@@ -337,7 +332,7 @@ class PartitionLog(LogReader):
     def _put_append(self, append: _OpenAppend) -> Appended | Conflict:
         try:
             outcome = self._put(append.prepared)
-        except StoreUnavailableError:
+        except errors.StoreUnavailableError:
             self._open_append = append
             raise
         return outcome if isinstance(outcome, Conflict) else self._settled(append)
@@ -354,6 +349,15 @@ class PartitionLog(LogReader):
         if self.flushing.others_from is not None:
             self.table.flusher(self.state.version, self.flushing.others_from)()
             self.flushing.synced(self.flushing.record_count)
+
+    def _sync_epoch(self) -> None:
+        """Sync what other instances committed up to the newest commit that began an epoch or truncated the log. Every
+        fetch session begins with this: the appends above, as many as the session before it made, are left to
+        `flush.messages` and `flush.ms`."""
+        others_from, version = self.flushing.others_from, self.state.epoch_version
+        if others_from is not None and others_from <= version:
+            self.table.flusher(version, others_from)()
+            self.flushing.others_synced(version, self.state.version)
 
     def _settled(self, append: _OpenAppend) -> Appended:
         """The result of an append that was made; the files that were handed over for it have other paths now."""
@@ -515,13 +519,15 @@ class PartitionLog(LogReader):
     def _check_not_fenced(self, state: LogState, leader_epoch: int) -> None:
         self._decided_on = state.version
         if state.leader_epoch > leader_epoch:
-            raise FencedLeaderEpochError(f"{self.name}: leader epoch {leader_epoch} < current {state.leader_epoch}")
+            raise errors.FencedLeaderEpochError(
+                f"{self.name}: leader epoch {leader_epoch} < current {state.leader_epoch}"
+            )
 
     def _writable(self, leader_epoch: int) -> LogState:
         state = self.state
         self._check_not_fenced(state, leader_epoch)
         if state.leader_epoch < leader_epoch:
-            raise UnknownLeaderEpochError(
+            raise errors.UnknownLeaderEpochError(
                 f"{self.name}: leader epoch {leader_epoch} has not started, current {state.leader_epoch}"
             )
         return state

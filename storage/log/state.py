@@ -14,6 +14,7 @@ from stratalog.storage.delta.removed import NO_PRODUCERS, RemovedObjects
 from stratalog.storage.delta.snapshot import note_producer_changes
 from stratalog.storage.delta.table import (
     DELETED,
+    EPOCH_OPERATIONS,
     EPOCH_PREFIX,
     ERASE_POSITION,
     ERASE_PREFIX,
@@ -75,6 +76,7 @@ class LogState:
     swapped_version   of the newest commit that removed files
     producer_changes  those after `producers_version`, as far as they lie after `folded_from`
     times             the time index of `files`
+    epoch_version     of the newest commit after `folded_from` that began a leader epoch or truncated the log; -1 = none
     writer_version    of Delta's protocol, that the table asks of those who commit
     garbage_bytes     size of the files that left the log since the last checkpoint that this fold knows of
     removed_records   as far as the commits of this fold show it: of those up to its beginning, everything is suspect
@@ -88,6 +90,7 @@ class LogState:
         self.swapped_version = snapshot.version
         self.properties = snapshot.properties
         self.writer_version = snapshot.writer_version
+        self.epoch_version = snapshot.epoch_version
         self.files: list[FileEntry] = sorted(snapshot.files, key=start_of)
         self.times = TimeIndex()
         self.removed = RemovedObjects(snapshot.removed if remembers_removed else {})
@@ -219,6 +222,8 @@ class LogState:
         if gone and commit.data_change:
             self._note_removed(version, gone)
         self.writer_version = commit.writer_version or self.writer_version
+        if commit.operation in EPOCH_OPERATIONS:
+            self.epoch_version = version
         note_producer_changes(self.producer_changes, version, commit)
         if gone:
             self.garbage_bytes += sum(entry.file.size_bytes for entry in gone)

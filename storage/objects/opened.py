@@ -5,6 +5,7 @@ from __future__ import annotations
 from stratalog.storage import cadence
 from stratalog.storage.extras import explained
 from stratalog.storage.objects.local import LocalStore
+from stratalog.storage.objects.memory import SCHEME, memory_store
 from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.objects.store_settings import FROM_ENVIRONMENT, StoreSettings
 
@@ -18,7 +19,8 @@ def open_store(
     retries_ms: int | None = None,
     settings: StoreSettings = FROM_ENVIRONMENT,
 ) -> ObjectStore:
-    """The store at a URL (`s3://bucket/prefix`, `file:///x`) or plain path, or at the directory `sub` below it.
+    """The store at a URL (`s3://bucket/prefix`, `file:///x`, `memory://name/x`) or plain path, or at the directory
+    `sub` below it.
 
     `create` makes a local directory, and probes the store, into which logs will be written. Raises LogDirNotFoundError
     naming the place when it is not there or unknown; with `create` KafkaStorageError when the store does not refuse to
@@ -27,6 +29,8 @@ def open_store(
     one is repeated; `settings` take precedence over the environment's.
     """
     place = f"{url_or_path.rstrip('/')}/{sub}" if sub else url_or_path
+    if place.startswith(SCHEME):
+        return memory_store(place, create=create)
     if "://" not in place or place.startswith("file://"):
         return LocalStore(place, create=create)
     try:

@@ -20,6 +20,7 @@ from stratalog.storage import cadence
 from stratalog.storage.clock import RandomIds
 from stratalog.storage.errors import LogDirNotFoundError, ObjectNotFoundError, StoreUnavailableError
 from stratalog.storage.log_lines import line_logger
+from stratalog.storage.objects.calls import calls_of
 from stratalog.storage.objects.distance import FAR
 from stratalog.storage.objects.port import ObjectMeta, ObjectStore, always
 from stratalog.storage.objects.probe import probe_create_if_absent
@@ -72,6 +73,7 @@ class ObstoreStore(ObjectStore):
         """`uploads`, `downloads`: the same store with longer deadlines, for large objects. No error shows a secret of
         `settings`."""
         self.url = url.rstrip("/")
+        self._calls = calls_of(self.url)
         self._settings = settings
         self._store = store
         self._uploads = uploads or store
@@ -89,12 +91,15 @@ class ObstoreStore(ObjectStore):
         probe_create_if_absent(self, RandomIds().new_id(), "conditional puts (If-None-Match: *, or the service's own)")
 
     def put(self, path: str, data: bytes) -> None:
+        self._calls.written_bytes += len(data)
         self._call("put", path, lambda: obstore.put(self._for_put(data), path, data))
 
     def put_new(self, path: str, data: bytes | memoryview) -> None:
+        self._calls.written_bytes += len(data)
         self._call("put", path, lambda: obstore.put(self._for_put(data), path, data))
 
     def create(self, path: str, data: bytes) -> bool:
+        self._calls.written_bytes += len(data)
         try:
             self._call("create", path, lambda: obstore.put(self._for_put(data), path, data, mode="create"))
         except FileExistsError:
@@ -119,6 +124,7 @@ class ObstoreStore(ObjectStore):
                 return False
             return True
 
+        self._calls.written_bytes += len(new)
         try:
             return self._call("replace", path, replaced)
         except FileNotFoundError:
@@ -134,9 +140,7 @@ class ObstoreStore(ObjectStore):
         store = self._store if length < BULK_BYTES else self._downloads
         try:
             return self._call(
-                "get",
-                path,
-                lambda: obstore.get_range(store, path, start=start, length=length).to_bytes(),
+                "get", path, lambda: obstore.get_range(store, path, start=start, length=length).to_bytes()
             )
         except FileNotFoundError as reason:
             raise ObjectNotFoundError(f"{self.url}/{path} does not exist") from reason
@@ -260,15 +264,20 @@ class ObstoreStore(ObjectStore):
 
     def _call(self, operation: str, path: str, call: Callable[[], Answer]) -> Answer:
         """Run an obstore call; FileNotFoundError and FileExistsError pass, other faults are StoreUnavailableError."""
+        self._calls.made[operation] += 1
         try:
-            return call()
+            answer = call()
         except FileNotFoundError:
             raise
         except AlreadyExistsError as reason:  # obstore's own, no FileExistsError
             raise FileExistsError(path) from reason
         except (BaseError, OSError) as reason:
+            self._calls.failed += 1
             text = self._settings.redacted(f"{operation} {self.url}/{path}: {str(reason).splitlines()[0]}")
             raise StoreUnavailableError(text) from self._settings.without_secrets(reason)
+        if isinstance(answer, bytes):
+            self._calls.read_bytes += len(answer)
+        return answer
 
 
 def _bucket_of(url: str) -> tuple[str, str]:

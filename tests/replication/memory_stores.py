@@ -10,9 +10,9 @@ from stratalog.replication.metadata.log import MetadataLog, SharedMetadata, open
 from stratalog.replication.metadata.records import MetadataRecord, PartitionRecord, RegisterBrokerRecord, TopicRecord
 from stratalog.replication.stores import Ports, replica_of
 from stratalog.storage.errors import StoreUnavailableError
+from stratalog.storage.objects.memory import MemoryStore
 from stratalog.storage.records import TopicPartition
 from tests.storage.logs import CountingIds, FakeClock
-from tests.storage.memory_store import MemoryStore
 from tests.storage.memory_table import MemoryDisk, MemoryLogTable
 
 METADATA_ROOT = "metadata"

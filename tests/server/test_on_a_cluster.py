@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from stratalog.clients.wire.rows import decode_rows
 from stratalog.server.cluster import Cluster
 from stratalog.storage.clock import SystemClock
 from stratalog.storage.records import TRANSACTIONAL_ATTRIBUTE
 from stratalog.wire.api_keys import ApiKey
-from stratalog.wire.batches.record_batches import decode_rows
 from tests.clients.kafka_client import KafkaClient, batch_of, code
 
 TRIES = 200

@@ -16,12 +16,8 @@ from stratalog.replication.metadata.history.states import HISTORY_SCHEMA, Leader
 from stratalog.replication.metadata.history.table import all_history_rows, metadata_rows
 from stratalog.replication.metadata.records import NO_LEADER
 from stratalog.server.view.cluster_view import ClusterView
-from stratalog.storage.errors import (
-    InvalidRequestError,
-    LeaderNotAvailableError,
-    StoreError,
-    UnknownTopicOrPartitionError,
-)
+from stratalog.storage import errors
+from stratalog.storage.errors import StoreError
 from stratalog.storage.log.reader import LogReader
 
 _TIME = pa.timestamp("us", tz="UTC")
@@ -227,7 +223,7 @@ def cluster_table(view: ClusterView, name: str) -> pa.Table:
     """The table of this name as of now. InvalidRequestError for another name."""
     made = CLUSTER_TABLES.get(name)
     if made is None:
-        raise InvalidRequestError(f"The cluster has no table {name!r}. Name one of {', '.join(CLUSTER_TABLES)}.")
+        raise errors.InvalidRequestError(f"The cluster has no table {name!r}. Name one of {', '.join(CLUSTER_TABLES)}.")
     return made(view)
 
 
@@ -241,6 +237,6 @@ def _starts_in_logs(view: ClusterView) -> dict[LeaderEpoch, int]:
 
     starts: dict[LeaderEpoch, int] = {}
     for topic_partition in sorted(view.image.partitions):
-        with suppress(StoreError, LeaderNotAvailableError, UnknownTopicOrPartitionError):
+        with suppress(StoreError, errors.LeaderNotAvailableError, errors.UnknownTopicOrPartitionError):
             starts |= view.records.read_from_log(topic_partition, look, 0)
     return starts

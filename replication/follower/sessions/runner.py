@@ -37,16 +37,13 @@ class FetchRunner(Protocol):
 
     def start(self, job: FetchJob) -> None:
         """Begin to follow for this registration of the broker."""
-        ...
 
     @property
     def failure(self) -> str:
         """Why no session can run any more; empty while sessions can run."""
-        ...
 
     def stop(self) -> bool:
         """End all sessions that this runner started, and wait for them. False when some may still be at work."""
-        ...
 
 
 class FoldedPartitions:

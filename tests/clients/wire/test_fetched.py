@@ -9,11 +9,11 @@ from stratalog.server.view.read_committed import without_aborted
 from stratalog.storage.records import TRANSACTIONAL_ATTRIBUTE, NewRecordBatch, payload_table
 from stratalog.storage.transactions import EndMarker, marker_batch
 from stratalog.wire.api_keys import ApiKey
-from stratalog.wire.batches.headers import with_offsets
 from stratalog.wire.batches.record_batches import encode_batch
 from stratalog.wire.messages.frames import decode_request, encode_request
 from stratalog.wire.messages.schema import request_type
 from tests.clients.wire.test_cluster_image import ID, response
+from tests.wire.batches.decoded import with_offsets
 
 
 def batch(base_offset: int, *values: bytes, producer_id: int = -1) -> bytes:

@@ -194,5 +194,5 @@ def test_a_follower_whose_workers_lack_the_package_fetches_in_threads_until_spar
 
 def in_threads(cluster: Cluster) -> dict[int, float]:
     """The metric of each broker: 1 while it fetches in threads."""
-    found = {i: [m for m in metrics if m.name.endswith("_InThreads")] for i, metrics in cluster.metrics().items()}
+    found = {i: [m for m in metrics if m.name.endswith("_inthreads")] for i, metrics in cluster.metrics().items()}
     return {broker_id: value for broker_id, [metric] in found.items() for value in metric.values.values()}

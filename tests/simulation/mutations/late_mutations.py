@@ -84,7 +84,7 @@ def what_is_known_is_durable() -> AbstractContextManager[object]:
         if str(METADATA_PARTITION) in log.name:
             sync_others(log)
 
-    return patch.object(PartitionLog, "sync_others", of_metadata_alone)
+    return patch.multiple(PartitionLog, sync_others=of_metadata_alone, _sync_epoch=of_metadata_alone)
 
 
 def _twice(focus: Focus, park_ms_max: int = 2_000, **weights: int) -> Callable[[Random], Faults]:

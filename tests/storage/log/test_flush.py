@@ -299,6 +299,58 @@ def test_an_epoch_whose_answer_was_lost_is_durable_once_it_is_begun_again():
     assert replicas.log().leader_epoch == 3
 
 
+def test_an_epoch_that_is_begun_again_is_synced_without_the_appends_above_it():
+    """As by each fetch session that follows another one: a follower's copies are synced when the topic says so."""
+    replicas = Replicas.new()
+    log = replicas.log()
+    lost_answer(replicas, lambda: log.start_epoch(3, as_leader=True), 1)
+    log.refresh()
+    write(log, "a", "b", epoch=3)
+    later = replicas.log()
+    for version in (3, 4):
+        later.refresh()
+        assert (later.start_epoch(3, as_leader=False), later.flushing.others_from) == (Committed(version), 2)
+        write(log, "c", epoch=3)
+    replicas.disks["1"].lose_unsynced()
+    log = replicas.log()
+    assert (log.leader_epoch, contents(log)) == (3, [])
+
+
+def test_a_session_that_follows_another_one_reads_no_commit_again(tmp_path):
+    read: list[str] = []
+
+    class Reads(LocalStore):
+        def get_optional(self, path: str) -> bytes | None:
+            read.append(path)
+            return super().get_optional(path)
+
+    def opened() -> PartitionLog:
+        return PartitionLog(DeltaLogTable(Reads(str(tmp_path)), "t-0", ids), config(), FakeClock(), ids)
+
+    ids = CountingIds()
+    before = opened()
+    before.exists_or_create("topic-id")
+    started(before, 3)
+    write(before, *"abcdefgh", epoch=3)
+    later = opened()
+    later.refresh()
+    read.clear()
+    assert later.start_epoch(3, as_leader=False) == Committed(9)
+    assert len(read) <= 2  # version 0 and the epoch's
+
+
+def test_a_sync_for_an_append_covers_what_others_appended_above_the_epoch():
+    replicas = Replicas.new()
+    before = replicas.leader()
+    write(before, "a")
+    log = replicas.log(config=config(flush_messages=1))
+    log.refresh()
+    assert log.start_epoch(0, as_leader=True) == Committed(2)
+    write(log, "b")
+    replicas.disks["1"].lose_unsynced()
+    assert contents(replicas.log()) == [(0, "a"), (1, "b")]
+
+
 @pytest.mark.parametrize("is_same_group", [True, False])
 def test_a_flushed_record_whose_answer_was_lost_is_durable_once_it_is_answered(is_same_group: bool):
     replicas = Replicas.new()

@@ -1,7 +1,6 @@
-"""The brokers' metrics over HTTP, for Prometheus to fetch: `http://<host>:<port>/metrics`.
+"""What a process shows over HTTP: fixed paths, each with a text that is made when it is asked for.
 
-I/O: a listening socket and threads. Metrics are read from running brokers without blocking them, and no oftener than
-their reading allows: whoever reaches the port may ask, without a login.
+I/O: a listening socket and threads. A text is made no oftener than its making allows, whoever reaches the port.
 """
 
 from __future__ import annotations
@@ -9,35 +8,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from socket import AI_PASSIVE, SOCK_STREAM, getaddrinfo
+from ipaddress import ip_address
+from socket import AI_PASSIVE, SOCK_STREAM, gaierror, getaddrinfo
 from typing import Any
 
-from stratalog.replication.broker.broker import Broker
-from stratalog.replication.follower.metrics import (
-    CopyTimes,
-    ThreadFetch,
-    fetch_metrics,
-    fetch_metrics_prefix,
-    thread_fetch_path,
-)
-from stratalog.replication.metrics import (
-    LedLog,
-    Metric,
-    counter_metrics,
-    image_metrics,
-    log_metrics,
-    prometheus_text,
-    state_metric,
-)
+from stratalog.replication.metrics import Metric
+from stratalog.server.metrics.exposition import CONTENT_TYPE, prometheus_text
+from stratalog.server.metrics.login import CHALLENGE, MetricsLogin
 from stratalog.storage.clock import Clock, SystemClock
-from stratalog.storage.errors import KafkaStorageError, StratalogError
-from stratalog.storage.log.reader import LogReader
-from stratalog.storage.objects.opened import open_store
+from stratalog.storage.errors import KafkaStorageError
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-PATHS = ("/metrics", "/")
+METRICS = "/metrics"
 LOOPBACK = "localhost"
 REQUEST_TIMEOUT_S = 2
 """Time after which a silent connection is closed, so that it does not keep a thread for ever."""
@@ -48,71 +32,43 @@ KEPT_TIMES, KEPT_MS_MAX = 10, 1_000
 """A text is kept for so many times the time that it took, and for so long at most."""
 
 
-def metrics_of(broker: Broker) -> list[Metric]:
-    """All metrics of a broker, as of now. Called from any thread."""
-    image, leaders = broker.metadata.image, dict(broker.leaders)
-    partitions = [led.partition for led in leaders.values()]
-    lags = [
-        partition.log_end_offset - follower.log_end_offset
-        for partition in partitions
-        if partition is not None
-        for follower in list(partition.followers.values())
-    ]
-    return [
-        *image_metrics(image, broker.broker_id, max(0, max(lags, default=0))),
-        state_metric(broker.run_state),
-        *counter_metrics(broker.metrics),
-        *log_metrics({tp: _led_log(led.log) for tp, led in leaders.items() if led.log.is_folded}),
-        *broker.metrics.further(),
-        *broker.coordinator_metrics(),
-        *fetch_metrics(_copy_times(broker), SystemClock().wall_ms(), _thread_fetch(broker)),
-    ]
+@dataclass(frozen=True, slots=True)
+class Page:
+    """An answer: the status is 200 where `is_ok`, else 503."""
+
+    content: bytes
+    content_type: str = "application/json"
+    is_ok: bool = True
 
 
-def _led_log(log: LogReader) -> LedLog:
-    return LedLog(log.log_start_offset, log.log_end_offset, list(log.files), log.state.cleaner.first_dirty_offset)
+@dataclass(frozen=True, slots=True)
+class ServedPath:
+    """A path's page.
+
+    make      makes it; the argument says whether who asks may see everything
+    is_open   needs no login
+    """
+
+    make: Callable[[bool], Page]
+    is_open: bool = False
 
 
-def _copy_times(broker: Broker) -> list[CopyTimes | None]:
-    """What the broker's fetch sessions published last; nothing while its root is out of reach."""
-    try:
-        objects = open_store(broker.root)
-        contents = [objects.get_register(meta.path) for meta in objects.list(fetch_metrics_prefix(broker.broker_epoch))]
-    except StratalogError:
-        return []
-    return [CopyTimes.from_json(data) for data in contents if data is not None]
+ServedPaths = Mapping[str, ServedPath]
 
 
-def _thread_fetch(broker: Broker) -> ThreadFetch | None:
-    """Whether the broker fetches in threads because Spark cannot; None while its root is out of reach."""
-    try:
-        data = open_store(broker.root).get_register(thread_fetch_path(broker.broker_epoch))
-    except StratalogError:
-        return None
-    return None if data is None else ThreadFetch.from_json(data)
-
-
-class MetricsServer:
+class StatusServer:
     """Serves from its construction until `close`. `port` 0 chooses a free one."""
 
-    def __init__(
-        self,
-        port: int,
-        brokers: Callable[[], Mapping[int, Broker]],
-        host: str = LOOPBACK,
-        further: Callable[[], Iterable[Metric]] = tuple,
-    ) -> None:
-        """`brokers`: those that run now; `host`: where to listen; `further`: metrics of no broker.
+    def __init__(self, port: int, routes: ServedPaths, host: str = LOOPBACK, login: MetricsLogin | None = None) -> None:
+        """`host`: where to listen; `login`: None lets everybody in who reaches the port.
 
         KafkaStorageError when the address is taken, or none of this machine's.
         """
-        text = _KeptText(
-            lambda: prometheus_text({i: metrics_of(b) for i, b in brokers().items()}, further()), SystemClock()
-        )
 
         class Handler(_Handler):
-            answer = text
+            pass
 
+        Handler.routes, Handler.login = routes, login
         try:
             self._server = _bounded_server(host, port, Handler)
         except OSError as reason:
@@ -131,6 +87,30 @@ class MetricsServer:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+
+def is_loopback_host(host: str) -> bool:
+    """Whether only this machine reaches a socket that listens there. A name that is not known is none.
+
+    >>> is_loopback_host("127.0.0.1"), is_loopback_host("0.0.0.0")
+    (True, False)
+    """
+    try:
+        found = getaddrinfo(host, None, type=SOCK_STREAM, flags=AI_PASSIVE)
+    except gaierror:
+        return False
+    return all(ip_address(str(each[4][0]).partition("%")[0]).is_loopback for each in found)
+
+
+def metrics_routes(metrics: Callable[[], Iterable[Metric]]) -> ServedPaths:
+    """The page of these metrics."""
+    return {METRICS: metrics_route(lambda: prometheus_text(metrics()))}
+
+
+def metrics_route(text: Callable[[], bytes]) -> ServedPath:
+    """A page in Prometheus' text format."""
+    kept = _KeptText(text, SystemClock())
+    return ServedPath(lambda _sees_all: Page(kept(), CONTENT_TYPE))
 
 
 class _BoundedServer(HTTPServer):
@@ -170,7 +150,7 @@ def _bounded_server(host: str, port: int, handler: type[BaseHTTPRequestHandler])
 class _KeptText:
     """The text of all metrics, made again after ten times the time that it took, at most a second."""
 
-    def __init__(self, make: Callable[[], str], clock: Clock) -> None:
+    def __init__(self, make: Callable[[], bytes], clock: Clock) -> None:
         self._make = make
         self._clock = clock
         self._lock = threading.Lock()
@@ -181,7 +161,7 @@ class _KeptText:
         with self._lock:
             begun_ms = self._clock.monotonic_ms()
             if begun_ms >= self._until_ms:
-                self._text = self._make().encode()
+                self._text = self._make()
                 now_ms = self._clock.monotonic_ms()
                 self._until_ms = now_ms + min(KEPT_MS_MAX, KEPT_TIMES * (now_ms - begun_ms))
             return self._text
@@ -189,18 +169,31 @@ class _KeptText:
 
 class _Handler(BaseHTTPRequestHandler):
     timeout = REQUEST_TIMEOUT_S
-    answer: Callable[[], bytes]
+    routes: ServedPaths
+    login: MetricsLogin | None
 
     def do_GET(self) -> None:
-        if self.path.partition("?")[0] not in PATHS:
+        path = self.path.partition("?")[0].rstrip("/") or METRICS
+        route = type(self).routes.get(path)
+        if route is None:
             self.send_error(HTTPStatus.NOT_FOUND)
             return
-        body = type(self).answer()
-        self.send_response(HTTPStatus.OK)
-        self.send_header("Content-Type", CONTENT_TYPE)
-        self.send_header("Content-Length", str(len(body)))
+        login = type(self).login
+        sees_all = login is None or login.allows(self.headers.get("Authorization", ""))
+        if not sees_all and not route.is_open:
+            self._answer(HTTPStatus.UNAUTHORIZED, Page(b"a login is needed\n", "text/plain"), CHALLENGE)
+            return
+        page = route.make(sees_all)
+        self._answer(HTTPStatus.OK if page.is_ok else HTTPStatus.SERVICE_UNAVAILABLE, page)
+
+    def _answer(self, status: HTTPStatus, page: Page, challenge: str = "") -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", page.content_type)
+        self.send_header("Content-Length", str(len(page.content)))
+        if challenge:
+            self.send_header("WWW-Authenticate", challenge)
         self.end_headers()
-        self.wfile.write(body)
+        self.wfile.write(page.content)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name in http.server
         """No line for each request: Prometheus asks all the time."""

@@ -27,7 +27,7 @@ FLOORS = {
         < local wakeup < remote < opened""",
     "wire": "api_keys kafka_types java_strings < consumer_protocol messages batches",
     "wire/messages": "response schema < values < error_codes < layouts < frames",
-    "wire/batches": "compression < headers < columns < record_batches < decoded",
+    "wire/batches": "compression < headers < columns < record_batches",
     "replication": """cadence < log_configs host_address shared_fold < config client_pattern html_table stores threads
         < conf_files internal_topics < requests
         < metadata metrics < broker_root controller progress < replica < leader < follower coordinator

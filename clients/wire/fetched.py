@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from stratalog.clients.wire.rows import decode_rows
 from stratalog.storage.log.rows import no_rows
 from stratalog.storage.records import CONTROL_ATTRIBUTE
 from stratalog.storage.transactions import AbortedTransaction, marker_of
 from stratalog.wire.api_keys import ApiKey
-from stratalog.wire.batches.decoded import decode_rows
 from stratalog.wire.batches.headers import batches_in
 from stratalog.wire.messages.frames import Message
 from stratalog.wire.messages.schema import Entity

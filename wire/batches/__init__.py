@@ -3,6 +3,5 @@
 headers         headers, bounds and checksums of batches
 compression     gzip, snappy, lz4, zstd
 columns         the records of batches as columns
-decoded         the rows of a log, as a consumer reads them
 record_batches  batches to and from stratalog's values: produced batches, rows of a log
 """

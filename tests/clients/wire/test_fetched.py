@@ -13,7 +13,7 @@ from stratalog.wire.batches.record_batches import encode_batch
 from stratalog.wire.messages.frames import decode_request, encode_request
 from stratalog.wire.messages.schema import request_type
 from tests.clients.wire.test_cluster_image import ID, response
-from tests.wire.batches.placed import with_offsets
+from tests.wire.batches.decoded import with_offsets
 
 
 def batch(base_offset: int, *values: bytes, producer_id: int = -1) -> bytes:

@@ -14,7 +14,7 @@ from typing import Any
 
 from kio.schema.index import api_key_map
 
-from stratalog.wire.batches.decoded import decode_rows
+from stratalog.clients.wire.rows import decode_rows
 from stratalog.wire.messages.schema import Entity, FieldShape, names_in_any_version, request_type, shape_of
 from stratalog.wire.messages.values import id_text
 from tests.clients.kafka_client import batch_of

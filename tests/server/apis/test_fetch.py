@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from stratalog.clients.wire.rows import decode_rows
 from stratalog.replication.requests.produce import ProduceRequest, ProduceResponse, SentBatch
 from stratalog.server.apis.fetch import stored_batches
 from stratalog.server.apis.fetch.memory import is_at_end
@@ -30,7 +31,6 @@ from stratalog.storage.transactions import EndMarker, marker_batch
 from stratalog.storage.upkeep.erase import Erase, ErasePredicate
 from stratalog.storage.upkeep.erasure import Erasure
 from stratalog.wire.api_keys import ApiKey
-from stratalog.wire.batches.decoded import decode_rows
 from stratalog.wire.batches.headers import EncodedBatch, batches_in
 from stratalog.wire.batches.record_batches import encode_batch
 from tests.clients.kafka_client import KafkaClient, batch_of, code, framed

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from stratalog.clients.wire.rows import decode_rows
 from stratalog.server.batches.tail import (
     BATCH_OVERHEAD_BYTES,
     CHUNK_BYTES_MAX,
@@ -16,7 +17,6 @@ from stratalog.server.batches.tail import (
     EncodedTail,
 )
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
-from stratalog.wire.batches.decoded import decode_rows
 from stratalog.wire.batches.headers import EncodedBatch, batches_in
 from stratalog.wire.batches.record_batches import encode_batch
 from tests.clients.batch_tools import new_batch

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from stratalog.storage.errors import CorruptMessageError, StratalogError, UnsupportedForMessageFormatError
 from stratalog.wire.batches.headers import BatchHeader, batches_in, header_of
 from tests.clients.batch_tools import CODECS, ONE_RECORD, kafka_batches, raw_batch
-from tests.wire.batches.placed import with_offsets
+from tests.wire.batches.decoded import with_offsets
 
 BATCH = raw_batch(ONE_RECORD, 1)
 

@@ -14,6 +14,7 @@ from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBat
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stratalog.clients.wire.rows import decode_rows
 from stratalog.storage.errors import (
     CorruptMessageError,
     InvalidRecordError,
@@ -31,7 +32,6 @@ from stratalog.storage.records import (
     Header,
     NewRecordBatch,
 )
-from stratalog.wire.batches.decoded import decode_rows
 from stratalog.wire.batches.headers import batches_in, header_of
 from stratalog.wire.batches.record_batches import decode_group, decode_produced, encode_batch, encode_rows
 from tests.clients.batch_tools import (
@@ -46,7 +46,7 @@ from tests.clients.batch_tools import (
     records_of,
 )
 from tests.storage.logs import Replicas, append
-from tests.wire.batches.placed import with_offsets
+from tests.wire.batches.decoded import with_offsets
 
 
 def rows_at(offsets: list[int], **columns: Any) -> pa.Table:

@@ -1,4 +1,4 @@
-"""Record batches read as a consumer reads them: the rows of a log. Pure."""
+"""Record batches as rows of a log, as a consumer reads them. Pure. Source: Kafka's `CompletedFetch`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from stratalog.wire.batches.headers import HEADER_BYTES, BatchHeader, Buffer, ba
 from stratalog.wire.batches.record_batches import NO_TIMESTAMP
 
 RECORD_BYTES_MAX = 1 << 30
+"""Bytes of records that are read as one column."""
 SEQUENCE_MASK = 0x7FFFFFFF
 KEPT_ATTRIBUTES = TRANSACTIONAL_ATTRIBUTE | CONTROL_ATTRIBUTE
 

@@ -51,10 +51,7 @@ class ClusterAdmin(Protocol):
     ) -> Answers: ...
 
     def alter_partition_reassignments(
-        self,
-        targets: Mapping[TopicPartition, Sequence[int] | None],
-        *,
-        allow_replication_factor_change: bool = True,
+        self, targets: Mapping[TopicPartition, Sequence[int] | None], *, allow_replication_factor_change: bool = True
     ) -> dict[TopicPartition, StratalogError | None]: ...
 
     def list_partition_reassignments(

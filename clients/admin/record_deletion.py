@@ -17,9 +17,7 @@ from stratalog.replication.metadata.records import NO_LEADER
 from stratalog.replication.requests.delete_records import DeletedRecords, DeleteRecordsRequest, DeleteRecordsResponse
 from stratalog.server.bootstrap import BrokerFace
 from stratalog.storage import errors
-from stratalog.storage.errors import (
-    StratalogError,
-)
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.objects.wakeup import Wakeup
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
 

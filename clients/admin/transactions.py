@@ -29,9 +29,7 @@ from stratalog.server.bootstrap import RunningCluster
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage import errors
 from stratalog.storage.clock import Clock
-from stratalog.storage.errors import (
-    StratalogError,
-)
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import CONTROL_ATTRIBUTE, TopicPartition
 from stratalog.storage.transactions import EndMarker, marker_batch
 

@@ -42,9 +42,7 @@ from stratalog.server.view.cluster_view import ClusterView
 from stratalog.server.view.read_committed import view_of
 from stratalog.server.view.records import Fetched
 from stratalog.storage import errors
-from stratalog.storage.errors import (
-    StratalogError,
-)
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.records import TopicPartition
 

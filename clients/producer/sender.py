@@ -27,9 +27,7 @@ from stratalog.clients.records import UNKNOWN_OFFSET
 from stratalog.replication.metadata.records import NO_LEADER
 from stratalog.replication.requests.produce import ACKS_NONE, ProduceRequest, ProduceResponse
 from stratalog.storage import errors
-from stratalog.storage.errors import (
-    StratalogError,
-)
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.records import TRANSACTIONAL_ATTRIBUTE, NewRecordBatch
 

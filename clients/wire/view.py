@@ -31,13 +31,9 @@ from stratalog.server.view.image_topology import ImageTopology
 from stratalog.server.view.read_committed import is_read_committed, without_aborted
 from stratalog.server.view.records import Fetched
 from stratalog.server.view.watermarks import Watermarks
+from stratalog.storage import errors
 from stratalog.storage.clock import Clock, Ids, RandomIds, SystemClock
-from stratalog.storage.errors import (
-    LeaderNotAvailableError,
-    OffsetOutOfRangeError,
-    StratalogError,
-    UnknownTopicOrPartitionError,
-)
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import TopicPartition
 from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.frames import Message
@@ -60,11 +56,7 @@ class WireView(ImageTopology):
     """
 
     def __init__(
-        self,
-        cluster: WireCluster,
-        *,
-        isolation_level: str = "read_uncommitted",
-        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+        self, cluster: WireCluster, *, isolation_level: str = "read_uncommitted", timeout_ms: int = DEFAULT_TIMEOUT_MS
     ) -> None:
         """`timeout_ms`: how long a leader is waited for. The cluster is the caller's, who closes it."""
         super().__init__()
@@ -117,7 +109,7 @@ class WireView(ImageTopology):
         leader = self.partition_state(topic_partition).leader
         if leader == NO_LEADER:
             self.expect_change()
-            raise LeaderNotAvailableError(f"{topic_partition} has no leader")
+            raise errors.LeaderNotAvailableError(f"{topic_partition} has no leader")
         return leader
 
 
@@ -296,12 +288,12 @@ class FetchedRecords:
             if named == topic_partition:
                 return self._checked(named, part, offset)
         view.expect_change()
-        raise LeaderNotAvailableError(f"{topic_partition}: broker {leader} did not answer for it")
+        raise errors.LeaderNotAvailableError(f"{topic_partition}: broker {leader} did not answer for it")
 
     def _checked(self, named: TopicPartition, part: Entity, offset: int) -> FetchedPart:
         error = error_of(part)
         if error is not None:
-            if not isinstance(error, OffsetOutOfRangeError):
+            if not isinstance(error, errors.OffsetOutOfRangeError):
                 self._view.expect_change()
             raise type(error)(f"{named}, offset {offset}: {error}")
         found = fetched_part(part, offset)
@@ -312,7 +304,7 @@ class FetchedRecords:
         ids = self._view.image.topic_ids
         unknown = next((each for each in offsets if each.topic not in ids), None)
         if unknown is not None:
-            raise UnknownTopicOrPartitionError(f"topic '{unknown.topic}' does not exist")
+            raise errors.UnknownTopicOrPartitionError(f"topic '{unknown.topic}' does not exist")
         wanted = {(ids[topic], partition): offset for (topic, partition), offset in offsets.items()}
         return fetch_message(wanted, max_bytes, wait_ms, self._view.isolation)
 

@@ -46,13 +46,9 @@ from stratalog.server.admin.admin import BrokerDescription, ClusterDescription, 
 from stratalog.server.admin.configs import DEFAULT_CONFIG, DYNAMIC_TOPIC_CONFIG, ConfigInForce
 from stratalog.server.admin.log_dirs import LogDirDescription, ReplicaInfo
 from stratalog.server.admin.reassignment import moves_of_replicas
+from stratalog.storage import errors
 from stratalog.storage.config_def import spelled
-from stratalog.storage.errors import (
-    BrokerNotAvailableError,
-    InvalidReplicaAssignmentError,
-    StratalogError,
-    UnknownTopicOrPartitionError,
-)
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import TopicPartition
 from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.frames import Message
@@ -108,7 +104,7 @@ class WireAdmin:
         found = {each.name: each for each in self._topics(wanted)}
         for name in wanted:
             if name not in found or found[name].error_code:
-                raise UnknownTopicOrPartitionError(f"topic '{name}' does not exist")
+                raise errors.UnknownTopicOrPartitionError(f"topic '{name}' does not exist")
         moving = [(tp, each.adding, each.removing) for tp, each in self.list_partition_reassignments().items()]
         states = described_partitions(found.values(), moving)
         configs = self._configs(TOPIC, wanted)
@@ -159,12 +155,7 @@ class WireAdmin:
         return []
 
     def create_partitions(
-        self,
-        name: str,
-        count: int,
-        new_assignments: Sequence[Sequence[int]] | None = None,
-        *,
-        wait: bool = True,
+        self, name: str, count: int, new_assignments: Sequence[Sequence[int]] | None = None, *, wait: bool = True
     ) -> int:
         """Grow a topic to `count` partitions and wait for their leaders; how many are new."""
         before = len(self._view.partitions(name))
@@ -195,10 +186,7 @@ class WireAdmin:
         }
 
     def alter_partition_reassignments(
-        self,
-        targets: Mapping[TopicPartition, Sequence[int] | None],
-        *,
-        allow_replication_factor_change: bool = True,
+        self, targets: Mapping[TopicPartition, Sequence[int] | None], *, allow_replication_factor_change: bool = True
     ) -> dict[TopicPartition, StratalogError | None]:
         """Move partitions to these replicas; None cancels what is under way."""
         topics: dict[str, list[dict[str, object]]] = {}
@@ -286,7 +274,7 @@ class WireAdmin:
         """The cluster-wide configs, asked of the first live broker."""
         live = sorted(self._view.image.live_brokers())
         if not live:
-            raise BrokerNotAvailableError("no live broker")
+            raise errors.BrokerNotAvailableError("no live broker")
         return of_all_brokers(self._configs(BROKER, [str(live[0])], live[0])[str(live[0])], with_own=False)
 
     def groups_with_configs(self) -> list[str]:
@@ -399,7 +387,9 @@ def _by_topic(topic_partitions: Iterable[TopicPartition]) -> dict[str, list[int]
 def _new_topic(topic: NewTopic) -> dict[str, object]:
     placed = topic.replica_assignment
     if placed is not None and sorted(placed) != list(range(len(placed))):
-        raise InvalidReplicaAssignmentError(f"Partitions are numbered from 0 without gaps, found {sorted(placed)}")
+        raise errors.InvalidReplicaAssignmentError(
+            f"Partitions are numbered from 0 without gaps, found {sorted(placed)}"
+        )
     assignments = [
         {"partition_index": number, "broker_ids": list(brokers)} for number, brokers in (placed or {}).items()
     ]

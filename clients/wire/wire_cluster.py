@@ -24,14 +24,9 @@ from stratalog.server.remote.remote_broker import RemoteBroker
 from stratalog.server.remote.remote_cluster import RemoteBrokers
 from stratalog.server.remote.routes import ListenerRoute
 from stratalog.server.request.endpoint import Endpoint
+from stratalog.storage import errors
 from stratalog.storage.clock import RandomIds, SystemClock
-from stratalog.storage.errors import (
-    BrokerNotAvailableError,
-    InvalidConfigError,
-    LeaderNotAvailableError,
-    RequestTimedOutError,
-    StratalogError,
-)
+from stratalog.storage.errors import StratalogError
 from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.frames import Message
 from stratalog.wire.messages.layouts import error_of
@@ -96,7 +91,7 @@ class WireCluster:
             if taken_ms >= bootstrap_ms:
                 tried = "; ".join(f"{each.host}:{each.port}: {why}" for each, why in reasons.items())
                 seconds = f"{taken_ms / 1_000:.1f} s"
-                raise BrokerNotAvailableError(f"no broker answered within {seconds}; tried {tried}")
+                raise errors.BrokerNotAvailableError(f"no broker answered within {seconds}; tried {tried}")
             self.clock.sleep_ms(min(RETRY_MS, bootstrap_ms))
 
     def _try_addresses(self, deadline_ms: int) -> dict[Endpoint, str] | None:
@@ -165,10 +160,10 @@ class WireCluster:
             if found.error is not None:
                 raise found.error
             if found.was_sent:
-                raise RequestTimedOutError(f"{name}: {found.reason}; whether it did what was asked is unknown")
+                raise errors.RequestTimedOutError(f"{name}: {found.reason}; whether it did what was asked is unknown")
             reasons.append(f"{name}: {found.reason}")
         what = "no broker can be reached" if broker_id is None else f"broker {broker_id} cannot be reached"
-        raise BrokerNotAvailableError(f"{what}: {'; '.join(reasons) or 'it is not registered, or is down'}")
+        raise errors.BrokerNotAvailableError(f"{what}: {'; '.join(reasons) or 'it is not registered, or is down'}")
 
     def _candidates(self, broker_id: int | None) -> list[tuple[str, RemoteBroker]]:
         """The brokers to call, one after the other: those that are known, then the addresses given."""
@@ -200,7 +195,7 @@ class WireCluster:
         for broker_id, answers in waiting.items():
             answer = _received(answers, timeout_ms)
             if isinstance(answer, Lost):
-                away = LeaderNotAvailableError(f"broker {broker_id}: {answer.reason}")
+                away = errors.LeaderNotAvailableError(f"broker {broker_id}: {answer.reason}")
                 found[broker_id] = answer.error or away
             else:
                 found[broker_id] = answer
@@ -243,7 +238,7 @@ def _addresses(servers: str) -> list[Endpoint]:
     for each in servers.split(","):
         endpoint = Endpoint.parse(each)
         if endpoint is None or not endpoint.host:
-            raise InvalidConfigError(f"Invalid url in bootstrap.servers: {each.strip()}; it is host:port")
+            raise errors.InvalidConfigError(f"Invalid url in bootstrap.servers: {each.strip()}; it is host:port")
         found.append(endpoint)
     return found
 

@@ -187,7 +187,6 @@ class Formatter(Protocol):
 
     def format(self, record: ConsumerRecord) -> bytes:
         """The bytes to print for a record. InvalidRecordError when it cannot be decoded."""
-        ...
 
 
 class Output:

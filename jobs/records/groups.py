@@ -10,15 +10,7 @@ import argparse
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from stratalog import (
-    ClusterView,
-    GroupAdmin,
-    LiveGroups,
-    OffsetAndMetadata,
-    OffsetSpec,
-    StratalogError,
-    TopicPartition,
-)
+from stratalog import ClusterView, GroupAdmin, LiveGroups, OffsetAndMetadata, OffsetSpec, StratalogError, TopicPartition
 from stratalog.clients.admin.group_description import ConsumerGroupDescription
 from stratalog.clients.client_view import ClientView
 from stratalog.jobs.command.arguments import CLUSTER
@@ -323,10 +315,7 @@ def consumer_groups(given: argparse.Namespace, cluster: RunningCluster | None = 
         live = LiveGroups(cluster, view.clock, given.timeout)
         return perform(GroupCommand(given, GroupAdmin(live, view), view), given.action)
     changes = given.action in ("delete", "delete-offsets") or given.execute
-    with (
-        open_cluster(given, wait_ms=given.timeout) as opened,
-        opened.groups(given.timeout, changes=changes) as asked,
-    ):
+    with open_cluster(given, wait_ms=given.timeout) as opened, opened.groups(given.timeout, changes=changes) as asked:
         return perform(GroupCommand(given, GroupAdmin(asked, opened.view), opened.view), given.action)
 
 

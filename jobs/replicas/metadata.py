@@ -11,13 +11,7 @@ import os
 from datetime import UTC, datetime
 from pathlib import Path
 
-from stratalog.clients.admin.metadata_backup import (
-    CHECK_MS,
-    check_empty,
-    check_stopped,
-    read_inventory,
-    restore_backup,
-)
+from stratalog.clients.admin.metadata_backup import CHECK_MS, check_empty, check_stopped, read_inventory, restore_backup
 from stratalog.jobs.command.arguments import SERVERS, cluster_root
 from stratalog.jobs.command.flags import Flag, Rule, switch
 from stratalog.jobs.command.progress import progress

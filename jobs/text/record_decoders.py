@@ -61,10 +61,7 @@ def text_decoder(key: Text = TEXTS["StringDecoder"], value: Text = TEXTS["String
     """Keys and values each by a decoder of its own; null ones are left out."""
 
     def decode(_offset: int, key_data: bytes | None, value_data: bytes | None) -> tuple[str | None, str | None]:
-        return (
-            None if key_data is None else key(key_data),
-            None if value_data is None else value(value_data),
-        )
+        return (None if key_data is None else key(key_data), None if value_data is None else value(value_data))
 
     return decode
 

@@ -13,15 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 
-from stratalog import (
-    AclBinding,
-    AclFilter,
-    Operation,
-    PatternType,
-    Permission,
-    ResourceType,
-    StratalogError,
-)
+from stratalog import AclBinding, AclFilter, Operation, PatternType, Permission, ResourceType, StratalogError
 from stratalog.clients.admin.cluster_admin import ClusterAdmin
 from stratalog.jobs.command.arguments import CLUSTER
 from stratalog.jobs.command.flags import NOT_TOGETHER, Flag, Rule, switch

@@ -24,13 +24,9 @@ from stratalog.server.admin.admin import MetadataAdmin
 from stratalog.server.audit.events import KINDS, LOST, AuditEvent
 from stratalog.server.bootstrap import RunningCluster
 from stratalog.server.view.cluster_view import ClusterView
+from stratalog.storage import errors
 from stratalog.storage.clock import Clock, RandomIds
-from stratalog.storage.errors import (
-    LeaderNotAvailableError,
-    RequestTimedOutError,
-    StratalogError,
-    TopicAlreadyExistsError,
-)
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.records import NewRecordBatch, TopicPartition, payload_table
 
@@ -62,7 +58,6 @@ class AuditHost(RunningCluster, Protocol):
 
     def peers(self) -> Mapping[int, Peer]:
         """The brokers that can be called, by id."""
-        ...
 
 
 def open_audit_log(config: BrokerConfig, cluster: AuditHost, broker_id: int) -> AuditLog | None:
@@ -202,7 +197,7 @@ class AuditLog:
         state = self._view.image.partitions[named]
         peer = None if state.leader == NO_LEADER else self._peers().get(state.leader)
         if peer is None:
-            raise LeaderNotAvailableError(f"{named}: its leader {state.leader} cannot be called")
+            raise errors.LeaderNotAvailableError(f"{named}: its leader {state.leader} cannot be called")
         done, responses = threading.Event(), list[ProduceResponse]()
 
         def complete(response: ProduceResponse) -> None:
@@ -212,7 +207,7 @@ class AuditLog:
         partition = self._view.image.identified(named)
         peer.produce_then(ProduceRequest(partition, batch, ACKS_ALL, APPEND_MS), complete)
         if not done.wait(2 * APPEND_MS / 1_000):
-            raise RequestTimedOutError(f"{named}: no answer of broker {state.leader} in {2 * APPEND_MS} ms")
+            raise errors.RequestTimedOutError(f"{named}: no answer of broker {state.leader} in {2 * APPEND_MS} ms")
         if responses[0].error is not None:
             self._view.expect_commit()
             raise responses[0].error
@@ -222,10 +217,10 @@ class AuditLog:
         topic, view = self._topic, self._view
         view.refresh(max_age_ms=1_000)
         if topic.name not in view.image.topic_ids:
-            with suppress(TopicAlreadyExistsError):  # another broker was faster
+            with suppress(errors.TopicAlreadyExistsError):  # another broker was faster
                 self._admin.create_topic(topic.name, 1, topic.replication_factor)
             view.refresh()
         partitions = view.image.partitions_of(topic.name)
         if not partitions:
-            raise LeaderNotAvailableError(f"the topic {topic.name} has no partitions")
+            raise errors.LeaderNotAvailableError(f"the topic {topic.name} has no partitions")
         return partitions[topic.broker_id % len(partitions)]

@@ -34,7 +34,6 @@ class InboxHost(RunningCluster, Protocol):
 
     def peers(self) -> Mapping[int, Peer]:
         """The brokers that those of this process call, by id: themselves, and others as far as they can be called."""
-        ...
 
     def inbox(self, broker_id: int) -> BrokerInbox:
         """The inbox of a running broker."""

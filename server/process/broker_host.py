@@ -52,27 +52,21 @@ class ClientEndpoint(Protocol):
 
     def bind(self, broker_id: int, shift: int) -> str | None:
         """Take a broker's ports, `shift` above the listeners'; what it registers, None when it has none."""
-        ...
 
     def serve(self, host: BrokerHost, broker_id: int) -> None:
         """Answer the clients of a broker, which is up."""
-        ...
 
     def leaders_moved(self, broker_id: int) -> None:
         """Others lead what a broker led that is about to refuse what waits: its answers are to name them."""
-        ...
 
     def withdraw(self, broker_id: int) -> None:
         """Close a broker's sockets: it is gone."""
-        ...
 
     def drain(self) -> None:
         """The brokers are about to end: write what is to be stored through them."""
-        ...
 
     def stop(self) -> None:
         """Answer the requests that were read, then close all sockets."""
-        ...
 
 
 class NoEndpoint:

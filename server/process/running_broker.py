@@ -30,14 +30,9 @@ from stratalog.replication.threads.daemon_threads import DaemonThreads, is_done_
 from stratalog.replication.threads.side_by_side import SideBySide
 from stratalog.replication.threads.turn_interval import TurnInterval
 from stratalog.replication.threads.upkeep_thread import UpkeepThread, UpkeepThreads
+from stratalog.storage import errors
 from stratalog.storage.clock import RandomIds, SystemClock
-from stratalog.storage.errors import (
-    BrokerNotAvailableError,
-    DuplicateBrokerRegistrationError,
-    InvalidRequestError,
-    StratalogError,
-    UnknownServerError,
-)
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.opened import open_store
 
@@ -215,7 +210,7 @@ class RunningBroker:
                 _LOG.warning("broker %d, trying again: %s", self.broker.broker_id, reason)
             self._logged[threading.get_ident()] = str(reason)
         except Exception as defect:  # noqa: BLE001 - a thread that ends silently would hide it
-            self.failure = UnknownServerError(f"{type(defect).__name__}: {defect}")
+            self.failure = errors.UnknownServerError(f"{type(defect).__name__}: {defect}")
             _LOG.exception("broker %d", self.broker.broker_id)
         self._is_ending.wait(TRY_AGAIN_S)
 
@@ -238,7 +233,7 @@ class RunningBroker:
     def kill(self) -> None:
         """End as by a crash: nothing is flushed or deregistered."""
         self.end_loop()
-        self.broker.stop(BrokerNotAvailableError(f"broker {self.broker.broker_id} was killed"))
+        self.broker.stop(errors.BrokerNotAvailableError(f"broker {self.broker.broker_id} was killed"))
         self._join_controller()
         self._lock.close()
 
@@ -310,7 +305,9 @@ def await_up(running: Iterable[RunningBroker]) -> None:
                 raise each.broker.stopped_by
             if SystemClock().monotonic_ms() > deadline_ms:
                 broker_id = each.broker.broker_id
-                raise BrokerNotAvailableError(f"broker {broker_id} did not start in {START_WAIT_MS} ms: {each.failure}")
+                raise errors.BrokerNotAvailableError(
+                    f"broker {broker_id} did not start in {START_WAIT_MS} ms: {each.failure}"
+                )
     for each in brokers:
         while not each.is_fetching and each.broker.stopped_by is None:
             if SystemClock().monotonic_ms() > deadline_ms:
@@ -325,11 +322,11 @@ def is_final(refusal: StratalogError, waited_ms: int, session_timeout_ms: int) -
     A broker that is live on another root may be this one before a restart, whose session expires within one and a half
     session timeouts. As Kafka's `initial.broker.registration.timeout.ms`.
 
-    >>> is_final(DuplicateBrokerRegistrationError("live"), waited_ms=9_000, session_timeout_ms=9_000)
+    >>> is_final(errors.DuplicateBrokerRegistrationError("live"), waited_ms=9_000, session_timeout_ms=9_000)
     False
-    >>> is_final(InvalidRequestError("the root is broker 2's"), waited_ms=0, session_timeout_ms=9_000)
+    >>> is_final(errors.InvalidRequestError("the root is broker 2's"), waited_ms=0, session_timeout_ms=9_000)
     True
     """
-    if isinstance(refusal, DuplicateBrokerRegistrationError):
+    if isinstance(refusal, errors.DuplicateBrokerRegistrationError):
         return waited_ms >= session_timeout_ms * 3 // 2
-    return isinstance(refusal, InvalidRequestError)
+    return isinstance(refusal, errors.InvalidRequestError)

@@ -14,12 +14,8 @@ from stratalog.replication.controller.election.eligible_leaders import effective
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 from stratalog.replication.progress.progress import UNKNOWN, ReplicaProgress
 from stratalog.server.view.topology import ClusterTopology, LogId
-from stratalog.storage.errors import (
-    LeaderNotAvailableError,
-    LogDirNotFoundError,
-    StoreError,
-    UnknownTopicOrPartitionError,
-)
+from stratalog.storage import errors
+from stratalog.storage.errors import StoreError
 from stratalog.storage.log.state import NOTHING_REMOVED, RemovedRecords
 from stratalog.storage.records import TopicPartition
 
@@ -74,7 +70,7 @@ class PublishedWatermarks:
             if marks is not None:
                 return marks
             if self._topology.clock.monotonic_ms() >= deadline_ms:
-                raise LeaderNotAvailableError(self._why_not_available(topic_partition, timeout_ms))
+                raise errors.LeaderNotAvailableError(self._why_not_available(topic_partition, timeout_ms))
             self._topology.clock.sleep_ms(pause_ms)
             pause_ms = min(2 * pause_ms, WAIT_MS_MAX)
 
@@ -114,7 +110,7 @@ class PublishedWatermarks:
         found: dict[TopicPartition, Watermarks | None] = {}
         for topic_partition in topic_partitions:
             found[topic_partition] = None
-            with suppress(StoreError, LeaderNotAvailableError, UnknownTopicOrPartitionError):
+            with suppress(StoreError, errors.LeaderNotAvailableError, errors.UnknownTopicOrPartitionError):
                 found[topic_partition] = self.published(topic_partition, poll=False)
         return found
 
@@ -141,7 +137,7 @@ class PublishedWatermarks:
         """
         published: list[Watermarks] = []
         for replica in state.replicas:
-            with suppress(StoreError, LogDirNotFoundError):
+            with suppress(StoreError, errors.LogDirNotFoundError):
                 leader = self._topology.leader_progress(replica)
                 if leader is None:
                     continue
@@ -177,10 +173,10 @@ class PublishedWatermarks:
         """The published bounds; with the leader's root out of reach or its epoch not started, the last known ones."""
         try:
             published = self.published(topic_partition)
-        except (StoreError, LogDirNotFoundError):
+        except (StoreError, errors.LogDirNotFoundError):
             published = None
         known = published or self._marks.get(self._topology.log_id(self._topology.partition_state(topic_partition)))
-        with suppress(StoreError, LogDirNotFoundError):
+        with suppress(StoreError, errors.LogDirNotFoundError):
             known = known or self._committed_before(topic_partition)
         return known
 

@@ -115,7 +115,6 @@ class Group(Protocol):
 
     def reads(self, topic: str) -> bool:
         """Whether members are known to read `topic`. Any thread may call it."""
-        ...
 
     def retained_from_ms(self, commit_timestamp_ms: int) -> int | None:
         """The time from which the retention of an offset committed then counts; None: it does not expire now."""

@@ -20,14 +20,7 @@ from stratalog.replication.metadata.acls import (
     delete_each_acl,
     describe_acls,
 )
-from stratalog.server.apis.access.acl_codes import (
-    ANY,
-    MATCH,
-    OPERATIONS,
-    PATTERN_TYPES,
-    PERMISSIONS,
-    RESOURCE_TYPES,
-)
+from stratalog.server.apis.access.acl_codes import ANY, MATCH, OPERATIONS, PATTERN_TYPES, PERMISSIONS, RESOURCE_TYPES
 from stratalog.server.request.api import Api, Call, failed
 from stratalog.server.request.broker import ApiFamily
 from stratalog.storage.errors import InvalidRequestError, SecurityDisabledError, StratalogError

@@ -25,18 +25,10 @@ from stratalog.replication.metadata.records import (
 from stratalog.replication.metadata.state_changes import check_epochs, check_transitions
 from stratalog.replication.shared_fold import FoldedStep, SharedFold
 from stratalog.replication.stores import Ports, Stores
+from stratalog.storage import errors
 from stratalog.storage.clock import Clock, Ids
 from stratalog.storage.delta.checkpoint import commit_file
 from stratalog.storage.delta.table import Conflict, LogTable
-from stratalog.storage.errors import (
-    FencedLeaderEpochError,
-    IllegalStateError,
-    LogDirNotFoundError,
-    RequestTimedOutError,
-    StaleControllerEpochError,
-    StoreUnavailableError,
-    UnknownTopicOrPartitionError,
-)
 from stratalog.storage.log.append import Appended
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.log_lines import line_logger
@@ -72,7 +64,8 @@ T = TypeVar("T")
 class MetadataLog:
     """The metadata log as one part of a process reads it. Not thread-safe: each part of a broker opens one.
 
-    image  after the records that this part has read; with `shared` the object that the other parts have there
+    image        after the records that this part has read; with `shared` the object that the other parts have there
+    next_offset  the end of these records
     """
 
     def __init__(
@@ -86,8 +79,8 @@ class MetadataLog:
         self.image = ClusterImage()
         self._clock = clock
         self._ids = ids
-        self._acts = acts
-        self._next_offset = 0
+        self.acts = acts
+        self.next_offset = 0
         self._folded_load = 0
         self._unseen: list[MetadataRecord] = []
         self.commit_count = self.commit_ms = 0
@@ -130,11 +123,11 @@ class MetadataLog:
                 self.log.refresh_for_sure()
             else:
                 self.log.refresh()
-        except UnknownTopicOrPartitionError as reason:
-            raise LogDirNotFoundError(f"{self.log.name}: no cluster metadata here") from reason
-        if self._acts:
+        except errors.UnknownTopicOrPartitionError as reason:
+            raise errors.LogDirNotFoundError(f"{self.log.name}: no cluster metadata here") from reason
+        if self.acts:
             self._make_durable()
-        if self._folded_load == self.log.load_count and self._next_offset >= self.log.log_end_offset:
+        if self._folded_load == self.log.load_count and self.next_offset >= self.log.log_end_offset:
             return
         with self._shared.turn(cadence.FOLD_WAIT.s if self._folded_load else cadence.FIRST_FOLD_WAIT.s):
             if self._folded_load != self.log.load_count or not self._fold_next(self.log.log_end_offset):
@@ -159,19 +152,19 @@ class MetadataLog:
         if known is not None:
             image, records = known
             self._fold_in(records, image)
-            self._next_offset, self._key = end_offset, after
+            self.next_offset, self._key = end_offset, after
             return True
         self._key = None  # until all is folded
         folded: list[MetadataRecord] = []
-        while self._next_offset < end_offset:
-            rows = self.log.read(self._next_offset, READ_BYTES, end_offset)
-            if not rows.num_rows or rows["offset"][-1].as_py() + 1 != self._next_offset + rows.num_rows:
+        while self.next_offset < end_offset:
+            rows = self.log.read(self.next_offset, READ_BYTES, end_offset)
+            if not rows.num_rows or rows["offset"][-1].as_py() + 1 != self.next_offset + rows.num_rows:
                 return False
             if self._folded_load != self.log.load_count:
                 return False
             records = _records_of(rows)
             self._fold_in(records, self.image.fold(*records))
-            self._next_offset += rows.num_rows
+            self.next_offset += rows.num_rows
             folded += records
         self._key = after
         self.image = self._shared.add(FoldedStep(before, after, self.image, tuple(folded)))
@@ -195,7 +188,7 @@ class MetadataLog:
             return False
         self.image, self._key = image, self._key_of_log()
         self._unseen += [*(broker.registration for broker in image.brokers.values()), *image.partitions.values()]
-        self._next_offset, self._folded_load = self.log.log_end_offset, self.log.load_count
+        self.next_offset, self._folded_load = self.log.log_end_offset, self.log.load_count
         return True
 
     def _refold(self) -> None:
@@ -216,11 +209,11 @@ class MetadataLog:
             if read_from == (log.load_count, log.state.swapped_version):
                 break
         else:
-            raise StoreUnavailableError(f"{log.name}: compacted {REFOLD_TRIES} times while it was read")
+            raise errors.StoreUnavailableError(f"{log.name}: compacted {REFOLD_TRIES} times while it was read")
         image = self._shared.add(FoldedStep(None, key, ClusterImage().fold(*records)))
         self._unseen += [*_removals(self.image, image), *records]
         self.image, self._key = image, key
-        self._next_offset, self._folded_load = end_offset, log.load_count
+        self.next_offset, self._folded_load = end_offset, log.load_count
 
     def propose(
         self,
@@ -250,7 +243,7 @@ class MetadataLog:
                 self._fold()
                 return result.response
             self._back_off(attempt)
-        raise RequestTimedOutError(f"{self.log.name}: lost the race for a commit {PROPOSE_TRIES} times")
+        raise errors.RequestTimedOutError(f"{self.log.name}: lost the race for a commit {PROPOSE_TRIES} times")
 
     def elect_controller(self, broker_id: int, seen_epoch: int) -> int | None:
         """Become controller of epoch `seen_epoch` + 1; None when another candidate was faster.
@@ -267,7 +260,7 @@ class MetadataLog:
             if isinstance(self.log.start_epoch(epoch, as_leader=True), Conflict):
                 return None
             return self.propose(lambda image: elect_controller(image, broker_id, epoch), controller_epoch=epoch)
-        except (FencedLeaderEpochError, StaleControllerEpochError):
+        except (errors.FencedLeaderEpochError, errors.StaleControllerEpochError):
             return None
 
     def _check_controller(self, controller_epoch: int | None) -> None:
@@ -275,12 +268,12 @@ class MetadataLog:
             return
         newest = max(self.log.leader_epoch, self.image.controller_epoch)
         if newest > controller_epoch:
-            raise StaleControllerEpochError(f"controller epoch {controller_epoch}, newest is {newest}")
+            raise errors.StaleControllerEpochError(f"controller epoch {controller_epoch}, newest is {newest}")
 
     def _check_transitions(self, records: tuple[MetadataRecord, ...]) -> None:
         try:
             check_transitions(self.image, records)
-        except IllegalStateError as reason:
+        except errors.IllegalStateError as reason:
             _LOG.error("refused %d records: %s", len(records), reason)
             raise
 
@@ -296,7 +289,7 @@ class MetadataLog:
         batch = [records]
         try:
             return self.log.append(batch, self.log.leader_epoch, now_ms)
-        except StoreUnavailableError:
+        except errors.StoreUnavailableError:
             # The outcome is unknown: the same commit once more resolves that, unless the store stays away.
             return self.log.append(batch, self.log.leader_epoch, now_ms)
 
@@ -329,7 +322,7 @@ def elect_controller(image: ClusterImage, broker_id: int, controller_epoch: int)
     if (image.controller_id, image.controller_epoch) == (broker_id, controller_epoch):
         return Result((), controller_epoch)
     if image.controller_epoch >= controller_epoch:
-        raise StaleControllerEpochError(
+        raise errors.StaleControllerEpochError(
             f"broker {broker_id} stood for controller epoch {controller_epoch}, but broker {image.controller_id} "
             f"is the controller of epoch {image.controller_epoch}"
         )

@@ -36,7 +36,7 @@ from stratalog.storage.records import NewRecordBatch, TopicPartition, payload_ta
 
 _LOG = line_logger("stratalog.audit")
 
-LINGER_S = 0.5
+LINGER_S = 1.0
 """Time in which events gather for one batch: a storm of them makes few commits."""
 BATCH_EVENTS, BATCH_BYTES = 2_000, 500_000
 """Events and bytes of one batch, which a topic's default `max.message.bytes` takes."""

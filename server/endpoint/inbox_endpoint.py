@@ -38,15 +38,12 @@ class InboxHost(RunningCluster, Protocol):
 
     def inbox(self, broker_id: int) -> BrokerInbox:
         """The inbox of a running broker."""
-        ...
 
     def counters(self, broker_id: int) -> BrokerMetrics:
         """The counters of a running broker."""
-        ...
 
     def when_published(self, broker_id: int, call: Callable[[], None]) -> None:
         """As `Broker.call_when_published`, of a running broker."""
-        ...
 
 
 class InboxEndpoint:

@@ -48,12 +48,10 @@ class Closable(Protocol):
     @property
     def is_busy(self) -> bool:
         """Whether a request is not answered yet, or an answer not sent."""
-        ...
 
     @property
     def unread_bytes(self) -> int:
         """Bytes of answers that the client has to read before more is sent; 0 while it reads."""
-        ...
 
 
 def new_event_loop(library_name: str = ASYNCIO) -> asyncio.AbstractEventLoop:

@@ -147,9 +147,7 @@ class SocketServer:
             RequestBound(config.queued_max_request_bytes),
             queued,
             ConnectionQuotas(
-                connections_max,
-                config.max_connections_per_ip,
-                parse_overrides(config.max_connections_per_ip_overrides),
+                connections_max, config.max_connections_per_ip, parse_overrides(config.max_connections_per_ip_overrides)
             ),
             config.stratalog_login_max_ms,
         )

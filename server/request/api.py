@@ -52,7 +52,7 @@ from stratalog.wire.messages.error_codes import errors_in
 from stratalog.wire.messages.frames import Frame, RequestFrame, served_versions
 from stratalog.wire.messages.response import Response
 from stratalog.wire.messages.schema import Entity, EntityType, response_type, shape_of
-from stratalog.wire.messages.values import Values, milliseconds
+from stratalog.wire.messages.values import Values
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -141,11 +141,9 @@ class Use(Protocol):
 
     def worked(self, duration_ns: int) -> None:
         """A thread has worked on it for so long."""
-        ...
 
     def mutates(self, partition_count: int, *, is_strict: bool) -> None:
         """It is about to make or delete partitions. ThrottlingQuotaExceededError, if it is strict."""
-        ...
 
 
 class Call:
@@ -201,7 +199,7 @@ class Call:
 
     def check_time(self) -> None:
         """RequestTimedOutError where the client leaves no time: Kafka's controller then does nothing."""
-        timeout_ms = milliseconds(self.request.timeout)
+        timeout_ms = self.request.timeout
         if timeout_ms <= 0:
             raise RequestTimedOutError(f"nothing was done: timeout.ms is {timeout_ms}, give at least 1")
 

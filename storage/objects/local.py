@@ -18,23 +18,11 @@ import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
+from stratalog.storage import errors
 from stratalog.storage.clock import RandomIds
-from stratalog.storage.errors import (
-    KafkaStorageError,
-    LogDirNotFoundError,
-    ObjectNotFoundError,
-    StoreFullError,
-    StoreUnavailableError,
-)
 from stratalog.storage.objects import registers as register_file
 from stratalog.storage.objects.calls import calls_of
-from stratalog.storage.objects.new_file import (
-    NotCopiedError,
-    UnnamedFiles,
-    fill_in_place,
-    send_whole,
-    write_whole,
-)
+from stratalog.storage.objects.new_file import NotCopiedError, UnnamedFiles, fill_in_place, send_whole, write_whole
 from stratalog.storage.objects.port import ObjectMeta, ObjectStore, always
 from stratalog.storage.objects.probe import probe_create_if_absent
 from stratalog.storage.objects.sync import WritesLostError, sync_files, sync_tree
@@ -81,7 +69,7 @@ class LocalStore(ObjectStore):
         if create:
             self._make_root()
         if not os.path.isdir(self.root):
-            raise LogDirNotFoundError(f"{self.root} is not a directory")
+            raise errors.LogDirNotFoundError(f"{self.root} is not a directory")
         if create:
             self.probe_create_if_absent()
 
@@ -144,7 +132,7 @@ class LocalStore(ObjectStore):
         try:
             descriptor = os.open(source_file, os.O_RDONLY)
         except FileNotFoundError as reason:
-            raise ObjectNotFoundError(f"{source_file} does not exist") from reason
+            raise errors.ObjectNotFoundError(f"{source_file} does not exist") from reason
         except OSError as reason:
             raise _failure("get", source_file, reason) from reason
         try:
@@ -227,7 +215,7 @@ class LocalStore(ObjectStore):
 
     def _found(self, path: str, data: bytes | None) -> bytes:
         if data is None:
-            raise ObjectNotFoundError(f"{self.root}/{path} does not exist")
+            raise errors.ObjectNotFoundError(f"{self.root}/{path} does not exist")
         return data
 
     def put_register(self, path: str, data: bytes) -> None:
@@ -336,10 +324,10 @@ class LocalStore(ObjectStore):
                         raise
                     self._make_directories(os.path.dirname(target))
         except FileNotFoundError as reason:
-            raise ObjectNotFoundError(f"{source} does not exist") from reason
+            raise errors.ObjectNotFoundError(f"{source} does not exist") from reason
         except OSError as reason:
             raise self._failed("link", new_path, reason) from reason
-        raise StoreUnavailableError(f"link {target}: its directory is removed again and again")
+        raise errors.StoreUnavailableError(f"link {target}: its directory is removed again and again")
 
     def delete_tree(self, path: str, tombstone_id: str, is_still: Callable[[], bool] = always, /) -> bool:
         tree = f"{self.root}/{path}"
@@ -369,10 +357,10 @@ class LocalStore(ObjectStore):
 
     def delete_leftover(self, directory: str) -> None:
         if not _LEFTOVER.search(directory):
-            raise KafkaStorageError(f"{self.root}/{directory} is not what a deletion left")
+            raise errors.KafkaStorageError(f"{self.root}/{directory} is not what a deletion left")
         shutil.rmtree(f"{self.root}/{directory}", ignore_errors=True)  # another process may be at it, too
         if os.path.isdir(f"{self.root}/{directory}"):
-            raise StoreUnavailableError(f"delete {self.root}/{directory}: some of it is still there")
+            raise errors.StoreUnavailableError(f"delete {self.root}/{directory}: some of it is still there")
 
     def sync(self, paths: Sequence[str]) -> None:
         """Make files, their directories and those above them durable, whoever made them."""
@@ -420,7 +408,7 @@ class LocalStore(ObjectStore):
             except OSError as reason:
                 raise self._failed("sync", what, reason) from reason
         if self._lost:
-            raise KafkaStorageError(f"{self.root}: the disk did not keep what was written: {self._lost}")
+            raise errors.KafkaStorageError(f"{self.root}: the disk did not keep what was written: {self._lost}")
 
     def _entries_to_sync(self, directories: Iterable[str]) -> set[str]:
         """These directories and those above them, up to the first whose entry is durable."""
@@ -474,7 +462,7 @@ class LocalStore(ObjectStore):
                 os.mkdir(self.root, ROOT_MODE)
                 self._durable_directories.discard(self.root)
         except OSError as reason:
-            raise LogDirNotFoundError(f"{self.root} cannot be made: {reason}") from reason
+            raise errors.LogDirNotFoundError(f"{self.root} cannot be made: {reason}") from reason
 
     def _make_directories(self, directory: str) -> None:
         missing = []
@@ -503,7 +491,7 @@ class LocalStore(ObjectStore):
                 continue
             yield ObjectMeta(path, status.st_size, status.st_mtime_ns // 1_000_000)
 
-    def _failed(self, operation: str, path: str, reason: OSError) -> StoreUnavailableError:
+    def _failed(self, operation: str, path: str, reason: OSError) -> errors.StoreUnavailableError:
         self._calls.failed += 1
         return _failure(operation, f"{self.root}/{path}", reason)
 
@@ -512,8 +500,8 @@ def _is_own(directory: str) -> bool:
     return directory.rpartition("/")[2].startswith(OWN_DIRECTORY)
 
 
-def _failure(operation: str, name: str, reason: OSError) -> StoreUnavailableError:
-    kind = StoreFullError if reason.errno in _FULL else StoreUnavailableError
+def _failure(operation: str, name: str, reason: OSError) -> errors.StoreUnavailableError:
+    kind = errors.StoreFullError if reason.errno in _FULL else errors.StoreUnavailableError
     return kind(f"{operation} {name}: {reason}")
 
 

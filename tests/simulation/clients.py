@@ -24,7 +24,7 @@ from stratalog.storage.records import (
     payload_table,
 )
 from stratalog.storage.topic_config import LogConfig
-from stratalog.storage.upkeep.retention import HIGH_WATERMARK
+from stratalog.storage.upkeep.retention_rules import HIGH_WATERMARK
 from tests.simulation.cluster import METADATA_ROOT, TOPIC, SimCluster
 from tests.simulation.invariants import Log
 from tests.simulation.scheduler import SimEvent
@@ -87,10 +87,10 @@ class Producer(Client):
         while self.sim.scheduler.faults.is_on:
             states = self.partitions()
             if states:
-                self._produce(self.random.choice(states))
+                self.produce(self.random.choice(states))
             self.sim.clock.sleep_ms(self.random.randrange(5, self.sim.setting.pause_ms_max))
 
-    def _produce(self, state: PartitionRecord) -> None:
+    def produce(self, state: PartitionRecord) -> None:
         log, sim = self.log_of(state), self.sim
         count = self.random.randrange(1, 4)
         values = [b"v%d" % (sim.value_count + i) for i in range(count)]

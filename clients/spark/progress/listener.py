@@ -10,7 +10,6 @@ import json
 import threading
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from types import TracebackType
 from typing import Any, Protocol, Self, runtime_checkable
 
 import pyarrow as pa
@@ -65,7 +64,6 @@ class ServesMetrics(Protocol):
 
     def add_metrics(self, source: Callable[[], Iterable[Metric]]) -> None:
         """Serve these, too."""
-        ...
 
 
 class ProgressListener(StreamingQueryListener):
@@ -150,9 +148,7 @@ class ProgressListener(StreamingQueryListener):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self.close()
 
     def _run(self) -> None:

@@ -98,10 +98,7 @@ def coordinator_metrics(counted: CoordinatorCounts, shards: Iterable[Mapping[Hel
                 "Milliseconds from leading a coordinator's partition to serving it.",
                 {(): counted.load_times[topic]},
             )
-            for topic, group in (
-                (GROUP_METADATA_TOPIC, GROUP_METRICS),
-                (TRANSACTION_STATE_TOPIC, TRANSACTION_METRICS),
-            )
+            for topic, group in ((GROUP_METADATA_TOPIC, GROUP_METRICS), (TRANSACTION_STATE_TOPIC, TRANSACTION_METRICS))
         ),
     ]
 

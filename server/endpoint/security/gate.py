@@ -39,15 +39,12 @@ class Channel(Protocol):
 
     def later(self, delay_s: float, call: Callable[[], None]) -> None:
         """Call something in the network thread after a while."""
-        ...
 
     def authenticated(self) -> None:
         """Frames may have their full size from now on."""
-        ...
 
     def refused(self) -> None:
         """Authentication failed: the connection is about to be closed."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,6 @@ class SigningKeys(Protocol):
 
     def key(self, key_id: str | None) -> Any:
         """PyJWT's key of this id; without an id, the only key. None: it is not known, and will be asked for."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,6 @@ class SaslServer(Protocol):
 
     def evaluate(self, token: bytes, now_ms: int) -> SaslStep:
         """The next step. SaslAuthenticationFailedError when the client is refused."""
-        ...
 
 
 NewSaslServer = Callable[[], SaslServer]

@@ -18,8 +18,8 @@ from stratalog.server.lag.group_lag import MeasuredGroup, MeasuredPartition
 from stratalog.server.lag.history import DAY_MS, LAG_DIRECTORY, UPKEEP_MS, LagHistory, lag_rows
 from stratalog.storage.clock import RandomIds
 from stratalog.storage.objects.local import LocalStore
+from stratalog.storage.objects.memory import MemoryStore
 from stratalog.storage.records import TopicPartition
-from tests.storage.memory_store import MemoryStore
 
 DAY_0 = 20_000 * DAY_MS
 """2024-10-04."""

@@ -18,8 +18,8 @@ from stratalog.storage.delta.delta_table import DeltaLogTable
 from stratalog.storage.delta.table import LogTable
 from stratalog.storage.files.cache import SHARED_FILE_CACHE, FileCache
 from stratalog.storage.objects.distance import NEAR, Distance
+from stratalog.storage.objects.opened import open_store
 from stratalog.storage.objects.port import ObjectStore
-from stratalog.storage.objects.remote import open_store
 from stratalog.storage.objects.store_settings import FROM_ENVIRONMENT, StoreSettings
 from stratalog.storage.records import TopicPartition
 

@@ -157,6 +157,11 @@ class KafkaHandler:
         """The APIs that are served."""
         return self._apis.values()
 
+    @property
+    def waiting_fetches(self) -> int:
+        """The number of fetches that wait for records."""
+        return self._fetch.waiting_count
+
     def handle(self, frame: Frame, connection: Connection, answer: Callable[[Answer | None], None]) -> None:
         """Answer a request frame with a response frame, both without the length before them.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -49,39 +50,73 @@ LONG_FOLDERS = ("lab", "docs", "simulation", "jobs", "stores", "replication")
 
 
 NOT_QUICK = Path(__file__).with_name("not_quick.txt")
-"""The tests that `make quick` leaves out, a function a line: they start processes, or wait."""
+"""The tests that `make quick` leaves out, a file or a function a line: they start clusters or processes, or wait."""
 NOT_QUICK_FOLDERS = ("lab", "spark", "stores", "docs", "jobs", "simulation", "readers", "front_door")
 OF_CHECK = ("test_tidy.py", "test_quick.py", "test_doctests.py")
 """Files that read the whole tree."""
 QUICK_S_MAX = 0.5
-"""CPU time of this process that a test of `make quick` may take."""
+"""CPU time of this process that a test of `make quick` may take, with the set-up of its fixtures."""
+BEGUN_S = pytest.StashKey[float]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="pure, contract and scenario tests; none may take long")
+    parser.addoption("--part", default="1/1", help="of the files of --quick, as 1/2: `tests.quick`")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Thousands of tests are made, and none is garbage: the collector would visit them again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """With --quick, whole folders are not even read."""
+    """With --quick, whole folders, and files that are listed or another part's, are not even read."""
     if not config.getoption("--quick"):
         return None
     parts = collection_path.relative_to(config.rootpath).parts
-    return True if len(parts) > 1 and parts[1] in NOT_QUICK_FOLDERS + OF_CHECK else None
+    if len(parts) > 1 and parts[1] in NOT_QUICK_FOLDERS + OF_CHECK:
+        return True
+    is_file = collection_path.suffix == ".py" and collection_path.name.startswith("test_")
+    return True if is_file and collection_path not in _files_of_part(config.getoption("--part")) else None
+
+
+@functools.cache
+def _left_out() -> frozenset[str]:
+    return frozenset(NOT_QUICK.read_text(encoding="utf-8").split())
+
+
+@functools.cache
+def _files_of_part(part: str) -> frozenset[Path]:
+    """The files of a part: the larger ones first, each goes to the part that has least so far."""
+    number, count = map(int, part.split("/"))
+    tests = NOT_QUICK.parent
+    files = [path for path in tests.rglob("test_*.py") if str(path.relative_to(tests.parent)) not in _left_out()]
+    files = [path for path in files if path.relative_to(tests).parts[0] not in NOT_QUICK_FOLDERS + OF_CHECK]
+    sizes, found = [0] * count, [list[Path]() for _ in range(count)]
+    for size, path in sorted(((path.stat().st_size, path) for path in files), reverse=True):
+        least = sizes.index(min(sizes))
+        sizes[least] += size
+        found[least].append(path)
+    return frozenset(found[number - 1])
 
 
 def _leave_out_the_slow(config: pytest.Config, items: list[pytest.Item]) -> None:
-    left_out = set(NOT_QUICK.read_text(encoding="utf-8").split())
-    slow = [item for item in items if item.nodeid.partition("[")[0] in left_out]
+    slow = [item for item in items if item.nodeid.partition("[")[0] in _left_out()]
     config.hook.pytest_deselected(items=slow)
-    items[:] = [item for item in items if item.nodeid.partition("[")[0] not in left_out]
+    items[:] = [item for item in items if item.nodeid.partition("[")[0] not in _left_out()]
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     """With --quick a test that computes for long fails: CPU time, so that a busy machine is not to blame."""
-    begun_s = time.process_time()
     yield
-    took_s = time.process_time() - begun_s
+    took_s = time.process_time() - item.stash[BEGUN_S]
     if item.config.getoption("--quick") and took_s > QUICK_S_MAX:
         pytest.fail(f"{took_s:.1f} s of CPU > {QUICK_S_MAX} s: make it faster, or name it in {NOT_QUICK.name}")
 
@@ -126,8 +161,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByFile:
     return ByFile(config, log)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """A test whose server is not installed is skipped."""
+    item.stash[BEGUN_S] = time.process_time()
     for name in LACKING.keys() & _fixtures_of(item):
         pytest.skip(LACKING[name])
 

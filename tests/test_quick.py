@@ -24,6 +24,8 @@ def test_each_test_that_is_left_out_exists() -> None:
     for line in NOT_QUICK.read_text(encoding="utf-8").split():
         path, *names = line.split("::")
         file = ROOT / path
+        if not names and file.exists():
+            continue
         own = names_in(file) if file.exists() else set()
         is_state_machine = len(names) == 2 and names[1] == "runTest"
         if not (file.exists() and (names[-1] in own or is_state_machine)):

@@ -24,7 +24,7 @@ FLOORS = {
     "storage": """errors clock log_lines extras cadence < config_def < records topic_config objects layered_map
         < files transactions < producers < delta < log < upkeep""",
     "storage/objects": """distance calls < port registers new_file sync store_settings together < probe memory
-        < local wakeup < remote""",
+        < local wakeup < remote < opened""",
     "wire": "api_keys kafka_types java_strings < consumer_protocol messages batches",
     "wire/messages": "response schema < values < error_codes < layouts < frames",
     "wire/batches": "compression < headers < columns < record_batches",
@@ -43,15 +43,16 @@ FLOORS = {
         < remote_broker < remote_cluster""",
     "server/remote/connections": """config open_requests login < security request_connection
         < broker_connection inbox_connection""",
-    "clients": """serialization records < config < coordinator_calls connected_cluster < producer consumer
-        < admin < schemas < spark < typed_tables testing""",
+    "clients": """serialization records client_view < config < coordinator_calls connected_cluster < producer consumer
+        < admin < schemas wire < spark < typed_tables testing""",
     "clients/schemas": """wire_format errors json_patterns < schema < compatibility rest_client protobuf_messages
         < avro_binary < avro_values < registry_state < schema_folder serde < avro json_schema protobuf
         < columns""",
     "clients/schemas/compatibility": "json_nodes < json_schema < avro protobuf < levels",
     "clients/schemas/columns": """avro_fast json_text prefixes < reader < avro json_schema protobuf
         < avro_writing < json_writing protobuf_writing < writer""",
-    "jobs": "command < text demo < tools broker cluster typed_table",
+    "jobs": """command < text demo < topics records replicas completion broker cluster typed_table < strata
+        < completion_table""",
 }
 """A folder -> its files and packages, lowest floor first: one imports itself and lower floors, not its neighbours."""
 
@@ -76,6 +77,12 @@ CHANCE_MODULES = {"time", "random", "uuid", "secrets"}
 FROM_ARGUMENTS = {"random.Random", "uuid.UUID", "uuid.uuid5", "uuid.NAMESPACE_URL"}
 """What may be used of them anywhere: values and types whose content comes from their arguments."""
 
+PRIVATE_REACHES_MAX = 41
+"""How often tests use private names of the product."""
+TUPLE_METHODS = {"_replace", "_asdict", "_fields", "_make", "_repr_html_"}
+"""Those of named tuples, and of what a notebook shows, are public in spite of their names."""
+PATCHES = {"setattr", "getattr", "delattr", "object"}
+
 TIME_NAME = re.compile(r"(?<!_PER)_(?:MS|S)(?:_M(?:AX|IN))?$")
 WAITS = {"sleep_ms", "wait_ms"}
 NO_PAUSES = {
@@ -91,8 +98,8 @@ UNFINISHED = re.compile(r"\b(?:TOD[O]|FIXM[E]|XX[X]|NotImplemente[d]Error)\b|mar
 MAP_LINE = re.compile(r"^(\w+/?(?:, \w+/?)*)  ", re.MULTILINE)
 """The names at the head of a line of a package's docstring."""
 TEXT_SUFFIXES = {".py", ".md", ".toml", ".conf", ".properties", ".txt", ".yml", ".sh"}
-ROOM_SUFFIXES = TEXT_SUFFIXES | {".gz"}
-"""Of sources, and of the log that the demo sends."""
+ROOM_SUFFIXES = TEXT_SUFFIXES | {".gz", ".json"}
+"""Of sources, of the log that the demo sends, and of the table that completions are made of."""
 MADE = {".git", ".venv", "data", "logs", "build", "dist", "spark-warehouse", "__pycache__"}
 
 
@@ -510,6 +517,47 @@ def test_the_tests_mirror_the_rooms() -> None:
     folders = {path.parent.relative_to("tests") for path in python_files("tests")} - {Path()}
     mirrors = [folder for folder in folders if folder.parts[0] not in kinds]
     assert [str(folder) for folder in mirrors if folder not in packages and folder.name != "oracle"] == []
+
+
+def private_names(tree: ast.Module) -> set[str]:
+    """The names with one leading underscore that a module defines, or that its classes set on `self`."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and is_own(node.value):
+            found.add(node.attr)
+    return {name for name in found if re.fullmatch(r"_[a-zA-Z]\w*", name)} - TUPLE_METHODS
+
+
+def is_own(owner: ast.expr) -> bool:
+    return ast.unparse(owner) in {"self", "cls", "super()"}
+
+
+def reaches_in(path: Path, private: set[str]) -> Iterator[str]:
+    """Uses of these names from outside: attributes of others, names in strings of patches, imports."""
+    tree = tree_of(path)
+    foreign = private - private_names(tree)
+    for node in ast.walk(tree):
+        found: list[str] = []
+        if isinstance(node, ast.Attribute) and not is_own(node.value):
+            found = [node.attr]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in PATCHES:
+            texts = [each.value for each in node.args if isinstance(each, ast.Constant)]
+            found = [text.rpartition(".")[2] for text in texts if isinstance(text, str)]
+        elif isinstance(node, ast.ImportFrom):
+            found = [alias.name for alias in node.names]
+        yield from (f"{path}:{node.lineno}: {name}" for name in found if name in foreign)
+
+
+def test_tests_reach_into_few_private_names() -> None:
+    """A test that does is bound to how something is made. Mutations do it by design: each switches off one rule."""
+    product = set[str]().union(*(private_names(tree_of(path)) for path in python_files(*ROOMS[:-1])))
+    tests = [path for path in python_files("tests") if not path.stem.endswith("mutations")]
+    found = [reach for path in tests for reach in reaches_in(path, product)]
+    assert len(found) <= PRIVATE_REACHES_MAX, "\n".join(found)
 
 
 def test_the_rooms_do_not_hide_standard_library_modules() -> None:

@@ -5,7 +5,7 @@ I/O: reads every replica's table; writes a new metadata log in one commit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from stratalog.replication.broker_root import read_meta_properties
@@ -41,9 +41,16 @@ class StoredInventory:
     unreadable: Mapping[str, str]
 
 
-def read_inventory(backup: Backup, stores: Stores, clock: Clock, extra_roots: Iterable[str] = ()) -> StoredInventory:
+def read_inventory(
+    backup: Backup,
+    stores: Stores,
+    clock: Clock,
+    extra_roots: Iterable[str] = (),
+    have_read: Callable[[int, int], None] = lambda _done, _total: None,
+) -> StoredInventory:
     """The inventory of the roots of the backup's brokers, and of `extra_roots`: roots that moved or are newer.
 
+    have_read  is called after each root: how many were read, of how many
     InconsistentClusterIdError for an extra root of another cluster.
     """
     image = backup.image()
@@ -66,6 +73,7 @@ def read_inventory(backup: Backup, stores: Stores, clock: Clock, extra_roots: It
             roots.append(RootInventory(broker_id, root, _broker_epoch(objects), found))
         except StratalogError as reason:
             unreadable[root] = str(reason)
+        have_read(len(roots) + len(unreadable), len(places))
     return StoredInventory(tuple(roots), unreadable)
 
 

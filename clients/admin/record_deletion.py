@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+from stratalog.clients.client_view import ClientView
 from stratalog.replication.metadata.records import NO_LEADER
 from stratalog.replication.requests.delete_records import DeletedRecords, DeleteRecordsRequest, DeleteRecordsResponse
 from stratalog.server.bootstrap import BrokerFace
-from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage import errors
-from stratalog.storage.errors import StratalogError
+from stratalog.storage.errors import (
+    StratalogError,
+)
 from stratalog.storage.objects.wakeup import Wakeup
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
 
@@ -46,7 +48,7 @@ class RecordDeletion:
     """The partitions of one call, until each is answered or the deadline."""
 
     def __init__(
-        self, view: ClusterView, brokers: LeaderBrokers, offsets: Mapping[TopicPartition, int], timeout_ms: int
+        self, view: ClientView, brokers: LeaderBrokers, offsets: Mapping[TopicPartition, int], timeout_ms: int
     ) -> None:
         """`offsets`: the new start of each partition's log, -1 = its high watermark."""
         self._view = view

@@ -1,10 +1,10 @@
 """The consumer: committed records of assigned partitions, in offset order per partition, as records or as a table.
 
-I/O: through a `ClusterView`, so from storage alone; no broker has to run in this process. Records above the high
-watermark and control records are never returned; with `isolation.level=read_committed` neither are records above the
-last stable offset and aborted ones (`server.view.read_committed`). With a `group.id` it may be in a group and commit
-its offsets (`clients.consumer.group_member`); then coordinators are called: brokers of this process, or others
-(`clients.connected_cluster`).
+I/O: through a `ClusterView`, so from storage alone, or through another `view`; no broker has to run in this process.
+Records above the high watermark and control records are never returned; with `isolation.level=read_committed` neither
+are records above the last stable offset and aborted ones (`server.view.read_committed`). With a `group.id` it may be in
+a group and commit its offsets (`clients.consumer.group_member`); then coordinators are called: brokers of this process,
+or others (`clients.connected_cluster`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Self
 
 import pyarrow as pa
 
+from stratalog.clients.client_view import ClientView
 from stratalog.clients.config import CONSUMER_CONFIGS, ConsumerConfig, split_connection_configs
 from stratalog.clients.connected_cluster import ConnectedCluster, connected
 from stratalog.clients.consumer.group_member import CommitCallback, ConsumerHooks, GroupMembership
@@ -31,6 +32,7 @@ from stratalog.clients.consumer.positions import (
     without_control,
 )
 from stratalog.clients.consumer.rebalance_listener import ConsumerRebalanceListener
+from stratalog.clients.consumer.shared_notifications import ConsumerNotifications
 from stratalog.clients.coordinator_calls import CoordinatorCalls, InProcessCalls
 from stratalog.clients.records import ConsumerGroupMetadata, ConsumerRecord, OffsetAndMetadata, SubscriptionPattern
 from stratalog.replication.internal_topics import INTERNAL_TOPICS
@@ -39,9 +41,10 @@ from stratalog.server.offset_spec import OffsetAndTimestamp
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.server.view.read_committed import view_of
 from stratalog.server.view.records import Fetched
-from stratalog.server.view.shared_notifications import ConsumerNotifications
 from stratalog.storage import errors
-from stratalog.storage.errors import StratalogError
+from stratalog.storage.errors import (
+    StratalogError,
+)
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.records import TopicPartition
 
@@ -68,19 +71,19 @@ class Consumer:
         cluster: Cluster,
         config: Mapping[str, object] | None = None,
         *,
-        view: ClusterView | None = None,
+        view: ClientView | None = None,
         calls: CoordinatorCalls | None = None,
         **settings: object,
     ) -> None:
         given = {**(config or {}), **settings}
         own, connection = split_connection_configs(CONSUMER_CONFIGS, given) if isinstance(cluster, str) else (given, {})
         self.config = ConsumerConfig.from_settings(own, {})
-        make_view = view_of(self.config.isolation_level)
-        self._view = view or make_view(cluster, timeout_ms=self.config.default_api_timeout_ms)
-        watch = partial(ClusterView, cluster)
-        self._notifications = (
-            ConsumerNotifications(view) if view is not None else ConsumerNotifications.of_process(self._view, watch)
-        )
+        if view is None:
+            own_view = view_of(self.config.isolation_level)(cluster, timeout_ms=self.config.default_api_timeout_ms)
+            self._notifications = ConsumerNotifications.of_process(own_view, partial(ClusterView, cluster))
+        else:
+            self._notifications = ConsumerNotifications(view)
+        self._view: ClientView = own_view if view is None else view
         weakref.finalize(self, self._notifications.close)
         self._positions = Positions()
         self._undecided: frozenset[TopicPartition] = frozenset()

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count
 
+from stratalog.clients.client_view import ClientView
 from stratalog.clients.config import ConsumerConfig
 from stratalog.clients.consumer.assignors.registry import ASSIGNORS
 from stratalog.clients.consumer.classic_membership import ClassicMembership
@@ -35,7 +36,6 @@ from stratalog.replication.requests.consumer_groups import (
     ConsumerGroupHeartbeatResponse,
 )
 from stratalog.replication.requests.groups import HeartbeatResponse, LeaveGroupRequest, OffsetCommitResponse
-from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage import errors
 from stratalog.storage.clock import Clock
 from stratalog.storage.errors import StratalogError
@@ -64,7 +64,7 @@ class ConsumerHooks:
 
     own: Callable[[frozenset[TopicPartition]], None]
     consumed: Callable[[], dict[TopicPartition, OffsetAndMetadata]]
-    view: ClusterView
+    view: ClientView
     wake: Callable[[], None]
 
 

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from stratalog.clients.client_view import ClientView
 from stratalog.clients.config import PRODUCER_CONFIGS, ProducerConfig, split_connection_configs
 from stratalog.clients.connected_cluster import CalledBrokers, connection_of_root
 from stratalog.clients.producer.accumulator import Accumulator
@@ -31,7 +32,6 @@ from stratalog.clients.records import (
     TableMetadata,
 )
 from stratalog.clients.serialization import KEY, VALUE, SerializationContext
-from stratalog.replication.controller.producer_id_blocks import allocate_producer_ids
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.server.bootstrap import Cluster
 from stratalog.server.view.cluster_view import ClusterView
@@ -70,7 +70,7 @@ class Producer:
         config: Mapping[str, object] | None = None,
         *,
         partitioner: Partitioner | None = None,
-        view: ClusterView | None = None,
+        view: ClientView | None = None,
         rng: random.Random | None = None,
         **settings: object,
     ) -> None:
@@ -78,7 +78,7 @@ class Producer:
         own, connection = split_connection_configs(PRODUCER_CONFIGS, given) if isinstance(cluster, str) else (given, {})
         self.config = ProducerConfig.from_settings(own, {})
         rng = rng or random.Random()
-        self._view = view or ClusterView(cluster)
+        self._view: ClientView = view or ClusterView(cluster)
         if isinstance(cluster, str) and not self.config.transactional_id:
             self.config = ProducerConfig.from_settings(OF_A_ROOT | own, {})
             connection = connection_of_root(connection)
@@ -103,7 +103,7 @@ class Producer:
         if not self.config.enable_idempotence or self.config.transactional_id:
             return lambda: -1
 
-        return iter(self._view.propose(allocate_producer_ids)).__next__
+        return self._view.producer_ids().__next__
 
     # -- transactions ------------------------------------------------------------------------------------
 

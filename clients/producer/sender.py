@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
 
+from stratalog.clients.client_view import ClientView
 from stratalog.clients.config import ProducerConfig
 from stratalog.clients.producer.accumulator import Accumulator, PartitionQueue
 from stratalog.clients.producer.batch import ProducerBatch
@@ -25,9 +26,10 @@ from stratalog.clients.producer.transport import MAX_IN_FLIGHT, POLL_INTERVAL_MS
 from stratalog.clients.records import UNKNOWN_OFFSET
 from stratalog.replication.metadata.records import NO_LEADER
 from stratalog.replication.requests.produce import ACKS_NONE, ProduceRequest, ProduceResponse
-from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage import errors
-from stratalog.storage.errors import StratalogError
+from stratalog.storage.errors import (
+    StratalogError,
+)
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.records import TRANSACTIONAL_ATTRIBUTE, NewRecordBatch
 
@@ -78,7 +80,7 @@ class Sender:
     def __init__(
         self,
         config: ProducerConfig,
-        view: ClusterView,
+        view: ClientView,
         transport: Transport,
         accumulator: Accumulator,
         rng: random.Random,

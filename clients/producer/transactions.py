@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from stratalog.clients.client_view import ClientView
 from stratalog.clients.config import ProducerConfig
 from stratalog.clients.connected_cluster import CalledBrokers
 from stratalog.clients.coordinator_calls import RETRY_MS, InProcessCalls, PendingAnswer, offset_rows
@@ -35,7 +36,6 @@ from stratalog.replication.requests.transactions import (
     InitProducerIdRequest,
 )
 from stratalog.server.bootstrap import BrokerFace, Cluster
-from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage import errors
 from stratalog.storage.clock import Clock
 from stratalog.storage.errors import StratalogError
@@ -46,7 +46,7 @@ class TransactionalTransport(Transport):
     """Carries transactional batches to leaders that it calls; before the first batch the coordinator is asked, here or
     by a leader in another process."""
 
-    def __init__(self, brokers: CalledBrokers, view: ClusterView, transactional_id: str) -> None:
+    def __init__(self, brokers: CalledBrokers, view: ClientView, transactional_id: str) -> None:
         super().__init__(brokers)
         self._cluster = brokers.cluster
         self._transactional_id = transactional_id

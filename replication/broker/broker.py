@@ -104,10 +104,10 @@ class Broker:
         intervals = turn_interval or TurnInterval()
         self._appends = LoopAppends(loop, polls, self._starts, self._isr_changes, queue, intervals)
         own: dict[int, Appends] = {}
-        self._coordinators = CoordinatorRuntime(
+        self.coordinators = CoordinatorRuntime(
             self, hosted, clock, ports.ids, coordinators, own if peers is None else peers
         )
-        self.calls = own[broker_id] = BrokerCalls(self, self._coordinators)
+        self.calls = own[broker_id] = BrokerCalls(self, self.coordinators)
         put_answer, examine = self._own_root.put, hosted.examine
         self._deletions = RecordDeletions(loop.leaders, clock)
         self._removed_topics = ReplicaDeletions(broker_id, identity.root, ports, metadata)
@@ -179,11 +179,11 @@ class Broker:
 
     def coordinator_metrics(self) -> list[Metric]:
         """What the coordinators here count and hold, by the names of Kafka's metrics."""
-        return self._coordinators.metrics()
+        return self.coordinators.metrics()
 
     def groups(self) -> list[HeldGroup]:
         """The groups that are coordinated here, with their committed offsets. Called from any thread."""
-        return self._coordinators.groups()
+        return self.coordinators.groups()
 
     def call_when_published(self, call: Callable[[], None]) -> None:
         """Have the loop call this after it published high watermarks, where storage does not report that to this
@@ -261,7 +261,7 @@ class Broker:
         self._starts.log_ends.close()
         self._polls.metadata.close()
         self._loop.hosted.stop_all(str(reason))
-        self._coordinators.stop(str(reason))
+        self.coordinators.stop(str(reason))
         self._appends.queue.refuse_all(self._down())
         self._deletions.stop(self._down())
 
@@ -297,7 +297,7 @@ class Broker:
         return self.metadata.image.identified(topic_partition)
 
     def _stopped_leading(self, topic_partition: TopicPartition) -> None:
-        self._coordinators.check_leader(topic_partition)
+        self.coordinators.check_leader(topic_partition)
         self._appends.forget(topic_partition)
 
     # -- one turn --------------------------------------------------------------------------------------
@@ -310,7 +310,7 @@ class Broker:
         turn.begin(self._loop.clock.monotonic_ms())
         attempt(lambda: self._keep_registered(turn.begun_ms))
         moved = attempt(lambda: self._isr_changes.follow(turn.begun_ms))
-        turn.has_more = attempt(self._coordinators.step)
+        turn.has_more = attempt(self.coordinators.step)
         moved |= self._appends.append_waiting(turn.begun_ms)  # published with the high watermarks that just moved
         turn.has_more |= attempt(lambda: self._poll_inbox(turn.begun_ms))
         turn.has_more |= attempt(self._move_log_starts)
@@ -371,7 +371,7 @@ class Broker:
         """How long the loop may wait for its `wakeup` after a turn in which nothing moved."""
         if self._appends.has_left or not self._registration.is_announced:
             return self._appends.retry_ms()
-        return self._polls.pause_ms(self._coordinators.next_due_ms, self._deletions.next_due_ms)
+        return self._polls.pause_ms(self.coordinators.next_due_ms, self._deletions.next_due_ms)
 
     # -- metadata --------------------------------------------------------------------------------------
 
@@ -390,10 +390,10 @@ class Broker:
             if loop.hosted.apply(topic_partition, image, now_ms):
                 turn.start(topic_partition)
             self._starts.log_ends.apply(topic_partition, image)
-            self._coordinators.check_leader(topic_partition)
+            self.coordinators.check_leader(topic_partition)
             turn.to_apply.discard(topic_partition)
             loop.raise_high_watermark(topic_partition, now_ms)  # a smaller min.insync.replicas commits more
-        self._coordinators.partitions_deleted(deleted_partitions(changed))
+        self.coordinators.partitions_deleted(deleted_partitions(changed))
         self._removed_topics.step(self.broker_epoch)
 
     def _is_current(self, now_ms: int) -> bool:

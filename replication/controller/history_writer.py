@@ -50,7 +50,7 @@ class HistoryWriter:
         waiting = log_end_offset - self.end_offset
         if self._is_known and (waiting <= 0 or (waiting < APPEND_RECORDS and now_ms < self._due_ms)):
             return
-        work = partial(self._append, dict(roots)) if self._is_known else self._read_end
+        work = partial(self.append, dict(roots)) if self._is_known else self._read_end
         if self._ports.executor is None:
             self._appended(work())
         else:
@@ -66,7 +66,7 @@ class HistoryWriter:
     def _read_end(self) -> int:
         return self._open().end_offset
 
-    def _append(self, roots: Mapping[int, str]) -> int:
+    def append(self, roots: Mapping[int, str]) -> int:
         """Append all states that the table lacks; the new end. Another controller may have appended some of them."""
         table, clock = self._open(), self._ports.clock
         log = LogReader(self._ports.stores.table(self._root, METADATA_PARTITION), clock)

@@ -64,7 +64,8 @@ T = TypeVar("T")
 class MetadataLog:
     """The metadata log as one part of a process reads it. Not thread-safe: each part of a broker opens one.
 
-    image  after the records that this part has read; with `shared` the object that the other parts have there
+    image        after the records that this part has read; with `shared` the object that the other parts have there
+    next_offset  the end of these records
     """
 
     def __init__(
@@ -78,8 +79,8 @@ class MetadataLog:
         self.image = ClusterImage()
         self._clock = clock
         self._ids = ids
-        self._acts = acts
-        self._next_offset = 0
+        self.acts = acts
+        self.next_offset = 0
         self._folded_load = 0
         self._unseen: list[MetadataRecord] = []
         self.commit_count = self.commit_ms = 0
@@ -124,9 +125,9 @@ class MetadataLog:
                 self.log.refresh()
         except errors.UnknownTopicOrPartitionError as reason:
             raise errors.LogDirNotFoundError(f"{self.log.name}: no cluster metadata here") from reason
-        if self._acts:
+        if self.acts:
             self._make_durable()
-        if self._folded_load == self.log.load_count and self._next_offset >= self.log.log_end_offset:
+        if self._folded_load == self.log.load_count and self.next_offset >= self.log.log_end_offset:
             return
         with self._shared.turn(cadence.FOLD_WAIT.s if self._folded_load else cadence.FIRST_FOLD_WAIT.s):
             if self._folded_load != self.log.load_count or not self._fold_next(self.log.log_end_offset):
@@ -151,19 +152,19 @@ class MetadataLog:
         if known is not None:
             image, records = known
             self._fold_in(records, image)
-            self._next_offset, self._key = end_offset, after
+            self.next_offset, self._key = end_offset, after
             return True
         self._key = None  # until all is folded
         folded: list[MetadataRecord] = []
-        while self._next_offset < end_offset:
-            rows = self.log.read(self._next_offset, READ_BYTES, end_offset)
-            if not rows.num_rows or rows["offset"][-1].as_py() + 1 != self._next_offset + rows.num_rows:
+        while self.next_offset < end_offset:
+            rows = self.log.read(self.next_offset, READ_BYTES, end_offset)
+            if not rows.num_rows or rows["offset"][-1].as_py() + 1 != self.next_offset + rows.num_rows:
                 return False
             if self._folded_load != self.log.load_count:
                 return False
             records = _records_of(rows)
             self._fold_in(records, self.image.fold(*records))
-            self._next_offset += rows.num_rows
+            self.next_offset += rows.num_rows
             folded += records
         self._key = after
         self.image = self._shared.add(FoldedStep(before, after, self.image, tuple(folded)))
@@ -187,7 +188,7 @@ class MetadataLog:
             return False
         self.image, self._key = image, self._key_of_log()
         self._unseen += [*(broker.registration for broker in image.brokers.values()), *image.partitions.values()]
-        self._next_offset, self._folded_load = self.log.log_end_offset, self.log.load_count
+        self.next_offset, self._folded_load = self.log.log_end_offset, self.log.load_count
         return True
 
     def _refold(self) -> None:
@@ -212,7 +213,7 @@ class MetadataLog:
         image = self._shared.add(FoldedStep(None, key, ClusterImage().fold(*records)))
         self._unseen += [*_removals(self.image, image), *records]
         self.image, self._key = image, key
-        self._next_offset, self._folded_load = end_offset, log.load_count
+        self.next_offset, self._folded_load = end_offset, log.load_count
 
     def propose(
         self,

@@ -169,13 +169,14 @@ def _replica_erasure(
     try:
         for _ in range(READ_TRIES):
             with suppress(ObjectNotFoundError):  # a file was replaced while it was being read
-                return _replica_state(LogReader(view.stores.table(root, place), view.clock), place, broker_id, erase)
-        return _replica_state(LogReader(view.stores.table(root, place), view.clock), place, broker_id, erase)
+                return replica_state(LogReader(view.stores.table(root, place), view.clock), place, broker_id, erase)
+        return replica_state(LogReader(view.stores.table(root, place), view.clock), place, broker_id, erase)
     except StratalogError as error:
         return ReplicaErasure(place, broker_id, error=error)
 
 
-def _replica_state(log: LogReader, place: TopicPartition, broker_id: int, erase: Erase) -> ReplicaErasure:
+def replica_state(log: LogReader, place: TopicPartition, broker_id: int, erase: Erase) -> ReplicaErasure:
+    """What one replica's log and files still have of the records to be erased."""
     log.remembers_removed = True
     log.refresh()
     erase = erase.within(log.state.epochs)

@@ -34,8 +34,8 @@ from stratalog.server.metrics.rates import A_MINUTE_MS, DecayingRates, RecentQua
 from stratalog.storage.clock import SystemClock
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.objects.calls import StoreCalls, calls_of, calls_of_others
+from stratalog.storage.objects.opened import open_store
 from stratalog.storage.objects.port import ObjectStore
-from stratalog.storage.objects.remote import open_store
 from stratalog.storage.records import TopicPartition
 
 LIVEZ, READYZ, SAFE_TO_RESTART = "/livez", "/readyz", "/safe-to-restart"

@@ -38,7 +38,7 @@ from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.files.cache import SHARED_FILE_CACHE
 from stratalog.storage.log_lines import line_logger
-from stratalog.storage.objects.remote import open_store
+from stratalog.storage.objects.opened import open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,7 +16,7 @@ from stratalog.replication.stores import DeltaStores
 from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.errors import InvalidConfigError
 from stratalog.storage.log_lines import line_logger
-from stratalog.storage.objects.remote import open_store
+from stratalog.storage.objects.opened import open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -39,7 +39,7 @@ from stratalog.storage.errors import (
     UnknownServerError,
 )
 from stratalog.storage.log_lines import line_logger
-from stratalog.storage.objects.remote import open_store
+from stratalog.storage.objects.opened import open_store
 
 _LOG = line_logger("stratalog.cluster")
 

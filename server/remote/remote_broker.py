@@ -146,6 +146,11 @@ class RemoteBroker:
             limit_ms = max(limit_ms, request.rebalance_timeout_ms + JOIN_GRACE_MS)
         self._ask(None if waits else (kind, key), request, answer, limit_ms)
 
+    def ask(self, message: Message, answer: Receive, timeout_ms: int) -> None:
+        """Send any other request, such as an administrator's, over a connection on which nothing waits. `answer` gets
+        the response, or `Lost`; InvalidRequestError for a message that cannot be written."""
+        self._send(None, message, answer, timeout_ms=timeout_ms)
+
     def log_offsets(self, _partition: IdentifiedPartition) -> None:
         """Not known here."""
 

@@ -42,7 +42,7 @@ class MemoryStore(ObjectStore):
         self.access: Callable[[], None] = _at_once
         self._reports_writes = reports_writes
         self._listeners: dict[WriteListener, None] = {}
-        self._now_ms = now_ms
+        self.now_ms = now_ms
         self._lock = threading.RLock()
         """Held by writes: of two creates one wins."""
 
@@ -51,7 +51,7 @@ class MemoryStore(ObjectStore):
         with self._lock:
             is_new = path not in self.objects
             self.objects[path] = data
-            self.modified_ms[path] = self._now_ms()
+            self.modified_ms[path] = self.now_ms()
         self.report_write(path, is_new=is_new)
 
     def report_write(self, path: str, *, is_new: bool) -> None:

@@ -38,7 +38,7 @@ class _Slot(NamedTuple):
 def new_file(value: bytes) -> bytes:
     """The content of a file that holds `value`, with room to grow to twice its size."""
     capacity = max(CAPACITY_MIN, 2 * len(value))
-    slots = (_slot(1, value), bytes(_SLOT.size))
+    slots = (encoded_slot(1, value), bytes(_SLOT.size))
     return _HEADER.pack(MAGIC, capacity) + b"".join(slot.ljust(_SLOT.size + capacity, b"\0") for slot in slots)
 
 
@@ -60,7 +60,7 @@ def replace_in_place(path: str, value: bytes) -> bool:
         newer = _newest_if_sound(whole, capacity) or max(_slots(whole, capacity), key=_age)
         if newer.value is None:
             return False
-        data = _slot(newer.sequence + 1, value)
+        data = encoded_slot(newer.sequence + 1, value)
         older_position = 2 * _HEADER.size + _SLOT.size + capacity - newer.position
         return os.pwrite(descriptor, data, older_position) == len(data)
     finally:
@@ -162,7 +162,8 @@ def _age(slot: _Slot) -> tuple[bool, int]:
     return slot.value is not None, slot.sequence
 
 
-def _slot(sequence: int, value: bytes) -> bytes:
+def encoded_slot(sequence: int, value: bytes) -> bytes:
+    """A slot of the file that is sound: its checksum covers the sequence, the length and the value."""
     return _SLOT.pack(sequence, len(value), _crc(sequence, value)) + value
 
 

@@ -1,4 +1,4 @@
-"""Object stores of S3, Azure and GCS, and the store at a URL. I/O: through obstore."""
+"""Object stores of S3, Azure and GCS. I/O: through obstore, which an extra brings: see `storage.objects.opened`."""
 
 from __future__ import annotations
 
@@ -22,8 +22,6 @@ from stratalog.storage.errors import LogDirNotFoundError, ObjectNotFoundError, S
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.calls import calls_of
 from stratalog.storage.objects.distance import FAR
-from stratalog.storage.objects.local import LocalStore
-from stratalog.storage.objects.memory import SCHEME, memory_store
 from stratalog.storage.objects.port import ObjectMeta, ObjectStore, always
 from stratalog.storage.objects.probe import probe_create_if_absent
 from stratalog.storage.objects.store_settings import FROM_ENVIRONMENT, StoreSettings
@@ -323,29 +321,10 @@ def _client_options(environment: Mapping[str, str]) -> dict[str, object]:
     return found
 
 
-def open_store(
-    url_or_path: str,
-    sub: str = "",
-    *,
-    create: bool = False,
-    request_ms: int = cadence.REQUEST.ms,
-    retries_ms: int | None = None,
-    settings: StoreSettings = FROM_ENVIRONMENT,
+def open_remote(
+    place: str, request_ms: int, retries_ms: int | None, settings: StoreSettings, *, create: bool
 ) -> ObjectStore:
-    """The store at a URL (`s3://bucket/prefix`, `file:///x`, `memory://name/x`) or plain path, or at the directory
-    `sub` below it.
-
-    `create` makes a local directory, and probes the store, into which logs will be written. Raises LogDirNotFoundError
-    naming the place when it is not there or unknown; with `create` KafkaStorageError when the store does not refuse to
-    create an object that exists, StoreUnavailableError. `request_ms`:
-    the deadline of a small request to an object store, and, unless `retries_ms` says so, the time within which a failed
-    one is repeated; `settings` take precedence over the environment's.
-    """
-    place = f"{url_or_path.rstrip('/')}/{sub}" if sub else url_or_path
-    if place.startswith(SCHEME):
-        return memory_store(place, create=create)
-    if "://" not in place or place.startswith("file://"):
-        return LocalStore(place, create=create)
+    """The store at a URL; as `open_store`. LogDirNotFoundError for a URL that names none."""
     try:
         opened = partial(_remote, place, settings, request_ms, retries_ms=retries_ms or request_ms)
         small, uploads = opened(request_ms), opened(cadence.BULK_REQUEST.ms)

@@ -24,9 +24,9 @@ class WritesLostError(OSError):
 
 def sync_files(paths: Sequence[str]) -> None:
     """Make these files and directories durable; an absent one needs no sync. Raises OSError, WritesLostError."""
-    if len(paths) <= ONE_BY_ONE_MAX or _SYNCFS is None:
+    if len(paths) <= ONE_BY_ONE_MAX or SYNCFS is None:
         for path in paths:
-            _sync_file(path)
+            sync_file(path)
     else:
         for directory in _one_for_each_file_system(paths):
             _sync_file_system(directory)
@@ -34,17 +34,18 @@ def sync_files(paths: Sequence[str]) -> None:
 
 def sync_tree(root: str) -> None:
     """Make everything below a directory durable, and the directory's own entry. Raises OSError, WritesLostError."""
-    if _SYNCFS is not None:
+    if SYNCFS is not None:
         _sync_file_system(root)
         return
     for directory, _, names in os.walk(root, topdown=False):
         for name in names:
-            _sync_file(os.path.join(directory, name))
-        _sync_file(directory)
-    _sync_file(os.path.dirname(root))
+            sync_file(os.path.join(directory, name))
+        sync_file(directory)
+    sync_file(os.path.dirname(root))
 
 
-def _sync_file(path: str) -> None:
+def sync_file(path: str) -> None:
+    """Make one file or directory durable; an absent one needs no sync. Raises OSError, WritesLostError."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
@@ -71,7 +72,7 @@ def _one_for_each_file_system(paths: Sequence[str]) -> list[str]:
 def _sync_file_system(directory: str) -> None:
     descriptor = os.open(directory, os.O_RDONLY)
     try:
-        if _SYNCFS is not None and _SYNCFS(descriptor) != 0:
+        if SYNCFS is not None and SYNCFS(descriptor) != 0:
             number = ctypes.get_errno()
             raise _lost_or(OSError(number, os.strerror(number)), directory)
     finally:
@@ -94,4 +95,5 @@ def _find_syncfs() -> ctypes._NamedFuncPointer | None:
         return None
 
 
-_SYNCFS = _find_syncfs()
+SYNCFS = _find_syncfs()
+"""syncfs(2), or None where each file has to be synced by itself."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from stratalog.replication.leader.log_offsets import LogOffsetSnapshot
-from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.log import open_metadata
 from stratalog.replication.metadata.records import (
     MetadataRecord,
@@ -24,52 +23,23 @@ from stratalog.replication.requests.coordinators import (
 )
 from stratalog.replication.requests.delete_records import DeletedRecords, DeleteRecordsRequest, DeleteRecordsResponse
 from stratalog.replication.requests.produce import ProduceRequest, ProduceResponse, SentBatch
-from stratalog.replication.stores import replica_of
 from stratalog.storage.clock import RandomIds, SystemClock
-from stratalog.storage.delta.table import LogTable
 from stratalog.storage.errors import (
     CoordinatorNotAvailableError,
-    LogDirNotFoundError,
     NotCoordinatorError,
     StratalogError,
     UnknownTopicIdError,
 )
 from stratalog.storage.log.append import Appended
 from stratalog.storage.log.partition_log import PartitionLog
-from stratalog.storage.objects.memory import MemoryStore
-from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.records import IdentifiedPartition, NewRecordBatch, TopicPartition, payload_table
 from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.transactions import LastStableOffset
 from stratalog.storage.upkeep.retention_rules import HIGH_WATERMARK
+from tests.replication.memory_stores import MemoryStores, commit
 from tests.storage.logs import delete_records
-from tests.storage.memory_table import MemoryDisk, MemoryLogTable
 
 ROOT = "memory:///metadata"
-
-
-class MemoryStores:
-    """`Stores` in memory; a root in `lost` cannot be reached."""
-
-    def __init__(self) -> None:
-        self.ids = RandomIds()
-        self.disks: dict[str, MemoryDisk] = {}
-        self.stores: dict[str, MemoryStore] = {}
-        self.lost: set[str] = set()
-
-    def objects(self, root: str) -> ObjectStore:
-        if root in self.lost:
-            raise LogDirNotFoundError(f"{root} is gone")
-        return self.stores.setdefault(root, MemoryStore())
-
-    def table(self, root: str, topic_partition: TopicPartition) -> LogTable:
-        if root in self.lost:
-            raise LogDirNotFoundError(f"{root} is gone")
-        return MemoryLogTable(self.disks.setdefault(root, MemoryDisk()), str(topic_partition), self.ids)
-
-    def replicas(self, root: str) -> list[TopicPartition]:
-        tables = self.disks.setdefault(root, MemoryDisk()).tables
-        return [found for name in tables if (found := replica_of(name)) is not None]
 
 
 class MemoryCluster:
@@ -78,7 +48,7 @@ class MemoryCluster:
     root = ROOT
 
     def __init__(self) -> None:
-        self.stores = MemoryStores()
+        self.stores = MemoryStores(ids=RandomIds())
         self.clock, self.ids = SystemClock(), RandomIds()
         self.metadata = open_metadata(self.stores, ROOT, self.clock, self.ids)
         self.metadata.create()
@@ -103,10 +73,7 @@ class MemoryCluster:
         return broker_id in (1, 2, 3)
 
     def commit(self, *records: MetadataRecord) -> None:
-        def decide(_: ClusterImage) -> Result[None]:
-            return Result(tuple(records), None)
-
-        self.metadata.propose(decide)
+        commit(self.metadata, *records)
 
     def create_topic(
         self, topic: str, partitions: int = 1, *, started: bool = True, topic_id: str | None = None

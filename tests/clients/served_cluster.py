@@ -84,7 +84,7 @@ class InboxCluster:
             self.handlers[broker_id] = KafkaHandler(cluster, broker_id, config=config, view=view)
             inbox = self.inboxes[broker_id] = BrokerInbox(cluster.stores.objects(cluster.root_of(broker_id)), refuse)
             inbox.broker_epoch = broker_id
-            self._endpoint.serve(self, broker_id, self.handlers[broker_id])
+            self.serve_again(broker_id)
         self._is_over = threading.Event()
         self._polling = threading.Thread(target=self._poll, daemon=True)
         self._polling.start()
@@ -108,6 +108,10 @@ class InboxCluster:
     def withdraw(self, broker_id: int) -> None:
         """Answer no more for a broker, as when its process ended."""
         self._endpoint.withdraw(broker_id)
+
+    def serve_again(self, broker_id: int) -> None:
+        """Answer again for a broker that was withdrawn."""
+        self._endpoint.serve(self, broker_id, self.handlers[broker_id])
 
     def __enter__(self) -> Self:
         return self

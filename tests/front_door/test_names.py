@@ -34,15 +34,14 @@ def modules_after(statement: str) -> set[str]:
 
 def test_every_public_name_is_in_the_lazy_table_and_typed() -> None:
     assert len(set(NAMES)) == len(NAMES)
-    assert set(NAMES) == stratalog._MODULE_OF.keys()
-    assert imported_for_types() == stratalog._MODULE_OF
+    assert set(NAMES) == imported_for_types().keys()
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_public_name_comes_from_its_own_module_and_is_documented(name: str) -> None:
-    value = getattr(stratalog, name)
-    assert value is getattr(importlib.import_module(stratalog._MODULE_OF[name]), name)
-    assert value.__module__ == stratalog._MODULE_OF[name]
+    value, module = getattr(stratalog, name), imported_for_types()[name]
+    assert value is getattr(importlib.import_module(module), name)
+    assert value.__module__ == module
     assert value.__doc__
     assert not value.__doc__.startswith(f"{name}(")  # what `dataclass` writes without a docstring
 

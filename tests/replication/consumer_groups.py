@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import count
 from typing import Any
 
 from stratalog.replication.config import BrokerConfig
@@ -27,18 +26,9 @@ from stratalog.replication.requests.consumer_groups import (
 )
 from stratalog.replication.requests.coordinators import VisibleNames
 from stratalog.storage.errors import FencedMemberEpochError, StratalogError, UnknownMemberIdError
+from tests.storage.logs import CountingIds
 
 GROUP = "orders"
-
-
-class CountedIds:
-    """Ids 1, 2, 3 … as 32 digits."""
-
-    def __init__(self) -> None:
-        self._numbers = count(1)
-
-    def new_id(self) -> str:
-        return f"{next(self._numbers):032x}"
 
 
 class Coordinator:
@@ -50,7 +40,7 @@ class Coordinator:
         self.matches: Matches = matching_topics
         self.log: list[CoordinatorRecord] = []
         self._config = BrokerConfig(group_consumer_assignment_interval_ms=interval_ms, group_consumer_max_size=max_size)
-        self._ids = CountedIds()
+        self._ids = CountingIds()
         for name, partitions in topics.items():
             self.create_topic(name, partitions)
         self._start()

@@ -28,20 +28,10 @@ from stratalog.replication.requests.groups import (
     TxnOffsetCommitRequest,
 )
 from stratalog.storage.errors import InvalidProducerEpochError, NotCoordinatorError
+from tests.storage.logs import CountingIds
 
 START_MS = 1_700_000_000_000
 NO_DELAY = BrokerConfig(group_initial_rebalance_delay_ms=0)
-
-
-class CountingIds:
-    """Ids 0…01, 0…02, …: member ids are in the order of joining."""
-
-    def __init__(self) -> None:
-        self._last = 0
-
-    def new_id(self) -> str:
-        self._last += 1
-        return f"{self._last:032x}"
 
 
 class Marker(NamedTuple):

@@ -9,7 +9,8 @@ from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.log import MetadataLog, SharedMetadata, open_metadata
 from stratalog.replication.metadata.records import MetadataRecord, PartitionRecord, RegisterBrokerRecord, TopicRecord
 from stratalog.replication.stores import Ports, replica_of
-from stratalog.storage.errors import StoreUnavailableError
+from stratalog.storage.clock import Ids
+from stratalog.storage.errors import LogDirNotFoundError, StoreUnavailableError
 from stratalog.storage.objects.memory import MemoryStore
 from stratalog.storage.records import TopicPartition
 from tests.storage.logs import CountingIds, FakeClock
@@ -35,15 +36,21 @@ class FailingDisk(MemoryDisk):
 
 
 class MemoryStores:
-    """`Stores` in memory: a disk and an object store for each root."""
+    """`Stores` in memory: a disk and an object store for each root. A root in `lost` cannot be reached."""
 
-    def __init__(self, clock: FakeClock | None = None) -> None:
+    def __init__(self, clock: FakeClock | None = None, ids: Ids | None = None) -> None:
         self.clock = clock or FakeClock()
-        self.ids = CountingIds()
+        self.ids = ids or CountingIds()
         self.disks: dict[str, FailingDisk] = {}
         self.stores: dict[str, MemoryStore] = {}
+        self.lost: set[str] = set()
+
+    def _check_reachable(self, root: str) -> None:
+        if root in self.lost:
+            raise LogDirNotFoundError(f"{root} is gone")
 
     def objects(self, root: str) -> MemoryStore:
+        self._check_reachable(root)
         return self.stores.setdefault(root, MemoryStore({}, self.clock.wall_ms, root))
 
     def disk(self, root: str) -> FailingDisk:
@@ -52,6 +59,7 @@ class MemoryStores:
         return self.disks[root]
 
     def table(self, root: str, topic_partition: TopicPartition) -> MemoryLogTable:
+        self._check_reachable(root)
         return MemoryLogTable(self.disk(root), str(topic_partition), self.ids)
 
     def replicas(self, root: str) -> list[TopicPartition]:

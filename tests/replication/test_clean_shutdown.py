@@ -103,10 +103,12 @@ def test_no_stop_is_clean_after_any_store_of_the_root_lost_writes(
     assert clean_shutdown_epoch(broker) == 8
 
 
-def test_a_mark_from_before_the_loss_does_not_count(tmp_path: Path) -> None:
+def test_a_mark_from_before_the_loss_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = LocalStore(str(tmp_path), create=True)
     mark_clean_shutdown(store, 7)
-    store._note_lost_writes("EIO")
+    monkeypatch.setattr(local, "sync_files", lambda _: (_ for _ in ()).throw(WritesLostError(errno.EIO, "lost")))
+    with pytest.raises(KafkaStorageError, match="did not keep"):
+        store.sync(["t-0"])
     assert clean_shutdown_epoch(LocalStore(str(tmp_path))) == NO_BROKER_EPOCH
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 
 import pytest
 from kafka.protocol.consumer import ListOffsetsRequest, ListOffsetsResponse
@@ -25,12 +24,6 @@ def cluster() -> MemoryCluster:
     made = MemoryCluster()
     made.create_topic("t", 3)
     return made
-
-
-@pytest.fixture
-def client(cluster: MemoryCluster) -> Iterator[KafkaClient]:
-    with KafkaClient(cluster, stores=cluster.stores) as made:
-        yield made
 
 
 # -- ApiVersions ---------------------------------------------------------------------------------------------
@@ -105,15 +98,6 @@ def test_metadata_names_brokers_leaders_and_replicas(client: KafkaClient, cluste
         assert {p.leader_epoch for p in topic.partitions} == {0}
 
 
-def test_a_topic_may_be_asked_for_by_id(client: KafkaClient, cluster: MemoryCluster) -> None:
-    topic_id = cluster.metadata.image.topic_ids["t"]
-    known, unknown = client.ask(
-        ApiKey.METADATA, 12, {"topics": [{"topic_id": topic_id, "name": None}, {"topic_id": "f" * 32, "name": None}]}
-    ).topics
-    assert (known.name, code(known), len(known.partitions)) == ("t", 0, 3)
-    assert (unknown.name, code(unknown), unknown.topic_id) == (None, 100, "f" * 32)
-
-
 def test_all_topics_are_told_of_for_null_and_none_for_an_empty_list(
     client: KafkaClient, cluster: MemoryCluster
 ) -> None:
@@ -178,11 +162,6 @@ def test_old_versions_of_metadata_know_no_topic_ids(client: KafkaClient) -> None
     assert code(answer.topics[0]) == 42
 
 
-def test_only_brokers_are_described(client: KafkaClient) -> None:
-    assert code(client.ask(ApiKey.DESCRIBE_CLUSTER, 1, {"endpoint_type": 2})) == 114
-    assert code(client.ask(ApiKey.DESCRIBE_CLUSTER, 1, {"endpoint_type": 9})) == 115
-
-
 # -- DescribeTopicPartitions ---------------------------------------------------------------------------------
 
 
@@ -196,23 +175,6 @@ def test_partitions_are_described_page_by_page(client: KafkaClient, cluster: Mem
         told = answer.next_cursor
         cursor = told and {"topic_name": told.topic_name, "partition_index": told.partition_index}
     assert pages == [[("a", 0), ("a", 1)], [("t", 0), ("t", 1)], [("t", 2), ("z", 0)]]
-
-
-def test_unknown_topics_are_described_by_their_error(client: KafkaClient) -> None:
-    answer = client.ask(
-        ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, {"topics": [{"name": "nix"}, {"name": "t"}, {"name": "a b"}]}
-    )
-    assert [(topic.name, code(topic)) for topic in answer.topics] == [("a b", 17), ("nix", 3), ("t", 0)]
-
-
-def test_a_page_that_cannot_be_is_refused(client: KafkaClient) -> None:
-    values = {"topics": [{"name": "t"}], "cursor": {"topic_name": "t", "partition_index": -1}}
-    assert code(client.ask(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, values).topics[0]) == 42
-
-
-def test_a_page_has_at_least_one_partition(client: KafkaClient) -> None:
-    answer = client.ask(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, {"topics": [{"name": "t"}], "response_partition_limit": 0})
-    assert [p.partition_index for p in answer.topics[0].partitions] == [0]
 
 
 # -- another implementation of the protocol --------------------------------------------------------------------

@@ -29,13 +29,6 @@ UNKNOWN_SERVER_ERROR, OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, NOT_ENOUG
 KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_ID = 56, 100
 
 
-@pytest.fixture
-def cluster() -> MemoryCluster:
-    made = MemoryCluster()
-    made.create_topic("t")
-    return made
-
-
 class PausingClock(FakeClock):
     """Its sleeps also take a real millisecond: a thread that polls the memory store leaves the others their turns."""
 

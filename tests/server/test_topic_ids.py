@@ -14,13 +14,6 @@ from tests.clients.memory_cluster import ROOT, MemoryCluster
 
 
 @pytest.fixture
-def cluster() -> MemoryCluster:
-    made = MemoryCluster()
-    made.create_topic("t")
-    return made
-
-
-@pytest.fixture
 def broker(cluster: MemoryCluster) -> Iterator[ServedBroker]:
     made = ServedBroker(cluster, 1, view=ClusterView(cluster, stores=cluster.stores))
     yield made

@@ -87,10 +87,10 @@ class Producer(Client):
         while self.sim.scheduler.faults.is_on:
             states = self.partitions()
             if states:
-                self._produce(self.random.choice(states))
+                self.produce(self.random.choice(states))
             self.sim.clock.sleep_ms(self.random.randrange(5, self.sim.setting.pause_ms_max))
 
-    def _produce(self, state: PartitionRecord) -> None:
+    def produce(self, state: PartitionRecord) -> None:
         log, sim = self.log_of(state), self.sim
         count = self.random.randrange(1, 4)
         values = [b"v%d" % (sim.value_count + i) for i in range(count)]

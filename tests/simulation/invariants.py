@@ -134,7 +134,7 @@ class Invariants:
     erased: Erased = field(default_factory=Erased)
     leader_changes: int = 0
     acked_count: int = 0
-    _kept: dict[TopicPartition, dict[int, ShadowRecord]] = field(default_factory=dict)
+    kept: dict[TopicPartition, dict[int, ShadowRecord]] = field(default_factory=dict)
     _back: dict[int, int] = field(default_factory=dict)
     _shadows: dict[tuple[int, TopicPartition], Shadow] = field(default_factory=dict)
     _rows: RowsCache = field(default_factory=RowsCache)
@@ -236,7 +236,7 @@ class Invariants:
     def _replicas_committed(self, state: PartitionRecord) -> None:
         previous = self.partitions.get(state.topic_partition)
         if previous is not None and not set(previous.replicas) <= set(state.replicas):
-            self._kept.pop(state.topic_partition, None)  # perhaps the one that kept most was removed
+            self.kept.pop(state.topic_partition, None)  # perhaps the one that kept most was removed
 
     def _partition_committed(self, state: PartitionRecord) -> None:
         topic_partition = state.topic_partition
@@ -439,14 +439,14 @@ class Invariants:
     def all_lost_power(self) -> None:
         """All brokers have just lost power: of each log a member of the ISR still has some committed records. One whose
         table has a damage noted does not count: nobody relies on it while another member may lead."""
-        self._kept.clear()
+        self.kept.clear()
         for topic_partition, state in self.partitions.items():
             history = self.history(topic_partition)
             if history is None or history.lossy:
                 continue
             shadows = [s for m in state.isr if (s := self.shadow(m, topic_partition)) is not None]
             shadows = [shadow for shadow in shadows if DAMAGE_PATH not in shadow.files.objects]
-            self._kept[topic_partition] = {
+            self.kept[topic_partition] = {
                 offset: record
                 for offset, record in history.committed.items()
                 if any(shadow.records.get(offset) == record for shadow in shadows)
@@ -454,7 +454,7 @@ class Invariants:
 
     def is_led(self) -> bool:
         """Whether the leader of each log that was kept has begun its epoch."""
-        return all(map(self._has_begun, self._kept))
+        return all(map(self._has_begun, self.kept))
 
     def _has_begun(self, topic_partition: TopicPartition) -> bool:
         state = self.partitions.get(topic_partition)
@@ -465,17 +465,17 @@ class Invariants:
 
     def check_kept(self) -> None:
         """Whoever leads by now has what was kept when all lost power."""
-        for topic_partition in filter(self._has_begun, self._kept):
+        for topic_partition in filter(self._has_begun, self.kept):
             state = self.partitions[topic_partition]
             shadow = self.shadow(state.leader, topic_partition)
-            for offset, record in self._kept[topic_partition].items():
+            for offset, record in self.kept[topic_partition].items():
                 if not self._holds(shadow, topic_partition, offset, record):
                     raise Violation(
                         "KeptRecordsNotLost",
                         f"{topic_partition}: leader {state.leader} of epoch {state.leader_epoch} lacks {record} at "
                         f"offset {offset}, which a member of the ISR kept when all lost power",
                     )
-        self._kept.clear()
+        self.kept.clear()
 
     def _check_members(
         self,

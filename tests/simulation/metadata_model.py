@@ -36,7 +36,7 @@ class MetadataModel:
 
     def check(self, metadata: MetadataLog) -> None:
         """Compare a fold that has all records."""
-        if metadata._next_offset != self.end_offset:
+        if metadata.next_offset != self.end_offset:
             return
         self.checked_count += 1
         if metadata.image != self.image:
@@ -44,11 +44,11 @@ class MetadataModel:
 
     def lost_power(self, left: MetadataLog) -> None:
         """The log lost its unsynced tail; `left` is a fold of the rest."""
-        if left._next_offset < self.acted_end_offset:
+        if left.next_offset < self.acted_end_offset:
             raise Violation(
-                "ActedOnStays", f"records up to {self.acted_end_offset} were acted on, {left._next_offset} are left"
+                "ActedOnStays", f"records up to {self.acted_end_offset} were acted on, {left.next_offset} are left"
             )
-        self.image, self.end_offset = left.image, left._next_offset
+        self.image, self.end_offset = left.image, left.next_offset
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -56,11 +56,11 @@ class MetadataModel:
         fold = MetadataLog._fold
 
         def checked(metadata: MetadataLog, *, for_sure: bool = False) -> None:
-            before = metadata._next_offset
+            before = metadata.next_offset
             fold(metadata, for_sure=for_sure)
-            if metadata._acts:
-                self.acted_end_offset = max(self.acted_end_offset, metadata._next_offset)
-            if metadata._next_offset != before:
+            if metadata.acts:
+                self.acted_end_offset = max(self.acted_end_offset, metadata.next_offset)
+            if metadata.next_offset != before:
                 self.check(metadata)
 
         with patch.object(MetadataLog, "_fold", checked):

@@ -22,7 +22,7 @@ def _with_records(configs: tuple[tuple[str, str], ...]) -> SimCluster:
     def produce() -> None:
         while sim.invariants.acked_count < 60:
             for state in producer.partitions():
-                producer._produce(state)
+                producer.produce(state)
 
     sim.scheduler.spawn("p0", "client-p0", produce)
     end_ms = sim.scheduler.now_ms + 20_000
@@ -35,11 +35,11 @@ def test_a_damaged_member_of_the_isr_keeps_nothing_that_a_leader_must_have() -> 
     with repeatable():
         sim = _with_records(())
         sim.invariants.all_lost_power()
-        whole = len(sim.invariants._kept[PARTITION])
+        whole = len(sim.invariants.kept[PARTITION])
         for host in sim.hosts.values():
             host.disk.tables[str(PARTITION)].objects[DAMAGE_PATH] = Damage("decayed").to_json()
         sim.invariants.all_lost_power()
-        assert (whole, sim.invariants._kept[PARTITION]) == (sim.invariants.acked_count, {})
+        assert (whole, sim.invariants.kept[PARTITION]) == (sim.invariants.acked_count, {})
         sim.scheduler.kill(list(sim.scheduler.actors))
 
 

@@ -37,7 +37,7 @@ class PowerCutStore(MemoryStore):
         self.calls_left: int | None = None
         self.kill_at = ""
         self._rng = rng
-        self._named: set[str] = set()
+        self.named: set[str] = set()
         self._made_anew: set[str] = set()
         self._deleted: list[bytes] = []
 
@@ -70,7 +70,7 @@ class PowerCutStore(MemoryStore):
         self._change(self._settle, "")
 
     def _settle(self) -> None:
-        self.disk, self._named = dict(self.objects), set()
+        self.disk, self.named = dict(self.objects), set()
 
     def _sync(self, paths: Sequence[str]) -> None:
         for path in paths:
@@ -82,7 +82,7 @@ class PowerCutStore(MemoryStore):
                 if path not in self.objects:
                     del self.disk[path]
                 elif self.disk.get(path) != self.objects[path]:
-                    self._named.add(path)
+                    self.named.add(path)
 
     def _change(self, change: Callable[[], None], path: str) -> None:
         """One call, unless the power fails."""
@@ -92,7 +92,7 @@ class PowerCutStore(MemoryStore):
                 if self.calls_left == 0 and self._rng.random() < 0.5:
                     change()
                 raise PowerFailure
-        self._named.discard(path)
+        self.named.discard(path)
         change()
 
     def restart(self) -> None:
@@ -118,4 +118,4 @@ class PowerCutStore(MemoryStore):
         if self._deleted and path in self._made_anew:
             over = self._rng.choice(self._deleted)
             torn += [over, over, written[:cut] + over[cut:]]
-        return torn if path in self._named else [*torn, old]
+        return torn if path in self.named else [*torn, old]

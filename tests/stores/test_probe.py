@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import obstore.store
@@ -15,7 +16,8 @@ from stratalog.storage.errors import KafkaStorageError, StoreUnavailableError
 from stratalog.storage.objects import local as local_module
 from stratalog.storage.objects import remote as store_module
 from stratalog.storage.objects.local import LocalStore
-from stratalog.storage.objects.remote import ObstoreStore, open_store
+from stratalog.storage.objects.opened import open_store
+from stratalog.storage.objects.remote import ObstoreStore
 from tests.stores.s3_double import BUCKET, ConditionalPut, S3Double, Wrong
 from tests.stores.servers import SERVERS, StoreServer
 
@@ -130,9 +132,8 @@ def test_what_another_machine_s_probe_left_does_not_refuse_a_disk(
 ) -> None:
     """In containers every broker may have the same process id."""
     left = LocalStore(str(tmp_path))
-    monkeypatch.setattr(LocalStore, "delete", lambda store, path: None)
-    monkeypatch.setattr(local_module, "_serial", iter(range(1, 100)))
-    left.probe_create_if_absent()
-    monkeypatch.undo()
-    monkeypatch.setattr(local_module, "_serial", iter(range(1, 100)))
-    open_store(str(tmp_path), create=True)
+    for probe in (left.probe_create_if_absent, partial(open_store, str(tmp_path), create=True)):
+        with monkeypatch.context() as machine:
+            machine.setattr(LocalStore, "delete", lambda store, path: None)
+            machine.setattr(local_module, "_serial", iter(range(1, 100)))
+            probe()

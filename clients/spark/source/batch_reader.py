@@ -95,7 +95,7 @@ def read_partition(options: SourceOptions, partition: InputPartition) -> Iterato
     freeze_modules()
     with sentence_first():
         if partition.positions is not None:
-            _leave_for_sink(options, partition.positions)
+            leave_for_sink(options, partition.positions)
         manner = ReadManner(options.columns, options.fail_on_data_loss, options.poll_timeout_ms, options.rack)
         readers = _range_readers(options.root, options.storage, options.isolation_level)
         readers.begin(partition.wanted, manner)
@@ -103,8 +103,8 @@ def read_partition(options: SourceOptions, partition: InputPartition) -> Iterato
             yield from readers.record_batches(wanted, manner)
 
 
-def _leave_for_sink(options: SourceOptions, positions: GroupPositions) -> None:
-    """See `transaction.positions`."""
+def leave_for_sink(options: SourceOptions, positions: GroupPositions) -> None:
+    """Leave the positions of a batch to the sink of the same query, by `transaction.positions`; no-op elsewhere."""
     from stratalog.clients.spark.transaction.positions import encode_positions, positions_path
 
     batch = streaming_batch()

@@ -281,7 +281,7 @@ class RangeReaders:
         why = f"{log.name} lacks offsets [{gap.start}, {gap.end}), which no retention, compaction or erasure explains"
         if not is_last:
             raise errors.CorruptMessageError(why)
-        advice = "strata-replica-verification compares the replicas"
+        advice = "strata replica-verification compares the replicas"
         _report(could_not_read_offset_range(wanted.topic_partition, *gap, f"{why}; {advice}"), manner)
 
     def _first_available(self, log: LogReader, wanted: RangeToRead, start: int, manner: ReadManner) -> int:

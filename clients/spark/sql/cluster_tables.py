@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from stratalog.clients.admin.group_lag import published_marks
 from stratalog.clients.admin.groups import GroupAdmin, StoredGroups
 from stratalog.replication.metadata.history.states import HISTORY_SCHEMA, LeaderEpoch, history_tables, past_states
 from stratalog.replication.metadata.history.table import all_history_rows, metadata_rows
@@ -122,7 +121,7 @@ def partitions(view: ClusterView) -> pa.Table:
     """Every partition as it is now, as `PARTITIONS_SCHEMA`, by topic and number."""
     view.refresh()
     rows = []
-    for topic_partition, marks in published_marks(view, sorted(view.image.partitions)).items():
+    for topic_partition, marks in view.watermarks.published_now(sorted(view.image.partitions)).items():
         state = view.image.partitions[topic_partition]
         rows.append(
             {

@@ -24,7 +24,7 @@ from stratalog.replication.threads.upkeep_thread import UpkeepThreads
 from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.log_lines import line_logger
-from stratalog.storage.objects.remote import open_store
+from stratalog.storage.objects.opened import open_store
 
 _LOG = line_logger("stratalog.fetcher")
 

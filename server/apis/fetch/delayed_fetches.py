@@ -63,7 +63,7 @@ class DelayedFetches:
         self._changed = threading.Condition()
         self._waiting = WaitingFetches()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._sequence = -1
+        self.sequence = -1
         self._is_closed = False
 
     def __len__(self) -> int:
@@ -179,7 +179,7 @@ class DelayedFetches:
             self._view.changes.poll()
         except StratalogError as reason:
             _LOG.warning("%s, trying again: %s", self._thread.name, reason)
-        self._sequence, moved = self._view.changes.moved_since(self._sequence)
+        self.sequence, moved = self._view.changes.moved_since(self.sequence)
         with self._changed:
             visited = self._waiting.waiting_for(self._waiting.partitions if moved is None else moved)
         change_of = cache(self._change_of)

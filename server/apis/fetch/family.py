@@ -75,6 +75,11 @@ class FetchApis(ApiFamily):
     def apis(self) -> Iterable[Api]:
         return [Api(ApiKey.FETCH, self._fetch, _refused, is_quick=True)]
 
+    @property
+    def waiting_count(self) -> int:
+        """The number of fetches that wait for records (Kafka's `PurgatorySize` of Fetch)."""
+        return len(self._delayed)
+
     def close(self) -> None:
         """Answer the fetches that wait with what they have, and end the thread."""
         self._delayed.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stratalog.jobs.command.terminal import UsageError
-from stratalog.jobs.tools.who_led import answer_line, place
+from stratalog.jobs.replicas.who_led import answer_line, place
 from stratalog.replication.controller.history_writer import HistoryWriter
 from stratalog.replication.metadata.history.commits import CHECKPOINT_INTERVAL, HISTORY_DIRECTORY
 from stratalog.replication.metadata.records import PartitionRecord, TopicRecord
@@ -37,7 +37,7 @@ def with_history() -> MemoryStores:
         log.append([NewRecordBatch(payload_table([(1, b"k", b"v", None)] * 10))], epoch, 0)
         commit(metadata, state(epoch))
         if epoch <= COMMITS:
-            HistoryWriter(METADATA_ROOT, stores.ports())._append({1: "broker", 2: "broker"})
+            HistoryWriter(METADATA_ROOT, stores.ports()).append({1: "broker", 2: "broker"})
     return stores
 
 
@@ -59,7 +59,9 @@ def test_a_torn_file_hides_nothing_older(place: str) -> None:
     path = f"{HISTORY_DIRECTORY}/_delta_log/{place}"
     objects.put(path, objects.get(path)[:40])
     assert who_led(view(stores), T0, 15).leader_epoch == 2
-    assert HistoryWriter(METADATA_ROOT, stores.ports())._read_end() > 0
+    writer = HistoryWriter(METADATA_ROOT, stores.ports())
+    writer.step(0, {})  # reads where the history ends
+    assert writer.end_offset > 0
     assert not objects.exists(path)
 
 

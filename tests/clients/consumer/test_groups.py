@@ -24,6 +24,7 @@ from stratalog.storage.errors import (
     StratalogError,
 )
 from stratalog.storage.records import TopicPartition
+from tests.clients.cut_calls import CutCalls
 from tests.clients.memory_cluster import ROOT, MemoryCluster
 from tests.clients.memory_coordinator import MemoryCoordinator
 
@@ -75,10 +76,10 @@ class Group:
         self.called: Cluster = cluster
         self.consumers: list[Consumer] = []
 
-    def consumer(self, group_id: str = "g", **settings: object) -> Consumer:
+    def consumer(self, group_id: str = "g", calls: CutCalls | None = None, **settings: object) -> Consumer:
         view = ClusterView(ROOT, stores=self.cluster.stores)
         given = {**self.settings, **settings}
-        self.consumers.append(Consumer(self.called, view=view, group_id=group_id, **given))
+        self.consumers.append(Consumer(self.called, view=view, calls=calls, group_id=group_id, **given))
         return self.consumers[-1]
 
     def poll_until(self, is_done: Callable[[], bool], *consumers: Consumer) -> list[tuple[int, bytes]]:
@@ -141,19 +142,20 @@ def test_groups_are_independent_of_each_other(group: Group) -> None:
 
 def test_a_killed_member_is_replaced_after_its_session_timeout(group: Group, coordinator: MemoryCoordinator) -> None:
     settings = {"session_timeout_ms": 1_500, "heartbeat_interval_ms": 50}
-    first, killed = group.consumer(**settings), group.consumer(**settings)
+    calls = CutCalls(group.cluster, group.cluster.clock)
+    first, killed = group.consumer(**settings), group.consumer(calls=calls, **settings)
     for consumer in (first, killed):
         consumer.subscribe(["t"])
     group.poll_until(lambda: group.settled(first, killed))
     member_id = killed.group_metadata().member_id
     group.consumers.remove(killed)
-    assert killed._group is not None
-    killed._group._is_closed = True  # its heartbeats end, and nothing is said
+    calls.is_cut = True  # its heartbeats end, and it does not leave
     started_ms = group.cluster.clock.monotonic_ms()
     group.poll_until(lambda: group.settled(first))
     assert group.cluster.clock.monotonic_ms() - started_ms <= 1_500 + 1_000
     left = [request for request in coordinator.requests if isinstance(request, LeaveGroupRequest)]
     assert member_id not in {each.member_id for request in left for each in request.members}
+    killed.close(0)
 
 
 def test_a_member_starts_where_the_group_is_and_the_reset_policy_decides_without_a_commit(group: Group) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+
 from stratalog.clients.consumer.positions import Position, Positions
 from stratalog.storage.log.rows import READ_SCHEMA
 from stratalog.storage.records import TopicPartition
@@ -47,10 +49,10 @@ def test_a_paused_partition_needs_no_visit() -> None:
 
 def test_rows_at_hand_are_given_in_turn_but_not_of_paused_partitions() -> None:
     made = positions()
-    rows = READ_SCHEMA.empty_table()
+    rows = pa.Table.from_pylist([{}], schema=READ_SCHEMA)
     for topic_partition in (A, B, C):
         position: Position = made.by_partition[topic_partition]
-        position._rows = rows
+        position.put(rows, 1)
         made.fetched(position)
     made.by_partition[B].is_paused = True
     found = [made.next_with_rows() for _ in range(3)]

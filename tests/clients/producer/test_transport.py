@@ -193,7 +193,7 @@ def test_a_broker_that_registers_again_gets_the_batch_again_and_stores_it_once(t
     served.withdraw(1)
     memory.commit(RegisterBrokerRecord(1, 99, "another", memory.root_of(1)))
     served.inboxes[1].broker_epoch = 99
-    served._endpoint.serve(served, 1, served.handlers[1])
+    served.serve_again(1)
     assert first.result(20).offset == 0
     assert through_inboxes.stored() == [b"a"]
     assert len(sent) == 2

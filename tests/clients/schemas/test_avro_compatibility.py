@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from stratalog.clients.schemas.compatibility import levels as compatibility
 from stratalog.clients.schemas.compatibility.avro import incompatibilities, parsed
 from stratalog.clients.schemas.compatibility.levels import CompatibilityLevel, ResolvedSchema
-from stratalog.clients.schemas.compatibility.levels import levels as compatibility
 from stratalog.clients.schemas.errors import InvalidSchemaError
 from stratalog.clients.schemas.schema import Schema
 from tests.clients.schemas.oracle.avro_families import FAMILIES, Json, chains, field, pairs, record

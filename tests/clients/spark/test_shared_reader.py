@@ -62,7 +62,7 @@ def coordinator(cluster: MemoryCluster) -> Iterator[MemoryCoordinator]:
     made.stop()
 
 
-def reader(cluster: MemoryCluster, **options: object) -> SharedStreamReader:
+def reader(cluster: MemoryCluster, calls: InProcessCalls | None = None, **options: object) -> SharedStreamReader:
     given = {
         "stratalog.root": ROOT,
         "subscribe": "t",
@@ -79,7 +79,7 @@ def reader(cluster: MemoryCluster, **options: object) -> SharedStreamReader:
     assert parsed.group is not None
     made = SharedStreamReader(parsed, parsed.group)
     made._fetcher = OffsetFetcher(ClusterView(ROOT, stores=cluster.stores), parsed)
-    made.reach = lambda *_: ReachedCoordinators(InProcessCalls(cluster, cluster.clock), lambda: None)
+    made.reach = lambda *_: ReachedCoordinators(calls or InProcessCalls(cluster, cluster.clock), lambda: None)
     return made
 
 
@@ -342,10 +342,12 @@ def test_a_checkpoint_of_shared_partitions_is_none_of_a_query_that_reads_all(clu
 
 
 class CommitsRefused(InProcessCalls):
-    """A coordinator that stores no offsets, as while its partition has too few in-sync replicas."""
+    """A coordinator that stores no offsets while `is_refusing`, as if its partition had too few in-sync replicas."""
+
+    is_refusing = False
 
     def send(self, broker_id: int, key: str, request: object, answer: Answer) -> None:
-        if isinstance(request, OffsetCommitRequest):
+        if self.is_refusing and isinstance(request, OffsetCommitRequest):
             answer(CoordinatorNotAvailableError("the offsets are not stored"))
         else:
             super().send(broker_id, key, request, answer)
@@ -356,11 +358,11 @@ class CommitsRefused(InProcessCalls):
 def test_a_query_whose_offsets_cannot_be_committed_leaves_in_time(
     cluster: MemoryCluster, protocol: dict[str, object]
 ) -> None:
-    query = Query(reader(cluster, **protocol))
+    calls = CommitsRefused(cluster, cluster.clock)
+    query = Query(reader(cluster, calls, **protocol))
     assert sorted(query.batch()) == whole(3)
-    member = query.stream.member
-    member.positions[T[0]] = 3  # stored, and not committed yet
-    member._membership._calls = CommitsRefused(cluster, cluster.clock)
+    query.stream.member.positions[T[0]] = 3  # stored, and not committed yet
+    calls.is_refusing = True
     began = time.monotonic()
     query.stream.stop()
     took_s = time.monotonic() - began

@@ -25,7 +25,7 @@ import time
 import pytest
 from kafka import KafkaConsumer, KafkaProducer
 from stratalog.storage.errors import ProducerFencedError, StoreUnavailableError
-from stratalog.storage.objects.remote import open_store
+from stratalog.storage.objects.opened import open_store
 
 
 def sent(cluster, topic, value=b"x"):

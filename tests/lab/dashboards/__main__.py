@@ -23,7 +23,7 @@ import kafka
 from kafka.admin import NewTopic
 
 from tests.lab.dashboards.expressions import CLUSTER, NAMESPACE, filled, published, without_bound
-from tests.lab.real.processes.broker_processes import BrokerProcess
+from tests.lab.real.harness.broker_processes import BrokerProcess
 from tests.server.metrics.test_broker_page import three_free_ports
 from tests.waiting import wait_until
 

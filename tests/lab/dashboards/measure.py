@@ -18,7 +18,7 @@ import kafka
 from kafka.admin import NewTopic
 
 from tests.lab.bench.machine import cpu_s
-from tests.lab.real.processes.broker_processes import BrokerProcess
+from tests.lab.real.harness.broker_processes import BrokerProcess
 from tests.server.audit.test_audit_log import wrong_password
 from tests.server.metrics.test_broker_page import three_free_ports
 

@@ -14,11 +14,11 @@ from typing import Any
 
 from kio.schema.index import api_key_map
 
+from stratalog.clients.wire.rows import decode_rows
 from stratalog.wire.messages.schema import Entity, FieldShape, names_in_any_version, request_type, shape_of
 from stratalog.wire.messages.values import id_text
 from tests.clients.kafka_client import batch_of
 from tests.kio_messages import build
-from tests.wire.batches.decoded import decode_rows
 
 TIMES = {"timedelta_i32", "timedelta_i64", "datetime_i64"}
 _BATCH = struct.Struct(">qiibIhiqqqhii")

@@ -22,7 +22,7 @@ from typing import Self
 from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.frames import decode_response, encode_request
 from stratalog.wire.messages.schema import request_type
-from tests.lab.real.processes.broker_processes import BROKERS, BrokerProcess, ServerProcess
+from tests.lab.real.harness.broker_processes import BROKERS, BrokerProcess, ServerProcess
 from tests.waiting import wait_until
 
 HOST = "127.0.0.1"

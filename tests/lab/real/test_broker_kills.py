@@ -11,8 +11,8 @@ import pytest
 from stratalog.clients.admin.admin import Admin
 from stratalog.server.admin.admin import NewTopic
 from stratalog.server.cluster import Cluster
-from tests.lab.real.storm.history import ACK, FAIL, SEND, History, assert_clean
-from tests.lab.real.storm.parties import HighWatermarkWatch, Reader, Writer, note_replicas, replicas_are_equal
+from tests.lab.real.harness.history import ACK, FAIL, SEND, History, assert_clean
+from tests.lab.real.harness.parties import HighWatermarkWatch, Reader, Writer, events_with_replicas
 from tests.waiting import wait_until
 
 SEED = int(os.environ.get("STRATALOG_KILL_SEED", "20"))
@@ -45,12 +45,11 @@ def test_rounds_of_killed_brokers_lose_nothing(rounds: int, tmp_path: Path) -> N
             for _ in range(rounds):
                 kill_and_restart(cluster, admin, history, rng)
             wait_until(lambda: all_in_sync(admin), "all replicas in sync again")
-        with Reader(cluster.root, TOPIC, history, "late-reader"):
-            wait_until(lambda: replicas_are_equal(cluster.path, TOPIC, BROKERS, PARTITIONS), "equal replicas")
+        Reader(cluster.root, TOPIC, history, "late-reader").start().stop()
         assert leader_epochs(admin) >= rounds
-        note_replicas(history, cluster.path, TOPIC, BROKERS, PARTITIONS)
+        events = events_with_replicas(history, cluster.path, TOPIC, BROKERS, PARTITIONS)
     assert_everything_was_answered(history)
-    assert_clean(history.events())
+    assert_clean(events)
 
 
 def kill_and_restart(cluster: Cluster, admin: Admin, history: History, rng: random.Random) -> None:

@@ -12,7 +12,7 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka.admin import KafkaAdminClient, NewTopic
 
 from tests.lab.foreign.served import Form, Served
-from tests.lab.real.storm.parties import Party
+from tests.lab.real.harness.parties import Party
 from tests.waiting import wait_until
 
 TOPIC, PARTITIONS = "orders", 6

@@ -5,9 +5,6 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,16 +15,17 @@ import pytest
 from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.delta.delta_table import DeltaLogTable
 from stratalog.storage.log.reader import LogReader
-from stratalog.storage.objects.remote import open_store
+from stratalog.storage.objects.opened import open_store
+from tests.lab.real.harness.broker_processes import ServerProcess
+from tests.lab.real.harness.children import module
+from tests.lab.real.harness.history import ACK, History, HistoryEvent, assert_clean, read_events
+from tests.lab.real.harness.parties import note_replicas, table_rows
 from tests.lab.real.processes.killed_process import READY
-from tests.lab.real.storm.history import ACK, History, HistoryEvent, assert_clean, read_events
-from tests.lab.real.storm.parties import note_replicas, table_rows
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PROJECT = Path(__file__).parents[3]
 ROUNDS = int(os.environ.get("STRATALOG_PROCESS_KILLS", "3"))
 """The number of kills; more on demand, since each takes a few seconds."""
 TOPIC, PARTITIONS = "orders", 3
@@ -49,12 +47,10 @@ class Run:
     def kill_in_the_middle(self, name: str, acks: int) -> None:
         """Let a process produce until `acks` records are acknowledged, then SIGKILL its process group."""
         with self._process(name) as process:
-            wait_until(
-                lambda: len(self.events(ACK, name)) >= acks or process.poll() is not None, f"{acks} acks", timeout_s=120
-            )
-            assert process.poll() is None, f"{name} ended by itself: {self.output()}"
-            os.killpg(process.pid, signal.SIGKILL)
-            assert process.wait(30) == -signal.SIGKILL
+            is_done = lambda: len(self.events(ACK, name)) >= acks or not process.is_running  # noqa: E731
+            wait_until(is_done, f"{acks} acks", timeout_s=120)
+            assert process.is_running, f"{name} ended by itself: {self.output()}"
+            process.kill()
 
     def check(self, name: str) -> None:
         """Run a last process that reads everything, produces a little, and stops in order."""
@@ -65,29 +61,15 @@ class Run:
         return self._log.read_text(encoding="utf-8")[-4_000:]
 
     @contextmanager
-    def _process(self, name: str, *more: str) -> Iterator[subprocess.Popen[bytes]]:
-        command = [
-            sys.executable,
-            "-m",
-            "tests.lab.real.processes.killed_process",
-            str(self.cluster),
-            str(self.history),
-            name,
-        ]
-        with self._log.open("ab") as log:
-            process = subprocess.Popen(
-                [*command, self._fetcher, TOPIC, str(PARTITIONS), *more],
-                cwd=PROJECT,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+    def _process(self, name: str, *more: str) -> Iterator[ServerProcess]:
+        arguments = self.cluster, self.history, name, self._fetcher, TOPIC, PARTITIONS, *more
+        process = ServerProcess(name, module("tests.lab.real.processes.killed_process", *arguments), self._log)
+        process.start()
         try:
             yield process
         finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait(30)
+            if process.is_running:
+                process.kill()
 
     def replica(self, broker_id: int, partition: int) -> Path:
         return self.cluster / f"broker-{broker_id}" / f"{TOPIC}-{partition}"

@@ -10,11 +10,11 @@ import pytest
 
 from stratalog.clients.admin.admin import Admin
 from stratalog.jobs.demo.run import DURABLE, PARTITIONS, TOPIC
-from stratalog.jobs.tools.reassign_partitions import main
+from stratalog.jobs.topics.reassign_partitions import main
 from stratalog.server.admin.admin import NewTopic
 from stratalog.server.cluster import Cluster
-from tests.lab.real.storm.history import ACK, FAIL, SEND, History, assert_clean
-from tests.lab.real.storm.parties import HighWatermarkWatch, Reader, Writer, note_replicas, replicas_are_equal
+from tests.lab.real.harness.history import ACK, FAIL, SEND, History, assert_clean
+from tests.lab.real.harness.parties import HighWatermarkWatch, Reader, Writer, events_with_replicas
 from tests.waiting import wait_until
 
 OLD, NEW = (1, 2, 3), (4, 5, 6)
@@ -69,13 +69,12 @@ def test_a_topic_moves_under_load_and_outlives_its_controller(
             "Clearing broker-level throttles on brokers 1,2,3,4,5,6",
             f"Clearing topic-level throttles on topic {TOPIC}",
         ]
-        with Reader(cluster.root, TOPIC, history, "late-reader"):
-            wait_until(lambda: replicas_are_equal(cluster.path, TOPIC, NEW, PARTITIONS), "equal replicas")
+        Reader(cluster.root, TOPIC, history, "late-reader").start().stop()
         wait_until(lambda: directories(cluster, OLD) == [], "the old replicas deleted")
-        note_replicas(history, cluster.path, TOPIC, NEW, PARTITIONS)
-    assert [event.value for event in history.events() if event.kind == FAIL] == []
+        events = events_with_replicas(history, cluster.path, TOPIC, NEW, PARTITIONS)
+    assert [event.value for event in events if event.kind == FAIL] == []
     assert history.counts[ACK] == history.counts[SEND]
-    assert_clean(history.events())
+    assert_clean(events)
 
 
 def rotated_by(brokers: tuple[int, ...], partition: int) -> list[int]:

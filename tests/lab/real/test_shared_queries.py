@@ -1,16 +1,12 @@
 """Two streaming queries of one group, each in a process of its own with a Spark session; one of them is killed.
 
 The other one has all partitions within the session timeout, a batch and five seconds. No record is skipped, and at most
-the batch that was under way is read twice. `strata-consumer-groups` shows both queries, and no lag a second after the
+the batch that was under way is read twice. `strata groups` shows both queries, and no lag a second after the
 last batch of an idle topic.
 """
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -24,12 +20,12 @@ import pytest
 from stratalog.clients.admin.admin import Admin
 from stratalog.clients.admin.groups import GroupAdmin, LiveGroups
 from stratalog.clients.producer.producer import Producer
-from stratalog.jobs.tools import consumer_groups
+from stratalog.jobs.records import groups
 from stratalog.server.cluster import Cluster
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.records import TopicPartition
-from tests.lab.real.processes.group_query import STARTED, STOP_SESSION
-from tests.lab.real.processes.python_workers import descendants
+from tests.lab.real.processes.group_query import STOP_SESSION
+from tests.lab.real.processes.query_process import QueryProcess
 from tests.waiting import wait_until
 
 PROJECT = Path(__file__).parents[3]
@@ -52,56 +48,15 @@ MODERN = ("kafka.group.protocol=consumer",)
 Row = tuple[int, int]
 
 
-class QueryProcess:
-    """A process of `group_query` with its folder."""
+class GroupQuery(QueryProcess):
+    """A process of `group_query`."""
 
     def __init__(self, root: str, folder: Path, *options: str) -> None:
-        self.folder = folder
-        self._root = root
-        self._options = options
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "tests.lab.real.processes.group_query"]
-        command += [self._root, TOPIC, GROUP, str(self.folder), *self._options]
-        with (self.folder / "output").open("ab") as output:
-            environment = os.environ | {"PYTHONPATH": str(PROJECT)}
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=output, stderr=output, cwd=PROJECT, env=environment
-            )
-
-    def has_started(self) -> bool:
-        assert self._process is not None
-        assert self._process.poll() is None, (self.folder / "output").read_text()
-        return STARTED in (self.folder / "output").read_text()
-
-    def kill(self) -> None:
-        """End all at once: its driver, Spark, the planner and the workers."""
-        assert self._process is not None
-        every = [self._process.pid, *descendants(self._process.pid)]
-        for number in (signal.SIGSTOP, signal.SIGKILL):  # none of them sees another one end
-            for pid in every:
-                os.kill(pid, number)
-        self._process.wait()
+        super().__init__("group_query", folder, root, TOPIC, GROUP, str(folder), *options)
 
     def stop_session(self) -> None:
         """Its driver and Spark's JVM go on."""
-        assert self._process is not None
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{STOP_SESSION}\n".encode())
-        self._process.stdin.flush()
-
-    def is_alive(self) -> bool:
-        assert self._process is not None
-        return self._process.poll() is None
-
-    def stop(self) -> None:
-        process = self._process
-        if process is not None and process.poll() is None:
-            assert process.stdin is not None
-            process.stdin.close()
-            process.wait(60)
+        self.tell(STOP_SESSION)
 
     def batches(self) -> dict[int, list[Row]]:
         """What each batch has made visible."""
@@ -164,14 +119,14 @@ def shares(cluster: Cluster) -> list[int]:
 
 
 def shown(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
-    """The rows of `strata-consumer-groups --describe`."""
+    """The rows of `strata groups --describe`."""
     capsys.readouterr()
-    assert consumer_groups.main.call(["--root", cluster.root, "--describe", "--group", GROUP], cluster) == 0
+    assert groups.main.call(["--root", cluster.root, "--describe", "--group", GROUP], cluster) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith(GROUP)]
     return sorted(lines, key=lambda row: int(row[2]))
 
 
-def _lag_s(cluster: Cluster, capsys: pytest.CaptureFixture[str], *queries: QueryProcess) -> float:
+def _lag_s(cluster: Cluster, capsys: pytest.CaptureFixture[str], *queries: GroupQuery) -> float:
     """Time from a last batch's being visible until the tool shows no lag, where no other batch follows."""
     known = sum(len(rows) for query in queries for rows in query.batches().values())
     with Producer(cluster) as producer:
@@ -194,7 +149,7 @@ def _lag_s(cluster: Cluster, capsys: pytest.CaptureFixture[str], *queries: Query
 def test_a_killed_querys_partitions_move_and_no_record_is_skipped(
     cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: tuple[str, ...]
 ) -> None:
-    killed, other = (QueryProcess(cluster.root, tmp_path / name, *options) for name in ("killed", "other"))
+    killed, other = (GroupQuery(cluster.root, tmp_path / name, *options) for name in ("killed", "other"))
     try:
         with Traffic(cluster) as traffic:
             for query in (killed, other):
@@ -244,14 +199,14 @@ def test_a_killed_querys_partitions_move_and_no_record_is_skipped(
 @pytest.mark.timeout(200)
 def test_a_query_leaves_its_group_when_its_session_stops(cluster: Cluster, tmp_path: Path) -> None:
     """Nobody has stopped the query, and its driver and JVM go on."""
-    query = QueryProcess(cluster.root, tmp_path / "query", "kafka.group.protocol=consumer")
+    query = GroupQuery(cluster.root, tmp_path / "query", "kafka.group.protocol=consumer")
     query.start()
     try:
-        wait_until(lambda: query.has_started() and shares(cluster) == [PARTITIONS], "it has all", timeout_s=120)
+        wait_until(lambda: query.started_count() and shares(cluster) == [PARTITIONS], "it has all", timeout_s=120)
         query.stop_session()
         began = time.monotonic()
         wait_until(lambda: shares(cluster) == [], "it left")
-        assert query.is_alive()
+        assert query.is_alive
         print(f"left {time.monotonic() - began:.2f} s after the session was to stop")
     finally:
         query.stop()
@@ -265,15 +220,15 @@ def test_queries_change_the_protocol_of_their_group_one_after_the_other(
     cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As in a rolling restart with `kafka.group.protocol=consumer`: the new query reads beside the old one."""
-    old = QueryProcess(cluster.root, tmp_path / "old", *CLASSIC)
-    new = QueryProcess(cluster.root, tmp_path / "new", *MODERN)
+    old = GroupQuery(cluster.root, tmp_path / "old", *CLASSIC)
+    new = GroupQuery(cluster.root, tmp_path / "new", *MODERN)
     try:
         with Traffic(cluster) as traffic:
             old.start()
-            wait_until(lambda: old.has_started() and shares(cluster) == [PARTITIONS], "the old one reads", 120)
+            wait_until(lambda: old.started_count() and shares(cluster) == [PARTITIONS], "the old one reads", 120)
             wait_until(lambda: len(old.batches()) > 3, "batches of the old one", timeout_s=120)
             new.start()
-            wait_until(lambda: new.has_started() and shares(cluster) == [6, 6], "they share", timeout_s=120)
+            wait_until(lambda: new.started_count() and shares(cluster) == [6, 6], "they share", timeout_s=120)
             wait_until(lambda: len(new.batches()) > 3, "batches of the new one", timeout_s=120)
             old.stop()
             wait_until(lambda: shares(cluster) == [PARTITIONS], "the new one has all", timeout_s=60)

@@ -18,10 +18,10 @@ from stratalog.replication.follower.sessions.heartbeats import ACTIVE, STANDBY
 from stratalog.replication.progress.progress import ENDED, progress_header
 from stratalog.server.admin.admin import NewTopic
 from stratalog.server.cluster import Cluster
-from stratalog.storage.objects.remote import open_store
+from stratalog.storage.objects.opened import open_store
+from tests.lab.real.harness.history import ACK, FAIL, History, assert_clean
+from tests.lab.real.harness.parties import Reader, Writer, events_with_replicas
 from tests.lab.real.processes.python_workers import busiest_worker, kill, python_workers
-from tests.lab.real.storm.history import ACK, FAIL, History, assert_clean
-from tests.lab.real.storm.parties import Reader, Writer, note_replicas, replicas_are_equal
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -44,9 +44,7 @@ def producing(cluster: Cluster, history: History) -> Iterator[Admin]:
     ):
         await_acks(history)
         yield admin
-    wait_until(lambda: replicas_are_equal(cluster.path, TOPIC, BROKERS, PARTITIONS), "equal replicas")
-    note_replicas(history, cluster.path, TOPIC, BROKERS, PARTITIONS)
-    events = history.events()
+    events = events_with_replicas(history, cluster.path, TOPIC, BROKERS, PARTITIONS)
     assert [event.value for event in events if event.kind == FAIL] == []
     assert_clean(events)
 

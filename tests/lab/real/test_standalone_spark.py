@@ -13,9 +13,9 @@ import pytest
 from stratalog.clients.admin.admin import Admin
 from stratalog.clients.producer.producer import Producer
 from stratalog.server.admin.admin import NewTopic
-from tests.lab.real.processes.broker_processes import BrokerProcess, BrokerProcesses, ClusterWatch
+from tests.lab.real.harness.broker_processes import BrokerProcess, BrokerProcesses, ClusterWatch
+from tests.lab.real.harness.parties import replicas_are_equal
 from tests.lab.real.processes.standalone_spark import Application, Machine, StandaloneSpark
-from tests.lab.real.storm.parties import replicas_are_equal
 from tests.waiting import wait_until
 
 SETTINGS = {"broker.session.timeout.ms": 6_000, "broker.heartbeat.interval.ms": 1_000}

@@ -13,10 +13,10 @@ from stratalog.clients.admin.admin import Admin
 from stratalog.clients.producer.producer import Producer
 from stratalog.server.admin.admin import NewTopic
 from stratalog.server.view.cluster_view import ClusterView
-from tests.lab.real.processes.broker_processes import PROJECT, BrokerProcess, BrokerProcesses, ClusterWatch
+from tests.lab.real.harness.broker_processes import PROJECT, BrokerProcess, BrokerProcesses, ClusterWatch
+from tests.lab.real.harness.parties import replicas_are_equal
 from tests.lab.real.processes.python_workers import children
 from tests.lab.real.processes.standalone_spark import BIN, ENVIRONMENT
-from tests.lab.real.storm.parties import replicas_are_equal
 from tests.waiting import wait_until
 
 SETTINGS = {"broker.session.timeout.ms": 6_000, "broker.heartbeat.interval.ms": 1_000}

@@ -128,10 +128,18 @@ def test_the_leaderships_move_and_the_full_broker_leaves_the_isrs() -> None:
     assert brief(state(image, 1)) == (1, (1,), 5)
 
 
-def test_a_full_disk_differs_from_one_that_is_away(tmp_path: Path) -> None:
+def test_a_full_disk_differs_from_one_that_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = LocalStore(str(tmp_path / "root"), create=True)
-    full = store._failed("put", "x", OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+
+    def failing(number: int) -> StoreUnavailableError:
+        error = OSError(number, os.strerror(number))
+        monkeypatch.setattr(os, "statvfs", lambda _path: (_ for _ in ()).throw(error))
+        with pytest.raises(StoreUnavailableError) as failed:
+            store.free_share()
+        return failed.value
+
+    full = failing(errno.ENOSPC)
     assert isinstance(full, StoreFullError)
     assert "No space left on device" in str(full)
     assert (full.name, full.retriable) == ("KAFKA_STORAGE_ERROR", True)
-    assert type(store._failed("put", "x", OSError(errno.EIO, "broken"))) is StoreUnavailableError
+    assert type(failing(errno.EIO)) is StoreUnavailableError

@@ -85,10 +85,10 @@ def test_the_controller_compacts_the_metadata_log_behind_its_history() -> None:
     assert kept == set(range(121))
 
 
-def test_nothing_above_the_history_is_compacted() -> None:
+def test_nothing_above_the_history_is_compacted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HistoryWriter, "step", lambda *_: None)
     controlling = Controlling()
     controlling.controller.metadata.log.config = controlling.metadata.log.config = SMALL_SEGMENTS
-    controlling.controller._history.step = lambda *_: None  # type: ignore[method-assign]
     create(controlling.metadata, "t", led_by(2, replicas=(1, 2)))
     for epoch in range(1, 60):
         commit(controlling.metadata, state(epoch))
@@ -121,7 +121,7 @@ def test_an_append_whose_answer_was_lost_is_not_made_twice() -> None:
     metadata, objects = stores.metadata(), stores.objects(METADATA_ROOT)
     one = writer(stores)
     commit_states(metadata, *range(1, 15))
-    HistoryWriter(METADATA_ROOT, stores.ports())._append({})  # its process died before it learned of it
+    HistoryWriter(METADATA_ROOT, stores.ports()).append({})  # its process died before it learned of it
     one.step(metadata.log.log_end_offset, {})
     assert one.end_offset == metadata.log.log_end_offset
     assert len(history(objects)) == 15
@@ -143,11 +143,11 @@ def test_a_torn_commit_is_appended_again() -> None:
     stores = MemoryStores()
     metadata, objects = stores.metadata(), stores.objects(METADATA_ROOT)
     commit_states(metadata, *range(1, 15))
-    HistoryWriter(METADATA_ROOT, stores.ports())._append({})
+    HistoryWriter(METADATA_ROOT, stores.ports()).append({})
     path = objects.list(f"{HISTORY_DIRECTORY}/_delta_log/")[0].path
     objects.put(path, objects.get(path)[:40])
     assert writer(stores).end_offset == 0
-    HistoryWriter(METADATA_ROOT, stores.ports())._append({})
+    HistoryWriter(METADATA_ROOT, stores.ports()).append({})
     assert len(history(objects)) == 15
 
 
@@ -161,7 +161,7 @@ def test_epochs_begin_where_the_leaders_table_says() -> None:
         log.append([NewRecordBatch(payload_table([(1, b"k", b"v", None)] * 10))], epoch, 0)
     commit_states(metadata, 1, 2, 3, 4)
     commit(metadata, state(5, leader=-1))
-    HistoryWriter(METADATA_ROOT, stores.ports())._append({1: "broker-1", 2: "nowhere"})
+    HistoryWriter(METADATA_ROOT, stores.ports()).append({1: "broker-1", 2: "nowhere"})
     found = {row["leader_epoch"]: row["start_offset"] for row in history(stores.objects(METADATA_ROOT))}
     assert found == {0: None, 1: 0, 2: 10, 3: None, 4: 20, 5: None}
 

@@ -226,7 +226,7 @@ def test_it_publishes_ahead_that_it_will_end() -> None:
 @pytest.mark.parametrize("store_ahead_ms", [-3_600_000, 0, 3_600_000])
 def test_a_live_session_is_not_forgotten_whatever_the_clock_of_its_store_shows(store_ahead_ms: int) -> None:
     following = Following()
-    following.stores.objects("broker-2")._now_ms = lambda: following.stores.clock.wall_ms() + store_ahead_ms
+    following.stores.objects("broker-2").now_ms = lambda: following.stores.clock.wall_ms() + store_ahead_ms
     elder, younger = overlapping(following)
     following.turn(elder, younger, ms=2 * cadence.SESSION_FORGOTTEN.ms)
     assert (elder.state, younger.state) == (ACTIVE, STANDBY)
@@ -239,7 +239,7 @@ def test_a_live_session_is_not_forgotten_whatever_the_clock_of_its_store_shows(s
 @pytest.mark.parametrize("store_ahead_ms", [-3_600_000, 0, 3_600_000])
 def test_a_session_that_has_been_silent_for_long_is_forgotten(store_ahead_ms: int) -> None:
     following = Following()
-    following.stores.objects("broker-2")._now_ms = lambda: following.stores.clock.wall_ms() + store_ahead_ms
+    following.stores.objects("broker-2").now_ms = lambda: following.stores.clock.wall_ms() + store_ahead_ms
     _, younger = overlapping(following)
     youngest = following.session("youngest")
     following.turn(younger, youngest, ms=cadence.SESSION_FORGOTTEN.ms - 5_000)
@@ -265,7 +265,7 @@ def test_sessions_that_slept_with_this_one_are_not_forgotten() -> None:
 def test_session_states_are_kept_for_an_hour_of_the_store(store_ahead_ms: int) -> None:
     following = Following()
     store, clock = following.stores.objects("broker-2"), following.stores.clock
-    store._now_ms = lambda: clock.wall_ms() + store_ahead_ms
+    store.now_ms = lambda: clock.wall_ms() + store_ahead_ms
     states = {name: SessionState(store, FOLLOWER_EPOCH, name, clock) for name in ("0-old", "0-live", "0-new")}
     states["0-old"].publish("ended")
     clock.now_ms += cadence.SESSION_STATES_KEPT.ms

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import Executor, Future
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -15,29 +12,9 @@ from stratalog.replication.progress.progress import ReplicaProgress
 from stratalog.storage.records import TopicPartition
 from stratalog.storage.upkeep.chore import UpkeepLimits
 from tests.replication.following import Following, fetch_job
+from tests.storage.hand_executor import HandExecutor
 
 LIMITS = UpkeepLimits(merge_files_min=8, merge_spread_files=0, leader_first_ms=0, checkpoint_commits=10_000)
-
-
-class SlowExecutor(Executor):
-    """Does its work when the test says so."""
-
-    def __init__(self) -> None:
-        self._waiting: list[tuple[Future[Any], Callable[[], Any]]] = []
-
-    def submit(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        self._waiting.append((future, lambda: work(*args, **kwargs)))
-        return future
-
-    @property
-    def waiting_count(self) -> int:
-        return len(self._waiting)
-
-    def work(self) -> None:
-        """Do one piece."""
-        future, run = self._waiting.pop(0)
-        future.set_result(run())
 
 
 class SlowUpkeep:
@@ -45,7 +22,7 @@ class SlowUpkeep:
 
     def __init__(self) -> None:
         self.following = Following()
-        self.executor = SlowExecutor()
+        self.executor = HandExecutor()
 
     def session(self, name: str) -> FollowerSession:
         """The first session in a process."""
@@ -81,41 +58,41 @@ def slow() -> SlowUpkeep:
 def begun(slow: SlowUpkeep) -> FollowerSession:
     session = slow.session("0-1")
     slow.following.turn(session)
-    assert (slow.executor.waiting_count, slow.files()) == (1, 8)
+    assert (len(slow.executor.waiting), slow.files()) == (1, 8)
     return session
 
 
 def test_the_next_session_in_the_process_commits_what_was_under_way(slow: SlowUpkeep) -> None:
     first = begun(slow)
     first.end()
-    slow.executor.work()
+    slow.executor.work(1)
     second = slow.following.session("0-2", after=first)
     slow.following.turn(second)
     assert slow.files() == 1
-    assert slow.executor.waiting_count == 0
+    assert len(slow.executor.waiting) == 0
 
 
 def test_a_session_that_is_about_to_end_commits_what_is_done_and_begins_nothing(slow: SlowUpkeep) -> None:
     session = begun(slow)
     session.announce_end()
-    slow.executor.work()
+    slow.executor.work(1)
     slow.following.turn(session, ms=100)
     assert session.state == ENDING
     assert slow.files() == 1
     for _ in range(5):
         slow.write(*"jklmnopq")
     slow.following.turn(session)
-    assert slow.executor.waiting_count == 0
+    assert len(slow.executor.waiting) == 0
 
 
 def test_what_another_session_did_meanwhile_is_not_done_twice(slow: SlowUpkeep) -> None:
     first = begun(slow)
     first.end()
-    slow.executor.work()
-    here, slow.executor = slow.executor, SlowExecutor()
+    slow.executor.work(1)
+    here, slow.executor = slow.executor, HandExecutor()
     other = slow.session("1-1")
     slow.following.turn(other)
-    slow.executor.work()
+    slow.executor.work(1)
     slow.following.turn(other)
     files, version = slow.files(), slow.following.log(2).refresh()
     objects = len(slow.following.log(2).table.list_objects("segment="))
@@ -124,4 +101,4 @@ def test_what_another_session_did_meanwhile_is_not_done_twice(slow: SlowUpkeep) 
     assert slow.files() == files
     assert slow.following.log(2).refresh() == version
     assert len(slow.following.log(2).table.list_objects("segment=")) == objects - 1, "its own merge is deleted"
-    assert here.waiting_count == 0
+    assert len(here.waiting) == 0

@@ -24,14 +24,14 @@ from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.delta.delta_table import DeltaLogTable
 from stratalog.storage.errors import CorruptMessageError, StratalogError
 from stratalog.storage.log.partition_log import PartitionLog
-from stratalog.storage.objects.remote import open_store
+from stratalog.storage.objects.opened import open_store
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
 from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.upkeep.chore import UpkeepDone, UpkeepLimits
 from stratalog.storage.upkeep.upkeep import Upkeep
 from tests.replication.following import Following, fetch_job
 from tests.replication.memory_stores import MemoryStores, led_by
-from tests.replication.replica.test_upkeep_rounds import HandExecutor
+from tests.storage.hand_executor import HandExecutor
 from tests.storage.logs import batch, values, write
 
 T0 = TopicPartition("t", 0)

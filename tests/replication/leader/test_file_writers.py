@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import Executor, Future
 from dataclasses import replace
 from typing import Any
 
@@ -14,36 +12,10 @@ from stratalog.replication.stores import FileWriters
 from stratalog.storage.errors import NotLeaderOrFollowerError, StoreUnavailableError
 from stratalog.storage.records import NewRecordBatch
 from tests.replication.leader.test_replica import EPOCH, Led
+from tests.storage.hand_executor import HandExecutor
 from tests.storage.logs import batch, contents, values
 
 LARGE = 4_000
-
-
-class Slow(Executor):
-    """Its work is done when the test says so."""
-
-    def __init__(self) -> None:
-        self.waiting: list[Callable[[], None]] = []
-        self.has_ended = False
-
-    def submit(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        if self.has_ended:
-            raise RuntimeError("cannot schedule new futures after shutdown")
-        future: Future[Any] = Future()
-
-        def run() -> None:
-            try:
-                future.set_result(work(*args, **kwargs))
-            except Exception as failure:  # noqa: BLE001 - raised by `Future.result`
-                future.set_exception(failure)
-
-        self.waiting.append(run)
-        return future
-
-    def work(self) -> None:
-        for run in self.waiting:
-            run()
-        self.waiting.clear()
 
 
 class LedBeside(Led):
@@ -51,7 +23,7 @@ class LedBeside(Led):
 
     def __init__(self) -> None:
         super().__init__()
-        self.threads, self.woken = Slow(), 0
+        self.threads, self.woken = HandExecutor(), 0
         ports = LeaderPorts(1, self.stores.clock, self.purgatory)
         self.replica._ports = replace(ports, file_writers=FileWriters(self.threads, LARGE), wake=self.wake)
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor
 
 import pytest
 
@@ -18,6 +17,7 @@ from stratalog.replication.metadata.records import (
 )
 from stratalog.storage.errors import InconsistentClusterIdError, InvalidRequestError
 from tests.replication.memory_stores import METADATA_ROOT, MemoryStores, commit
+from tests.storage.hand_executor import HandExecutor
 
 INTERVAL_MS = 60_000
 ROOTS = "broker-1", "broker-2"
@@ -161,24 +161,12 @@ def test_no_copies_where_the_interval_is_0() -> None:
     assert copying.paths("broker-1") == []
 
 
-class HandExecutor(Executor):
-    """Runs its work when the test lets it."""
-
-    def __init__(self) -> None:
-        self.given: list[Callable[[], None]] = []
-
-    def submit(self, fn, /, *args, **kwargs):
-        future: Future[object] = Future()
-        self.given.append(lambda: future.set_result(fn(*args, **kwargs)))
-        return future
-
-
 def test_the_caller_does_not_wait_for_a_copy() -> None:
     executor = HandExecutor()
     copying = Copying(executor=executor)
     for _ in range(3):
         copying.after(INTERVAL_MS, "broker-1")
-    assert (len(executor.given), copying.paths("broker-1")) == (1, [])
-    executor.given.pop()()
+    assert (len(executor.waiting), copying.paths("broker-1")) == (1, [])
+    executor.work()
     copying.after(INTERVAL_MS, "broker-1")
-    assert (len(executor.given), len(copying.paths("broker-1"))) == (0, 1)
+    assert (len(executor.waiting), len(copying.paths("broker-1"))) == (0, 1)

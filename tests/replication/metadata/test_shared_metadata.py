@@ -36,9 +36,9 @@ def config(number: int) -> ConfigRecord:
     return ConfigRecord("t", "retention.ms", str(number))
 
 
-def parts(count: int) -> tuple[MemoryStores, list[MetadataLog]]:
+def parts(count: int, shared: SharedMetadata | None = None) -> tuple[MemoryStores, list[MetadataLog]]:
     """A cluster of one topic, and parts of one process that have read it."""
-    stores, shared = MemoryStores(), SharedFold[ClusterImage, MetadataRecord]()
+    stores, shared = MemoryStores(), shared or SharedFold[ClusterImage, MetadataRecord]()
     writer = stores.metadata()
     register(writer, 1, 1)
     create(writer, "t", led_by(1), led_by(2, partition=1))
@@ -86,8 +86,9 @@ def test_records_are_read_by_one_part() -> None:
 
 
 def test_a_part_that_comes_later_begins_with_the_image_of_the_others() -> None:
-    stores, readers = parts(2)
-    shared, reads = readers[0]._shared, Reads(stores)
+    shared = SharedFold[ClusterImage, MetadataRecord]()
+    stores, readers = parts(2, shared)
+    reads = Reads(stores)
     later = stores.metadata(shared)
     records = later.refresh()
     assert reads.count == 0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 
 import pytest
@@ -16,6 +14,7 @@ from stratalog.storage.errors import CorruptMessageError, KafkaStorageError, Sto
 from stratalog.storage.records import TopicPartition
 from stratalog.storage.upkeep.chore import UpkeepDone, UpkeepLimits
 from stratalog.storage.upkeep.upkeep import Upkeep
+from tests.storage.hand_executor import HandExecutor
 from tests.storage.logs import Replicas, append, batch, write
 
 LIMITS = UpkeepLimits(merge_files_min=16, merge_spread_files=0)
@@ -170,23 +169,6 @@ def test_a_dropped_replica_is_not_checked_any_more(watched):
     assert watched.run(after_ms=HOUR_MS) == 0
 
 
-class HandExecutor(Executor):
-    """Runs its work when the test lets it."""
-
-    def __init__(self) -> None:
-        self.given: list[tuple[Future[object], Callable[[], object]]] = []
-
-    def submit(self, fn, /, *args, **kwargs):
-        future: Future[object] = Future()
-        self.given.append((future, fn))
-        return future
-
-    def work(self) -> None:
-        for future, fn in self.given:
-            future.set_result(fn())
-        self.given.clear()
-
-
 def test_a_log_that_is_behind_is_worked_on_piece_after_piece():
     """One piece a second would not do for a log that takes a thousand commits a second."""
     executor = HandExecutor()
@@ -195,7 +177,7 @@ def test_a_log_that_is_behind_is_worked_on_piece_after_piece():
     watched.rounds.add(PARTITION, Upkeep(watched.log, limits, executor))
     write(watched.log, *["a"] * 39)
     watched.run()
-    assert executor.given
+    assert executor.waiting
     assert not watched.rounds.is_pressing, "others come first"
     executor.work()
     assert not watched.rounds.is_pressing, "it waits for its time"

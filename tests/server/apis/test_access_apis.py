@@ -185,11 +185,6 @@ def test_credentials_are_for_those_who_may(client: KafkaClient) -> None:
     assert {user: error for user, (error, _) in altered(client, upsertion()).items()} == {"alice": 31}
 
 
-def test_sasl_on_a_connection_that_needs_none_is_an_illegal_state(client: KafkaClient) -> None:
-    assert code(client.ask(ApiKey.SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"})) == 34
-    assert code(client.ask(ApiKey.SASL_AUTHENTICATE, 2, {"auth_bytes": b""})) == 34
-
-
 def test_passwords_among_the_settings_are_not_shown() -> None:
     cluster = MemoryCluster()
     secret = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="secret";'

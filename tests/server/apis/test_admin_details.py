@@ -2,35 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from stratalog.replication.metadata.records import FenceBrokerRecord
 from stratalog.wire.api_keys import ApiKey
 from tests.clients.kafka_client import ClosedError, KafkaClient, code
 from tests.clients.memory_cluster import MemoryCluster
-
-
-@pytest.fixture
-def cluster() -> MemoryCluster:
-    made = MemoryCluster()
-    made.create_topic("t")
-    return made
-
-
-@pytest.fixture
-def client(cluster: MemoryCluster) -> Iterator[KafkaClient]:
-    with KafkaClient(cluster, stores=cluster.stores) as made:
-        yield made
-
-
-@pytest.mark.parametrize("broker", [1, 2, 3])
-def test_any_replica_describes_producers(client: KafkaClient, broker: int) -> None:
-    """`kafka-transactions find-hanging --broker-id` asks each broker about all its replicas."""
-    values = {"topics": [{"name": "t", "partition_indexes": [0]}]}
-    (found,) = client.ask(ApiKey.DESCRIBE_PRODUCERS, 0, values, broker=broker).topics[0].partitions
-    assert (code(found), found.active_producers) == (0, ())
 
 
 def test_a_live_broker_is_told_as_the_controller(client: KafkaClient, cluster: MemoryCluster) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -22,19 +21,6 @@ TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND = range(3)
 RATES = [f"{side}.replication.throttled.rate" for side in ("leader", "follower")]
 MOVE_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
-
-
-@pytest.fixture
-def cluster() -> MemoryCluster:
-    made = MemoryCluster()
-    made.create_topic("t")
-    return made
-
-
-@pytest.fixture
-def client(cluster: MemoryCluster) -> Iterator[KafkaClient]:
-    with KafkaClient(cluster, stores=cluster.stores) as made:
-        yield made
 
 
 def altered(

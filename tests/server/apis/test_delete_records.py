@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -26,12 +25,6 @@ def cluster() -> MemoryCluster:
     made.create_topic("t", 2)
     made.append(T0, b"a", b"b", b"c")
     return made
-
-
-@pytest.fixture
-def client(cluster: MemoryCluster) -> Iterator[KafkaClient]:
-    with KafkaClient(cluster, stores=cluster.stores) as made:
-        yield made
 
 
 def values(*offsets: tuple[int, int], topic_id: str | None = None, timeout_ms: int = 1_000) -> dict[str, Any]:

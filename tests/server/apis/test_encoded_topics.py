@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -30,14 +29,8 @@ def cluster() -> MemoryCluster:
     return made
 
 
-@pytest.fixture
-def client(cluster: MemoryCluster) -> Iterator[KafkaClient]:
-    with KafkaClient(cluster, stores=cluster.stores) as made:
-        yield made
-
-
 def encoded(client: KafkaClient) -> EncodedTopics:
-    family = client.handlers[1]._apis[ApiKey.METADATA].handle.__self__  # type: ignore[attr-defined]
+    (family,) = (api.handle.__self__ for api in client.handlers[1].apis if api.key == ApiKey.METADATA)  # type: ignore[attr-defined]
     assert isinstance(family, MetadataApis)
     return family._encoded
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from stratalog.clients.wire.rows import decode_rows
 from stratalog.replication.requests.produce import ProduceRequest, ProduceResponse, SentBatch
 from stratalog.server.apis.fetch import stored_batches
 from stratalog.server.apis.fetch.memory import is_at_end
@@ -36,7 +37,6 @@ from tests.clients.kafka_client import KafkaClient, batch_of, code, framed
 from tests.clients.memory_cluster import MemoryBroker, MemoryCluster
 from tests.storage.keyed import clean, compacted, keyed, step, view_of
 from tests.waiting import wait_until
-from tests.wire.batches.decoded import decode_rows
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 LONG_MS = 20_000
@@ -53,12 +53,6 @@ def cluster() -> MemoryCluster:
     made.append(T0, b"e", time_ms=300)
     made.publish(T0, 4)
     return made
-
-
-@pytest.fixture
-def client(cluster: MemoryCluster) -> Iterator[KafkaClient]:
-    with KafkaClient(cluster, stores=cluster.stores) as made:
-        yield made
 
 
 def wanted(offset: int, partition: int = 0, **fields: Any) -> dict[str, Any]:
@@ -248,8 +242,7 @@ def test_a_fetch_that_waits_reads_again_what_was_removed_meanwhile(cluster: Memo
             client.ask(ApiKey.PRODUCE, 9, {"acks": -1, "timeout": 1_000, "topic_data": [data]})
         waits = {"max_wait": 1_500, "min_bytes": 1 << 20}
         answer = client.asked(ApiKey.FETCH, 12, request_of(wanted(0, 1), **waits))
-        delayed = client.handlers[1]._fetch._delayed
-        wait_until(lambda: len(delayed) == 1, "the fetch waits")
+        wait_until(lambda: client.handlers[1].waiting_fetches == 1, "the fetch waits")
         clean(log)
         cluster.publish(T1)
         (partition,) = answer().responses[0].partitions
@@ -318,11 +311,6 @@ def test_who_does_not_lead_says_who_does_and_replicas_serve_newer_clients(
     topic_id = cluster.metadata.image.topic_ids["t"]
     answer = client.ask(ApiKey.FETCH, 16, request_of(wanted(0), version=16, topic_id=topic_id))
     assert code(answer.responses[0].partitions[0]) == 6
-
-
-def test_what_is_unknown_has_its_error(client: KafkaClient) -> None:
-    assert code(fetch(client, wanted(0, 7))[0]) == 3
-    assert code(fetch(client, wanted(0), version=13, topic_id="d" * 32)[0]) == 100
 
 
 def test_followers_do_not_fetch_by_request(client: KafkaClient) -> None:
@@ -645,25 +633,6 @@ def listed(
     return answer.topics[0].partitions[0]
 
 
-@pytest.mark.parametrize(
-    ("timestamp", "offset", "time_ms", "epoch"),
-    [
-        (-1, 4, -1, 0),
-        (-2, 0, -1, 0),
-        (-3, 2, 200, 0),
-        (-4, 0, -1, 0),
-        (-5, -1, -1, -1),
-        (-6, -1, -1, -1),
-        (0, 0, 100, 0),
-        (101, 2, 200, 0),
-        (201, -1, -1, -1),
-    ],
-)
-def test_an_offset_by_place_or_time(client: KafkaClient, timestamp: int, offset: int, time_ms: int, epoch: int) -> None:
-    found = listed(client, timestamp)
-    assert (code(found), found.offset, found.timestamp, found.leader_epoch) == (0, offset, time_ms, epoch)
-
-
 @pytest.mark.parametrize(("timestamp", "version"), [(-3, 6), (-4, 7), (-5, 8), (-6, 10), (-7, 11)])
 def test_a_place_that_came_with_a_later_version_is_not_known(client: KafkaClient, timestamp: int, version: int) -> None:
     assert code(listed(client, timestamp, version=version)) == 35
@@ -704,17 +673,11 @@ def test_a_leader_reads_its_table_for_an_end_that_it_does_not_know(
 
 
 def test_offsets_are_listed_by_the_leader_alone(client: KafkaClient, cluster: MemoryCluster) -> None:
-    assert code(listed(client, -1, epoch=3)) == 75
-    assert code(listed(client, -1, partition=9)) == 3
     cluster.elect(T0, 2)
     assert code(listed(client, -1)) == 6
     cluster.elect(T0, 1)
     for version in (4, 5):  # it leads, but has not started
         assert code(listed(client, -1, version=version)) == 6
-    asked = {"partition_index": 1, "timestamp": -1}
-    topics = [{"name": "t", "partitions": [asked, asked]}]
-    twice = client.ask(ApiKey.LIST_OFFSETS, 5, {"replica_id": -1, "topics": topics})
-    assert [code(p) for p in twice.topics[0].partitions] == [42, 42]
 
 
 @pytest.mark.parametrize("version", [2, 3, 4])

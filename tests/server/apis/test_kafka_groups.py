@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -27,12 +26,6 @@ def cluster() -> CoordinatingCluster:
     made.create_topic("t", 2)
     made.create_topic(GROUP.topic, 2)
     return made
-
-
-@pytest.fixture
-def client(cluster: CoordinatingCluster) -> Iterator[KafkaClient]:
-    with KafkaClient(cluster, stores=cluster.stores) as made:
-        yield made
 
 
 def commit(
@@ -68,12 +61,6 @@ def test_without_its_topic_there_is_no_coordinator_yet(client: KafkaClient) -> N
     answer = client.ask(ApiKey.FIND_COORDINATOR, 3, {"key": "tx", "key_type": 1})
     assert (code(answer), answer.node_id, answer.port) == (15, -1, -1)
     assert answer.error_message
-
-
-def test_there_are_two_kinds_of_coordinators(client: KafkaClient) -> None:
-    assert code(client.ask(ApiKey.FIND_COORDINATOR, 3, {"key": "g", "key_type": 7})) == 42
-    answer = client.ask(ApiKey.FIND_COORDINATOR, 6, {"coordinator_keys": ["g"], "key_type": 2})
-    assert [code(each) for each in answer.coordinators] == [42]
 
 
 # -- members -------------------------------------------------------------------------------------------------
@@ -133,14 +120,6 @@ def test_an_empty_protocol_name_was_no_null_before_version_7(client: KafkaClient
     assert join(client, 7, "nobody")().protocol_name is None
 
 
-def test_a_broker_that_does_not_coordinate_says_so(client: KafkaClient) -> None:
-    identity = {"group_id": "g", "generation_id": 1, "member_id": "m"}
-    assert code(client.ask(ApiKey.HEARTBEAT, 4, identity, broker=2)) == 16
-    assert code(client.ask(ApiKey.JOIN_GROUP, 5, {"group_id": "g", **TIMES}, broker=2)) == 16
-    fetched = client.ask(ApiKey.OFFSET_FETCH, 8, {"groups": [{"group_id": "g", "topics": None}]}, broker=2)
-    assert code(fetched.groups[0]) == 16
-
-
 # -- offsets -------------------------------------------------------------------------------------------------
 
 
@@ -178,36 +157,10 @@ def test_each_group_is_fetched_by_itself(client: KafkaClient) -> None:
     assert client.ask(ApiKey.OFFSET_FETCH, 8, {"groups": []}).groups == ()
 
 
-def test_unknown_topics_are_refused_and_the_others_committed(client: KafkaClient) -> None:
-    partitions = [{"partition_index": 0, "committed_offset": 3, "committed_metadata": None}]
-    topics = [{"name": name, "partitions": partitions} for name in ("nix", "t")]
-    answer = client.ask(ApiKey.OFFSET_COMMIT, 8, {"group_id": "g", "topics": topics})
-    assert [(topic.name, code(topic.partitions[0])) for topic in answer.topics] == [("t", 0), ("nix", 3)]
-    unknown = commit(client, 3, version=10, named={"topic_id": "e" * 32})
-    assert (unknown.topic_id, code(unknown.partitions[0])) == ("e" * 32, 100)
-
-
 @pytest.mark.parametrize(("version", "error"), [(8, 22), (9, 69)])
 def test_a_member_of_no_group_is_told_as_its_client_knows_it(client: KafkaClient, version: int, error: int) -> None:
     told = commit(client, 3, version=version, generation_id_or_member_epoch=4, member_id="m")
     assert code(told.partitions[0]) == error
-
-
-def test_a_note_that_is_too_long_is_refused(client: KafkaClient) -> None:
-    partition = {"partition_index": 0, "committed_offset": 1, "committed_metadata": "x" * 5_000}
-    topics = [{"name": "t", "partitions": [partition]}]
-    answer = client.ask(ApiKey.OFFSET_COMMIT, 8, {"group_id": "g", "topics": topics})
-    assert code(answer.topics[0].partitions[0]) == 12
-
-
-def test_offsets_are_deleted(client: KafkaClient) -> None:
-    commit(client, 7)
-    topics = [{"name": name, "partitions": [{"partition_index": 0}]} for name in ("t", "nix")]
-    answer = client.ask(ApiKey.OFFSET_DELETE, 0, {"group_id": "g", "topics": topics})
-    assert code(answer) == 0
-    assert {topic.name: code(topic.partitions[0]) for topic in answer.topics} == {"t": 0, "nix": 3}
-    assert committed(client) == []
-    assert code(client.ask(ApiKey.OFFSET_DELETE, 0, {"group_id": "nobody", "topics": topics})) == 69
 
 
 # -- administration ------------------------------------------------------------------------------------------
@@ -254,54 +207,7 @@ def test_groups_are_deleted_one_by_one(client: KafkaClient, cluster: Coordinatin
     assert client.ask(ApiKey.DELETE_GROUPS, 2, {"groups_names": []}).results == ()
 
 
-# -- KIP-848 ---------------------------------------------------------------------------------------------------
-
-JOINING = {"rebalance_timeout": 30_000, "subscribed_topic_names": ["t"], "topic_partitions": []}
-
-
-@pytest.mark.parametrize("version", [0, 1])
-def test_a_member_of_a_new_group_is_given_its_partitions(
-    client: KafkaClient, cluster: CoordinatingCluster, version: int
-) -> None:
-    member_id = "m-1" if version >= 1 else ""
-    joined = client.ask(
-        ApiKey.CONSUMER_GROUP_HEARTBEAT,
-        version,
-        {"group_id": "n", "member_id": member_id, "member_epoch": 0, **JOINING},
-    )
-    assert (code(joined), joined.member_epoch > 0, bool(joined.member_id)) == (0, True, True)
-    topic_id = cluster.metadata.image.topic_ids["t"]
-    assert [(t.topic_id, sorted(t.partitions)) for t in joined.assignment.topic_partitions] == [(topic_id, [0, 1])]
-    identity = {"group_id": "n", "member_id": joined.member_id}
-    owned = [{"topic_id": topic_id, "partitions": [0, 1]}]
-    beat = {**identity, "member_epoch": joined.member_epoch, "topic_partitions": owned}
-    quiet = client.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, version, beat)
-    assert (code(quiet), quiet.assignment) == (0, None)
-    (described,) = client.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, version, {"group_ids": ["n"]}).groups
-    assert (code(described), described.group_state, described.assignor_name != "") == (0, "Stable", True)
-    (member,) = described.members
-    assert (member.member_id, member.client_id, member.subscribed_topic_names) == (joined.member_id, "test", ("t",))
-    assert [(t.topic_name, t.partitions) for t in member.assignment.topic_partitions] == [("t", (0, 1))]
-    fenced = client.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, version, {**identity, "member_epoch": joined.member_epoch + 1})
-    assert code(fenced) == 110
-    left = client.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, version, {**identity, "member_epoch": -1})
-    assert (code(left), left.member_epoch) == (0, -1)
-
-
-def test_a_consumer_group_that_is_not_there_is_an_error(client: KafkaClient) -> None:
-    (described,) = client.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, {"group_ids": ["nobody"]}).groups
-    assert (code(described), described.group_id) == (69, "nobody")
-    beat = {"group_id": "n", "member_id": "m", "member_epoch": 3}
-    assert code(client.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, beat)) in (25, 69)
-    assert code(client.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, beat, broker=2)) == 16
-
-
-def test_a_note_of_null_reads_back_as_an_empty_one(client: KafkaClient) -> None:
-    partition = {"partition_index": 0, "committed_offset": 4, "committed_metadata": None}
-    client.ask(ApiKey.OFFSET_COMMIT, 9, {"group_id": "g", "topics": [{"name": "t", "partitions": [partition]}]})
-    asked = {"groups": [{"group_id": "g", "topics": None}]}
-    (found,) = client.ask(ApiKey.OFFSET_FETCH, 8, asked).groups[0].topics[0].partitions
-    assert (found.committed_offset, found.metadata) == (4, "")
+# -- many partitions -----------------------------------------------------------------------------------------
 
 
 def test_a_commit_of_thousands_of_partitions_is_made_in_pieces(client: KafkaClient) -> None:

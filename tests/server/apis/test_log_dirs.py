@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -19,12 +19,6 @@ def cluster() -> MemoryCluster:
     made = MemoryCluster()
     made.create_topic("t", 2)
     return made
-
-
-@pytest.fixture
-def client(cluster: MemoryCluster) -> Iterator[KafkaClient]:
-    with KafkaClient(cluster, stores=cluster.stores) as made:
-        yield made
 
 
 def moved(client: KafkaClient, *moves: tuple[str, str, Sequence[int]], version: int = 2) -> list[tuple[str, int, int]]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from stratalog.server.request.api import Connection
@@ -25,12 +23,6 @@ def cluster() -> MemoryCluster:
     made = MemoryCluster()
     made.create_topic("t", 2)
     return made
-
-
-@pytest.fixture
-def client(cluster: MemoryCluster) -> Iterator[KafkaClient]:
-    with KafkaClient(cluster, stores=cluster.stores) as made:
-        yield made
 
 
 def asked(client: KafkaClient, connection: Connection) -> Answer:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from stratalog.replication.metadata.records import ConfigRecord
-from stratalog.storage.errors import NotEnoughReplicasError, NotLeaderOrFollowerError, OutOfOrderSequenceNumberError
-from stratalog.storage.records import TRANSACTIONAL_ATTRIBUTE, TopicPartition
+from stratalog.storage.errors import NotEnoughReplicasError, NotLeaderOrFollowerError
+from stratalog.storage.records import TopicPartition
 from stratalog.wire.api_keys import ApiKey
 from tests.clients.kafka_client import ClosedError, KafkaClient, batch_of, code
 from tests.clients.memory_cluster import MemoryCluster
@@ -25,12 +23,6 @@ def cluster() -> MemoryCluster:
     made = MemoryCluster()
     made.create_topic("t", 2)
     return made
-
-
-@pytest.fixture
-def client(cluster: MemoryCluster) -> Iterator[KafkaClient]:
-    with KafkaClient(cluster, stores=cluster.stores) as made:
-        yield made
 
 
 def produce(
@@ -90,38 +82,13 @@ def test_each_partition_is_answered_by_itself(client: KafkaClient) -> None:
     assert told == [("t", [(1, 0), (7, 3), (0, 0)]), ("nix", [(1, 3)])]
 
 
-def test_a_request_without_partitions_is_answered(client: KafkaClient) -> None:
-    assert client.ask(ApiKey.PRODUCE, 9, {"acks": -1, "timeout": 1_000}).responses == ()
-
-
-def test_a_repeated_batch_of_an_idempotent_producer_is_stored_once(client: KafkaClient, cluster: MemoryCluster) -> None:
-    records = batch_of(b"v", producer_id=7, producer_epoch=0, base_sequence=0)
-    assert [produce(client, records).base_offset for _ in range(2)] == [0, 0]
-    gap = batch_of(b"w", producer_id=7, producer_epoch=0, base_sequence=5)
-    answer = produce(client, gap)
-    assert (code(answer), answer.log_start_offset) == (OutOfOrderSequenceNumberError.code, 0)
-    assert stored(cluster) == [(b"k", b"v")]
-
-
-def damaged(records: bytes) -> bytes:
-    return records[:-1] + bytes([records[-1] ^ 1])
-
-
-def of_magic(records: bytes, magic: int) -> bytes:
-    return records[:16] + struct.pack("b", magic) + records[17:]
-
-
 @pytest.mark.parametrize(
     ("records", "error"),
     [
         (None, 87),
         (b"", 87),
         (b"short", 87),
-        (batch_of(b"v") + batch_of(b"w"), 87),
-        (damaged(batch_of(b"v")), 2),
-        (of_magic(batch_of(b"v"), 1), 87),
         (batch_of(b"v" * 2_000_000), 10),
-        (batch_of(b"v", attributes=TRANSACTIONAL_ATTRIBUTE, producer_id=1, producer_epoch=0, base_sequence=0), 53),
     ],
 )
 def test_what_is_not_one_sound_batch_is_refused(client: KafkaClient, records: bytes | None, error: int) -> None:
@@ -152,21 +119,10 @@ def test_a_compacted_topic_names_the_records_without_key(client: KafkaClient, cl
     assert [error.batch_index for error in answer.record_errors] == [0, 1]
 
 
-def test_acks_that_mean_nothing_are_refused(client: KafkaClient) -> None:
-    assert code(produce(client, batch_of(b"v"), acks=2)) == 21
-
-
 def test_clients_do_not_write_to_internal_topics(client: KafkaClient, cluster: MemoryCluster) -> None:
     cluster.create_topic("__consumer_offsets")
     assert code(produce(client, batch_of(b"v"), topic="__consumer_offsets")) == 17
     assert code(produce(client, batch_of(b"v"), topic="__consumer_offsets", client_id="__admin_client")) == 0
-
-
-def test_an_unknown_topic_id_is_told_with_the_id(client: KafkaClient) -> None:
-    topic = {"topic_id": "e" * 32, "partition_data": [{"index": 0, "records": batch_of(b"v")}]}
-    answer = client.ask(ApiKey.PRODUCE, 13, {"acks": -1, "timeout": 1_000, "topic_data": [topic]})
-    assert answer.responses[0].topic_id == "e" * 32
-    assert code(answer.responses[0].partition_responses[0]) == 100
 
 
 def test_who_does_not_lead_says_who_does(client: KafkaClient, cluster: MemoryCluster) -> None:

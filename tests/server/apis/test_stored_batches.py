@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from stratalog import Admin, Cluster, NewTopic, Producer
+from stratalog.clients.wire.rows import decode_rows
 from stratalog.server.apis.fetch import reading_process, stored_batches
 from stratalog.server.apis.fetch.reading_process import RETRY_MS, TABLES_KEPT, ReadingProcess, ReadRequest
 from stratalog.server.apis.fetch.stored_batches import RECENT_MS, Streaks
@@ -28,7 +29,6 @@ from tests.clients.kafka_client import KafkaClient
 from tests.lab.bench.machine import descendants
 from tests.storage.logs import FakeClock, Replicas, append, batch
 from tests.waiting import wait_until
-from tests.wire.batches.decoded import decode_rows
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 L0, L1, ANEW = IdentifiedPartition("id", T0), IdentifiedPartition("id", T1), IdentifiedPartition("new", T0)

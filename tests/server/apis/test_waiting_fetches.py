@@ -248,7 +248,7 @@ def test_an_append_wakes_the_fetches_of_its_partition_alone(fetches: Fetches) ->
     """300 of a thousand fetches wait for partition 3."""
     runs = [fetches.wait(number % 7 + 3 if number % 10 >= 3 else 3) for number in range(1_000)]
     of_3 = {run for run in runs if run.context.wanted[0].key.partition == 3}
-    wait_until(lambda: fetches.view.changes.moved_since(NEVER)[0] == fetches.delayed._sequence)
+    wait_until(lambda: fetches.view.changes.moved_since(NEVER)[0] == fetches.delayed.sequence)
     fetches.visited.clear()
     fetches.append(3)
     wait_until(lambda: len(fetches.answered) >= len(of_3))
@@ -283,7 +283,7 @@ def test_new_metadata_wakes_the_fetches_of_another_leader_alone(fetches: Fetches
     state = fetches.cluster.state(TopicPartition("t", 4))
     fetches.cluster.commit(state.changed(isr=(1, 2), bump_leader_epoch=False))
     wait_until(lambda: "u" in fetches.view.image.topic_ids)
-    wait_until(lambda: fetches.view.changes.moved_since(NEVER)[0] == fetches.delayed._sequence)
+    wait_until(lambda: fetches.view.changes.moved_since(NEVER)[0] == fetches.delayed.sequence)
     assert fetches.reads == 0
     fetches.cluster.elect(TopicPartition("t", 5), 2)
     wait_until(lambda: fetches.answered)
@@ -300,7 +300,7 @@ def test_what_came_between_a_read_and_the_waiting_is_not_missed(fetches: Fetches
     run.deadline_ms += fetches.view.clock.monotonic_ms()
     fetches.append(0)
     fetches.view.changes.poll()
-    fetches.delayed._sequence = fetches.view.changes.moved_since(NEVER)[0]
+    fetches.delayed.sequence = fetches.view.changes.moved_since(NEVER)[0]
     fetches.delayed.add(run)
     assert fetches.answered == [run]
     assert fetches.read_by == [(run, threading.current_thread().name)]

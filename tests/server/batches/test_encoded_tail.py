@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from stratalog.clients.wire.rows import decode_rows
 from stratalog.server.batches.tail import (
     BATCH_OVERHEAD_BYTES,
     CHUNK_BYTES_MAX,
@@ -19,7 +20,6 @@ from stratalog.storage.records import IdentifiedPartition, TopicPartition
 from stratalog.wire.batches.headers import EncodedBatch, batches_in
 from stratalog.wire.batches.record_batches import encode_batch
 from tests.clients.batch_tools import new_batch
-from tests.wire.batches.decoded import decode_rows
 
 T0, T1 = (IdentifiedPartition("id", TopicPartition("t", number)) for number in (0, 1))
 ANEW = IdentifiedPartition("new", TopicPartition("t", 0))

@@ -17,8 +17,9 @@ from stratalog.server.cluster import Cluster
 from stratalog.server.request.endpoint import Endpoint
 from stratalog.server.view.cluster_view import ClusterView
 from tests.lab.real.fuzz.bad_frames import SETTINGS, TOPICS, BadFrames
-from tests.lab.real.fuzz.clients import NEIGHBOUR, BadClient, Neighbour, served_by
+from tests.lab.real.fuzz.clients import NEIGHBOUR, BadClient, served_by
 from tests.lab.real.fuzz.lines import CLOSED
+from tests.lab.real.fuzz.steady_neighbour import SteadyNeighbour
 
 FRAMES = 600
 SEED = 30
@@ -47,15 +48,15 @@ def test_bad_frames_close_their_own_connections_with_one_line_each(
     address = endpoint.host, endpoint.port
     frames = BadFrames(SEED, served_by(address))
     with caplog.at_level(logging.INFO, "stratalog"):
-        neighbour = Neighbour(address, 20)
-        neighbour.start()
+        neighbour = SteadyNeighbour(address, NEIGHBOUR)
         clients = [BadClient(address, islice(frames, FRAMES), WAIT_S)]
         clients[0].run()
-        calm = neighbour.finish()
+        seen = neighbour.finish()
     for client in clients:
         if client.failure is not None:
             raise client.failure
-    assert calm.errors == []
+    assert seen.errors == []
+    assert all(seen.times_ms[kind] for kind in ("produce", "api_versions"))
     defects = [record for record in caplog.records if record.exc_info]
     assert not defects, caplog.handler.format(defects[0])
     named = Counter(int(found[1]) for record in caplog.records if (found := re.fullmatch(CLOSED, record.message)))

@@ -19,7 +19,7 @@ from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.delta.delta_table import DeltaLogTable
 from stratalog.storage.errors import InconsistentClusterIdError, InvalidRequestError, KafkaStorageError
 from stratalog.storage.objects.memory import MemoryStore
-from stratalog.storage.objects.remote import open_store
+from stratalog.storage.objects.opened import open_store
 
 CONFIG = BrokerConfig()
 

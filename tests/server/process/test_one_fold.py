@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from stratalog.clients.admin.admin import Admin
 from stratalog.replication.metadata import log
+from stratalog.replication.metadata.records import MetadataRecord
 from stratalog.replication.progress.progress import leader_progress_path
 from stratalog.server.cluster import Cluster
-from stratalog.storage.objects.remote import open_store
+from stratalog.server.view.cluster_view import ClusterView
+from stratalog.storage.objects.opened import open_store
 from tests.waiting import wait_until
 
 BROKERS, TOPICS, PARTITIONS = 3, 4, 10
@@ -24,26 +25,24 @@ def test_brokers_of_one_process_decode_a_metadata_record_once_and_hold_one_image
     cluster_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decoded: Counter[str] = Counter()
-    decode = log._records_of
+    decode = log.record_from_json
 
-    def counted(rows: Any) -> Any:
-        records = decode(rows)
-        decoded.update(record.key for record in records)
-        return records
+    def counted(value: bytes) -> MetadataRecord:
+        record = decode(value)
+        decoded[record.key] += 1
+        return record
 
-    monkeypatch.setattr(log, "_records_of", counted)
+    monkeypatch.setattr(log, "record_from_json", counted)
     settings = {"listeners": "PLAINTEXT://localhost:0"}
     with Cluster.start(cluster_root, brokers=BROKERS, fetcher="thread", config=settings) as cluster:
         admin = Admin(cluster)
         for number in range(TOPICS):
             admin.create_topic(f"t{number}", PARTITIONS, BROKERS)
-        running = cluster._host.running.values()
-        parts = [part.metadata for each in running for part in (each.broker, each.controller)]
-        wait_until(lambda: len({id(part.image) for part in parts}) == 1, "brokers and controllers hold one image")
-        admin.list_topics()
-        wait_until(lambda: admin._view.refresh() or admin._view.image is parts[0].image, "and so does a view")
-        assert len(admin._view.image.partitions) == TOPICS * PARTITIONS
-        once = admin._view.metadata.log.log_end_offset
+        brokers, view = [cluster.broker(broker_id) for broker_id in cluster.brokers()], ClusterView(cluster)
+        wait_until(lambda: len({id(each.metadata.image) for each in brokers}) == 1, "brokers hold one image")
+        wait_until(lambda: view.refresh() or view.image is brokers[0].metadata.image, "and so does a view")
+        assert len(view.image.partitions) == TOPICS * PARTITIONS
+        once = view.metadata.log.log_end_offset
         assert once <= sum(decoded.values()) < READERS * once // 3, "some parts decode what others do at that moment"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -23,23 +22,9 @@ from stratalog.server.quotas.rates import QuotaWindow
 from stratalog.server.request.api import Connection
 from stratalog.wire.api_keys import ApiKey
 from tests.clients.kafka_client import Answer, KafkaClient, batch_of, code, framed
-from tests.clients.memory_cluster import MemoryCluster
 from tests.storage.logs import FakeClock
 
 EXACT, DEFAULT, SPECIFIED = range(3)
-
-
-@pytest.fixture
-def cluster() -> MemoryCluster:
-    made = MemoryCluster()
-    made.create_topic("t")
-    return made
-
-
-@pytest.fixture
-def client(cluster: MemoryCluster) -> Iterator[KafkaClient]:
-    with KafkaClient(cluster, stores=cluster.stores) as made:
-        yield made
 
 
 def entry(entity: dict[str, str | None], **values: float | None) -> dict[str, Any]:

@@ -165,7 +165,7 @@ def test_a_broker_that_is_replaced_answers_nothing_twice_and_what_waits_is_retri
     broker.produce_then(ProduceRequest(IDENTIFIED, batch(b"unread")), unread)
     wait_until(lambda: bool(left(served)), "the request")
     register_again(memory, served)
-    served._endpoint.serve(served, 1, served.handlers[1])
+    served.serve_again(1)
     error = unread.one.error
     assert isinstance(error, RequestTimedOutError | LeaderNotAvailableError)
     assert error.retriable
@@ -199,7 +199,7 @@ def test_answers_to_calls_that_were_given_up_are_deleted_at_the_end(
         answers = Answers()
         remote.brokers()[1].coordinator(GROUP, "g", COMMIT, answers)
         assert isinstance(answers.one, CoordinatorNotAvailableError)
-        served._endpoint.serve(served, 1, served.handlers[1])
+        served.serve_again(1)
         wait_until(lambda: any(path.startswith(ANSWERS_PREFIX) for path in left(served)), "the late answer")
     wait_until(lambda: not left(served), "the end of the channel")
 

@@ -460,9 +460,8 @@ def test_a_broker_without_a_listener_is_called_through_its_inbox_unless_a_listen
         login = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "sasl_username": "alice"}
         with RemoteCluster(ROOT, stores=memory.stores, **login) as remote:
             assert sorted(remote.brokers()) == [1, 2]  # what logs in is never led past a login
-        served.remote._view.refresh()
-        place = served.remote.peers()[3].route.place
-        assert place == InboxPlace(registration.root, newer.broker_epoch)
+        place = InboxPlace(registration.root, newer.broker_epoch)
+        wait_until(lambda: served.remote.peers()[3].route.place == place, "the new registration is known")
 
 
 def test_where_no_listener_is_reachable_brokers_are_called_through_their_inboxes(memory: CoordinatingCluster) -> None:
@@ -473,14 +472,12 @@ def test_where_no_listener_is_reachable_brokers_are_called_through_their_inboxes
         registration = memory.metadata.image.brokers[1].registration
         memory.commit(replace(registration, endpoint=closed.listener.connection_string))
         closed.close()
-        remote._view.refresh()
-        assert asked_for_the_coordinator(remote)[0] == -1
+        wait_until(lambda: asked_for_the_coordinator(remote)[0] == -1)
         wait_until(lambda: asked_for_the_coordinator(remote) == (1, None))
         (bound,) = bind([LISTENER])
         server = SocketServer(BrokerConfig(), RequestBound(100))
         server.serve(1, [bound], served.handlers[1])
         memory.commit(replace(registration, endpoint=bound.listener.connection_string))
-        remote._view.refresh()
         wait_until(lambda: asked_for_the_coordinator(remote) == (1, None))
         server.stop()
         assert asked_for_the_coordinator(remote)[0] == -1

@@ -26,13 +26,6 @@ from tests.clients.still_cluster import StillCluster
 T0 = TopicPartition("t", 0)
 
 
-@pytest.fixture
-def cluster() -> MemoryCluster:
-    made = MemoryCluster()
-    made.create_topic("t")
-    return made
-
-
 def view_of(cluster: MemoryCluster, timeout_ms: int = 20) -> ClusterView:
     return ClusterView(ROOT, stores=cluster.stores, timeout_ms=timeout_ms)
 

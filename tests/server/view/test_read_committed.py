@@ -104,7 +104,7 @@ def test_ends_are_last_stable_offsets(writer):
     writer.put(7, "a")
     writer.plain("q")
     reader = consumer(writer)
-    view = reader._view
+    view = view_of("read_committed")(writer.cluster.root, stores=writer.cluster.stores, timeout_ms=100)
     assert isinstance(view, ReadCommittedView)
     assert view.offsets.end_offsets([writer.partition]) == {writer.partition: 1}
     assert view.watermarks.of(writer.partition).high_watermark == 3

@@ -98,7 +98,7 @@ class Coordinated:
         return self.book.committed_count + self.groups.committed_count + self.consumers.committed_count
 
     def _note(self, broker: Broker) -> None:
-        for shard in broker._coordinators._shards.values():
+        for shard in broker.coordinators._shards.values():
             self._killed_in.update(states_of(shard))
 
     def check_end(self) -> None:

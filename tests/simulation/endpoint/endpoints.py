@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from weakref import WeakKeyDictionary
 
+from stratalog.clients.wire.rows import decode_rows
 from stratalog.replication.broker.broker import Broker
 from stratalog.replication.coordinator.transactions.add_partitions import Coordinates
 from stratalog.replication.internal_topics import is_internal
@@ -29,7 +30,6 @@ from stratalog.wire.batches.record_batches import encode_batch
 from tests.simulation.cluster import CONFIG, METADATA_ROOT, SimCluster
 from tests.simulation.erasures.erased import Log
 from tests.simulation.invariants import Violation
-from tests.wire.batches.decoded import decode_rows
 
 MEMORY_BYTES = 1 << 20
 MEMORY_MS = 120_000

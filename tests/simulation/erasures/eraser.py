@@ -5,7 +5,7 @@ from __future__ import annotations
 from stratalog.replication.internal_topics import is_internal
 from stratalog.replication.metadata.erasures import erase_of, request_erase
 from stratalog.replication.metadata.records import EraseRecord
-from stratalog.server.admin.erasure import ReplicaErasure, _replica_state
+from stratalog.server.admin.erasure import ReplicaErasure, replica_state
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.log.reader import LogReader
 from stratalog.storage.records import TopicPartition
@@ -77,7 +77,7 @@ class Eraser(Client):
 
     def _state_of(self, record: EraseRecord, place: TopicPartition, broker_id: int) -> ReplicaErasure:
         log = LogReader(self.sim.table(self.sim.hosts[broker_id].root, place), self.sim.clock)
-        return _replica_state(log, place, broker_id, erase_of(record, place.partition))
+        return replica_state(log, place, broker_id, erase_of(record, place.partition))
 
     def _check_gone(self, record: EraseRecord, place: TopicPartition, broker_id: int) -> None:
         invariants = self.sim.invariants

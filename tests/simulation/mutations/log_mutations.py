@@ -137,7 +137,7 @@ def metadata_folds_never_go_back() -> AbstractContextManager[object]:
 
     def again(self: MetadataLog) -> None:
         fold_anew(self)
-        self._next_offset = max(self._next_offset, ends.pop(self, 0))
+        self.next_offset = max(self.next_offset, ends.pop(self, 0))
 
     return patch.multiple(MetadataLog, _fold_next=next_up_to, _refold=again)
 

@@ -38,11 +38,6 @@ from tests.storage.logs import (
 from tests.storage.memory_table import MemoryDisk, MemoryLogTable
 
 
-@pytest.fixture(params=["memory", "delta"])
-def replicas(request, tmp_path):
-    return Replicas.new(tmp_path if request.param == "delta" else None)
-
-
 def states(*rows: tuple[int, int, int], sinks: tuple[tuple[str, int], ...] = ()) -> ProducerStates:
     """Rows (producer id, epoch, base sequence) appended one after the other, each a record."""
     built = ProducerStates()

@@ -37,7 +37,6 @@ from stratalog.storage.transactions import OffsetAndEpoch
 from tests.storage.logs import (
     MIB,
     FakeClock,
-    Replicas,
     append,
     batch,
     contents,
@@ -49,11 +48,6 @@ from tests.storage.logs import (
 )
 
 NOW_MS = 1_000_000
-
-
-@pytest.fixture(params=["memory", "delta"])
-def replicas(request, tmp_path) -> Replicas:
-    return Replicas.new(tmp_path if request.param == "delta" else None)
 
 
 def test_offsets_are_assigned_by_the_commit(replicas):

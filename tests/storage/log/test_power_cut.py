@@ -168,10 +168,10 @@ def test_a_sync_covers_what_another_process_committed_before_it(tmp_path):
     synced = other.version
     for seed in range(40):
         machine.rng.seed(seed)
-        objects, disk, named = dict(machine.store.objects), dict(machine.store.disk), set(machine.store._named)
+        objects, disk, named = dict(machine.store.objects), dict(machine.store.disk), set(machine.store.named)
         machine.store.restart()
         assert DeltaLogTable(machine.store, "t-0", machine.ids).recover_tail() == synced
-        machine.store.objects, machine.store.disk, machine.store._named = objects, disk, named
+        machine.store.objects, machine.store.disk, machine.store.named = objects, disk, named
 
 
 def test_without_a_sync_everything_may_be_lost_but_the_epoch_start():
@@ -182,12 +182,12 @@ def test_without_a_sync_everything_may_be_lost_but_the_epoch_start():
     lost = 0
     for seed in range(40):
         machine.rng.seed(seed)
-        objects, disk, named = dict(machine.store.objects), dict(machine.store.disk), set(machine.store._named)
+        objects, disk, named = dict(machine.store.objects), dict(machine.store.disk), set(machine.store.named)
         machine.store.restart()
         kept = DeltaLogTable(machine.store, "t-0", machine.ids).recover_tail()
         lost += kept < version + 2
         assert kept >= version
-        machine.store.objects, machine.store.disk, machine.store._named = objects, disk, named
+        machine.store.objects, machine.store.disk, machine.store.named = objects, disk, named
     assert lost > 10
 
 

@@ -28,11 +28,6 @@ from tests.storage.logs import (
 )
 
 
-@pytest.fixture(params=["memory", "delta"])
-def replicas(request, tmp_path) -> Replicas:
-    return Replicas.new(tmp_path if request.param == "delta" else None)
-
-
 def merge(log: PartitionLog, first: int, last: int, epoch: int = 0) -> None:
     """Merge files `first` to `last` (inclusive) of a log into one."""
     old = log.files[first : last + 1]

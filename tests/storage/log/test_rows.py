@@ -13,11 +13,6 @@ from tests.storage.log.test_replication import merge
 from tests.storage.logs import MIB, Replicas, append, batch, contents, idempotent, started, values, write
 
 
-@pytest.fixture(params=["memory", "delta"])
-def replicas(request, tmp_path) -> Replicas:
-    return Replicas.new(tmp_path if request.param == "delta" else None)
-
-
 @pytest.fixture
 def memory() -> Replicas:
     return Replicas.new()

@@ -23,11 +23,6 @@ from stratalog.storage.transactions import AbortedTransaction, EndMarker, marker
 from tests.storage.logs import MIB, Replicas, append, batch, idempotent, started, write
 
 
-@pytest.fixture(params=["memory", "delta"])
-def replicas(request, tmp_path):
-    return Replicas.new(tmp_path if request.param == "delta" else None)
-
-
 def transactional(values: str, sequence: int, producer_id: int = 7, epoch: int = 0, verified: int = 1 << 40):
     plain = idempotent(values.split(), sequence, producer_id, epoch)
     return replace(plain, attributes=TRANSACTIONAL_ATTRIBUTE, verified_offset=verified, verified_leader_epoch=0)

@@ -11,7 +11,7 @@ from stratalog.replication.follower.sessions.runner import ThreadFetchRunner
 from stratalog.server.process.fetch_choice import fetch_runner
 from stratalog.storage.errors import InvalidConfigError, LogDirNotFoundError, StoreUnavailableError
 from stratalog.storage.objects.memory import forget_memory, memory_store
-from stratalog.storage.objects.remote import open_store
+from stratalog.storage.objects.opened import open_store
 
 PLACE = "memory://test-memory"
 

@@ -41,7 +41,7 @@ def test_a_torn_write_leaves_the_value_before_it(tmp_path: Path, writes: int) ->
     store = LocalStore(str(tmp_path))
     for number in range(writes):
         store.put_register("r", f"value {number}".encode())
-    torn = register_file._slot(writes + 1, b"a longer value that was never whole")[:-3]
+    torn = register_file.encoded_slot(writes + 1, b"a longer value that was never whole")[:-3]
     spoil(tmp_path / "r", SECOND_SLOT if writes % 2 else FIRST_SLOT, torn)
     before = f"value {writes - 1}".encode()
     assert store.get_register("r") == before
@@ -83,7 +83,7 @@ def test_the_newest_sound_slot_counts_and_the_other_one_is_replaced(
     path = tmp_path / "r"
     path.write_bytes(register_file.new_file(b""))
     for position, (sequence, is_sound) in ((FIRST_SLOT, first), (SECOND_SLOT, second)):
-        slot = register_file._slot(sequence, str(sequence).encode()) if sequence else bytes(SLOT_BYTES)
+        slot = register_file.encoded_slot(sequence, str(sequence).encode()) if sequence else bytes(SLOT_BYTES)
         spoil(path, position, slot if is_sound else slot[:-1] + b"?")
     before = path.read_bytes()
     assert register_file.read(str(path)) == newest

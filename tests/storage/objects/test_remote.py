@@ -14,8 +14,9 @@ from obstore.exceptions import GenericError
 from stratalog.storage.errors import KafkaStorageError, LogDirNotFoundError, ObjectNotFoundError, StoreUnavailableError
 from stratalog.storage.objects.local import SMALL_BYTES, LocalStore
 from stratalog.storage.objects.memory import MemoryStore
+from stratalog.storage.objects.opened import open_store
 from stratalog.storage.objects.port import ObjectStore
-from stratalog.storage.objects.remote import ObstoreStore, open_store
+from stratalog.storage.objects.remote import ObstoreStore
 from tests.stores.servers import SERVERS, StoreServer
 
 

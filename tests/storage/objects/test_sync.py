@@ -29,7 +29,7 @@ class Disk:
 def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
     made = Disk()
     monkeypatch.setattr(os, "fsync", made.fsync)
-    monkeypatch.setattr(file_sync, "_SYNCFS", made.syncfs)
+    monkeypatch.setattr(file_sync, "SYNCFS", made.syncfs)
     return made
 
 
@@ -71,7 +71,7 @@ def test_many_files_take_one_call_for_each_file_system(
 def test_where_there_is_no_sync_of_everything_each_file_has_its_own(
     tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_sync, "_SYNCFS", None)
+    monkeypatch.setattr(file_sync, "SYNCFS", None)
     sync_files(files_in(tmp_path, 2 * ONE_BY_ONE_MAX))
     assert (disk.files, disk.whole) == (2 * ONE_BY_ONE_MAX, 0)
 

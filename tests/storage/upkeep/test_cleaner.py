@@ -26,11 +26,6 @@ from tests.storage.logs import Replicas, append, list_files
 DAY_MS = 86_400_000
 
 
-@pytest.fixture(params=["memory", "delta"])
-def replicas(request, tmp_path) -> Replicas:
-    return Replicas.new(tmp_path if request.param == "delta" else None)
-
-
 def put(log: PartitionLog, *batches: str, epoch: int = 0) -> None:
     """Each batch a commit and a file of its own."""
     for records in batches:

@@ -14,11 +14,6 @@ from tests.storage.logs import MIB, Replicas, append
 CONFIG = compacted(segment_files_max=2)
 
 
-@pytest.fixture(params=["memory", "delta"])
-def replicas(request, tmp_path) -> Replicas:
-    return Replicas.new(tmp_path if request.param == "delta" else None)
-
-
 def put(log: PartitionLog, *batches: str, epoch: int = 0) -> None:
     for records in batches:
         append(log, keyed(records), epoch=epoch)

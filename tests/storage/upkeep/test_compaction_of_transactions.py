@@ -17,14 +17,9 @@ from stratalog.storage.transactions import EndMarker, marker_batch
 from stratalog.storage.upkeep.chore import Work
 from stratalog.storage.upkeep.upkeep import Upkeep, UpkeepLimits
 from tests.storage.keyed import clean, cleaner_of, compacted, keyed, view_of
-from tests.storage.logs import MIB, Replicas, append, started
+from tests.storage.logs import MIB, append, started
 
 CONFIG = compacted(segment_files_max=2, min_cleanable_dirty_ratio=0.1, delete_retention_ms=100)
-
-
-@pytest.fixture(params=["memory", "delta"])
-def replicas(request, tmp_path) -> Replicas:
-    return Replicas.new(tmp_path if request.param == "delta" else None)
 
 
 def batch_of(word: str, sequences: dict[str, int]) -> NewRecordBatch:

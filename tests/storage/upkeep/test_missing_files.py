@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from stratalog.storage.errors import DamagedFileError
@@ -14,11 +12,6 @@ from stratalog.storage.upkeep.erasure import Erasure
 from stratalog.storage.upkeep.upkeep import Upkeep
 from tests.storage.keyed import clean, compacted, keyed
 from tests.storage.logs import Replicas, append, write
-
-
-@pytest.fixture(params=["memory", "delta"])
-def replicas(request: pytest.FixtureRequest, tmp_path: Path) -> Replicas:
-    return Replicas.new(tmp_path if request.param == "delta" else None)
 
 
 def without(log: PartitionLog, number: int) -> str:

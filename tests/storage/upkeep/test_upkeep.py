@@ -1,9 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import Executor, Future
-from typing import Any
-
 import pytest
 
 from stratalog.storage.cadence import DAY_MS, HOUR_MS
@@ -12,6 +8,7 @@ from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.upkeep.chore import UpkeepDone, UpkeepLimits, UpkeepWork
 from stratalog.storage.upkeep.upkeep import Upkeep
+from tests.storage.hand_executor import HandExecutor
 from tests.storage.logs import (
     MIB,
     CountingIds,
@@ -176,44 +173,27 @@ def test_a_lost_race_drops_its_own_file_and_tries_later(replicas):
     assert values(log) == " ".join(["a"] * 16 + ["b"])
 
 
-class LateExecutor(Executor):
-    """An executor that runs its work when the test calls it."""
-
-    def __init__(self) -> None:
-        self.work: list[tuple[Future[Any], Callable[[], Any]]] = []
-
-    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        self.work.append((future, lambda: function(*args, **kwargs)))
-        return future
-
-    def run(self) -> None:
-        for future, function in self.work:
-            future.set_result(function())
-        self.work.clear()
-
-
-def begun_merge(replicas: Replicas, epoch: int = 0) -> tuple[PartitionLog, Upkeep, LateExecutor]:
+def begun_merge(replicas: Replicas, epoch: int = 0) -> tuple[PartitionLog, Upkeep, HandExecutor]:
     """A log of 16 files whose merge is written, but not committed yet."""
-    log, executor = replicas.leader(epoch=epoch), LateExecutor()
+    log, executor = replicas.leader(epoch=epoch), HandExecutor()
     upkeep = Upkeep(log, LIMITS, executor)
     write(log, *["a"] * 16, epoch=epoch)
     assert steps(upkeep, 1, 16, epoch) == []
-    executor.run()
+    executor.work()
     assert list_files(log) == 17
     return log, upkeep, executor
 
 
 def test_one_work_at_a_time_is_under_way(replicas):
     """Other due work waits for its turn, and begun work is finished."""
-    log, executor = replicas.leader(), LateExecutor()
+    log, executor = replicas.leader(), HandExecutor()
     upkeep = Upkeep(log, UpkeepLimits(checkpoint_commits=5, merge_files_min=16, merge_spread_files=0), executor)
     write(log, *["a"] * 16)
     done = []
     for _ in range(6):
         done += steps(upkeep, 1, 16)
-        assert len(executor.work) <= 1
-        executor.run()
+        assert len(executor.waiting) <= 1
+        executor.work()
     assert done == ["checkpoint 1", "merge 16"]
     assert log.state.durable_version == log.version - 1
 

@@ -14,6 +14,7 @@ from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBat
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stratalog.clients.wire.rows import decode_rows
 from stratalog.storage.errors import (
     CorruptMessageError,
     InvalidRecordError,
@@ -45,7 +46,7 @@ from tests.clients.batch_tools import (
     records_of,
 )
 from tests.storage.logs import Replicas, append
-from tests.wire.batches.decoded import decode_rows, with_offsets
+from tests.wire.batches.decoded import with_offsets
 
 
 def rows_at(offsets: list[int], **columns: Any) -> pa.Table:

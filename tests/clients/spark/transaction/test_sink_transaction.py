@@ -21,7 +21,8 @@ from stratalog.clients.spark.sink.batches import NOTE_PARTITION, Course, Noted, 
 from stratalog.clients.spark.sink.hand_over import HandOver, encode_manifest, manifest_path, write_manifest
 from stratalog.clients.spark.sink.rows import ProducerIdAndEpoch
 from stratalog.clients.spark.sink.task import SinkTask, WrittenFile
-from stratalog.clients.spark.source.source import batch_reader
+from stratalog.clients.spark.source import batch_reader
+from stratalog.clients.spark.transaction import commit
 from stratalog.clients.spark.transaction.commit import BatchTransaction, begin, positions_of
 from stratalog.clients.spark.transaction.positions import (
     GroupPositions,
@@ -151,12 +152,17 @@ def test_a_batch_is_visible_in_all_partitions_and_known_to_its_next_run(sink: Si
         sink.commit(0, "x")
 
 
-def test_a_run_that_dies_before_its_commit_leaves_nothing(sink: Sink) -> None:
+class DiedError(Exception):
+    """The process of a run ended."""
+
+
+def test_a_run_that_dies_before_its_commit_leaves_nothing(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     producer = sink.plan()
-    transaction = sink.transaction(producer)
-    transaction._session.continue_as(*producer)
-    transaction._session.transactions.begin()
-    transaction._write(sink.batch(0), sink.files(producer, "a", "b"), ())
+    files = sink.files(producer, "a", "b")
+    with monkeypatch.context() as dying:
+        dying.setattr(commit, "write_manifest", lambda *_: (_ for _ in ()).throw(DiedError))
+        with pytest.raises(DiedError):
+            sink.transaction(producer).commit(sink.batch(0), files, ())
     assert sink.visible() == []
     assert sink.visible("read_uncommitted") == ["a", "b"]
     assert sink.commit(0, "b", "a") is Course.WRITE
@@ -247,7 +253,7 @@ def test_the_first_task_of_a_batch_leaves_positions_and_deletes_old_ones(
     monkeypatch.setattr(batch_reader, "streaming_batch", lambda: next(batches))
     monkeypatch.setattr(batch_reader, "view_of", lambda *_: sink.view)
     for end in (5, 6, 7, 6):
-        batch_reader._leave_for_sink(options, GroupPositions("a", ConsumerGroupMetadata("g"), {INPUT: end}))
+        batch_reader.leave_for_sink(options, GroupPositions("a", ConsumerGroupMetadata("g"), {INPUT: end}))
     ends = [positions_of(sink.view, StreamingBatch(query, "run", batch_id)) for batch_id in range(3)]
     assert [[left.offsets[INPUT] for left in found] for found in ends] == [[], [6], [7]]
 

@@ -15,6 +15,7 @@ from stratalog.clients.consumer.consumer import Consumer
 from stratalog.server.cluster import Cluster
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.clock import SystemClock
+from tests.clients.cut_calls import CutCalls
 from tests.lab.bench.lab import Lab, Outcome
 from tests.lab.bench.measures import Row, Spread
 
@@ -42,7 +43,8 @@ class Member:
     """One consumer that polls in a thread of its own until `leave` or `kill`."""
 
     def __init__(self, cluster: Cluster, topics: Sequence[str], settings: Mapping[str, object]) -> None:
-        self.consumer = Consumer(cluster, settings)
+        self._calls = CutCalls(cluster, SystemClock())
+        self.consumer = Consumer(cluster, settings, calls=self._calls)
         self.consumer.subscribe(topics)
         self._is_over = self._is_killed = False
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -59,10 +61,8 @@ class Member:
         self._is_over = True
 
     def kill(self) -> None:
-        """Stop without leaving the group: no heartbeat any more."""
-        self._is_killed = self._is_over = True
-        assert self.consumer._group is not None
-        self.consumer._group._is_closed = True
+        """Stop without leaving the group: no heartbeat arrives any more."""
+        self._is_killed = self._is_over = self._calls.is_cut = True
 
     def join(self) -> None:
         self._thread.join()

@@ -102,14 +102,15 @@ def main() -> None:
         for _ in range(WAITING):
             handler.handle(fetch(idle, 0, LONG_MS), Connection(), lambda _answer: None)
         time.sleep(5)
-        if len(handler._fetch._delayed) != WAITING:
-            raise RuntimeError(f"{len(handler._fetch._delayed)} fetches wait instead of {WAITING}")
+        if handler.waiting_fetches != WAITING:
+            raise RuntimeError(f"{handler.waiting_fetches} fetches wait instead of {WAITING}")
         print("1,000 fetches wait:       ", latencies(handler, hot), flush=True)
         handler.close()
         handler = handler_of(cluster, io)
         for _ in range(OLD_BATCHES):
             produced(handler, old, bytes(OLD_BYTES // 2))
-        handler.broker.memory._tail.resize(0, 0)
+        handler.close()
+        handler = handler_of(cluster, io)  # without the newest batches in memory
         ended, sizes = threading.Event(), list[int]()
         reader = threading.Thread(target=read_on, args=(handler, old, ended, sizes))
         reader.start()

@@ -16,7 +16,7 @@ from tests.lab.foreign.checks import fresh
 from tests.lab.foreign.java.programs import SIGTERM_CODE, Programs
 from tests.lab.foreign.python.records import topic_of
 from tests.lab.foreign.served import HOST, Served, free_ports
-from tests.lab.real.processes.broker_processes import ServerProcess
+from tests.lab.real.harness.broker_processes import ServerProcess
 from tests.waiting import wait_until
 
 MAIN = "org.apache.kafka.connect.cli.ConnectDistributed"

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from tests.lab.foreign.java.jvm import jvm
-from tests.lab.real.processes.broker_processes import ServerProcess
+from tests.lab.real.harness.broker_processes import ServerProcess
 
 SIGTERM_CODE = 128 + signal.SIGTERM
 """The exit code of a JVM that ended in order by SIGTERM."""

@@ -13,7 +13,7 @@ from tests.lab.foreign.checks import fresh
 from tests.lab.foreign.java.programs import Programs
 from tests.lab.foreign.python.records import topic_of
 from tests.lab.foreign.served import Served
-from tests.lab.real.processes.broker_processes import ServerProcess
+from tests.lab.real.harness.broker_processes import ServerProcess
 from tests.waiting import wait_until
 
 PARTITIONS, PORTION = 4, 3_000

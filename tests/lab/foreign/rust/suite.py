@@ -23,7 +23,7 @@ from tests.lab.foreign.rust import security
 from tests.lab.foreign.rust.program import RUST, version
 from tests.lab.foreign.security.credentials import LISTENERS, remove_secrets
 from tests.lab.foreign.served import Served
-from tests.lab.real.processes.broker_processes import BROKERS
+from tests.lab.real.harness.broker_processes import BROKERS
 from tests.waiting import wait_until
 
 RSKAFKA, SAMSA = "rskafka", "samsa"

@@ -12,12 +12,9 @@ before, the longest pause of acknowledgements after the root was lost, and the l
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import shutil
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -27,6 +24,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from stratalog import Admin, Cluster, NewTopic, Producer, RecordMetadata, StratalogError
+from tests.lab.real.harness.command import options, work_folder
 from tests.lab.real.power.disks import Disks, why_not
 from tests.lab.real.power.volatile_disk import Rules
 from tests.stores.s3_double import BUCKET, s3_double
@@ -146,27 +144,23 @@ def load(cluster: Cluster, rate: int, before_s: float, seconds: float, lose: Cal
 
 def main(arguments: list[str] | None = None) -> int:
     """The command; its exit code."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("--kind", choices=KINDS, default="mount")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--before", type=float, default=20)
     parser.add_argument("--rate", type=int, default=100)
     parser.add_argument("--session", type=int, default=9_000)
-    options = parser.parse_args(arguments)
-    folder = Path(tempfile.mkdtemp(prefix="black-hole-"))
-    config = {"broker.session.timeout.ms": options.session}
-    try:
-        with KINDS[options.kind](folder) as (place, lose, find):
-            cluster = Cluster.start(place, 3, fetcher="thread", config=config)
-            try:
-                Admin(cluster).create_topics([NewTopic(TOPIC, PARTITIONS, 3, {"min.insync.replicas": 2})])
-                answers = load(cluster, options.rate, options.before, options.seconds, lose)
-                print(json.dumps({"kind": options.kind, **figures(answers, options.seconds)}), flush=True)
-            finally:
-                find()
-                cluster.stop()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    given = parser.parse_args(arguments)
+    config = {"broker.session.timeout.ms": given.session}
+    with work_folder(given.folder, "black-hole") as folder, KINDS[given.kind](folder) as (place, lose, find):
+        cluster = Cluster.start(place, 3, fetcher="thread", config=config)
+        try:
+            Admin(cluster).create_topics([NewTopic(TOPIC, PARTITIONS, 3, {"min.insync.replicas": 2})])
+            answers = load(cluster, given.rate, given.before, given.seconds, lose)
+            print(json.dumps({"kind": given.kind, **figures(answers, given.seconds)}), flush=True)
+        finally:
+            find()
+            cluster.stop()
     return 0
 
 

@@ -23,7 +23,7 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from tests.lab.history.history import SEEK
-from tests.lab.real.storm.history import ACK, FAIL, POLL, SEND, UNKNOWN, History
+from tests.lab.real.harness.history import ACK, FAIL, POLL, SEND, UNKNOWN, History
 
 SOURCE, COPY = "storm", "copy"
 PARTITIONS = 6

@@ -10,8 +10,6 @@ acknowledgement, a poll of each group or a committed copy for longer than 15 s, 
 
 from __future__ import annotations
 
-import argparse
-import json
 import random
 import shutil
 import sys
@@ -19,7 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,10 +30,12 @@ from tests.lab.real.client_storm.client import COPY, PARTITIONS, SOURCE
 from tests.lab.real.client_storm.processes import ClientProcess, Library
 from tests.lab.real.client_storm.rights import BETWEEN_BROKERS, SETTINGS, give_rights
 from tests.lab.real.client_storm.stops import COPIERS, GROUPS, PRODUCERS, group_of, moments_of, stops_of, unread
-from tests.lab.real.processes.broker_processes import BROKERS, ClusterWatch
-from tests.lab.real.processes.machine_watch import MachineWatch
-from tests.lab.real.storm.history import POLL, SHOWN_FINDINGS, Finding, History, HistoryEvent, check
-from tests.lab.real.storm.parties import note_replicas, replicas_are_equal
+from tests.lab.real.harness.broker_processes import BROKERS, ClusterWatch
+from tests.lab.real.harness.command import concluded, options
+from tests.lab.real.harness.faults import KILL, Faults, after
+from tests.lab.real.harness.history import POLL, Finding, History, HistoryEvent, check
+from tests.lab.real.harness.machine_watch import MachineWatch
+from tests.lab.real.harness.parties import events_with_replicas
 from tests.waiting import wait_until
 
 CLIENTS = (
@@ -78,23 +78,15 @@ class ClientStorm:
 
 def storm(served: Served, seconds: float, seed: int) -> int:
     """Kill a broker every 20 s, and start it again; the number of kills."""
-    rng, kills, victim = random.Random(seed), 0, 0
-    begun_s = time.monotonic()
-    end_s = begun_s + seconds
-    while time.monotonic() < end_s:
-        due_s = time.monotonic() + EVERY_S
-        victim = rng.choice([each for each in BROKERS if each != victim])
-        served.kill(victim)
-        kills += 1
-        killed_s = time.monotonic()
-        time.sleep(DOWN_S)
-        served.process(victim).start()
-        while not served.process(victim).has_started and time.monotonic() < due_s:
-            time.sleep(0.1)
-        passed_s = (killed_s - begun_s, time.monotonic() - killed_s - DOWN_S)
-        print(f"SIGKILL broker {victim} at {passed_s[0]:.1f} s, {passed_s[1]:.1f} s to start", flush=True)
-        time.sleep(max(0.0, due_s - time.monotonic()))
-    return kills
+    rng, faults, victims = random.Random(seed), Faults(), [0]
+
+    def inject() -> None:
+        victims.append(rng.choice([each for each in BROKERS if each != victims[-1]]))
+        faults.strike(served.process(victims[-1]), KILL, DOWN_S)
+
+    faults.run(EVERY_S, inject, after(seconds))
+    faults.repair(at_once=True)
+    return faults.counts[KILL]
 
 
 def run_storm(
@@ -130,9 +122,7 @@ def run_storm(
         counts |= {client.name: client.finish() for client in clients[2:]}
         copied = read_all(served.bootstrap, COPY)
         copies = Counter(each.value for each in copied)
-        wait_until(lambda: replicas_are_equal(served.folder, SOURCE, BROKERS, PARTITIONS), "equal replicas", END_S)
-        note_replicas(history, served.folder, SOURCE, BROKERS, PARTITIONS)
-        events = history.events()
+        events = events_with_replicas(history, served.folder, SOURCE, BROKERS, PARTITIONS, END_S)
         moments = moments_of(events, ((each.partition, each.time_ms) for each in copied))
         stops = stops_of(moments, begun_ms, ended_ms)
         return ClientStorm(
@@ -209,18 +199,12 @@ def read_all(bootstrap: str, topic: str) -> list[Stored]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0 when nothing was found."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__, seed=30)
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--clients", type=Library, choices=Library, default=Library.JAVA)
-    parser.add_argument("--seed", type=int, default=30)
-    parser.add_argument("--keep", type=Path, help="copy the logs of brokers and clients, and the history, here")
     parser.add_argument("--acls", action="store_true", help="brokers with an authorizer, and without super users")
     given = parser.parse_args(arguments)
-    result = run_storm(given.clients, given.minutes * 60, given.seed, given.keep, acls=given.acls)
-    for finding in result.findings[:SHOWN_FINDINGS]:
-        print(f"{finding.rule}: {finding.text}", flush=True)
-    print(json.dumps({**asdict(result), "findings": len(result.findings), "is_clean": result.is_clean}, indent=1))
-    return 0 if result.is_clean else 1
+    return concluded(run_storm(given.clients, given.minutes * 60, given.seed, given.folder, acls=given.acls))
 
 
 if __name__ == "__main__":

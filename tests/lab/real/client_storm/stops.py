@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from tests.lab.real.storm.history import ACK, POLL, HistoryEvent
+from tests.lab.real.harness.history import ACK, POLL, HistoryEvent
 
 PRODUCERS, COPIERS = "producers", "copiers"
 GROUPS = ("group-classic", "group-consumer")

@@ -9,7 +9,6 @@ import json
 import os
 import pwd
 import shutil
-import signal
 import subprocess
 import urllib.error
 import urllib.request
@@ -18,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tests.lab.real.harness.broker_processes import ServerProcess
 from tests.waiting import wait_until
 
 HERE = Path(__file__).resolve().parent
@@ -123,20 +123,18 @@ class ConnectWorker:
         }  # fmt: skip
         self._file = folder / "worker.properties"
         self._file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()), encoding="utf-8")
-        self._process: subprocess.Popen[bytes] | None = None
+        command = ["java", "-Xmx512m", "-cp", f"{LIBS}/*", WORKER, str(self._file)]
+        self._process = ServerProcess("Connect", command, folder / "log")
 
     def start(self) -> None:
         """Start the process and wait until it answers."""
-        command = ["java", "-Xmx512m", "-cp", f"{LIBS}/*", WORKER, str(self._file)]
-        with (self._folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self._process.start()
         wait_until(lambda: self._asked("GET", "/connectors") is not None, "a Connect worker", timeout_s=START_S)
 
     def kill(self) -> None:
         """kill -9."""
-        if self._process is not None:
-            self._process.send_signal(signal.SIGKILL)
-            self._process.wait()
+        if self._process.is_running:
+            self._process.kill()
 
     def create(self, name: str, config: Mapping[str, str]) -> None:
         """Create a connector, again while the worker's group forms."""

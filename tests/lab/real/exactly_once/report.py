@@ -1,10 +1,6 @@
-"""docs/EXACTLY_ONCE.md and exactly_once.json from the results of runs of `tests.lab.real.exactly_once.run`."""
+"""docs/EXACTLY_ONCE.md from the results of runs of `tests.lab.real.exactly_once.run`."""
 
 from __future__ import annotations
-
-import json
-from dataclasses import asdict
-from pathlib import Path
 
 from tests.lab.real.exactly_once.run import SETTINGS, Result
 
@@ -27,15 +23,8 @@ Kafka's frames.
 """
 
 
-def write_report(folder: Path, results: list[Result], machine: str) -> None:
-    """Write both files. `machine` is a short description of the machine."""
-    folder.mkdir(parents=True, exist_ok=True)
-    body = {"machine": machine, "runs": [asdict(result) for result in results]}
-    (folder / "exactly_once.json").write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
-    (folder / "EXACTLY_ONCE.md").write_text(report_text(results, machine), encoding="utf-8")
-
-
 def report_text(results: list[Result], machine: str) -> str:
+    """`machine`: a short description of the machine."""
     columns = [facts(result) for result in results]
     return TEXT.format(
         processors=results[0].processors,

@@ -12,16 +12,14 @@ input must be in `out` exactly once: for a read_committed consumer, and for
 
 from __future__ import annotations
 
-import argparse
 import random
 import shutil
 import statistics
 import sys
-import tempfile
 import time
 from collections import Counter
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -41,10 +39,12 @@ from stratalog.storage.records import TopicPartition
 from tests.lab.real.exactly_once.committed_judge import judged
 from tests.lab.real.exactly_once.processor import COMMITTED, GROUP, INPUT, OUTPUT
 from tests.lab.real.exactly_once.processor_process import ProcessorProcess
-from tests.lab.real.processes.broker_processes import BROKERS, BrokerProcesses, ClusterWatch
-from tests.lab.real.processes.machine_watch import MachineWatch
-from tests.lab.real.storm.parties import replicas_are_equal
-from tests.lab.real.storm.run import KILL, PAUSE, Repair, longest_gap, show
+from tests.lab.real.harness.broker_processes import BROKERS, BrokerProcesses, ClusterWatch
+from tests.lab.real.harness.command import concluded, machine_of, options, work_folder, write_report
+from tests.lab.real.harness.faults import KILL, PAUSE, Faults, show
+from tests.lab.real.harness.machine_watch import MachineWatch
+from tests.lab.real.harness.parties import replicas_are_equal
+from tests.lab.real.storm.run import longest_gap
 from tests.waiting import wait_until
 
 INPUT_PARTITIONS, OUTPUT_PARTITIONS, INTERNAL_PARTITIONS = 8, 4, 4
@@ -104,25 +104,16 @@ class Result:
 
 
 class Trouble:
-    """Injects faults. At most one broker is away at a time, and any number of processors."""
+    """Chooses faults. At most one broker is away at a time, and any number of processors."""
 
     def __init__(
         self, brokers: BrokerProcesses, processors: list[ProcessorProcess], view: ClusterView, rng: random.Random
     ) -> None:
-        self.faults: Counter[str] = Counter()
+        self.faults = Faults()
         self._brokers = brokers
         self._processors = processors
         self._view = view
         self._rng = rng
-        self._repair: Repair | None = None
-
-    def restore(self) -> None:
-        """Restore processors, and brokers whose fault is over."""
-        for processor in self._processors:
-            processor.restore()
-        if self._repair is not None and self._repair.at <= time.monotonic():
-            self._brokers.restore()
-            self._repair = None
 
     def inject(self) -> None:
         """One fault, in the process that has the drawn role."""
@@ -130,18 +121,12 @@ class Trouble:
         processor = self._rng.choice(self._processors)
         if role == PROCESSOR:
             is_replaced = self._rng.random() < 0.5
-            lasts_s = self._rng.uniform(*PROCESSOR_PAUSED_S)
-            self._note(kind, role, processor.name, 0.0 if kind == KILL else lasts_s)
-            processor.kill() if kind == KILL else processor.pause(lasts_s, is_replaced=is_replaced)
+            processor.strike(self.faults, kind, self._rng.uniform(*PROCESSOR_PAUSED_S), role, is_replaced=is_replaced)
             return
         broker_id = self._holder(role, processor.name)
-        if self._repair is not None or broker_id not in BROKERS:
-            return
-        lasts_s = self._rng.uniform(*(DOWN_S if kind == KILL else BROKER_PAUSED_S))
-        self._note(kind, role, f"broker {broker_id}", lasts_s)
-        broker = self._brokers[broker_id]
-        broker.kill() if kind == KILL else broker.pause()
-        self._repair = Repair(time.monotonic() + lasts_s, broker_id)
+        if broker_id in BROKERS and not any(map(self.faults.has_struck, self._brokers.by_id.values())):
+            lasts_s = self._rng.uniform(*(DOWN_S if kind == KILL else BROKER_PAUSED_S))
+            self.faults.strike(self._brokers[broker_id], kind, lasts_s, role)
 
     def _holder(self, role: str, transactional_id: str) -> int:
         place = {
@@ -155,13 +140,9 @@ class Trouble:
         self._view.refresh()
         return self._view.image.partition(place).leader
 
-    def _note(self, kind: str, role: str, name: str, lasts_s: float) -> None:
-        self.faults[f"{kind} {role}"] += 1
-        show(f"{kind} {name} ({role}) for {lasts_s:.1f} s")
-
     def end(self) -> None:
         """Restore all brokers, and kill all processors, zombies too."""
-        self._brokers.restore()
+        self.faults.repair(at_once=True)
         for processor in self._processors:
             processor.end()
 
@@ -191,7 +172,7 @@ def run(
         trouble = Trouble(brokers, living, ClusterView(root), rng)
         wait_until(lambda: progress.committed() > 0, "the first committed transaction", 90)
         begun, begun_wall = time.monotonic(), time.time()
-        inject_faults(trouble, progress, records, every_s, limit_s)
+        inject_faults(trouble, living, progress, records, every_s, limit_s)
         seconds = time.monotonic() - begun
         trouble.end()
         for watch in watches:
@@ -211,7 +192,7 @@ def run(
             processors=processors,
             seconds=round(seconds, 1),
             fill_s=round(fill_s, 1),
-            faults=dict(sorted(trouble.faults.items())),
+            faults=dict(sorted(trouble.faults.counts.items())),
             notes=dict(sorted(Counter(note["kind"] for note in notes).items())),
             transaction_ms_median=statistics.median(took_ms),
             transaction_ms_max=max(took_ms),
@@ -225,21 +206,24 @@ def run(
         )
 
 
-def inject_faults(trouble: Trouble, progress: Progress, records: int, every_s: float, limit_s: float) -> None:
+def inject_faults(
+    trouble: Trouble, living: list[ProcessorProcess], progress: Progress, records: int, every_s: float, limit_s: float
+) -> None:
     """Inject a fault every `every_s` seconds until every input is committed."""
-    begun = time.monotonic()
-    injected = shown = begun
-    while (committed := progress.committed()) < records:
-        now = time.monotonic()
+    begun = shown = time.monotonic()
+
+    def is_over() -> bool:
+        nonlocal shown
+        committed, now = progress.committed(), time.monotonic()
         assert now - begun < limit_s, f"only {committed:,} of {records:,} records are committed after {limit_s:.0f} s"
-        trouble.restore()
-        if now - injected >= every_s:
-            injected = now
-            trouble.inject()
+        for processor in living:
+            processor.restore(trouble.faults)
         if now - shown >= PROGRESS_EVERY_S:
             shown = now
             show(f"{now - begun:.0f} s: {committed:,} records committed")
-        time.sleep(0.05)
+        return committed >= records
+
+    trouble.faults.run(every_s, trouble.inject, is_over, first_s=every_s)
 
 
 class Progress:
@@ -311,29 +295,27 @@ def wrong(values: list[pa.Array], records: int) -> int:
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit code 0 when every input is in the output once."""
-    from tests.lab.real.exactly_once.report import write_report
-    from tests.lab.real.storm.report import machine_of
+    from tests.lab.real.exactly_once.report import report_text
 
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__, seed=7, report="EXACTLY_ONCE.md and exactly_once.json")
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--processors", type=int, default=3)
     parser.add_argument("--every", type=float, default=EVERY_S, help="seconds from fault to fault")
-    parser.add_argument("--seed", type=int, default=7, help="of the first run; each following run has the next number")
-    parser.add_argument("--runs", type=int, default=1)
-    parser.add_argument("--report", type=Path, help="folder for EXACTLY_ONCE.md and exactly_once.json")
-    parser.add_argument("--folder", type=Path, help="keep the processes' files here (a temporary folder, deleted)")
+    parser.add_argument("--runs", type=int, default=1, help="each with the next seed")
     given = parser.parse_args(arguments)
-    folder = given.folder or Path(tempfile.mkdtemp(prefix="stratalog-exactly-once-"))
-    machine, results = machine_of(folder), []
-    for seed in range(given.seed, given.seed + given.runs):
-        place = folder / str(seed)
-        results.append(run(place, given.records, seed, processors=given.processors, every_s=given.every))
-        show(str(results[-1]))
-        if given.folder is None:
-            shutil.rmtree(place)
+    results, codes = list[Result](), list[int]()
+    with work_folder(given.folder, "exactly-once") as folder:
+        machine = machine_of(folder)
+        for seed in range(given.seed, given.seed + given.runs):
+            place = folder / str(seed)
+            results.append(run(place, given.records, seed, processors=given.processors, every_s=given.every))
+            codes.append(concluded(results[-1]))
+            if given.folder is None:
+                shutil.rmtree(place)
     if given.report:
-        write_report(given.report, results, machine)
-    return 0 if all(result.is_clean for result in results) else 1
+        body = {"machine": machine, "runs": [asdict(result) for result in results]}
+        write_report(given.report, "exactly_once", report_text(results, machine), body)
+    return max(codes)
 
 
 if __name__ == "__main__":

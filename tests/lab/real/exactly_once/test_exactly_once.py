@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,10 +12,10 @@ from stratalog.server.admin.admin import NewTopic
 from tests.lab.real.exactly_once.committed_judge import COLUMNS, CONTROL, TRANSACTIONAL, judge
 from tests.lab.real.exactly_once.processor import ASSIGNED, CONSUMER, INPUT, LOST, OUTPUT, REVOKED, STARTED
 from tests.lab.real.exactly_once.processor_process import ProcessorProcess
-from tests.lab.real.exactly_once.report import write_report
+from tests.lab.real.exactly_once.report import report_text
 from tests.lab.real.exactly_once.run import SETTINGS, Result, run, wrong
-from tests.lab.real.processes.broker_processes import BrokerProcesses, ClusterWatch
-from tests.lab.real.processes.machine_watch import MachineWatch
+from tests.lab.real.harness.broker_processes import BrokerProcesses, ClusterWatch
+from tests.lab.real.harness.machine_watch import MachineWatch
 from tests.waiting import wait_until
 
 COMMIT, ABORT = b"\x00\x00\x00\x01", b"\x00\x00\x00\x00"
@@ -100,14 +99,12 @@ def test_what_is_missing_or_doubled_is_wrong() -> None:
     assert wrong([pa.array([b"000000000|x", b"000000002|y"]), pa.array([b"000000002|x"])], 4) == 3
 
 
-def test_the_report_counts_kills_by_role(tmp_path: Path) -> None:
+def test_the_report_counts_kills_by_role() -> None:
     faults = {"SIGKILL processor": 4, "SIGKILL group coordinator": 2, "SIGSTOP output leader": 3}
     notes = {"committed": 1_234, "aborted": 5, "fenced": 2, "assigned": 30}
     result = Result(1_000_000, 7, 3, 91.4, 1.5, faults, notes, 310.0, 6_200, 5.1, 0.0, 0, 1, 17, 0, 0)
     assert not result.is_clean
-    write_report(tmp_path, [result, result], "2 processors")
-    text = (tmp_path / "EXACTLY_ONCE.md").read_text(encoding="utf-8")
+    text = report_text([result, result], "2 processors")
     assert "| SIGKILL of brokers | 2 | 2 |" in text
     assert "| at a leader of the output | 3 | 3 |" in text
     assert "| inputs not in the output exactly once, in the three replicas | **1** | **1** |" in text
-    assert json.loads((tmp_path / "exactly_once.json").read_text(encoding="utf-8"))["runs"][0]["seed"] == 7

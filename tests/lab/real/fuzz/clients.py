@@ -1,29 +1,24 @@
-"""Clients of a fuzzed broker: those that send bad frames, and a neighbour that must not notice them. I/O: sockets."""
+"""Clients of a fuzzed broker: those that send bad frames, and one that asks and waits for the answer. I/O: sockets."""
 
 from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from struct import pack
 from typing import Any
 
-from stratalog.storage.records import NewRecordBatch, payload_table
 from stratalog.wire.api_keys import ApiKey
-from stratalog.wire.batches.record_batches import encode_batch
 from stratalog.wire.messages.frames import decode_response, encode_request
 from stratalog.wire.messages.schema import request_type
+from tests.lab.real.harness.cluster_process import Address
 
 CONNECT_S = 10
 ANSWER_S = 30
 NEIGHBOUR = "neighbour"
 SOFTWARE = {"client_software_name": NEIGHBOUR, "client_software_version": "1"}
-
-Address = tuple[str, int]
 
 
 class BadClient(threading.Thread):
@@ -79,61 +74,6 @@ class BadClient(threading.Thread):
         self.closed[client.getsockname()[1]] += 1
         client.close()
         return None
-
-
-@dataclass(slots=True)
-class Calm:
-    """What a neighbour saw. `longest_s`: the longest time to an answer."""
-
-    produced: int = 0
-    probed: int = 0
-    errors: list[str] = field(default_factory=list)
-    produce_longest_s: float = 0.0
-    probe_longest_s: float = 0.0
-
-
-class Neighbour(threading.Thread):
-    """Produces to a topic of its own `rate` times a second, with acks=all, and asks for ApiVersions in between."""
-
-    def __init__(self, address: Address, rate: float) -> None:
-        super().__init__(name="neighbour", daemon=True)
-        self._address = address
-        self._pause_s = 1 / rate
-        self._is_over = threading.Event()
-        self.calm = Calm()
-
-    def finish(self) -> Calm:
-        self._is_over.set()
-        self.join(ANSWER_S + 1)
-        return self.calm
-
-    def run(self) -> None:
-        try:
-            producer, prober = OneConnection(self._address), OneConnection(self._address)
-            due_s = time.monotonic()
-            while not self._is_over.is_set():
-                self._produce(producer)
-                if self.calm.produced % 10 == 0:
-                    begun_s = time.monotonic()
-                    if prober.ask(ApiKey.API_VERSIONS, 3, SOFTWARE).error_code:
-                        self.calm.errors.append("ApiVersions")
-                    self.calm.probed += 1
-                    self.calm.probe_longest_s = max(self.calm.probe_longest_s, time.monotonic() - begun_s)
-                due_s = max(due_s + self._pause_s, time.monotonic() - 1)
-                self._is_over.wait(max(0.0, due_s - time.monotonic()))
-        except Exception as failure:  # noqa: BLE001 - the end of the neighbour is an error that it saw
-            self.calm.errors.append(f"{type(failure).__name__}: {failure}")
-
-    def _produce(self, producer: OneConnection) -> None:
-        records = encode_batch(NewRecordBatch(payload_table([(1_700_000_000_000, b"k", b"v" * 100, None)])))
-        topic = {"name": NEIGHBOUR, "partition_data": [{"index": 0, "records": records}]}
-        begun_s = time.monotonic()
-        answer = producer.ask(ApiKey.PRODUCE, 9, {"acks": -1, "timeout": 5_000, "topic_data": [topic]})
-        self.calm.produce_longest_s = max(self.calm.produce_longest_s, time.monotonic() - begun_s)
-        self.calm.produced += 1
-        (partition,) = answer.responses[0].partition_responses
-        if partition.error_code:
-            self.calm.errors.append(f"{partition.error_code.name}: {partition.error_message}")
 
 
 class OneConnection:

@@ -10,32 +10,30 @@ their sessions, and the process has the memory that it had before, within ten pe
 
 from __future__ import annotations
 
-import argparse
-import json
-import shutil
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from stratalog.clients.admin.admin import Admin
 from stratalog.server.admin.admin import NewTopic
+from tests.lab.real.fuzz.bad_frames import SETTINGS as BROKER_SETTINGS
 from tests.lab.real.fuzz.bad_frames import TOPICS
-from tests.lab.real.fuzz.clients import NEIGHBOUR, Address
+from tests.lab.real.fuzz.clients import NEIGHBOUR
 from tests.lab.real.fuzz.lines import defects
-from tests.lab.real.fuzz.run import GROWTH_MAX, ClusterProcess, settled_memory
-from tests.lab.real.processes.broker_processes import ENVIRONMENT, PROJECT
+from tests.lab.real.fuzz.run import GROWTH_MAX, settled_memory, steady_neighbour
+from tests.lab.real.harness.children import Child, module
+from tests.lab.real.harness.cluster_process import Address, ClusterProcess
+from tests.lab.real.harness.command import concluded, options, work_folder
 
 LATER_MS_MAX = 100.0
 """How much later an answer may come beside strangers, at the 99th percentile."""
 CONNECTIONS = 8
 FRAMES = 120
 SETTINGS: dict[str, object] = {
+    **BROKER_SETTINGS,
     "offsets.topic.replication.factor": 1,
     "transaction.state.log.replication.factor": 1,
     "transaction.state.log.min.isr": 1,
@@ -72,39 +70,17 @@ class ExpensiveResult:
         return is_calm and is_sound and self.memory_after_kib <= GROWTH_MAX * self.memory_before_kib
 
 
-@contextmanager
-def python(module: str, *arguments: object) -> Iterator[tuple[IO[str], IO[str]]]:
-    """The standard input and output of a module that runs in a process of its own."""
-    command = [sys.executable, "-m", module, *map(str, arguments)]
-    with subprocess.Popen(
-        command, cwd=PROJECT, env=ENVIRONMENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as made:
-        assert made.stdin is not None
-        assert made.stdout is not None
-        try:
-            yield made.stdin, made.stdout
-        finally:
-            made.kill()
-
-
-def line_from(to: IO[str], answers: IO[str]) -> Any:
-    """Send a line; the JSON that it is answered with."""
-    to.write("next\n")
-    to.flush()
-    return json.loads(answers.readline())
+def strangers_at(address: Address, seed: int) -> Child:
+    return Child(module("tests.lab.real.fuzz.strangers", *address, seed, CONNECTIONS, FRAMES))
 
 
 def _warm_up(cluster: ClusterProcess, address: Address, seed: int, seconds: float) -> None:
     """Bounded memories fill, as that of the newest batches; what grows with requests grows on behind them."""
-    with (
-        python("tests.lab.real.fuzz.steady_neighbour", *address, NEIGHBOUR, NEIGHBOUR),
-        python("tests.lab.real.fuzz.strangers", *address, seed, CONNECTIONS, FRAMES) as (order, strangers),
-    ):
-        strangers.readline()
-        order.write("go\n")
-        order.flush()
+    with steady_neighbour(address, NEIGHBOUR), strangers_at(address, seed) as strangers:
+        strangers.await_ready()
+        strangers.tell("go")
         _wait(cluster, seconds)
-        line_from(order, strangers)
+        strangers.ask()
 
 
 def run_expensive(
@@ -117,24 +93,20 @@ def run_expensive(
         )
         address: Address = cluster.addresses()[cluster.leader_of(NEIGHBOUR)]
         _warm_up(cluster, address, seed, warm_up_s)
-        with (
-            python("tests.lab.real.fuzz.steady_neighbour", *address, NEIGHBOUR, NEIGHBOUR) as (ask, told),
-            python("tests.lab.real.fuzz.strangers", *address, seed, CONNECTIONS, FRAMES) as (order, strangers),
-        ):
-            strangers.readline()  # their frames are made
-            line_from(ask, told)
+        with steady_neighbour(address, NEIGHBOUR) as neighbour, strangers_at(address, seed) as strangers:
+            strangers.await_ready()  # their frames are made
+            neighbour.ask()
             time.sleep(alone_s)
-            alone, memory_before = line_from(ask, told), settled_memory(cluster)
-            order.write("go\n")
-            order.flush()
+            alone, memory_before = neighbour.ask(), settled_memory(cluster)
+            strangers.tell("go")
             peak = _wait(cluster, seconds)
-            beside = line_from(ask, told)
-            found = line_from(order, strangers)
-            line_from(ask, told)
+            beside = neighbour.ask()
+            found = strangers.ask()
+            neighbour.ask()
             time.sleep(alone_s)
-            after = line_from(ask, told)
+            after = neighbour.ask()
         memory_after = settled_memory(cluster)
-        lines = cluster.log_file.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = cluster.log_lines()
         return ExpensiveResult(
             seconds=seconds,
             strangers=found,
@@ -160,28 +132,16 @@ def _wait(cluster: ClusterProcess, seconds: float) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0 when nothing was found."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__, seed=48)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--alone-seconds", type=float, default=30)
     parser.add_argument("--warm-up-seconds", type=float, default=60)
-    parser.add_argument("--seed", type=int, default=48)
     parser.add_argument("--brokers", type=int, default=1)
-    parser.add_argument("--folder", type=Path, help="keep the cluster's files here (a temporary folder, deleted)")
     given = parser.parse_args(arguments)
-    folder = given.folder or Path(tempfile.mkdtemp(prefix="stratalog-expensive-"))
-    folder.mkdir(parents=True, exist_ok=True)
-    result = run_expensive(
-        folder,
-        60 * given.minutes,
-        given.alone_seconds,
-        given.seed,
-        brokers=given.brokers,
-        warm_up_s=given.warm_up_seconds,
-    )
-    print(json.dumps({**asdict(result), "later_ms": result.later_ms, "is_clean": result.is_clean}, indent=1))
-    if given.folder is None:
-        shutil.rmtree(folder)
-    return 0 if result.is_clean else 1
+    times = 60 * given.minutes, given.alone_seconds
+    with work_folder(given.folder, "expensive") as folder:
+        result = run_expensive(folder, *times, given.seed, brokers=given.brokers, warm_up_s=given.warm_up_seconds)
+    return concluded(result, later_ms=result.later_ms)
 
 
 if __name__ == "__main__":

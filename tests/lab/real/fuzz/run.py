@@ -9,41 +9,34 @@ cluster closed, and the process has the memory that it had before, within ten pe
 
 from __future__ import annotations
 
-import argparse
 import gc
-import json
-import os
-import shutil
-import signal
-import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from stratalog.clients.admin.admin import Admin
 from stratalog.replication.internal_topics import is_internal
 from stratalog.server.admin.admin import NewTopic
-from stratalog.server.request.endpoint import Endpoint
-from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import StratalogError
 from tests.lab.real.fuzz.bad_frames import SETTINGS, TOPICS, BadFrames
-from tests.lab.real.fuzz.clients import NEIGHBOUR, Address, BadClient, Calm, served_by
+from tests.lab.real.fuzz.clients import NEIGHBOUR, BadClient, served_by
 from tests.lab.real.fuzz.lines import closed_ports, defects
-from tests.lab.real.processes.broker_processes import ENVIRONMENT, PROJECT
-from tests.lab.real.processes.machine_watch import MachineWatch
-from tests.lab.real.storm.parties import Party
-from tests.waiting import wait_until
+from tests.lab.real.harness.children import Child, module
+from tests.lab.real.harness.cluster_process import Address, ClusterProcess
+from tests.lab.real.harness.command import concluded, options, work_folder
+from tests.lab.real.harness.faults import show
+from tests.lab.real.harness.machine_watch import MachineWatch
+from tests.lab.real.harness.parties import Party
 
 CONNECTIONS = 8
 WAIT_S = 0.5
 """Limit of the wait for one answer."""
-LATE_S = 1.0
+LATE_MS = 1_000
 GROWTH_MAX = 1.10
 WARM_UP_FRAMES = 100_000
 """Frames that are sent, beside the neighbour, before the memory is measured: layouts of messages are compiled when they
@@ -67,7 +60,7 @@ class FuzzResult:
     unnamed: int
     named_twice: int
     defects: dict[str, int]
-    calm: Calm
+    calm: dict[str, Any]
     memory_before_kib: int
     memory_after_kib: int
     memory_kib: list[int]
@@ -75,86 +68,15 @@ class FuzzResult:
 
     @property
     def is_clean(self) -> bool:
-        is_calm = not self.calm.errors and max(self.calm.produce_longest_s, self.calm.probe_longest_s) <= LATE_S
+        longest_ms = max(self.calm[kind]["longest_ms"] for kind in ("produce", "api_versions"))
+        is_calm = not self.calm["error_count"] and longest_ms <= LATE_MS
         is_told = not (self.unnamed or self.named_twice or self.defects)
         return is_calm and is_told and self.memory_after_kib <= GROWTH_MAX * self.memory_before_kib
 
 
-class ClusterProcess:
-    """`python -m stratalog.jobs.cluster` with a listener at a free port for each broker. In a `with` block."""
-
-    def __init__(self, folder: Path, brokers: int = 3, settings: dict[str, object] | None = None) -> None:
-        self.root = str(folder / "cluster" / "metadata")
-        self.log_file = folder / "cluster" / "logs" / "cluster.log"
-        self._output = folder / "cluster.out"
-        given = {**SETTINGS, "listeners": "PLAINTEXT://127.0.0.1:0", **(settings or {})}
-        self._command = [
-            *(sys.executable, "-m", "stratalog.jobs.cluster", "--path", str(folder / "cluster")),
-            *("--brokers", str(brokers), "--fetcher", "thread"),
-            *(f"--override={name}={value}" for name, value in given.items()),
-        ]
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
-
-    @property
-    def is_running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
-
-    @property
-    def memory_kib(self) -> int:
-        status = Path(f"/proc/{self.pid}/status").read_text(encoding="utf-8")
-        return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS")))
-
-    def addresses(self) -> dict[int, Address]:
-        """Where clients reach each broker."""
-        view = ClusterView(self.root)
-        view.refresh()
-        found: dict[int, Address] = {}
-        for broker_id, state in view.image.brokers.items():
-            endpoint = Endpoint.by_listener(state.registration.endpoint or "")[""]
-            found[broker_id] = endpoint.host, endpoint.port
-        return found
-
-    def leader_of(self, topic: str) -> int:
-        view = ClusterView(self.root)
-        view.refresh()
-        (leader,) = {view.image.partition(each).leader for each in view.image.partitions_of(topic)}
-        return leader
-
-    def __enter__(self) -> ClusterProcess:
-        with self._output.open("wb") as output:
-            self._process = subprocess.Popen(
-                self._command, stdout=output, stderr=output, cwd=PROJECT, env=ENVIRONMENT, start_new_session=True
-            )
-        wait_until(lambda: "Running." in self.output() or not self.is_running, "the cluster", 90)
-        assert self.is_running, self.output()
-        return self
-
-    def output(self) -> str:
-        return self._output.read_text(encoding="utf-8")
-
-    def __exit__(self, *_exception: object) -> None:
-        if self.is_running:
-            os.killpg(self.pid, signal.SIGKILL)
-            assert self._process is not None
-            self._process.wait(30)
-
-
-@contextmanager
-def neighbour_process(address: Address, rate: float, calm: Calm) -> Iterator[None]:
-    """A neighbour in a process of its own; what it saw is put into `calm` at the end."""
-    command = [sys.executable, "-m", "tests.lab.real.fuzz.neighbour", address[0], str(address[1]), str(rate)]
-    with subprocess.Popen(command, cwd=PROJECT, env=ENVIRONMENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as made:
-        try:
-            yield
-        finally:
-            written, _ = made.communicate(b"end\n", timeout=60)
-            for name, value in json.loads(written).items():
-                setattr(calm, name, value)
+def steady_neighbour(address: Address, group: str = "") -> Child:
+    """A neighbour in a process of its own; with a group also a member of it."""
+    return Child(module("tests.lab.real.fuzz.steady_neighbour", *address, NEIGHBOUR, group))
 
 
 class Keeper(Party):
@@ -200,22 +122,21 @@ def send_all(address: Address, seed: int, count: int) -> list[BadClient]:
 
 def run_fuzz(folder: Path, frames: int, seed: int) -> FuzzResult:
     """A whole run below `folder`."""
-    calm = Calm()
-    with ClusterProcess(folder) as cluster, MachineWatch() as machine:
+    with ClusterProcess(folder, 3, SETTINGS) as cluster, MachineWatch() as machine:
         admin = Admin(cluster.root)
         wanted = [NewTopic(NEIGHBOUR, 1, 3), *(NewTopic(topic, 2, 3) for topic in TOPICS)]
         admin.create_topics(wanted)
         leader = cluster.leader_of(NEIGHBOUR)
         address = cluster.addresses()[leader]
-        with Keeper(cluster, wanted), neighbour_process(address, 100, Calm()):
+        with Keeper(cluster, wanted), steady_neighbour(address):
             warm = send_all(address, seed, WARM_UP_FRAMES)
         memory_before = settled_memory(cluster)
         begun_s = time.monotonic()
-        with Keeper(cluster, wanted) as keeper, neighbour_process(address, 100, calm):
+        with Keeper(cluster, wanted) as keeper, steady_neighbour(address) as neighbour:
             sent = send_all(address, seed + CONNECTIONS, frames)
-            seconds = time.monotonic() - begun_s
+            seconds, calm = time.monotonic() - begun_s, neighbour.finish()
         memory_after = settled_memory(cluster)
-        lines = cluster.log_file.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = cluster.log_lines()
         clients = warm + sent
         closed = sum((each.closed for each in clients), Counter[int]())
         opened = sum((each.opened for each in clients), Counter[int]())
@@ -250,20 +171,14 @@ def settled_memory(cluster: ClusterProcess) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0 when nothing was found."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__, seed=30)
     parser.add_argument("--frames", type=int, default=100_000)
-    parser.add_argument("--seed", type=int, default=30)
-    parser.add_argument("--folder", type=Path, help="keep the cluster's files here (a temporary folder, deleted)")
     given = parser.parse_args(arguments)
-    folder = given.folder or Path(tempfile.mkdtemp(prefix="stratalog-fuzz-"))
-    folder.mkdir(parents=True, exist_ok=True)
-    result = run_fuzz(folder, given.frames, given.seed)
+    with work_folder(given.folder, "fuzz") as folder:
+        result = run_fuzz(folder, given.frames, given.seed)
     for text, count in sorted(result.defects.items(), key=lambda each: -each[1])[:SHOWN]:
-        print(f"{count} times {text}", flush=True)
-    print(json.dumps({**asdict(result), "is_clean": result.is_clean}, indent=1))
-    if given.folder is None:
-        shutil.rmtree(folder)
-    return 0 if result.is_clean else 1
+        show(f"{count} times {text}")
+    return concluded(result)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""A neighbour of strangers: it produces, beats as a group's member, and tells how long each answer took. I/O: sockets.
+"""A neighbour of strangers: it produces, asks for ApiVersions, beats as a group's member if there is a group, and
+tells how long each answer took. I/O: sockets.
 
-    python -m tests.lab.real.fuzz.steady_neighbour HOST PORT TOPIC GROUP
+    python -m tests.lab.real.fuzz.steady_neighbour HOST PORT TOPIC [GROUP]
 
 Each line on its standard input ends a phase: it prints what it saw in it, as JSON.
 """
@@ -50,24 +51,33 @@ def summary(times_ms: list[float]) -> dict[str, float]:
 
 
 class SteadyNeighbour:
-    """Three threads with a connection each. `phase` is the present one; replaced at the end of each."""
+    """Threads with a connection each. `phase` is the present one; replaced at the end of each."""
 
-    def __init__(self, address: Address, topic: str, group: str) -> None:
+    def __init__(self, address: Address, topic: str, group: str = "") -> None:
         self.phase = Phase()
         self._address = address
         self._topic = topic
         self._group = group
         self._epoch = 0
-        _await_coordinator(address, group)
-        asks: dict[str, Callable[[OneConnection], str]] = {
-            "produce": self._produce, "heartbeat": self._beat, "api_versions": self._probe,
-        }  # fmt: skip
-        for kind, ask in asks.items():
-            threading.Thread(target=self._run, args=(kind, ask), name=kind, daemon=True).start()
+        asks: dict[str, Callable[[OneConnection], str]] = {"produce": self._produce, "api_versions": self._probe}
+        if group:
+            _await_coordinator(address, group)
+            asks["heartbeat"] = self._beat
+        self._is_over = threading.Event()
+        self._threads = [threading.Thread(target=self._run, args=each, daemon=True) for each in asks.items()]
+        for thread in self._threads:
+            thread.start()
+
+    def finish(self) -> Phase:
+        """End the connections; what was seen since the last phase."""
+        self._is_over.set()
+        for thread in self._threads:
+            thread.join()
+        return self.phase
 
     def _run(self, kind: str, ask: Callable[[OneConnection], str]) -> None:
         connection, due_s = OneConnection(self._address), time.monotonic()
-        while True:
+        while not self._is_over.is_set():
             begun_s = time.monotonic()
             try:
                 error = ask(connection)
@@ -80,7 +90,8 @@ class SteadyNeighbour:
             if error:
                 self.phase.errors.append(f"{kind}: {error}")
             due_s = max(due_s + 1 / RATES[kind], ended_s - 1)
-            time.sleep(max(0.0, due_s - ended_s))
+            self._is_over.wait(max(0.0, due_s - ended_s))
+        connection.close()
 
     def _produce(self, connection: OneConnection) -> str:
         records = encode_batch(NewRecordBatch(payload_table([(1_700_000_000_000, b"k", b"v" * 100, None)])))

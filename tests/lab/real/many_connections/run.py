@@ -17,15 +17,12 @@ import json
 import os
 import resource
 import selectors
-import shutil
 import socket
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from struct import pack
 from typing import Any
@@ -40,9 +37,11 @@ from stratalog.wire.batches.record_batches import encode_batch
 from stratalog.wire.messages.frames import decode_response, encode_request
 from stratalog.wire.messages.schema import request_type
 from tests.lab.bench.measures import quantile
-from tests.lab.real.fuzz.clients import Address, OneConnection
-from tests.lab.real.fuzz.run import ClusterProcess
-from tests.lab.real.processes.broker_processes import ENVIRONMENT, PROJECT
+from tests.lab.real.fuzz.bad_frames import SETTINGS
+from tests.lab.real.fuzz.clients import OneConnection
+from tests.lab.real.harness.children import Child, module
+from tests.lab.real.harness.cluster_process import Address, ClusterProcess
+from tests.lab.real.harness.command import concluded, options, work_folder
 
 CONNECTIONS, PRODUCERS, RATE = 1_000, 50, 10.0
 HOT, QUIET, COLD = "hot", "quiet", "cold"
@@ -86,7 +85,7 @@ class ManyConnections:
     memory_kib: list[int] = field(default_factory=list)
 
     @property
-    def is_within(self) -> bool:
+    def is_clean(self) -> bool:
         is_level = growth_a_minute(self.memory_kib[2:]) <= MEMORY_KIB_MAX
         is_quick = self.beside.p99_ms <= 1.5 * self.alone.p99_ms
         cold = self.beside_cold
@@ -272,17 +271,9 @@ def fill(address: Address, mib: int) -> None:
     client.close()
 
 
-@contextmanager
-def part(role: str, address: Address, said: dict[str, Any]) -> Iterator[subprocess.Popen[bytes]]:
-    """This module in another process; what it printed at its end is put into `said`."""
-    command = [sys.executable, "-m", "tests.lab.real.many_connections.run", "--part", role, "--at", *map(str, address)]
-    with subprocess.Popen(command, cwd=PROJECT, env=ENVIRONMENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as made:
-        try:
-            yield made
-        finally:
-            written, _ = made.communicate(b"end\n", 120)
-            if written.strip():
-                said.update(json.loads(written.splitlines()[-1]))
+def part(role: str, address: Address) -> Child:
+    """This module in another process."""
+    return Child(module("tests.lab.real.many_connections.run", "--part", role, "--at", *address))
 
 
 class CpuWatch:
@@ -312,7 +303,7 @@ def window(cluster: ClusterProcess, address: Address, seconds: float) -> Latency
 def run(folder: Path, minutes: int, cold_mib: int) -> ManyConnections:
     """A whole run below `folder`."""
     one = {"offsets.topic.replication.factor": 1, "transaction.state.log.replication.factor": 1}
-    with ClusterProcess(folder, 1, one) as cluster:
+    with ClusterProcess(folder, 1, {**SETTINGS, **one}) as cluster:
         counts = {HOT: HOT_PARTITIONS, QUIET: QUIET_PARTITIONS, COLD: COLD_PARTITIONS}
         kept = {"retention.ms": -1}  # the records' timestamps are years old
         Admin(cluster.root).create_topics([NewTopic(topic, count, 1, kept) for topic, count in counts.items()])
@@ -320,15 +311,14 @@ def run(folder: Path, minutes: int, cold_mib: int) -> ManyConnections:
         fill(address, cold_mib)
         window(cluster, address, WARM_S)
         alone = minutes_of(cluster, address, ALONE_BEFORE)
-        said: dict[str, Any] = {}
         memory: list[int] = []
-        with part("hold", address, said) as holding:
-            assert holding.stdout is not None
-            assert holding.stdout.readline().strip() == b"ready"
+        with part("hold", address) as holding:
+            holding.await_ready()
             latencies = minutes_of(cluster, address, minutes, memory)
             beside_cold, speed = None, 0.0
             if cold_mib:
                 beside_cold, speed = _beside_cold(cluster, address, cold_mib)
+            said = holding.finish()
         assert said["broken"] == 0, f"{said['broken']} connections ended"
         alone += minutes_of(cluster, address, ALONE_AFTER)
         print(f"alone: {alone}\nbeside: {latencies}", flush=True)
@@ -355,29 +345,28 @@ def median_of(minutes: Sequence[Latency]) -> Latency:
 
 def _beside_cold(cluster: ClusterProcess, address: Address, cold_mib: int) -> tuple[Latency, float]:
     """Produce while a consumer reads everything, and for no longer."""
-    said: dict[str, Any] = {}
     producers, cpu = Producers(address), CpuWatch(cluster.pid)
-    with part("cold", address, said) as reading:
+    with part("cold", address) as reading:
 
         async def until_read() -> None:
             working = asyncio.create_task(producers.run(COLD_S_MAX))
-            await asyncio.to_thread(reading.wait)
+            await asyncio.to_thread(reading.process.wait)
             working.cancel()
             with suppress(asyncio.CancelledError):
                 await working
 
         asyncio.run(until_read())
         cores = cpu.cores
+        said = reading.finish()
     assert said["mib"] >= cold_mib, f"{said['mib']} MiB were read of {cold_mib}"
     return Latency.of(producers, cores), round(said["mib_s"], 1)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0 when all is within the limits."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("--minutes", type=int, default=10)
     parser.add_argument("--cold-mib", type=int, default=1_024, help="size of the cold topic; 0: no cold consumer")
-    parser.add_argument("--folder", type=Path, help="keep the cluster's files here (a temporary folder, deleted)")
     parser.add_argument("--part", choices=("hold", "cold"), help=argparse.SUPPRESS)
     parser.add_argument("--at", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
@@ -389,13 +378,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.part:
         read_cold((given.at[0], int(given.at[1])))
         return 0
-    folder = given.folder or Path(tempfile.mkdtemp(prefix="stratalog-many-"))
-    folder.mkdir(parents=True, exist_ok=True)
-    result = run(folder, given.minutes, given.cold_mib)
-    print(json.dumps({**asdict(result), "is_within": result.is_within}, indent=1))
-    if given.folder is None:
-        shutil.rmtree(folder)
-    return 0 if result.is_within else 1
+    with work_folder(given.folder, "many") as folder:
+        return concluded(run(folder, given.minutes, given.cold_mib))
 
 
 if __name__ == "__main__":

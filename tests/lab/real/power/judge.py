@@ -9,21 +9,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
+
+from tests.lab.history.checker import Finding
 
 Place = tuple[str, int]
 """Topic and partition."""
 SHOWN = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A violation: the rule's name and what was seen."""
-
-    rule: str
-    text: str
 
 
 class Ack(NamedTuple):

@@ -16,8 +16,8 @@ from stratalog.clients.producer.producer import Producer
 from stratalog.clients.records import RecordMetadata
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import StratalogError
+from tests.lab.real.harness.parties import Party
 from tests.lab.real.power.judge import Ack, Poll
-from tests.lab.real.storm.parties import Party
 
 OUTSTANDING = 40
 

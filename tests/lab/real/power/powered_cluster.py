@@ -15,9 +15,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.lab.real.harness.broker_processes import BROKERS, STARTED
 from tests.lab.real.power.disks import PROJECT, Disks
 from tests.lab.real.power.volatile_disk import CutResult, Rules
-from tests.lab.real.processes.broker_processes import BROKERS, STARTED
 from tests.waiting import wait_until
 
 METADATA = "metadata"

@@ -15,8 +15,8 @@ from stratalog.storage.errors import StratalogError
 from stratalog.storage.log.leader_epochs import NO_LOG, LogEnd
 from stratalog.storage.log.reader import LogReader
 from stratalog.storage.objects.local import LocalStore
+from tests.lab.real.harness.parties import table_rows
 from tests.lab.real.power.judge import Row
-from tests.lab.real.storm.parties import table_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

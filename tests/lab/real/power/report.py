@@ -1,9 +1,7 @@
-"""docs/POWER_CUTS.md and power_cuts.json, which has every count, from the results of a run."""
+"""docs/POWER_CUTS.md, and every count for power_cuts.json, from the results of a run."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from statistics import median
 
 from tests.lab.real.power.run import CHECK_EVERY, CUTS_A_TOPIC, ONE, ROOM, TWO, PowerResult
@@ -44,17 +42,6 @@ ORDERS = {
     JOURNAL: "as ext4 and XFS promise: changes of directories are durable in their order, and every fsync makes the "
     "earlier ones durable",
 }
-
-
-def write_report(folder: Path, result: PowerResult, command: str) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    body = {
-        "command": command,
-        "counts": counts_of(result),
-        "findings": [f"{x.rule}: {x.text}" for x in result.findings],
-    }
-    (folder / "power_cuts.json").write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
-    (folder / "POWER_CUTS.md").write_text(report_text(result, command), encoding="utf-8")
 
 
 SHOWN = 6

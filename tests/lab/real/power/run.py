@@ -11,7 +11,6 @@ present cut the last one.
 
 from __future__ import annotations
 
-import argparse
 import random
 import shutil
 import signal
@@ -31,8 +30,11 @@ from stratalog.replication.spark.session import stratalog_session
 from stratalog.server.admin.admin import NewTopic
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import StratalogError
+from tests.lab.history.checker import Finding
+from tests.lab.real.harness.broker_processes import BROKERS
+from tests.lab.real.harness.command import concluded, options, work_folder, write_report
 from tests.lab.real.power.disks import why_not
-from tests.lab.real.power.judge import Finding, Judge, Loss, Place, Row
+from tests.lab.real.power.judge import Judge, Loss, Place, Row
 from tests.lab.real.power.load import Ledger, LedgerReader, LedgerWriter
 from tests.lab.real.power.powered_cluster import METADATA, BrokerEndedError, PoweredCluster
 from tests.lab.real.power.readers import (
@@ -43,7 +45,6 @@ from tests.lab.real.power.readers import (
     rows_by_stratalog,
 )
 from tests.lab.real.power.volatile_disk import JOURNAL, POSIX, CutResult, Rules
-from tests.lab.real.processes.broker_processes import BROKERS
 from tests.waiting import wait_until
 
 SETTINGS = {
@@ -83,6 +84,10 @@ class PowerResult:
     in_sync_s: list[float] = field(default_factory=list)
     errors: dict[str, int] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def is_clean(self) -> bool:
+        return not self.findings
 
 
 class Run:
@@ -314,39 +319,37 @@ class Run:
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit code 0 when nothing was found, 2 when disks cannot be mounted here."""
-    from tests.lab.real.power.report import write_report
+    from tests.lab.real.power.report import counts_of, report_text
 
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__, seed=1, report="POWER_CUTS.md and power_cuts.json")
     parser.add_argument("--cuts", type=int, default=300)
-    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--order", choices=(POSIX, JOURNAL), default=POSIX, help="what is durable of directories")
     parser.add_argument("--stale-blocks", action="store_true", help="unwritten blocks hold those of deleted files")
     parser.add_argument("--writeback-ms", type=int, default=5_000, help="age at which the kernel writes back; 0: never")
     parser.add_argument("--kinds", default="4,1,5", help="weights of: one broker, two, all with the metadata root")
     parser.add_argument("--without-spark", action="store_true", help="do not read the tables by delta-spark in the end")
     parser.add_argument("--forget", choices=("files", "directories"), help="brokers never sync these: must find losses")
-    parser.add_argument("--folder", type=Path, help="keep what is left here (a temporary folder, deleted)")
-    parser.add_argument("--report", type=Path, help="folder for POWER_CUTS.md")
     given = parser.parse_args(arguments)
     if reason := why_not():
         print(f"power cuts cannot be tried here: {reason}", file=sys.stderr)
         return 2
-    folder = given.folder or Path(tempfile.mkdtemp(prefix="stratalog-power-"))
     rules = Rules(given.order, given.stale_blocks, given.writeback_ms)
     weights = [float(weight) for weight in given.kinds.split(",")]
-    run = Run(folder, given.seed, rules, weights, reads_by_spark=not given.without_spark, forgets=given.forget or "")
-    signal.signal(signal.SIGINT, lambda *_: run.end())
-    result = run.run(given.cuts)
-    print(result, flush=True)
-    if given.report:
-        stale = " --stale-blocks" if given.stale_blocks else ""
-        options = f"--cuts {sum(result.cuts.values())} --seed {given.seed} --order {given.order}{stale}"
-        write_report(given.report, result, f"python -m tests.lab.real.power.run {options}")
-    for finding in result.findings[:20]:
-        print(f"{finding.rule}: {finding.text}", flush=True)
-    if given.folder is None and not result.findings:
-        shutil.rmtree(folder, ignore_errors=True)
-    return 1 if result.findings else 0
+    with work_folder(given.folder, "power") as folder:
+        spark = not given.without_spark
+        run = Run(folder, given.seed, rules, weights, reads_by_spark=spark, forgets=given.forget or "")
+        signal.signal(signal.SIGINT, lambda *_: run.end())
+        result = run.run(given.cuts)
+        if given.report:
+            stale = " --stale-blocks" if given.stale_blocks else ""
+            chosen = f"--cuts {sum(result.cuts.values())} --seed {given.seed} --order {given.order}{stale}"
+            command = f"python -m tests.lab.real.power.run {chosen}"
+            found = [f"{each.rule}: {each.text}" for each in result.findings]
+            body = {"command": command, "counts": counts_of(result), "findings": found}
+            write_report(given.report, "power_cuts", report_text(result, command), body)
+        if code := concluded(result):
+            sys.exit(code)  # the folder stays
+    return 0
 
 
 if __name__ == "__main__":

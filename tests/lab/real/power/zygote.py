@@ -26,14 +26,14 @@ FILES, DIRECTORIES = "files", "directories"
 
 def forget_syncs(forgotten: str) -> None:
     """Leave out fsync of files, or of directories."""
-    whole = sync._sync_file
+    whole = sync.sync_file
 
     def sync_file(path: str) -> None:
         if os.path.isdir(path) is (forgotten == FILES):
             whole(path)
 
-    sync._sync_file = sync_file
-    sync._SYNCFS = None
+    sync.sync_file = sync_file
+    sync.SYNCFS = None
 
 
 def start(arguments: list[str], output: str) -> int:

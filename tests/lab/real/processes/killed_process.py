@@ -16,8 +16,8 @@ from pathlib import Path
 from stratalog.clients.admin.admin import Admin
 from stratalog.server.admin.admin import NewTopic
 from stratalog.server.cluster import Cluster
-from tests.lab.real.storm.history import ACK, History
-from tests.lab.real.storm.parties import Reader, Writer
+from tests.lab.real.harness.history import ACK, History
+from tests.lab.real.harness.parties import Reader, Writer
 from tests.waiting import wait_until
 
 SETTINGS = {"broker.session.timeout.ms": 2_000, "broker.heartbeat.interval.ms": 300}

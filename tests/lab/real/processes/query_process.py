@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 
+from tests.lab.real.harness.broker_processes import ENVIRONMENT, PROJECT
+from tests.lab.real.harness.children import module as run_module
 from tests.lab.real.processes.python_workers import descendants
 
-PROJECT = Path(__file__).parents[4]
 STARTED = "started"
 """What the process prints when its query runs."""
 
@@ -22,7 +22,7 @@ class QueryProcess:
     def __init__(self, module: str, folder: Path, *arguments: str) -> None:
         self.module = module
         self.folder = folder
-        self._command = [sys.executable, "-m", f"tests.lab.real.processes.{module}", *arguments]
+        self._command = run_module(f"tests.lab.real.processes.{module}", *arguments)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -33,9 +33,8 @@ class QueryProcess:
     def start(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / "output").open("ab") as output:
-            environment = os.environ | {"PYTHONPATH": str(PROJECT)}
             self._process = subprocess.Popen(
-                self._command, stdin=subprocess.PIPE, stdout=output, stderr=output, cwd=PROJECT, env=environment
+                self._command, stdin=subprocess.PIPE, stdout=output, stderr=output, cwd=PROJECT, env=ENVIRONMENT
             )
 
     def started_count(self) -> int:
@@ -44,6 +43,17 @@ class QueryProcess:
         output = (self.folder / "output").read_text()
         assert self._process.poll() is None, output
         return output.count(STARTED)
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def tell(self, line: str) -> None:
+        """Send a line to its standard input."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n".encode())
+        self._process.stdin.flush()
 
     def kill(self) -> None:
         """End all at once: its driver, Spark, the planner and the workers."""
@@ -56,8 +66,8 @@ class QueryProcess:
         self._process.wait()
 
     def stop(self) -> None:
-        process = self._process
-        if process is not None and process.poll() is None:
-            assert process.stdin is not None
-            process.stdin.close()
-            process.wait(60)
+        if self.is_alive:
+            assert self._process is not None
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+            self._process.wait(60)

@@ -15,7 +15,7 @@ from urllib.request import urlopen
 
 import pyspark
 
-from tests.lab.real.processes.broker_processes import PROJECT, ServerProcess
+from tests.lab.real.harness.broker_processes import PROJECT, ServerProcess
 from tests.lab.real.processes.python_workers import running
 from tests.waiting import wait_until
 

@@ -32,8 +32,8 @@ from stratalog.replication.config import BrokerConfig
 from stratalog.server.admin.admin import NewTopic
 from tests.lab.foreign.java.jvm import SMALL, Jvm, java_version
 from tests.lab.foreign.served import HOST, SETTINGS, Form, Served
-from tests.lab.real.processes.broker_processes import BROKERS, ENVIRONMENT, PROJECT
-from tests.lab.real.processes.machine_watch import MachineWatch
+from tests.lab.real.harness.broker_processes import BROKERS, ENVIRONMENT, PROJECT
+from tests.lab.real.harness.machine_watch import MachineWatch
 from tests.waiting import wait_until
 
 HERE = Path(__file__).parent

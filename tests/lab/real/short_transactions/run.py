@@ -17,7 +17,6 @@ import argparse
 import random
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -30,9 +29,11 @@ from pathlib import Path
 from stratalog.clients.admin.admin import Admin
 from stratalog.server.admin.admin import NewTopic
 from stratalog.server.view.cluster_view import ClusterView
-from tests.lab.bench.peer.kafka import PeerError, fetch_jars, free_ports, run_tool
+from tests.lab.bench.peer.kafka import PeerError, fetch_jars, run_tool
 from tests.lab.foreign.go.program import SOURCES
-from tests.lab.real.processes.broker_processes import BROKERS, BrokerProcess, BrokerProcesses
+from tests.lab.foreign.served import Form, Served
+from tests.lab.real.harness.broker_processes import BROKERS
+from tests.lab.real.harness.faults import KILL, Faults
 
 PROGRAM = Path(sys.prefix) / "foreign-go" / "shorttransactions"
 PARTITIONS, RECORDS, RESTART_S = 4, 20, 4
@@ -47,59 +48,40 @@ SETTINGS = {
 }
 
 
-class Cluster:
-    """Brokers at fixed ports, so that clients find them again."""
-
-    def __init__(self, folder: Path) -> None:
-        self.brokers = BrokerProcesses(folder)
-        ports = free_ports(len(BROKERS))
-        self.bootstrap = ",".join(f"127.0.0.1:{port}" for port in ports)
-        for number, port in zip(BROKERS, ports, strict=True):
-            own = {**SETTINGS, "listeners": f"PLAINTEXT://127.0.0.1:{port}"}
-            self.brokers.by_id[number] = BrokerProcess(folder, number, own, "thread")
-
-    def create(self, topic: str) -> None:
-        Admin(self.brokers.metadata_root).create_topics([NewTopic(topic, PARTITIONS, len(BROKERS))])
-
-    def restarts(self, every_s: float, rng: random.Random, is_over: threading.Event) -> int:
-        """Kill a broker every so many seconds and start it again; how many were killed."""
-        killed = 0
-        while not is_over.wait(every_s - RESTART_S):
-            broker = self.brokers[rng.choice(BROKERS)]
-            broker.kill()
-            killed += 1
-            is_over.wait(RESTART_S)
-            broker.start()
-        return killed
+def create(served: Served, topic: str) -> None:
+    Admin(served.metadata_root).create_topics([NewTopic(topic, PARTITIONS, len(BROKERS))])
 
 
 @contextmanager
-def kills(cluster: Cluster, every_s: float) -> Iterator[list[int]]:
-    """Kills while the block runs; the list has their number afterwards."""
-    is_over, killed = threading.Event(), list[int]()
-    thread = threading.Thread(
-        target=lambda: killed.append(cluster.restarts(every_s, random.Random(1), is_over)), daemon=True
-    )
+def kills(served: Served, every_s: float) -> Iterator[Faults]:
+    """A broker is killed every so many seconds while the block runs, and started again a moment later."""
+    is_over, faults, rng = threading.Event(), Faults(), random.Random(1)
+
+    def inject() -> None:
+        faults.strike(served.process(rng.choice(BROKERS)), KILL, RESTART_S)
+
+    working = threading.Thread(target=faults.run, args=(every_s, inject, is_over.is_set, every_s), daemon=True)
     if every_s:
-        thread.start()
+        working.start()
     try:
-        yield killed
+        yield faults
     finally:
         is_over.set()
         if every_s:
-            thread.join()
+            working.join()
+        faults.repair(at_once=True)
 
 
-def perf_test(cluster: Cluster, transactions: int) -> None:
+def perf_test(served: Served, transactions: int) -> None:
     """Kafka's tool; it ends with its first error. AssertionError with what it printed."""
-    cluster.create("perf")
+    create(served, "perf")
     records = transactions * PERF_RECORDS_A_SECOND * PERF_TRANSACTION_MS // 1_000
     begun = time.monotonic()
     try:
         printed = run_tool(
             PERF,
             *("--topic", "perf", "--num-records", records, "--record-size", 512),
-            *("--throughput", PERF_RECORDS_A_SECOND, "--bootstrap-server", cluster.bootstrap),
+            *("--throughput", PERF_RECORDS_A_SECOND, "--bootstrap-server", served.bootstrap),
             *("--transactional-id", "perf", "--transaction-duration-ms", PERF_TRANSACTION_MS),
             wait_s=600 + transactions * PERF_TRANSACTION_MS / 100,  # a slow machine takes ten times as long
         )
@@ -107,37 +89,39 @@ def perf_test(cluster: Cluster, transactions: int) -> None:
         raise AssertionError(f"kafka-producer-perf-test: {reason}") from reason
     if "Exception" in printed:
         raise AssertionError(printed[-3_000:])
-    view = ClusterView(cluster.brokers.metadata_root)
+    view = ClusterView(served.metadata_root)
     ends = view.offsets.end_offsets(view.image.partitions_of("perf"))
     markers = sum(ends.values()) - records
     print(f"perf-test: {records} records, {markers} markers, {time.monotonic() - begun:.0f} s, no error", flush=True)
 
 
-def franz_go(cluster: Cluster, transactions: int, producers: int, seconds: int, kill_every_s: float) -> None:
+def franz_go(served: Served, transactions: int, producers: int, seconds: int, kill_every_s: float) -> None:
     """Transactions of 20 records, shared by so many producers. AssertionError for an error without kills, or for what
     is read."""
-    cluster.create("short")
+    create(served, "short")
     begun = time.monotonic()
     each = -(-transactions // producers)
-    with kills(cluster, kill_every_s) as killed, ThreadPoolExecutor(producers) as pool:
+    with kills(served, kill_every_s) as faults, ThreadPoolExecutor(producers) as pool:
         ids = [f"short{number}" for number in range(producers)]
-        parts = pool.map(lambda own: _program("write", cluster, "short", own, each, seconds, RECORDS), ids)
+        parts = pool.map(lambda own: _program("write", served, "short", own, each, seconds, RECORDS), ids)
         written = list(chain.from_iterable(parts))
     outcomes = [line.split(" ", 2) for line in written]
     counts = Counter(outcome for outcome, *_ in outcomes)
     errors = Counter(rest[0] for _, _, *rest in outcomes if rest)
     took_s = time.monotonic() - begun
-    print(f"franz-go: {dict(counts)} in {took_s:.0f} s, {sum(killed)} SIGKILLs, errors {dict(errors)}", flush=True)
-    cluster.brokers.restore()
-    _judge(_program("read", cluster, "short"), outcomes)
+    print(
+        f"franz-go: {dict(counts)} in {took_s:.0f} s, {faults.counts[KILL]} SIGKILLs, errors {dict(errors)}", flush=True
+    )
+    served.await_ready()
+    _judge(_program("read", served, "short"), outcomes)
     if errors and not kill_every_s:
         raise AssertionError(f"errors without a fault: {dict(errors)}")
     if any("OUT_OF_ORDER" in error or "INVALID_TXN_STATE" in error for error in errors):
         raise AssertionError(f"errors that Kafka does not give: {dict(errors)}")
 
 
-def _program(program: str, cluster: Cluster, *arguments: object) -> list[str]:
-    command = [str(PROGRAM), program, cluster.bootstrap, *map(str, arguments)]
+def _program(program: str, served: Served, *arguments: object) -> list[str]:
+    command = [str(PROGRAM), program, served.bootstrap, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise AssertionError(f"{program}: {done.stderr}")
@@ -175,14 +159,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     command = ["go", "build", "-o", str(PROGRAM), "./shorttransactions"]
     subprocess.run(command, cwd=SOURCES, check=True)
-    with tempfile.TemporaryDirectory(prefix="short-transactions-") as folder:
-        cluster = Cluster(Path(folder))
-        with cluster.brokers:
-            if given.clients != "perf-test":
-                franz_go(cluster, given.transactions, given.producers, int(60 * given.minutes), given.kill_every)
-            if given.clients != "franz-go" and not given.kill_every:
-                fetch_jars()
-                perf_test(cluster, given.transactions)
+    with Served(Form.BROKERS, SETTINGS) as served:
+        if given.clients != "perf-test":
+            franz_go(served, given.transactions, given.producers, int(60 * given.minutes), given.kill_every)
+        if given.clients != "franz-go" and not given.kill_every:
+            fetch_jars()
+            perf_test(served, given.transactions)
 
 
 if __name__ == "__main__":

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
 from dataclasses import asdict
 from pathlib import Path
 
 import matplotlib as mpl
 
-from tests.lab.real.storm.run import KILL, PAUSE, StormResult
-from tests.lab.real.storm.single_faults import SingleFaults
+from tests.lab.real.harness.command import write_report
+from tests.lab.real.harness.faults import KILL, PAUSE
+from tests.lab.real.storm.run import EVERY_S, OF_CONTROLLER, SETTINGS, StormResult
+from tests.lab.real.storm.single_faults import PARTITIONS, SingleFaults
 
 COLOURS = {KILL: "#b8352c", PAUSE: "#4c8bb8"}
 TEXT = """# Three broker processes under faults
@@ -46,31 +46,19 @@ REPEATED = """ Faults repeated because the whole machine stood still for more th
 or its host): {}."""
 
 
-def machine_of(folder: Path) -> str:
-    """Its processors, the file system below `folder`, and how busy it was over the last 15 minutes."""
-    mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text(encoding="utf-8").splitlines()]
-    below = [(len(place), kind) for place, kind in mounts if folder.resolve().is_relative_to(place)]
-    return f"{os.cpu_count()} processors, roots on {max(below)[1]}, load average {os.getloadavg()[2]:.0f}"
-
-
-def write_report(folder: Path, storm: StormResult, faults: SingleFaults, machine: str) -> None:
+def write_storm_report(folder: Path, storm: StormResult, faults: SingleFaults, machine: str) -> None:
     """Write all three files. `machine` is a short description of the machine."""
-    folder.mkdir(parents=True, exist_ok=True)
     body = {
         "machine": machine,
         "storm": asdict(storm),
         "single_faults": {**asdict(faults), "limit_ms": faults.limit_ms},
     }
     del body["single_faults"]["probes"]
-    (folder / "storm.json").write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
-    (folder / "STORM.md").write_text(report_text(storm, faults, machine), encoding="utf-8")
+    write_report(folder, "storm", report_text(storm, faults, machine), body)
     draw(folder / "storm.png", faults)
 
 
 def report_text(storm: StormResult, faults: SingleFaults, machine: str) -> str:
-    from tests.lab.real.storm.run import EVERY_S, SETTINGS
-    from tests.lab.real.storm.single_faults import PARTITIONS
-
     return TEXT.format(
         machine=machine,
         minutes=round(storm.seconds / 60, 1),
@@ -95,7 +83,7 @@ def storm_facts(storm: StormResult) -> dict[str, str]:
     return {
         "SIGKILL": f"{storm.faults.get(KILL, 0)}",
         "SIGSTOP": f"{storm.faults.get(PAUSE, 0)}",
-        "of them at the controller": f"{storm.faults.get('of the controller', 0)}",
+        "of them at the controller": f"{storm.faults.get(OF_CONTROLLER, 0)}",
         "leader epochs, over 6 partitions": f"{storm.leader_epochs:,}",
         "records sent": f"{storm.sent:,}",
         "acknowledged": f"{storm.acknowledged:,}",

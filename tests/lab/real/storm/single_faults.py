@@ -13,15 +13,15 @@ from stratalog.clients.records import RecordMetadata
 from stratalog.replication.config import BrokerConfig
 from stratalog.server.admin.admin import NewTopic
 from stratalog.storage.errors import StratalogError
-from tests.lab.real.processes.broker_processes import BROKERS, BrokerProcesses, ClusterWatch
-from tests.lab.real.processes.machine_watch import MachineWatch
-from tests.lab.real.storm.history import ACK, FAIL, SEND, Finding, History, HistoryEvent, check
-from tests.lab.real.storm.parties import Party, Reader, note_replicas, replicas_are_equal
-from tests.lab.real.storm.run import KILL, PAUSE, show
+from tests.lab.real.harness.broker_processes import BROKERS, BrokerProcesses, ClusterWatch
+from tests.lab.real.harness.faults import KILL, PAUSE, Faults, show
+from tests.lab.real.harness.history import ACK, FAIL, SEND, Finding, History, HistoryEvent, check
+from tests.lab.real.harness.machine_watch import MachineWatch
+from tests.lab.real.harness.parties import Party, Reader, events_with_replicas
 from tests.waiting import wait_until
 
 TOPIC, PARTITIONS = "faults", 6
-REST_S = 5.0
+REST_S, UNTIL_BACK_S = 5.0, 240.0
 LIMIT_ABOVE_SESSION_MS = 2_000
 PROBE_PAUSE_S = 0.1
 REPEATED_MAX = 5
@@ -58,7 +58,7 @@ class SingleFaults:
         return self.session_timeout_ms + LIMIT_ABOVE_SESSION_MS
 
     @property
-    def is_within_limit(self) -> bool:
+    def is_clean(self) -> bool:
         return not self.findings and all(fault.away_ms <= self.limit_ms for fault in self.faults)
 
 
@@ -134,10 +134,7 @@ def run_single_faults(
                 else:
                     faults.append(fault)
             time.sleep(rest_s)
-        wait_until(lambda: replicas_are_equal(folder, TOPIC, BROKERS, PARTITIONS), "equal replicas", 120)
-        note_replicas(history, folder, TOPIC, BROKERS, PARTITIONS)
-        history.close()
-        events = history.events()
+        events = events_with_replicas(history, folder, TOPIC, BROKERS, PARTITIONS)
     timeout_ms = config.broker_session_timeout_ms
     return SingleFaults(timeout_ms, fetcher, faults, probes(events, begun_ms), check(events), repeated)
 
@@ -152,11 +149,11 @@ def one_fault(
     kind = KILL if number % 2 else PAUSE
     controller, leaders = watch.controller(), watch.leaders()
     victim = controller if number % 4 in (1, 2) else rng.choice([i for i in BROKERS if i != controller])
-    struck_ms = now_ms()
-    (brokers[victim].kill if kind == KILL else brokers[victim].pause)()
-    wait_until(lambda: prober.back_at_ms(struck_ms) is not None, "acknowledgements by every partition", 240)
+    struck_ms, faults = now_ms(), Faults()
+    faults.strike(brokers[victim], kind)
+    wait_until(lambda: prober.back_at_ms(struck_ms) is not None, "acknowledgements by every partition", UNTIL_BACK_S)
     away_ms = prober.back_at_ms(struck_ms) - struck_ms
-    brokers.restore()
+    faults.repair(at_once=True)
     in_sync_after_s = watch.await_in_sync()
     return SingleFault(
         number=number,

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.real.processes.machine_watch import MachineWatch
-from tests.lab.real.storm.history import ACK, POLL, SEND, Finding, HistoryEvent
-from tests.lab.real.storm.report import machine_of, write_report
-from tests.lab.real.storm.run import KILL, PAUSE, StormResult, longest_gap_s, run_storm
+from tests.lab.real.harness.command import machine_of
+from tests.lab.real.harness.faults import KILL, PAUSE
+from tests.lab.real.harness.history import ACK, POLL, SEND, Finding, HistoryEvent
+from tests.lab.real.harness.machine_watch import MachineWatch
+from tests.lab.real.storm.report import write_storm_report
+from tests.lab.real.storm.run import StormResult, longest_gap_s, run_storm
 from tests.lab.real.storm.single_faults import SingleFault, SingleFaults, probes, run_single_faults
 
 
@@ -80,8 +82,8 @@ def test_the_report_has_the_findings(tmp_path: Path) -> None:
     lost = [Finding("lost", "a:1 was acknowledged")]
     storm = StormResult(300, 6, "thread", {KILL: 20, PAUSE: 21}, 900, 890, 10, 1_800, 77, 4.2, 0.0, 6.1, lost)
     faults = SingleFaults(9_000, "thread", [fault(1, 9_500), fault(2, 11_001)], [(0.1, 20), (20.0, 9_000)], [], 1)
-    assert not faults.is_within_limit
-    write_report(tmp_path, storm, faults, machine_of(tmp_path))
+    assert not faults.is_clean
+    write_storm_report(tmp_path, storm, faults, machine_of(tmp_path))
     text = (tmp_path / "STORM.md").read_text(encoding="utf-8")
     assert "Findings of the checker: **1**." in text
     assert re.search(r"\d+ processors, roots on \w+, load average \d+\)", text)

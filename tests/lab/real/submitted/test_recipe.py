@@ -17,9 +17,9 @@ from stratalog.clients.admin.admin import Admin
 from stratalog.clients.producer.producer import Producer
 from stratalog.server.admin.admin import NewTopic
 from tests.docs.pages import Page
-from tests.lab.real.processes.broker_processes import BROKERS, PROJECT, ClusterWatch, ServerProcess
+from tests.lab.real.harness.broker_processes import BROKERS, PROJECT, ClusterWatch, ServerProcess
+from tests.lab.real.harness.parties import replicas_are_equal
 from tests.lab.real.processes.standalone_spark import ENVIRONMENT, StandaloneSpark
-from tests.lab.real.storm.parties import replicas_are_equal
 from tests.lab.real.submitted.submitted_brokers import SUBMIT_WAIT_S, WORKER_CORES
 
 PAGE = Path("docs/operate.md")

@@ -19,7 +19,7 @@ from stratalog.jobs.demo import run as demo
 from stratalog.jobs.demo.clients import ClosedLoop, now_ms
 from stratalog.jobs.demo.screen import Screen, print_verdict
 from stratalog.server.admin.admin import NewTopic
-from tests.lab.real.processes.broker_processes import ClusterWatch
+from tests.lab.real.harness.broker_processes import ClusterWatch
 from tests.lab.real.processes.standalone_spark import StandaloneSpark
 from tests.lab.real.submitted.machines import machines
 from tests.lab.real.submitted.submitted_brokers import WORKER_CORES, WORKER_MEMORY, SubmittedBrokers

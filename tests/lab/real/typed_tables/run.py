@@ -13,14 +13,12 @@ and the table has to equal the compacted log, too.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -42,7 +40,9 @@ from stratalog import (
     TypedTable,
     stratalog_session,
 )
-from tests.lab.real.processes.broker_processes import ENVIRONMENT, PROJECT
+from tests.lab.real.harness.broker_processes import ServerProcess
+from tests.lab.real.harness.children import module
+from tests.lab.real.harness.command import options, work_folder
 from tests.lab.real.typed_tables.orders import ARROW, COLUMNS, LATE, PARTITIONS, SCHEMAS, Orders
 from tests.lab.real.typed_tables.table_process import TOPIC
 
@@ -93,67 +93,54 @@ def fill(cluster: Cluster, numbers_sent: range, orders: Orders) -> None:
             each.result(120)
 
 
-class QueryProcess:
+class TableProcess(ServerProcess):
     """Processes of one query, one at a time; each in a session of its own (setsid), with its JVM and its workers."""
 
     def __init__(self, root: str, table: Path, output: Path) -> None:
-        self._arguments = [root, str(table)]
-        self.output = output
-        self._begin = 0
-        self._process: subprocess.Popen[bytes] | None = None
+        super().__init__("query", (), output)
+        self._root, self._table = root, table
 
-    def start(self, settings: dict[str, object]) -> None:
-        with self.output.open("ab") as output:
-            self._begin = output.tell()
-            given = [*self._arguments, json.dumps(settings)]
-            command = [sys.executable, "-m", "tests.lab.real.typed_tables.table_process", *given]
-            self._process = subprocess.Popen(
-                command, stdout=output, stderr=output, cwd=PROJECT, env=ENVIRONMENT, start_new_session=True
-            )
+    def begin(self, settings: dict[str, object]) -> None:
+        """Start another process, with these settings of the table."""
+        arguments = self._root, self._table, json.dumps(settings)
+        self._command = module("tests.lab.real.typed_tables.table_process", *arguments)
+        self.start()
 
     @property
-    def code(self) -> int | None:
-        assert self._process is not None
-        return self._process.poll()
+    def has_ended(self) -> bool:
+        return not self.is_running
 
     def notes(self) -> list[dict[str, Any]]:
         """What the current process has noted."""
-        with self.output.open("rb") as output:
-            output.seek(self._begin)
-            lines = output.read().decode(errors="replace").splitlines()
-        return [json.loads(line) for line in lines if line.startswith('{"kind"')]
+        return [json.loads(line) for line in self.output().splitlines() if line.startswith('{"kind"')]
 
     def commits(self) -> int:
         """How many commits the table and its dead letters have."""
-        table = Path(self._arguments[1])
-        return sum(1 for each in (table, Path(f"{table}__dlq")) for _ in (each / "_delta_log").glob("*.json"))
+        tables = self._table, Path(f"{self._table}__dlq")
+        return sum(1 for each in tables for _ in (each / "_delta_log").glob("*.json"))
 
-    def kill(self, victim: str) -> bool:
+    def kill_part(self, victim: str) -> bool:
         """Kill a part of the process; False if there is no such part now."""
-        assert self._process is not None
         if victim == "driver":
-            os.killpg(self._process.pid, signal.SIGKILL)
+            self.kill()
             self._end_session()
             return True
         word = "java" if victim == "jvm" else "pyspark.daemon"
-        found = [pid for pid, command in session_processes(self._process.pid) if word in command]
+        found = [pid for pid, command in session_processes(self.pid) if word in command]
         for pid in found:
             _kill(pid)
         return bool(found)
 
     def _end_session(self) -> None:
-        assert self._process is not None
-        for pid, _ in session_processes(self._process.pid):
+        for pid, _ in session_processes(self.pid):
             _kill(pid)
 
     def end(self) -> None:
         """Wait for the end of a process that cannot go on, then clear what is left of its session."""
-        assert self._process is not None
         try:
-            self._process.wait(END_WAIT_S)
+            self.wait(END_WAIT_S)
         except subprocess.TimeoutExpired:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait(END_WAIT_S)
+            self.kill()
         self._end_session()
 
 
@@ -198,7 +185,7 @@ def run(folder: Path, orders: Orders, kills: int, seed: int = 1, limit_s: float 
         with SchemaFolder.create(cluster, replication_factor=1) as schemas:
             for version, schema in enumerate(SCHEMAS[: LATE - 1], start=1):
                 assert schemas.register(f"order-{version}", schema).id == version
-            process = QueryProcess(cluster.root, table, folder / "query.out")
+            process = TableProcess(cluster.root, table, folder / "query.out")
             plan = Plan.of(orders.count, kills, began + limit_s)
             bring_in(process, plan, cluster, orders, rng, outcome)
             note("the query is at the end: the table is compared with what was sent")
@@ -247,7 +234,7 @@ class Moment(NamedTuple):
 
 
 def bring_in(
-    process: QueryProcess, plan: Plan, cluster: Cluster, orders: Orders, rng: random.Random, outcome: Outcome
+    process: TableProcess, plan: Plan, cluster: Cluster, orders: Orders, rng: random.Random, outcome: Outcome
 ) -> None:
     """Run the query to its end, killing a part of it in each process but the last one."""
     first = 0
@@ -260,7 +247,7 @@ def bring_in(
         victim = KILLS[left % len(KILLS)] if left else None
         batch = max(1, len(sent) // BATCHES_OF_PART) if left else plan.measured_batch
         began = time.monotonic()
-        process.start({"value.format": "avro", "max.offsets.per.trigger": batch})
+        process.begin({"value.format": "avro", "max.offsets.per.trigger": batch})
         if live(process, victim, Moment.of(rng), plan.deadline) and victim is not None:
             outcome.kills[victim] = outcome.kills.get(victim, 0) + 1
         outcome.processes += 1
@@ -273,23 +260,23 @@ def bring_in(
             return
 
 
-def live(process: QueryProcess, victim: str | None, moment: Moment, deadline: float) -> bool:
+def live(process: TableProcess, victim: str | None, moment: Moment, deadline: float) -> bool:
     """A process that was started, to its end; whether its part `victim` was killed.
 
     Without its JVM it ends or hangs; workers are made again by Spark, or their query fails.
     """
-    wait_for(lambda: process.code is not None or bool(process.notes()), deadline)
+    wait_for(lambda: process.has_ended or bool(process.notes()), deadline)
     is_killed = False
     if victim is not None:
         commits = process.commits() + moment.commits
-        wait_for(lambda: process.code is not None or process.commits() >= commits, deadline)
+        wait_for(lambda: process.has_ended or process.commits() >= commits, deadline)
         kill_at = time.monotonic() + moment.seconds
-        wait_for(lambda: process.code is not None or time.monotonic() >= kill_at, deadline)
-        while not is_killed and process.code is None:  # workers come and go
-            is_killed = process.kill(victim)
+        wait_for(lambda: process.has_ended or time.monotonic() >= kill_at, deadline)
+        while not is_killed and process.is_running:  # workers come and go
+            is_killed = process.kill_part(victim)
             time.sleep(0.05)
     if not (is_killed and victim == "jvm"):
-        wait_for(lambda: process.code is not None, deadline)
+        wait_for(lambda: process.has_ended, deadline)
     process.end()
     return is_killed
 
@@ -362,15 +349,13 @@ def note(text: str) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit code 0 when every record is where it belongs, once."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__, seed=1)
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--upsert", action="store_true", help="a compacted topic, whose table has a row for each key")
-    parser.add_argument("--folder", type=Path, help="keep the files here (a temporary folder)")
     given = parser.parse_args(arguments)
-    folder = given.folder or Path(tempfile.mkdtemp(prefix="stratalog-typed-tables-"))
-    outcome = run(folder, Orders(given.records, given.upsert), given.kills, given.seed)
+    with work_folder(given.folder, "typed-tables") as folder:
+        outcome = run(folder, Orders(given.records, given.upsert), given.kills, given.seed)
     print(json.dumps(asdict(outcome)))
     return 0
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from stratalog import Admin, Cluster, NewTopic, Producer
-from tests.lab.real.processes.broker_processes import ENVIRONMENT, PROJECT
+from tests.lab.real.harness.broker_processes import ENVIRONMENT, PROJECT
 from tests.lab.real.typed_tables.stored_words import files_with
 
 PERSON, OTHER = "zelda-4711", "link-0815"

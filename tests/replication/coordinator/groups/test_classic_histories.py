@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.coordinator.groups.classic.group import ClassicGroup, GroupState
-from stratalog.replication.coordinator.groups.committed_offsets import Offsets
+from stratalog.replication.coordinator.groups.committed_offsets import CommittedOffsets, Offsets
 from stratalog.replication.coordinator.groups.records import OffsetCommitValue
 from stratalog.replication.requests.groups import (
     LeaveGroupRequest,
@@ -167,8 +167,8 @@ class GroupLife(RuleBasedStateMachine):
             told = answer.topics[0].partitions[0]
             if told.partition_index == 0 and error_name(told) == "NONE":
                 self.told = max(self.told, client.commits or -1)
-        found = self.coordinator.shard.offsets._offsets.get("g", {})
-        offsets = [committed.value.offset for partition, committed in found.items() if partition.partition == 0]
+        found, _, _ = held_by(self.coordinator.shard.offsets)
+        offsets = [value.offset for (_, partition), value in found.items() if partition.partition == 0]
         assert (offsets[0] if offsets else -1) >= self.told
 
     @invariant()
@@ -189,11 +189,7 @@ class GroupLife(RuleBasedStateMachine):
         if self.coordinator.uncommitted:
             return
         live, folded = self.coordinator.shard, self.coordinator.folded()
-        assert values_of(folded.offsets._offsets) == values_of(live.offsets._offsets)
-        for producer_id in PRODUCERS:
-            pending = [shard.offsets._pending.get(producer_id, {}) for shard in (folded, live)]
-            assert values_of(pending[0]) == values_of(pending[1])
-        assert folded.offsets._open == live.offsets._open
+        assert held_by(folded.offsets) == held_by(live.offsets)
         assert folded.table.groups.keys() <= live.table.groups.keys()
         for group_id, group in live.table.groups.items():
             assert isinstance(group, ClassicGroup)
@@ -201,7 +197,7 @@ class GroupLife(RuleBasedStateMachine):
                 # Made for a transactional commit that the log refused; it goes with the next round of expiry, unless a
                 # member joins it meanwhile: that is stored with the first generation that becomes stable.
                 assert group.state is not GroupState.STABLE
-                assert (group.last_value, group_id in live.offsets._offsets) == (None, False)
+                assert (group.last_value, live.offsets.count(group_id)) == (None, 0)
                 continue
             other = folded.table.groups[group_id]
             assert isinstance(other, ClassicGroup)
@@ -223,7 +219,16 @@ class GroupLife(RuleBasedStateMachine):
                 assert not group.awaiting_sync
 
 
-def values_of(offsets: Offsets) -> dict[tuple[str, TopicPartition], OffsetCommitValue]:
+Values = dict[tuple[str, TopicPartition], OffsetCommitValue]
+
+
+def held_by(offsets: CommittedOffsets) -> tuple[Values, dict[int, Values], dict[str, set[int]]]:
+    """What a shard holds: offsets that are committed, those of open transactions by producer, open transactions."""
+    pending = {producer_id: values_of(found) for producer_id, found in offsets._pending.items()}
+    return values_of(offsets._offsets), pending, offsets._open
+
+
+def values_of(offsets: Offsets) -> Values:
     """Without their order, which counts what was refused, too."""
     return {
         (group_id, partition): committed.value

@@ -34,7 +34,8 @@ from stratalog.wire.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from tests.replication.consumer_groups import Consumer, Coordinator, CountedIds, joining
+from tests.replication.consumer_groups import Consumer, Coordinator, joining
+from tests.storage.logs import CountingIds
 
 
 def sees(*topics: str) -> VisibleTopics:
@@ -132,7 +133,7 @@ class Mixed:
     def __init__(self) -> None:
         self.topics = Coordinator(plain=1, secret=2)
         config = BrokerConfig(group_initial_rebalance_delay_ms=0, group_consumer_assignment_interval_ms=0)
-        self.shard = GroupShard(config, CountedIds(), [lambda table: ModernGroups(table, lambda: self.topics.image)])
+        self.shard = GroupShard(config, CountingIds(), [lambda table: ModernGroups(table, lambda: self.topics.image)])
 
     def ask(self, request: object) -> object:
         decisions = [self.shard.decide(request, 1, 1_000)]

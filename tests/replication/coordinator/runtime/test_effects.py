@@ -164,7 +164,7 @@ def test_an_effect_at_a_broker_that_never_answers_is_timed_out() -> None:
     running.ask(Add("a", effects=(RemoteAppend(target, batch(["effect"]), "first"),)))
     running.settle()
     running.follow(1)
-    due_ms = running.broker._coordinators.next_due_ms
+    due_ms = running.broker.coordinators.next_due_ms
     assert due_ms is not None
     running.clock.now_ms = due_ms
     running.settle()

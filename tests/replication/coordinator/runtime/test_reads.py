@@ -25,9 +25,9 @@ def elected_elsewhere(running: Coordinated) -> None:
 def test_who_leads_answers_in_the_same_turn() -> None:
     running = coordinated()
     running.ask(CERTAIN)
-    running.broker._coordinators.step()
+    running.broker.coordinators.step()
     assert running.taken() == [()]
-    assert running.broker._coordinators.next_due_ms is None
+    assert running.broker.coordinators.next_due_ms is None
 
 
 def test_who_was_deposed_and_does_not_know_it_tells_nothing_old() -> None:
@@ -35,7 +35,7 @@ def test_who_was_deposed_and_does_not_know_it_tells_nothing_old() -> None:
     elected_elsewhere(running)
     running.ask(Read())
     running.ask(CERTAIN)
-    running.broker._coordinators.step()
+    running.broker.coordinators.step()
     assert running.taken() == [()], "the first one is told from memory"
     running.settle()
     assert running.taken() == ["NOT_COORDINATOR"]
@@ -59,7 +59,7 @@ def test_while_the_metadata_log_is_away_it_waits_and_is_refused_in_the_end() -> 
     running.settle()
     running.settle()
     assert running.taken() == []
-    assert running.broker._coordinators.next_due_ms is not None
+    assert running.broker.coordinators.next_due_ms is not None
     running.clock.now_ms += CONFIG.offsets_commit_timeout_ms
     running.settle()
     assert running.taken() == ["COORDINATOR_NOT_AVAILABLE"]

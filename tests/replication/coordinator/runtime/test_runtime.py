@@ -99,7 +99,7 @@ def test_a_shard_is_called_when_its_time_comes_and_the_loop_sleeps_until_then() 
     running = coordinated()
     running.ask(AwaitNext(timeout_ms=1_000))
     running.settle()
-    due_ms = running.broker._coordinators.next_due_ms
+    due_ms = running.broker.coordinators.next_due_ms
     assert due_ms is not None
     assert 0 < due_ms - running.clock.monotonic_ms() <= 1_000
     running.clock.now_ms = due_ms - 1
@@ -108,7 +108,7 @@ def test_a_shard_is_called_when_its_time_comes_and_the_loop_sleeps_until_then() 
     running.clock.now_ms = due_ms
     running.broker.step()
     assert running.taken() == [None]
-    assert running.broker._coordinators.next_due_ms is None
+    assert running.broker.coordinators.next_due_ms is None
 
 
 def test_a_new_leader_folds_what_the_old_one_wrote() -> None:
@@ -416,7 +416,7 @@ def test_producer_ids_come_from_blocks_of_this_broker() -> None:
 def test_idle_shards_cost_nothing() -> None:
     """No timers, no polls, no turn that looks at each of them."""
     running = coordinated(partitions=50)
-    assert running.broker._coordinators.next_due_ms is None
+    assert running.broker.coordinators.next_due_ms is None
     before = [shard.was_polled for shard in running.shards]
     running.settle()
     assert [shard.was_polled for shard in running.shards] == before

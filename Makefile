@@ -33,8 +33,19 @@
 #   make differential-spark  one Spark script against a real Kafka and stratalog: equal results; needs mvn and java
 #   make differential-values  10,000 random schemas with values in columns: what Avro's Java reader, Spark's from_avro,
 #                   from_json and parse_json, protobuf's JSON mapping and the text have, by each way into a topic; SCHEMAS=10000; the first time needs Maven Central
+#   make dashboards a Prometheus server scrapes three brokers and evaluates Strimzi's dashboards and alerts; needs
+#                   prometheus (apt-get install prometheus)
 #   make conf       conf/cluster.toml and conf/topics.toml anew, from the settings in the code
+#   make completions  the table of flags for completions of shells anew, from the tools
+#   make cast       docs/start.cast: the first thirty seconds, recorded
 #   make wheel      dist/stratalog-*.whl
+#   make image      the broker's image as an OCI archive, TARGET=broker or spark: needs root and buildah, and debootstrap
+#                   unless BASE names an image with Python
+#   make chart      helm lint, helm template for each example, Kubernetes' schemas; needs helm, or go, which builds it
+#   make rolling-restarts  three broker processes, each restarted ROLLS=20 times as the chart does it, under a Java producer
+#                   and a group: docs/deploy.md; needs mvn and java
+#   make release    dist: wheel, sdist, an SBOM of what the wheel brings, checksums; the same commit gives the same bytes. Nothing
+#                   is published
 #   make clean      what the targets made, the environment too
 
 .DEFAULT_GOAL := help
@@ -47,6 +58,8 @@ DAFT := daft==0.7.26
 STORES_STAMP := $(VENV)/.stores-installed
 VERSITYGW_STAMP := $(VENV)/.versitygw-installed
 CLIENTS_STAMP := $(VENV)/.clients-installed
+RELEASE_STAMP := $(VENV)/.release-installed
+CYCLONEDX := cyclonedx-bom==7.5.0
 AZURITE := azurite@3.37.0
 VERSITYGW := github.com/versity/versitygw/cmd/versitygw@v1.8.0
 # How many processes share the tests; two, and all that they start, were never seen to take more than 5.2 GiB.
@@ -66,10 +79,14 @@ MINUTES ?= 600
 KILL_EVERY ?= 0
 DIALOGUES ?= 50
 SCHEMAS ?= 10000
+ROLLS ?= 20
+TARGET ?= broker
+HELM ?= $(shell command -v helm || echo $(VENV)/helm/helm)
+HELM_PACKAGE := helm.sh/helm/v3/cmd/helm@v3.22.0
 # One seed of the simulation is one history in every process, whose pinned seeds are those of this hash seed.
 export PYTHONHASHSEED := 0
 
-.PHONY: help venv java demo test test-long test-sessions test-readers test-stores test-s3 clients quick check simulate storm power client-storm many-connections short-transactions ecosystem fuzz exactly-once bench bench-long soak notebooks oracle differential differential-random differential-spark differential-values conf wheel clean
+.PHONY: help venv java demo test test-long test-sessions test-readers test-stores test-s3 clients quick check simulate storm power client-storm many-connections short-transactions ecosystem fuzz exactly-once bench bench-long soak notebooks oracle differential differential-random differential-spark differential-values dashboards conf completions cast wheel release image chart rolling-restarts clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -102,7 +119,7 @@ java:
 	[ "$${version:-0}" -ge 17 ] || { echo "Spark needs Java 17 or newer: $$java is version $${version:-unknown}" >&2; exit 1; }
 
 demo: $(STAMP) java
-	@$(PYTHON) -m stratalog.jobs.demo
+	@$(PYTHON) -m stratalog demo --full
 
 test: $(STAMP) java
 	@$(PYTHON) -m pytest -m "not long" --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
@@ -234,12 +251,58 @@ differential-spark: $(STAMP) java
 differential-values: $(STAMP) java
 	@$(PYTHON) -m tests.lab.differential.values --count $(SCHEMAS)
 
+dashboards: $(STAMP)
+	@$(PYTHON) -m tests.lab.dashboards
+
 conf: $(STAMP)
 	$(PYTHON) -m stratalog.replication.conf_files
+
+completions: $(STAMP)
+	$(PYTHON) -m stratalog.jobs.completion_table
+
+# A terminal of its own, in which the commands of the file are typed.
+cast: $(STAMP) wheel
+	@$(PYTHON) -m tests.lab.cast.record docs/start.cast
 
 wheel: $(STAMP)
 	@rm -rf dist
 	@$(PYTHON) -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+
+image: wheel
+	@deploy/image/build.sh $(TARGET)
+
+$(VENV)/helm/helm: $(STAMP)
+	@set -euo pipefail; \
+	command -v go >/dev/null || { echo "make chart needs helm, or Go 1.26 or newer, which builds it: neither was found" >&2; exit 1; }; \
+	echo "building helm into $(VENV)"; \
+	GOBIN="$$PWD/$(VENV)/helm" go install $(HELM_PACKAGE)
+
+chart: $(STAMP) $(HELM)
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check -e '.[dev,deploy]'
+	@$(PYTHON) -m tests.deploy.chart --helm $(HELM)
+
+rolling-restarts: $(STAMP) java
+	@$(PYTHON) -m tests.lab.real.rolling_restarts.run --rolls $(ROLLS)
+# What the SBOM is made with has a virtual environment of its own: its packages are not ours.
+$(RELEASE_STAMP): $(STAMP)
+	@set -euo pipefail; \
+	echo "installing cyclonedx-bom into $(VENV)/release"; \
+	$(PYTHON) -m venv $(VENV)/release; \
+	$(VENV)/release/bin/python -m pip install --quiet --disable-pip-version-check $(CYCLONEDX)
+	@touch $@
+
+release: $(RELEASE_STAMP)
+	@set -euo pipefail; \
+	$(PYTHON) -m pytest -q tests/docs/test_changelog.py; \
+	rm -rf dist $(VENV)/released; \
+	export SOURCE_DATE_EPOCH="$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null || echo 0)}"; \
+	$(PYTHON) -m hatchling build --directory dist; \
+	$(PYTHON) -m venv --without-pip $(VENV)/released; \
+	$(PYTHON) -m pip --python $(VENV)/released/bin/python install --quiet --disable-pip-version-check dist/*.whl; \
+	wheel=$$(basename dist/*.whl -py3-none-any.whl); \
+	$(VENV)/release/bin/cyclonedx-py environment --output-reproducible --pyproject pyproject.toml \
+	  --output-file "dist/$$wheel.cdx.json" $(VENV)/released/bin/python; \
+	cd dist; sha256sum * > SHA256SUMS; cat SHA256SUMS
 
 clean:
 	rm -rf $(VENV) tests/lab/bench/peer/libs tests/lab/bench/peer/spark-libs build dist data logs spark-warehouse .mypy_cache .pytest_cache .ruff_cache .hypothesis

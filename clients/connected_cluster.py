@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Protocol, Self
 
 from stratalog.replication.stores import Stores
@@ -20,7 +20,6 @@ class ConnectedCluster(RunningCluster, Protocol):
 
     def close(self) -> None:
         """End the connections."""
-        ...
 
 
 def connected(root: str, connection: Mapping[str, object], stores: Stores) -> ConnectedCluster:
@@ -80,7 +79,5 @@ class CalledBrokers:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self.close()

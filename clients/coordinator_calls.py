@@ -21,14 +21,9 @@ from stratalog.replication.requests.groups import (
 )
 from stratalog.server.bootstrap import FIND_TIMEOUT_MS, JOIN_GRACE_MS, BrokerFace, Cluster, RunningCluster
 from stratalog.server.remote.connections.config import REQUEST_TIMEOUT_MS
+from stratalog.storage import errors
 from stratalog.storage.clock import Clock
-from stratalog.storage.errors import (
-    BrokerNotAvailableError,
-    CoordinatorNotAvailableError,
-    InvalidRequestError,
-    RequestTimedOutError,
-    StratalogError,
-)
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import TopicPartition
 
 Answer = Callable[[object], None]
@@ -43,15 +38,12 @@ class CoordinatorCalls(Protocol):
 
     def find(self, key: str, answer: Answer, /) -> None:
         """Answered with the broker id of the coordinator of a group or transactional id."""
-        ...
 
     def send(self, broker_id: int, key: str, request: object, answer: Answer, /) -> None:
         """A request about one group or transactional id, to the broker that coordinates it."""
-        ...
 
     def poll(self) -> None:
         """Answer for brokers that are gone."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +72,7 @@ class InProcessCalls:
         self._kind = kind
         self._what = "groups" if kind is CoordinatorType.GROUP else "transactions"
         if isinstance(cluster, str):
-            raise BrokerNotAvailableError(
+            raise errors.BrokerNotAvailableError(
                 f"{self._what} are coordinated by brokers, and no broker of {cluster} can be called from this process: "
                 f"give the running Cluster itself, or a RemoteCluster. {CALLED_FROM_ELSEWHERE}"
             )
@@ -95,7 +87,7 @@ class InProcessCalls:
     def find(self, key: str, answer: Answer) -> None:
         brokers = self._cluster.brokers()
         if not brokers:
-            answer(CoordinatorNotAvailableError("no broker can be called"))
+            answer(errors.CoordinatorNotAvailableError("no broker can be called"))
             return
         broker_id = min(brokers, key=lambda each: (each == self._silent, each))
         limit_ms = min(FIND_TIMEOUT_MS, self._request_timeout_ms)
@@ -111,10 +103,10 @@ class InProcessCalls:
             face.coordinator(self._kind, key, request, self._begin(broker_id, face, limit_ms, answer))
         elif self._cluster.hosts(broker_id) or self._kind is CoordinatorType.TRANSACTION:
             # A transaction outlives a leadership that moves away and back: its producer retries until its time is over.
-            answer(CoordinatorNotAvailableError(f"{key}: broker {broker_id} is not running"))
+            answer(errors.CoordinatorNotAvailableError(f"{key}: broker {broker_id} is not running"))
         else:
             reason = f"{key}: its coordinator, broker {broker_id}, runs in another process. {CALLED_FROM_ELSEWHERE}"
-            answer(BrokerNotAvailableError(reason))
+            answer(errors.BrokerNotAvailableError(reason))
 
     def poll(self) -> None:
         with self._lock:
@@ -131,7 +123,7 @@ class InProcessCalls:
                 del self._open[number]
                 self._silent = each.broker_id
         for _, each, why in lost:
-            each.answer(CoordinatorNotAvailableError(why))
+            each.answer(errors.CoordinatorNotAvailableError(why))
 
     def _begin(self, broker_id: int, face: BrokerFace, limit_ms: int, answer: Answer) -> Answer:
         with self._lock:
@@ -192,7 +184,7 @@ class PendingAnswer:
         while not self._is_there.wait(RETRY_MS / 1000):
             calls.poll()
             if clock.monotonic_ms() >= deadline_ms and not self.is_there():
-                return RequestTimedOutError("no answer from the coordinator")
+                return errors.RequestTimedOutError("no answer from the coordinator")
         return self.answer
 
 
@@ -210,7 +202,9 @@ def ask(calls: CoordinatorCalls, group_id: str, request: object, clock: Clock, t
             raise answer
         left_ms = deadline_ms - clock.monotonic_ms()
         if left_ms <= 0:
-            raise RequestTimedOutError(f"group {group_id}: not answered within {timeout_ms} ms: {answer}") from answer
+            raise errors.RequestTimedOutError(
+                f"group {group_id}: not answered within {timeout_ms} ms: {answer}"
+            ) from answer
         clock.sleep_ms(min(RETRY_MS, left_ms))
 
 
@@ -219,7 +213,7 @@ def offset_rows(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> tuple[Of
     by_topic: dict[str, list[OffsetCommitRequestPartition]] = {}
     for topic_partition, committed in offsets.items():
         if committed.offset < 0:
-            raise InvalidRequestError(f"{topic_partition}: Invalid offset: {committed.offset}")
+            raise errors.InvalidRequestError(f"{topic_partition}: Invalid offset: {committed.offset}")
         epoch = NO_LEADER_EPOCH if committed.leader_epoch is None else committed.leader_epoch
         row = OffsetCommitRequestPartition(topic_partition.partition, committed.offset, epoch, committed.metadata)
         by_topic.setdefault(topic_partition.topic, []).append(row)

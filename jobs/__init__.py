@@ -1,9 +1,11 @@
 """Entries for spark-submit and the command line: parse, wire, run. No rule lives here.
 
+strata            the command: a subcommand for each tool
 broker, cluster   one broker; an embedded cluster
 typed_table       a topic as a typed Delta table, and its dead letters
 demo/             the demo
-tools/            one file a tool; its name is the user's command
-command/          flags, terminal, .properties files
+topics/, records/, replicas/  one file a tool; its name is the subcommand
+completion/, completion_table  completions of shells
+command/          flags, words, terminal, .properties files, the cluster's name
 text/             what tools print and read, byte for byte Kafka's
 """

@@ -10,7 +10,7 @@ import sys
 import time
 
 from stratalog.jobs.command.broker_flags import FETCHER, OVERRIDE, file_settings
-from stratalog.jobs.command.flags import Command, Flag, identity_table, settings_table
+from stratalog.jobs.command.flags import Flag
 from stratalog.jobs.command.properties import key_values
 from stratalog.jobs.command.terminal import (
     DONE,
@@ -23,7 +23,8 @@ from stratalog.jobs.command.terminal import (
     quiet_logging,
     stop_signals,
 )
-from stratalog.replication.config import BROKER_CONFIGS
+from stratalog.jobs.command.tool import Command, identity_table, settings_table
+from stratalog.replication.config import BROKER_CONFIGS, JSON_LINES
 from stratalog.server.endpoint.kafka_endpoint import KafkaEndpoint
 from stratalog.server.process.broker_properties import IDENTITY, BrokerProperties
 from stratalog.server.process.broker_server import BrokerServer
@@ -91,7 +92,9 @@ def serve(identity: BrokerProperties, fetcher: str) -> int:
         server = BrokerServer.start(
             identity,
             fetcher=fetcher,  # type: ignore[arg-type]  # one of FETCHERS
-            on_locked=lambda log_folder: quiet_logging(log_folder / "server.log"),
+            on_locked=lambda log_folder: quiet_logging(
+                log_folder / "server.log", as_json=identity.config.stratalog_log_format == JSON_LINES
+            ),
             peers=peers,
             endpoint=KafkaEndpoint,
         )

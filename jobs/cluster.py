@@ -12,12 +12,15 @@ import sys
 import time
 from collections.abc import Iterable
 
-from stratalog import Cluster
+from stratalog import Admin, Cluster, NewTopic
 from stratalog.jobs.command.broker_flags import FETCHER, OVERRIDE, file_settings
-from stratalog.jobs.command.flags import Command, Flag, program, settings_table
+from stratalog.jobs.command.flags import Flag
 from stratalog.jobs.command.properties import key_values
 from stratalog.jobs.command.terminal import DONE, FAILED, Stop, UsageError, complain, quiet_logging, stop_signals
-from stratalog.replication.config import BROKER_CONFIGS, CLUSTER_TOML, BrokerConfig
+from stratalog.jobs.command.tool import Command, settings_table
+from stratalog.jobs.command.words import Words
+from stratalog.replication.config import BROKER_CONFIGS, CLUSTER_TOML, JSON_LINES, BrokerConfig
+from stratalog.replication.controller.topics import NOT_GIVEN
 
 PURPOSE = """This tool runs a stratalog cluster in one process: some brokers, each with a directory of its own, and
 the controller. It stays up until Ctrl-C (or SIGTERM), then shuts down in order. Start it again on the same --path
@@ -30,6 +33,7 @@ EPILOG = """what lies below --path:
 examples:
   {prog} --path data/cluster
   {prog} --path data/cluster --brokers 5 --rack 1=a,2=a,3=b,4=b,5=c --fetcher thread
+  {prog} data/cluster --fetcher thread --topic events:3
   {prog} --path data/cluster --override replica.lag.time.max.ms=30000
 
 --fetcher: how followers copy from leaders. spark: in Structured Streaming queries of a local Spark session (needs
@@ -51,6 +55,8 @@ FLAGS = {"": (
     Flag("config", "FILE", "Settings of the brokers, as TOML (*.toml) or Java properties; conf/cluster.toml if not "
          "given."),
     OVERRIDE,
+    Flag("topic", "NAME[:N]", "Make this topic, with N partitions, if it is not there; may be repeated. Ours.",
+         is_repeated=True, letter="t"),
     Flag("rack", "ID=RACK", "The rack of a broker: replicas are spread over racks. May be repeated, or several with "
          "commas.", is_repeated=True),
 )}
@@ -81,18 +87,39 @@ def racks(given: Iterable[str], brokers: int) -> dict[int, str]:
     return found
 
 
+def new_topics(given: Iterable[str], brokers: int) -> list[NewTopic]:
+    """`--topic`: topics with a replica on each of up to three brokers. UsageError for a number that is none.
+
+    >>> [(each.name, each.partitions) for each in new_topics(["a", "b:6"], brokers=3)]
+    [('a', -1), ('b', 6)]
+    """
+    found = []
+    for text in given:
+        name, mark, count = text.partition(":")
+        if mark and not (count.isdecimal() and int(count) > 0):
+            raise UsageError(f"Invalid topic '{text}': it must be NAME or NAME:PARTITIONS")
+        found.append(NewTopic(name, int(count) if mark else NOT_GIVEN, min(3, brokers)))
+    return found
+
+
+def make_topics(cluster: Cluster, topics: Iterable[NewTopic]) -> None:
+    """Create those that are not there."""
+    admin = Admin(cluster)
+    known = set(admin.list_topics())
+    admin.create_topics([each for each in topics if each.name not in known])
+
+
 def greeting(cluster: Cluster) -> str:
     """The cluster, and how to use it from a second terminal and from Python."""
-    tools = ("topics", "console_producer", "console_consumer")
-    topics, producer, consumer = (program(tool, sys.argv[0]) for tool in tools)
     root = shlex.quote(cluster.root)
     kafka = "".join(f"\nbootstrap.servers of listener {name}: {at}" for name, at in cluster.listeners.items())
     return f"""{cluster.describe()}{kafka}
 
 In a second terminal:
-  {topics} --root {root} --create --topic events --partitions 3 --replication-factor {min(3, len(cluster.brokers()))}
-  {producer} --root {root} --topic events
-  {consumer} --root {root} --topic events --from-beginning
+  export STRATA_ROOT={root}
+  strata topics create events -p 3 -r {min(3, len(cluster.brokers()))}
+  strata produce events
+  strata consume events --from-beginning
 In Python:
   from stratalog import Consumer, Producer
   producer, consumer = Producer({cluster.root!r}), Consumer({cluster.root!r}, auto_offset_reset="earliest")
@@ -130,11 +157,14 @@ def cluster(given: argparse.Namespace) -> int:
     """Do what the flags ask for; the exit code."""
     if given.brokers < 1:
         raise UsageError(f"A cluster has at least 1 broker, --brokers says {given.brokers}")
+    topics = new_topics(given.topic, given.brokers)
     with stop_signals() as stop:
         running = start(given)
         stop.listen()
-        quiet_logging(running.path / running.config.log_dir / "cluster.log")
+        as_json = running.config.stratalog_log_format == JSON_LINES
+        quiet_logging(running.path / running.config.log_dir / "cluster.log", as_json=as_json)
         try:
+            make_topics(running, topics)
             print(greeting(running), flush=True)
             return wait_for_the_end(running, stop)
         finally:
@@ -143,7 +173,7 @@ def cluster(given: argparse.Namespace) -> int:
             complain("Stopped.")
 
 
-main = Command("cluster", PURPOSE, EPILOG + settings_table(BROKER_CONFIGS), FLAGS, cluster)
+main = Command("cluster", PURPOSE, EPILOG + settings_table(BROKER_CONFIGS), FLAGS, cluster, (), Words(values=("path",)))
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -16,10 +16,12 @@ from stratalog import SchemaFolder, SchemaRegistryClient
 from stratalog.clients.schemas.schema import SchemaRegistry
 from stratalog.clients.schemas.schema_folder import SCHEMAS_TOPIC
 from stratalog.clients.typed_tables.config import TYPED_TABLE_CONFIGS
-from stratalog.jobs.command.arguments import cluster_root
-from stratalog.jobs.command.flags import Command, Flag, Rule, settings_table, switch
+from stratalog.jobs.command.arguments import ROOT, SERVERS, cluster_root
+from stratalog.jobs.command.flags import Flag, Rule, switch
+from stratalog.jobs.command.progress import progress
 from stratalog.jobs.command.properties import key_values, read_properties
 from stratalog.jobs.command.terminal import DONE, Stop, complain, stop_signals
+from stratalog.jobs.command.tool import Command, settings_table
 
 if TYPE_CHECKING:  # Spark comes with an extra
     from pyspark.sql import SparkSession
@@ -28,10 +30,11 @@ if TYPE_CHECKING:  # Spark comes with an extra
     from stratalog.clients.typed_tables.erasure import TableErasure
 
 NOT_YET = 1
+ON_STORAGE = "what Spark reads is"
 WATCH_S = 1
 PURPOSE = """This tool brings the records of a topic into a typed Delta table, exactly once. What does not fit is kept
 beside it, in <table>__dlq. Without an action it goes on until SIGTERM or Ctrl-C."""
-EPILOG = """examples (ROOT is the metadata root that strata-cluster printed):
+EPILOG = """examples (ROOT is the metadata root that `strata cluster` printed):
   {prog} --root ROOT --topic orders --table lake/orders --schema-folder --config value.format=avro
   {prog} --root ROOT --topic clicks --table main.web.clicks --available-now --config value.format=json
                 --config "value.schema=id BIGINT, page STRING"
@@ -47,7 +50,8 @@ AVAILABLE_NOW, DESCRIBE, REPLAY, ERASURE = "available-now", "describe", "replay"
 # fmt: off
 FLAGS = {
     "the topic and the table": (
-        Flag("root", "ROOT", "REQUIRED: the cluster's metadata root, a folder or an object store's URL."),
+        ROOT,
+        SERVERS,
         Flag("topic", "TOPIC", "REQUIRED: The topic."),
         Flag("table", "TABLE", "REQUIRED: The table: a path or URL (with a slash), or a name in the catalog."),
         Flag("config", "NAME=VALUE", "A setting, or source.NAME=VALUE for an option of the source; may be repeated.",
@@ -65,11 +69,11 @@ FLAGS = {
         switch(AVAILABLE_NOW, "Bring in what is there now, and end."),
         switch(DESCRIBE, "Print the state, the lag and the dead letters."),
         switch(REPLAY, "Read the dead letters again: those that fit now go to the table."),
-        Flag(ERASURE, "ID", "Report on an erasure of the topic (strata-delete-where) in table and dead letters.", int),
+        Flag(ERASURE, "ID", "Report on an erasure of the topic (strata delete-where) in table and dead letters.", int),
     ),
 }
 RULES = (
-    *Rule.required("root topic table"),
+    *Rule.required("topic table"),
     *Rule.at_most_one(("schema-folder", "schema-registry")),
     *Rule.required("schema-registry", "registry-property"),
     *Rule.at_most_one((AVAILABLE_NOW, DESCRIBE, REPLAY, ERASURE)),
@@ -117,7 +121,7 @@ def settings(given: argparse.Namespace) -> dict[str, object]:
 def registry(given: argparse.Namespace) -> SchemaRegistry | None:
     """The registry that the flags name."""
     if given.schema_folder is not None:
-        return SchemaFolder(cluster_root(given), given.schema_folder)
+        return SchemaFolder(cluster_root(given, ON_STORAGE), given.schema_folder)
     if given.schema_registry is not None:
         return SchemaRegistryClient({"url": given.schema_registry, **key_values(given.registry_property)})
     return None
@@ -137,7 +141,8 @@ def run_query(table: TypedTable, stop: Stop) -> int:
 
 def act(spark: SparkSession, given: argparse.Namespace, stop: Stop) -> int:
     """Do what the flags ask for; the exit code."""
-    table = stratalog.TypedTable(spark, cluster_root(given), given.topic, given.table, settings(given), registry(given))
+    root = cluster_root(given, ON_STORAGE)
+    table = stratalog.TypedTable(spark, root, given.topic, given.table, settings(given), registry(given))
     if given.describe:
         print("\n".join(state_lines(table.describe())))
     elif given.replay:
@@ -149,7 +154,9 @@ def act(spark: SparkSession, given: argparse.Namespace, stop: Stop) -> int:
         print("\n".join(erasure_lines(tables)))
         return DONE if all(each.is_gone for each in tables) else NOT_YET
     elif given.available_now:
-        print("\n".join(state_lines(table.run_available())))
+        with progress(f"records of {given.topic} to {given.table}"):
+            state = table.run_available()
+        print("\n".join(state_lines(state)))
     else:
         return run_query(table, stop)
     return DONE
@@ -157,8 +164,9 @@ def act(spark: SparkSession, given: argparse.Namespace, stop: Stop) -> int:
 
 def typed_table(given: argparse.Namespace) -> int:
     """Start Spark and do what the flags ask for; the exit code."""
+    cluster_root(given, ON_STORAGE)
     with stop_signals() as stop:
-        spark = stratalog.stratalog_session("strata-typed-table")
+        spark = stratalog.stratalog_session("strata typed-table")
         stop.listen()
         try:
             return act(spark, given, stop)
@@ -167,7 +175,7 @@ def typed_table(given: argparse.Namespace) -> int:
                 spark.stop()
 
 
-main = Command("typed_table", PURPOSE, EPILOG + settings_table(TYPED_TABLE_CONFIGS), FLAGS, typed_table, RULES)
+main = Command("typed-table", PURPOSE, EPILOG + settings_table(TYPED_TABLE_CONFIGS), FLAGS, typed_table, RULES)
 
 if __name__ == "__main__":
     sys.exit(main())

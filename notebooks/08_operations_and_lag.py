@@ -109,11 +109,11 @@ display(figure) if "display" in globals() else None
 
 # COMMAND ----------
 # Metrics have Kafka's names; here those of broker 1 alone. `stratalog.metrics.port` serves them to Prometheus.
-watched = ("UnderReplicatedPartitions", "OfflineReplicaCount", "IsrShrinks", "IsrExpands", "MessagesIn")
+watched = ("underreplicatedpartitions", "offlinereplicacount", "isrshrinks", "isrexpands", "messagesin")
 for metric in cluster.metrics()[1]:
     if any(word in metric.name for word in watched):
-        values = [value for value in metric.values.values() if isinstance(value, int | float)]
-        print(f"{sum(values):>8.0f}  {metric.name}")
+        total = metric.values[()]  # of all topics
+        print(f"{total:>8.0f}  {metric.name}")
 
 # COMMAND ----------
 # The replicas are back, and each partition's log ends where its leader says; leaders moved when broker 2 died.

@@ -19,13 +19,7 @@ from typing import IO
 from stratalog.replication.metadata.image import BrokerState
 from stratalog.replication.metadata.records import NO_BROKER_EPOCH
 from stratalog.replication.stores import replica_of
-from stratalog.storage.errors import (
-    CorruptMessageError,
-    InconsistentClusterIdError,
-    InvalidRequestError,
-    KafkaStorageError,
-    UnsupportedVersionError,
-)
+from stratalog.storage import errors
 from stratalog.storage.objects.port import ObjectStore
 
 META_PROPERTIES = "meta.properties"
@@ -51,7 +45,7 @@ def check_meta_properties(store: ObjectStore, cluster_id: str, broker_id: int, f
     if not {"version", "cluster.id", "broker.id"} <= set(found):
         tables = [name for name in store.directories() if replica_of(name) is not None]
         if tables:
-            raise CorruptMessageError(
+            raise errors.CorruptMessageError(
                 f"{store.url}/{META_PROPERTIES} is torn: found {found}, expected {wanted}; there are replicas beside "
                 f"it, as {tables[0]}: write the file again if they are this broker's"
             )
@@ -59,13 +53,15 @@ def check_meta_properties(store: ObjectStore, cluster_id: str, broker_id: int, f
         store.sync([META_PROPERTIES])
         return
     if found["cluster.id"] != cluster_id:
-        raise InconsistentClusterIdError(
+        raise errors.InconsistentClusterIdError(
             f"{store.url} belongs to cluster {found['cluster.id']}, this is cluster {cluster_id}"
         )
     if found["broker.id"] != str(broker_id):
-        raise InvalidRequestError(f"{store.url} belongs to broker {found['broker.id']}, this is broker {broker_id}")
+        raise errors.InvalidRequestError(
+            f"{store.url} belongs to broker {found['broker.id']}, this is broker {broker_id}"
+        )
     if int(found["version"]) > format_version:
-        raise UnsupportedVersionError(
+        raise errors.UnsupportedVersionError(
             f"{store.url} is written in format {found['version']}, this release knows formats up to {format_version}"
         )
 
@@ -94,7 +90,9 @@ def read_meta_properties(store: ObjectStore) -> tuple[int, str]:
     try:
         return int(found["broker.id"]), found["cluster.id"]
     except (KeyError, ValueError) as reason:
-        raise CorruptMessageError(f"{store.url}/{META_PROPERTIES} names no broker or cluster: {found}") from reason
+        raise errors.CorruptMessageError(
+            f"{store.url}/{META_PROPERTIES} names no broker or cluster: {found}"
+        ) from reason
 
 
 def _encode(properties: dict[str, str]) -> bytes:
@@ -117,7 +115,9 @@ def mark_clean_shutdown(objects: ObjectStore, broker_epoch: int) -> None:
     """
     objects.sync_all()
     if (lost := objects.lost_writes()) is not None:
-        raise KafkaStorageError(f"{objects.url}: no clean stop, since the disk did not keep what was written: {lost}")
+        raise errors.KafkaStorageError(
+            f"{objects.url}: no clean stop, since the disk did not keep what was written: {lost}"
+        )
     objects.put(CLEAN_SHUTDOWN, b"%d" % broker_epoch)
     objects.sync([CLEAN_SHUTDOWN])
 
@@ -163,7 +163,7 @@ def lock_alone(folder: Path, refusal: str) -> IO[str]:
     lock = _open(folder)
     try:
         if not _is_locked(lock, folder, fcntl.LOCK_EX | fcntl.LOCK_NB):
-            raise KafkaStorageError(refusal)
+            raise errors.KafkaStorageError(refusal)
     except BaseException:
         lock.close()
         raise
@@ -194,7 +194,7 @@ def _open(folder: Path) -> IO[str]:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return (folder / LOCK_FILE).open("a+")
     except OSError as reason:
-        raise KafkaStorageError(f"{folder}: cannot be used for a cluster: {reason}") from reason
+        raise errors.KafkaStorageError(f"{folder}: cannot be used for a cluster: {reason}") from reason
 
 
 def _is_locked(lock: IO[str], folder: Path, how: int) -> bool:
@@ -204,5 +204,5 @@ def _is_locked(lock: IO[str], folder: Path, how: int) -> bool:
     except BlockingIOError:
         return False
     except OSError as reason:
-        raise KafkaStorageError(f"{folder / LOCK_FILE} cannot be locked: {reason}") from reason
+        raise errors.KafkaStorageError(f"{folder / LOCK_FILE} cannot be locked: {reason}") from reason
     return True

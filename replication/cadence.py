@@ -131,11 +131,7 @@ LOG_START_RETRY = Bound(
 
 # -- fetch sessions --------------------------------------------------------------------------------------
 
-COPIES = Bound(
-    4,
-    "the time in which one turn copies while few partitions move",
-    "copies are published soon",
-)
+COPIES = Bound(4, "the time in which one turn copies while few partitions move", "copies are published soon")
 REPLICA_RETRY = BackOff(first_ms=20, most_ms=320)
 """The pauses before a replica is tried again whose leader has not started its epoch yet: it is about to."""
 LEADER_RETRY_MOST = Bound(
@@ -332,9 +328,7 @@ PRODUCER_EPOCH_KEPT = Bound(
     "the log refuses them in any case",
 )
 OFFSET_PENDING = Bound(
-    10 * MINUTE_MS,
-    "the time after which a decided offset is never stored",
-    "the shard would have been closed",
+    10 * MINUTE_MS, "the time after which a decided offset is never stored", "the shard would have been closed"
 )
 OFFSET_GONE = Bound(
     10 * MINUTE_MS,
@@ -359,11 +353,7 @@ UPKEEP_ROUND = Bound(
     "the time of one round of upkeep",
     "the broker or fetch session does no other work meanwhile; long work runs in the background",
 )
-UPKEEP_PIECE = Bound(
-    3,
-    "the time of one piece of a round while logs take commits",
-    "the turns that follow do the rest",
-)
+UPKEEP_PIECE = Bound(3, "the time of one piece of a round while logs take commits", "the turns that follow do the rest")
 UPKEEP_RETRY = Bound(1_000, "the pause of a replica's upkeep after its store failed", "its log can wait")
 UPKEEP_WARNED = Bound(10_000, "the least time between two warnings that appends wait for upkeep", "one is enough")
 LOAD_WINDOW = Bound(5_000, "the time over which the rate of records is taken", "a short pause is no end of a load")

@@ -25,6 +25,8 @@ CONF_DIR = Path(__file__).resolve().parent.parent / "conf"
 CLUSTER_TOML = CONF_DIR / "cluster.toml"
 TOPICS_TOML = CONF_DIR / "topics.toml"
 
+TEXT_LINES, JSON_LINES = "text", "json"
+"""Values of `stratalog.log.format`."""
 ASYNCIO, UVLOOP = "asyncio", "uvloop"
 """Values of `stratalog.event.loop`."""
 BIDIRECTIONAL = "bidirectional"
@@ -311,6 +313,15 @@ class BrokerConfig:
     stratalog_allow_plaintext: bool = _boolean(
         False, "listeners that other machines reach may be without encryption, with a login or without"
     )
+    stratalog_audit_queue_events: int = _int(
+        100_000, "events", "that wait for the audit topic, per broker; further ones are dropped, and counted"
+    )
+    stratalog_audit_topic: str = _string(
+        "", "topic of administrators' requests, denials, logins and refused frames; empty: they are not kept", _text
+    )
+    stratalog_audit_topic_replication_factor: int = _int(
+        3, "replicas", "of that topic, if it is created for the first event: so many live brokers are needed"
+    )
     stratalog_checkpoint_interval_ms: int = _ms(
         600_000, "a checkpoint is written when files wait this long for one, so that they can be deleted"
     )
@@ -337,6 +348,14 @@ class BrokerConfig:
         "User:ANONYMOUS", "the user from whom Kafka's requests in the inbox are, for ACLs; empty: they stay unanswered",
         _text,
     )  # fmt: skip
+    stratalog_lag_history_interval_ms: int = _ms(
+        300_000, "pause between two rows of a group and partition in the table of past lags; 0: there is none", 0
+    )
+    stratalog_lag_history_retention_ms: int = _ms(604_800_000, "rows stay in that table for so long, in whole days")
+    stratalog_lag_interval_ms: int = _ms(5_000, "pause between two measurements of how far groups are behind", 100)
+    stratalog_log_format: str = _string(
+        TEXT_LINES, "of text logs: text, or json, an object a line", one_of(TEXT_LINES, JSON_LINES)
+    )
     stratalog_login_max_ms: int = _ms(
         60_000, "a client of a listener with a login that has not logged in this long after it connected is closed"
     )
@@ -351,10 +370,19 @@ class BrokerConfig:
         20, "without watchable storage: pause between two polls for metadata after a change; it grows with the time "
         "since, or since the last record",
     )  # fmt: skip
+    stratalog_metrics_authentication: str = _string(
+        "basic", "at an address that other machines reach, /metrics asks for a login (basic) or not (none)",
+        one_of("basic", "none"),
+    )  # fmt: skip
     stratalog_metrics_host: str = _string(
-        "localhost", "address of /metrics; 0.0.0.0: all, to whoever reaches the port, without a login", non_empty
+        "localhost", "address of /metrics, /livez, /readyz and /safe-to-restart; 0.0.0.0: all", non_empty
     )
-    stratalog_metrics_port: int = _int(0, "", "TCP port of /metrics for Prometheus; 0 = none", 0)
+    stratalog_metrics_password: str = _password("of stratalog.metrics.user; empty: users with SCRAM log in")
+    stratalog_metrics_port: int = _int(
+        0, "", "TCP port of /metrics for Prometheus, and of the health paths; 0 = none. In a process with several "
+        "brokers it is the first one's, and each further broker has the next port", 0,
+    )  # fmt: skip
+    stratalog_metrics_user: str = _string("metrics", "the user of that password", non_empty)
     stratalog_produce_max_decoded_bytes: int = _int(
         104_857_600, "bytes", "decompressed records of one Produce request; batches beyond it are refused"
     )

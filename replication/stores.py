@@ -18,8 +18,8 @@ from stratalog.storage.delta.delta_table import DeltaLogTable
 from stratalog.storage.delta.table import LogTable
 from stratalog.storage.files.cache import SHARED_FILE_CACHE, FileCache
 from stratalog.storage.objects.distance import NEAR, Distance
+from stratalog.storage.objects.opened import open_store
 from stratalog.storage.objects.port import ObjectStore
-from stratalog.storage.objects.remote import open_store
 from stratalog.storage.objects.store_settings import FROM_ENVIRONMENT, StoreSettings
 from stratalog.storage.records import TopicPartition
 
@@ -32,15 +32,12 @@ class Stores(Protocol):
 
     def objects(self, root: str) -> ObjectStore:
         """Small objects below the root (progress, sessions, inbox)."""
-        ...
 
     def table(self, root: str, topic_partition: TopicPartition) -> LogTable:
         """The replica `<root>/<topic>-<partition>`."""
-        ...
 
     def replicas(self, root: str) -> list[TopicPartition]:
         """The replicas that have a directory below the root."""
-        ...
 
 
 class Threads(Protocol):
@@ -49,7 +46,6 @@ class Threads(Protocol):
 
     def start(self, name: str, run: Callable[[], None]) -> None:
         """Run `run` in a thread of its own."""
-        ...
 
 
 class Together(Protocol):
@@ -62,7 +58,6 @@ class Together(Protocol):
 
     def run(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         """What the calls return, in their order. Raises what the first that failed raises, after all have returned."""
-        ...
 
 
 class OneByOne:
@@ -79,7 +74,6 @@ class SessionTurn(AbstractContextManager[None], Protocol):
 
     def away(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Make this call without the turn: anything may have changed afterwards."""
-        ...
 
 
 class NoTurn(nullcontext[None]):

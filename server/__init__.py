@@ -4,8 +4,11 @@ bootstrap       a cluster as those who call it know it: a running one, or the pl
 offset_spec     earliest, latest, by time: the offset to look up, and what is found
 http_redirects  which redirects of HTTP are followed
 view/      the cluster as storage shows it, without a broker
+metrics/   what a broker shows over HTTP: metrics, health
+lag/       how far groups are behind
 admin/     what an administrator asks, done: by the admin client and by the APIs
 batches/   the newest record batches in memory
+audit/     who did what, as records of a topic
 request/   one request on its way, and the broker it is sent to
 quotas/    how much clients may use, and how long they wait
 apis/      one file an API family

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:  # a Spark planner, which reads storage alone, loads none of them
     from stratalog.replication.coordinator.transactions.add_partitions import Coordinates
+    from stratalog.replication.leader.log_offsets import LogOffsetSnapshot
     from stratalog.replication.metadata.image import ClusterImage
     from stratalog.replication.metadata.records import MetadataRecord
     from stratalog.replication.requests.coordinators import (
@@ -30,32 +31,25 @@ class BrokerFace(Protocol):
 
     def produce_then(self, request: ProduceRequest, complete: Callable[[ProduceResponse], None]) -> None:
         """Queue a batch; `complete` is called once, possibly from the broker's thread. Does not block."""
-        ...
 
     def delete_records(self, request: DeleteRecordsRequest, complete: Callable[[DeleteRecordsResponse], None]) -> None:
         """Have the leaders of partitions, which this broker is, move their logs' starts. Answered as above."""
-        ...
 
-    def last_stable_offset(self, partition: IdentifiedPartition, high_watermark: int) -> int | None:
-        """The offset below which every transaction of a partition that it leads has ended, at that high watermark.
-        None: it does not know without asking somebody. Does not block."""
-        ...
+    def log_offsets(self, partition: IdentifiedPartition) -> LogOffsetSnapshot | None:
+        """What is known in memory of a log that it leads. None: nothing without asking somebody. Does not block."""
 
     def find_coordinator(
         self, request: FindCoordinatorRequest, answer: Callable[[FindCoordinatorResponse], None]
     ) -> None:
         """The coordinators of groups or transactional ids. Answered as above."""
-        ...
 
     def coordinator(
         self, kind: CoordinatorType, key: str | int, request: object, answer: Callable[[object], None]
     ) -> None:
         """Call a coordinator on this broker, of a key or of a partition by number; its response or a StratalogError."""
-        ...
 
     def every_coordinator(self, kind: CoordinatorType, request: object, answer: Callable[[list[object]], None]) -> None:
         """Call all coordinators of a kind on this broker; their responses or errors."""
-        ...
 
 
 class RunningCluster(Protocol):
@@ -67,19 +61,15 @@ class RunningCluster(Protocol):
     @property
     def root(self) -> str:
         """The metadata root."""
-        ...
 
     def brokers(self) -> Mapping[int, BrokerFace]:
         """The running brokers by id."""
-        ...
 
     def peers(self) -> Mapping[int, Coordinates]:
         """The brokers that those of this process call, by id: themselves, and others as far as they can be called."""
-        ...
 
     def hosts(self, broker_id: int) -> bool:
         """Whether the broker is one of those, running or stopped; others are reached through their inboxes."""
-        ...
 
 
 Cluster = str | RunningCluster

@@ -36,6 +36,7 @@ from stratalog.server.apis.reassignments import ReassignmentApis
 from stratalog.server.apis.topics import TopicApis
 from stratalog.server.apis.transactions.admin import TransactionAdminApis
 from stratalog.server.apis.transactions.producers import TransactionApis
+from stratalog.server.audit.events import REFUSED_FRAME, AuditEvent, api_text
 from stratalog.server.bootstrap import RunningCluster
 from stratalog.server.quotas.client_apis import QuotaApis
 from stratalog.server.quotas.client_quotas import ClientQuotas
@@ -250,6 +251,8 @@ class KafkaHandler:
             connection.close(f"a request of API {api_key} is too large: {reason}")
         else:
             _LOG.warning("broker %d: API %d of %s: %s", self.broker.broker_id, api_key, connection.peer, error)
+            if connection.audit is not None:
+                connection.audit(refused_frame(connection, api_key, version, str(error)))
             answer(encode_response(correlation_id, values, kios))
 
     def _call(
@@ -393,6 +396,21 @@ class KafkaHandler:
         self.broker.scheduler.close()
         for executor in self._slow.values():
             executor.shutdown(wait=True)
+
+
+def refused_frame(connection: Connection, api_key: int, version: int, reason: str) -> AuditEvent:
+    """A frame that is answered by an error without being read."""
+    principal = connection.principal
+    return AuditEvent(
+        REFUSED_FRAME,
+        principal.name,
+        connection.peer or principal.host,
+        connection.listener,
+        api=api_text(api_key),
+        api_version=version,
+        outcome="INVALID_REQUEST",
+        detail=reason,
+    )
 
 
 def _size_bytes(answer: Answer | None) -> int:

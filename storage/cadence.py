@@ -203,9 +203,7 @@ CLIENT_REQUEST = Bound(
     "a client has no session to keep: a store that is slow for some seconds fails no query",
 )
 CLIENT_RETRIES = Bound(
-    30_000,
-    "how long a client repeats a request that failed",
-    "as long as Kafka's clients do (`request.timeout.ms`)",
+    30_000, "how long a client repeats a request that failed", "as long as Kafka's clients do (`request.timeout.ms`)"
 )
 BULK_REQUEST = Bound(
     30_000,
@@ -213,9 +211,7 @@ BULK_REQUEST = Bound(
     "its bytes take longer than a broker may wait for an answer",
 )
 WATCH_RETRY = Bound(
-    1_000,
-    "the interval in which a place that cannot be watched is tried again",
-    "a disk may be away for a while",
+    1_000, "the interval in which a place that cannot be watched is tried again", "a disk may be away for a while"
 )
 
 # -- logs ------------------------------------------------------------------------------------------------
@@ -227,9 +223,7 @@ SINK_EXPIRATION = Bound(
     30 * DAY_MS, "how long an idle Spark sink is remembered", "a query may be restarted weeks later"
 )
 PRODUCERS_EXPIRY = Bound(
-    600_000,
-    "the interval of looks for producers to forget, after which the whole state is written",
-    "as in Kafka",
+    600_000, "the interval of looks for producers to forget, after which the whole state is written", "as in Kafka"
 )
 REMOVED_FILES_KEPT = Bound(
     HOUR_MS,
@@ -279,9 +273,7 @@ DURABLE_RECHECK = Bound(
 )
 SCRUB_SLOT = Bound(1_000, "the shortest time slot of a scrub", "a shorter one would scrub next to nothing")
 CLEANER_RECHECK = Bound(
-    15_000,
-    "the interval of the checks whether a log is dirty enough",
-    "Kafka's default of `log.cleaner.backoff.ms`",
+    15_000, "the interval of the checks whether a log is dirty enough", "Kafka's default of `log.cleaner.backoff.ms`"
 )
 CLEANER_LEASE = Bound(
     600_000,

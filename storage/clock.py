@@ -15,15 +15,12 @@ class Clock(Protocol):
 
     def wall_ms(self) -> int:
         """Milliseconds since 1970 UTC: for record timestamps, never for sessions."""
-        ...
 
     def monotonic_ms(self) -> int:
         """Milliseconds of this process's monotonic clock, for timeouts and sessions."""
-        ...
 
     def sleep_ms(self, duration_ms: float) -> None:
         """Block the caller."""
-        ...
 
 
 class Event(Protocol):
@@ -31,15 +28,12 @@ class Event(Protocol):
 
     def set(self) -> None:
         """End the current wait; without one, the next wait returns at once."""
-        ...
 
     def clear(self) -> None:
         """Undo `set`."""
-        ...
 
     def wait(self, timeout: float | None = None) -> bool:
         """Block until it is set, at most `timeout` seconds; whether it is set."""
-        ...
 
 
 @runtime_checkable
@@ -48,7 +42,6 @@ class WakingClock(Protocol):
 
     def event(self) -> Event:
         """An event whose `wait` passes this clock's time."""
-        ...
 
 
 class Ids(Protocol):
@@ -56,7 +49,6 @@ class Ids(Protocol):
 
     def new_id(self) -> str:
         """A new 32-digit hexadecimal identifier."""
-        ...
 
 
 class SystemClock:

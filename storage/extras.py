@@ -10,8 +10,10 @@ EXTRA_OF = {
     "delta": "spark",
     "deltalake": "spark",
     "pandas": "spark",
+    "obstore": "cloud",
     "matplotlib": "demo",
     "rich": "demo",
+    "fastavro": "schemas",
     "jsonschema": "schemas",
     "google": "schemas",
 }
@@ -24,8 +26,8 @@ def explained(what: str, reason: ImportError) -> ImportError:
     """The error of `what`, whose import failed for this reason: a package that an extra brings is missing, or is one
     that stratalog does not work with; else the reason itself.
 
-    >>> str(explained("strata-demo", ModuleNotFoundError("", name="rich.table")))
-    "strata-demo needs the package rich: pip install 'stratalog[demo]'"
+    >>> str(explained("strata demo", ModuleNotFoundError("", name="rich.table")))
+    "strata demo needs the package rich: pip install 'stratalog[demo]'"
     """
     pyspark = sys.modules.get("pyspark")
     if pyspark is not None and (unsupported := _unsupported(str(pyspark.__version__))):

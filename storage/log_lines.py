@@ -1,4 +1,4 @@
-"""Loggers whose records are one line each, whatever text of a client is in them. Pure.
+"""Loggers whose records are one line each, whatever text of a client is in them, and lines as JSON. Pure.
 
 A name that a client chose may hold line ends, sequences for a terminal, or kilobytes. Every logger of the library comes
 from `line_logger`: its filter escapes control characters and cuts what is long, before any handler sees the record.
@@ -6,15 +6,49 @@ from `line_logger`: its filter escapes control characters and cuts what is long,
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import traceback
+from datetime import UTC, datetime
 from typing import Final
 
 CHARACTERS_MAX: Final = 1_000
 """The longest message of a record; the rest is cut, and counted."""
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 """Control characters, other line ends, and characters that change the direction of text."""
+
+
+FIELDS: Final = "fields"
+"""Attribute of a record with the mapping that its message is made of."""
+
+
+class JsonLines(logging.Formatter):
+    """A record as one JSON object: time (UTC), level, logger, thread, message, and what it was made of, if it says so.
+
+    >>> record = logging.makeLogRecord({"msg": "up", "levelname": "INFO", "name": "a", "threadName": "t", "created": 0})
+    >>> JsonLines().format(record)
+    '{"time":"1970-01-01T00:00:00.000Z","level":"INFO","logger":"a","thread":"t","message":"up"}'
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        written = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        body: dict[str, object] = {
+            "time": written.replace("+00:00", "Z"),
+            "level": record.levelname,
+            "logger": record.name,
+            "thread": record.threadName,
+            "message": record.getMessage(),
+        }
+        fields = getattr(record, FIELDS, None)
+        if fields is not None:
+            body["message"] = str(body["message"]).partition(":")[0]
+            body[FIELDS] = fields
+        if record.exc_info and not record.exc_text:
+            record.exc_text = self.formatException(record.exc_info)
+        if record.exc_text:
+            body["exception"] = record.exc_text
+        return json.dumps(body, separators=(",", ":"), ensure_ascii=True)
 
 
 def line_logger(name: str, characters_max: int = CHARACTERS_MAX) -> logging.Logger:

@@ -13,15 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
-from stratalog.storage import cadence
-from stratalog.storage.errors import (
-    InvalidProducerEpochError,
-    InvalidTxnStateError,
-    OutOfOrderSequenceNumberError,
-    TransactionCoordinatorFencedError,
-    UnknownProducerIdError,
-    UnverifiedTransactionError,
-)
+from stratalog.storage import cadence, errors
 from stratalog.storage.layered_map import LayeredMap
 from stratalog.storage.records import NO_PRODUCER_ID, NO_SEQUENCE
 from stratalog.storage.transactions import BEGIN, NO_TRANSACTIONS, OffsetAndEpoch, TransactionChange, Transactions
@@ -155,19 +147,19 @@ class ProducerStates:
         entry = self.producers.get(producer_id)
         if entry is None:
             if base_sequence > 0 and producer_id >= self.forgotten_below:
-                raise UnknownProducerIdError(
+                raise errors.UnknownProducerIdError(
                     f"producer {producer_id} is not known and starts at sequence {base_sequence}"
                 )
             return Accept()
         if producer_epoch < entry.producer_epoch:
-            raise InvalidProducerEpochError(
+            raise errors.InvalidProducerEpochError(
                 f"producer {producer_id}: epoch {producer_epoch} is below the current {entry.producer_epoch}"
             )
         if base_sequence < 0:
             return Accept()
         if producer_epoch > entry.producer_epoch:
             if base_sequence != 0:
-                raise OutOfOrderSequenceNumberError(
+                raise errors.OutOfOrderSequenceNumberError(
                     f"producer {producer_id}: sequence {base_sequence} for the new epoch {producer_epoch}, expected 0"
                 )
             return Accept()
@@ -192,14 +184,14 @@ class ProducerStates:
         """
         known = self.transactions.of(producer_id)
         if known.is_open and not is_transactional:
-            raise InvalidTxnStateError(
+            raise errors.InvalidTxnStateError(
                 f"producer {producer_id} has had a transaction open since offset {known.first_offset}; "
                 "the batch is not transactional"
             )
         entry = self.producers.get(producer_id)
         is_ongoing = known.is_open and entry is not None and entry.producer_epoch == producer_epoch
         if is_transactional and not is_ongoing and not verified.is_after(known.marker_offset, end):
-            raise UnverifiedTransactionError(
+            raise errors.UnverifiedTransactionError(
                 f"producer {producer_id} has none of epoch {producer_epoch} open, its coordinator was asked at "
                 f"offset {verified.offset} of leader epoch {verified.leader_epoch}, the last marker is at "
                 f"{known.marker_offset}, the log ends at {end.offset} of leader epoch {end.leader_epoch}",
@@ -219,11 +211,11 @@ class ProducerStates:
         if entry is not None:
             least = entry.producer_epoch + (1 if transaction_version >= 2 and known.is_open else 0)
             if producer_epoch < least:
-                raise InvalidProducerEpochError(
+                raise errors.InvalidProducerEpochError(
                     f"producer {producer_id}: a marker of epoch {producer_epoch}, needed {least} or above"
                 )
         if coordinator_epoch < known.coordinator_epoch:
-            raise TransactionCoordinatorFencedError(
+            raise errors.TransactionCoordinatorFencedError(
                 f"producer {producer_id}: coordinator epoch {coordinator_epoch} < current {known.coordinator_epoch}"
             )
 
@@ -442,7 +434,7 @@ def _check_next(producer_id: int, entry: ProducerEntry, base_sequence: int, reco
             return Duplicate(batch.base_offset, batch.last_offset)
     expected = sequence_after(entry.batches[-1].last_sequence, 1) if entry.batches else 0
     if base_sequence != expected:
-        raise OutOfOrderSequenceNumberError(
+        raise errors.OutOfOrderSequenceNumberError(
             f"producer {producer_id}, epoch {entry.producer_epoch}: sequence {base_sequence}, expected {expected}"
         )
     return Accept()

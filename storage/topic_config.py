@@ -148,10 +148,7 @@ class LogConfig:
         "has room; at least file.delete.delay.ms, which alone holds for what an erasure removed.",
     )
     unclean_leader_election_enable: bool = config_field(
-        "BOOLEAN",
-        False,
-        "",
-        "Whether a replica that is not in sync may lead when no other is left, losing records.",
+        "BOOLEAN", False, "", "Whether a replica that is not in sync may lead when no other is left, losing records."
     )
     overrides: Mapping[str, str] = field(default_factory=dict)
 
@@ -187,6 +184,11 @@ class LogConfig:
     def is_deleted(self) -> bool:
         """True when retention time and size apply."""
         return DELETE in self.cleanup_policy
+
+    @property
+    def is_deleted_by_time(self) -> bool:
+        """True when `retention.ms` applies and has an end."""
+        return self.is_deleted and self.retention_ms >= 0
 
     @property
     def has_append_time(self) -> bool:

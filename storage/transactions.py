@@ -272,11 +272,7 @@ NO_TRANSACTIONS = Transactions()
 
 
 def marker_batch(
-    producer_id: int,
-    producer_epoch: int,
-    marker: EndMarker,
-    timestamp_ms: int,
-    transaction_version: int = 0,
+    producer_id: int, producer_epoch: int, marker: EndMarker, timestamp_ms: int, transaction_version: int = 0
 ) -> NewRecordBatch:
     """A marker as the control batch that ends a producer's transaction: one record, without sequence.
 

@@ -23,18 +23,18 @@ FLOORS = {
     ".": "storage < wire < replication < server < clients < jobs < notebooks",
     "storage": """errors clock log_lines extras cadence < config_def < records topic_config objects layered_map
         < files transactions < producers < delta < log < upkeep""",
-    "storage/objects": """distance < port registers new_file sync store_settings together < probe < local wakeup
-        < remote""",
+    "storage/objects": """distance calls < port registers new_file sync store_settings together < probe memory
+        < local wakeup < remote < opened""",
     "wire": "api_keys kafka_types java_strings < consumer_protocol messages batches",
     "wire/messages": "response schema < values < error_codes < layouts < frames",
     "wire/batches": "compression < headers < columns < record_batches",
     "replication": """cadence < log_configs host_address shared_fold < config client_pattern html_table stores threads
         < conf_files internal_topics < requests
-        < metadata < metrics broker_root controller progress < replica < leader < follower coordinator
+        < metadata metrics < broker_root controller progress < replica < leader < follower coordinator
         < broker fast_start < spark""",
     "replication/coordinator": "shard server_assignors topic_matches < groups transactions < runtime",
-    "server": """bootstrap offset_spec http_redirects < view process < admin batches < request < apis quotas < handler
-        < endpoint < remote < cluster""",
+    "server": """bootstrap offset_spec http_redirects < view < metrics lag < process < admin batches < audit < request
+        < apis quotas < handler < endpoint < remote < cluster""",
     "server/endpoint": """listeners frames order admission endpoint_metrics < inbox_channel loops io_threads security
         < connection inbox_listener < socket_server inbox_endpoint < kafka_endpoint""",
     "server/endpoint/security": """jaas principal_mapping certificates sasl_server watched_context
@@ -43,15 +43,16 @@ FLOORS = {
         < remote_broker < remote_cluster""",
     "server/remote/connections": """config open_requests login < security request_connection
         < broker_connection inbox_connection""",
-    "clients": """serialization records < config < coordinator_calls connected_cluster < producer consumer
-        < admin < schemas < spark < typed_tables""",
+    "clients": """serialization records client_view < config < coordinator_calls connected_cluster < producer consumer
+        < admin < schemas wire < spark < typed_tables testing""",
     "clients/schemas": """wire_format errors json_patterns < schema < compatibility rest_client protobuf_messages
         < avro_binary < avro_values < registry_state < schema_folder serde < avro json_schema protobuf
         < columns""",
     "clients/schemas/compatibility": "json_nodes < json_schema < avro protobuf < levels",
     "clients/schemas/columns": """avro_fast json_text prefixes < reader < avro json_schema protobuf
         < avro_writing < json_writing protobuf_writing < writer""",
-    "jobs": "command < text demo < tools broker cluster typed_table",
+    "jobs": """command < text demo < topics records replicas completion broker cluster typed_table < strata
+        < completion_table""",
 }
 """A folder -> its files and packages, lowest floor first: one imports itself and lower floors, not its neighbours."""
 
@@ -97,8 +98,8 @@ UNFINISHED = re.compile(r"\b(?:TOD[O]|FIXM[E]|XX[X]|NotImplemente[d]Error)\b|mar
 MAP_LINE = re.compile(r"^(\w+/?(?:, \w+/?)*)  ", re.MULTILINE)
 """The names at the head of a line of a package's docstring."""
 TEXT_SUFFIXES = {".py", ".md", ".toml", ".conf", ".properties", ".txt", ".yml", ".sh"}
-ROOM_SUFFIXES = TEXT_SUFFIXES | {".gz"}
-"""Of sources, and of the log that the demo sends."""
+ROOM_SUFFIXES = TEXT_SUFFIXES | {".gz", ".json"}
+"""Of sources, of the log that the demo sends, and of the table that completions are made of."""
 MADE = {".git", ".venv", "data", "logs", "build", "dist", "spark-warehouse", "__pycache__"}
 
 
@@ -511,7 +512,7 @@ def test_nothing_is_unfinished_or_switched_off() -> None:
 
 def test_the_tests_mirror_the_rooms() -> None:
     """A folder below tests/ is a room, a package of a room, or a kind of test."""
-    kinds = {"contract", "scenarios", "simulation", "spark", "lab", "stores", "docs", "front_door", "readers"}
+    kinds = {"contract", "scenarios", "simulation", "spark", "lab", "stores", "docs", "front_door", "readers", "deploy"}
     packages = {path.parent for path in python_files(*ROOMS[:-1])}
     folders = {path.parent.relative_to("tests") for path in python_files("tests")} - {Path()}
     mirrors = [folder for folder in folders if folder.parts[0] not in kinds]

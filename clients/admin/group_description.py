@@ -61,14 +61,7 @@ class ConsumerGroupDescription:
     def _repr_html_(self) -> str:
         header = ("member", "instance", "client", "host", "partitions", "epoch")
         rows = [
-            (
-                each.member_id,
-                each.group_instance_id,
-                each.client_id,
-                each.host,
-                each.assignment,
-                each.member_epoch,
-            )
+            (each.member_id, each.group_instance_id, each.client_id, each.host, each.assignment, each.member_epoch)
             for each in self.members
         ]
         about = {"state": self.group_state, "assignor": self.partition_assignor, "epoch": self.group_epoch}

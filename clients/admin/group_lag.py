@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from stratalog.clients.client_view import ClientView
 from stratalog.clients.records import OffsetAndMetadata
 from stratalog.replication.html_table import html_fields, html_table
-from stratalog.server.view.cluster_view import ClusterView
-from stratalog.server.view.watermarks import Watermarks
-from stratalog.storage.errors import LeaderNotAvailableError, StoreError, UnknownTopicOrPartitionError
 from stratalog.storage.records import TopicPartition
 
 
@@ -50,23 +47,10 @@ class GroupLag:
         return html_table(f"group {self.group_id}", header, rows) + html_fields({"lag": self.total})
 
 
-def lag_of(view: ClusterView, group_id: str, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> GroupLag:
+def lag_of(view: ClientView, group_id: str, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> GroupLag:
     """The lag behind these offsets; no leader is waited for."""
-    marks = published_marks(view, sorted(committed))
+    marks = view.watermarks.published_now(sorted(committed))
     ends = {
         topic_partition: None if found is None else found.high_watermark for topic_partition, found in marks.items()
     }
     return GroupLag(group_id, tuple(PartitionLag(tp, committed[tp].offset, end) for tp, end in ends.items()))
-
-
-def published_marks(
-    view: ClusterView, topic_partitions: Iterable[TopicPartition]
-) -> dict[TopicPartition, Watermarks | None]:
-    """The bounds that each leader has published; None where there are none."""
-    view.changes.poll()
-    found: dict[TopicPartition, Watermarks | None] = {}
-    for topic_partition in topic_partitions:
-        found[topic_partition] = None
-        with suppress(StoreError, LeaderNotAvailableError, UnknownTopicOrPartitionError):
-            found[topic_partition] = view.watermarks.published(topic_partition, poll=False)
-    return found

@@ -15,13 +15,8 @@ import pyarrow as pa
 
 from stratalog.clients.admin.group_description import ConsumerGroupDescription, as_response, described_group
 from stratalog.clients.admin.group_lag import GroupLag, lag_of
-from stratalog.clients.consumer.offsets import (
-    Offsets,
-    commit_error,
-    commit_request,
-    fetch_request,
-    fetched_offsets,
-)
+from stratalog.clients.client_view import ClientView
+from stratalog.clients.consumer.offsets import Offsets, commit_error, commit_request, fetch_request, fetched_offsets
 from stratalog.clients.coordinator_calls import CALLED_FROM_ELSEWHERE, InProcessCalls, ask
 from stratalog.clients.records import Generation, OffsetAndMetadata
 from stratalog.replication.config import BrokerConfig
@@ -67,11 +62,9 @@ class Groups(Protocol):
 
     def ask(self, group_id: str, request: object) -> object:
         """The response of the group's coordinator. Raises its StratalogError."""
-        ...
 
     def ask_all(self, request: object) -> list[object]:
         """The responses of all coordinators."""
-        ...
 
 
 class LiveGroups:
@@ -157,7 +150,7 @@ def _replay(shard: GroupShard, row: Mapping[str, Any]) -> None:
 class GroupAdmin:
     """Operations of `kafka-consumer-groups`. Errors of single groups and partitions are values; others are raised."""
 
-    def __init__(self, groups: Groups, view: ClusterView) -> None:
+    def __init__(self, groups: Groups, view: ClientView) -> None:
         self._groups = groups
         self._view = view
 

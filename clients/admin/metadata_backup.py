@@ -5,7 +5,7 @@ I/O: reads every replica's table; writes a new metadata log in one commit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from stratalog.replication.broker_root import read_meta_properties
@@ -21,15 +21,10 @@ from stratalog.replication.metadata.log import METADATA_PARTITION, MetadataLog, 
 from stratalog.replication.metadata.records import ControllerRecord
 from stratalog.replication.progress.progress import PROGRESS_PREFIX, leader_progress_path
 from stratalog.replication.stores import Stores
+from stratalog.storage import errors
 from stratalog.storage.clock import Clock, Ids
 from stratalog.storage.delta.table import ERASE_PASS, ERASED, Conflict
-from stratalog.storage.errors import (
-    InconsistentClusterIdError,
-    InvalidRequestError,
-    KafkaStorageError,
-    StratalogError,
-    UnknownTopicOrPartitionError,
-)
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.log.reader import LogReader
 from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.records import TopicPartition
@@ -46,9 +41,16 @@ class StoredInventory:
     unreadable: Mapping[str, str]
 
 
-def read_inventory(backup: Backup, stores: Stores, clock: Clock, extra_roots: Iterable[str] = ()) -> StoredInventory:
+def read_inventory(
+    backup: Backup,
+    stores: Stores,
+    clock: Clock,
+    extra_roots: Iterable[str] = (),
+    have_read: Callable[[int, int], None] = lambda _done, _total: None,
+) -> StoredInventory:
     """The inventory of the roots of the backup's brokers, and of `extra_roots`: roots that moved or are newer.
 
+    have_read  is called after each root: how many were read, of how many
     InconsistentClusterIdError for an extra root of another cluster.
     """
     image = backup.image()
@@ -56,7 +58,7 @@ def read_inventory(backup: Backup, stores: Stores, clock: Clock, extra_roots: It
     for root in extra_roots:
         broker_id, cluster_id = read_meta_properties(stores.objects(root))
         if cluster_id != backup.cluster_id:
-            raise InconsistentClusterIdError(f"{root} belongs to cluster {cluster_id}, not {backup.cluster_id}")
+            raise errors.InconsistentClusterIdError(f"{root} belongs to cluster {cluster_id}, not {backup.cluster_id}")
         places[broker_id] = root
     roots: list[RootInventory] = []
     unreadable: dict[str, str] = {}
@@ -71,21 +73,17 @@ def read_inventory(backup: Backup, stores: Stores, clock: Clock, extra_roots: It
             roots.append(RootInventory(broker_id, root, _broker_epoch(objects), found))
         except StratalogError as reason:
             unreadable[root] = str(reason)
+        have_read(len(roots) + len(unreadable), len(places))
     return StoredInventory(tuple(roots), unreadable)
 
 
 def _replica(
-    broker_id: int,
-    root: str,
-    topic_partition: TopicPartition,
-    stores: Stores,
-    clock: Clock,
-    unreadable: dict[str, str],
+    broker_id: int, root: str, topic_partition: TopicPartition, stores: Stores, clock: Clock, unreadable: dict[str, str]
 ) -> ReplicaInventory | None:
     log = LogReader(stores.table(root, topic_partition), clock)
     try:
         log.refresh()
-    except UnknownTopicOrPartitionError:
+    except errors.UnknownTopicOrPartitionError:
         return None  # a directory without a table
     except StratalogError as reason:
         unreadable[log.name] = str(reason)
@@ -105,7 +103,9 @@ def check_stopped(inventory: StoredInventory, stores: Stores, clock: Clock, chec
     clock.sleep_ms(check_ms)
     running = [root for root in inventory.roots if _published(root, stores) != before[root.broker_id]]
     if running:
-        raise KafkaStorageError(f"broker {running[0].broker_id} runs on {running[0].root}: stop all brokers first")
+        raise errors.KafkaStorageError(
+            f"broker {running[0].broker_id} runs on {running[0].root}: stop all brokers first"
+        )
 
 
 def _published(root: RootInventory, stores: Stores) -> bytes | None:
@@ -137,7 +137,7 @@ def _start_epoch(metadata: MetadataLog, restoration: Restoration) -> None:
     """Fence a previous controller at the table, too, should one still run."""
     epoch = max(r.controller_epoch for r in restoration.records if isinstance(r, ControllerRecord))
     if isinstance(metadata.log.start_epoch(epoch, as_leader=True), Conflict):
-        raise KafkaStorageError(f"{metadata.log.name}: another process writes to the restored metadata log")
+        raise errors.KafkaStorageError(f"{metadata.log.name}: another process writes to the restored metadata log")
 
 
 def check_empty(stores: Stores, metadata_root: str) -> None:
@@ -145,4 +145,4 @@ def check_empty(stores: Stores, metadata_root: str) -> None:
     found = stores.objects(metadata_root).list("")
     if found:
         what = METADATA_PARTITION if any(m.path.startswith(str(METADATA_PARTITION)) for m in found) else found[0].path
-        raise InvalidRequestError(f"{metadata_root} holds {what}: a backup is restored into an empty root")
+        raise errors.InvalidRequestError(f"{metadata_root} holds {what}: a backup is restored into an empty root")

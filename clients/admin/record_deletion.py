@@ -12,15 +12,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+from stratalog.clients.client_view import ClientView
 from stratalog.replication.metadata.records import NO_LEADER
 from stratalog.replication.requests.delete_records import DeletedRecords, DeleteRecordsRequest, DeleteRecordsResponse
 from stratalog.server.bootstrap import BrokerFace
-from stratalog.server.view.cluster_view import ClusterView
+from stratalog.storage import errors
 from stratalog.storage.errors import (
-    LeaderNotAvailableError,
-    RequestTimedOutError,
     StratalogError,
-    UnknownTopicOrPartitionError,
 )
 from stratalog.storage.objects.wakeup import Wakeup
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
@@ -50,7 +48,7 @@ class RecordDeletion:
     """The partitions of one call, until each is answered or the deadline."""
 
     def __init__(
-        self, view: ClusterView, brokers: LeaderBrokers, offsets: Mapping[TopicPartition, int], timeout_ms: int
+        self, view: ClientView, brokers: LeaderBrokers, offsets: Mapping[TopicPartition, int], timeout_ms: int
     ) -> None:
         """`offsets`: the new start of each partition's log, -1 = its high watermark."""
         self._view = view
@@ -80,7 +78,7 @@ class RecordDeletion:
                 self._ask_again()
         finally:
             self._wakeup.close()
-        late = RequestTimedOutError("no answer of the partition's leader in time")
+        late = errors.RequestTimedOutError("no answer of the partition's leader in time")
         return {tp: self._answers.get(tp) or DeletedRecords(error=self._reasons.get(tp, late)) for tp in self._offsets}
 
     @property
@@ -106,9 +104,9 @@ class RecordDeletion:
         for topic_partition in topic_partitions:
             state = self._view.image.state_of(self._identified[topic_partition])
             if state is None:
-                self._refused(topic_partition, UnknownTopicOrPartitionError(f"{topic_partition} does not exist"))
+                self._refused(topic_partition, errors.UnknownTopicOrPartitionError(f"{topic_partition} does not exist"))
             elif state.leader == NO_LEADER:
-                self._reasons[topic_partition] = LeaderNotAvailableError(f"{topic_partition} has no leader")
+                self._reasons[topic_partition] = errors.LeaderNotAvailableError(f"{topic_partition} has no leader")
             else:
                 by_leader.setdefault(state.leader, []).append(topic_partition)
         for leader, led in by_leader.items():
@@ -117,7 +115,7 @@ class RecordDeletion:
     def _send(self, leader: int, topic_partitions: Sequence[TopicPartition]) -> None:
         face = self._brokers.get(leader)
         if face is None:
-            away = LeaderNotAvailableError(f"broker {leader} is not running")
+            away = errors.LeaderNotAvailableError(f"broker {leader} is not running")
             self._reasons.update(dict.fromkeys(topic_partitions, away))
             return
         asked = _Asked(leader, face, frozenset(topic_partitions))
@@ -142,5 +140,7 @@ class RecordDeletion:
 
     def _refused(self, topic_partition: TopicPartition, reason: StratalogError) -> None:
         self._reasons[topic_partition] = reason
-        if not reason.retriable or isinstance(reason, RequestTimedOutError | UnknownTopicOrPartitionError):
+        if not reason.retriable or isinstance(
+            reason, errors.RequestTimedOutError | errors.UnknownTopicOrPartitionError
+        ):
             self._answers[topic_partition] = DeletedRecords(error=reason)

@@ -7,6 +7,7 @@ membership          what memberships of both protocols share
 classic_membership  the classic protocol, as a state machine
 modern_membership   KIP-848's protocol, as a state machine
 offsets             committed offsets: written and read
+shared_notifications  one watcher for many consumers of a process
 rebalance_listener  callbacks of the application
 assignors/          assignors of the classic protocol
 """

@@ -47,20 +47,17 @@ from stratalog.replication.requests.groups import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from stratalog.storage.errors import (
-    CommitFailedError,
-    FencedInstanceIdError,
-    IllegalGenerationError,
-    InconsistentGroupProtocolError,
-    MemberIdRequiredError,
-    RebalanceInProgressError,
-    StratalogError,
-    UnknownMemberIdError,
-)
+from stratalog.storage import errors
+from stratalog.storage.errors import StratalogError
 from stratalog.wire.consumer_protocol import Assignment, decode_assignment
 
-_STALE = (UnknownMemberIdError, IllegalGenerationError, FencedInstanceIdError)
-_AT_ONCE = (UnknownMemberIdError, IllegalGenerationError, RebalanceInProgressError, MemberIdRequiredError)
+_STALE = (errors.UnknownMemberIdError, errors.IllegalGenerationError, errors.FencedInstanceIdError)
+_AT_ONCE = (
+    errors.UnknownMemberIdError,
+    errors.IllegalGenerationError,
+    errors.RebalanceInProgressError,
+    errors.MemberIdRequiredError,
+)
 """Errors after which a member joins again without a pause."""
 
 COMMIT_DURING_REBALANCE = (
@@ -187,25 +184,29 @@ class ClassicMembership(Membership):
         if self.state == ClassicMembershipState.STABLE:
             return self.generation
         if self._is_rebalancing:
-            raise RebalanceInProgressError(
+            raise errors.RebalanceInProgressError(
                 COMMIT_DURING_REBALANCE.format(what="the consumer is undergoing a rebalance")
             )
-        raise CommitFailedError(KICKED_OUT)
+        raise errors.CommitFailedError(KICKED_OUT)
 
     def commit_answered(self, error: StratalogError, sent: Generation) -> StratalogError:
         """Act on an error of OffsetCommit; the error for the application."""
         if isinstance(error, LOST_COORDINATOR):
             self._forget_coordinator()
-        elif isinstance(error, RebalanceInProgressError):
+        elif isinstance(error, errors.RebalanceInProgressError):
             self.request_rejoin("offset commit failed since group is already rebalancing")
-            return RebalanceInProgressError(COMMIT_DURING_REBALANCE.format(what="the group is executing a rebalance"))
-        elif isinstance(error, _STALE) and not (isinstance(error, FencedInstanceIdError) and sent == self.generation):
+            return errors.RebalanceInProgressError(
+                COMMIT_DURING_REBALANCE.format(what="the group is executing a rebalance")
+            )
+        elif isinstance(error, _STALE) and not (
+            isinstance(error, errors.FencedInstanceIdError) and sent == self.generation
+        ):
             if sent != self.generation and self.state == ClassicMembershipState.PREPARING_REBALANCE:
                 what = "the member's generation is stale: it has joined another rebalance"
-                return RebalanceInProgressError(COMMIT_DURING_REBALANCE.format(what=what))
-            if not isinstance(error, FencedInstanceIdError):
+                return errors.RebalanceInProgressError(COMMIT_DURING_REBALANCE.format(what=what))
+            if not isinstance(error, errors.FencedInstanceIdError):
                 self._reset_by(error, "OFFSET_COMMIT")
-            return CommitFailedError(KICKED_OUT)
+            return errors.CommitFailedError(KICKED_OUT)
         return error
 
     # -- answers -------------------------------------------------------------------------------------------
@@ -230,10 +231,10 @@ class ClassicMembership(Membership):
             if self.state == ClassicMembershipState.PREPARING_REBALANCE:
                 self._joined(answer, now_ms)
             return
-        if isinstance(error, MemberIdRequiredError) and isinstance(answer, JoinGroupResponse):
+        if isinstance(error, errors.MemberIdRequiredError) and isinstance(answer, JoinGroupResponse):
             self.generation = Generation(member_id=answer.member_id)
             self.request_rejoin(f"need to re-join with the given member-id: {answer.member_id}")
-        elif isinstance(error, UnknownMemberIdError) and sent == self.generation:
+        elif isinstance(error, errors.UnknownMemberIdError) and sent == self.generation:
             self._reset_by(error, "JOIN_GROUP")
         self._rejoin_after(error, now_ms)
 
@@ -241,7 +242,7 @@ class ClassicMembership(Membership):
         if joined.protocol_type not in (None, CONSUMER) or joined.protocol_name not in self._assignors:
             mine = ", ".join(self._assignors)
             self._rejoin_after(
-                InconsistentGroupProtocolError(
+                errors.InconsistentGroupProtocolError(
                     f"group {self.config.group_id} is of type {joined.protocol_type} with protocol "
                     f"{joined.protocol_name}; this member has type {CONSUMER} with {mine}"
                 ),
@@ -276,7 +277,7 @@ class ClassicMembership(Membership):
             if self.state != ClassicMembershipState.COMPLETING_REBALANCE or sent != self.generation:
                 return
             if answer.protocol_name not in (None, self.generation.protocol_name):
-                error = InconsistentGroupProtocolError(
+                error = errors.InconsistentGroupProtocolError(
                     f"SyncGroup has protocol {answer.protocol_name}, JoinGroup had {self.generation.protocol_name}"
                 )
             else:
@@ -285,7 +286,7 @@ class ClassicMembership(Membership):
                 self._must_rejoin, self._rejoin_reason = False, None
                 self._attempts = 0
                 return
-        if isinstance(error, UnknownMemberIdError | IllegalGenerationError) and sent == self.generation:
+        if isinstance(error, errors.UnknownMemberIdError | errors.IllegalGenerationError) and sent == self.generation:
             self._reset_by(error, "SYNC_GROUP")
         self._rejoin_after(error, now_ms)
 
@@ -295,7 +296,7 @@ class ClassicMembership(Membership):
             return
         if isinstance(error, LOST_COORDINATOR):
             self._forget_coordinator()
-        if not isinstance(error, MemberIdRequiredError):
+        if not isinstance(error, errors.MemberIdRequiredError):
             self.request_rejoin(f"rebalance failed due to {type(error).__name__}")
         self._must_rejoin = True
         if isinstance(error, _AT_ONCE):
@@ -308,14 +309,14 @@ class ClassicMembership(Membership):
     def _heartbeat_answered(self, answer: object, error: StratalogError | None, sent: Generation, now_ms: int) -> None:
         if error is None and isinstance(answer, HeartbeatResponse):
             self._session_end_ms = now_ms + self.config.session_timeout_ms
-        elif isinstance(error, RebalanceInProgressError):
+        elif isinstance(error, errors.RebalanceInProgressError):
             self._session_end_ms = now_ms + self.config.session_timeout_ms
             if self.state == ClassicMembershipState.STABLE:
                 self.request_rejoin("group is already rebalancing")
         elif isinstance(error, _STALE):
             if sent == self.generation:
                 self._reset_by(error, "HEARTBEAT")
-                if isinstance(error, FencedInstanceIdError):
+                if isinstance(error, errors.FencedInstanceIdError):
                     self._fail(error, now_ms)
         elif isinstance(error, LOST_COORDINATOR):
             self._forget_coordinator()
@@ -438,7 +439,7 @@ class ClassicMembership(Membership):
         )
 
     def _reset_by(self, error: StratalogError, request: str) -> None:
-        is_kept = isinstance(error, IllegalGenerationError)
+        is_kept = isinstance(error, errors.IllegalGenerationError)
         self._reset(f"encountered {error.name} from {request} response", forget_member=not is_kept)
 
     def _reset(self, reason: str, *, forget_member: bool) -> None:

@@ -1,10 +1,10 @@
 """The consumer: committed records of assigned partitions, in offset order per partition, as records or as a table.
 
-I/O: through a `ClusterView`, so from storage alone; no broker has to run in this process. Records above the high
-watermark and control records are never returned; with `isolation.level=read_committed` neither are records above the
-last stable offset and aborted ones (`server.view.read_committed`). With a `group.id` it may be in a group and commit
-its offsets (`clients.consumer.group_member`); then coordinators are called: brokers of this process, or others
-(`clients.connected_cluster`).
+I/O: through a `ClusterView`, so from storage alone, or through another `view`; no broker has to run in this process.
+Records above the high watermark and control records are never returned; with `isolation.level=read_committed` neither
+are records above the last stable offset and aborted ones (`server.view.read_committed`). With a `group.id` it may be in
+a group and commit its offsets (`clients.consumer.group_member`); then coordinators are called: brokers of this process,
+or others (`clients.connected_cluster`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Self
 
 import pyarrow as pa
 
+from stratalog.clients.client_view import ClientView
 from stratalog.clients.config import CONSUMER_CONFIGS, ConsumerConfig, split_connection_configs
 from stratalog.clients.connected_cluster import ConnectedCluster, connected
 from stratalog.clients.consumer.group_member import CommitCallback, ConsumerHooks, GroupMembership
@@ -31,6 +32,7 @@ from stratalog.clients.consumer.positions import (
     without_control,
 )
 from stratalog.clients.consumer.rebalance_listener import ConsumerRebalanceListener
+from stratalog.clients.consumer.shared_notifications import ConsumerNotifications
 from stratalog.clients.coordinator_calls import CoordinatorCalls, InProcessCalls
 from stratalog.clients.records import ConsumerGroupMetadata, ConsumerRecord, OffsetAndMetadata, SubscriptionPattern
 from stratalog.replication.internal_topics import INTERNAL_TOPICS
@@ -39,17 +41,9 @@ from stratalog.server.offset_spec import OffsetAndTimestamp
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.server.view.read_committed import view_of
 from stratalog.server.view.records import Fetched
-from stratalog.server.view.shared_notifications import ConsumerNotifications
+from stratalog.storage import errors
 from stratalog.storage.errors import (
-    CorruptMessageError,
-    IllegalStateError,
-    InvalidGroupIdError,
-    InvalidRequestError,
-    LogDirNotFoundError,
-    OffsetOutOfRangeError,
-    RecordDeserializationError,
     StratalogError,
-    UnknownServerError,
 )
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.records import TopicPartition
@@ -77,19 +71,19 @@ class Consumer:
         cluster: Cluster,
         config: Mapping[str, object] | None = None,
         *,
-        view: ClusterView | None = None,
+        view: ClientView | None = None,
         calls: CoordinatorCalls | None = None,
         **settings: object,
     ) -> None:
         given = {**(config or {}), **settings}
         own, connection = split_connection_configs(CONSUMER_CONFIGS, given) if isinstance(cluster, str) else (given, {})
         self.config = ConsumerConfig.from_settings(own, {})
-        make_view = view_of(self.config.isolation_level)
-        self._view = view or make_view(cluster, timeout_ms=self.config.default_api_timeout_ms)
-        watch = partial(ClusterView, cluster)
-        self._notifications = (
-            ConsumerNotifications(view) if view is not None else ConsumerNotifications.of_process(self._view, watch)
-        )
+        if view is None:
+            own_view = view_of(self.config.isolation_level)(cluster, timeout_ms=self.config.default_api_timeout_ms)
+            self._notifications = ConsumerNotifications.of_process(own_view, partial(ClusterView, cluster))
+        else:
+            self._notifications = ConsumerNotifications(view)
+        self._view: ClientView = own_view if view is None else view
         weakref.finalize(self, self._notifications.close)
         self._positions = Positions()
         self._undecided: frozenset[TopicPartition] = frozenset()
@@ -122,7 +116,7 @@ class Consumer:
         """
         self._check_open()
         if self._group is not None and self._group.is_subscribed:
-            raise IllegalStateError(EXCLUSIVE)
+            raise errors.IllegalStateError(EXCLUSIVE)
         wanted = [TopicPartition(*tp) for tp in topic_partitions]
         self._view.refresh()
         for topic_partition in wanted:
@@ -145,13 +139,13 @@ class Consumer:
         self._check_open()
         group = self._member()
         if self._positions.by_partition and not group.is_subscribed:
-            raise IllegalStateError(EXCLUSIVE)
+            raise errors.IllegalStateError(EXCLUSIVE)
         wanted = frozenset([topics] if isinstance(topics, str) else topics)
         if pattern is None and not wanted:
             self.unsubscribe()
             return
         if pattern is not None and wanted:
-            raise IllegalStateError(EXCLUSIVE)
+            raise errors.IllegalStateError(EXCLUSIVE)
         if isinstance(pattern, SubscriptionPattern):
             group.subscribe_to_regex(pattern.pattern, listener)
             self._pattern = None
@@ -196,7 +190,7 @@ class Consumer:
     def seek(self, topic_partition: TopicPartition | tuple[str, int], offset: int) -> None:
         """The next poll reads from `offset`; `auto.offset.reset` applies if it does not exist then."""
         if offset < 0:
-            raise InvalidRequestError("seek offset must not be a negative number")
+            raise errors.InvalidRequestError("seek offset must not be a negative number")
         self._position(topic_partition).seek(offset)
 
     def seek_to_beginning(self, topic_partitions: Iterable[TopicPartition] = ()) -> None:
@@ -266,7 +260,7 @@ class Consumer:
         """
         for topic_partition, timestamp_ms in timestamps_ms.items():
             if timestamp_ms < 0:
-                raise InvalidRequestError(
+                raise errors.InvalidRequestError(
                     f"The target time for partition {topic_partition} is {timestamp_ms}. "
                     "The target time cannot be negative."
                 )
@@ -286,9 +280,7 @@ class Consumer:
         self._member().commit_sync(self._consumed() if offsets is None else offsets, limit_ms)
 
     def commit_async(
-        self,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None,
-        callback: CommitCallback | None = None,
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None, callback: CommitCallback | None = None
     ) -> None:
         """Commit these offsets, or all positions, without waiting or trying again.
 
@@ -326,7 +318,7 @@ class Consumer:
     def _member(self) -> GroupMembership:
         self._check_open()
         if self._group is None:
-            raise InvalidGroupIdError(
+            raise errors.InvalidGroupIdError(
                 "To use the group management or offset commit APIs, you must provide a valid group.id in the consumer "
                 "configuration."
             )
@@ -363,7 +355,7 @@ class Consumer:
         for record in found:
             try:
                 records.append(deserialized(record, of_keys, of_values))
-            except RecordDeserializationError:
+            except errors.RecordDeserializationError:
                 position.seek(record.offset)
                 self._positions.may_have_rows([position.topic_partition])
                 if not records:
@@ -482,9 +474,9 @@ class Consumer:
         limit = self.config.max_partition_fetch_bytes
         try:
             return self._view.records.fetch(position.topic_partition, offset, limit, timeout_ms=0)
-        except OffsetOutOfRangeError:
+        except errors.OffsetOutOfRangeError:
             if self.config.auto_offset_reset == "none":
-                raise OffsetOutOfRangeError(
+                raise errors.OffsetOutOfRangeError(
                     "Fetch position out of range with no reset policy for partitions: "
                     f"{{{position.topic_partition}={offset}}}"
                 ) from None
@@ -494,7 +486,7 @@ class Consumer:
     def _reset(self, position: Position, timeout_ms: int) -> int:
         policy = self.config.auto_offset_reset
         if policy == "none":
-            raise OffsetOutOfRangeError(
+            raise errors.OffsetOutOfRangeError(
                 f"Undefined offset with no reset policy for partitions: [{position.topic_partition}]"
             )
         at_end, wanted = policy != "earliest", [position.topic_partition]
@@ -536,17 +528,17 @@ class Consumer:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise UnknownServerError("This consumer has already been closed.")
+            raise errors.UnknownServerError("This consumer has already been closed.")
 
     def _position(self, topic_partition: TopicPartition | tuple[str, int]) -> Position:
         position = self._positions.by_partition.get(TopicPartition(*topic_partition))
         if position is None:
-            raise InvalidRequestError(f"No current assignment for partition {TopicPartition(*topic_partition)}")
+            raise errors.InvalidRequestError(f"No current assignment for partition {TopicPartition(*topic_partition)}")
         self._positions.may_have_rows([position.topic_partition])  # after a seek, for instance
         return position
 
 
 def _will_pass(reason: StratalogError) -> bool:
-    if isinstance(reason, CorruptMessageError):
+    if isinstance(reason, errors.CorruptMessageError):
         return False
-    return reason.retriable or isinstance(reason, LogDirNotFoundError)
+    return reason.retriable or isinstance(reason, errors.LogDirNotFoundError)

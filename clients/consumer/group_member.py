@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count
 
+from stratalog.clients.client_view import ClientView
 from stratalog.clients.config import ConsumerConfig
 from stratalog.clients.consumer.assignors.registry import ASSIGNORS
 from stratalog.clients.consumer.classic_membership import ClassicMembership
@@ -35,17 +36,9 @@ from stratalog.replication.requests.consumer_groups import (
     ConsumerGroupHeartbeatResponse,
 )
 from stratalog.replication.requests.groups import HeartbeatResponse, LeaveGroupRequest, OffsetCommitResponse
-from stratalog.server.view.cluster_view import ClusterView
+from stratalog.storage import errors
 from stratalog.storage.clock import Clock
-from stratalog.storage.errors import (
-    CoordinatorNotAvailableError,
-    FencedInstanceIdError,
-    RequestTimedOutError,
-    StaleMemberEpochError,
-    StratalogError,
-    UnknownTopicOrPartitionError,
-    UnsupportedVersionError,
-)
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.wakeup import Wakeup
 from stratalog.storage.records import TopicPartition
@@ -71,7 +64,7 @@ class ConsumerHooks:
 
     own: Callable[[frozenset[TopicPartition]], None]
     consumed: Callable[[], dict[TopicPartition, OffsetAndMetadata]]
-    view: ClusterView
+    view: ClientView
     wake: Callable[[], None]
 
 
@@ -93,12 +86,7 @@ class GroupMembership:
     """
 
     def __init__(
-        self,
-        config: ConsumerConfig,
-        calls: CoordinatorCalls,
-        clock: Clock,
-        hooks: ConsumerHooks,
-        member_id: str = "",
+        self, config: ConsumerConfig, calls: CoordinatorCalls, clock: Clock, hooks: ConsumerHooks, member_id: str = ""
     ) -> None:
         self.group_id = config.group_id
         self._config = config
@@ -157,7 +145,7 @@ class GroupMembership:
         """Be in the group for topics that its coordinator matches. UnsupportedVersionError in the classic protocol."""
         membership = self._membership
         if not isinstance(membership, ModernMembership):
-            raise UnsupportedVersionError(
+            raise errors.UnsupportedVersionError(
                 "Subscribe to RE2/J regex is not supported when using the CLASSIC protocol "
                 "defined in config group.protocol"
             )
@@ -306,7 +294,7 @@ class GroupMembership:
             if isinstance(send.request, FindCoordinator):
                 self._calls.find(self.group_id, answer)
             elif send.broker_id == NO_COORDINATOR:
-                answer(CoordinatorNotAvailableError(f"group {self.group_id}: its coordinator is not known"))
+                answer(errors.CoordinatorNotAvailableError(f"group {self.group_id}: its coordinator is not known"))
             else:
                 self._calls.send(send.broker_id, self.group_id, send.request, answer)
 
@@ -342,14 +330,14 @@ class GroupMembership:
             error = self._judged(_asked(self._calls, self.group_id, request, self._clock, left_ms), sent)
             if error is None:
                 break
-            if isinstance(error, UnknownTopicOrPartitionError) and not waits_for_topics:
+            if isinstance(error, errors.UnknownTopicOrPartitionError) and not waits_for_topics:
                 raise error
             # after a stale epoch the next heartbeat brings a new one
-            if not error.retriable and not isinstance(error, StaleMemberEpochError):
+            if not error.retriable and not isinstance(error, errors.StaleMemberEpochError):
                 raise error
             if self._clock.monotonic_ms() >= deadline_ms:
                 what = f"Timeout of {timeout_ms}ms expired before successfully committing offsets {_shown(offsets)}"
-                raise RequestTimedOutError(f"{what}: {error}") from error
+                raise errors.RequestTimedOutError(f"{what}: {error}") from error
             self._clock.sleep_ms(RETRY_MS)
         self._complete_commits()
 
@@ -385,7 +373,7 @@ class GroupMembership:
                 commit.callback(commit.offsets, error)
             elif error is not None:
                 _log.error("Offset commit with offsets %s failed: %s", _shown(commit.offsets), error)
-            if isinstance(error, FencedInstanceIdError):
+            if isinstance(error, errors.FencedInstanceIdError):
                 raise error
 
     def _await_commits(self, deadline_ms: int) -> None:
@@ -435,12 +423,12 @@ class GroupMembership:
             try:
                 left_ms = deadline_ms - self._clock.monotonic_ms()
                 self.commit_sync(consumed, left_ms, waits_for_topics=False)
-            except UnknownTopicOrPartitionError:
+            except errors.UnknownTopicOrPartitionError:
                 self._hooks.view.refresh()
                 if self._clock.monotonic_ms() < deadline_ms:
                     self._clock.sleep_ms(RETRY_MS)
                     continue
-            except FencedInstanceIdError:
+            except errors.FencedInstanceIdError:
                 raise
             except StratalogError:
                 pass

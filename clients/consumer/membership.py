@@ -15,12 +15,8 @@ from stratalog.replication.requests.groups import (
     JoinGroupResponseMember,
     SyncGroupRequestAssignment,
 )
-from stratalog.storage.errors import (
-    CoordinatorNotAvailableError,
-    NotCoordinatorError,
-    RequestTimedOutError,
-    StratalogError,
-)
+from stratalog.storage import errors
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import TopicPartition
 from stratalog.wire.consumer_protocol import (
     Assignment,
@@ -30,7 +26,7 @@ from stratalog.wire.consumer_protocol import (
     encode_subscription,
 )
 
-LOST_COORDINATOR = (NotCoordinatorError, CoordinatorNotAvailableError, RequestTimedOutError)
+LOST_COORDINATOR = (errors.NotCoordinatorError, errors.CoordinatorNotAvailableError, errors.RequestTimedOutError)
 """Errors after which the coordinator is looked up again."""
 LOCAL_HOST = "/127.0.0.1"
 """The member's host as a coordinator in the same process shows it."""

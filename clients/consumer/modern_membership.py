@@ -43,17 +43,11 @@ from stratalog.replication.requests.consumer_groups import (
     TopicPartitions,
 )
 from stratalog.server.remote.connections.config import REQUEST_TIMEOUT_MS
-from stratalog.storage.errors import (
-    CommitFailedError,
-    FencedMemberEpochError,
-    GroupIdNotFoundError,
-    StratalogError,
-    TopicAuthorizationFailedError,
-    UnknownMemberIdError,
-)
+from stratalog.storage import errors
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import TopicPartition
 
-_FENCED = (FencedMemberEpochError, UnknownMemberIdError, GroupIdNotFoundError)
+_FENCED = (errors.FencedMemberEpochError, errors.UnknownMemberIdError, errors.GroupIdNotFoundError)
 _TopicIds = frozenset[tuple[str, int]]
 """Partitions as the coordinator names them: topic id and number."""
 
@@ -189,7 +183,7 @@ class ModernMembership(Membership):
     def identity_for_commit(self) -> Generation:
         """The member with its epoch. CommitFailedError when it has none."""
         if not self._is_in_group:
-            raise CommitFailedError(KICKED_OUT)
+            raise errors.CommitFailedError(KICKED_OUT)
         return self.generation
 
     def commit_answered(self, error: StratalogError, _sent: Generation) -> StratalogError:
@@ -199,8 +193,8 @@ class ModernMembership(Membership):
         """
         if isinstance(error, LOST_COORDINATOR):
             self._forget_coordinator()
-        elif isinstance(error, UnknownMemberIdError):
-            return CommitFailedError(KICKED_OUT)
+        elif isinstance(error, errors.UnknownMemberIdError):
+            return errors.CommitFailedError(KICKED_OUT)
         return error
 
     # -- answers -------------------------------------------------------------------------------------------
@@ -234,7 +228,7 @@ class ModernMembership(Membership):
             self._pause(now_ms)
         else:
             self._fail(error, now_ms)
-            if not isinstance(error, TopicAuthorizationFailedError):
+            if not isinstance(error, errors.TopicAuthorizationFailedError):
                 self._reset(ModernMembershipState.FATAL)
 
     # -- inside --------------------------------------------------------------------------------------------

@@ -21,13 +21,9 @@ from stratalog.replication.requests.groups import (
     OffsetFetchRequestTopic,
     OffsetFetchResponse,
 )
+from stratalog.storage import errors
 from stratalog.storage.clock import Clock
-from stratalog.storage.errors import (
-    RequestTimedOutError,
-    StratalogError,
-    TopicAuthorizationFailedError,
-    UnknownServerError,
-)
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import TopicPartition
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
@@ -49,18 +45,18 @@ def commit_request(
 
 def commit_error(response: OffsetCommitResponse) -> StratalogError | None:
     """The first error, topics that the client is not authorized for last; None: all is stored."""
-    errors = [
+    outcomes = [
         (TopicPartition(topic.name, row.partition_index), row.error)
         for topic in response.topics
         for row in topic.partitions
     ]
-    failed = [(tp, error) for tp, error in errors if error is not None]
-    others = [error for _, error in failed if not isinstance(error, TopicAuthorizationFailedError)]
+    failed = [(tp, error) for tp, error in outcomes if error is not None]
+    others = [error for _, error in failed if not isinstance(error, errors.TopicAuthorizationFailedError)]
     if others:
         return others[0]
     if failed:
         topics = ", ".join(sorted({tp.topic for tp, _ in failed}))
-        return TopicAuthorizationFailedError(f"Not authorized to access topics: [{topics}]")
+        return errors.TopicAuthorizationFailedError(f"Not authorized to access topics: [{topics}]")
     return None
 
 
@@ -83,7 +79,7 @@ def fetched_offsets(response: OffsetFetchResponse) -> Committed:
     Raises its error, or the first of a partition: UNSTABLE_OFFSET_COMMIT (retriable) while a transaction is open.
     """
     if len(response.groups) != 1:
-        raise UnknownServerError(f"asked for the offsets of one group, answered were {len(response.groups)}")
+        raise errors.UnknownServerError(f"asked for the offsets of one group, answered were {len(response.groups)}")
     group = response.groups[0]
     if group.error is not None:
         raise group.error
@@ -133,7 +129,7 @@ class OffsetFetch:
                 if not reason.retriable:
                     raise
                 if self._clock.monotonic_ms() >= deadline_ms:
-                    raise RequestTimedOutError(f"group {self._group_id}: {reason}") from reason
+                    raise errors.RequestTimedOutError(f"group {self._group_id}: {reason}") from reason
             self._clock.sleep_ms(RETRY_MS)
 
     def ahead(self, topic_partitions: frozenset[TopicPartition]) -> Committed | None:
@@ -173,7 +169,7 @@ def as_error(answer: object) -> StratalogError:
     """The error that was answered, or UnknownServerError when the answer is none."""
     if isinstance(answer, StratalogError):
         return answer
-    return UnknownServerError(f"not an answer to this request: {answer!r}")
+    return errors.UnknownServerError(f"not an answer to this request: {answer!r}")
 
 
 def _offsets_in(answer: object) -> Committed:

@@ -67,11 +67,9 @@ class Partitioner(Protocol):
 
     def partition(self, topic: str, key: bytes | None, partition_count: int, available: Sequence[int], /) -> int:
         """The partition of one record; `available` are the partitions that have a leader, possibly none."""
-        ...
 
     def appended(self, topic: str, partition: int, size_bytes: int, /) -> None:
         """Called after a record without a key was put into a batch of `partition`."""
-        ...
 
 
 class StickyPartitioner:

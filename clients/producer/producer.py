@@ -14,6 +14,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from stratalog.clients.client_view import ClientView
 from stratalog.clients.config import PRODUCER_CONFIGS, ProducerConfig, split_connection_configs
 from stratalog.clients.connected_cluster import CalledBrokers, connection_of_root
 from stratalog.clients.producer.accumulator import Accumulator
@@ -31,20 +32,11 @@ from stratalog.clients.records import (
     TableMetadata,
 )
 from stratalog.clients.serialization import KEY, VALUE, SerializationContext
-from stratalog.replication.controller.producer_id_blocks import allocate_producer_ids
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.server.bootstrap import Cluster
 from stratalog.server.view.cluster_view import ClusterView
-from stratalog.storage.errors import (
-    IllegalStateError,
-    InvalidRecordError,
-    InvalidRequestError,
-    RecordTooLargeError,
-    RequestTimedOutError,
-    StratalogError,
-    UnknownServerError,
-    UnknownTopicOrPartitionError,
-)
+from stratalog.storage import errors
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.records import Header, TopicPartition, as_payload
 
@@ -78,7 +70,7 @@ class Producer:
         config: Mapping[str, object] | None = None,
         *,
         partitioner: Partitioner | None = None,
-        view: ClusterView | None = None,
+        view: ClientView | None = None,
         rng: random.Random | None = None,
         **settings: object,
     ) -> None:
@@ -86,7 +78,7 @@ class Producer:
         own, connection = split_connection_configs(PRODUCER_CONFIGS, given) if isinstance(cluster, str) else (given, {})
         self.config = ProducerConfig.from_settings(own, {})
         rng = rng or random.Random()
-        self._view = view or ClusterView(cluster)
+        self._view: ClientView = view or ClusterView(cluster)
         if isinstance(cluster, str) and not self.config.transactional_id:
             self.config = ProducerConfig.from_settings(OF_A_ROOT | own, {})
             connection = connection_of_root(connection)
@@ -111,7 +103,7 @@ class Producer:
         if not self.config.enable_idempotence or self.config.transactional_id:
             return lambda: -1
 
-        return iter(self._view.propose(allocate_producer_ids)).__next__
+        return self._view.producer_ids().__next__
 
     # -- transactions ------------------------------------------------------------------------------------
 
@@ -177,7 +169,7 @@ class Producer:
 
     def _transactional(self) -> TransactionSession:
         if self._session is None:
-            raise IllegalStateError("Transactional method invoked on a non-transactional producer.")
+            raise errors.IllegalStateError("Transactional method invoked on a non-transactional producer.")
         return self._session
 
     def _timeout_ms(self, timeout: float | None) -> int:
@@ -309,7 +301,7 @@ class Producer:
     def flush(self, timeout: float | None = None) -> None:
         """Send everything now and wait until all of it has an outcome; RequestTimedOutError after `timeout` s."""
         if self._sender.is_current_thread():
-            raise InvalidRequestError("flush inside a delivery callback would wait for itself")
+            raise errors.InvalidRequestError("flush inside a delivery callback would wait for itself")
         clock = self._view.clock
         deadline_ms = None if timeout is None else clock.monotonic_ms() + 1000 * timeout
         with self._lock:
@@ -320,7 +312,7 @@ class Producer:
             for delivery in deliveries.values():
                 left = None if deadline_ms is None else max(0.0, (deadline_ms - clock.monotonic_ms()) / 1000)
                 if not delivery.wait(left):
-                    raise RequestTimedOutError(f"flush: records are still under way after {timeout} s")
+                    raise errors.RequestTimedOutError(f"flush: records are still under way after {timeout} s")
         finally:
             with self._lock:
                 self._sender.flushes -= 1
@@ -336,7 +328,7 @@ class Producer:
         try:
             if not self._sender.is_current_thread():
                 self.flush(timeout)
-        except RequestTimedOutError as left:
+        except errors.RequestTimedOutError as left:
             # Kafka's close does not raise: the futures of these records have the error.
             _log.warning("closing with records under way: %s", left)
         finally:
@@ -360,7 +352,7 @@ class Producer:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise UnknownServerError("Cannot perform operation after producer has been closed")
+            raise errors.UnknownServerError("Cannot perform operation after producer has been closed")
 
     def _check_sending(self) -> None:
         self._check_open()
@@ -373,7 +365,7 @@ class Producer:
             (self.config.buffer_memory, "buffer.memory"),
         ):
             if size_bytes > limit:
-                raise RecordTooLargeError(
+                raise errors.RecordTooLargeError(
                     f"The message is {size_bytes} bytes when serialized which is larger than {limit}, "
                     f"which is the value of the {name} configuration."
                 )
@@ -382,7 +374,7 @@ class Producer:
         """The topic's number of partitions, waiting up to `max.block.ms` for the topic to be created."""
         try:
             return len(self._view.partitions(topic))
-        except UnknownTopicOrPartitionError:
+        except errors.UnknownTopicOrPartitionError:
             return self._await_topic(topic)
 
     def _await_topic(self, topic: str) -> int:
@@ -390,9 +382,9 @@ class Producer:
         deadline_ms = clock.monotonic_ms() + limit_ms
         while clock.monotonic_ms() < deadline_ms:
             clock.sleep_ms(min(METADATA_POLL_MS, limit_ms))
-            with suppress(UnknownTopicOrPartitionError):
+            with suppress(errors.UnknownTopicOrPartitionError):
                 return len(self._view.partitions(topic))
-        raise UnknownTopicOrPartitionError(f"Topic {topic} not present in metadata after {limit_ms} ms.")
+        raise errors.UnknownTopicOrPartitionError(f"Topic {topic} not present in metadata after {limit_ms} ms.")
 
     def _await_memory(self, size_bytes: int) -> None:
         """Wait, with the lock held, until `size_bytes` more fit into `buffer.memory`."""
@@ -404,7 +396,7 @@ class Producer:
             return self._accumulator.used_bytes + size_bytes <= limit or self._accumulator.used_bytes == 0
 
         if not self._lock.wait_for(fits, limit_ms / 1000):
-            raise RequestTimedOutError(
+            raise errors.RequestTimedOutError(
                 f"Failed to allocate {size_bytes} bytes within the configured max blocking time {limit_ms} ms. "
                 f"Total memory: {limit} bytes. Available memory: {limit - self._accumulator.used_bytes} bytes."
             )
@@ -417,10 +409,10 @@ def _as_bytes(what: str, data: Bytes) -> bytes | None:
         try:
             return data.encode()
         except UnicodeEncodeError as reason:
-            raise InvalidRecordError(f"the {what} is no text: {reason}; send it as bytes") from reason
+            raise errors.InvalidRecordError(f"the {what} is no text: {reason}; send it as bytes") from reason
     if isinstance(data, bytearray | memoryview):
         return bytes(data)
-    raise InvalidRecordError(f"the {what} is {type(data).__name__}, needed bytes, str or None")
+    raise errors.InvalidRecordError(f"the {what} is {type(data).__name__}, needed bytes, str or None")
 
 
 def _as_headers(headers: Headers) -> list[Header] | None:
@@ -429,6 +421,6 @@ def _as_headers(headers: Headers) -> list[Header] | None:
     pairs = list(headers.items() if isinstance(headers, Mapping) else headers)
     for key, _ in pairs:
         if not isinstance(key, str):
-            raise InvalidRecordError(f"a header's key is {type(key).__name__}, needed str")
+            raise errors.InvalidRecordError(f"a header's key is {type(key).__name__}, needed str")
         _as_bytes("header's key", key)
     return [Header(key, _as_bytes("header value", value)) for key, value in pairs]

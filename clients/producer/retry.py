@@ -9,14 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from stratalog.storage.errors import (
-    InvalidProducerEpochError,
-    OutOfOrderSequenceNumberError,
-    RecordListTooLargeError,
-    RecordTooLargeError,
-    StratalogError,
-    UnknownProducerIdError,
-)
+from stratalog.storage import errors
+from stratalog.storage.errors import StratalogError
 
 
 class Action(Enum):
@@ -57,11 +51,11 @@ def judge(error: StratalogError | None, seen: Circumstances) -> Verdict:
     """The verdict on a batch that was answered with `error` (None: stored)."""
     if error is None:
         return Verdict(Action.DONE)
-    if isinstance(error, RecordTooLargeError | RecordListTooLargeError) and seen.record_count > 1:
+    if isinstance(error, errors.RecordTooLargeError | errors.RecordListTooLargeError) and seen.record_count > 1:
         return Verdict(Action.SPLIT)
-    if seen.is_idempotent and isinstance(error, OutOfOrderSequenceNumberError | UnknownProducerIdError):
+    if seen.is_idempotent and isinstance(error, errors.OutOfOrderSequenceNumberError | errors.UnknownProducerIdError):
         return _judge_sequence(error, seen)
-    if isinstance(error, InvalidProducerEpochError):
+    if isinstance(error, errors.InvalidProducerEpochError):
         return Verdict(Action.FAIL, new_epoch=True)
     if error.retriable and seen.attempts <= seen.retries:
         return Verdict(Action.RETRY, backoff=True)
@@ -75,7 +69,7 @@ def _judge_sequence(error: StratalogError, seen: Circumstances) -> Verdict:
     """
     if not seen.is_oldest:
         return Verdict(Action.RETRY)
-    if seen.has_gap or isinstance(error, UnknownProducerIdError):
+    if seen.has_gap or isinstance(error, errors.UnknownProducerIdError):
         return Verdict(Action.RETRY, new_epoch=True, backoff=True)
     # Acknowledged records are missing in the log (an unclean election): the application has to know.
     return Verdict(Action.FAIL, new_epoch=True)

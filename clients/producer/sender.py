@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
 
+from stratalog.clients.client_view import ClientView
 from stratalog.clients.config import ProducerConfig
 from stratalog.clients.producer.accumulator import Accumulator, PartitionQueue
 from stratalog.clients.producer.batch import ProducerBatch
@@ -25,13 +26,9 @@ from stratalog.clients.producer.transport import MAX_IN_FLIGHT, POLL_INTERVAL_MS
 from stratalog.clients.records import UNKNOWN_OFFSET
 from stratalog.replication.metadata.records import NO_LEADER
 from stratalog.replication.requests.produce import ACKS_NONE, ProduceRequest, ProduceResponse
-from stratalog.server.view.cluster_view import ClusterView
+from stratalog.storage import errors
 from stratalog.storage.errors import (
-    LeaderNotAvailableError,
-    RequestTimedOutError,
-    StoreUnavailableError,
     StratalogError,
-    UnknownServerError,
 )
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.records import TRANSACTIONAL_ATTRIBUTE, NewRecordBatch
@@ -83,7 +80,7 @@ class Sender:
     def __init__(
         self,
         config: ProducerConfig,
-        view: ClusterView,
+        view: ClientView,
         transport: Transport,
         accumulator: Accumulator,
         rng: random.Random,
@@ -151,14 +148,14 @@ class Sender:
             answers = self._wait(wait_ms)
             try:
                 wait_ms = self._turn(answers)
-            except StoreUnavailableError:
+            except errors.StoreUnavailableError:
                 # Metadata is out of reach: batches wait, within their delivery timeout.
                 wait_ms = self._config.retry_backoff_ms
             except Exception as defect:  # noqa: BLE001
                 # Waiting threads have to get an error even for a defect of ours.
                 _log.exception("the producer's sender failed")
-                self._fail_all(UnknownServerError(f"the producer's sender failed: {defect!r}"))
-        self._fail_all(UnknownServerError("Producer is closed forcefully."))
+                self._fail_all(errors.UnknownServerError(f"the producer's sender failed: {defect!r}"))
+        self._fail_all(errors.UnknownServerError("Producer is closed forcefully."))
 
     def _wait(self, wait_ms: float) -> list[_Answer]:
         with suppress(Empty):
@@ -271,7 +268,9 @@ class Sender:
             self._accumulator.release(batch)
         for batch in queue.in_flight:
             if now_ms - batch.sent_ms >= self._answer_limit_ms:
-                error = RequestTimedOutError(f"{queue.topic_partition}: no answer within {self._answer_limit_ms} ms")
+                error = errors.RequestTimedOutError(
+                    f"{queue.topic_partition}: no answer within {self._answer_limit_ms} ms"
+                )
                 self._answer(batch, batch.attempts, None, error)
         return [(batch, UNKNOWN_OFFSET, error) for batch, error in expired]
 
@@ -316,7 +315,7 @@ class Sender:
         state = self._view.partition_state(batch.topic_partition)
         broker = self._view.image.brokers.get(state.leader)
         if broker is None:
-            raise LeaderNotAvailableError(f"{batch.topic_partition} has no leader")
+            raise errors.LeaderNotAvailableError(f"{batch.topic_partition} has no leader")
         assert batch.payload is not None
         records = NewRecordBatch(
             batch.payload,

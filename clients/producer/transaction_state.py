@@ -12,17 +12,8 @@ from __future__ import annotations
 
 from enum import Enum
 
-from stratalog.storage.errors import (
-    IllegalStateError,
-    InvalidProducerEpochError,
-    InvalidProducerIdMappingError,
-    ProducerFencedError,
-    StratalogError,
-    TransactionAbortableError,
-    TransactionalIdAuthorizationFailedError,
-    UnknownServerError,
-    UnsupportedVersionError,
-)
+from stratalog.storage import errors
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 
@@ -51,10 +42,10 @@ LEGAL_PREVIOUS: dict[Phase, frozenset[Phase]] = {
 """A phase -> the phases from which it is legal (`isTransitionValid`)."""
 
 _FATAL = (
-    ProducerFencedError,
-    InvalidProducerIdMappingError,
-    TransactionalIdAuthorizationFailedError,
-    UnsupportedVersionError,
+    errors.ProducerFencedError,
+    errors.InvalidProducerIdMappingError,
+    errors.TransactionalIdAuthorizationFailedError,
+    errors.UnsupportedVersionError,
 )
 
 
@@ -93,7 +84,9 @@ class ProducerTransactions:
         """Raise unless a record may be sent now; the transaction is begun then."""
         self._check_error()
         if self.phase is not Phase.IN_TRANSACTION:
-            raise IllegalStateError(f"Cannot perform send: no transaction is open, the state is {self.phase.value}")
+            raise errors.IllegalStateError(
+                f"Cannot perform send: no transaction is open, the state is {self.phase.value}"
+            )
         self.is_begun = True
 
     def begin_end(self, *, committed: bool) -> None:
@@ -120,8 +113,8 @@ class ProducerTransactions:
         """
         if self.phase is Phase.FATAL_ERROR or (self.phase is _ABORTING and not by_coordinator):
             return
-        is_fenced = by_coordinator and isinstance(error, InvalidProducerEpochError)
-        is_abortable = not by_coordinator or isinstance(error, TransactionAbortableError)
+        is_fenced = by_coordinator and isinstance(error, errors.InvalidProducerEpochError)
+        is_abortable = not by_coordinator or isinstance(error, errors.TransactionAbortableError)
         if isinstance(error, _FATAL) or is_fenced or not is_abortable:
             self.error, self.phase = error, Phase.FATAL_ERROR
         elif self.phase in LEGAL_PREVIOUS[Phase.ABORTABLE_ERROR]:
@@ -130,7 +123,7 @@ class ProducerTransactions:
     def _enter(self, phase: Phase) -> None:
         self._check_error()
         if self.phase not in LEGAL_PREVIOUS[phase]:
-            raise IllegalStateError(
+            raise errors.IllegalStateError(
                 f"TransactionalId {self.transactional_id}: Invalid transition attempted from state "
                 f"{self.phase.value} to state {phase.value}"
             )
@@ -140,12 +133,12 @@ class ProducerTransactions:
         error = self.error
         if error is None:
             return
-        if isinstance(error, ProducerFencedError):
-            raise ProducerFencedError(
+        if isinstance(error, errors.ProducerFencedError):
+            raise errors.ProducerFencedError(
                 f"Producer with transactionalId '{self.transactional_id}' and producer id {self.producer_id}, epoch "
                 f"{self.producer_epoch} has been fenced by another producer with the same transactionalId: {error}"
             )
         text = f"Cannot execute transactional method because we are in an error state: {error.name}: {error}"
         if self.phase is Phase.ABORTABLE_ERROR:
-            raise TransactionAbortableError(text) from error
-        raise UnknownServerError(text) from error
+            raise errors.TransactionAbortableError(text) from error
+        raise errors.UnknownServerError(text) from error

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from stratalog.clients.client_view import ClientView
 from stratalog.clients.config import ProducerConfig
 from stratalog.clients.connected_cluster import CalledBrokers
 from stratalog.clients.coordinator_calls import RETRY_MS, InProcessCalls, PendingAnswer, offset_rows
@@ -35,14 +36,9 @@ from stratalog.replication.requests.transactions import (
     InitProducerIdRequest,
 )
 from stratalog.server.bootstrap import BrokerFace, Cluster
-from stratalog.server.view.cluster_view import ClusterView
+from stratalog.storage import errors
 from stratalog.storage.clock import Clock
-from stratalog.storage.errors import (
-    BrokerNotAvailableError,
-    RequestTimedOutError,
-    StratalogError,
-    UnverifiedTransactionError,
-)
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import TopicPartition
 
 
@@ -50,7 +46,7 @@ class TransactionalTransport(Transport):
     """Carries transactional batches to leaders that it calls; before the first batch the coordinator is asked, here or
     by a leader in another process."""
 
-    def __init__(self, brokers: CalledBrokers, view: ClusterView, transactional_id: str) -> None:
+    def __init__(self, brokers: CalledBrokers, view: ClientView, transactional_id: str) -> None:
         super().__init__(brokers)
         self._cluster = brokers.cluster
         self._transactional_id = transactional_id
@@ -61,7 +57,7 @@ class TransactionalTransport(Transport):
         coordinator may be such a broker, too."""
         leader = broker.registration.broker_id
         if leader not in self._cluster.brokers() and not self._cluster.hosts(leader):
-            raise BrokerNotAvailableError(
+            raise errors.BrokerNotAvailableError(
                 f"{request.topic_partition}: its leader, broker {leader}, cannot be called from this process; give the "
                 "metadata root or a RemoteCluster instead of the Cluster, and no `stratalog.transport`"
             )
@@ -153,7 +149,7 @@ class TransactionSession:
             try:
                 self._call(CoordinatorType.GROUP, commit.group_id, commit, timeout_ms)
                 return
-            except UnverifiedTransactionError as unverified:
+            except errors.UnverifiedTransactionError as unverified:
                 count = len(self._image().partitions_of(GROUP_METADATA_TOPIC))
                 partition = TopicPartition(GROUP_METADATA_TOPIC, partition_of_key(commit.group_id, count))
                 asked = question_about(commit, partition, TRANSACTION_VERSION_2)
@@ -173,7 +169,7 @@ class TransactionSession:
         request = EndTxnRequest(name, state.producer_id, state.producer_epoch, committed, TRANSACTION_VERSION_2)
         try:
             answer = self._call(CoordinatorType.TRANSACTION, name, request, timeout_ms)
-        except RequestTimedOutError:
+        except errors.RequestTimedOutError:
             raise
         except StratalogError as error:
             state.failed(error, by_coordinator=True)
@@ -188,10 +184,12 @@ class TransactionSession:
             error = answer if isinstance(answer, StratalogError) else _error_of(answer)
             if error is None:
                 return answer
-            if not error.retriable or isinstance(error, RequestTimedOutError):
+            if not error.retriable or isinstance(error, errors.RequestTimedOutError):
                 raise error
             if self._clock.monotonic_ms() >= deadline_ms:
-                raise RequestTimedOutError(f"transactional id {self._config.transactional_id}: {error.name}: {error}")
+                raise errors.RequestTimedOutError(
+                    f"transactional id {self._config.transactional_id}: {error.name}: {error}"
+                )
             self._clock.sleep_ms(min(self._config.retry_backoff_ms, RETRY_MS))
 
 

@@ -6,13 +6,13 @@ Source: `io.confluent.kafka.serializers.{KafkaAvroSerializer,KafkaAvroDeserializ
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from stratalog.clients.schemas.avro_values import AvroSchema, AvroValues, encode_avro, record_name
 from stratalog.clients.schemas.schema import Schema, SchemaRegistry, compact, referenced
-from stratalog.clients.schemas.serde import SerializerConfig, SubjectSchemas, WriterSchemas, with_id
+from stratalog.clients.schemas.serde import SerializerConfig, SubjectSchemas, WriterSchemas, given, with_id
 from stratalog.clients.serialization import SerializationContext
-from stratalog.storage.errors import SerializationError
 
 
 class AvroSerializer:
@@ -26,10 +26,7 @@ class AvroSerializer:
     """
 
     def __init__(
-        self,
-        registry: SchemaRegistry,
-        schema: Schema | str | None = None,
-        config: Mapping[str, object] | None = None,
+        self, registry: SchemaRegistry, schema: Schema | str | None = None, config: Mapping[str, object] | None = None
     ) -> None:
         self._registry = registry
         self._config = SerializerConfig.from_settings(config)
@@ -42,15 +39,10 @@ class AvroSerializer:
         """SerializationError for a value that does not fit the schema."""
         if value is None:
             return None
-        registered = self._subjects.of(context, self._own)
+        registered = self._subjects.of(context, partial(given, self._schema))
         if registered.schema not in self._parsed:
             self._parsed[registered.schema] = self._parse(registered.schema)
         return with_id(encode_avro(self._parsed[registered.schema], value), registered, context, self._config)
-
-    def _own(self) -> Schema:
-        if self._schema is None:
-            raise SerializationError("the serializer has no schema: give one, or set use.latest.version=true")
-        return self._schema
 
     def _parse(self, schema: Schema) -> AvroSchema:
         return AvroSchema.of(schema, referenced(self._registry, schema))

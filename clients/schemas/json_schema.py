@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from stratalog.clients.schemas.json_patterns import bounded
 from stratalog.clients.schemas.schema import Schema, SchemaRegistry, SchemaType, compact, loads, referenced
-from stratalog.clients.schemas.serde import SerializerConfig, SubjectSchemas, WriterSchemas, with_id
+from stratalog.clients.schemas.serde import SerializerConfig, SubjectSchemas, WriterSchemas, given, with_id
 from stratalog.clients.serialization import SerializationContext
 from stratalog.storage.errors import InvalidConfigError, InvalidRegularExpressionError, SerializationError
 
@@ -70,10 +71,7 @@ class JsonSerializer:
     """`serializer(value, context)`: JSON in UTF-8 in Confluent's wire format. Arguments as of `AvroSerializer`."""
 
     def __init__(
-        self,
-        registry: SchemaRegistry,
-        schema: Schema | str | None = None,
-        config: Mapping[str, object] | None = None,
+        self, registry: SchemaRegistry, schema: Schema | str | None = None, config: Mapping[str, object] | None = None
     ) -> None:
         self._registry = registry
         self._config = SerializerConfig.from_settings(config)
@@ -90,7 +88,7 @@ class JsonSerializer:
         """SerializationError for a value that is no JSON or breaks the schema."""
         if value is None:
             return None
-        registered = self._subjects.of(context, self._own)
+        registered = self._subjects.of(context, partial(given, self._schema))
         if registered.schema not in self._validators:
             self._validators[registered.schema] = self._validator(registered.schema)
         self._validators[registered.schema](value)
@@ -99,11 +97,6 @@ class JsonSerializer:
         except (TypeError, ValueError, RecursionError) as reason:
             raise SerializationError(f"the value has no JSON form: {reason}") from reason
         return with_id(payload, registered, context, self._config)
-
-    def _own(self) -> Schema:
-        if self._schema is None:
-            raise SerializationError("the serializer has no schema: give one, or set use.latest.version=true")
-        return self._schema
 
     def _validator(self, schema: Schema) -> Validate:
         return validator_of(schema, referenced(self._registry, schema)) if self._config.validate else _nothing

@@ -75,23 +75,18 @@ class SchemaRegistry(Protocol):
 
     def register(self, subject: str, schema: Schema) -> RegisteredSchema:
         """The schema as a version of the subject, a new one if it is none yet."""
-        ...
 
     def lookup(self, subject: str, schema: Schema) -> RegisteredSchema:
         """The version of the subject that has this schema. SubjectNotFoundError, SchemaNotFoundError."""
-        ...
 
     def version(self, subject: str, version: int | None = None) -> RegisteredSchema:
         """A version of a subject; the latest if None. SubjectNotFoundError, SchemaVersionNotFoundError."""
-        ...
 
     def schema_by_id(self, schema_id: int, subject: str | None = None) -> RegisteredSchema:
         """SchemaNotFoundError."""
-        ...
 
     def schema_by_guid(self, guid: UUID) -> RegisteredSchema:
         """SchemaNotFoundError."""
-        ...
 
 
 def compact(schema: Schema) -> Schema:

@@ -22,23 +22,20 @@ from stratalog.clients.schemas.schema import RegisteredSchema, Schema
 from stratalog.replication.controller.topics import NOT_GIVEN
 from stratalog.server.admin.admin import MetadataAdmin, NewTopic
 from stratalog.server.bootstrap import Cluster
+from stratalog.storage import errors
 from stratalog.storage.clock import Clock, SystemClock
-from stratalog.storage.errors import (
-    InvalidProducerEpochError,
-    InvalidTxnStateError,
-    ProducerFencedError,
-    RequestTimedOutError,
-    StratalogError,
-    TopicAlreadyExistsError,
-    TransactionAbortableError,
-    UnknownTopicOrPartitionError,
-)
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import TopicPartition
 
 SCHEMAS_TOPIC = "_schemas"
 PAUSE_MS_MAX = 200
 POLL_MS = 100
-_OVERTAKEN = (ProducerFencedError, InvalidProducerEpochError, InvalidTxnStateError, TransactionAbortableError)
+_OVERTAKEN = (
+    errors.ProducerFencedError,
+    errors.InvalidProducerEpochError,
+    errors.InvalidTxnStateError,
+    errors.TransactionAbortableError,
+)
 
 T = TypeVar("T")
 
@@ -74,9 +71,9 @@ class SchemaFolder:
         )
         try:
             self._consumer.assign([self._partition])
-        except UnknownTopicOrPartitionError as reason:
+        except errors.UnknownTopicOrPartitionError as reason:
             self._consumer.close()
-            raise UnknownTopicOrPartitionError(f"{reason}: make it by SchemaFolder.create(cluster)") from reason
+            raise errors.UnknownTopicOrPartitionError(f"{reason}: make it by SchemaFolder.create(cluster)") from reason
         self._consumer.seek_to_beginning()
 
     @classmethod
@@ -87,7 +84,7 @@ class SchemaFolder:
         wanted = NewTopic(topic, 1, replication_factor, {"cleanup.policy": "compact"})
         try:
             MetadataAdmin(cluster).create_topics([wanted])
-        except TopicAlreadyExistsError:
+        except errors.TopicAlreadyExistsError:
             MetadataAdmin(cluster).await_leaders(topic)
         return cls(cluster, topic)
 
@@ -239,6 +236,8 @@ class SchemaFolder:
         deadline_ms = self._clock.monotonic_ms() + self._timeout_ms
         while self._consumer.position(self._partition) <= offset:
             if self._clock.monotonic_ms() >= deadline_ms:
-                raise RequestTimedOutError(f"{self._partition}: offset {offset} is committed but not readable yet")
+                raise errors.RequestTimedOutError(
+                    f"{self._partition}: offset {offset} is committed but not readable yet"
+                )
             for record in self._consumer.poll(timeout_ms=POLL_MS):
                 self._state.apply(record.key, record.value)

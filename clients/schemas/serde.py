@@ -10,12 +10,7 @@ from dataclasses import dataclass
 from typing import Generic, Self, TypeVar
 
 from stratalog.clients.schemas.schema import RegisteredSchema, Schema, SchemaRegistry
-from stratalog.clients.schemas.wire_format import (
-    FIRST_MESSAGE,
-    SchemaId,
-    decode_headers_or_prefix,
-    schema_id_header,
-)
+from stratalog.clients.schemas.wire_format import FIRST_MESSAGE, SchemaId, decode_headers_or_prefix, schema_id_header
 from stratalog.clients.serialization import SerializationContext
 from stratalog.storage.config_def import ConfigDef, config_field, one_of, spelled
 from stratalog.storage.errors import InvalidConfigError, SerializationError
@@ -54,6 +49,13 @@ class SerializerConfig:
 
 
 SERIALIZER_CONFIGS = ConfigDef.of("serializer", SerializerConfig)
+
+
+def given(schema: Schema | None) -> Schema:
+    """A serializer's own schema. SerializationError when it has none."""
+    if schema is None:
+        raise SerializationError("the serializer has no schema: give one, or set use.latest.version=true")
+    return schema
 
 
 def subject_name(strategy: str, context: SerializationContext, record_name: str) -> str:

@@ -164,7 +164,7 @@ def resolved_start_past_end(topic_partition: TopicPartition, start: int, end: in
         "  (b) Start offset is set to an index, and the end offset is set to a timestamp.\n"
         "  (c) Start offset is set, and the end offset is set to latest.\n"
         "2. The Kafka topic partition is broken.\n"
-        "Give a start at or below the end: strata-get-offsets shows the offsets of the partition."
+        "Give a start at or below the end: strata get-offsets shows the offsets of the partition."
     )
 
 

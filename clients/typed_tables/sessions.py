@@ -120,23 +120,18 @@ class SessionFiles(Protocol):
 
     def qualified(self, path: str) -> str:
         """The URL of a path. InvalidRequestError where only an absolute one is known."""
-        ...
 
     def text(self, url: str) -> str | None:
         """The text of a file; None if there is none."""
-        ...
 
     def files(self, url: str) -> list[StoredFile]:
         """The files of a folder; none if there is no folder."""
-        ...
 
     def data_files(self, url: str) -> list[StoredFile]:
         """The data files below a folder; Delta's log and hidden folders have none."""
-        ...
 
     def delete(self, url: str) -> bool:
         """Delete a file. False where the session cannot."""
-        ...
 
 
 def files_of(spark: SparkSession) -> SessionFiles:

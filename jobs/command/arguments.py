@@ -1,39 +1,38 @@
 """What the flags that many tools share mean: the cluster, its client's properties, how long to wait, a place in a log.
 
-I/O: reads property files and, for a `ClusterView`, the metadata log. What cannot be raises UsageError.
+I/O: reads property files. What cannot be raises UsageError.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from stratalog import Admin, ClusterView, OffsetSpec, StratalogError
-from stratalog.jobs.command.flags import MISSING, Flag
+from stratalog import OffsetSpec, StratalogError
+from stratalog.jobs.command.clusters import NamedCluster, named_cluster
+from stratalog.jobs.command.flags import Flag
 from stratalog.jobs.command.properties import key_values, read_properties
-from stratalog.jobs.command.terminal import UsageError, complain
+from stratalog.jobs.command.terminal import UsageError
 from stratalog.replication.metadata.log import METADATA_FOLDER, METADATA_PARTITION
 from stratalog.server.remote.connections.config import CONNECTION_CONFIGS
 from stratalog.storage.errors import InvalidConfigError
 
 # fmt: off
+ROOT = Flag("root", "ROOT", "The cluster's metadata root, a folder or an object store's URL. `strata cluster` prints "
+            "it when it starts. STRATA_ROOT if not given.")
+SERVERS = Flag("bootstrap-server", "SERVER", "Addresses of brokers, host:port with commas between. "
+               "STRATA_BOOTSTRAP_SERVERS if not given.", letter="b")
 CLUSTER = {"the cluster": (
-    Flag("root", "ROOT", "REQUIRED: the cluster's metadata root, a folder or an object store's URL. `strata-cluster` "
-         "prints it when it starts."),
-    Flag("bootstrap-server", "SERVER", "Kafka's way to name a cluster; here --root is needed. Kafka's own tools work "
-         "there."),
+    ROOT,
+    SERVERS,
     Flag("command-config", "FILE", "Property file with configs for the client behind this tool."),
 )}
 """The flags of a tool that works with a cluster."""
 # fmt: on
 
-NO_ROOT = (
-    "--bootstrap-server {server}: this tool reads the cluster's storage. "
-    "Name the cluster by its metadata root: --root <metadata root> (strata-cluster prints it when it starts). "
-    "With a bootstrap server Kafka's own tool works."
-)
-SERVER_NOT_USED = "--bootstrap-server {server} is not used: brokers' addresses are in the metadata, --root counts."
+ON_STORAGE = "{named_by}: {what} on storage alone, which no broker shows. Name the cluster by its metadata root: --root"
 
 DEFAULT_TIMEOUT_MS = 60_000
 TIMEOUT_KEYS = ("default.api.timeout.ms", "request.timeout.ms")
@@ -42,35 +41,36 @@ TIMEOUT_KEYS = ("default.api.timeout.ms", "request.timeout.ms")
 _CONNECTION = tuple(
     key.name for key in CONNECTION_CONFIGS if key.name.startswith(("security.", "sasl.", "ssl.", "stratalog."))
 )
+_OLD_CONFIG_FLAGS = ("consumer_config", "producer_config")
+"""Older names of `--command-config`."""
 _OVERWRITTEN = ("bootstrap.servers", "key.serializer", "value.serializer", "key.deserializer", "value.deserializer")
 """What Kafka's console tools set themselves, whatever a property file contains."""
 
 
-def cluster_root(given: argparse.Namespace) -> str:
-    """The metadata root that the flags name. UsageError without one, naming what to give instead."""
-    server = getattr(given, "bootstrap_server", None)  # not every tool has the flag
-    if given.root is None:
-        raise UsageError(NO_ROOT.format(server=server) if server else MISSING.format("root"))
-    if server:
-        complain(SERVER_NOT_USED.format(server=server))
-    if "://" in given.root:
-        return str(given.root)
-    folder = Path(given.root).expanduser()
+def cluster_of(given: argparse.Namespace) -> NamedCluster:
+    """The cluster that the flags name, or else the environment or a file. UsageError without one.
+
+    `given.command_config` is that cluster's from then on.
+    """
+    configs = [getattr(given, name, None) for name in ("command_config", *_OLD_CONFIG_FLAGS)]
+    flag = next((config for config in configs if config), None)
+    found = named_cluster(given.root, getattr(given, "bootstrap_server", None), flag, os.environ)
+    if flag is None:
+        given.command_config = found.command_config
+    return found
+
+
+def cluster_root(given: argparse.Namespace, what: str = "what this tool works with is") -> str:
+    """The metadata root of a tool that needs one. UsageError for brokers' addresses, saying `what` is not there."""
+    found = cluster_of(given)
+    if not found.root:
+        raise UsageError(ON_STORAGE.format(named_by=found.named_by, what=what))
+    if "://" in found.root:
+        return found.root
+    folder = Path(found.root).expanduser()
     if (folder / METADATA_FOLDER / str(METADATA_PARTITION)).is_dir():
-        raise UsageError(f"{given.root} is a cluster's folder; its metadata root is {folder / METADATA_FOLDER}")
+        raise UsageError(f"{found.root} is a cluster's folder; its metadata root is {folder / METADATA_FOLDER}")
     return str(folder)
-
-
-def open_view(given: argparse.Namespace) -> ClusterView:
-    """The cluster that the flags name, and the timeout of `--command-config`."""
-    return ClusterView(cluster_root(given), timeout_ms=given_timeout_ms(given))
-
-
-def open_admin(given: argparse.Namespace) -> Admin:
-    """The admin client of the cluster that the flags name, with the timeout and the connections of
-    `--command-config`."""
-    root, called = cluster_root(given), connection_settings(given.command_config)
-    return Admin(root, timeout_ms=given_timeout_ms(given), connection=called)
 
 
 def client_properties(config_file: str | None, pairs: Iterable[str] = ()) -> dict[str, str]:
@@ -91,11 +91,6 @@ def connection_settings(config_file: str | None, pairs: Iterable[str] = ()) -> d
 
 def _given(config_file: str | None, pairs: Iterable[str]) -> dict[str, str]:
     return (read_properties(config_file) if config_file else {}) | key_values(pairs)
-
-
-def given_timeout_ms(given: argparse.Namespace) -> int:
-    """`timeout_ms` of the `--command-config`."""
-    return timeout_ms(client_properties(given.command_config))
 
 
 def timeout_ms(properties: Mapping[str, str]) -> int:

@@ -18,6 +18,7 @@ from typing import TextIO
 
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.extras import explained
+from stratalog.storage.log_lines import JsonLines
 
 DONE, FAILED, INTERRUPTED, TERMINATED = 0, 1, 128 + signal.SIGINT, 128 + signal.SIGTERM
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -99,8 +100,11 @@ def drop_output(stream: TextIO | None = None) -> None:
     os.close(nowhere)
 
 
-def quiet_logging(log_file: Path | None = None) -> None:
-    """Log warnings to standard error, a line each; with `log_file`, everything from INFO on to that file in full."""
+def quiet_logging(log_file: Path | None = None, *, as_json: bool = False) -> None:
+    """Log warnings to standard error, a line each; with `log_file`, everything from INFO on to that file in full.
+
+    as_json  of the file, each line is a JSON object
+    """
     shown = logging.StreamHandler(sys.stderr)
     shown.setLevel(logging.WARNING)
     shown.setFormatter(OneLine(_LINE))
@@ -108,7 +112,7 @@ def quiet_logging(log_file: Path | None = None) -> None:
     if log_file is not None:
         log_file.parent.mkdir(parents=True, exist_ok=True)
         kept = logging.FileHandler(log_file, encoding="utf-8")
-        kept.setFormatter(logging.Formatter(_LINE))
+        kept.setFormatter(JsonLines() if as_json else logging.Formatter(_LINE))
         handlers.append(kept)
     logging.basicConfig(level=logging.WARNING if log_file is None else logging.INFO, handlers=handlers, force=True)
     # py4j logs an error when the JVM ends before this process, which is no fault.

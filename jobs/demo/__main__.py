@@ -1,4 +1,4 @@
-"""The demo: three brokers, a real web log, a broker killed in the middle, and a verdict.
+"""The demo: three brokers, a real web log, a broker killed in the middle, and a verdict; in short, or in full.
 
 I/O: one folder, which holds the brokers' directories, the queries' tables, the chart and the logs; progress on a
 terminal's standard error, the verdict on standard output.
@@ -6,6 +6,7 @@ terminal's standard error, the verdict on standard output.
 
 from __future__ import annotations
 
+import argparse
 import fcntl
 import logging
 import shutil
@@ -17,8 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stratalog import Cluster
-from stratalog.jobs.command.flags import Command, Flag
+from stratalog.jobs.command.flags import Flag, switch
 from stratalog.jobs.command.terminal import DONE, FAILED, UsageError, complain
+from stratalog.jobs.command.tool import Command
 from stratalog.jobs.demo.log import BROKERS, TOPIC
 
 if TYPE_CHECKING:  # Spark and the terminal's pictures come with an extra
@@ -32,11 +34,14 @@ FETCH_SLOTS = 2 * BROKERS
 CONFIG = {"offsets.topic.num.partitions": 6}
 """There is one group, and the listing of the folder stays short."""
 
-PURPOSE = """Starts three brokers on three directories, feeds 10,000 lines of a real web log into a replicated topic
-with Structured Streaming, reads it with two queries that share a group, kills the broker that leads most
-partitions, brings it back, and checks that nothing was lost, doubled or reordered. Takes about two minutes."""
+PURPOSE = """Starts three brokers on three directories, sends 10,000 lines of a real web log into a replicated topic,
+kills the broker that leads most partitions, brings it back, and checks that nothing was lost, doubled or reordered. It
+needs neither Spark nor Java, and takes half a minute."""
 
-EPILOG = """exit code: 0 when every claim of the verdict holds, 1 when one fails or the demo cannot run"""
+EPILOG = """--full feeds the log with Structured Streaming, reads it with two queries that share a group, measures
+latency and draws a chart. It needs Java and stratalog[demo], and takes about two minutes.
+
+exit code: 0 when every claim of the verdict holds, 1 when one fails or the demo cannot run"""
 
 _LINE = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
@@ -46,14 +51,26 @@ DEFAULT_PATH = Path("data/demo")
 FLAGS = {"": (
     Flag("path", "FOLDER", "where the data goes and stays; emptied at the start if an earlier demo made it, refused if "
          f"something else is in it (default: {DEFAULT_PATH})", Path, DEFAULT_PATH),
+    switch("full", "with Spark: Structured Streaming queries, latency, a chart"),
 )}
 # fmt: on
 
 
-def demo(path: Path) -> int:
-    """Run the demo below `path`; the exit code. Raises UsageError, StratalogError, Spark's errors."""
-    if find_spec("matplotlib") is None:
-        raise UsageError("the demo draws with matplotlib, which is not installed: pip install 'stratalog[demo]'")
+def short_demo(path: Path) -> int:
+    """Run the short demo below `path`; the exit code. Raises UsageError, StratalogError."""
+    from stratalog.jobs.demo.quick import quick_demo, verdict_lines
+
+    with fresh_folder(path):
+        checks = quick_demo(path)
+        print("\n".join(verdict_lines(checks, path)))
+    return DONE if all(check.holds for check in checks) else FAILED
+
+
+def full_demo(path: Path) -> int:
+    """Run the demo with Spark below `path`; the exit code. Raises UsageError, StratalogError, Spark's errors."""
+    lacking = [name for name in ("pyspark", "matplotlib", "rich") if find_spec(name) is None]
+    if lacking:
+        raise UsageError(f"strata demo --full needs the package {lacking[0]}: pip install 'stratalog[demo]'")
     from stratalog.jobs.demo.screen import Screen, next_steps, print_verdict
 
     path = path.absolute()  # Delta's SQL needs an absolute path
@@ -124,7 +141,12 @@ def _empty(path: Path, marker: Path) -> None:
             child.unlink()
 
 
-main = Command("demo", PURPOSE, EPILOG, FLAGS, lambda given: demo(given.path))
+def demo(given: argparse.Namespace) -> int:
+    """Do what the flags ask for; the exit code."""
+    return full_demo(given.path) if given.full else short_demo(given.path)
+
+
+main = Command("demo", PURPOSE, EPILOG, FLAGS, demo)
 
 if __name__ == "__main__":
     sys.exit(main())

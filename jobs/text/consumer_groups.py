@@ -191,3 +191,58 @@ def _partitions_text(partitions: Iterable[TopicPartition]) -> str | None:
     """`t:0,1;u:2`; None for no partition."""
     by_topic = partitions_by_topic(sorted(partitions))
     return ";".join(f"{topic}:{','.join(map(str, numbers))}" for topic, numbers in by_topic.items()) or None
+
+
+def columns_text(columns: Mapping[str, Sequence[object]]) -> str:
+    """Columns under their headings, each as wide as its widest cell and two blanks; `-` is a missing value.
+
+    >>> columns_text({"GROUP": ["g", "billing"], "LAG": [0, None]})
+    'GROUP    LAG\\ng        0\\nbilling  -\\n'
+    """
+    cells = {
+        heading: [MISSING if each is None else str(each) for each in column] for heading, column in columns.items()
+    }
+    widths = [max(map(len, [heading, *column])) for heading, column in cells.items()]
+    lines = zip(*([heading, *column] for heading, column in cells.items()), strict=True)
+    padded = ("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)) for line in lines)
+    return "".join(f"{line.rstrip()}\n" for line in padded)
+
+
+def listed_values(group: ListedGroup) -> dict[str, object]:
+    """A group of a list, for `--output json`."""
+    return {"group": group.group_id, "type": group.group_type, "state": group.group_state}
+
+
+def state_values(group: ConsumerGroupDescription, coordinator: int) -> dict[str, object]:
+    """A group's state, for `--output json`."""
+    return {
+        "group": group.group_id,
+        "coordinator": coordinator,
+        "assignor": group.partition_assignor,
+        "state": group.group_state,
+        "members": len(group.members),
+    }
+
+
+def member_values(group: ConsumerGroupDescription) -> list[dict[str, object]]:
+    """A group's members, for `--output json`."""
+    return [
+        {
+            "group": group.group_id,
+            "consumerId": each.member_id,
+            "host": each.host,
+            "clientId": each.client_id,
+            "groupInstanceId": each.group_instance_id,
+            "assignment": [str(partition) for partition in each.assignment],
+        }
+        for each in group.members
+    ]
+
+
+def offset_values(group_id: str, row: OffsetRow) -> dict[str, object]:
+    """A partition of a group, for `--output json`."""
+    topic, partition = row.partition
+    where = {"group": group_id, "topic": topic, "partition": partition}
+    offsets = {"currentOffset": row.committed, "logEndOffset": row.log_end, "lag": row.lag}
+    owner = {"consumerId": row.consumer_id, "host": row.host, "clientId": row.client_id}
+    return {**where, **offsets, **{name: None if value == MISSING else value for name, value in owner.items()}}

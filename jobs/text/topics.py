@@ -93,6 +93,21 @@ def partition_line(partition: PartitionRecord) -> str:
     )
 
 
+def partition_values(partition: PartitionRecord) -> dict[str, object]:
+    """One partition for `--output json`."""
+    found: dict[str, object] = {
+        "partition": partition.partition,
+        "leader": None if partition.leader == NO_LEADER else partition.leader,
+        "replicas": partition.replicas,
+        "isr": partition.isr,
+        "elr": partition.elr,
+        "lastKnownElr": partition.last_known_elr,
+    }
+    if partition.adding or partition.removing:
+        found |= {"addingReplicas": partition.adding, "removingReplicas": partition.removing}
+    return found
+
+
 def deletion_line(deletion: TopicDeletion) -> str:
     """The line on a deleted topic whose replicas are not all gone. Kafka 4 shows none, earlier versions the mark."""
     states = ",".join(f"{broker_id}:{state}" for broker_id, state in deletion.replica_states.items())

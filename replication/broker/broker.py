@@ -28,13 +28,12 @@ from stratalog.replication.broker.registration import BrokerSession, Registratio
 from stratalog.replication.broker.turn import Turn
 from stratalog.replication.broker_root import was_shut_down
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.controller.brokers import (
-    shut_down_broker,
-)
+from stratalog.replication.controller.brokers import shut_down_broker
 from stratalog.replication.controller.topic_deletion import deleted_partitions
 from stratalog.replication.coordinator.runtime.kinds import COORDINATOR_KINDS, CoordinatorKind
 from stratalog.replication.coordinator.runtime.remote_appends import Appends
 from stratalog.replication.coordinator.runtime.runtime import CoordinatorRuntime
+from stratalog.replication.coordinator.shard.shard import HeldGroup
 from stratalog.replication.leader.append_queue import AppendQueue
 from stratalog.replication.leader.delete_records import RecordDeletions
 from stratalog.replication.leader.purgatory import ProducePurgatory
@@ -51,10 +50,7 @@ from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.replication.requests.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from stratalog.replication.stores import Ports
 from stratalog.replication.threads.turn_interval import TurnInterval
-from stratalog.storage.errors import (
-    BrokerNotAvailableError,
-    StratalogError,
-)
+from stratalog.storage.errors import BrokerNotAvailableError, StratalogError
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.wakeup import Wakeup
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
@@ -164,6 +160,11 @@ class Broker:
         return self._loop.leaders
 
     @property
+    def is_root_dead(self) -> bool:
+        """Whether its own root answers no writes. Called from any thread."""
+        return self._own_root.is_dead()
+
+    @property
     def metrics(self) -> BrokerMetrics:
         return self._loop.hosted.metrics
 
@@ -179,6 +180,10 @@ class Broker:
     def coordinator_metrics(self) -> list[Metric]:
         """What the coordinators here count and hold, by the names of Kafka's metrics."""
         return self.coordinators.metrics()
+
+    def groups(self) -> list[HeldGroup]:
+        """The groups that are coordinated here, with their committed offsets. Called from any thread."""
+        return self.coordinators.groups()
 
     def call_when_published(self, call: Callable[[], None]) -> None:
         """Have the loop call this after it published high watermarks, where storage does not report that to this
@@ -230,9 +235,15 @@ class Broker:
         STATE_CHANGE_LOG.info("[Broker %d] registered with epoch %d", self.broker_id, epoch)
         registration.on_registered(epoch)
 
-    def shut_down(self) -> None:
+    def sync_ahead(self) -> None:
+        """Make durable what is there while the loop goes on, so that `shut_down` has little left to sync: nobody is
+        served meanwhile then. Called from another thread."""
+        self._loop.objects.sync_all()
+
+    def shut_down(self, on_moved: Callable[[], None] = lambda: None) -> None:
         """Controlled shutdown: append what waits, move the leaderships, leave the ISRs, stop. All is durable before
-        that: the last member of an ISR stays in it."""
+        that: the last member of an ISR stays in it. `on_moved` is called before what waits is refused, so that the
+        refusals name the new leaders."""
         self._registration.is_leaving = True
         clock = self._loop.clock
         end_ms = clock.monotonic_ms() + cadence.DRAIN.ms
@@ -240,6 +251,7 @@ class Broker:
             pass
         self._loop.objects.sync_all()
         self.metadata.propose(lambda image: shut_down_broker(image, self.broker_id, self.broker_epoch))
+        on_moved()
         self.stop(BrokerNotAvailableError(f"broker {self.broker_id} was shut down"))
 
     def stop(self, reason: StratalogError) -> None:

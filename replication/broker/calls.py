@@ -11,6 +11,7 @@ from typing import Protocol
 
 from stratalog.replication.coordinator.runtime.runtime import CoordinatorRuntime
 from stratalog.replication.internal_topics import is_internal
+from stratalog.replication.leader.log_offsets import LogOffsetSnapshot
 from stratalog.replication.leader.replica import LeaderReplica, WaitingAppend
 from stratalog.replication.requests.coordinators import CoordinatorType, FindCoordinatorRequest, FindCoordinatorResponse
 from stratalog.replication.requests.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
@@ -24,7 +25,6 @@ class LeadingBroker(Protocol):
     @property
     def leaders(self) -> Mapping[TopicPartition, LeaderReplica]:
         """The replicas that it leads now."""
-        ...
 
     def append(self, waiting: WaitingAppend) -> None: ...
 
@@ -57,11 +57,10 @@ class BrokerCalls:
         replica has followed, or at the request's timeout."""
         self._broker.delete_records(request, complete)
 
-    def last_stable_offset(self, partition: IdentifiedPartition, high_watermark: int) -> int | None:
-        """As `LeaderReplica.last_stable_offset`; None when the partition is not led here. Storage is not read."""
+    def log_offsets(self, partition: IdentifiedPartition) -> LogOffsetSnapshot | None:
+        """Those of a log that is led here; None of any other. Storage is not read."""
         leader = self._broker.leaders.get(partition.topic_partition)
-        is_led = leader is not None and leader.topic_id == partition.topic_id
-        return leader.last_stable_offset(high_watermark) if leader is not None and is_led else None
+        return leader.offsets if leader is not None and leader.topic_id == partition.topic_id else None
 
     def find_coordinator(
         self, request: FindCoordinatorRequest, answer: Callable[[FindCoordinatorResponse], None]

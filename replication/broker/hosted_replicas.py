@@ -38,19 +38,11 @@ from stratalog.replication.progress.known_committed import (
     published_before,
 )
 from stratalog.replication.progress.own_registers import OwnRegisters
-from stratalog.replication.replica.removal import (
-    is_of_topic,
-)
+from stratalog.replication.replica.removal import is_of_topic
 from stratalog.replication.replica.upkeep_rounds import UpkeepRounds, limits_of, most_live_files
 from stratalog.replication.stores import Ports
-from stratalog.storage.errors import (
-    LogLostError,
-    NotLeaderOrFollowerError,
-    StoreFullError,
-    StoreUnavailableError,
-    StratalogError,
-    UnknownTopicOrPartitionError,
-)
+from stratalog.storage import errors
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.files.damage import damage_in
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.log_lines import line_logger
@@ -278,7 +270,7 @@ class HostedReplicas:
     def _stop_deleted(self, topic_partition: TopicPartition, topic_id: str) -> None:
         """The topic is gone: drop its table, but not one that a session has made for a new topic of that name."""
         reason = "its topic was deleted"
-        self.stop_leading(topic_partition, reason, UnknownTopicOrPartitionError)
+        self.stop_leading(topic_partition, reason, errors.UnknownTopicOrPartitionError)
         table = self.tables.table(topic_partition)
         table.drop(lambda: is_of_topic(table, (topic_id,), self.tables.clock, self.tables.ports.ids))
         self._replicas.pop(topic_partition, None)
@@ -286,7 +278,10 @@ class HostedReplicas:
         self.tables.log(f"stopped replica {topic_partition}: {reason}")
 
     def stop_leading(
-        self, topic_partition: TopicPartition, reason: str, refusal: type[StratalogError] = NotLeaderOrFollowerError
+        self,
+        topic_partition: TopicPartition,
+        reason: str,
+        refusal: type[StratalogError] = errors.NotLeaderOrFollowerError,
     ) -> None:
         """Refuse what waits for this replica, with an error of the class `refusal`; the table stays."""
         replica = self.leaders.pop(topic_partition, None)
@@ -352,7 +347,7 @@ class HostedReplicas:
             log.refresh()
             log.table.check_files([entry.file for entry in log.files if entry.path == path], bits=True)
             log.table.reopened().snapshot()
-        except StoreUnavailableError as reason:
+        except errors.StoreUnavailableError as reason:
             _LOG.warning("%s cannot be examined: %s", topic_partition, reason)  # the follower reports it again
         except StratalogError as reason:
             self._broken(topic_partition, reason)
@@ -371,14 +366,14 @@ class HostedReplicas:
     def _set_offline(self, topic_partition: TopicPartition, reason: StratalogError | None) -> None:
         """A led replica cannot be served; None: it can again. A full disk concerns all replicas (Kafka: its log
         directory is offline): all of them should be led elsewhere, until something fits again."""
-        if reason is not None and not isinstance(reason, StoreFullError):
+        if reason is not None and not isinstance(reason, errors.StoreFullError):
             self.offline[topic_partition] = reason
             return
         for each, replica in self.leaders.items():
             replica.has_no_space = reason is not None
             if reason is not None:
                 self.offline.setdefault(each, reason)
-            elif isinstance(self.offline.get(each), StoreFullError):
+            elif isinstance(self.offline.get(each), errors.StoreFullError):
                 del self.offline[each]
 
     def offline_replicas(self) -> list[OfflineReplica]:
@@ -390,7 +385,7 @@ class HostedReplicas:
             table = self.tables.table(topic_partition)
             if damage is not None and table.damage() is None:
                 table.note_damage(damage)
-            is_absent = isinstance(reason, LogLostError)
+            is_absent = isinstance(reason, errors.LogLostError)
             named = IdentifiedPartition(leader.topic_id, topic_partition)
             reports.append(OfflineReplica(named, leader.state.partition_epoch, is_absent))
         return reports

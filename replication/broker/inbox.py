@@ -36,9 +36,6 @@ _LOG = line_logger("stratalog.broker")
 ANSWER_KEEP_MS = 600_000
 """Age at which an answer that its writer did not fetch is removed."""
 
-IDLE_SHARE = 20
-"""The inbox is read again after a twentieth of the time since it was last used."""
-
 FramesListed = Callable[[Sequence[ObjectMeta], int], None]
 """Receives the objects with request frames that the inbox has now, in order, and the broker epoch."""
 

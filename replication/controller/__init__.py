@@ -1,6 +1,7 @@
 """The controller: pure decisions on the image, and the one loop that commits them.
 
 controller          the loop: broker sessions, leader elections, failover, balance of leaders
+controller_counts   what it counts for its metrics
 sessions            expiry of broker sessions
 brokers             registration, fencing, shutdown, ISR changes
 election/           who leads a partition next, and who may

@@ -41,16 +41,8 @@ from stratalog.replication.metadata.records import (
     PartitionRecord,
     RegisterBrokerRecord,
 )
-from stratalog.storage.errors import (
-    DuplicateBrokerRegistrationError,
-    FencedLeaderEpochError,
-    InvalidRequestError,
-    InvalidUpdateVersionError,
-    NotLeaderOrFollowerError,
-    StratalogError,
-    UnknownLeaderEpochError,
-    UnknownTopicIdError,
-)
+from stratalog.storage import errors
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
 
 
@@ -156,16 +148,18 @@ def register_broker(
 
 def _check_registration(image: ClusterImage, broker_id: int, root: str) -> None:
     if broker_id < 0:
-        raise InvalidRequestError(f"broker id {broker_id} is negative")
+        raise errors.InvalidRequestError(f"broker id {broker_id} is negative")
     known = image.brokers.get(broker_id)
     if known and not known.fenced and not _same_root(known.registration.root, root):
-        raise DuplicateBrokerRegistrationError(
+        raise errors.DuplicateBrokerRegistrationError(
             f"broker {broker_id} is live on {known.registration.root} (broker epoch {known.broker_epoch}), "
             f"another one cannot register on {root}"
         )
     for other_id, other in image.brokers.items():
         if other_id != broker_id and _same_root(other.registration.root, root):
-            raise InvalidRequestError(f"broker {broker_id} cannot use the root {root}: it is broker {other_id}'s")
+            raise errors.InvalidRequestError(
+                f"broker {broker_id} cannot use the root {root}: it is broker {other_id}'s"
+            )
 
 
 def _has_kept_log(known: BrokerState, incarnation_id: str, root: str, found: FoundRoot) -> bool:
@@ -333,10 +327,7 @@ def shut_down_broker(image: ClusterImage, broker_id: int, broker_epoch: int) -> 
 
 
 def report_offline(
-    image: ClusterImage,
-    broker_id: int,
-    broker_epoch: int,
-    offline: Iterable[OfflineReplica],
+    image: ClusterImage, broker_id: int, broker_epoch: int, offline: Iterable[OfflineReplica]
 ) -> Result[tuple[TopicPartition, ...]]:
     """The broker cannot serve these replicas, as with a damaged table: live ISR members lead, or eligible replicas.
 
@@ -440,7 +431,7 @@ def _known(image: ClusterImage, named: IdentifiedPartition) -> PartitionRecord:
     state = image.partition(named.topic_partition)
     if image.state_of(named) is None:
         known = image.identified(named.topic_partition).topic_id
-        raise UnknownTopicIdError(f"{named}: topic id {named.topic_id} is unknown, it is {known}")
+        raise errors.UnknownTopicIdError(f"{named}: topic id {named.topic_id} is unknown, it is {known}")
     return state
 
 
@@ -451,7 +442,7 @@ def _altered(image: ClusterImage, current: PartitionRecord, broker_id: int, chan
         # the same members meanwhile.
         return current
     if change.partition_epoch != current.partition_epoch:
-        raise InvalidUpdateVersionError(
+        raise errors.InvalidUpdateVersionError(
             f"{current.topic_partition}: ISR change from partition epoch {change.partition_epoch}, "
             f"current is {current.partition_epoch}"
         )
@@ -463,22 +454,24 @@ def _altered(image: ClusterImage, current: PartitionRecord, broker_id: int, chan
 def _check_leader(current: PartitionRecord, broker_id: int, change: IsrChange) -> None:
     where = f"{current.topic_partition}: ISR change under leader epoch {change.leader_epoch}"
     if change.leader_epoch < current.leader_epoch:
-        raise FencedLeaderEpochError(f"{where}, current is {current.leader_epoch}")
+        raise errors.FencedLeaderEpochError(f"{where}, current is {current.leader_epoch}")
     if change.leader_epoch > current.leader_epoch:
-        raise UnknownLeaderEpochError(f"{where}, current is {current.leader_epoch}")
+        raise errors.UnknownLeaderEpochError(f"{where}, current is {current.leader_epoch}")
     if current.leader != broker_id:
-        raise NotLeaderOrFollowerError(f"{where} by broker {broker_id}, the leader is {current.leader}")
+        raise errors.NotLeaderOrFollowerError(f"{where} by broker {broker_id}, the leader is {current.leader}")
 
 
 def _check_isr(image: ClusterImage, current: PartitionRecord, change: IsrChange) -> None:
     where = f"{current.topic_partition}: new ISR {list(change.isr)}"
     if current.leader not in change.isr:
-        raise InvalidRequestError(f"{where} is without the leader {current.leader}")
+        raise errors.InvalidRequestError(f"{where} is without the leader {current.leader}")
     if len(set(change.isr)) != len(change.isr):
-        raise InvalidRequestError(f"{where} names a broker twice")
+        raise errors.InvalidRequestError(f"{where} names a broker twice")
     for member in change.isr:
         if member not in current.replicas:
-            raise InvalidRequestError(f"{where}: broker {member} is not in the replicas {list(current.replicas)}")
+            raise errors.InvalidRequestError(
+                f"{where}: broker {member} is not in the replicas {list(current.replicas)}"
+            )
         if member not in current.isr:
             _check_addition(image, where, member, change.broker_epochs.get(member))
 
@@ -486,8 +479,8 @@ def _check_isr(image: ClusterImage, current: PartitionRecord, change: IsrChange)
 def _check_addition(image: ClusterImage, where: str, member: int, broker_epoch: int | None) -> None:
     broker = image.live_brokers().get(member)
     if broker is None:
-        raise InvalidRequestError(f"{where}: broker {member} is fenced or not registered")
+        raise errors.InvalidRequestError(f"{where}: broker {member} is fenced or not registered")
     if broker_epoch != broker.broker_epoch:
-        raise InvalidRequestError(
+        raise errors.InvalidRequestError(
             f"{where}: broker {member} caught up under broker epoch {broker_epoch}, it is {broker.broker_epoch} now"
         )

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from stratalog.replication import cadence
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.controller.brokers import fence_brokers, give_up_broker, online_partitions
+from stratalog.replication.controller.controller_counts import ControllerCounts
 from stratalog.replication.controller.election.preferred_leaders import rebalance_leaders
 from stratalog.replication.controller.history_writer import HistoryWriter
 from stratalog.replication.controller.reassignment import finish_reassignments
@@ -19,13 +20,14 @@ from stratalog.replication.controller.sessions import SessionObserver, session_p
 from stratalog.replication.controller.tombstones import end_records
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.log import metadata_of_part
-from stratalog.replication.metadata.records import MetadataRecord
+from stratalog.replication.metadata.records import MetadataRecord, PartitionRecord
 from stratalog.replication.metadata.state_changes import partition_lines, replica_lines
 from stratalog.replication.stores import Ports
 from stratalog.storage.cadence import IdlePause
 from stratalog.storage.config_def import spelled
 from stratalog.storage.errors import StaleControllerEpochError
 from stratalog.storage.log_lines import line_logger
+from stratalog.storage.records import TopicPartition
 from stratalog.storage.upkeep.chore import UpkeepLimits
 from stratalog.storage.upkeep.upkeep import Upkeep
 
@@ -49,6 +51,7 @@ class Controller:
         self.broker_id = broker_id
         self._incarnation_id = incarnation_id
         self.epoch: int | None = None
+        self.counts = ControllerCounts()
         self.metadata = metadata_of_part(ports, metadata_root)
         self._config = config
         self._objects = ports.stores.objects(metadata_root)
@@ -69,7 +72,7 @@ class Controller:
         self._upkeep_due_ms = 0
         self._is_checked = False
         self._rebalance_due_ms = 0
-        self.metadata.on_records = self._log_state_changes
+        self.metadata.on_records = self._follow_records
 
     @property
     def poll_interval_ms(self) -> int:
@@ -88,6 +91,12 @@ class Controller:
         epoch_to_give_up  the broker epoch of this process's broker, if its own root answers nothing: it is fenced
         """
         now_ms = self._clock.monotonic_ms()
+        try:
+            self._step(now_ms, epoch_to_give_up)
+        finally:
+            self.counts.step_time.observe(self._clock.monotonic_ms() - now_ms)
+
+    def _step(self, now_ms: int, epoch_to_give_up: int | None) -> None:
         has_changed = bool(self.metadata.refresh())
         if has_changed:
             self._is_checked = False
@@ -132,6 +141,7 @@ class Controller:
             return
         self.epoch = self.metadata.elect_controller(self.broker_id, image.controller_epoch)
         if self.epoch is not None:
+            self.counts.elections_won += 1
             self._is_checked = False
             self._rebalance_due_ms = self._clock.monotonic_ms() + self._rebalance_interval_ms
             _LOG.info("broker %d is controller of epoch %d", self.broker_id, self.epoch)
@@ -142,6 +152,7 @@ class Controller:
         if dead:
             _LOG.info("sessions of brokers %s expired", sorted(dead))
             self._propose(lambda current: fence_brokers(current, dead, unclean_of=self._unclean_of(current)))
+            self.counts.expired_sessions += len(dead)
             for broker_id in dead:
                 self._observer.forget(broker_id)
         if self.epoch is not None and not self._is_checked:  # nothing else elects a leader for an offline partition
@@ -166,13 +177,24 @@ class Controller:
         percentage_max = self._config.leader_imbalance_per_broker_percentage
         self._propose(lambda current: rebalance_leaders(current, percentage_max))
 
-    def _log_state_changes(self, image: ClusterImage, records: Sequence[MetadataRecord]) -> None:
-        """Log the transitions of each record, whichever broker committed it, while this is the controller."""
-        if self.epoch is None or not _STATE_CHANGE_LOG.isEnabledFor(logging.INFO):
+    def _follow_records(self, image: ClusterImage, records: Sequence[MetadataRecord]) -> None:
+        """Count and log the transitions of each record, whichever broker committed it, while this is the controller."""
+        if self.epoch is None:
+            return
+        self._count(image, records)
+        if not _STATE_CHANGE_LOG.isEnabledFor(logging.INFO):
             return
         for record in records:
             self._log_state_change(image, record)
             image = image.fold(record)
+
+    def _count(self, image: ClusterImage, records: Sequence[MetadataRecord]) -> None:
+        newest: dict[TopicPartition, PartitionRecord] = {}
+        for record in records:
+            if isinstance(record, PartitionRecord):
+                named = record.topic_partition
+                self.counts.count(newest.get(named) or image.partitions.get(named), record)
+                newest[named] = record
 
     def _log_state_change(self, image: ClusterImage, record: MetadataRecord) -> None:
         for line in partition_lines(image, record):

@@ -11,11 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import count, zip_longest
 
-from stratalog.storage.errors import (
-    InvalidPartitionsError,
-    InvalidReplicaAssignmentError,
-    InvalidReplicationFactorError,
-)
+from stratalog.storage import errors
 
 
 def assign_replicas(
@@ -68,7 +64,7 @@ def check_assignment(
     without a gap, an empty list, a broker named twice or not registered, lists of different lengths.
     """
     if sorted(assignment) != list(range(first_partition, first_partition + len(assignment))) or not assignment:
-        raise InvalidReplicaAssignmentError(
+        raise errors.InvalidReplicaAssignmentError(
             f"partitions should be a consecutive {first_partition}-based integer sequence, got {sorted(assignment)}"
         )
     replication_factor = len(assignment[first_partition])
@@ -80,7 +76,7 @@ def check_assignment(
 def check_replica_count(given: int, expected: int) -> None:
     """InvalidReplicaAssignmentError unless a partition gets as many replicas as the ones before it."""
     if given != expected:
-        raise InvalidReplicaAssignmentError(
+        raise errors.InvalidReplicaAssignmentError(
             f"The manual partition assignment includes a partition with {given} replica(s), but this is not "
             f"consistent with previous partitions, which have {expected} replica(s)."
         )
@@ -90,21 +86,21 @@ def check_replicas(replicas: Sequence[int], registered: Collection[int]) -> None
     """InvalidReplicaAssignmentError, in Kafka's words: an empty list, a broker named twice or not registered."""
     start = "The manual partition assignment includes"
     if not replicas:
-        raise InvalidReplicaAssignmentError(f"{start} an empty replica list.")
+        raise errors.InvalidReplicaAssignmentError(f"{start} an empty replica list.")
     for position, broker in enumerate(replicas):
         if broker not in registered:
-            raise InvalidReplicaAssignmentError(f"{start} broker {broker}, but no such broker is registered.")
+            raise errors.InvalidReplicaAssignmentError(f"{start} broker {broker}, but no such broker is registered.")
         if broker in replicas[:position]:
-            raise InvalidReplicaAssignmentError(f"{start} the broker {broker} more than once.")
+            raise errors.InvalidReplicaAssignmentError(f"{start} the broker {broker} more than once.")
 
 
 def _check_counts(brokers: int, partitions: int, replication_factor: int) -> None:
     if replication_factor <= 0:
-        raise InvalidReplicationFactorError("Replication factor must be larger than 0.")
+        raise errors.InvalidReplicationFactorError("Replication factor must be larger than 0.")
     if partitions <= 0:
-        raise InvalidPartitionsError("Number of partitions must be larger than 0.")
+        raise errors.InvalidPartitionsError("Number of partitions must be larger than 0.")
     if replication_factor > brokers:
-        raise InvalidReplicationFactorError(
+        raise errors.InvalidReplicationFactorError(
             f"Replication factor: {replication_factor} larger than available brokers: {brokers}."
         )
 

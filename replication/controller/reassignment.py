@@ -23,12 +23,8 @@ from stratalog.replication.controller.election.leader_election import UncleanOf,
 from stratalog.replication.controller.placement import assign_replicas, check_replicas
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
-from stratalog.storage.errors import (
-    InvalidReplicaAssignmentError,
-    InvalidReplicationFactorError,
-    NoReassignmentInProgressError,
-    StratalogError,
-)
+from stratalog.storage import errors
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import TopicPartition
 
 Target = Sequence[int] | None
@@ -149,12 +145,12 @@ def _wanted(
 ) -> tuple[int, ...]:
     if target is None:
         if not is_reassigning(current):
-            raise NoReassignmentInProgressError("No partition reassignment is in progress.")
+            raise errors.NoReassignmentInProgressError("No partition reassignment is in progress.")
         return original_replicas(current)
     check_replicas(target, image.brokers)
     factor = len(original_replicas(current))
     if not allow_replication_factor_change and len(target) != factor:
-        raise InvalidReplicationFactorError(
+        raise errors.InvalidReplicationFactorError(
             f"The replication factor is changed from {factor} to {len(target)} for {current.topic_partition}"
         )
     return tuple(target)
@@ -172,17 +168,13 @@ def _reassigned(
     is_unclean = not isr
     if is_unclean:
         if not unclean_allowed:
-            raise InvalidReplicaAssignmentError(
+            raise errors.InvalidReplicaAssignmentError(
                 f"Unable to revert partition assignment for {current.topic}:{current.partition} because it would "
                 f"require an unclean leader election: the ISR {list(current.isr)} has none of {list(replicas)}."
             )
         isr = (next((r for r in replicas if r in live), replicas[0]),)
     after = replace(
-        current,
-        replicas=replicas,
-        adding=tuple(sorted(set(target) - set(original))),
-        removing=removing,
-        isr=isr,
+        current, replicas=replicas, adding=tuple(sorted(set(target) - set(original))), removing=removing, isr=isr
     )
     if current.leader not in (*replicas, NO_LEADER):
         election = elect_reassigned(after, live, replicas)

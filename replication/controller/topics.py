@@ -20,17 +20,7 @@ from stratalog.replication.metadata.records import (
     TopicDeletionRecord,
     TopicRecord,
 )
-from stratalog.storage.errors import (
-    InvalidPartitionsError,
-    InvalidReplicaAssignmentError,
-    InvalidRequestError,
-    InvalidTopicError,
-    PolicyViolationError,
-    TopicAlreadyExistsError,
-    TopicDeletionDisabledError,
-    UnknownTopicIdError,
-    UnknownTopicOrPartitionError,
-)
+from stratalog.storage import errors
 
 MAX_NAME_LENGTH = 249
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
@@ -58,13 +48,13 @@ def check_topic_name(name: str) -> None:
         reason = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
     else:
         return
-    raise InvalidTopicError(f"Topic name is invalid: {reason}")
+    raise errors.InvalidTopicError(f"Topic name is invalid: {reason}")
 
 
 def check_new_partitions(count: int) -> None:
     """Refuse to make too many partitions at once, before anything is made for them. Raises PolicyViolationError."""
     if count > NEW_PARTITIONS_MAX:
-        raise PolicyViolationError(
+        raise errors.PolicyViolationError(
             f"Excessively large number of partitions per request: {count} new ones, at most {NEW_PARTITIONS_MAX}."
         )
 
@@ -127,11 +117,11 @@ def create_partitions(
     """
     existing = _existing_partitions(image, name)
     if is_internal(name):
-        raise InvalidPartitionsError(f"The number of partitions of internal topic {name} cannot be changed.")
+        raise errors.InvalidPartitionsError(f"The number of partitions of internal topic {name} cannot be changed.")
     if count == len(existing):
-        raise InvalidPartitionsError(f"Topic already has {count} partition(s).")
+        raise errors.InvalidPartitionsError(f"Topic already has {count} partition(s).")
     if count < len(existing):
-        raise InvalidPartitionsError(
+        raise errors.InvalidPartitionsError(
             f"The topic {name} currently has {len(existing)} partition(s); {count} would not be an increase."
         )
     new = count - len(existing)
@@ -161,12 +151,14 @@ def delete_topic(image: ClusterImage, name: str, topic_id: str | None = None) ->
     InvalidTopicError for an internal topic, as Kafka before KRaft: the state of groups and transactions would be lost.
     """
     if is_internal(name):
-        raise InvalidTopicError(f"Topic {name} is a kafka internal topic and is not allowed to be marked for deletion.")
+        raise errors.InvalidTopicError(
+            f"Topic {name} is a kafka internal topic and is not allowed to be marked for deletion."
+        )
     if image.cluster_config("delete.topic.enable", "true") != "true":
-        raise TopicDeletionDisabledError("Topic deletion is disabled.")
+        raise errors.TopicDeletionDisabledError("Topic deletion is disabled.")
     known_id = _known_topic(image, name)
     if topic_id not in (None, known_id):
-        raise UnknownTopicIdError(f"topic '{name}' has the id {known_id} by now, not {topic_id}")
+        raise errors.UnknownTopicIdError(f"topic '{name}' has the id {known_id} by now, not {topic_id}")
     states = _existing_partitions(image, name)
     brokers = sorted({replica for state in states for replica in state.replicas})
     deletion = TopicDeletionRecord(name, known_id, len(states), tuple(brokers))
@@ -193,24 +185,26 @@ def alter_config(
 
 def _check_name_is_free(image: ClusterImage, name: str) -> None:
     if name in image.topic_ids:
-        raise TopicAlreadyExistsError(f"Topic '{name}' already exists.")
+        raise errors.TopicAlreadyExistsError(f"Topic '{name}' already exists.")
     if name == CLUSTER_METADATA_TOPIC:
-        raise InvalidRequestError(f"Creation of internal topic {name} is prohibited.")
+        raise errors.InvalidRequestError(f"Creation of internal topic {name} is prohibited.")
     for other in image.topic_ids:
         # In metric names both characters are the same, so Kafka refuses such names.
         if other.replace(".", "_") == name.replace(".", "_"):
-            raise InvalidTopicError(f"Topic '{name}' collides with existing topic: {other}")
+            raise errors.InvalidTopicError(f"Topic '{name}' collides with existing topic: {other}")
 
 
 def _check_not_given(partitions: int, replication_factor: int) -> None:
     for what, number in (("replication factor", replication_factor), ("numPartitions", partitions)):
         if number != NOT_GIVEN:
-            raise InvalidRequestError(f"A manual partition assignment was specified, but {what} was not set to -1.")
+            raise errors.InvalidRequestError(
+                f"A manual partition assignment was specified, but {what} was not set to -1."
+            )
 
 
 def _check_growth(assignment: Assignment, new: int, replication_factor: int) -> None:
     if len(assignment) != new:
-        raise InvalidReplicaAssignmentError(
+        raise errors.InvalidReplicaAssignmentError(
             f"Attempted to add {new} additional partition(s), but only {len(assignment)} assignment(s) were specified."
         )
     check_replica_count(len(next(iter(assignment.values()))), replication_factor)
@@ -219,7 +213,7 @@ def _check_growth(assignment: Assignment, new: int, replication_factor: int) -> 
 def _known_topic(image: ClusterImage, name: str) -> str:
     topic_id = image.topic_ids.get(name)
     if topic_id is None:
-        raise UnknownTopicOrPartitionError(f"Topic '{name}' does not exist.")
+        raise errors.UnknownTopicOrPartitionError(f"Topic '{name}' does not exist.")
     return topic_id
 
 
@@ -243,7 +237,7 @@ def _new_partitions(image: ClusterImage, name: str, assignment: Assignment) -> I
     for partition, replicas in sorted(assignment.items()):
         isr = tuple(r for r in replicas if r in live)
         if not isr:
-            raise InvalidReplicaAssignmentError(
+            raise errors.InvalidReplicaAssignmentError(
                 f"All brokers specified in the manual partition assignment for partition {partition} are fenced or "
                 "in controlled shutdown."
             )

@@ -33,7 +33,6 @@ class ServerAssignor(Protocol):
 
     def assign(self, partition_counts: Mapping[str, int], members: Mapping[str, MemberSpec]) -> Shares:
         """The targets of all members. `partition_counts` has every topic id in `members`."""
-        ...
 
 
 class UniformAssignor:

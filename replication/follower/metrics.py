@@ -111,25 +111,25 @@ def fetch_metrics(
     ]
     rows: list[tuple[str, str, dict[Labels, float]]] = [
         (
-            "CopiesPerSec",
+            "copiespersec",
             "Turns of a fetch session that copied something, in the last seconds.",
             {_labels(t): round(1_000 * t.turns / t.interval_ms, 3) for t in fresh},
         ),
         (
-            "CopyTimeMs",
+            "copytimems",
             "How long such a turn took on average.",
             {_labels(t): round(t.sum_ms / t.turns, 3) if t.turns else 0 for t in fresh},
         ),
-        ("CopyTimeMsMax", "How long the longest one took.", {_labels(t): t.max_ms for t in fresh}),
-        ("LiveFilesMax", "Most live files of a replica that it copies.", {_labels(t): t.live_files_max for t in fresh}),
-        ("CopyPauseMsMax", "How long copies wait for upkeep at most.", {_labels(t): t.pause_ms_max for t in fresh}),
+        ("copytimemsmax", "How long the longest one took.", {_labels(t): t.max_ms for t in fresh}),
+        ("livefilesmax", "Most live files of a replica that it copies.", {_labels(t): t.live_files_max for t in fresh}),
+        ("copypausemsmax", "How long copies wait for upkeep at most.", {_labels(t): t.pause_ms_max for t in fresh}),
         (
-            "InThreads",
+            "inthreads",
             "1 while the broker fetches in threads of its process, since its queries cannot run on Spark.",
             {(): int(thread_fetch is not None)},
         ),
     ]
-    return [Metric(f"stratalog_server_FetchSession_{name}", GAUGE, doc, values) for name, doc, values in rows]
+    return [Metric(f"stratalog_server_fetchsession_{name}", GAUGE, doc, values) for name, doc, values in rows]
 
 
 def _labels(times: CopyTimes) -> Labels:

@@ -16,14 +16,7 @@ from stratalog.replication.config import BrokerConfig
 from stratalog.replication.follower.followed_metadata import FollowedMetadata
 from stratalog.replication.follower.held_records import HeldRecords
 from stratalog.replication.follower.leader_fetcher import Copy, CopyOutcome, LeaderFetcher
-from stratalog.replication.follower.plan import (
-    Attempt,
-    Need,
-    after_copy,
-    fetched_from,
-    rescanned,
-    taken,
-)
+from stratalog.replication.follower.plan import Attempt, Need, after_copy, fetched_from, rescanned, taken
 from stratalog.replication.follower.quota import ReplicationQuota
 from stratalog.replication.follower.repair import ReplicaRepair
 from stratalog.replication.follower.replica import FollowedReplica
@@ -47,11 +40,7 @@ from stratalog.replication.progress.progress import ReplicaProgress
 from stratalog.replication.replica.removal import delete_stray
 from stratalog.replication.replica.upkeep_rounds import UpkeepRounds, limits_of
 from stratalog.replication.stores import Ports
-from stratalog.storage.errors import (
-    InconsistentTopicIdError,
-    StoreUnavailableError,
-    StratalogError,
-)
+from stratalog.storage.errors import InconsistentTopicIdError, StoreUnavailableError, StratalogError
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.wakeup import Wakeup
@@ -462,10 +451,8 @@ class FollowedPartitions:
         """How long until a delayed partition is due; 0 while there is more to do at once."""
         return fetcher.queue.due_in_ms(now_ms, cadence.METADATA.watched_ms)
 
-    def _delay(
-        self, fetcher: LeaderFetcher, topic_partition: TopicPartition, delay_ms: int, *, is_held: bool = False
-    ) -> None:
-        fetcher.queue.delay(topic_partition, self.ports.clock.monotonic_ms() + delay_ms, is_held=is_held)
+    def _delay(self, fetcher: LeaderFetcher, topic_partition: TopicPartition, delay_ms: int) -> None:
+        fetcher.queue.delay(topic_partition, self.ports.clock.monotonic_ms() + delay_ms)
 
     def _drain(self, fetcher: LeaderFetcher, queued: Iterator[list[TopicPartition]], end_ms: int) -> bool:
         copied = False
@@ -523,7 +510,7 @@ class FollowedPartitions:
         if then.delay_ms is not None:
             fetcher.queue.delay(topic_partition, now_ms + then.delay_ms, is_held=then.is_held)
         if then.is_soon:
-            fetcher.queue.add(topic_partition)
+            fetcher.queue.needs(topic_partition, Need.CHECK if replica.has_backlog else Need.COPY)
         if not is_followed:
             return False
         if has_more or has_copied:

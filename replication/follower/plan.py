@@ -21,10 +21,11 @@ from typing import NamedTuple
 from zlib import crc32
 
 from stratalog.replication import cadence
+from stratalog.replication.internal_topics import is_internal
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 from stratalog.replication.progress.progress import ReplicaProgress
 from stratalog.storage.cadence import BackOff
-from stratalog.storage.log.copy import is_behind, lacks_records
+from stratalog.storage.log.copy import is_behind
 from stratalog.storage.records import TopicPartition
 
 RESCAN_ROUNDS = 30
@@ -51,8 +52,10 @@ def fetched_from(state: PartitionRecord, broker_id: int, fetcher_id: int, fetche
 class Need(Enum):
     """What a replica needs, by what its leader published.
 
-    COPY   there is something to copy, or the replica has started and something else than records changed
-    CHECK  it is only to be started under the leader's epoch: nothing waits for that
+    COPY   there is something to copy, or something else than records changed, and the replica has started
+    CHECK  it is to be started under the leader's epoch, or has a backlog. A start folds the leader's table, and a
+           backlog is copied in rounds of many files: those that keep pace, whose producers wait, do not wait for many
+           of them
     """
 
     NOTHING = "nothing"
@@ -66,6 +69,7 @@ class Standing(NamedTuple):
     has_started       whether its own table shows `leader_epoch`. Until then the offsets may be of an older epoch
     log_start_offset  of the own log as it is folded, 0 before
     log_end_offset    the same; of a replica that has not started at least what the elder session published of it
+    has_backlog       whether its last copy left more
     """
 
     topic_id: str
@@ -73,19 +77,21 @@ class Standing(NamedTuple):
     has_started: bool
     log_start_offset: int
     log_end_offset: int
+    has_backlog: bool = False
 
 
 def need(own: Standing, published: ReplicaProgress) -> Need:
     """What this replica needs after its leader published this.
 
     example  own `[0, 5)` of epoch 3, started: published `[0, 5)` nothing, `[0, 7)` copy, `[2, 5)` copy
-    example  the same, not started: published `[0, 5)` check, `[0, 7)` copy, `[0, 7)` of epoch 4 check
+    example  the same, not started: published `[0, 5)` or `[0, 7)` check; with a backlog: published `[0, 7)` check
     """
+    if not own.has_started:
+        return Need.CHECK
     is_of_epoch = published.leader_epoch == own.leader_epoch
-    if own.has_started:
-        has_it_all = is_of_epoch and published.topic_id == own.topic_id and not is_behind(own, published)
-        return Need.NOTHING if has_it_all else Need.COPY
-    return Need.COPY if is_of_epoch and lacks_records(own, published) else Need.CHECK
+    if is_of_epoch and published.topic_id == own.topic_id and not is_behind(own, published):
+        return Need.NOTHING
+    return Need.CHECK if own.has_backlog else Need.COPY
 
 
 class CopyQueue:
@@ -142,8 +148,9 @@ class CopyQueue:
             self.check([topic_partition])
 
     def check(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Check them when nothing is more urgent, and one of them in each turn."""
-        self._checks.update(OrderedDict.fromkeys(topic_partitions))
+        """Check them when nothing is more urgent, and one of them in each turn; internal topics are last."""
+        in_order = sorted(topic_partitions, key=lambda each: is_internal(each.topic))
+        self._checks.update(OrderedDict.fromkeys(in_order))
 
     @property
     def has_copies(self) -> bool:

@@ -16,7 +16,7 @@ from stratalog.replication import cadence
 from stratalog.replication.follower.plan import Allowance
 from stratalog.replication.metadata.configs import FOLLOWER_RATE, LEADER_RATE
 from stratalog.replication.metadata.image import ClusterImage, Result
-from stratalog.replication.metadata.records import CLUSTER_WIDE, ConfigRecord
+from stratalog.replication.metadata.records import CLUSTER_WIDE, DYNAMIC_DEFAULT, ConfigRecord
 from stratalog.storage.errors import InvalidConfigError
 from stratalog.storage.records import TopicPartition
 
@@ -147,7 +147,7 @@ def set_throttle(image: ClusterImage, moves: Mapping[TopicPartition, Move], byte
             f"Invalid value {bytes_per_s} for configuration {FOLLOWER_RATE}: Value must be at least 1"
         )
     wanted: dict[tuple[str, str], str | None] = {
-        (CLUSTER_WIDE, name): str(bytes_per_s) for name in (LEADER_RATE, FOLLOWER_RATE)
+        (DYNAMIC_DEFAULT, name): str(bytes_per_s) for name in (LEADER_RATE, FOLLOWER_RATE)
     }
     for name, of_leaders in ((LEADER_REPLICAS, True), (FOLLOWER_REPLICAS, False)):
         listed = throttled_replicas(moves, of_leaders=of_leaders)
@@ -157,7 +157,10 @@ def set_throttle(image: ClusterImage, moves: Mapping[TopicPartition, Move], byte
 
 def clear_throttles(image: ClusterImage, topics: Collection[str]) -> Result[None]:
     """Throttle nothing any more: remove the rates, and these topics' lists."""
-    wanted: dict[tuple[str, str], str | None] = {(CLUSTER_WIDE, name): None for name in (LEADER_RATE, FOLLOWER_RATE)}
+    places = (CLUSTER_WIDE, DYNAMIC_DEFAULT)  # the first one is of earlier builds
+    wanted: dict[tuple[str, str], str | None] = {
+        (place, name): None for place in places for name in (LEADER_RATE, FOLLOWER_RATE)
+    }
     wanted |= {(topic, name): None for topic in topics for name in (LEADER_REPLICAS, FOLLOWER_REPLICAS)}
     return _altered(image, wanted)
 
@@ -166,6 +169,7 @@ def _altered(image: ClusterImage, wanted: Mapping[tuple[str, str], str | None]) 
     changed = (
         ConfigRecord(topic, name, value)
         for (topic, name), value in sorted(wanted.items())
-        if (topic == CLUSTER_WIDE or topic in image.topic_ids) and image.topic_overrides(topic).get(name) != value
+        if (topic in (CLUSTER_WIDE, DYNAMIC_DEFAULT) or topic in image.topic_ids)
+        and image.topic_overrides(topic).get(name) != value
     )
     return Result(tuple(changed), None)

@@ -18,17 +18,9 @@ from stratalog.replication.metadata.log import MetadataLog
 from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.replication.requests.hand_over import damage_report_path, encode_damage_report
 from stratalog.replication.stores import Stores
+from stratalog.storage import errors
 from stratalog.storage.delta.table import LogTable
-from stratalog.storage.errors import (
-    ForeignCommitError,
-    LogLostError,
-    StaleBrokerEpochError,
-    StoreUnavailableError,
-    StratalogError,
-    TableReplacedError,
-    UnknownTopicOrPartitionError,
-    UnsupportedTableFeatureError,
-)
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.files.damage import UNSETTLED, Damage, damage_in, is_about
 from stratalog.storage.files.data_file import FileEntry
 from stratalog.storage.log_lines import line_logger
@@ -50,11 +42,14 @@ class ReplicaFinding(StrEnum):
 
 def finding(reason: StratalogError, own_name: str, leader_name: str) -> ReplicaFinding:
     """Whose table an error is about, and whether copying again repairs it."""
-    if isinstance(reason, UnknownTopicOrPartitionError | TableReplacedError):
+    if isinstance(reason, errors.UnknownTopicOrPartitionError | errors.TableReplacedError):
         return ReplicaFinding.ABSENT
-    if isinstance(reason, LogLostError):
+    if isinstance(reason, errors.LogLostError):
         return ReplicaFinding.LOST
-    damage, is_alien = damage_in(reason), isinstance(reason, ForeignCommitError | UnsupportedTableFeatureError)
+    damage, is_alien = (
+        damage_in(reason),
+        isinstance(reason, errors.ForeignCommitError | errors.UnsupportedTableFeatureError),
+    )
     if own_name == leader_name or (damage is None and not is_alien):
         return ReplicaFinding.OTHER
     if is_about(reason, leader_name):
@@ -159,7 +154,7 @@ class ReplicaRepair:
 
         try:
             return self._metadata.propose(decide)
-        except StaleBrokerEpochError as reason:
+        except errors.StaleBrokerEpochError as reason:
             _LOG.info("broker %d: %s", self._broker_id, reason)
             return None
 
@@ -170,5 +165,5 @@ class ReplicaRepair:
         content = encode_damage_report(state.topic_partition, "" if damage is None else damage.path)
         try:
             self._stores.objects(root).put(damage_report_path(state.topic_partition), content)
-        except StoreUnavailableError as failure:
+        except errors.StoreUnavailableError as failure:
             _LOG.warning("damage cannot be reported to leader %d: %s", state.leader, failure)

@@ -15,19 +15,11 @@ from stratalog.replication.follower.plan import Need, Standing, need
 from stratalog.replication.follower.repair import is_lost, may_repair, sound_end
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 from stratalog.replication.progress.progress import ReplicaProgress
+from stratalog.storage import errors
 from stratalog.storage.delta.table import Conflict
-from stratalog.storage.errors import (
-    DamagedFileError,
-    FencedLeaderEpochError,
-    InconsistentTopicIdError,
-    LogLostError,
-    StratalogError,
-    TableReplacedError,
-    UnknownLeaderEpochError,
-    UnknownTopicOrPartitionError,
-)
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.files.damage import Damage
-from stratalog.storage.log.copy import is_behind, lacks_records
+from stratalog.storage.log.copy import ROUND_FILES_MAX, is_behind, lacks_records
 from stratalog.storage.log.leader_epochs import LeaderEpochCache
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.log.segments import files_between
@@ -101,6 +93,8 @@ class FollowedReplica:
         self.copied_bytes = 0
         self.copied_files = 0
         """How many files the last copy added."""
+        self.has_backlog = False
+        """Whether the last copy left more: a round was not enough."""
         self.starts = cadence.REPLICA_RETRY
         """Invariant: `failures` counts the attempts to start in a row that found the leader in an older epoch."""
 
@@ -126,7 +120,7 @@ class FollowedReplica:
         wanted = self.topic_id, self.leader_epoch
         if elders is not None and not self.has_started and (elders.topic_id, elders.leader_epoch) == wanted:
             end = max(end, elders.log_end_offset)
-        return Standing(self.topic_id, self.leader_epoch, self.has_started, start, end)
+        return Standing(self.topic_id, self.leader_epoch, self.has_started, start, end, self.has_backlog)
 
     def stands(self) -> bool:
         """True unless a table that was folded was made again or cleaned up past the fold: then open both again."""
@@ -156,7 +150,7 @@ class FollowedReplica:
             if not self.has_started:
                 return self._start()
             return self._copy(max_bytes)
-        except (FencedLeaderEpochError, UnknownLeaderEpochError, TableReplacedError) as reason:
+        except (errors.FencedLeaderEpochError, errors.UnknownLeaderEpochError, errors.TableReplacedError) as reason:
             # This session's metadata is behind the tables, or ahead of them; the next refresh shows which.
             _LOG.debug("%s: %s", self.state.topic_partition, reason)
             self.has_started = False
@@ -166,10 +160,12 @@ class FollowedReplica:
         """False when there is no table, or one that was made and has never been under an epoch."""
         try:
             self.own.refresh()
-        except UnknownTopicOrPartitionError:
+        except errors.UnknownTopicOrPartitionError:
             return False
         if self.own.topic_id != self.topic_id:
-            raise InconsistentTopicIdError(f"{self.own.name}: topic id {self.own.topic_id}, expected {self.topic_id}")
+            raise errors.InconsistentTopicIdError(
+                f"{self.own.name}: topic id {self.own.topic_id}, expected {self.topic_id}"
+            )
         return self.own.leader_epoch >= 0
 
     def _make_own(self) -> bool:
@@ -182,7 +178,7 @@ class FollowedReplica:
         self.check_not_lost()
         try:
             self.own.exists_or_create(self.topic_id, producers_from=self.leader.state.producers_from)
-        except UnknownTopicOrPartitionError:
+        except errors.UnknownTopicOrPartitionError:
             return False  # the table that was made is gone again: the newest metadata decide whether to make one
         if self.own.leader_epoch < 0:
             self.check_again()
@@ -198,7 +194,7 @@ class FollowedReplica:
         leader_end = self.leader.log_end_offset
         is_relied_on = self._is_relied_on(leader_end)
         if is_lost(self.state, self.broker_id, leader_end, is_relied_on=is_relied_on):
-            raise LogLostError(
+            raise errors.LogLostError(
                 f"{self.own.name}: there is no log here, but the leader's ends at {leader_end} under leader epoch "
                 f"{self.leader_epoch}, ISR {list(self.state.isr)}, ELR {list(self.state.elr)}: this replica leaves both"
                 " and is copied again. Find out what removed the directory."
@@ -212,7 +208,7 @@ class FollowedReplica:
         has_log = self._open_own()
         try:
             self.leader.refresh()
-        except UnknownTopicOrPartitionError:
+        except errors.UnknownTopicOrPartitionError:
             return False  # the leader has not made its table yet
         if self.leader.topic_id != self.topic_id:
             return False
@@ -243,7 +239,7 @@ class FollowedReplica:
         """The damage to be repaired now. Raises DamagedFileError when it must not be repaired under this epoch."""
         damage = self.own.table.damage()
         if damage is not None and not may_repair(damage, self.state, self.broker_id):
-            raise DamagedFileError(f"{self.own.name}: not repaired yet: {damage.reason}", damage.path)
+            raise errors.DamagedFileError(f"{self.own.name}: not repaired yet: {damage.reason}", damage.path)
         return damage
 
     def _truncate_to(self, damage: Damage | None) -> int | None:
@@ -275,6 +271,7 @@ class FollowedReplica:
         if not leader_has_started(self.leader, self.leader_epoch):
             return False
         if not is_behind(self.own, self.leader):
+            self.has_backlog = False
             return False
         if self.own.log_end_offset < self._old_end:
             self._check_old_files(max_bytes)
@@ -288,19 +285,20 @@ class FollowedReplica:
         copied = files_between(self.own.files, outcome.start_offset, outcome.end_offset)
         self.copied_files = len(copied)
         self.copied_bytes += sum(entry.file.size_bytes for entry in copied)
-        return lacks_records(self.own, self.leader)
+        self.has_backlog = lacks_records(self.own, self.leader)
+        return self.has_backlog
 
     def _check_old_files(self, max_bytes: int) -> None:
         """Read the leader's files of before this replica started: they may have decayed since they were written, and
         bytes are copied as they are. What the leader writes later is not read. Raises DamagedFileError."""
-        size_bytes = 0
-        for entry in files_between(self.leader.files, self.own.log_end_offset, self._old_end):
+        size_bytes, old = 0, files_between(self.leader.files, self.own.log_end_offset, self._old_end)
+        for entry in old[:ROUND_FILES_MAX]:
             size_bytes += entry.file.size_bytes
             if size_bytes > max_bytes and size_bytes > entry.file.size_bytes:
                 return
             try:
                 self.leader.table.check_files([entry.file], bits=True)
-            except DamagedFileError:
+            except errors.DamagedFileError:
                 if not self.leader.refresh():  # else it was merged away, and what is copied now are others
                     raise
                 return

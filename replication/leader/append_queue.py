@@ -15,13 +15,9 @@ from stratalog.replication.leader.replica import LeaderReplica, WaitingAppend
 from stratalog.replication.leader.waiting_partitions import WaitingPartitions
 from stratalog.replication.metrics import Histogram
 from stratalog.replication.stores import OneByOne, Together
+from stratalog.storage import errors
 from stratalog.storage.clock import Clock
-from stratalog.storage.errors import (
-    NotLeaderOrFollowerError,
-    StratalogError,
-    UnknownTopicIdError,
-    UnknownTopicOrPartitionError,
-)
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
 
 
@@ -68,7 +64,7 @@ class AppendQueue:
     def refuse_all(self, reason: str) -> None:
         """Refuse what is queued: nothing is led here any more. Called from any thread."""
         while self._inbound:
-            self._inbound.popleft().answer(NotLeaderOrFollowerError(reason))
+            self._inbound.popleft().answer(errors.NotLeaderOrFollowerError(reason))
 
     def append(self, now_ms: int, within_ms: int = cadence.APPENDS.ms) -> Iterator[LeaderReplica]:
         """Append one group of each partition that has requests, within `within_ms` of the turn's beginning `now_ms`;
@@ -117,7 +113,7 @@ class AppendQueue:
     def _overtaken(self, waiting: WaitingAppend, replica: LeaderReplica) -> StratalogError:
         """The refusal of what came under an earlier leader epoch: it may have been sent again to the leader of one in
         between, and its sender gone on. The queue stands when the loop does."""
-        return NotLeaderOrFollowerError(
+        return errors.NotLeaderOrFollowerError(
             f"{waiting.request.topic_partition}: came under leader epoch {waiting.arrived_in}, which is "
             f"{replica.leader_epoch} by now"
         )
@@ -128,8 +124,8 @@ class AppendQueue:
         A topic that was deleted, or that this broker does not know yet, is unknown, whatever topic has its name.
         """
         if self._exists(partition):
-            return NotLeaderOrFollowerError(f"{partition} is not led by broker {self._broker_id}")
+            return errors.NotLeaderOrFollowerError(f"{partition} is not led by broker {self._broker_id}")
         if led is not None:
             what = f"topic id {partition.topic_id} is unknown, broker {self._broker_id} leads {led.topic_id}"
-            return UnknownTopicIdError(f"{partition}: {what}")
-        return UnknownTopicOrPartitionError(f"broker {self._broker_id} does not know {partition}")
+            return errors.UnknownTopicIdError(f"{partition}: {what}")
+        return errors.UnknownTopicOrPartitionError(f"broker {self._broker_id} does not know {partition}")

@@ -1,7 +1,7 @@
 """DeleteRecords: a partition's leader moves its log start up, and answers when every live replica has followed.
 
-I/O: the leader's log. The rule is `storage.upkeep.retention.offset_to_delete_before`; the next retention deletes the
-segments below the log start.
+I/O: the leader's log. The rule is `storage.upkeep.retention_rules.offset_to_delete_before`; the next retention deletes
+the segments below the log start.
 """
 
 from __future__ import annotations
@@ -16,20 +16,13 @@ from stratalog.replication.internal_topics import is_internal
 from stratalog.replication.leader.replica import LeaderReplica
 from stratalog.replication.progress.progress import UNKNOWN
 from stratalog.replication.requests.delete_records import DeletedRecords, DeleteRecordsRequest, DeleteRecordsResponse
+from stratalog.storage import errors
 from stratalog.storage.clock import Clock
 from stratalog.storage.delta.table import Conflict
-from stratalog.storage.errors import (
-    FencedLeaderEpochError,
-    InvalidTopicError,
-    NotLeaderOrFollowerError,
-    RequestTimedOutError,
-    StoreError,
-    StratalogError,
-    UnknownTopicIdError,
-)
+from stratalog.storage.errors import StoreError, StratalogError
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
-from stratalog.storage.upkeep.retention import offset_to_delete_before
+from stratalog.storage.upkeep.retention_rules import offset_to_delete_before
 
 _LOG = line_logger("stratalog.broker")
 
@@ -55,7 +48,7 @@ class _Request:
     def end(self, reason: str) -> None:
         """Answer it; what is not done is refused."""
         for partition in self.open:
-            self.refuse(partition, NotLeaderOrFollowerError(reason))
+            self.refuse(partition, errors.NotLeaderOrFollowerError(reason))
         self.complete(self.answers)
 
     @property
@@ -139,11 +132,11 @@ class RecordDeletions:
         """Continue one partition of a request; True when the log start moved."""
         replica = self._leaders.get(partition.topic_partition)
         if replica is None or replica.failure is not None:
-            request.refuse(partition, NotLeaderOrFollowerError(f"{partition} is not led by this broker"))
+            request.refuse(partition, errors.NotLeaderOrFollowerError(f"{partition} is not led by this broker"))
             return False
         if replica.topic_id != partition.topic_id:
             unknown = f"{partition}: topic id {partition.topic_id} is unknown, it is {replica.topic_id}"
-            request.refuse(partition, UnknownTopicIdError(unknown))
+            request.refuse(partition, errors.UnknownTopicIdError(unknown))
             return False
         has_moved = False
         try:
@@ -151,8 +144,8 @@ class RecordDeletions:
                 has_moved = self._move_log_start(request, partition, replica)
         except StoreError as reason:
             _LOG.warning("%s, trying again: %s", partition, reason)
-        except FencedLeaderEpochError as reason:
-            request.refuse(partition, NotLeaderOrFollowerError(str(reason)))
+        except errors.FencedLeaderEpochError as reason:
+            request.refuse(partition, errors.NotLeaderOrFollowerError(str(reason)))
         except StratalogError as reason:
             request.refuse(partition, reason)
         offset = request.awaited.get(partition)
@@ -162,7 +155,7 @@ class RecordDeletions:
                 request.answer(partition, DeletedRecords(low_watermark))
         if partition not in request.answers and now_ms >= request.deadline_ms:
             late = f"{partition}: not every live replica's log starts there in time"
-            request.refuse(partition, RequestTimedOutError(late))
+            request.refuse(partition, errors.RequestTimedOutError(late))
         return has_moved
 
     def _move_log_start(self, request: _Request, partition: IdentifiedPartition, replica: LeaderReplica) -> bool:
@@ -193,5 +186,5 @@ class RecordDeletions:
 def _accepted(request: _Request) -> _Request:
     for each in request.open:
         if is_internal(each.topic):
-            request.refuse(each, InvalidTopicError(f"Cannot delete records of internal topic {each.topic}"))
+            request.refuse(each, errors.InvalidTopicError(f"Cannot delete records of internal topic {each.topic}"))
     return request

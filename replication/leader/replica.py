@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
 from stratalog.replication import cadence
+from stratalog.replication.leader.log_offsets import LogOffsetSnapshot
 from stratalog.replication.leader.partition import Partition
 from stratalog.replication.leader.purgatory import DelayedProduce, ProducePurgatory
 from stratalog.replication.metadata.records import PartitionRecord
@@ -28,27 +29,16 @@ from stratalog.replication.requests.produce import (
     SentBatch,
 )
 from stratalog.replication.stores import FileWriters
+from stratalog.storage import errors
 from stratalog.storage.clock import Clock
 from stratalog.storage.delta.table import Conflict
-from stratalog.storage.errors import (
-    DamagedFileError,
-    FencedLeaderEpochError,
-    InconsistentTopicIdError,
-    InvalidRequiredAcksError,
-    LogLostError,
-    NotEnoughReplicasError,
-    NotLeaderOrFollowerError,
-    StoreFullError,
-    StoreUnavailableError,
-    StratalogError,
-    UnknownLeaderEpochError,
-)
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.log.append import Appended, BatchAppended, HandedFiles
 from stratalog.storage.log.partition_log import FileAhead, PartitionLog
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.records import NewRecordBatch, TopicPartition
 from stratalog.storage.topic_config import LogConfig
-from stratalog.storage.transactions import LastStableOffset, Transactions
+from stratalog.storage.transactions import LastStableOffset
 
 _LOG = line_logger("stratalog.broker")
 
@@ -158,7 +148,8 @@ class LeaderReplica:
         """Whether the group in flight was not tried yet."""
         self._retry_at_ms = 0
         self._appended_ms, self._appended_files = 0, 0
-        self._transactions: tuple[Transactions, int] | None = None
+        self.offsets: LogOffsetSnapshot | None = None
+        """For other threads. Invariant: None unless it leads; else that of the last commit of this loop."""
         self._last_stable_offset = LastStableOffset()
         self._kept_damage: StratalogError | None = None
         """Damage under which it leads, since nobody else has what it has."""
@@ -216,10 +207,10 @@ class LeaderReplica:
     def started(self, outcome: bool | StratalogError, now_ms: int) -> bool:
         """Lead, if the epoch has begun. Returns and raises as `start`."""
         match outcome:
-            case StoreUnavailableError() | FencedLeaderEpochError():
+            case errors.StoreUnavailableError() | errors.FencedLeaderEpochError():
                 self._retry_later(now_ms, outcome)  # when fenced, until the metadata log shows the newer leader
                 return False
-            case InconsistentTopicIdError():
+            case errors.InconsistentTopicIdError():
                 raise outcome  # a stray of a deleted topic: the broker checks the metadata
             case StratalogError():
                 self.go_offline(outcome)
@@ -236,7 +227,7 @@ class LeaderReplica:
             self.config.min_insync_replicas,
         )
         self.partition.appended(self.log.log_end_offset, now_ms)
-        self._remember_transactions()
+        self._know_offsets()
         return True
 
     def _check_not_lost(self) -> None:
@@ -251,7 +242,7 @@ class LeaderReplica:
         may_have_more = len(self.state.isr) > 1 or bool(self.state.elr)
         had_records = self._known_committed > 0 or self._ports.had_records(self.state, self.topic_id)
         if may_have_more or had_records:
-            raise LogLostError(
+            raise errors.LogLostError(
                 f"{self.log.name}: there is no log here, but leader epoch {self.leader_epoch} is to begin, ISR "
                 f"{list(self.state.isr)}. If its disk is lost, too, an unclean election lets another replica lead."
             )
@@ -263,7 +254,7 @@ class LeaderReplica:
         """
         damage = self.log.table.damage()
         if damage is not None:
-            reason = DamagedFileError(f"{self.log.name}: not repaired yet: {damage.reason}", damage.path)
+            reason = errors.DamagedFileError(f"{self.log.name}: not repaired yet: {damage.reason}", damage.path)
             if self.may_be_replaced:
                 raise reason
             self.keep_damaged(reason)
@@ -380,17 +371,17 @@ class LeaderReplica:
         match outcome:
             case Conflict():
                 return True
-            case StoreUnavailableError():
+            case errors.StoreUnavailableError():
                 self._retry_later(now_ms, outcome)  # the same group again: the log recognizes it
                 return False
-            case FencedLeaderEpochError():
-                self.resign(NotLeaderOrFollowerError(f"{self.state.topic_partition}: {outcome}"))
+            case errors.FencedLeaderEpochError():
+                self.resign(errors.NotLeaderOrFollowerError(f"{self.state.topic_partition}: {outcome}"))
                 return True
             case StratalogError():
                 self.go_offline(outcome)
                 return True
         self._in_flight = self._ahead = None
-        self._remember_transactions()
+        self._know_offsets()
         self._has_space_again()
         self.partition.appended(self.log.log_end_offset, now_ms)
         self._traffic.appended(self.log.log_end_offset - stored.start_offset, group.size_bytes, len(group.members))
@@ -403,23 +394,16 @@ class LeaderReplica:
                 member.answer(result, self.log.log_start_offset)
         return True
 
-    def _remember_transactions(self) -> None:
-        """What `last_stable_offset` returns from. Where the log has to read producer state first, nothing has changed
-        since the last append; after a start it is not known until the next one."""
-        known = self.log.cached_producers
+    def _know_offsets(self) -> None:
+        """Where the log has to read producer state first, no transaction has changed since the last append; after a
+        start none is known until the next one."""
+        before, known = self.offsets, self.log.cached_producers
+        transactions = None if before is None else before.transactions
         if known is not None:
-            self._transactions = known.transactions, self.log.log_end_offset
-        elif self._transactions is not None:
-            self._transactions = self._transactions[0], self.log.log_end_offset
-
-    def last_stable_offset(self, high_watermark: int) -> int | None:
-        """The offset below which the outcome of every transaction is known, at a high watermark that was published;
-        None while it is not known without reading the log. Called from any thread.
-
-        Not above the end of this log: a high watermark beyond it is of a leader epoch of which nothing is known here.
-        """
-        known = self._transactions
-        return None if known is None else self._last_stable_offset.of(known[0], min(high_watermark, known[1]))
+            transactions = known.transactions
+        self.offsets = LogOffsetSnapshot(
+            self.leader_epoch, self.log.log_end_offset, self.log.epochs, transactions, self._last_stable_offset
+        )
 
     def _next_group(self) -> AppendGroup | None:
         members: list[WaitingAppend] = []
@@ -446,14 +430,14 @@ class LeaderReplica:
 
     def _refusal(self, request: ProduceRequest | HandOverRequest) -> StratalogError | None:
         if request.acks not in (ACKS_NONE, ACKS_LEADER, ACKS_ALL):
-            return InvalidRequiredAcksError(f"acks is {request.acks}, must be 0, 1 or -1 (all)")
+            return errors.InvalidRequiredAcksError(f"acks is {request.acks}, must be 0, 1 or -1 (all)")
         wrong = self.wrong_epoch(request.expected_leader_epoch if isinstance(request, ProduceRequest) else None)
         if wrong is not None:
             return wrong
         assert self.partition is not None
         needed = self.config.min_insync_replicas
         if request.acks == ACKS_ALL and not self.partition.has_enough_replicas(needed):
-            return NotEnoughReplicasError(
+            return errors.NotEnoughReplicasError(
                 f"{self.state.topic_partition}: the ISR {list(self.partition.isr)} is smaller than "
                 f"min.insync.replicas {needed}"
             )
@@ -463,7 +447,7 @@ class LeaderReplica:
         """The refusal of a request for another leader epoch; None: any."""
         if expected is None or expected == self.leader_epoch:
             return None
-        error = FencedLeaderEpochError if expected < self.leader_epoch else UnknownLeaderEpochError
+        error = errors.FencedLeaderEpochError if expected < self.leader_epoch else errors.UnknownLeaderEpochError
         return error(f"{self.state.topic_partition}: expected leader epoch {expected}, it is {self.leader_epoch}")
 
     def _append(self, group: AppendGroup) -> Appended | Conflict:
@@ -508,16 +492,13 @@ class LeaderReplica:
             return
         now_ms, total_time = self._ports.clock.monotonic_ms(), self._ports.metrics.total_time
         self._ports.purgatory.high_watermark_moved(
-            self.state.topic_partition,
-            reached,
-            enough,
-            lambda delayed: total_time.observe(now_ms - delayed.arrived_ms),
+            self.state.topic_partition, reached, enough, lambda delayed: total_time.observe(now_ms - delayed.arrived_ms)
         )
 
     def resign(self, error: StratalogError) -> None:
         """Stop leading: all waiting requests are answered with `error`. What was stored stays where it is."""
         self._known_committed = self.known_committed
-        self.partition = None
+        self.partition = self.offsets = None
         self.failure = error
         members = [*(self._in_flight.members if self._in_flight else ()), *self.waiting]
         self._in_flight = self._ahead = None  # before the answers: each is given once, whatever a callback does
@@ -535,7 +516,7 @@ class LeaderReplica:
     def _retry_later(self, now_ms: int, reason: StratalogError) -> None:
         _LOG.warning("%s on broker %d, trying again: %s", self.state.topic_partition, self._ports.broker_id, reason)
         self._retry_at_ms = now_ms + cadence.APPEND_RETRY.ms
-        if isinstance(reason, StoreFullError):
+        if isinstance(reason, errors.StoreFullError):
             # The table is sound, but another replica should lead; the only member of an ISR waits for space.
             self._ports.on_offline(self.state.topic_partition, reason)
 

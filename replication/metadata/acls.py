@@ -23,15 +23,9 @@ from stratalog.replication.metadata.records import (
     MetadataRecord,
     RemoveAccessControlEntryRecord,
 )
+from stratalog.storage import errors
 from stratalog.storage.clock import Ids
-from stratalog.storage.errors import (
-    ClusterAuthorizationFailedError,
-    GroupAuthorizationFailedError,
-    InvalidRequestError,
-    StratalogError,
-    TopicAuthorizationFailedError,
-    TransactionalIdAuthorizationFailedError,
-)
+from stratalog.storage.errors import StratalogError
 
 WILDCARD = "*"
 CLUSTER_NAME = "kafka-cluster"
@@ -111,10 +105,10 @@ def supported_operations(resource_type: ResourceType) -> frozenset[Operation]:
 
 
 _REFUSALS: dict[ResourceType, type[StratalogError]] = {
-    ResourceType.TOPIC: TopicAuthorizationFailedError,
-    ResourceType.GROUP: GroupAuthorizationFailedError,
-    ResourceType.CLUSTER: ClusterAuthorizationFailedError,
-    ResourceType.TRANSACTIONAL_ID: TransactionalIdAuthorizationFailedError,
+    ResourceType.TOPIC: errors.TopicAuthorizationFailedError,
+    ResourceType.GROUP: errors.GroupAuthorizationFailedError,
+    ResourceType.CLUSTER: errors.ClusterAuthorizationFailedError,
+    ResourceType.TRANSACTIONAL_ID: errors.TransactionalIdAuthorizationFailedError,
 }
 
 
@@ -376,14 +370,14 @@ def create_acls(image: ClusterImage, bindings: Sequence[AclBinding], ids: Ids) -
 def _check(binding: AclBinding) -> None:
     if binding.operation not in supported_operations(binding.resource_type):
         supported = ", ".join(sorted(each.value for each in _OPERATIONS_OF[binding.resource_type]))
-        raise InvalidRequestError(
+        raise errors.InvalidRequestError(
             f"ResourceType {binding.resource_type.value} only supports operations {supported} and ALL; "
             f"found {binding.operation.value}"
         )
     if binding.resource_type == ResourceType.CLUSTER and binding.resource_name not in (CLUSTER_NAME, WILDCARD):
-        raise InvalidRequestError(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
+        raise errors.InvalidRequestError(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
     if not binding.resource_name:
-        raise InvalidRequestError("Resource name should not be empty")
+        raise errors.InvalidRequestError("Resource name should not be empty")
     parse_principals(binding.principal)
 
 
@@ -410,11 +404,11 @@ def create_each_acl(
 
 def _error_of(binding: AclBinding) -> StratalogError | None:
     if binding.resource_type == ResourceType.CLUSTER and binding.resource_name != CLUSTER_NAME:
-        return InvalidRequestError(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
+        return errors.InvalidRequestError(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
     if not binding.resource_name:
-        return InvalidRequestError("Invalid empty resource name")
+        return errors.InvalidRequestError("Invalid empty resource name")
     if ":" not in binding.principal:
-        return InvalidRequestError(
+        return errors.InvalidRequestError(
             f"Could not parse principal from `{binding.principal}` (no colon is present separating the principal type"
             " from the principal name)"
         )

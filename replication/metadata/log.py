@@ -25,18 +25,10 @@ from stratalog.replication.metadata.records import (
 from stratalog.replication.metadata.state_changes import check_epochs, check_transitions
 from stratalog.replication.shared_fold import FoldedStep, SharedFold
 from stratalog.replication.stores import Ports, Stores
+from stratalog.storage import errors
 from stratalog.storage.clock import Clock, Ids
 from stratalog.storage.delta.checkpoint import commit_file
 from stratalog.storage.delta.table import Conflict, LogTable
-from stratalog.storage.errors import (
-    FencedLeaderEpochError,
-    IllegalStateError,
-    LogDirNotFoundError,
-    RequestTimedOutError,
-    StaleControllerEpochError,
-    StoreUnavailableError,
-    UnknownTopicOrPartitionError,
-)
 from stratalog.storage.log.append import Appended
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.log_lines import line_logger
@@ -91,6 +83,8 @@ class MetadataLog:
         self.next_offset = 0
         self._folded_load = 0
         self._unseen: list[MetadataRecord] = []
+        self.commit_count = self.commit_ms = 0
+        """Commits of decisions made here, and how long they took in all."""
         self.on_records: Callable[[ClusterImage, Sequence[MetadataRecord]], None] | None = None
         """Called with records that are folded, oldest first, and the image before them."""
 
@@ -129,8 +123,8 @@ class MetadataLog:
                 self.log.refresh_for_sure()
             else:
                 self.log.refresh()
-        except UnknownTopicOrPartitionError as reason:
-            raise LogDirNotFoundError(f"{self.log.name}: no cluster metadata here") from reason
+        except errors.UnknownTopicOrPartitionError as reason:
+            raise errors.LogDirNotFoundError(f"{self.log.name}: no cluster metadata here") from reason
         if self.acts:
             self._make_durable()
         if self._folded_load == self.log.load_count and self.next_offset >= self.log.log_end_offset:
@@ -215,7 +209,7 @@ class MetadataLog:
             if read_from == (log.load_count, log.state.swapped_version):
                 break
         else:
-            raise StoreUnavailableError(f"{log.name}: compacted {REFOLD_TRIES} times while it was read")
+            raise errors.StoreUnavailableError(f"{log.name}: compacted {REFOLD_TRIES} times while it was read")
         image = self._shared.add(FoldedStep(None, key, ClusterImage().fold(*records)))
         self._unseen += [*_removals(self.image, image), *records]
         self.image, self._key = image, key
@@ -249,7 +243,7 @@ class MetadataLog:
                 self._fold()
                 return result.response
             self._back_off(attempt)
-        raise RequestTimedOutError(f"{self.log.name}: lost the race for a commit {PROPOSE_TRIES} times")
+        raise errors.RequestTimedOutError(f"{self.log.name}: lost the race for a commit {PROPOSE_TRIES} times")
 
     def elect_controller(self, broker_id: int, seen_epoch: int) -> int | None:
         """Become controller of epoch `seen_epoch` + 1; None when another candidate was faster.
@@ -266,7 +260,7 @@ class MetadataLog:
             if isinstance(self.log.start_epoch(epoch, as_leader=True), Conflict):
                 return None
             return self.propose(lambda image: elect_controller(image, broker_id, epoch), controller_epoch=epoch)
-        except (FencedLeaderEpochError, StaleControllerEpochError):
+        except (errors.FencedLeaderEpochError, errors.StaleControllerEpochError):
             return None
 
     def _check_controller(self, controller_epoch: int | None) -> None:
@@ -274,22 +268,28 @@ class MetadataLog:
             return
         newest = max(self.log.leader_epoch, self.image.controller_epoch)
         if newest > controller_epoch:
-            raise StaleControllerEpochError(f"controller epoch {controller_epoch}, newest is {newest}")
+            raise errors.StaleControllerEpochError(f"controller epoch {controller_epoch}, newest is {newest}")
 
     def _check_transitions(self, records: tuple[MetadataRecord, ...]) -> None:
         try:
             check_transitions(self.image, records)
-        except IllegalStateError as reason:
+        except errors.IllegalStateError as reason:
             _LOG.error("refused %d records: %s", len(records), reason)
             raise
 
     def _commit(self, records: tuple[MetadataRecord, ...]) -> Appended | Conflict:
-        now_ms = self._clock.wall_ms()
+        now_ms, begun_ms = self._clock.wall_ms(), self._clock.monotonic_ms()
         rows = [(now_ms, key, value, None) for key, value in map(record_to_row, records)]
-        batch = [NewRecordBatch(payload_table(rows))]
+        committed = self._append(NewRecordBatch(payload_table(rows)), now_ms)
+        self.commit_count += 1
+        self.commit_ms += self._clock.monotonic_ms() - begun_ms
+        return committed
+
+    def _append(self, records: NewRecordBatch, now_ms: int) -> Appended | Conflict:
+        batch = [records]
         try:
             return self.log.append(batch, self.log.leader_epoch, now_ms)
-        except StoreUnavailableError:
+        except errors.StoreUnavailableError:
             # The outcome is unknown: the same commit once more resolves that, unless the store stays away.
             return self.log.append(batch, self.log.leader_epoch, now_ms)
 
@@ -322,7 +322,7 @@ def elect_controller(image: ClusterImage, broker_id: int, controller_epoch: int)
     if (image.controller_id, image.controller_epoch) == (broker_id, controller_epoch):
         return Result((), controller_epoch)
     if image.controller_epoch >= controller_epoch:
-        raise StaleControllerEpochError(
+        raise errors.StaleControllerEpochError(
             f"broker {broker_id} stood for controller epoch {controller_epoch}, but broker {image.controller_id} "
             f"is the controller of epoch {image.controller_epoch}"
         )

@@ -43,40 +43,46 @@ def group_of(topic: str) -> str | None:
     return topic.removeprefix(_GROUP) if topic.startswith(_GROUP) else None
 
 
+class _KeyedRecord:
+    """A record whose type is the name of its class, and whose key is made of its fields."""
+
+    __slots__ = ()
+    type: ClassVar[str]
+    _key: ClassVar[str]
+
+    def __init_subclass__(cls, *, key: str | None = None) -> None:
+        if key is not None:  # a class with slots is made twice, the second time without arguments
+            cls.type, cls._key = cls.__name__.removesuffix("Record"), key
+
+    @property
+    def key(self) -> str:
+        """Compaction keeps the last record of each."""
+        return self._key.format(self)
+
+
 @dataclass(frozen=True, slots=True)
-class ControllerRecord:
+class ControllerRecord(_KeyedRecord, key="controller"):
     """The elected controller of a controller epoch."""
 
-    type: ClassVar[str] = "Controller"
     controller_id: int
     controller_epoch: int
 
-    @property
-    def key(self) -> str:
-        return "controller"
-
 
 @dataclass(frozen=True, slots=True)
-class ClusterRecord:
+class ClusterRecord(_KeyedRecord, key="cluster"):
     """The identity of the cluster, written once."""
 
-    type: ClassVar[str] = "Cluster"
     cluster_id: str
     format_version: int
 
-    @property
-    def key(self) -> str:
-        return "cluster"
-
 
 @dataclass(frozen=True, slots=True)
-class RegisterBrokerRecord:
+class RegisterBrokerRecord(_KeyedRecord, key="broker/{0.broker_id}"):
     """A broker process starts under a new broker epoch (KIP-380, KIP-631). `root`: the URL of its storage domain.
 
     directory_id  of the directory there (KIP-858): a replaced or emptied disk has another one. None: not recorded yet
     """
 
-    type: ClassVar[str] = "RegisterBroker"
     broker_id: int
     broker_epoch: int
     incarnation_id: str
@@ -85,92 +91,58 @@ class RegisterBrokerRecord:
     endpoint: str | None = None
     directory_id: str | None = None
 
-    @property
-    def key(self) -> str:
-        return f"broker/{self.broker_id}"
-
 
 @dataclass(frozen=True, slots=True)
-class FenceBrokerRecord:
+class FenceBrokerRecord(_KeyedRecord, key="broker/{0.broker_id}/fenced"):
     """A broker's session expired, or it shut down; `clean`: a controlled shutdown, which moved its leaderships."""
 
-    type: ClassVar[str] = "FenceBroker"
     broker_id: int
     broker_epoch: int
     clean: bool = False
 
-    @property
-    def key(self) -> str:
-        return f"broker/{self.broker_id}/fenced"
-
 
 @dataclass(frozen=True, slots=True)
-class UnregisterBrokerRecord:
+class UnregisterBrokerRecord(_KeyedRecord, key="broker/{0.broker_id}"):
     """The broker was stopped for good. In the place of its registration, and kept: `broker_epoch` is not used again."""
 
-    type: ClassVar[str] = "UnregisterBroker"
     broker_id: int
     broker_epoch: int
 
-    @property
-    def key(self) -> str:
-        return f"broker/{self.broker_id}"
-
 
 @dataclass(frozen=True, slots=True)
-class TopicRecord:
-    type: ClassVar[str] = "Topic"
+class TopicRecord(_KeyedRecord, key="topic/{0.name}"):
     name: str
     topic_id: str
 
-    @property
-    def key(self) -> str:
-        return f"topic/{self.name}"
-
 
 @dataclass(frozen=True, slots=True)
-class RemoveTopicRecord:
-    type: ClassVar[str] = "RemoveTopic"
+class RemoveTopicRecord(_KeyedRecord, key="topic/{0.name}"):
     name: str
     topic_id: str
 
-    @property
-    def key(self) -> str:
-        return f"topic/{self.name}"
-
 
 @dataclass(frozen=True, slots=True)
-class TopicDeletionRecord:
+class TopicDeletionRecord(_KeyedRecord, key="deletion/{0.topic_id}"):
     """A removed topic whose replicas `brokers` have yet to delete; none left: the deletion is over.
 
     Written with the topic's removal and again for each broker that is done, so that a deletion outlives a broker that
     is down meanwhile. `partitions`: the topic's number of partitions.
     """
 
-    type: ClassVar[str] = "TopicDeletion"
     topic: str
     topic_id: str
     partitions: int
     brokers: tuple[int, ...]
 
-    @property
-    def key(self) -> str:
-        return f"deletion/{self.topic_id}"
-
 
 @dataclass(frozen=True, slots=True)
-class ConfigRecord:
+class ConfigRecord(_KeyedRecord, key="config/{0.topic}/{0.name}"):
     """A topic's config, or with `topic` CLUSTER_WIDE or DYNAMIC_DEFAULT a cluster-wide one, with `of_broker` or
     `of_group` one of a broker or group. `value` None removes it."""
 
-    type: ClassVar[str] = "Config"
     topic: str
     name: str
     value: str | None
-
-    @property
-    def key(self) -> str:
-        return f"config/{self.topic}/{self.name}"
 
     @property
     def is_of_all_topics(self) -> bool:
@@ -180,23 +152,17 @@ class ConfigRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class ProducerIdsRecord:
+class ProducerIdsRecord(_KeyedRecord, key="producer-ids"):
     """Producer ids below `next_producer_id` are allocated, in blocks (KIP-730)."""
 
-    type: ClassVar[str] = "ProducerIds"
     broker_id: int
     next_producer_id: int
 
-    @property
-    def key(self) -> str:
-        return "producer-ids"
-
 
 @dataclass(frozen=True, slots=True)
-class AccessControlEntryRecord:
+class AccessControlEntryRecord(_KeyedRecord, key="acl/{0.id}"):
     """An ACL binding under an id of its own; its words are those of `acls`."""
 
-    type: ClassVar[str] = "AccessControlEntry"
     id: str
     resource_type: str
     resource_name: str
@@ -206,30 +172,20 @@ class AccessControlEntryRecord:
     operation: str
     permission_type: str
 
-    @property
-    def key(self) -> str:
-        return f"acl/{self.id}"
-
 
 @dataclass(frozen=True, slots=True)
-class RemoveAccessControlEntryRecord:
-    type: ClassVar[str] = "RemoveAccessControlEntry"
+class RemoveAccessControlEntryRecord(_KeyedRecord, key="acl/{0.id}"):
     id: str
 
-    @property
-    def key(self) -> str:
-        return f"acl/{self.id}"
-
 
 @dataclass(frozen=True, slots=True)
-class UserScramCredentialRecord:
+class UserScramCredentialRecord(_KeyedRecord, key="scram/{0.mechanism}/{0.name}"):
     """What a user's password is checked against under a SCRAM mechanism (KIP-554); neither it nor a key to log in with.
 
     mechanism                       "SCRAM-SHA-256" or "SCRAM-SHA-512"
     salt, stored_key, server_key    base64
     """
 
-    type: ClassVar[str] = "UserScramCredential"
     name: str
     mechanism: str
     salt: str
@@ -237,31 +193,21 @@ class UserScramCredentialRecord:
     server_key: str
     iterations: int
 
-    @property
-    def key(self) -> str:
-        return f"scram/{self.mechanism}/{self.name}"
-
 
 @dataclass(frozen=True, slots=True)
-class RemoveUserScramCredentialRecord:
-    type: ClassVar[str] = "RemoveUserScramCredential"
+class RemoveUserScramCredentialRecord(_KeyedRecord, key="scram/{0.mechanism}/{0.name}"):
     name: str
     mechanism: str
 
-    @property
-    def key(self) -> str:
-        return f"scram/{self.mechanism}/{self.name}"
-
 
 @dataclass(frozen=True, slots=True)
-class EraseRecord:
+class EraseRecord(_KeyedRecord, key="erase/{0.topic}/{0.erase_id}"):
     """Matching records of a topic below `end_offsets[partition]` are to be erased on every replica.
 
     Ids of a topic count up from 1. `predicate` is JSON (`storage.upkeep.erase_predicate`), `request_id` the client's
     id. `leader_epochs`: under which the end offsets were high watermarks; empty in records of earlier versions.
     """
 
-    type: ClassVar[str] = "Erase"
     topic: str
     erase_id: int
     predicate: str
@@ -269,13 +215,9 @@ class EraseRecord:
     request_id: str
     leader_epochs: tuple[int, ...] = ()
 
-    @property
-    def key(self) -> str:
-        return f"erase/{self.topic}/{self.erase_id}"
-
 
 @dataclass(frozen=True, slots=True)
-class PartitionRecord:
+class PartitionRecord(_KeyedRecord, key="partition/{0.topic}/{0.partition}"):
     """The whole state of one partition after a change. `partition_epoch` counts every change.
 
     `elr`, eligible leader replicas (KIP-966): outside the ISR, but with every committed record, since the high
@@ -285,7 +227,6 @@ class PartitionRecord:
     the partition is offline.
     """
 
-    type: ClassVar[str] = "Partition"
     topic: str
     partition: int
     replicas: tuple[int, ...]
@@ -309,10 +250,6 @@ class PartitionRecord:
             object.__setattr__(self, "elr", tuple(r for r in self.elr if r in outside))
             known = tuple(r for r in self.last_known_elr if r in outside and r not in self.elr)
             object.__setattr__(self, "last_known_elr", known)
-
-    @property
-    def key(self) -> str:
-        return f"partition/{self.topic}/{self.partition}"
 
     @property
     def topic_partition(self) -> TopicPartition:

@@ -22,13 +22,8 @@ from stratalog.replication.metadata.records import (
     RemoveUserScramCredentialRecord,
     UserScramCredentialRecord,
 )
-from stratalog.storage.errors import (
-    DuplicateResourceError,
-    ResourceNotFoundError,
-    StratalogError,
-    UnacceptableCredentialError,
-    UnsupportedSaslMechanismError,
-)
+from stratalog.storage import errors
+from stratalog.storage.errors import StratalogError
 
 ITERATIONS_MIN = 4_096
 """The fewest iterations of both mechanisms (`ScramMechanism.minIterations`)."""
@@ -98,13 +93,13 @@ def alter_credentials(
     for a user that is named twice, of whom then nothing is altered.
     """
     accepted: dict[str, ScramDeletion | ScramUpsertion] = {}
-    errors: dict[str, StratalogError | None] = {}
+    refused: dict[str, StratalogError | None] = {}
     changes: list[ScramDeletion | ScramUpsertion] = [*deletions, *upsertions]
     for each in changes:
-        if each.user in errors:
+        if each.user in refused:
             continue
         if accepted.pop(each.user, None) is not None:
-            error: StratalogError | None = DuplicateResourceError(
+            error: StratalogError | None = errors.DuplicateResourceError(
                 "A user credential cannot be altered twice in the same request"
             )
         else:
@@ -112,29 +107,29 @@ def alter_credentials(
         if error is None:
             accepted[each.user] = each
         else:
-            errors[each.user] = error
+            refused[each.user] = error
     records = tuple(_record(each) for each in accepted.values())
-    return Result(records, {**dict.fromkeys(accepted), **errors})
+    return Result(records, {**dict.fromkeys(accepted), **refused})
 
 
 def _error_of(image: ClusterImage, change: ScramDeletion | ScramUpsertion) -> StratalogError | None:
     mechanism = ScramMechanism.of_code(change.mechanism)
     if not change.user:
-        return UnacceptableCredentialError("Username must not be empty")
+        return errors.UnacceptableCredentialError("Username must not be empty")
     if mechanism is None:
-        return UnsupportedSaslMechanismError("Unknown SCRAM mechanism")
+        return errors.UnsupportedSaslMechanismError("Unknown SCRAM mechanism")
     if isinstance(change, ScramDeletion):
         if (change.user, mechanism.value) in image.scram_credentials:
             return None
-        return ResourceNotFoundError("Attempt to delete a user credential that does not exist")
+        return errors.ResourceNotFoundError("Attempt to delete a user credential that does not exist")
     if change.iterations < ITERATIONS_MIN:
-        return UnacceptableCredentialError("Too few iterations")
+        return errors.UnacceptableCredentialError("Too few iterations")
     if change.iterations > ITERATIONS_MAX:
-        return UnacceptableCredentialError("Too many iterations")
+        return errors.UnacceptableCredentialError("Too many iterations")
     if not _is_prepared(change.user):
-        return UnacceptableCredentialError("Username must be in the form that logins have (SASLprep, NFKC)")
+        return errors.UnacceptableCredentialError("Username must be in the form that logins have (SASLprep, NFKC)")
     if not change.salted_password:
-        return UnacceptableCredentialError("The salted password must not be empty")
+        return errors.UnacceptableCredentialError("The salted password must not be empty")
     return None
 
 
@@ -190,10 +185,10 @@ def describe_credentials(image: ClusterImage, users: Iterable[str] | None = None
 def _described(image: ClusterImage, user: str, is_twice: bool) -> ScramDescription:
     if is_twice:
         reason = f"Cannot describe SCRAM credentials for the same user twice in a single request: {user}"
-        return ScramDescription(user, error=DuplicateResourceError(reason))
+        return ScramDescription(user, error=errors.DuplicateResourceError(reason))
     records = [(each, image.scram_credentials.get((user, each.value))) for each in ScramMechanism]
     found = tuple((mechanism, record.iterations) for mechanism, record in records if record is not None)
     if not found:
         reason = f"Attempt to describe a user credential that does not exist: {user}"
-        return ScramDescription(user, error=ResourceNotFoundError(reason))
+        return ScramDescription(user, error=errors.ResourceNotFoundError(reason))
     return ScramDescription(user, found)

@@ -40,13 +40,7 @@ class LeaderProgress:
         self._ends.forget(topic_partition)
         self._watermarks.forget(topic_partition)
 
-    def publish(
-        self,
-        entries: Sequence[ReplicaProgress],
-        now_ms: int,
-        *,
-        beat_is_due: bool,
-    ) -> bool:
+    def publish(self, entries: Sequence[ReplicaProgress], now_ms: int, *, beat_is_due: bool) -> bool:
         """Write the changes, for followers first: producers with acks=all wait for them. True when something was
         written.
 

@@ -51,12 +51,7 @@ class ProgressWriter:
     """The only writer of one progress object. `state`: `active`, `ended`, …"""
 
     def __init__(
-        self,
-        store: Registers,
-        path: str,
-        *,
-        concerns: Concerns | None = None,
-        recent_changes: int = RECENT_CHANGES,
+        self, store: Registers, path: str, *, concerns: Concerns | None = None, recent_changes: int = RECENT_CHANGES
     ) -> None:
         """`concerns`: whether a change, from the published entry to the new one, matters to readers; None: always."""
         self._store = store

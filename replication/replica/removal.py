@@ -19,16 +19,10 @@ from typing import NamedTuple
 from stratalog.replication.controller.topic_deletion import deletions_on, replicas_deleted, replicas_to_delete
 from stratalog.replication.metadata.log import MetadataLog
 from stratalog.replication.stores import Ports
+from stratalog.storage import errors
 from stratalog.storage.clock import Clock, Ids
 from stratalog.storage.delta.table import Conflict, LogTable
-from stratalog.storage.errors import (
-    CorruptMessageError,
-    KafkaStorageError,
-    StaleBrokerEpochError,
-    StoreError,
-    StoreUnavailableError,
-    UnknownTopicOrPartitionError,
-)
+from stratalog.storage.errors import StoreError
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.log.state import SEALED_EPOCH
 from stratalog.storage.log_lines import line_logger
@@ -98,11 +92,11 @@ def _of_newest(
     try:
         log.refresh()
         return question(log)
-    except UnknownTopicOrPartitionError:
+    except errors.UnknownTopicOrPartitionError:
         return if_absent
     except StoreError:
         raise
-    except (CorruptMessageError, KafkaStorageError):
+    except (errors.CorruptMessageError, errors.KafkaStorageError):
         return if_unreadable
 
 
@@ -121,7 +115,7 @@ def delete_stray(table: LogTable, topic_id: str, clock: Clock, ids: Ids) -> bool
             return False
         if isinstance(log.start_epoch(SEALED_EPOCH, as_leader=False), Conflict):
             return False
-    except UnknownTopicOrPartitionError:
+    except errors.UnknownTopicOrPartitionError:
         return False
     return table.drop(lambda: is_sealed(table, clock, ids))
 
@@ -136,7 +130,7 @@ def delete_unknown(table: LogTable, clock: Clock, ids: Ids) -> bool:
             return delete_stray(table, log.topic_id, clock, ids)
     except StoreError:
         raise
-    except (UnknownTopicOrPartitionError, CorruptMessageError, KafkaStorageError):
+    except (errors.UnknownTopicOrPartitionError, errors.CorruptMessageError, errors.KafkaStorageError):
         pass
     return table.drop(lambda: has_ended(table, clock, ids))
 
@@ -151,7 +145,7 @@ def _seal(log: PartitionLog, leaving: Leaving) -> bool:
         if not isinstance(log.start_epoch(SEALED_EPOCH, as_leader=False), Conflict):
             return True
         log.refresh()
-    raise StoreUnavailableError(f"{log.name}: lost the race to seal the table {SEAL_TRIES} times")
+    raise errors.StoreUnavailableError(f"{log.name}: lost the race to seal the table {SEAL_TRIES} times")
 
 
 class ReplicaDeletions:
@@ -182,6 +176,6 @@ class ReplicaDeletions:
                 _LOG.info("[Broker %d] deleted replica %s of a removed topic", self._broker_id, topic_partition)
         try:
             self._metadata.propose(lambda image: replicas_deleted(image, self._broker_id, broker_epoch, topic_ids))
-        except StaleBrokerEpochError as reason:
+        except errors.StaleBrokerEpochError as reason:
             _LOG.info("[Broker %d] %s", self._broker_id, reason)
         return True

@@ -14,15 +14,10 @@ from heapq import heappop, heappush
 from stratalog.replication import cadence
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.replica.load import Load
+from stratalog.storage import errors
 from stratalog.storage.clock import Clock
 from stratalog.storage.delta.table import Commit
-from stratalog.storage.errors import (
-    CorruptMessageError,
-    DamagedFileError,
-    KafkaStorageError,
-    StoreError,
-    StratalogError,
-)
+from stratalog.storage.errors import StoreError, StratalogError
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.records import TopicPartition
@@ -211,9 +206,9 @@ class UpkeepRounds:
             return None if is_done else upkeep.rest_ms(self._clock.wall_ms())
         except StoreError as reason:
             _LOG.warning("upkeep of %s, trying again: %s", topic_partition, reason)
-        except (KafkaStorageError, DamagedFileError) as reason:
+        except (errors.KafkaStorageError, errors.DamagedFileError) as reason:
             on_broken(topic_partition, reason)
-        except CorruptMessageError as reason:
+        except errors.CorruptMessageError as reason:
             _LOG.error("no more upkeep of %s: %s", topic_partition, reason)
             self.drop(topic_partition)
         return cadence.UPKEEP_RETRY.ms

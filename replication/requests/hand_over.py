@@ -11,12 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stratalog.replication.requests.produce import HandOverRequest, ProduceResponse
-from stratalog.storage.errors import (
-    CorruptMessageError,
-    StratalogError,
-    UnverifiedTransactionError,
-    error_for_code,
-)
+from stratalog.storage.errors import CorruptMessageError, StratalogError, UnverifiedTransactionError, error_for_code
 from stratalog.storage.files.data_file import DataFile
 from stratalog.storage.log.append import HandedFiles
 from stratalog.storage.records import IdentifiedPartition, TopicPartition

@@ -12,12 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 from stratalog.replication.requests import consumer_groups, coordinators, groups, transactions
-from stratalog.storage.errors import (
-    CoordinatorLoadInProgressError,
-    InvalidRequestError,
-    StratalogError,
-    UnknownMemberIdError,
-)
+from stratalog.storage import errors
+from stratalog.storage.errors import StratalogError
 from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.response import Response
 
@@ -60,11 +56,11 @@ REQUEST_OF_API: Mapping[int, type] = {api_key: request for request, (api_key, _,
 def error_response(request: object, error: StratalogError) -> Any:
     """The response with `error` for the whole request; InvalidRequestError for one that is not of coordinators.
 
-    >>> error_response(groups.SyncGroupRequest("g", 1, "m"), UnknownMemberIdError("m")).error.name
+    >>> error_response(groups.SyncGroupRequest("g", 1, "m"), errors.UnknownMemberIdError("m")).error.name
     'UNKNOWN_MEMBER_ID'
     """
     if not has_error_response(request):
-        raise InvalidRequestError(f"{type(request).__name__} is no request of coordinators")
+        raise errors.InvalidRequestError(f"{type(request).__name__} is no request of coordinators")
     refuse = _REFUSALS.get(type(request))
     if refuse is not None:
         return refuse(request, error)
@@ -84,11 +80,11 @@ def with_error(response: Any, error: StratalogError) -> Any:
 
 def _heartbeat(_request: groups.HeartbeatRequest, error: StratalogError) -> groups.HeartbeatResponse:
     """No error while a coordinator loads: members would find another one."""
-    return groups.HeartbeatResponse(None if isinstance(error, CoordinatorLoadInProgressError) else error)
+    return groups.HeartbeatResponse(None if isinstance(error, errors.CoordinatorLoadInProgressError) else error)
 
 
 def _leave(request: groups.LeaveGroupRequest, error: StratalogError) -> groups.LeaveGroupResponse:
-    if isinstance(error, UnknownMemberIdError):
+    if isinstance(error, errors.UnknownMemberIdError):
         members = (groups.MemberResponse(each.member_id, each.group_instance_id, error) for each in request.members)
         return groups.LeaveGroupResponse(tuple(members))
     return groups.LeaveGroupResponse(error=error)

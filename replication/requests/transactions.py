@@ -1,6 +1,6 @@
 """Requests of transactions by producers, coordinators, partition leaders and admin clients. Pure.
 
-Frames are read into them and written from them, but for AddPartitionsToTxn, WriteTxnMarkers and DescribeProducers:
+Frames are read into them and written from them, but for AddPartitionsToTxn, and the marker of WriteTxnMarkers:
 there partitions are `TopicPartition`s in one flat tuple where Kafka nests them below topics, and a request has one
 transactional id where Kafka's has several: each may belong to another coordinator.
 
@@ -136,33 +136,6 @@ class WritableTxnMarker:
 
 
 @dataclass(frozen=True, slots=True)
-class WriteTxnMarkersRequest:
-    markers: tuple[WritableTxnMarker, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class WritableTxnMarkerResult:
-    """The outcome of one marker: one error or None for each of its partitions, in order."""
-
-    producer_id: int
-    topics: tuple[tuple[TopicPartition, StratalogError | None], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class WriteTxnMarkersResponse:
-    """One result for each marker of the request, in order."""
-
-    markers: tuple[WritableTxnMarkerResult, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class DescribeProducersRequest:
-    """The producers of these partitions, from their leaders."""
-
-    topics: tuple[TopicPartition, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class ActiveProducer:
     """The state of a producer in a partition (Kafka: ProducerState). `last_sequence` -1: no batch of this epoch.
 
@@ -175,18 +148,6 @@ class ActiveProducer:
     last_timestamp: int = -1
     coordinator_epoch: int = -1
     current_txn_start_offset: int = -1
-
-
-@dataclass(frozen=True, slots=True)
-class DescribeProducersPartition:
-    topic_partition: TopicPartition
-    active_producers: tuple[ActiveProducer, ...] = ()
-    error: StratalogError | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class DescribeProducersResponse:
-    topics: tuple[DescribeProducersPartition, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,8 +138,7 @@ class FollowerSessionReader(DataSourceStreamReader):
             freeze_folds()
             release_arrow_memory()
         yield pa.RecordBatch.from_arrays(
-            [pa.array([job.broker_id], pa.int32()), pa.array([copied_count], pa.int64())],
-            names=["broker_id", "rounds"],
+            [pa.array([job.broker_id], pa.int32()), pa.array([copied_count], pa.int64())], names=["broker_id", "rounds"]
         )
 
     def _is_beside_another(self, job: FetchJob, fetcher_id: int, name: SessionName) -> bool:

@@ -8,7 +8,7 @@ compare-and-set on the metadata log; no broker has to run in this process, and n
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Self, TypeVar
@@ -24,7 +24,7 @@ from stratalog.replication.metadata.acls import AclBinding, AclFilter, create_ac
 from stratalog.replication.metadata.configs import alter_group_config
 from stratalog.replication.metadata.history.leaders import LeaderOfOffset
 from stratalog.replication.metadata.image import ClusterImage, Result
-from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
+from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord, group_of
 from stratalog.replication.metadata.scram import (
     ScramDeletion,
     ScramDescription,
@@ -32,7 +32,7 @@ from stratalog.replication.metadata.scram import (
     alter_credentials,
     describe_credentials,
 )
-from stratalog.replication.metrics import Histogram, image_metrics
+from stratalog.replication.metrics import Histogram
 from stratalog.replication.threads.long_wait import long_wait
 from stratalog.server.admin.configs import (
     DYNAMIC_TOPIC_CONFIG,
@@ -43,9 +43,10 @@ from stratalog.server.admin.configs import (
 )
 from stratalog.server.admin.erasure import ErasureReport, erasure_report, request_erasure
 from stratalog.server.admin.log_dirs import LogDirDescription, describe_log_dirs
-from stratalog.server.admin.reassignment import alter_reassignments, list_reassignments
+from stratalog.server.admin.reassignment import alter_reassignments, list_reassignments, throttle, unthrottle
 from stratalog.server.admin.who_led import who_led
 from stratalog.server.bootstrap import Cluster
+from stratalog.server.metrics.of_image import image_metrics
 from stratalog.server.offset_spec import ListedOffset, OffsetSpec
 from stratalog.server.view.cluster_view import DEFAULT_TIMEOUT_MS, ClusterView
 from stratalog.storage.config_def import spelled
@@ -302,10 +303,7 @@ class MetadataAdmin:
     # -- reassignment --------------------------------------------------------------------------------------
 
     def alter_partition_reassignments(
-        self,
-        targets: Mapping[TopicPartition, Sequence[int] | None],
-        *,
-        allow_replication_factor_change: bool = True,
+        self, targets: Mapping[TopicPartition, Sequence[int] | None], *, allow_replication_factor_change: bool = True
     ) -> dict[TopicPartition, StratalogError | None]:
         """Move partitions to these replicas, the preferred leader first; None cancels what is under way (KIP-455).
 
@@ -322,6 +320,17 @@ class MetadataAdmin:
     ) -> dict[TopicPartition, PartitionReassignment]:
         """Reassignments under way, of these partitions or of all; empty when every one has ended."""
         return list_reassignments(self._view, None if partitions is None else list(partitions))
+
+    def throttle(self, proposed: Mapping[TopicPartition, Sequence[int]], bytes_per_s: int) -> None:
+        """Throttle the copies of these moves and of those under way, to so much of each broker (KIP-73).
+
+        InvalidConfigError, UnknownTopicOrPartitionError.
+        """
+        throttle(self._view, proposed, bytes_per_s)
+
+    def unthrottle(self, topics: Collection[str]) -> None:
+        """Remove the throttles of these topics, and the rates."""
+        unthrottle(self._view, topics)
 
     # -- offsets -------------------------------------------------------------------------------------------
 
@@ -370,6 +379,18 @@ class MetadataAdmin:
             for key, now in zip(TOPIC_CONFIGS, topic_configs(self._view.image, topic), strict=True)
         ]
 
+    def topic_configs(self, topic: str) -> list[ConfigInForce]:
+        """Every config of a topic, by name, with the source of each value. UnknownTopicOrPartitionError."""
+        self._view.refresh()
+        self._view.partitions(topic)
+        return topic_configs(self._view.image, topic)
+
+    def topic_overrides(self, topic: str) -> dict[str, str]:
+        """The configs that are set for the topic itself. UnknownTopicOrPartitionError."""
+        self._view.refresh()
+        self._view.partitions(topic)
+        return dict(self._view.image.topic_overrides(topic))
+
     def alter_configs(self, topic: str, changes: Mapping[str, object | None]) -> dict[str, str]:
         """Set overrides, or remove those given as None; all overrides afterwards.
 
@@ -383,12 +404,22 @@ class MetadataAdmin:
         self._view.refresh()
         return cluster_configs(self._view.image)
 
+    def broker_configs(self, broker_id: int) -> list[ConfigInForce]:
+        """The cluster-wide configs as one broker has them."""
+        self._view.refresh()
+        return cluster_configs(self._view.image, broker_id)
+
     def alter_cluster_configs(self, changes: Mapping[str, object | None]) -> dict[str, str]:
         """Alter cluster-wide configs while the cluster runs, or with None undo that; all altered ones afterwards.
 
         They hold at once and outlive restarts. InvalidConfigError: unknown, a bad value, or one that needs a restart.
         """
         return self._view.propose(lambda image: alter_cluster_configs(image, _texts(changes)))
+
+    def groups_with_configs(self) -> list[str]:
+        """The groups that have configs of their own."""
+        self._view.refresh()
+        return sorted(group for each in list(self._view.image.configs) if (group := group_of(each)) is not None)
 
     def describe_group_configs(self, group_id: str) -> list[ConfigInForce]:
         """The configs in force of a group of the modern protocol, which need not exist, with each value's source."""

@@ -31,10 +31,7 @@ def alter_reassignments(
             return LogConfig.from_properties(image.topic_config(topic)).unclean_leader_election_enable
 
         return alter_partition_reassignments(
-            image,
-            targets,
-            unclean_of=may_be_unclean,
-            allow_replication_factor_change=allow_replication_factor_change,
+            image, targets, unclean_of=may_be_unclean, allow_replication_factor_change=allow_replication_factor_change
         )
 
     return view.propose(decide)
@@ -48,28 +45,35 @@ def list_reassignments(
     return list_partition_reassignments(view.image, topic_partitions)
 
 
-def moves_of(view: ClusterView, proposed: Mapping[TopicPartition, Sequence[int]]) -> dict[TopicPartition, Move]:
+def moves_of_replicas(
+    under_way: Mapping[TopicPartition, PartitionReassignment],
+    current: Mapping[TopicPartition, Sequence[int]],
+    proposed: Mapping[TopicPartition, Sequence[int]],
+) -> dict[TopicPartition, Move]:
     """The moves of `proposed` and those under way: the brokers to copy from, and the brokers to copy to.
 
-    Source: `ReassignPartitionsCommand.calculateProposedMoveMap`. UnknownTopicOrPartitionError.
+    current  the replicas of the proposed partitions as of now
+    Source: `ReassignPartitionsCommand.calculateProposedMoveMap`.
     """
-    view.refresh()
     moves = {
-        named: Move(frozenset(under_way.replicas) - frozenset(under_way.adding), frozenset(under_way.adding))
-        for named, under_way in list_partition_reassignments(view.image).items()
+        named: Move(frozenset(each.replicas) - frozenset(each.adding), frozenset(each.adding))
+        for named, each in under_way.items()
     }
     for named, replicas in proposed.items():
         known = moves.get(named)
-        sources = known.sources if known is not None else frozenset(view.partition_state(named).replicas)
+        sources = known.sources if known is not None else frozenset(current[named])
         moves[named] = Move(sources, frozenset(replicas) - sources)
     return moves
 
 
-def throttle(view: ClusterView, moves: Mapping[TopicPartition, Move], bytes_per_s: int) -> None:
-    """Throttle the copies of these moves, by broker. InvalidConfigError."""
+def throttle(view: ClusterView, proposed: Mapping[TopicPartition, Sequence[int]], bytes_per_s: int) -> None:
+    """See `Admin.throttle`."""
+    view.refresh()
+    current = {named: view.partition_state(named).replicas for named in proposed}
+    moves = moves_of_replicas(list_partition_reassignments(view.image), current, proposed)
     view.propose(lambda image: set_throttle(image, moves, bytes_per_s))
 
 
 def unthrottle(view: ClusterView, topics: Collection[str]) -> None:
-    """Remove the throttles of these topics."""
+    """See `Admin.unthrottle`."""
     view.propose(lambda image: clear_throttles(image, topics))

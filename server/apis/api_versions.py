@@ -46,6 +46,9 @@ class ApiVersions:
         name = invalid_software_name(call.request)
         if name is not None:
             raise InvalidRequestError(f"client software name or version {name!r}")
+        if call.version >= FIRST_WITH_SOFTWARE_NAME:
+            software = (call.request.client_software_name, call.request.client_software_version)
+            call.connection.memory.software = software
         return self._values
 
 

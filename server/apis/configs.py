@@ -43,14 +43,9 @@ from stratalog.server.admin.loggers import check_level, logger_levels, set_level
 from stratalog.server.process.broker_properties import BROKER_ID, IDENTITY
 from stratalog.server.request.api import SOURCE_CODES, Api, Call, failed, refused_each, repeated
 from stratalog.server.request.broker import ApiFamily, attempted
+from stratalog.storage import errors
 from stratalog.storage.config_def import ConfigKey, spelled
-from stratalog.storage.errors import (
-    InvalidConfigError,
-    InvalidRequestError,
-    StratalogError,
-    UnknownTopicOrPartitionError,
-    UnsupportedVersionError,
-)
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.topic_config import TOPIC_CONFIGS, LogConfig
 from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.values import Values
@@ -86,16 +81,18 @@ class ConfigApis(ApiFamily):
 
     def _check(self, call: Call, operation: Operation, kind: int, name: str) -> None:
         if kind not in _ACCESS:
-            raise InvalidRequestError(f"Unsupported resource type: {kind}")
+            raise errors.InvalidRequestError(f"Unsupported resource type: {kind}")
         self._broker.check(call, operation, _ACCESS[kind], name)
         if kind in (GROUP, CLIENT_METRICS) and not name:
-            raise InvalidRequestError("Group name must not be empty" if kind == GROUP else NO_SUBSCRIPTION_NAME)
+            raise errors.InvalidRequestError("Group name must not be empty" if kind == GROUP else NO_SUBSCRIPTION_NAME)
         if kind == BROKER_LOGGER:
             self._check_is_own(name)
 
     def _check_is_own(self, name: str) -> None:
         if _broker_id(name) != self._broker.broker_id:
-            raise InvalidRequestError(f"Unexpected broker id, expected {self._broker.broker_id}, but received {name}")
+            raise errors.InvalidRequestError(
+                f"Unexpected broker id, expected {self._broker.broker_id}, but received {name}"
+            )
 
     # -- DescribeConfigs, ListConfigResources --------------------------------------------------------------------
 
@@ -131,7 +128,7 @@ class ConfigApis(ApiFamily):
             return []
         check_topic_name(name)
         if name not in image.topic_ids:
-            raise UnknownTopicOrPartitionError(f"topic '{name}' does not exist")
+            raise errors.UnknownTopicOrPartitionError(f"topic '{name}' does not exist")
         return topic_configs(image, name, self._broker.broker_id)
 
     def _list(self, call: Call) -> Values:
@@ -140,7 +137,7 @@ class ConfigApis(ApiFamily):
         asked = call.given("resource_types", (CLIENT_METRICS,)) or tuple(_ACCESS)
         unknown = [kind for kind in asked if kind not in _ACCESS]
         if unknown:
-            raise UnsupportedVersionError(f"Unsupported resource type: {unknown[0]}")
+            raise errors.UnsupportedVersionError(f"Unsupported resource type: {unknown[0]}")
         image = self._broker.image(0)
         brokers = [str(broker_id) for broker_id in sorted(image.brokers)]
         names = {
@@ -169,11 +166,11 @@ class ConfigApis(ApiFamily):
     ) -> Values:
         kind, name = resource.resource_type, resource.resource_name
         if is_twice:
-            raise InvalidRequestError("Each resource must appear at most once.")
+            raise errors.InvalidRequestError("Each resource must appear at most once.")
         _check_operations(resource.configs)
         self._check(call, Operation.ALTER_CONFIGS, kind, name)
         if kind == CLIENT_METRICS:
-            raise InvalidRequestError("metrics of clients are not collected here")
+            raise errors.InvalidRequestError("metrics of clients are not collected here")
         if kind == BROKER and name:
             self._check_is_own(name)
         if kind == BROKER_LOGGER:
@@ -198,7 +195,7 @@ class ConfigApis(ApiFamily):
         """What AlterConfigs does: these configs are set, all others that are altered return to their defaults."""
         kind, name = resource.resource_type, resource.resource_name
         if kind == BROKER_LOGGER:
-            raise InvalidRequestError("AlterConfigs does not support the resource type BROKER_LOGGER.")
+            raise errors.InvalidRequestError("AlterConfigs does not support the resource type BROKER_LOGGER.")
         before = image.configs.get(_record_topic(kind, name), {})
         return {**dict.fromkeys(before), **{each.name: each.value for each in resource.configs}}
 
@@ -231,12 +228,12 @@ def _alter(kind: int, name: str, changes: Changes, image: ClusterImage) -> Resul
             if name:
                 return alter_broker_config(image, _broker_id(name), changes, keeps_unknown=True)
             return alter_cluster_configs(image, changes, keeps_unknown=True)
-        except InvalidConfigError as reason:
-            raise InvalidRequestError(str(reason)) from reason  # Kafka's code for brokers (KAFKA-13609)
+        except errors.InvalidConfigError as reason:
+            raise errors.InvalidRequestError(str(reason)) from reason  # Kafka's code for brokers (KAFKA-13609)
     if kind == GROUP:
         return alter_group_config(image, name, changes)
     if not name:
-        raise InvalidRequestError("Default topic resources are not allowed.")
+        raise errors.InvalidRequestError("Default topic resources are not allowed.")
     check_topic_name(name)
     return topics.alter_config(image, name, changes, check_configs=LogConfig.validated)
 
@@ -244,7 +241,7 @@ def _alter(kind: int, name: str, changes: Changes, image: ClusterImage) -> Resul
 def _broker_id(name: str) -> int:
     """As `Integer.parseInt` reads it, so that `01` is broker 1. InvalidRequestError."""
     if not re.fullmatch("[+-]?[0-9]{1,10}", name):
-        raise InvalidRequestError(f"Broker id must be an integer, but it is: {name}")
+        raise errors.InvalidRequestError(f"Broker id must be an integer, but it is: {name}")
     return int(name)
 
 
@@ -285,13 +282,13 @@ def _type_code(kind: int, key: ConfigKey | None) -> int:
 def _check_operations(configs: Sequence[Any]) -> None:
     twice = repeated(each.name for each in configs)
     if twice:
-        raise InvalidRequestError(f"Error due to duplicate config keys: {','.join(sorted(twice))}")
+        raise errors.InvalidRequestError(f"Error due to duplicate config keys: {','.join(sorted(twice))}")
     for each in configs:
         operation = getattr(each, "config_operation", SET)
         if operation not in (SET, DELETE, APPEND, SUBTRACT):
-            raise InvalidRequestError(f"Unknown operation type {operation}")
+            raise errors.InvalidRequestError(f"Unknown operation type {operation}")
         if each.value is None and operation != DELETE:
-            raise InvalidRequestError(f"Null value not supported for : {each.name}")
+            raise errors.InvalidRequestError(f"Null value not supported for : {each.name}")
 
 
 def _after(config: Any, in_force: Mapping[str, str], *, is_list: bool) -> str | None:
@@ -306,7 +303,7 @@ def _after(config: Any, in_force: Mapping[str, str], *, is_list: bool) -> str | 
         return value
     if not is_list:
         word = "APPEND" if config.config_operation == APPEND else "SUBTRACT"
-        raise InvalidConfigError(f"Can't {word} to key {config.name} because its type is not LIST.")
+        raise errors.InvalidConfigError(f"Can't {word} to key {config.name} because its type is not LIST.")
     before = [each for each in in_force.get(config.name, "").split(",") if each]
     named = [each.strip() for each in value.split(",")]  # "" is one, which no list may have
     if config.config_operation == APPEND:

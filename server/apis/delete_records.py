@@ -14,17 +14,11 @@ from stratalog.replication.metadata.acls import Operation, ResourceType
 from stratalog.replication.requests.delete_records import DeletedRecords, DeleteRecordsRequest, DeleteRecordsResponse
 from stratalog.server.request.api import Api, Call, by_topic, error_only
 from stratalog.server.request.broker import ApiFamily
-from stratalog.storage.errors import (
-    ClusterAuthorizationFailedError,
-    LogDirNotFoundError,
-    ReplicaNotAvailableError,
-    StratalogError,
-    UnknownTopicIdError,
-    UnknownTopicOrPartitionError,
-)
+from stratalog.storage import errors
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
 from stratalog.wire.api_keys import ApiKey
-from stratalog.wire.messages.values import Values, id_text, milliseconds
+from stratalog.wire.messages.values import Values, id_text
 
 REFUSAL_FROM = 3
 """The first version of DescribeLogDirs with a code for the whole; before it, an unauthorized client gets no log dir."""
@@ -60,7 +54,7 @@ class RecordApis(ApiFamily):
             self._broker.aside(call, lambda: call.respond_with(lambda: _deleted(call, answers)), len(answers))
 
         if wanted:
-            timeout_ms = max(0, milliseconds(call.request.timeout))
+            timeout_ms = max(0, call.request.timeout)
             self._broker.face().delete_records(DeleteRecordsRequest(wanted, timeout_ms), complete)
         else:
             complete({})
@@ -77,12 +71,12 @@ class RecordApis(ApiFamily):
 
         def moved(named: TopicPartition, path: str) -> StratalogError | None:
             if path != image.brokers[self._broker.broker_id].registration.root:
-                return LogDirNotFoundError(f"Log dir {path} is not found in the config.")
+                return errors.LogDirNotFoundError(f"Log dir {path} is not found in the config.")
             state = image.partitions.get(named)
             if state is None:
-                return UnknownTopicOrPartitionError(f"{named} does not exist")
+                return errors.UnknownTopicOrPartitionError(f"{named} does not exist")
             if self._broker.broker_id not in state.replicas:
-                return ReplicaNotAvailableError(f"{named}: broker {self._broker.broker_id} has no replica of it")
+                return errors.ReplicaNotAvailableError(f"{named}: broker {self._broker.broker_id} has no replica of it")
             return None
 
         return _altered({named: moved(named, path) for named, path in _destinations(call).items()})
@@ -93,7 +87,7 @@ class RecordApis(ApiFamily):
         if refusal is not None:
             if call.version < REFUSAL_FROM:
                 return {"results": ()}
-            raise ClusterAuthorizationFailedError(str(refusal))
+            raise errors.ClusterAuthorizationFailedError(str(refusal))
         asked = call.request.topics
         wanted = None if asked is None else {TopicPartition(t.topic, p) for t in asked for p in t.partitions}
         names = None if wanted is None else {named.topic for named in wanted}
@@ -145,9 +139,9 @@ def _alterations_refused(call: Call, error: StratalogError) -> Values:
 
 def _as_named(call: Call, answer: DeletedRecords) -> DeletedRecords:
     """A client that names no ids knows no error of them: the topic that it meant is gone."""
-    if not isinstance(answer.error, UnknownTopicIdError) or any(map(_topic_id, call.request.topics)):
+    if not isinstance(answer.error, errors.UnknownTopicIdError) or any(map(_topic_id, call.request.topics)):
         return answer
-    return DeletedRecords(error=UnknownTopicOrPartitionError(str(answer.error)))
+    return DeletedRecords(error=errors.UnknownTopicOrPartitionError(str(answer.error)))
 
 
 def _topic_id(topic: Any) -> str | None:

@@ -23,13 +23,8 @@ from stratalog.server.offset_spec import (
 )
 from stratalog.server.request.api import Api, Call, each_partition, partition_error, refused_partitions, repeated
 from stratalog.server.request.broker import ApiFamily, attempted
-from stratalog.storage.errors import (
-    InvalidRequestError,
-    LeaderNotAvailableError,
-    NotLeaderOrFollowerError,
-    StratalogError,
-    UnsupportedVersionError,
-)
+from stratalog.storage import errors
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.log.leader_epochs import UNDEFINED_EPOCH
 from stratalog.storage.records import TopicPartition
 from stratalog.wire.api_keys import ApiKey
@@ -70,16 +65,16 @@ class OffsetApis(ApiFamily):
     def _listed(self, call: Call, named: TopicPartition, asked: Any, twice: Container[tuple[str, int]]) -> Values:
         self._broker.check(call, Operation.DESCRIBE, ResourceType.TOPIC, named.topic)
         if named in twice:
-            raise InvalidRequestError(f"{named} is named twice")
+            raise errors.InvalidRequestError(f"{named} is named twice")
         if asked.timestamp < 0 and call.version < _SINCE.get(asked.timestamp, call.version + 1):
-            raise UnsupportedVersionError(f"timestamp {asked.timestamp} in ListOffsets version {call.version}")
+            raise errors.UnsupportedVersionError(f"timestamp {asked.timestamp} in ListOffsets version {call.version}")
         self._broker.led_partition(named, getattr(asked, "current_leader_epoch", UNDEFINED_EPOCH))
         is_committed = call.reads_committed
         is_debugging = call.request.replica_id == DEBUGGING_REPLICA
         try:
             found = self._offset(named, asked.timestamp, is_committed, is_debugging=is_debugging)
-        except LeaderNotAvailableError as reason:  # it leads by the metadata and has not started: come again
-            raise NotLeaderOrFollowerError(str(reason)) from reason
+        except errors.LeaderNotAvailableError as reason:  # it leads by the metadata and has not started: come again
+            raise errors.NotLeaderOrFollowerError(str(reason)) from reason
         return {
             "partition_index": asked.partition_index,
             "error_code": None,
@@ -94,8 +89,7 @@ class OffsetApis(ApiFamily):
             return ListedOffset(UNKNOWN_OFFSET)
         if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
             start = view.offsets.list_offset(named, OffsetSpec.earliest(), 0).offset
-            epoch = view.records.read_from_log(named, lambda log: log.epochs.epoch_at(start), 0)
-            return ListedOffset(start, leader_epoch=epoch)
+            return ListedOffset(start, leader_epoch=self._broker.epoch_at(named, start))
         if is_debugging and timestamp == LATEST_TIMESTAMP:
             end = self._broker.log_end(named)
             return ListedOffset(end, leader_epoch=self._broker.partition(named).leader_epoch)
@@ -111,7 +105,9 @@ class OffsetApis(ApiFamily):
         """Not below the log's start, from which on the records of an open transaction may have been deleted."""
         view = self._broker.view
         marks = view.watermarks.of(named, 0)
-        stable = view.records.read_from_log(named, lambda log: log.last_stable_offset(marks.high_watermark), 0)
+        stable = self._broker.stable_offset(named, marks.high_watermark)
+        if stable is None:
+            stable = view.records.read_from_log(named, lambda log: log.last_stable_offset(marks.high_watermark), 0)
         return max(stable, marks.log_start_offset)
 
     # -- OffsetForLeaderEpoch ------------------------------------------------------------------------------------
@@ -128,8 +124,8 @@ class OffsetApis(ApiFamily):
         self._broker.led_partition(named, asked.current_leader_epoch)
         try:
             end = self._broker.end_of_epoch(named, asked.leader_epoch)
-        except LeaderNotAvailableError as reason:
-            raise NotLeaderOrFollowerError(str(reason)) from reason
+        except errors.LeaderNotAvailableError as reason:
+            raise errors.NotLeaderOrFollowerError(str(reason)) from reason
         return {
             "error_code": None,
             "partition": asked.partition,

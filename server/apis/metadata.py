@@ -26,19 +26,8 @@ from stratalog.server.apis.awaited_topics import AwaitedTopics
 from stratalog.server.apis.new_topics import NewTopics
 from stratalog.server.request.api import Api, Call, error_only, failed
 from stratalog.server.request.broker import NOT_REQUESTED, ApiFamily, ServedBroker
-from stratalog.storage.errors import (
-    InvalidRequestError,
-    LeaderNotAvailableError,
-    ListenerNotFoundError,
-    MismatchedEndpointTypeError,
-    PolicyViolationError,
-    StratalogError,
-    ThrottlingQuotaExceededError,
-    TopicAlreadyExistsError,
-    TopicAuthorizationFailedError,
-    UnknownTopicOrPartitionError,
-    UnsupportedEndpointTypeError,
-)
+from stratalog.storage import errors
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import TopicPartition
 from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.layouts import EncodedPart
@@ -113,19 +102,19 @@ class MetadataApis(ApiFamily):
         topic_id, name = id_text(getattr(asked, "topic_id", None)), asked.name
         if call.version < TOPIC_IDS_FROM and (name is None or topic_id is not None):
             what = "Topic name can not be null" if name is None else "Topic IDs are not supported in requests"
-            raise InvalidRequestError(f"{what} for version {call.version}")
+            raise errors.InvalidRequestError(f"{what} for version {call.version}")
         if name is None and topic_id is None:
-            raise InvalidRequestError("a topic has neither a name nor an id")
+            raise errors.InvalidRequestError("a topic has neither a name nor an id")
         try:
             if topic_id is not None:
                 name = self._broker.topic_name(topic_id)
             if not self._broker.may_describe_topic(call, name):
-                raise TopicAuthorizationFailedError(f"not allowed to describe topic {name}")
+                raise errors.TopicAuthorizationFailedError(f"not allowed to describe topic {name}")
             image = self._broker.image()
             if name not in image.topic_ids:
                 image = self._created(call, name, new)
             if self._awaited.awaits(image, name):
-                raise UnknownTopicOrPartitionError(f"topic '{name}' was just created: its leaders begin")
+                raise errors.UnknownTopicOrPartitionError(f"topic '{name}' was just created: its leaders begin")
             return self._known_topic(call, image, name)
         except StratalogError as error:
             shown = name if topic_id is None else None
@@ -139,16 +128,16 @@ class MetadataApis(ApiFamily):
             return image
         if not (call.given("allow_auto_topic_creation", True) and self._broker.config.auto_create_topics_enable):
             check_topic_name(name)
-            raise UnknownTopicOrPartitionError(f"topic '{name}' does not exist")
+            raise errors.UnknownTopicOrPartitionError(f"topic '{name}' does not exist")
         if (refusal := new.refusal(name)) is not None:
             raise refusal
         topic = NewTopic(name)
         try:
             new.reserve(topic.partitions)
-            with suppress(TopicAlreadyExistsError):  # a race with another client
+            with suppress(errors.TopicAlreadyExistsError):  # a race with another client
                 new.create(topic)
-        except (ThrottlingQuotaExceededError, PolicyViolationError) as reason:
-            raise UnknownTopicOrPartitionError(f"topic '{name}' was not created: {reason}") from reason
+        except (errors.ThrottlingQuotaExceededError, errors.PolicyViolationError) as reason:
+            raise errors.UnknownTopicOrPartitionError(f"topic '{name}' was not created: {reason}") from reason
         image = self._broker.image(0)
         self._awaited.add(image.topic_ids.get(name, ""))
         return image
@@ -170,7 +159,7 @@ class MetadataApis(ApiFamily):
         leader = state.leader
         if self._node(call, image, leader) is None:
             is_known = leader in image.brokers and call.version >= LISTENER_NOT_FOUND_FROM
-            kind = ListenerNotFoundError if is_known else LeaderNotAvailableError
+            kind = errors.ListenerNotFoundError if is_known else errors.LeaderNotAvailableError
             error, leader = kind(f"{state.topic_partition}: leader {leader} is not reachable"), NO_LEADER
         return {"error_code": error, **self._replicas(call, image, state), "leader_id": leader}
 
@@ -192,9 +181,9 @@ class MetadataApis(ApiFamily):
         if request.cursor is not None:
             start_name, start_partition = request.cursor.topic_name, request.cursor.partition_index
             if start_partition < 0:
-                raise InvalidRequestError(f"cursor partition index {start_partition} must not be negative")
+                raise errors.InvalidRequestError(f"cursor partition index {start_partition} must not be negative")
             if request.topics and start_name not in {each.name for each in request.topics}:
-                raise InvalidRequestError(f"the topics of the request lack that of its cursor, {start_name}")
+                raise errors.InvalidRequestError(f"the topics of the request lack that of its cursor, {start_name}")
         limit = max(1, min(request.response_partition_limit, self._broker.config.max_request_partition_size_limit))
         image = self._broker.image(0)
         asked = {each.name for each in request.topics}
@@ -203,7 +192,7 @@ class MetadataApis(ApiFamily):
         for name in names:
             if not self._broker.may_describe_topic(call, name):
                 if asked:
-                    page.refused.append(_topic_error(name, TopicAuthorizationFailedError("")))
+                    page.refused.append(_topic_error(name, errors.TopicAuthorizationFailedError("")))
             elif name not in image.topic_ids:
                 allowed = self._broker.allowed(call, ResourceType.TOPIC, name)
                 page.topics.append({**_topic_error(name, _unknown_topic(name)), "topic_authorized_operations": allowed})
@@ -238,11 +227,11 @@ class MetadataApis(ApiFamily):
         """The brokers, without those that clients cannot reach; fenced ones if asked for (KIP-1073)."""
         endpoint_type = call.given("endpoint_type", BROKER_ENDPOINTS)
         if endpoint_type == CONTROLLER_ENDPOINTS:
-            raise MismatchedEndpointTypeError(
+            raise errors.MismatchedEndpointTypeError(
                 "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
             )
         if endpoint_type != BROKER_ENDPOINTS:
-            raise UnsupportedEndpointTypeError(f"Unsupported endpoint type {endpoint_type}")
+            raise errors.UnsupportedEndpointTypeError(f"Unsupported endpoint type {endpoint_type}")
         image = self._broker.image(0)
         brokers: list[dict[str, Any]] = []
         for broker_id, broker in sorted(image.brokers.items()):
@@ -273,7 +262,7 @@ class MetadataApis(ApiFamily):
         def values(topic: Any, asked: Any) -> Values:
             named = TopicPartition(topic.topic_name, asked.partition_index)
             if named != METADATA_PARTITION:
-                unknown = UnknownTopicOrPartitionError(f"{named} is not the metadata log")
+                unknown = errors.UnknownTopicOrPartitionError(f"{named} is not the metadata log")
                 return {"partition_index": named.partition, **failed(unknown)}
             return self._quorum(image, live)
 
@@ -292,7 +281,7 @@ class MetadataApis(ApiFamily):
             return {"replica_id": broker_id, "log_end_offset": end_offset, **times}
 
         is_led = image.controller_id in live
-        error = None if is_led else LeaderNotAvailableError("there is no controller")
+        error = None if is_led else errors.LeaderNotAvailableError("there is no controller")
         return {
             "partition_index": METADATA_PARTITION.partition,
             **failed(error),
@@ -377,7 +366,7 @@ def _unknown_topic(name: str) -> StratalogError:
         check_topic_name(name)
     except StratalogError as error:
         return error.as_value()
-    return UnknownTopicOrPartitionError(f"topic '{name}' does not exist")
+    return errors.UnknownTopicOrPartitionError(f"topic '{name}' does not exist")
 
 
 def _topic_error(name: str, error: StratalogError) -> Values:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 import pyarrow.compute as pc
 
@@ -28,38 +29,18 @@ from stratalog.replication.requests.produce import (
 )
 from stratalog.replication.requests.transactions import TRANSACTION_VERSION_0, TRANSACTION_VERSION_2
 from stratalog.replication.threads.computing_turn import TURN
-from stratalog.server.apis.produced_batches import (
-    AT_HAND_PARTITIONS_MAX,
-    BatchesAtHand,
-    BatchesInThread,
-    DecodedMemory,
-)
+from stratalog.server.apis.produced_batches import AT_HAND_PARTITIONS_MAX, BatchesAtHand, BatchesInThread, DecodedMemory
 from stratalog.server.request.api import Api, Call, Later, gather, repeated, topic_named
-from stratalog.server.request.broker import ApiFamily, ServedBroker
+from stratalog.server.request.broker import ApiFamily, ServedBroker, has_id
 from stratalog.server.request.coordinators import transaction_asker
-from stratalog.storage.errors import (
-    CorruptMessageError,
-    FencedLeaderEpochError,
-    InvalidProducerEpochError,
-    InvalidRecordError,
-    InvalidRequestError,
-    InvalidRequiredAcksError,
-    InvalidTopicError,
-    KafkaStorageError,
-    NotLeaderOrFollowerError,
-    RecordListTooLargeError,
-    RecordTooLargeError,
-    StratalogError,
-    TransactionalIdAuthorizationFailedError,
-    UnknownTopicIdError,
-    UnknownTopicOrPartitionError,
-)
+from stratalog.storage import errors
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import IdentifiedPartition, NewRecordBatch, TopicPartition
 from stratalog.storage.transactions import is_transactional
 from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.batches.headers import Buffer, with_append_time
 from stratalog.wire.batches.record_batches import decode_produced
-from stratalog.wire.messages.values import Values, milliseconds
+from stratalog.wire.messages.values import Values
 
 ADVERTISED_FROM = 0
 """The lowest version named by ApiVersions: without version 0, librdkafka uses no compression (KAFKA-18659)."""
@@ -67,13 +48,13 @@ TRANSACTION_ABORTABLE_FROM, EPOCH_BUMP_FROM, TOPIC_IDS_FROM = 11, 12, 13
 ADMIN_CLIENT_ID = "__admin_client"
 RECORD_ERRORS_MAX = 100
 _EXPECTED = (
-    CorruptMessageError,
-    KafkaStorageError,
-    NotLeaderOrFollowerError,
-    RecordListTooLargeError,
-    RecordTooLargeError,
-    UnknownTopicIdError,
-    UnknownTopicOrPartitionError,
+    errors.CorruptMessageError,
+    errors.KafkaStorageError,
+    errors.NotLeaderOrFollowerError,
+    errors.RecordListTooLargeError,
+    errors.RecordTooLargeError,
+    errors.UnknownTopicIdError,
+    errors.UnknownTopicOrPartitionError,
 )
 """Errors that say nothing of the broker: Kafka's `ReplicaManager.appendRecordsToLeader` does not count them, and tells
 the start of the log beside any other. Java's producer comes again for ever where UNKNOWN_PRODUCER_ID lacks it."""
@@ -173,15 +154,15 @@ class ProduceApis(ApiFamily):
         data = topic.partition_data[index[1]]
         name = self._broker.topic_for(call, Operation.WRITE, topic)
         if call.request.acks not in (ACKS_NONE, ACKS_LEADER, ACKS_ALL):
-            raise InvalidRequiredAcksError(f"acks is {call.request.acks}, must be 0, 1 or -1 (all)")
+            raise errors.InvalidRequiredAcksError(f"acks is {call.request.acks}, must be 0, 1 or -1 (all)")
         if is_internal(name) and call.client_id != ADMIN_CLIENT_ID:
-            raise InvalidTopicError(f"Cannot append to internal topic {name}")
+            raise errors.InvalidTopicError(f"Cannot append to internal topic {name}")
         named = TopicPartition(name, data.index)
         self._broker.partition(named)
         return self._broker.identified(topic, named), data.records
 
     def _append(self, call: Call, part: _Part, batch: _Batch, put: _Put) -> None:
-        timeout_ms = max(0, milliseconds(call.request.timeout))
+        timeout_ms = max(0, call.request.timeout)
         request = ProduceRequest(part.partition, batch, call.request.acks, timeout_ms, sender=call.connection.peer)
         complete = partial(self._appended, part, put)
         transactional_id = call.request.transactional_id
@@ -189,7 +170,7 @@ class ProduceApis(ApiFamily):
             self._broker.face().produce_then(request, complete)
             return
         if transactional_id is None:
-            raise TransactionalIdAuthorizationFailedError("transactional records come with a transactional id")
+            raise errors.TransactionalIdAuthorizationFailedError("transactional records come with a transactional id")
         transaction_version = TRANSACTION_VERSION_2 if call.version >= EPOCH_BUMP_FROM else TRANSACTION_VERSION_0
         produce_in_transaction(
             self._broker.face(),
@@ -214,9 +195,9 @@ class ProduceApis(ApiFamily):
 
     def _answer(self, call: Call, answers: dict[tuple[int, int], _Answer]) -> None:
         if call.request.acks == ACKS_NONE:
-            errors = [error for error in map(_error_of, answers.values()) if error is not None]
-            if errors:  # no answer is read: closing is the only way to report an error
-                call.connection.close(f"acks=0 and {errors[0].name}: {errors[0]}")
+            failures = [error for error in map(_error_of, answers.values()) if error is not None]
+            if failures:  # no answer is read: closing is the only way to report an error
+                call.connection.close(f"acks=0 and {failures[0].name}: {failures[0]}")
             else:
                 call.end()
             return
@@ -234,8 +215,8 @@ class ProduceApis(ApiFamily):
         if isinstance(answer, StratalogError):
             return _partition_error(index, answer)
         part, response = answer
-        if isinstance(response.error, UnknownTopicIdError) and call.version < TOPIC_IDS_FROM:
-            return _partition_error(index, UnknownTopicOrPartitionError(str(response.error)))
+        if isinstance(response.error, errors.UnknownTopicIdError) and call.version < TOPIC_IDS_FROM:
+            return _partition_error(index, errors.UnknownTopicOrPartitionError(str(response.error)))
         if response.error is None:
             offsets = {
                 "base_offset": response.base_offset,
@@ -246,11 +227,11 @@ class ProduceApis(ApiFamily):
         values = _partition_error(index, response.error)
         if not isinstance(response.error, _EXPECTED):
             self._broker.metrics.topic(part.partition.topic).failed_produce_requests += 1
-            if not (is_transactional(part.attributes) and isinstance(response.error, InvalidProducerEpochError)):
+            if not (is_transactional(part.attributes) and isinstance(response.error, errors.InvalidProducerEpochError)):
                 values["log_start_offset"] = response.log_start_offset  # else Kafka's coordinator refuses it, not a log
-        if isinstance(response.error, InvalidRecordError):
+        if isinstance(response.error, errors.InvalidRecordError):
             values["record_errors"] = _records_without_key(part)
-        if isinstance(response.error, NotLeaderOrFollowerError | FencedLeaderEpochError):
+        if isinstance(response.error, errors.NotLeaderOrFollowerError | errors.FencedLeaderEpochError):
             values["current_leader"] = self._broker.current_leader(call, part.partition.topic_partition, nodes)
         return values
 
@@ -270,7 +251,8 @@ def _check_each_once(request: Any, indexes: Sequence[_Index]) -> None:
     twice = repeated(named)
     if twice:
         topic, partition = min(twice, key=str)
-        raise InvalidRequestError(f"partition {partition} of topic {topic} is named more than once")
+        topic = UUID(topic) if has_id(request.topic_data[0]) else topic
+        raise errors.InvalidRequestError(f"partition {partition} of topic {topic} is named more than once")
 
 
 def _records_without_key(part: _Part) -> list[Values]:

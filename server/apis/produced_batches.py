@@ -13,13 +13,8 @@ from dataclasses import dataclass, replace
 
 from stratalog.replication.requests.produce import SentBatch
 from stratalog.server.batches.tail import uses_zstd
-from stratalog.storage.errors import (
-    InvalidRecordError,
-    RecordListTooLargeError,
-    RecordTooLargeError,
-    StratalogError,
-    UnsupportedCompressionTypeError,
-)
+from stratalog.storage import errors
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.files.codecs import NO_COMPRESSION
 from stratalog.storage.records import NewRecordBatch
 from stratalog.wire.batches.compression import DECOMPRESSED_BYTES_MAX
@@ -82,14 +77,14 @@ class BatchesAtHand:
         self.left_bytes -= len(records or b"")
         if self.left_bytes < 0:
             self.is_over = True
-            raise RecordTooLargeError("more than is read at once")
+            raise errors.RecordTooLargeError("more than is read at once")
         checked, compression_type = _checked(self.version, records)
         if compression_type == NO_COMPRESSION and len(checked.data) <= READ_TOGETHER_BYTES_MAX:
             self.left_bytes += len(checked.data)  # the broker's loop reads it
             return checked
         try:
             batch = decode_produced(checked.data, self.left_bytes)
-        except RecordTooLargeError:
+        except errors.RecordTooLargeError:
             self.is_over = True
             raise
         self.left_bytes -= batch.size_bytes
@@ -126,7 +121,7 @@ class BatchesInThread:
         try:
             batch = decode_produced(checked.data, bytes_max)
             taken = batch.size_bytes
-        except RecordTooLargeError:
+        except errors.RecordTooLargeError:
             self.left_bytes -= bytes_max  # that was the work
             taken = 0
             if bytes_max < DECOMPRESSED_BYTES_MAX:
@@ -141,7 +136,7 @@ class BatchesInThread:
         return batch, taken
 
     def _beyond(self) -> StratalogError:
-        return RecordListTooLargeError(
+        return errors.RecordListTooLargeError(
             "the batches of the request decompress to more than stratalog.produce.max.decoded.bytes"
         )
 
@@ -149,12 +144,12 @@ class BatchesInThread:
 def _checked(version: int, records: bytes | memoryview | None) -> tuple[SentBatch, str]:
     """The one batch of a partition, whose records are not read, and its codec. InvalidRecordError, …"""
     if not records:
-        raise InvalidRecordError(
+        raise errors.InvalidRecordError(
             f"Produce requests with version {version} must have at least one record batch per partition"
         )
     header = produced_header(records)
     if version < ZSTD_FROM and uses_zstd(records):
-        raise UnsupportedCompressionTypeError(
+        raise errors.UnsupportedCompressionTypeError(
             f"Produce requests with version {version} are not allowed to use ZStandard compression"
         )
     sent = SentBatch(records, header.producer_id, header.producer_epoch, header.attributes, _read_together)

@@ -18,15 +18,8 @@ from stratalog.server.admin.configs import topic_configs
 from stratalog.server.apis.new_topics import NewTopics
 from stratalog.server.request.api import SOURCE_CODES, Api, Call, failed, refused_each, repeated
 from stratalog.server.request.broker import ApiFamily, attempted
-from stratalog.storage.errors import (
-    InvalidConfigError,
-    InvalidReplicaAssignmentError,
-    InvalidRequestError,
-    StratalogError,
-    TopicAuthorizationFailedError,
-    TopicDeletionDisabledError,
-    UnknownTopicIdError,
-)
+from stratalog.storage import errors
+from stratalog.storage.errors import StratalogError
 from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.values import Values, id_text
 
@@ -61,7 +54,7 @@ class TopicApis(ApiFamily):
             raise refusal
         call.check_time()
         if nulls := [each.name for each in topic.configs if each.value is None]:
-            raise InvalidConfigError(f"Null value not supported for topic configs: {','.join(nulls)}")
+            raise errors.InvalidConfigError(f"Null value not supported for topic configs: {','.join(nulls)}")
         configs = {each.name: each.value for each in topic.configs}
         only = call.request.validate_only
         topic_id = new.create(
@@ -93,8 +86,8 @@ class TopicApis(ApiFamily):
     def _delete_topics(self, call: Call) -> Values:
         if self._broker.image(0).cluster_config("delete.topic.enable", "true") != "true":
             if call.version < DELETION_DISABLED_FROM:
-                raise InvalidRequestError("Topic deletion is disabled.")
-            raise TopicDeletionDisabledError("Topic deletion is disabled.")
+                raise errors.InvalidRequestError("Topic deletion is disabled.")
+            raise errors.TopicDeletionDisabledError("Topic deletion is disabled.")
         asked = _names_and_ids(call)
         twice = repeated(asked)
         deleted: set[str] = set()
@@ -107,23 +100,25 @@ class TopicApis(ApiFamily):
 
     def _delete(self, call: Call, name: str | None, topic_id: str | None, is_twice: bool, deleted: set[str]) -> Values:
         if is_twice:
-            raise InvalidRequestError(f"Duplicate topic {'id' if name is None else 'name'}.")
+            raise errors.InvalidRequestError(f"Duplicate topic {'id' if name is None else 'name'}.")
         if (name is None) == (topic_id is None):
             what = "Neither topic name nor id were specified."
-            raise InvalidRequestError(what if name is None else "You may not specify both topic name and topic id.")
+            raise errors.InvalidRequestError(
+                what if name is None else "You may not specify both topic name and topic id."
+            )
         call.check_time()
         is_by_id = name is None
         wanted = self._broker.topic_name(topic_id) if name is None else name
         if wanted in deleted:
-            raise InvalidRequestError("The provided topic name maps to an ID that was already supplied.")
+            raise errors.InvalidRequestError("The provided topic name maps to an ID that was already supplied.")
         hidden = self._broker.refusal(call, Operation.DESCRIBE, ResourceType.TOPIC, wanted)
         refusal = self._broker.refusal(call, Operation.DELETE, ResourceType.TOPIC, wanted)
         if hidden is not None or refusal is not None:
-            error = TopicAuthorizationFailedError("Authorization failed.")
+            error = errors.TopicAuthorizationFailedError("Authorization failed.")
             return {"name": None if is_by_id and hidden else wanted, "topic_id": topic_id, **failed(error)}
         found = self._broker.image(0).topic_ids.get(wanted)
         if is_by_id and found != topic_id:
-            raise UnknownTopicIdError("This server does not host this topic ID.")
+            raise errors.UnknownTopicIdError("This server does not host this topic ID.")
         count = len(self._broker.image().partitions_of(wanted))
         call.mutates(count, strict_from=STRICT_QUOTA_FROM[ApiKey.DELETE_TOPICS])
         self._broker.admin.delete_topics([wanted], {wanted: found} if is_by_id and found else {})
@@ -158,7 +153,7 @@ def _each_topic(call: Call, answer: Callable[[Any], Values]) -> list[Values]:
 
     def attempt(topic: Any) -> Values:
         if topic.name in twice:
-            raise InvalidRequestError("Duplicate topic name.")
+            raise errors.InvalidRequestError("Duplicate topic name.")
         return answer(topic)
 
     return [attempted(partial(attempt, topic), partial(_topic_error, topic)) for topic in topics.values()]
@@ -169,7 +164,9 @@ def _assignment(topic: Any) -> dict[int, tuple[int, ...]] | None:
         return None
     twice = repeated(each.partition_index for each in topic.assignments)
     if twice:
-        raise InvalidReplicaAssignmentError(f"Found multiple manual partition assignments for partition {min(twice)}")
+        raise errors.InvalidReplicaAssignmentError(
+            f"Found multiple manual partition assignments for partition {min(twice)}"
+        )
     return {each.partition_index: each.broker_ids for each in topic.assignments}
 
 

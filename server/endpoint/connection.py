@@ -18,6 +18,7 @@ from functools import partial
 from typing import cast
 
 from stratalog.replication.metadata.acls import Principal
+from stratalog.server.audit.events import FAILED_LOGIN, REFUSED_FRAME, AuditEvent, api_text
 from stratalog.server.endpoint.admission import ConnectionQuotas, RequestBound
 from stratalog.server.endpoint.endpoint_metrics import EndpointMetrics, ListenerTraffic
 from stratalog.server.endpoint.frames import FrameHandler, FrameReader
@@ -63,17 +64,18 @@ class ConnectionLimits:
 
 @dataclass(frozen=True, slots=True)
 class ServedListener:
-    """What the connections to one listener of one broker share. `metrics`: the broker's."""
+    """What the connections to one listener of one broker share. `metrics`: the broker's; `audit` keeps events, if any
+    are kept."""
 
     listener: Listener
     handler: FrameHandler
     security: ListenerSecurity | None
     metrics: EndpointMetrics
+    audit: Callable[[AuditEvent], None] | None = None
 
-    @property
-    def traffic(self) -> ListenerTraffic:
-        """The counters of the listener."""
-        return self.metrics.listener(self.listener.name)
+    def traffic(self, processor: int = 0) -> ListenerTraffic:
+        """The counters of the listener in a network thread."""
+        return self.metrics.listener(self.listener.name, processor)
 
 
 class EndpointConnection(asyncio.BufferedProtocol):
@@ -84,12 +86,12 @@ class EndpointConnection(asyncio.BufferedProtocol):
         self._thread = thread
         self._handler = served.handler
         self._metrics = served.metrics
-        self._traffic = served.traffic
+        self._traffic = served.traffic(thread.number)
         self._limits = limits
         self._address = address
         self._peer = address
         self._security = security = served.security
-        self._has_logged_in = False
+        self._has_logged_in = self._is_refused = False
         first_bytes_max = None if security is None else security.receive_bytes_max
         self._reader = FrameReader(min(limits.frame_bytes_max, first_bytes_max or limits.frame_bytes_max))
         self._order = RequestOrder()
@@ -108,6 +110,7 @@ class EndpointConnection(asyncio.BufferedProtocol):
             self.throttle,
             errors=self._metrics.met,
             times=self._metrics.timed,
+            audit=served.audit,
         )
 
     # -- the transport's calls ---------------------------------------------------------------------------
@@ -130,9 +133,11 @@ class EndpointConnection(asyncio.BufferedProtocol):
         try:
             self._handler = security.open(self, tls.getpeercert(binary_form=True) if tls is not None else None)
         except StratalogError as reason:
+            self._keep(FAILED_LOGIN, str(reason))
             self.refused()
             self.close(str(reason))
         except Exception as defect:  # noqa: BLE001 - without its security a client must not pass
+            self._keep(FAILED_LOGIN, type(defect).__name__)
             self.refused()
             self.close(f"{type(defect).__name__}: {defect}")
         else:
@@ -259,11 +264,11 @@ class EndpointConnection(asyncio.BufferedProtocol):
             return
         self._taken_bytes -= flight.taken_bytes
         self._limits.bytes_under_way.release(flight.taken_bytes)
-        self._active_s = self._thread.loop.time()
-        duration_ms = int(1_000 * (self._active_s - flight.begun_s))
-        queued_ms = int(1_000 * (self._active_s - flight.answered_s))
-        self._metrics.answered(flight.api_key, flight.version, duration_ms, queued_ms)
+        self._active_s = turn_s = self._thread.loop.time()
         self._write([done.answer for done in self._order.answered(flight, answer) if done.answer is not None])
+        sent_s = self._thread.loop.time()
+        times_s = (sent_s - flight.begun_s, turn_s - flight.answered_s, sent_s - turn_s)
+        self._metrics.answered(flight.api_key, flight.version, *(int(1_000 * each) for each in times_s))
         self._pump()
 
     def _write(self, answers: Sequence[Answer]) -> None:
@@ -338,7 +343,18 @@ class EndpointConnection(asyncio.BufferedProtocol):
 
     def refused(self) -> None:
         """Its client's authentication failed."""
+        self._is_refused = True
         self._traffic.failed_authentication += 1
+
+    def _keep(self, kind: str, reason: str, api_key: int | None = None) -> None:
+        """An event without a request: a login that was refused, or a frame."""
+        caller = self._caller
+        if caller.audit is not None:
+            api = "" if api_key is None else api_text(api_key)
+            event = AuditEvent(
+                kind, host=self._peer, listener=caller.listener, api=api, outcome="CLOSED", detail=reason
+            )
+            caller.audit(event)
 
     def _logged_in(self) -> None:
         if not self._has_logged_in:  # a re-authentication is of the same client
@@ -395,6 +411,8 @@ class EndpointConnection(asyncio.BufferedProtocol):
             flight = self._order.oldest
             about = f" at API {flight.api_key}" if flight is not None else ""
             _LOG.warning("connection of %s closed%s: %s", self._peer, about, reason)
+            if not self._is_refused:  # else the refused login is the event
+                self._keep(REFUSED_FRAME, reason, None if flight is None else flight.api_key)
         self._is_closed = True
         if not self._transport.is_closing():  # asyncio's TLS transport cannot be asked for anything once closed twice
             self._transport.close()

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, fields
 from functools import cache
 
 from stratalog.replication.metrics import COUNTER, GAUGE, HISTOGRAM, Histogram, Labels, Metric
+from stratalog.server.metrics.rates import IdleShare
 from stratalog.server.request.request_log import RequestTimes
+from stratalog.storage.clock import measured_ns
 from stratalog.storage.errors import NAME_OF_CODE
-from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.schema import known_versions, response_type
 
 UNKNOWN = -1
@@ -23,8 +24,10 @@ PARTS = {
     "LocalTimeMs": "In the thread that handles the request.",
     "RemoteTimeMs": "From there until the answer is known; a Fetch may wait for records, a Produce for followers.",
     "ResponseQueueTimeMs": "From an answer to the thread that sends it.",
+    "ResponseSendTimeMs": "In that thread, until the socket has the answer.",
 }
-"""The parts of a request's TotalTimeMs, by Kafka's names. An answer is handed to its socket at once: no send time."""
+"""The parts of a request's TotalTimeMs, by Kafka's names."""
+REQUESTS = "kafka_network_requestmetrics_"
 NANOSECONDS = 1_000_000
 SOCKETS = "kafka_server_socket_server_metrics_"
 
@@ -42,23 +45,43 @@ class ListenerTraffic:
     failed_authentication: int = field(default=0, metadata={"doc": "Clients whose login or TLS handshake failed."})
 
 
+Work = Callable[[], tuple[int, int]]
+"""The time that threads have worked in all, in ns, and their number."""
+
+
 class EndpointMetrics:
     """The counters of one broker's listeners."""
 
-    def __init__(self, queue_size: Callable[[], int] = lambda: 0) -> None:
-        """`queue_size`: the requests that wait for an io thread now."""
+    def __init__(
+        self, queue_size: Callable[[], int] = lambda: 0, network: Work | None = None, io: Work | None = None
+    ) -> None:
+        """`queue_size`: the requests that wait for an io thread now. `network`, `io`: the work of these threads."""
         self._queue_size = queue_size
+        begun_ns = measured_ns()
+        self._idle = [
+            (name, doc, work, IdleShare(begun_ns))
+            for name, doc, work in (
+                (
+                    "kafka_network_socketserver_networkprocessoravgidle_percent",
+                    "Of the time of network threads",
+                    network,
+                ),
+                ("kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent", "Of the time of io threads", io),
+            )
+            if work is not None
+        ]
         self._errors: dict[tuple[int, int], int] = {}
         """By API key and error code."""
-        self._listeners: dict[str, ListenerTraffic] = {}
+        self._listeners: dict[tuple[str, int], ListenerTraffic] = {}
+        """By name and number of the network thread."""
         self._times: dict[tuple[int, int], Histogram] = {}
         """By API key and version. A histogram counts its requests, too."""
         self._parts: dict[tuple[str, int], Histogram] = {}
         """By name, see PARTS, and API key."""
 
-    def listener(self, name: str) -> ListenerTraffic:
-        """The counters of one listener, created on first use."""
-        return self._listeners.setdefault(name, ListenerTraffic())
+    def listener(self, name: str, processor: int = 0) -> ListenerTraffic:
+        """The counters of one listener in one network thread, created on first use."""
+        return self._listeners.setdefault((name, processor), ListenerTraffic())
 
     def timed(self, api_key: int, times: RequestTimes) -> None:
         """Count the parts of the time of one request, which is one of an API that is served."""
@@ -72,10 +95,11 @@ class EndpointMetrics:
             times = self._parts.setdefault((part, api_key), Histogram())
         times.observe(duration_ns // NANOSECONDS)
 
-    def answered(self, api_key: int, version: int, duration_ms: int, queued_ms: int = 0) -> None:
-        """Count one request; `duration_ms` lies between its turn on the connection and its answer.
+    def answered(self, api_key: int, version: int, duration_ms: int, queued_ms: int = 0, send_ms: int = 0) -> None:
+        """Count one request; `duration_ms` lies between its turn on the connection and the end of its answer.
 
         queued_ms  the part of it in which the answer waited for the thread that sends it
+        send_ms    the part of it in which the answer was handed to the socket
 
         A login before SaslHandshake 1 sends tokens without a header, whose first bytes may look like any API.
         """
@@ -86,6 +110,7 @@ class EndpointMetrics:
             times = self._times.setdefault(key, Histogram())
         times.observe(duration_ms)
         self._observe("ResponseQueueTimeMs", key[0], queued_ms * NANOSECONDS)
+        self._observe("ResponseSendTimeMs", key[0], send_ms * NANOSECONDS)
 
     def met(self, api_key: int, codes: Iterable[int]) -> None:
         """Count the errors of one response."""
@@ -94,13 +119,28 @@ class EndpointMetrics:
             self._errors[key] = self._errors.get(key, 0) + 1
 
     def metrics(self) -> Iterator[Metric]:
-        """The present values. Any thread may call it. Times of Produce are left out: the broker measures each batch."""
+        """The present values. Any thread may call it."""
+        yield from self._requests()
+        doc = "Requests that wait for an io thread, of all brokers of the process."
+        yield Metric("kafka_network_requestchannel_requestqueuesize", GAUGE, doc, {(): self._queue_size()})
+        for name, doc, work, idle in self._idle:
+            share = idle.share(*work(), measured_ns())
+            yield Metric(name, GAUGE, f"{doc}, the share in which they have nothing to do, 0 to 1.", {(): share})
+        listeners = sorted(self._listeners.copy().items())
+        is_open = {_labels(*named): each.connection_creation - each.connection_close for named, each in listeners}
+        yield Metric(f"{SOCKETS}connection_count", GAUGE, "Open connections.", is_open)
+        for counter in fields(ListenerTraffic):
+            values: dict[Labels, float | Histogram]
+            values = {_labels(*named): getattr(each, counter.name) for named, each in listeners}
+            yield Metric(f"{SOCKETS}{counter.name}_total", COUNTER, counter.metadata["doc"], values)
+
+    def _requests(self) -> Iterator[Metric]:
         by_version = sorted(self._times.copy().items())
         by_api: dict[int, Histogram] = {}
         for (key, _), times in by_version:
             by_api.setdefault(key, Histogram()).add(times)
         yield Metric(
-            "kafka_network_RequestMetrics_Requests_total",
+            f"{REQUESTS}requests_total",
             COUNTER,
             "Requests that were answered.",
             {
@@ -109,26 +149,19 @@ class EndpointMetrics:
             },
         )
         yield Metric(
-            "kafka_network_RequestMetrics_TotalTimeMs",
+            f"{REQUESTS}totaltimems",
             HISTOGRAM,
             "From a request's turn on its connection to its answer; a Fetch may wait for records.",
-            {(("request", _name(key)),): times for key, times in by_api.items() if key != ApiKey.PRODUCE},
+            {(("request", _name(key)),): times for key, times in by_api.items()},
         )
         parts = sorted(self._parts.copy().items())
         for part, doc in PARTS.items():
-            of_broker = () if part in ("RemoteTimeMs", "ResponseQueueTimeMs") else (ApiKey.PRODUCE,)
-            yield Metric(
-                f"kafka_network_RequestMetrics_{part}",
-                HISTOGRAM,
-                doc,
-                {
-                    (("request", _name(key)),): times
-                    for (name, key), times in parts
-                    if name == part and key not in of_broker
-                },
-            )
+            found: dict[Labels, Histogram] = {
+                (("request", _name(key)),): times for (name, key), times in parts if name == part
+            }
+            yield Metric(f"{REQUESTS}{part.lower()}", HISTOGRAM, doc, found)
         yield Metric(
-            "kafka_network_RequestMetrics_Errors_total",
+            f"{REQUESTS}errors_total",
             COUNTER,
             "Errors in responses; one response may have several.",
             {
@@ -136,19 +169,10 @@ class EndpointMetrics:
                 for (key, code), count in sorted(self._errors.copy().items())
             },
         )
-        doc = "Requests that wait for an io thread, of all brokers of the process."
-        yield Metric("kafka_network_RequestChannel_RequestQueueSize", GAUGE, doc, {(): self._queue_size()})
-        listeners = sorted(self._listeners.copy().items())
-        is_open = {_labels(name): each.connection_creation - each.connection_close for name, each in listeners}
-        yield Metric(f"{SOCKETS}connection_count", GAUGE, "Open connections.", is_open)
-        for counter in fields(ListenerTraffic):
-            values: dict[Labels, float | Histogram]
-            values = {_labels(name): getattr(each, counter.name) for name, each in listeners}
-            yield Metric(f"{SOCKETS}{counter.name}_total", COUNTER, counter.metadata["doc"], values)
 
 
-def _labels(listener: str) -> Labels:
-    return (("listener", listener),)
+def _labels(listener: str, processor: int) -> Labels:
+    return (("listener", listener), ("networkProcessor", str(processor)))
 
 
 @cache

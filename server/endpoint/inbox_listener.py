@@ -25,6 +25,7 @@ from stratalog.replication.requests.inbox_frames import (
     encode_frames,
     frames_path,
 )
+from stratalog.server.audit.events import AuditEvent
 from stratalog.server.endpoint.frames import FrameHandler
 from stratalog.server.endpoint.inbox_channel import ServedChannel
 from stratalog.server.endpoint.order import Flight
@@ -56,8 +57,16 @@ class InboxLimits:
 class InboxListener:
     """Answers what is in one broker's inbox. `listed` again and again, from one thread; `close` at the end."""
 
-    def __init__(self, objects: ObjectStore, handler: FrameHandler, user: str, limits: InboxLimits) -> None:
-        """`user`: who all requests are from, as a principal of ACLs."""
+    def __init__(
+        self,
+        objects: ObjectStore,
+        handler: FrameHandler,
+        user: str,
+        limits: InboxLimits,
+        audit: Callable[[AuditEvent], None] | None = None,
+    ) -> None:
+        """`user`: who all requests are from, as a principal of ACLs; `audit` keeps events."""
+        self.audit = audit
         self.objects = objects
         self.handler = handler
         self.principal = Principal(user, INBOX)
@@ -214,7 +223,7 @@ class _Channel:
     def _begin(self, conversation: int, flight: Flight) -> None:
         frame, flight.frame = flight.frame, b""
         end = partial(self._end, conversation)
-        caller = Connection(self._listener.principal, end, INBOX)
+        caller = Connection(self._listener.principal, end, INBOX, audit=self._listener.audit)
         try:
             self._listener.handler.handle(frame, caller, partial(self._answer, conversation, flight))
         except Exception as defect:  # noqa: BLE001 - a defect ends this conversation only

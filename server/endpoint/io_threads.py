@@ -10,6 +10,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from stratalog.server.endpoint.admission import RequestBound
+from stratalog.storage.clock import measured_ns
 
 T = TypeVar("T")
 
@@ -19,6 +20,9 @@ class IoThreads(Executor):
 
     def __init__(self, threads: int, queued: RequestBound, name: str) -> None:
         self.queued = queued
+        self.threads = threads
+        self.busy_ns = 0
+        """The time that its threads have worked."""
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
@@ -27,13 +31,21 @@ class IoThreads(Executor):
 
         def run() -> T:
             self.queued.release(1)
-            return fn(*args, **kwargs)
+            begun_ns = measured_ns()
+            try:
+                return fn(*args, **kwargs)
+            finally:
+                self.busy_ns += measured_ns() - begun_ns
 
         try:
             return self._pool.submit(run)
         except BaseException:
             self.queued.release(1)
             raise
+
+    def work(self) -> tuple[int, int]:
+        """The time that its threads have worked, in ns, and their number."""
+        return self.busy_ns, self.threads
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         self._pool.shutdown(wait=wait, cancel_futures=cancel_futures)

@@ -9,9 +9,12 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterable
 from concurrent.futures import Executor
+from contextlib import suppress
 
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.metadata.records import UserScramCredentialRecord
+from stratalog.replication.metrics import Metric
+from stratalog.server.audit.audit_log import AuditLog, open_audit_log
 from stratalog.server.endpoint.admission import RequestBound
 from stratalog.server.endpoint.inbox_endpoint import InboxEndpoint, InboxHost
 from stratalog.server.endpoint.io_threads import IoThreads
@@ -28,6 +31,7 @@ from stratalog.server.endpoint.listeners import (
 from stratalog.server.endpoint.security.endpoint_security import EndpointSecurity, ListenerSecurity
 from stratalog.server.endpoint.socket_server import BoundListener, SocketServer, bind
 from stratalog.server.handler import KafkaHandler
+from stratalog.storage.errors import StratalogError
 
 
 class KafkaEndpoint:
@@ -43,7 +47,8 @@ class KafkaEndpoint:
         self._bound: dict[int, list[BoundListener]] = {}
         self._addresses: dict[int, tuple[Listener, ...]] = {}
         self._handlers: dict[int, KafkaHandler] = {}
-        self._io: dict[int, Executor] = {}
+        self._io: dict[int, IoThreads] = {}
+        self._audits: dict[int, AuditLog] = {}
         self._queued = RequestBound(config.queued_max_requests)
         self._server: SocketServer | None = None
         self._inboxes = InboxEndpoint(config)
@@ -71,9 +76,15 @@ class KafkaEndpoint:
 
     def serve(self, host: InboxHost, broker_id: int) -> None:
         """Answer the clients of a broker that is up, at its sockets and in its inbox."""
-        self._inboxes.serve(host, broker_id, self._at_sockets(host, broker_id) if broker_id in self._bound else None)
+        if broker_id not in self._bound:
+            self._inboxes.serve(host, broker_id)
+            return
+        audit = open_audit_log(self._config, host, broker_id)
+        if audit is not None:
+            self._audits[broker_id] = audit
+        self._inboxes.serve(host, broker_id, self._at_sockets(host, broker_id, audit), audit)
 
-    def _at_sockets(self, cluster: InboxHost, broker_id: int) -> KafkaHandler:
+    def _at_sockets(self, cluster: InboxHost, broker_id: int, audit: AuditLog | None) -> KafkaHandler:
         if self._server is None:
             self._server = SocketServer(self._config, self._queued)
         io = self._io[broker_id] = IoThreads(self._config.num_io_threads, self._queued, f"kafka-{broker_id}-io")
@@ -81,8 +92,13 @@ class KafkaEndpoint:
         handler.broker.metrics = cluster.counters(broker_id)
         cluster.when_published(broker_id, handler.broker.view.changes.wake)
         bound = self._bound[broker_id]
-        served = self._server.serve(broker_id, bound, handler, self._security_of(bound, handler, io))
-        cluster.counters(broker_id).further = served.metrics
+        security, keep = self._security_of(bound, handler, io), None if audit is None else audit.put
+        served = self._server.serve(broker_id, bound, handler, security, io, keep)
+
+        def further() -> list[Metric]:
+            return [*served.metrics(), *(() if audit is None else audit.metrics())]
+
+        cluster.counters(broker_id).further = further
         return handler
 
     def _security_of(
@@ -94,6 +110,14 @@ class KafkaEndpoint:
         found = {each.listener.name: self._security.listener(each.listener, handler, find, io) for each in bound}
         return {name: security for name, security in found.items() if security is not None}
 
+    def leaders_moved(self, broker_id: int) -> None:
+        """Have a broker's answers name the leaders of now (KIP-951), and end the fetches that wait for what it led."""
+        handler = self._handlers.get(broker_id)
+        if handler is not None:
+            with suppress(StratalogError):  # clients ask another broker then
+                handler.broker.view.refresh()
+            handler.broker.view.changes.wake()
+
     def withdraw(self, broker_id: int) -> None:
         """Close a broker's sockets, and leave its inbox alone, as when its process ended."""
         self._inboxes.withdraw(broker_id)
@@ -104,7 +128,15 @@ class KafkaEndpoint:
             return
         self._server.withdraw(broker_id)
         handler.close()
+        if (audit := self._audits.pop(broker_id, None)) is not None:
+            audit.close()
         self._io.pop(broker_id).shutdown(wait=False)
+
+    def drain(self) -> None:
+        """The brokers are about to end: what their audit logs hold is written."""
+        self._inboxes.drain()
+        for audit in self._audits.values():
+            audit.drain()
 
     def stop(self) -> None:
         """Answer the requests that were read, then close everything."""

@@ -48,12 +48,10 @@ class Closable(Protocol):
     @property
     def is_busy(self) -> bool:
         """Whether a request is not answered yet, or an answer not sent."""
-        ...
 
     @property
     def unread_bytes(self) -> int:
         """Bytes of answers that the client has to read before more is sent; 0 while it reads."""
-        ...
 
 
 def new_event_loop(library_name: str = ASYNCIO) -> asyncio.AbstractEventLoop:
@@ -74,8 +72,10 @@ def new_event_loop(library_name: str = ASYNCIO) -> asyncio.AbstractEventLoop:
 class NetworkThread:
     """One event loop in a thread of its own. `start`, then `stop`; other methods may be called from any thread."""
 
-    def __init__(self, name: str, event_loop: str = ASYNCIO) -> None:
-        """`event_loop`: the library of the loop, as `stratalog.event.loop` names it."""
+    def __init__(self, name: str, event_loop: str = ASYNCIO, number: int = 0) -> None:
+        """`event_loop`: the library of the loop, as `stratalog.event.loop` names it. `number`: among those of a
+        server."""
+        self.number = number
         self.loop = new_event_loop(event_loop)
         self.connections: set[Closable] = set()
         """Changed by the loop alone."""
@@ -85,6 +85,11 @@ class NetworkThread:
 
     def start(self) -> None:
         self._thread.start()
+
+    @property
+    def thread(self) -> threading.Thread:
+        """Where the loop runs."""
+        return self._thread
 
     @property
     def is_own(self) -> bool:

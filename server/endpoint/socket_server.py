@@ -12,7 +12,7 @@ import resource
 import selectors
 import socket
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,13 +21,16 @@ from weakref import WeakSet
 
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.host_address import host_address
+from stratalog.server.audit.events import FAILED_LOGIN, AuditEvent
 from stratalog.server.endpoint.admission import ConnectionQuotas, RequestBound, parse_overrides
 from stratalog.server.endpoint.connection import ConnectionLimits, EndpointConnection, ServedListener
 from stratalog.server.endpoint.endpoint_metrics import EndpointMetrics
 from stratalog.server.endpoint.frames import FrameHandler
+from stratalog.server.endpoint.io_threads import IoThreads
 from stratalog.server.endpoint.listeners import Listener
 from stratalog.server.endpoint.loops import NetworkThread
 from stratalog.server.endpoint.security.endpoint_security import ListenerSecurity
+from stratalog.server.metrics.of_process import processor_ns
 from stratalog.storage.clock import measured_ns
 from stratalog.storage.errors import InvalidConfigError
 from stratalog.storage.log_lines import line_logger
@@ -102,7 +105,12 @@ class _Served:
     def lost(self, quotas: ConnectionQuotas, address: str) -> None:
         """A client's handshake failed: there is no connection."""
         quotas.release(address)
-        self.listener.traffic.failed_authentication += 1
+        self.listener.traffic().failed_authentication += 1
+        if self.listener.audit is not None:
+            listener, detail = self.listener.listener.name, "no TLS handshake"
+            self.listener.audit(
+                AuditEvent(FAILED_LOGIN, host=address, listener=listener, outcome="CLOSED", detail=detail)
+            )
 
 
 def allow_descriptors() -> int:
@@ -139,16 +147,14 @@ class SocketServer:
             RequestBound(config.queued_max_request_bytes),
             queued,
             ConnectionQuotas(
-                connections_max,
-                config.max_connections_per_ip,
-                parse_overrides(config.max_connections_per_ip_overrides),
+                connections_max, config.max_connections_per_ip, parse_overrides(config.max_connections_per_ip_overrides)
             ),
             config.stratalog_login_max_ms,
         )
         self._warned_s = 0.0
         self._unwarned = 0
         self._threads = [
-            NetworkThread(f"network-{n}", config.stratalog_event_loop) for n in range(config.num_network_threads)
+            NetworkThread(f"network-{n}", config.stratalog_event_loop, n) for n in range(config.num_network_threads)
         ]
         self._next_thread = cycle(self._threads)
         self._selector = selectors.DefaultSelector()
@@ -170,15 +176,21 @@ class SocketServer:
         bound: Sequence[BoundListener],
         handler: FrameHandler,
         security: Mapping[str, ListenerSecurity] | None = None,
+        io: IoThreads | None = None,
+        audit: Callable[[AuditEvent], None] | None = None,
     ) -> EndpointMetrics:
-        """Accept connections to these listeners; what they count. `security`: of those with TLS or SASL, by name."""
-        metrics = EndpointMetrics(lambda: self.limits.queued.taken)
+        """Accept connections to these listeners; what they count. `security`: of those with TLS or SASL, by name;
+        `io`: the broker's threads for requests; `audit` keeps events."""
+        metrics = EndpointMetrics(lambda: self.limits.queued.taken, self._work, None if io is None else io.work)
         for each in bound:
             of_listener = (security or {}).get(each.listener.name)
-            served = _Served(broker_id, each, ServedListener(each.listener, handler, of_listener, metrics))
+            served = _Served(broker_id, each, ServedListener(each.listener, handler, of_listener, metrics, audit))
             self._change(partial(self._register, served))
             _LOG.info("broker %d accepts connections at %s", broker_id, each.listener.connection_string)
         return metrics
+
+    def _work(self) -> tuple[int, int]:
+        return processor_ns(each.thread for each in self._threads), len(self._threads)
 
     def withdraw(self, broker_id: int) -> None:
         """Accept no more for this broker, and close its connections, as when its process ended."""

@@ -6,6 +6,5 @@ broker_host        what the brokers of one process share
 fetch_choice       whether fetch sessions run on Spark or in threads
 running_broker     one broker's two threads
 joined_cluster     the metadata root as brokers find it when they start
-metrics_server     metrics for Prometheus
 text_logs          state-change.log
 """

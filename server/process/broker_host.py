@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
 
@@ -14,22 +15,30 @@ from stratalog.replication.broker.broker import Broker
 from stratalog.replication.broker.calls import BrokerCalls
 from stratalog.replication.broker.hosted_replicas import BrokerIdentity
 from stratalog.replication.broker.inbox import BrokerInbox
-from stratalog.replication.config import TOPICS_TOML, BrokerConfig, flatten_toml
+from stratalog.replication.config import JSON_LINES, TOPICS_TOML, BrokerConfig, flatten_toml
 from stratalog.replication.coordinator.runtime.remote_appends import Peer
 from stratalog.replication.follower.sessions.runner import ThreadFetchRunner
 from stratalog.replication.metadata.log import SharedMetadata
+from stratalog.replication.metadata.records import UserScramCredentialRecord
 from stratalog.replication.metrics import BrokerMetrics, Metric
 from stratalog.replication.progress.own_registers import OwnRegisters
 from stratalog.replication.shared_fold import SharedFold
+from stratalog.replication.stores import DeltaStores, request_ms_max
 from stratalog.replication.threads.upkeep_thread import UpkeepThreads
+from stratalog.server.lag.history import LagHistory
+from stratalog.server.lag.rounds import LagRounds
+from stratalog.server.metrics.broker_page import BrokerPage
+from stratalog.server.metrics.http_server import StatusServer, is_loopback_host
+from stratalog.server.metrics.login import metrics_login
 from stratalog.server.process.fetch_choice import Fetcher, fetch_runner
 from stratalog.server.process.joined_cluster import join_cluster
-from stratalog.server.process.metrics_server import MetricsServer
 from stratalog.server.process.running_broker import RunningBroker, SharedParts, await_up
 from stratalog.server.process.text_logs import close_text_logs, open_text_logs
-from stratalog.storage.clock import SystemClock
+from stratalog.server.view.cluster_view import ClusterView
+from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.files.cache import SHARED_FILE_CACHE
 from stratalog.storage.log_lines import line_logger
+from stratalog.storage.objects.opened import open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,8 +58,16 @@ class ClientEndpoint(Protocol):
         """Answer the clients of a broker, which is up."""
         ...
 
+    def leaders_moved(self, broker_id: int) -> None:
+        """Others lead what a broker led that is about to refuse what waits: its answers are to name them."""
+        ...
+
     def withdraw(self, broker_id: int) -> None:
         """Close a broker's sockets: it is gone."""
+        ...
+
+    def drain(self) -> None:
+        """The brokers are about to end: write what is to be stored through them."""
         ...
 
     def stop(self) -> None:
@@ -67,8 +84,14 @@ class NoEndpoint:
     def serve(self, _host: BrokerHost, _broker_id: int) -> None:
         """Does nothing: this process has no sockets."""
 
+    def leaders_moved(self, _broker_id: int) -> None:
+        """Nobody is answered."""
+
     def withdraw(self, _broker_id: int) -> None:
         """Nothing to close."""
+
+    def drain(self) -> None:
+        """Nothing to write."""
 
     def stop(self) -> None:
         """Nothing to close."""
@@ -121,13 +144,15 @@ class BrokerHost:
             self.runner, self.spark = fetch_runner(
                 fetcher, spark, hosted.metadata_root, list(roots.values()), config, self.shared_metadata
             )
-            self._text_logs = open_text_logs(hosted.log_folder)
+            self._text_logs = open_text_logs(hosted.log_folder, as_json=config.stratalog_log_format == JSON_LINES)
         except BaseException:
             self.joined.close()
             raise
         SHARED_FILE_CACHE.resize(config.stratalog_tail_cache_bytes)
         self._upkeep = UpkeepThreads(SystemClock())
-        self._metrics: MetricsServer | None = None
+        self._pages: dict[int, BrokerPage] = {}
+        self._lags = LagRounds(self.running_brokers, self._view, config.stratalog_lag_interval_ms, self._lag_history())
+        self._servers: dict[int, StatusServer] = {}
         self._metric_sources: list[Callable[[], Iterable[Metric]]] = []
         self._endpoint = endpoint or NoEndpoint()
         self._served: set[int] = set()
@@ -140,6 +165,21 @@ class BrokerHost:
             self._peers,
             self.shared_metadata,
             self.own_registers,
+        )
+
+    def _view(self) -> ClusterView:
+        deadline_ms = request_ms_max(self.hosted.config.broker_session_timeout_ms)
+        return ClusterView(self, stores=DeltaStores(RandomIds(), request_ms=deadline_ms))
+
+    def _lag_history(self) -> LagHistory | None:
+        config = self.hosted.config
+        if not config.stratalog_lag_history_interval_ms:
+            return None
+        return LagHistory(
+            open_store(self.root),
+            RandomIds(),
+            config.stratalog_lag_history_interval_ms,
+            config.stratalog_lag_history_retention_ms,
         )
 
     @property
@@ -193,31 +233,58 @@ class BrokerHost:
             lock.close()
             raise
         self._peers[broker_id] = running.broker.calls
+        self._show(running, shift)
         running.start()
+
+    def _show(self, running: RunningBroker, shift: int) -> None:
+        """Serve what the broker shows, from before its start: whether it lives is asked while it recovers."""
+        broker, config = running.broker, self.hosted.config
+        is_first = broker.broker_id == min(self.hosted.identities)
+
+        def further() -> list[Metric]:
+            return [*self._lags.metrics(broker.broker_id), *(self._further_metrics() if is_first else ())]
+
+        page = self._pages[broker.broker_id] = BrokerPage(broker, running.controller, self.root, further)
+        if not config.stratalog_metrics_port:
+            return
+        host = config.stratalog_metrics_host
+
+        def find(user: str, mechanism: str) -> UserScramCredentialRecord | None:
+            return broker.metadata.image.scram_credentials.get((user, mechanism))
+
+        login = metrics_login(config, find, is_loopback=is_loopback_host(host))
+        port = config.stratalog_metrics_port + shift
+        self._servers[broker.broker_id] = StatusServer(port, page.routes(), host, login)
+
+    def metrics(self) -> dict[int, list[Metric]]:
+        """Each running broker's metrics."""
+        return {broker_id: self._pages[broker_id].metrics() for broker_id in list(self.running)}
 
     def kill(self, broker_id: int) -> None:
         """End a broker as by a crash: nothing is flushed or deregistered, its clients' connections break."""
         self.running.pop(broker_id).kill()
         self._served.discard(broker_id)
         self._endpoint.withdraw(broker_id)
+        if (server := self._servers.pop(broker_id, None)) is not None:
+            server.close()
 
     def await_up(self) -> None:
-        """Wait until all running brokers are up; serve clients, and metrics on `stratalog.metrics.port`, if set."""
+        """Wait until all running brokers are up; serve clients."""
         await_up(self.running.values())
         for broker_id in self.running.keys() - self._served:
             self._endpoint.serve(self, broker_id)
             self._served.add(broker_id)
-        if self.hosted.config.stratalog_metrics_port and self._metrics is None:
-            port = self.hosted.config.stratalog_metrics_port
-            host = self.hosted.config.stratalog_metrics_host
-            self._metrics = MetricsServer(port, self.running_brokers, host, self._further_metrics)
+        self._lags.start()
 
     def add_metrics(self, source: Callable[[], Iterable[Metric]]) -> None:
-        """Serve these at the metrics port, too, from now on."""
+        """Serve these at the first broker's metrics port, too, from now on."""
         self._metric_sources.append(source)
 
     def _further_metrics(self) -> list[Metric]:
         return [metric for source in list(self._metric_sources) for metric in source()]
+
+    def _leaders_moved(self, running: RunningBroker) -> None:
+        self._endpoint.leaders_moved(running.broker.broker_id)
 
     def start_state(self) -> str:
         """How far the brokers are that `await_up` waits for."""
@@ -228,28 +295,31 @@ class BrokerHost:
 
     def described(self) -> list[str]:
         """How followers fetch, and where metrics are."""
-        port = self._metrics.port if self._metrics is not None else None
         host = self.hosted.config.stratalog_metrics_host
         host = "localhost" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
-        at = [] if port is None else [f"metrics at http://{host}:{port}/metrics"]
-        return [f"follower fetch by {self.fetcher}", *at]
+        at = [f"http://{host}:{server.port}/metrics" for _, server in sorted(self._servers.items())]
+        return [f"follower fetch by {self.fetcher}", *([f"metrics at {', '.join(at)}"] if at else [])]
 
     def stop(self) -> bool:
         """Shut the running brokers down in order and end all that was started. False when one could not move its
         leaderships, though `controlled.shutdown.enable` asks for it."""
-        if self._metrics is not None:
-            self._metrics.close()
+        self._lags.close()
+        self._endpoint.drain()
         running, in_order = list(self.running.values()), self.hosted.config.controlled_shutdown_enable
+        for each in running if in_order else ():
+            each.sync_ahead()
         for each in running:
             each.ask_to_end()
         for each in running:
-            each.join()
-        left = [in_order and each.move_leaderships() for each in running]
+            each.end_loop()
+        left = [in_order and each.move_leaderships(partial(self._leaders_moved, each)) for each in running]
         self._endpoint.stop()
         have_ended = self.runner.stop()
         self._upkeep.shutdown()
         for each, left_in_order in zip(running, left, strict=True):
             each.close(left_in_order=left_in_order and have_ended)
+        for server in self._servers.values():
+            server.close()
         close_text_logs(self._text_logs)
         self.joined.close()
         return not in_order or all(left)

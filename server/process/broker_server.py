@@ -21,7 +21,7 @@ from stratalog.server.process.fetch_choice import Fetcher
 from stratalog.server.process.running_broker import lock_root
 from stratalog.storage.errors import StratalogError, UnknownServerError
 from stratalog.storage.log_lines import line_logger
-from stratalog.storage.objects.remote import open_store
+from stratalog.storage.objects.opened import open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

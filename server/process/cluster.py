@@ -29,7 +29,6 @@ from stratalog.replication.threads.interpreter import share_interpreter
 from stratalog.replication.threads.long_wait import Report, long_wait
 from stratalog.server.process.broker_host import BrokerHost, ClientEndpoint, HostedBrokers
 from stratalog.server.process.fetch_choice import Fetcher
-from stratalog.server.process.metrics_server import metrics_of
 from stratalog.server.process.running_broker import lock_root
 from stratalog.storage.errors import BrokerNotAvailableError, InvalidRequestError
 
@@ -181,7 +180,7 @@ class EmbeddedCluster:
 
     def metrics(self) -> dict[int, list[Metric]]:
         """Each running broker's metrics, by Kafka's names; no port is needed."""
-        return {broker_id: metrics_of(broker) for broker_id, broker in self._host.running_brokers().items()}
+        return self._host.metrics()
 
     def __repr__(self) -> str:
         brokers = f"{len(self._host.running)} of {len(self._host.hosted.identities)} brokers"
@@ -201,7 +200,7 @@ class EmbeddedCluster:
         return table + html_fields({"metadata root": self.root, "follower fetch": self.fetcher})
 
     def add_metrics(self, source: Callable[[], Iterable[Metric]]) -> None:
-        """Serve what `source` returns at the metrics port (`stratalog.metrics.port`), too."""
+        """Serve what `source` returns at the first broker's metrics port (`stratalog.metrics.port`), too."""
         self._host.add_metrics(source)
 
     def describe(self) -> str:

@@ -16,6 +16,7 @@ from stratalog.replication.stores import DeltaStores
 from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.errors import InvalidConfigError
 from stratalog.storage.log_lines import line_logger
+from stratalog.storage.objects.opened import open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,6 +41,13 @@ def fetch_runner(
     pyspark is not installed. `metadata`: what the brokers of this process share with sessions in threads.
     Raises InvalidConfigError when Spark alone may fetch and cannot.
     """
+    if open_store(metadata_root).is_of_this_process:
+        if fetcher == "spark":
+            raise InvalidConfigError(
+                f"Spark's executors do not reach {metadata_root}, which is in this process's memory: use "
+                "fetcher='thread', or a folder or bucket"
+            )
+        return ThreadFetchRunner(metadata), spark
     if fetcher == "thread" or (fetcher == "auto" and spark is None and not find_spec("pyspark")):
         return ThreadFetchRunner(metadata), spark
     if not find_spec("pyspark"):

@@ -26,8 +26,8 @@ from stratalog.replication.stores import DeltaStores
 from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.errors import CorruptMessageError, InconsistentClusterIdError, LogDirNotFoundError
 from stratalog.storage.log_lines import line_logger
+from stratalog.storage.objects.opened import open_store
 from stratalog.storage.objects.port import ObjectStore
-from stratalog.storage.objects.remote import open_store
 
 _LOG = line_logger("stratalog.cluster")
 

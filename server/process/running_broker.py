@@ -39,7 +39,7 @@ from stratalog.storage.errors import (
     UnknownServerError,
 )
 from stratalog.storage.log_lines import line_logger
-from stratalog.storage.objects.remote import open_store
+from stratalog.storage.objects.opened import open_store
 
 _LOG = line_logger("stratalog.cluster")
 
@@ -83,7 +83,8 @@ class SharedParts:
 
 
 class RunningBroker:
-    """`start`; then `join`, `move_leaderships` and, once its fetch sessions have ended, `close`; or `kill`.
+    """`start`; then `sync_ahead`, `end_loop`, `move_leaderships` and, once its fetch sessions have ended, `close`; or
+    `kill`.
 
     registered  set once the broker is part of the cluster
     failure     the last error, even if a later try succeeded
@@ -236,19 +237,29 @@ class RunningBroker:
 
     def kill(self) -> None:
         """End as by a crash: nothing is flushed or deregistered."""
-        self.join()
+        self.end_loop()
         self.broker.stop(BrokerNotAvailableError(f"broker {self.broker.broker_id} was killed"))
+        self._join_controller()
         self._lock.close()
 
-    def move_leaderships(self) -> bool:
-        """After `join`, a controlled shutdown: others lead what it led. False when that failed, or it was not part of
-        the cluster."""
-        is_member = self.registered.is_set() and self.broker.stopped_by is None
+    def sync_ahead(self) -> None:
+        """Make durable what is there, while the broker serves on: the rest is then little (`move_leaderships`)."""
+        if self._is_member:
+            self._is_done(self.broker.sync_ahead)
+
+    @property
+    def _is_member(self) -> bool:
+        return self.registered.is_set() and self.broker.stopped_by is None
+
+    def move_leaderships(self, on_moved: Callable[[], None]) -> bool:
+        """After `end_loop`, a controlled shutdown: others lead what it led. False when that failed, or it was not part
+        of the cluster. `on_moved`: as `Broker.shut_down` has it."""
         is_stuck = self._threads[0].is_alive()  # in a call to its own root: the loop still uses what would be moved
-        return is_member and not is_stuck and self._is_done(self.broker.shut_down)
+        return self._is_member and not is_stuck and self._is_done(lambda: self.broker.shut_down(on_moved))
 
     def close(self, *, left_in_order: bool) -> None:
         """After its fetch sessions have ended: mark the root as clean, if it is, and release it."""
+        self._join_controller()
         if left_in_order:
             self._is_done(lambda: mark_clean_shutdown(open_store(self.broker.root), self.broker.broker_epoch))
         self._lock.close()
@@ -258,15 +269,21 @@ class RunningBroker:
         self._is_ending.set()
         self.broker.wakeup.wake()
 
-    def join(self) -> None:
-        """End the threads after the turn they are in."""
+    def end_loop(self) -> None:
+        """End the broker's loop after the turn it is in. The controller ends beside it: leaderships do not wait for
+        what that copies or reads."""
         self.ask_to_end()
-        for thread in self._threads:
-            if thread.ident is not None:
-                thread.join(timeout=JOIN_WAIT_S)
+        loop = self._threads[0]
+        if loop.ident is not None:
+            loop.join(timeout=JOIN_WAIT_S)
         self._files.shutdown(wait=False)
-        if not self._threads[0].is_alive():
+        if not loop.is_alive():
             self.broker.wakeup.close()
+
+    def _join_controller(self) -> None:
+        controller = self._threads[1]
+        if controller.ident is not None:
+            controller.join(timeout=JOIN_WAIT_S)
 
     def _is_done(self, part: Callable[[], None]) -> bool:
         """One part of the end; the others follow even if it fails, or takes too long."""

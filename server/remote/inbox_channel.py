@@ -46,11 +46,9 @@ class Receiver(Protocol):
 
     def received(self, conversation: int, frame: bytes | None) -> None:
         """An answer of the broker; None: it has ended the conversation."""
-        ...
 
     def channel_over(self, reason: str) -> None:
         """Nothing more comes. Called once, unless `close` was."""
-        ...
 
 
 class InboxChannel:

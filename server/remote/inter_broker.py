@@ -7,12 +7,7 @@ Each broker logs in with `username` and `password` of its own `sasl.jaas.config`
 from __future__ import annotations
 
 from stratalog.replication.config import BrokerConfig
-from stratalog.server.endpoint.listeners import (
-    SecurityProtocol,
-    inter_broker_name,
-    parse_listeners,
-    parse_protocol_map,
-)
+from stratalog.server.endpoint.listeners import SecurityProtocol, inter_broker_name, parse_listeners, parse_protocol_map
 from stratalog.server.endpoint.security.jaas import SASL_JAAS_CONFIG, login_of
 from stratalog.server.remote.connections.config import ConnectionConfig
 from stratalog.storage.errors import InvalidConfigError

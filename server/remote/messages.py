@@ -9,29 +9,22 @@ from __future__ import annotations
 
 from stratalog.replication.requests.delete_records import DeletedRecords, DeleteRecordsRequest, DeleteRecordsResponse
 from stratalog.replication.requests.messages import MESSAGES
-from stratalog.replication.requests.produce import NO_TIME, ProduceRequest, ProduceResponse
+from stratalog.replication.requests.produce import ProduceRequest, ProduceResponse
 from stratalog.replication.requests.transactions import TRANSACTION_VERSION_2, EndTxnRequest
-from stratalog.storage.errors import (
-    CoordinatorLoadInProgressError,
-    CoordinatorNotAvailableError,
-    InvalidRequestError,
-    NotCoordinatorError,
-    StratalogError,
-    UnknownServerError,
-)
+from stratalog.storage import errors
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import NewRecordBatch
 from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.batches.record_batches import encode_batch
 from stratalog.wire.messages.frames import Message
 from stratalog.wire.messages.layouts import error_of
 from stratalog.wire.messages.schema import Entity
-from stratalog.wire.messages.values import time_ms_of
 
 PRODUCE_BY_TOPIC_ID = 13
 DELETE_RECORDS_BY_TOPIC_ID = 2
 END_TXN_BEFORE_EPOCH_BUMP = 4
 
-_ELSEWHERE = (NotCoordinatorError, CoordinatorNotAvailableError, CoordinatorLoadInProgressError)
+_ELSEWHERE = (errors.NotCoordinatorError, errors.CoordinatorNotAvailableError, errors.CoordinatorLoadInProgressError)
 """What a broker answers for a coordinator that it does not have, or not yet, whatever the request."""
 
 
@@ -39,7 +32,7 @@ def message_of(request: object) -> Message:
     """InvalidRequestError for a request that Kafka's protocol does not have."""
     found = MESSAGES.get(type(request))
     if found is None:
-        raise InvalidRequestError(f"{type(request).__name__} is not sent to brokers of other processes")
+        raise errors.InvalidRequestError(f"{type(request).__name__} is not sent to brokers of other processes")
     api_key, version, response = found
     if isinstance(request, EndTxnRequest) and request.transaction_version < TRANSACTION_VERSION_2:
         version = END_TXN_BEFORE_EPOCH_BUMP
@@ -90,9 +83,8 @@ def produced(request: ProduceRequest, message: Entity) -> ProduceResponse:
     if error is not None:
         return ProduceResponse(request.partition, error=error)
     count = request.batch.record_count if isinstance(request.batch, NewRecordBatch) else 1
-    time_ms = NO_TIME if part.log_append_time is None else time_ms_of(part.log_append_time)
     last_offset = part.base_offset + count - 1
-    return ProduceResponse(request.partition, part.base_offset, last_offset, append_time_ms=time_ms)
+    return ProduceResponse(request.partition, part.base_offset, last_offset, append_time_ms=part.log_append_time)
 
 
 # -- DeleteRecords -----------------------------------------------------------------------------------------------
@@ -113,7 +105,7 @@ def records_deleted(request: DeleteRecordsRequest, message: Entity) -> DeleteRec
     found = [(topic.name, part) for topic in message.topics for part in topic.partitions]
     named = [(topic, part.partition_index) for topic, part in found]
     if named != [each.topic_partition for each in request.offsets]:
-        unknown = UnknownServerError(f"{list(request.offsets)} were asked for, {named} answered")
+        unknown = errors.UnknownServerError(f"{list(request.offsets)} were asked for, {named} answered")
         return dict.fromkeys(request.offsets, DeletedRecords(error=unknown))
     return {
         partition: DeletedRecords(part.low_watermark, error_of(part))

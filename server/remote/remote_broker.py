@@ -44,14 +44,9 @@ from stratalog.server.remote.messages import (
     records_deleted,
 )
 from stratalog.server.remote.routes import Route
+from stratalog.storage import errors
 from stratalog.storage.clock import SystemClock
-from stratalog.storage.errors import (
-    CoordinatorNotAvailableError,
-    InvalidRequestError,
-    LeaderNotAvailableError,
-    RequestTimedOutError,
-    StratalogError,
-)
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import IdentifiedPartition
 from stratalog.wire.messages.frames import Message
 from stratalog.wire.messages.schema import Entity
@@ -113,7 +108,7 @@ class RemoteBroker:
 
         def received(answer: Entity | Lost) -> None:
             if isinstance(answer, Lost):
-                refuse(answer.error or LeaderNotAvailableError(f"broker {self.broker_id}: {answer.reason}"))
+                refuse(answer.error or errors.LeaderNotAvailableError(f"broker {self.broker_id}: {answer.reason}"))
             else:
                 complete(records_deleted(request, answer))
 
@@ -151,9 +146,13 @@ class RemoteBroker:
             limit_ms = max(limit_ms, request.rebalance_timeout_ms + JOIN_GRACE_MS)
         self._ask(None if waits else (kind, key), request, answer, limit_ms)
 
-    def last_stable_offset(self, _partition: IdentifiedPartition, _high_watermark: int) -> int | None:
+    def ask(self, message: Message, answer: Receive, timeout_ms: int) -> None:
+        """Send any other request, such as an administrator's, over a connection on which nothing waits. `answer` gets
+        the response, or `Lost`; InvalidRequestError for a message that cannot be written."""
+        self._send(None, message, answer, timeout_ms=timeout_ms)
+
+    def log_offsets(self, _partition: IdentifiedPartition) -> None:
         """Not known here."""
-        return None
 
     def every_coordinator(self, kind: CoordinatorType, request: object, answer: Callable[[list[object]], None]) -> None:
         """Ask all coordinators on this broker (ListGroups, ListTransactions): one response for all, or the error."""
@@ -240,14 +239,14 @@ class RemoteBroker:
                 return
             try:
                 found = message.answer(frame)
-            except InvalidRequestError as reason:
+            except errors.InvalidRequestError as reason:
                 found = Lost(f"{about}: the answer cannot be read: {reason}", was_sent=True)
             received(found)
 
         try:
             frame = message.frame(number, client_id or self._config.client_id or None)
         except struct.error as reason:
-            raise InvalidRequestError(f"{about} cannot be written: {reason}") from reason
+            raise errors.InvalidRequestError(f"{about} cannot be written: {reason}") from reason
         deadline_ms = self._clock.monotonic_ms() + (timeout_ms or self._config.request_timeout_ms)
         request = OpenRequest(number, frame, deadline_ms, answered, has_answer)
         if self._is_closed:
@@ -284,11 +283,13 @@ class RemoteBroker:
         if lost.error is not None:
             return lost.error
         if lost.was_sent:
-            return RequestTimedOutError(f"broker {self.broker_id}: {lost.reason}; whether it stored this is unknown")
-        return LeaderNotAvailableError(f"broker {self.broker_id}: {lost.reason}")
+            return errors.RequestTimedOutError(
+                f"broker {self.broker_id}: {lost.reason}; whether it stored this is unknown"
+            )
+        return errors.LeaderNotAvailableError(f"broker {self.broker_id}: {lost.reason}")
 
     def _away(self, lost: Lost) -> StratalogError:
-        return lost.error or CoordinatorNotAvailableError(f"broker {self.broker_id}: {lost.reason}")
+        return lost.error or errors.CoordinatorNotAvailableError(f"broker {self.broker_id}: {lost.reason}")
 
     def close(self) -> None:
         """End all connections: what waits there is lost. Later calls are refused."""

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import replace
 from functools import partial
-from types import TracebackType
 from typing import Self
 
 from stratalog.replication.config import BrokerConfig
@@ -223,9 +222,7 @@ class RemoteCluster:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self.close()
 
 
@@ -276,7 +273,5 @@ class RemotePeers(MutableMapping[int, Peer]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self.close()

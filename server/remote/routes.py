@@ -35,15 +35,12 @@ class Route(Protocol):
 
     def connect(self, ended: Ended) -> RequestConnection:
         """A new connection, which begins by itself; `ended` is called once, when it has ended."""
-        ...
 
     def close(self) -> None:
         """After all of its connections: end what they shared."""
-        ...
 
     def join(self) -> None:
         """After `close`, in any thread: wait until the broker has been told so, for a while at most."""
-        ...
 
 
 class ListenerRoute:

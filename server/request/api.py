@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
@@ -25,13 +25,24 @@ from stratalog.server.admin.configs import (
     DYNAMIC_TOPIC_CONFIG,
     STATIC_BROKER_CONFIG,
 )
+from stratalog.server.audit.events import (
+    ADMIN,
+    AuditEvent,
+    api_text,
+    is_event,
+    named_resources,
+    outcome_of,
+    request_kind,
+)
 from stratalog.server.request.request_log import (
     REQUEST_LOG,
     TRACE,
+    UNKNOWN_SOFTWARE,
     RequestOrigin,
     RequestTimes,
     log_begun,
     log_completed,
+    request_text,
 )
 from stratalog.storage.clock import measured_ns
 from stratalog.storage.errors import InvalidRequestError, RequestTimedOutError, StratalogError
@@ -41,7 +52,7 @@ from stratalog.wire.messages.error_codes import errors_in
 from stratalog.wire.messages.frames import Frame, RequestFrame, served_versions
 from stratalog.wire.messages.response import Response
 from stratalog.wire.messages.schema import Entity, EntityType, response_type, shape_of
-from stratalog.wire.messages.values import Values, milliseconds
+from stratalog.wire.messages.values import Values
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -84,12 +95,14 @@ class ConnectionMemory:
 
     fetch    a `FetchMemory`, or None
     produce  the `Line` of its Produce requests, or None
+    software the client's name and version of its library, as it says
     work     what waits for threads of `FairThreads`, by their name: each has a lock of its own
     is_over  the connection has ended
     """
 
     fetch: Any = None
     produce: Any = None
+    software: tuple[str, str] = UNKNOWN_SOFTWARE
     is_over: bool = False
     work: defaultdict[str, deque[Callable[[], object]]] = field(default_factory=lambda: defaultdict(deque))
 
@@ -109,6 +122,7 @@ class Connection:
     errors    counts the errors of a response, by the key of its API and their codes
     times     counts the parts of a request's time, by the key of its API
     peer      the client's address and port, for the log
+    audit     keeps an event; None: nobody asks for them
     """
 
     principal: Principal = field(default_factory=Principal)
@@ -119,6 +133,7 @@ class Connection:
     errors: Callable[[int, Iterable[int]], None] = _count_nothing
     times: Callable[[int, RequestTimes], None] = _time_nothing
     peer: str = ""
+    audit: Callable[[AuditEvent], None] | None = None
 
 
 class Use(Protocol):
@@ -126,11 +141,9 @@ class Use(Protocol):
 
     def worked(self, duration_ns: int) -> None:
         """A thread has worked on it for so long."""
-        ...
 
     def mutates(self, partition_count: int, *, is_strict: bool) -> None:
         """It is about to make or delete partitions. ThrottlingQuotaExceededError, if it is strict."""
-        ...
 
 
 class Call:
@@ -186,7 +199,7 @@ class Call:
 
     def check_time(self) -> None:
         """RequestTimedOutError where the client leaves no time: Kafka's controller then does nothing."""
-        timeout_ms = milliseconds(self.request.timeout)
+        timeout_ms = self.request.timeout
         if timeout_ms <= 0:
             raise RequestTimedOutError(f"nothing was done: timeout.ms is {timeout_ms}, give at least 1")
 
@@ -201,7 +214,8 @@ class Call:
     @property
     def origin(self) -> RequestOrigin:
         """Where it comes from, for the log."""
-        return RequestOrigin(self.connection.listener, self.connection.peer, self.connection.principal, self.client_id)
+        of = self.connection
+        return RequestOrigin(of.listener, of.peer, of.principal, self.client_id, of.memory.software)
 
     def begins(self) -> None:
         """A thread begins to handle it. What a quick handler leaves to an io thread belongs to the same time."""
@@ -240,7 +254,25 @@ class Call:
         codes = errors_in(body, kios)
         if codes:
             self.connection.errors(self.api_key, codes)
+        if self.connection.audit is not None and is_event(self.api_key, codes):
+            self.connection.audit(self._event(codes))
         return body
+
+    def _event(self, codes: Sequence[int]) -> AuditEvent:
+        """An administrator's request, or a denial, with its outcome."""
+        connection, kind = self.connection, request_kind(codes)
+        return AuditEvent(
+            kind,
+            connection.principal.name,
+            connection.peer or connection.principal.host,
+            connection.listener,
+            self.client_id,
+            api_text(self.api_key),
+            self.version,
+            outcome_of(codes),
+            named_resources(self.request),
+            request_text(self.asked) if kind == ADMIN else "",
+        )
 
     def end(self) -> None:
         """Send no answer."""

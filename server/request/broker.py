@@ -11,9 +11,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.coordinator.transactions.add_partitions import Coordinates
+from stratalog.replication.leader.log_offsets import LogOffsetSnapshot
 from stratalog.replication.metadata.acls import (
     CLUSTER,
     Authorizer,
@@ -35,16 +37,9 @@ from stratalog.server.request.api import Api, Call
 from stratalog.server.request.endpoint import INBOX, Endpoint
 from stratalog.server.request.fair_threads import FairThreads
 from stratalog.server.view.cluster_view import ClusterView
+from stratalog.storage import errors
 from stratalog.storage.clock import RandomIds
-from stratalog.storage.errors import (
-    FencedLeaderEpochError,
-    NotLeaderOrFollowerError,
-    StratalogError,
-    TopicAuthorizationFailedError,
-    UnknownLeaderEpochError,
-    UnknownTopicIdError,
-    UnknownTopicOrPartitionError,
-)
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.log.leader_epochs import EpochEndOffset
 from stratalog.storage.log.reader import LogReader
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
@@ -109,7 +104,7 @@ class ServedBroker:
         """The broker object. NotLeaderOrFollowerError when it has stopped."""
         found = self._cluster.brokers().get(self.broker_id)
         if found is None:
-            raise NotLeaderOrFollowerError(f"broker {self.broker_id} is not running")
+            raise errors.NotLeaderOrFollowerError(f"broker {self.broker_id} is not running")
         return found
 
     def aside(self, call: Call, work: Callable[[], None], count: int = ASIDE_COUNT) -> None:
@@ -166,7 +161,7 @@ class ServedBroker:
             self.view.refresh()
             name = self._names_by_id().get(topic_id or "")
         if name is None:
-            raise UnknownTopicIdError(f"no topic has the id {topic_id}")
+            raise errors.UnknownTopicIdError(f"no topic has the id {topic_id}")
         return name
 
     def is_known(self, topic: Any, partition: int) -> bool:
@@ -205,13 +200,19 @@ class ServedBroker:
             known = self._names = (version, {topic_id: name for name, topic_id in topic_ids})
         return known[1]
 
-    def last_stable_offset(self, topic_partition: TopicPartition, high_watermark: int) -> int:
-        """The offset below which every transaction has ended, without reading storage: the high watermark where this
-        broker does not know, as one that follows, or that has not appended since it leads."""
-        face = self._cluster.brokers().get(self.broker_id)
-        partition = self.view.image.identified(topic_partition)
-        known = None if face is None else face.last_stable_offset(partition, high_watermark)
-        return high_watermark if known is None else known
+    def led_offsets(self, topic_partition: TopicPartition) -> LogOffsetSnapshot | None:
+        """What this broker knows of a log that it leads, under the leader epoch of the cached metadata; None of others,
+        whose leaders' tables have to be read."""
+        image, face = self.view.image, self._cluster.brokers().get(self.broker_id)
+        state = image.partitions.get(topic_partition)
+        known = None if face is None or state is None else face.log_offsets(image.identified(topic_partition))
+        return known if known is not None and state is not None and known.leader_epoch == state.leader_epoch else None
+
+    def stable_offset(self, topic_partition: TopicPartition, high_watermark: int) -> int | None:
+        """The offset below which every transaction has ended; None where this broker does not know without reading
+        storage, as one that follows, or that has not appended since it leads."""
+        known = self.led_offsets(topic_partition)
+        return None if known is None else known.last_stable_offset(high_watermark)
 
     def log_end(self, topic_partition: TopicPartition) -> int:
         """The end of the leader's log, as of this call. The published one, and a log as it was last read, may be behind
@@ -221,7 +222,8 @@ class ServedBroker:
             log.refresh_for_sure()
             return log.log_end_offset
 
-        return self.view.records.read_from_log(topic_partition, newest, 0)
+        known = self.led_offsets(topic_partition)
+        return self.view.records.read_from_log(topic_partition, newest, 0) if known is None else known.log_end_offset
 
     def partition(self, topic_partition: TopicPartition) -> PartitionRecord:
         """A partition's state. UnknownTopicOrPartitionError when the newest metadata has none."""
@@ -230,7 +232,7 @@ class ServedBroker:
             image = self.image(0)
         state = image.partitions.get(topic_partition)
         if state is None:
-            raise UnknownTopicOrPartitionError(f"{topic_partition} does not exist")
+            raise errors.UnknownTopicOrPartitionError(f"{topic_partition} does not exist")
         return state
 
     def led_partition(self, topic_partition: TopicPartition, leader_epoch: int = NO_EPOCH) -> PartitionRecord:
@@ -241,7 +243,7 @@ class ServedBroker:
         """
         state = self.partition(topic_partition)
         if leader_epoch < NO_EPOCH:  # where a fetch has none, as in Kafka
-            raise FencedLeaderEpochError(
+            raise errors.FencedLeaderEpochError(
                 f"leader epoch {leader_epoch} < current {state.leader_epoch} for {topic_partition}"
             )
         return self.checked(state, leader_epoch, leader_only=True)
@@ -252,11 +254,11 @@ class ServedBroker:
             state = self.image(0).partitions.get(state.topic_partition, state)
         named, current = state.topic_partition, state.leader_epoch
         if NO_EPOCH < leader_epoch < current:
-            raise FencedLeaderEpochError(f"leader epoch {leader_epoch} < current {current} for {named}")
+            raise errors.FencedLeaderEpochError(f"leader epoch {leader_epoch} < current {current} for {named}")
         if leader_epoch > current:
-            raise UnknownLeaderEpochError(f"leader epoch {leader_epoch} > current {current} for {named}")
+            raise errors.UnknownLeaderEpochError(f"leader epoch {leader_epoch} > current {current} for {named}")
         if not self._is_here(state, leader_only=leader_only):
-            raise NotLeaderOrFollowerError(f"{named} is led by broker {state.leader}, this is {self.broker_id}")
+            raise errors.NotLeaderOrFollowerError(f"{named} is led by broker {state.leader}, this is {self.broker_id}")
         return state
 
     def _is_here(self, state: PartitionRecord, *, leader_only: bool) -> bool:
@@ -281,10 +283,18 @@ class ServedBroker:
     def end_of_epoch(self, named: TopicPartition, leader_epoch: int) -> EpochEndOffset:
         """Where a leader epoch, or the largest known below it, ended in the leader's log. LeaderNotAvailableError."""
 
-        def end_of(log: LogReader) -> EpochEndOffset:
+        def end_of(log: LogReader | LogOffsetSnapshot) -> EpochEndOffset:
             return log.epochs.end_offset_for(leader_epoch, log.log_end_offset)
 
-        return self.view.records.read_from_log(named, end_of, 0)
+        known = self.led_offsets(named)
+        return self.view.records.read_from_log(named, end_of, 0) if known is None else end_of(known)
+
+    def epoch_at(self, named: TopicPartition, offset: int) -> int:
+        """The leader epoch of an offset in the leader's log. LeaderNotAvailableError."""
+        known = self.led_offsets(named)
+        if known is not None:
+            return known.epochs.epoch_at(offset)
+        return self.view.records.read_from_log(named, lambda log: log.epochs.epoch_at(offset), 0)
 
     # -- authorization -----------------------------------------------------------------------------------------
 
@@ -326,8 +336,8 @@ class ServedBroker:
         name = self.name_of(topic)
         refusal = self.refusal(call, operation, ResourceType.TOPIC, name)
         if refusal is not None and has_id(topic):
-            who = call.connection.principal.name
-            raise TopicAuthorizationFailedError(f"{who} is not allowed to {operation.value} topic id {topic.topic_id}")
+            who, topic_id = call.connection.principal.name, UUID(topic.topic_id)
+            raise errors.TopicAuthorizationFailedError(f"{who} is not allowed to {operation.value} topic id {topic_id}")
         if refusal is not None:
             raise refusal
         return name

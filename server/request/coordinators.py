@@ -20,17 +20,9 @@ from stratalog.replication.requests.transactions import TRANSACTION_VERSION_2
 from stratalog.server.bootstrap import BrokerFace
 from stratalog.server.request.api import Body, Call, as_error, gather_in_turns
 from stratalog.server.request.broker import ASIDE_COUNT, ServedBroker
-from stratalog.storage.errors import (
-    NotCoordinatorError,
-    NotLeaderOrFollowerError,
-    RequestTimedOutError,
-    StratalogError,
-)
+from stratalog.storage.errors import NotCoordinatorError, NotLeaderOrFollowerError, RequestTimedOutError, StratalogError
 
-RESOURCES = {
-    CoordinatorType.GROUP: ResourceType.GROUP,
-    CoordinatorType.TRANSACTION: ResourceType.TRANSACTIONAL_ID,
-}
+RESOURCES = {CoordinatorType.GROUP: ResourceType.GROUP, CoordinatorType.TRANSACTION: ResourceType.TRANSACTIONAL_ID}
 
 
 def coordinating_face(broker: ServedBroker) -> BrokerFace:
@@ -133,8 +125,7 @@ def ask_all(
     error, if one of them fails."""
 
     def answer(answers: list[object]) -> None:
-        errors = (as_error(each) or getattr(each, "error", None) for each in answers)
-        error = next(filter(None, errors), None)
+        error = next(filter(None, (as_error(each) or getattr(each, "error", None) for each in answers)), None)
         responses = [each for each in answers if as_error(each) is None]
         broker.aside(call, lambda: call.respond_with(lambda: body(responses, error)))
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stratalog.replication.metadata.acls import Principal
-from stratalog.storage.log_lines import line_logger
+from stratalog.storage.log_lines import FIELDS, line_logger
 from stratalog.wire.api_keys import api_name
 from stratalog.wire.messages.frames import RequestFrame
 from stratalog.wire.messages.schema import EntityType, held_fields, request_type
@@ -31,6 +31,8 @@ VALUES_MAX = 100
 """Elements of one list of a request that a line shows."""
 TEXT_MAX = 500
 """Letters of one text of a request that a line shows."""
+UNKNOWN_SOFTWARE = ("unknown", "unknown")
+"""Kafka's words for a client that does not say what it is."""
 SECRET_FIELDS = frozenset({"value", "hmac"})
 """The value of a config may be a password."""
 
@@ -63,17 +65,22 @@ class RequestTimes:
 
 @dataclass(frozen=True, slots=True)
 class RequestOrigin:
-    """Where a request comes from, for its line. `peer`: the client's address and port, "" in the same process."""
+    """Where a request comes from, for its line.
+
+    peer      the client's address and port, "" in the same process
+    software  name and version of the client's library (KIP-511)
+    """
 
     listener: str
     peer: str
     principal: Principal
     client_id: str
+    software: tuple[str, str] = UNKNOWN_SOFTWARE
 
 
 def log_begun(request: RequestFrame, origin: RequestOrigin) -> None:
     """A line, at level TRACE, for a request that a thread begins to handle."""
-    REQUEST_LOG.log(TRACE, "Handling request:%s", _line(_described(request, origin, with_body=True)))
+    _log(TRACE, "Handling request", _described(request, origin, with_body=True))
 
 
 def log_completed(request: RequestFrame, origin: RequestOrigin, times: RequestTimes) -> None:
@@ -85,7 +92,12 @@ def log_completed(request: RequestFrame, origin: RequestOrigin, times: RequestTi
         "localTimeMs": _ms(times.local_ns),
         "remoteTimeMs": _ms(times.remote_ns),
     }
-    REQUEST_LOG.debug("Completed request:%s", _line(described))
+    _log(logging.DEBUG, "Completed request", described)
+
+
+def _log(level: int, what: str, described: dict[str, Any]) -> None:
+    """One line, whose fields a formatter may write in its own way."""
+    REQUEST_LOG.log(level, "%s:%s", what, _line(described), extra={FIELDS: described})
 
 
 def _described(request: RequestFrame, origin: RequestOrigin, *, with_body: bool) -> dict[str, Any]:
@@ -98,26 +110,32 @@ def _described(request: RequestFrame, origin: RequestOrigin, *, with_body: bool)
     }
     return {
         "requestHeader": header,
-        **({"request": _plain(request.entity, request_type(key, version))} if with_body else {}),
+        **({"request": plain(request.entity, request_type(key, version))} if with_body else {}),
         "connection": origin.peer or origin.principal.host,
         "principal": origin.principal.name[:TEXT_MAX],
         "listener": origin.listener,
+        "clientInformation": {"softwareName": origin.software[0], "softwareVersion": origin.software[1]},
     }
 
 
-def _plain(value: Any, of: EntityType = None) -> Any:
+def request_text(request: RequestFrame) -> str:
+    """A request as JSON, without bytes and secrets."""
+    return _line(plain(request.entity, request_type(request.api_key, request.version)))
+
+
+def plain(value: Any, of: EntityType = None) -> Any:
     """A message or a part of one, of this class of kio's, or another value of its fields, as JSON has it."""
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, bytes | bytearray | memoryview):
         return f"{len(value)} bytes"
     if isinstance(value, tuple | list):
-        shown = [_plain(each, of) for each in value[:VALUES_MAX]]
+        shown = [plain(each, of) for each in value[:VALUES_MAX]]
         return shown if len(value) <= VALUES_MAX else [*shown, f"{len(value) - VALUES_MAX} more"]
     if of is not None:
         held_as: EntityType = type(value)
         return {
-            shape.name: "hidden" if shape.name in SECRET_FIELDS else _plain(getattr(value, attribute), shape.part)
+            shape.name: "hidden" if shape.name in SECRET_FIELDS else plain(getattr(value, attribute), shape.part)
             for shape, attribute, _ in held_fields(of, held_as)
         }
     return str(value)[:TEXT_MAX]

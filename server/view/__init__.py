@@ -1,6 +1,7 @@
 """The cluster as storage shows it, without a broker.
 
 cluster_view     topics, and parts for what else is asked
+image_topology   topics, partitions, leaders of an image, wherever it comes from
 topology         topics, partitions, leaders, configs: the newest metadata image
 watermarks       the readable bounds of partitions, as published
 records          committed records
@@ -12,5 +13,4 @@ shared_read      one read for all threads that want it
 leader_progress  what leaders published
 partition_logs   the replicas' logs of each partition
 change_wait      which partitions moved, and waiting for the next write
-shared_notifications      one watcher for many consumers of a process
 """

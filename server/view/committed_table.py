@@ -145,10 +145,7 @@ def committed_table(
 
 
 def table_of(
-    view: ClusterView,
-    topic: str,
-    columns: Sequence[str] = COMMITTED_COLUMNS,
-    partitions: Iterable[int] | None = None,
+    view: ClusterView, topic: str, columns: Sequence[str] = COMMITTED_COLUMNS, partitions: Iterable[int] | None = None
 ) -> CommittedTable:
     """As `committed_table`, through a view that the table keeps using."""
     unknown = [name for name in columns if name not in COMMITTED_SCHEMA.names]

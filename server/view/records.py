@@ -38,15 +38,12 @@ class Isolation(Protocol):
 
     def readable_end(self, log: LogReader, marks: Watermarks, end: int) -> int:
         """Where the reader's records end, of a log that is committed up to `end`."""
-        ...
 
     def transactions_of(self, log: LogReader) -> Transactions:
         """Those whose records may not be returned, of the very fold whose files are read then."""
-        ...
 
     def kept(self, rows: pa.Table, aborted: Sequence[AbortedTransaction]) -> pa.Table:
         """`rows` without those of aborted transactions."""
-        ...
 
 
 class ReadUncommitted:
@@ -85,11 +82,7 @@ class CommittedRecords:
     """Reads what was published as committed. Thread-safe; calls may block on storage."""
 
     def __init__(
-        self,
-        topology: ClusterTopology,
-        watermarks: PublishedWatermarks,
-        changes: ProgressChanges,
-        isolation: Isolation,
+        self, topology: ClusterTopology, watermarks: PublishedWatermarks, changes: ProgressChanges, isolation: Isolation
     ) -> None:
         self._topology = topology
         self._watermarks = watermarks

@@ -5,21 +5,22 @@ I/O: folds the metadata log. Its lock is held during a fold alone: the image is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
+from stratalog.replication.controller.producer_id_blocks import allocate_producer_ids
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.log import METADATA_COMMITS, METADATA_FOLDER, MetadataLog, open_metadata
-from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
+from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.replication.stores import Stores, client_stores
 from stratalog.server.bootstrap import Cluster, root_of, shared_metadata_of
+from stratalog.server.view.image_topology import ImageTopology
 from stratalog.server.view.leader_progress import LeaderEntries, PublishedProgress, own_registers_of
 from stratalog.server.view.shared_read import SharedRead
 from stratalog.storage.clock import Clock, Ids, RandomIds, SystemClock
-from stratalog.storage.errors import LogDirNotFoundError, TableReplacedError, UnknownTopicOrPartitionError
+from stratalog.storage.errors import LogDirNotFoundError, TableReplacedError
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.records import TopicPartition
-from stratalog.storage.topic_config import LogConfig
 
 _LOG = line_logger("stratalog.clients")
 
@@ -29,7 +30,7 @@ LogId = tuple[TopicPartition, str, int]
 """A partition, the topic's id and the number of unclean elections: of one log id, an offset has one record for ever."""
 
 
-class ClusterTopology:
+class ClusterTopology(ImageTopology):
     """The newest image that was folded. Thread-safe; calls may block on storage.
 
     root      of the metadata
@@ -40,21 +41,17 @@ class ClusterTopology:
         self, cluster: Cluster, stores: Stores | None = None, clock: Clock | None = None, ids: Ids | None = None
     ) -> None:
         """`cluster`: as of `ClusterView`. Raises LogDirNotFoundError where there is no metadata."""
+        super().__init__()
         self.root = root_of(cluster)
         self.clock = clock or SystemClock()
         self.ids = ids or RandomIds()
         self.stores = stores or client_stores(self.ids)
         self._shared_metadata = shared_metadata_of(cluster)
         self.metadata = self._open_metadata()
-        self.metadata_version = 0
-        """Counts the folds that changed the image. Invariant: what was made of the image holds while this stays."""
         self.progress = PublishedProgress(self.stores, own_registers_of(cluster))
         self._folds = SharedRead(self._fold)
         self._folded_ms: int | None = None
         """When the last fold began. Invariant: None where a commit is known that it may not have seen."""
-        self._partitions: dict[str, tuple[TopicPartition, ...]] = {}
-        """Invariant: of the image of `metadata_version`, as `_available` is."""
-        self._available: dict[str, tuple[int, ...]] = {}
         try:
             self.refresh()
         except LogDirNotFoundError as reason:
@@ -117,8 +114,7 @@ class ClusterTopology:
         return True
 
     def _forget_topology(self) -> None:
-        self.metadata_version += 1
-        self._partitions, self._available = {}, {}
+        super()._forget_topology()
         self.progress.all_moved()
 
     def propose(self, decide: Callable[[ClusterImage], Result[T]]) -> T:
@@ -132,62 +128,9 @@ class ClusterTopology:
             self._forget_topology()
             return response
 
-    def topics(self) -> list[str]:
-        """All topics by name."""
-        self.refresh()
-        return sorted(self.image.topic_ids)
-
-    def partitions(self, topic: str) -> tuple[TopicPartition, ...]:
-        """The topic's partitions in order. UnknownTopicOrPartitionError when there is no such topic."""
-        found = self._partitions.get(topic)
-        if found is not None:
-            return found
-        self.refresh()
-        known = self._partitions  # a fold that changes something puts another one there
-        found = tuple(self.image.partitions_of(topic)) if topic in self.image.topic_ids else ()
-        if not found:
-            raise UnknownTopicOrPartitionError(f"topic '{topic}' does not exist")
-        known[topic] = found
-        return found
-
-    def available_partitions(self, topic: str) -> tuple[int, ...]:
-        """Numbers of the topic's partitions that have a leader, as of the last refresh."""
-        found = self._available.get(topic)
-        if found is not None:
-            return found
-        partitions, known = self.partitions(topic), self._available
-        states = [self.image.partitions.get(tp) for tp in partitions]
-        found = tuple(state.partition for state in states if state is not None and state.leader != NO_LEADER)
-        known[topic] = found
-        return found
-
-    def partition_count(self, topic: str) -> int:
-        """As of the last refresh; 0 of an unknown topic."""
-        return len(self.image.partitions_by_topic.get(topic, ()))
-
-    def topic_name(self, topic_id: str) -> str | None:
-        """As of the last refresh; None for an unknown id."""
-        return next((name for name, known in self.image.topic_ids.items() if known == topic_id), None)
-
-    def partition_racks(self, topics: Iterable[str]) -> dict[TopicPartition, frozenset[str]]:
-        """The racks of the replicas of the topics' partitions, without those of brokers that have none."""
-        image = self.image
-        rack_of = {broker: state.registration.rack for broker, state in image.brokers.items()}
-        return {
-            tp: frozenset(rack for each in image.partitions[tp].replicas if (rack := rack_of.get(each)))
-            for topic in topics
-            for tp in image.partitions_of(topic)
-        }
-
-    def partition_state(self, topic_partition: TopicPartition) -> PartitionRecord:
-        """Leader, ISR and epochs as of the last refresh. UnknownTopicOrPartitionError when unknown even after one."""
-        if topic_partition not in self.image.partitions:
-            self.refresh()
-        return self.image.partition(topic_partition)
-
-    def leader(self, topic_partition: TopicPartition) -> int:
-        """The leader's broker id as of the last refresh, -1 when there is none."""
-        return self.partition_state(topic_partition).leader
+    def producer_ids(self) -> Iterator[int]:
+        """A block of fresh ids of idempotent producers, which it commits; StopIteration behind the last one."""
+        return iter(self.propose(allocate_producer_ids))
 
     def leader_root(self, topic_partition: TopicPartition) -> str | None:
         """The leader's root as of the last refresh; None when there is none."""
@@ -197,10 +140,6 @@ class ClusterTopology:
     def leader_progress(self, broker_id: int) -> LeaderEntries | None:
         """What this broker's present registration publishes; None for a broker that is not known."""
         return self.progress.of(self.image.brokers.get(broker_id))
-
-    def topic_config(self, topic: str, broker_id: int | None = None) -> LogConfig:
-        """The topic's configs as of the last refresh; `broker_id`: as that broker has them."""
-        return LogConfig.from_properties(self.image.topic_config(topic, broker_id))
 
     def log_id(self, state: PartitionRecord) -> LogId:
         """Which log the partition's offsets are of."""

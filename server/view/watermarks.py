@@ -14,7 +14,12 @@ from stratalog.replication.controller.election.eligible_leaders import effective
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 from stratalog.replication.progress.progress import UNKNOWN, ReplicaProgress
 from stratalog.server.view.topology import ClusterTopology, LogId
-from stratalog.storage.errors import LeaderNotAvailableError, LogDirNotFoundError, StoreError
+from stratalog.storage.errors import (
+    LeaderNotAvailableError,
+    LogDirNotFoundError,
+    StoreError,
+    UnknownTopicOrPartitionError,
+)
 from stratalog.storage.log.state import NOTHING_REMOVED, RemovedRecords
 from stratalog.storage.records import TopicPartition
 
@@ -101,6 +106,17 @@ class PublishedWatermarks:
             known = self._marks.get(log_id)
             marks = self._marks[log_id] = entry if known is None else _later(known, entry)
         return marks
+
+    def published_now(self, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks | None]:
+        """The newest published bounds of each; None where there are none. No leader is waited for, and each leader's
+        progress is read once."""
+        self._topology.progress.poll()
+        found: dict[TopicPartition, Watermarks | None] = {}
+        for topic_partition in topic_partitions:
+            found[topic_partition] = None
+            with suppress(StoreError, LeaderNotAvailableError, UnknownTopicOrPartitionError):
+                found[topic_partition] = self.published(topic_partition, poll=False)
+        return found
 
     def _leader_entry(self, state: PartitionRecord, log_id: LogId, poll: bool) -> Watermarks | None:
         if state.leader == NO_LEADER:

@@ -32,12 +32,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from stratalog.storage.delta.table import Commit, Committed, Conflict
-from stratalog.storage.errors import (
-    CorruptMessageError,
-    KafkaStorageError,
-    StoreUnavailableError,
-    TableReplacedError,
-)
+from stratalog.storage.errors import CorruptMessageError, KafkaStorageError, StoreUnavailableError, TableReplacedError
 
 READ_TRIES = 10
 """Reads of a commit that does not follow the one before it, while its writer may withdraw it."""
@@ -75,31 +70,24 @@ class CommitLog(Protocol):
 
     def create_version(self, version: int, stored: StoredCommit) -> bool:
         """Create if absent; False when the version exists."""
-        ...
 
     def read_version(self, version: int) -> StoredCommit | None:
         """The commit of a version, None when there is none. CorruptMessageError when it is unreadable."""
-        ...
 
     def has_version(self, version: int, commit_id: str | None) -> bool:
         """Whether the version exists, and carries this commit id unless that is None."""
-        ...
 
     def delete_version(self, version: int, commit_id: str) -> None:
         """Delete one version if it carries this commit id."""
-        ...
 
     def replace_version(self, version: int, old: StoredCommit, new: StoredCommit) -> None:
         """Put another commit in this one's place; whatever else stands there, or nothing, is left as it is."""
-        ...
 
     def checkpoint_hint(self) -> int:
         """A checkpoint's version by the cheap pointer, -1 when there is none; it may lag."""
-        ...
 
     def newest_checkpoint(self) -> int:
         """The newest checkpoint's version by listing, -1 when there is none."""
-        ...
 
 
 def withdrawn(orphan: StoredCommit, previous: StoredCommit) -> StoredCommit:

@@ -25,23 +25,18 @@ class CheckpointLog(CommitLog, Protocol):
 
     def own_version(self, version: int) -> StoredCommit | None:
         """The commit of a version; None when it is absent, foreign or unreadable."""
-        ...
 
     def checkpoints(self) -> Sequence[int]:
         """The versions of all checkpoints by listing, newest first."""
-        ...
 
     def has_checkpoint(self, version: int) -> bool:
         """Whether a checkpoint is there, readable or not."""
-        ...
 
     def read_checkpoint(self, version: int) -> TableSnapshot | None:
         """A checkpoint; None when it is absent or unreadable."""
-        ...
 
     def put_pointer(self, version: int) -> None:
         """Name this checkpoint as the newest one."""
-        ...
 
 
 @dataclass(slots=True)

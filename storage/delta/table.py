@@ -133,7 +133,6 @@ class Ahead(Protocol):
 
     def take(self, path: str) -> bytes | None:
         """The bytes of the object at a path of the store; None when it is not among them, or absent."""
-        ...
 
 
 class LogTable(Protocol):
@@ -145,31 +144,25 @@ class LogTable(Protocol):
     @property
     def name(self) -> str:
         """The table's place, for messages: e.g. `file:///data/broker-1/access-log-0`."""
-        ...
 
     def create(self, properties: Mapping[str, str], timestamp_ms: int, commit_id: str) -> bool:
         """Make version 0 with table properties (`stratalog.topic-id` …). False when it exists already."""
-        ...
 
     def snapshot(self) -> TableSnapshot | None:
         """Fold the whole table (checkpoint and later commits); None when there is no table.
 
         Raises UnsupportedTableFeatureError, ForeignCommitError, CorruptMessageError (unreadable log).
         """
-        ...
 
     def read_commit(self, version: int) -> Commit | None:
         """One version; None when it is absent (not written yet, or cleaned up)."""
-        ...
 
     def read_commits(self, start: int, end: int) -> Sequence[Commit] | None:
         """The versions `[start, end)` of the log that this handle has folded; None when clean-up has passed one."""
-        ...
 
     def still_stands(self) -> bool:
         """Whether the newest commit that this handle read or made still exists: neither cleaned up, nor gone with
         a table that was made again since."""
-        ...
 
     def commit(
         self, version: int, commit: Commit, *, sync: bool = False, since: int | None = None
@@ -180,12 +173,10 @@ class LogTable(Protocol):
         commit, its directory and everything written before through this table durable first; with `since`,
         also the commits from that version on, whoever made them.
         """
-        ...
 
     def flusher(self, version: int, since: int | None) -> Callable[[], None]:
         """A function, also for another thread, that makes durable what was written through this table until now, and
         the commits in `[since, version]`."""
-        ...
 
     def write_file(self, rows: pa.Table | FewRows, values: PartitionValues | None, codec: str = ZSTD, /) -> DataFile:
         """Write rows of `DATA_SCHEMA` as a new data file that no commit names yet; `codec` as in
@@ -193,24 +184,19 @@ class LogTable(Protocol):
 
         values  its partition values, which its path names; None: they are not known yet, see `place_files`
         """
-        ...
 
     def place_files(self, entries: Sequence[FileEntry]) -> Sequence[FileEntry]:
         """The same files under paths that name their partition values: each gets a second name there, or a copy. What
         lies at the old paths stays. ObjectNotFoundError."""
-        ...
 
     def copy_file(self, source: LogTable, file: DataFile) -> None:
         """Copy a data file's bytes from another replica under the same path, footer checked."""
-        ...
 
     def copy_files(self, source: LogTable, files: Sequence[DataFile]) -> None:
         """`copy_file` of each, several at a time where requests take long."""
-        ...
 
     def ahead(self, files: Sequence[DataFile]) -> Ahead | None:
         """For `read_file` of these, one after the other; None where nothing is gained by it."""
-        ...
 
     def read_file(
         self,
@@ -223,11 +209,9 @@ class LogTable(Protocol):
 
         Raises ObjectNotFoundError when it is gone, CorruptMessageError when a bit of what was read is wrong.
         """
-        ...
 
     def read_files(self, files: Sequence[DataFile]) -> pa.Table:
         """All rows of some data files, one file after the other. Raises as `read_file`."""
-        ...
 
     @property
     def free_share(self) -> float:
@@ -236,46 +220,36 @@ class LogTable(Protocol):
 
     def has_file(self, file: DataFile) -> bool:
         """Whether a data file is there in its full size."""
-        ...
 
     @property
     def decays(self) -> bool:
         """Whether bits may decay on the table's storage, so that its owner checks them: on a local disk."""
-        ...
 
     def check_files(self, files: Sequence[DataFile], *, bits: bool) -> None:
         """Raise DamagedFileError, naming file and both values, for the first that is gone, short or, with `bits` and
         where they decay, has a wrong bit. Cached rows are not used."""
-        ...
 
     def check_bits(self, file: DataFile) -> None:
         """Raise DamagedFileError for a file with a wrong bit, ObjectNotFoundError for one that is gone. Cached rows are
         not used."""
-        ...
 
     def damage(self) -> Damage | None:
         """The recorded damage of this table that is not repaired yet."""
-        ...
 
     def note_damage(self, damage: Damage | None) -> None:
         """Record damage beside the data, for every handle; None: it is repaired."""
-        ...
 
     def read_object(self, path: str) -> bytes:
         """A small object of the table (`_producers/…json`). ObjectNotFoundError when absent."""
-        ...
 
     def write_object(self, path: str, data: bytes) -> None:
         """Write a small object of the table."""
-        ...
 
     def delete_objects(self, paths: Sequence[str]) -> None:
         """Delete data files or small objects, in bulk where the store can; absent ones are fine."""
-        ...
 
     def list_objects(self, prefix: str) -> list[tuple[str, int]]:
         """`(path, last_modified_ms)` below a prefix, outside `_delta_log`."""
-        ...
 
     def checkpoint(self) -> int:
         """Write a checkpoint of the newest version on storage. Returns its version."""
@@ -290,21 +264,17 @@ class LogTable(Protocol):
 
         objects  small objects by path that it writes before, and which are durable when the checkpoint is
         """
-        ...
 
     def adopt_checkpoint(self) -> int:
         """The newest checkpoint's version by the cheap pointer, whoever wrote it; -1 when there is none. This handle
         owes no sync for anything up to it any more."""
-        ...
 
     def reopened(self) -> LogTable:
         """Another handle on the same table, for another thread."""
-        ...
 
     def clean_log(self, keep_from_version: int, keep_from_ms: int, crowded_below: int = 0) -> Iterator[int]:
         """Delete commits below both limits and below the newest checkpoint, ascending: one for each step, whose
         version it yields. Those below version `crowded_below` are deleted however young they are."""
-        ...
 
     def recover_tail(self) -> int:
         """After an unclean stop: drop commits from the first that is unreadable, does not follow the one before it, or
@@ -312,7 +282,6 @@ class LogTable(Protocol):
 
         Returns the version kept, -1 when nothing is left. Only while no other handle works on the table.
         """
-        ...
 
     def drop(self, is_still: Callable[[], bool] = always) -> bool:
         """Delete the table, log first, so that no late writer can commit to it again; True when none is left.
@@ -320,4 +289,3 @@ class LogTable(Protocol):
         is_still  reads the table once the deletion has begun: whether this is the one to be deleted. What it is asked
                   about is what is deleted: a table that is made in its place meanwhile stays. Without it, any table.
         """
-        ...

@@ -10,15 +10,8 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from stratalog.storage.errors import (
-    InvalidRecordError,
-    InvalidTimestampError,
-    OutOfOrderSequenceNumberError,
-    RecordListTooLargeError,
-    RecordTooLargeError,
-    StratalogError,
-    UnknownProducerIdError,
-)
+from stratalog.storage import errors
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.files.data_file import DataFile, FileEntry
 from stratalog.storage.log.segments import LogSegment, empty_segment, segment_jitter_ms, should_roll
 from stratalog.storage.log.state import LogState
@@ -165,7 +158,7 @@ def _check_sequence(group: Admission, batch: NewRecordBatch) -> Accept | Duplica
     one waits for the coordinator, too. Source: `UnifiedLog.analyzeAndValidateProducerState`, which has this order."""
     try:
         return group.producers.check(batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.record_count)
-    except (OutOfOrderSequenceNumberError, UnknownProducerIdError):
+    except (errors.OutOfOrderSequenceNumberError, errors.UnknownProducerIdError):
         if is_transactional(batch.attributes):
             _change_of(group, batch)
         raise
@@ -178,7 +171,7 @@ def _change_of(group: Admission, batch: NewRecordBatch) -> TransactionChange | N
         return None
     if producer_id == NO_PRODUCER_ID:
         if batch.attributes & (TRANSACTIONAL_ATTRIBUTE | CONTROL_ATTRIBUTE):
-            raise InvalidRecordError("a transactional or control batch has a producer id")
+            raise errors.InvalidRecordError("a transactional or control batch has a producer id")
         return None
     if not is_control(batch.attributes):
         is_in_one, epoch = is_transactional(batch.attributes), batch.producer_epoch
@@ -188,7 +181,9 @@ def _change_of(group: Admission, batch: NewRecordBatch) -> TransactionChange | N
     first = batch.first
     change = change_of(producer_id, batch.attributes, end_offset, first.key, first.value)
     if change is None or batch.record_count != 1:
-        raise InvalidRecordError(f"a control batch is one marker of a transaction; it has {batch.record_count} records")
+        raise errors.InvalidRecordError(
+            f"a control batch is one marker of a transaction; it has {batch.record_count} records"
+        )
     group.producers.check_marker(producer_id, batch.producer_epoch, change.coordinator_epoch, batch.transaction_version)
     return change
 
@@ -219,19 +214,21 @@ def check_records(batch: NewRecordBatch, config: LogConfig) -> None:
     RecordListTooLargeError (`segment.bytes`), InvalidTimestampError (Delta keeps microseconds).
     """
     if isinstance(batch.content, pa.Table) and not batch.content.schema.equals(PAYLOAD_SCHEMA):
-        raise InvalidRecordError(f"a batch has the columns {PAYLOAD_SCHEMA.names}, found {batch.content.schema}")
+        raise errors.InvalidRecordError(f"a batch has the columns {PAYLOAD_SCHEMA.names}, found {batch.content.schema}")
     if batch.record_count == 0:
-        raise InvalidRecordError("a batch has at least one record")
+        raise errors.InvalidRecordError("a batch has at least one record")
     if config.is_compacted and batch.lacks_a_key:
-        raise InvalidRecordError("a compacted topic takes no record without a key")
+        raise errors.InvalidRecordError("a compacted topic takes no record without a key")
     limit_bytes = config.max_message_bytes
     if batch.sent_bytes > limit_bytes or (not batch.sent_bytes and batch.is_above(limit_bytes)):
-        raise RecordTooLargeError(f"a batch of {batch.message_bytes} bytes > max.message.bytes {limit_bytes}")
+        raise errors.RecordTooLargeError(f"a batch of {batch.message_bytes} bytes > max.message.bytes {limit_bytes}")
     if batch.is_above(config.segment_bytes):
-        raise RecordListTooLargeError(f"a batch of {batch.record_bytes} bytes > segment.bytes {config.segment_bytes}")
+        raise errors.RecordListTooLargeError(
+            f"a batch of {batch.record_bytes} bytes > segment.bytes {config.segment_bytes}"
+        )
     for bound_ms in batch.timestamp_range:
         if bound_ms is not None and abs(bound_ms) > TIMESTAMP_MS_LIMIT:
-            raise InvalidTimestampError(f"timestamp {bound_ms} ms is outside ±{TIMESTAMP_MS_LIMIT} ms")
+            raise errors.InvalidTimestampError(f"timestamp {bound_ms} ms is outside ±{TIMESTAMP_MS_LIMIT} ms")
 
 
 def check_time(batch: NewRecordBatch, config: LogConfig, now_ms: int) -> None:
@@ -244,7 +241,7 @@ def check_time(batch: NewRecordBatch, config: LogConfig, now_ms: int) -> None:
     before_ms, after_ms = config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms
     for bound_ms in batch.timestamp_range:
         if bound_ms is not None and not now_ms - before_ms <= bound_ms <= now_ms + after_ms:
-            raise InvalidTimestampError(
+            raise errors.InvalidTimestampError(
                 f"Timestamp {bound_ms} of message is out of range. The timestamp should be within "
                 f"[{now_ms - before_ms}, {now_ms + after_ms}]"
             )
@@ -252,12 +249,12 @@ def check_time(batch: NewRecordBatch, config: LogConfig, now_ms: int) -> None:
 
 def _check_handed(handed: HandedFiles) -> None:
     if not handed.files:
-        raise InvalidRecordError("a hand-over names at least one file")
+        raise errors.InvalidRecordError("a hand-over names at least one file")
     if handed.is_transactional and handed.producer_id == NO_PRODUCER_ID:
-        raise InvalidRecordError("a transactional hand-over has a producer id")
+        raise errors.InvalidRecordError("a transactional hand-over has a producer id")
     for file in handed.files:
         if file.record_count < 1 or (file.first_delta, file.last_delta) != (0, file.record_count - 1):
-            raise InvalidRecordError(
+            raise errors.InvalidRecordError(
                 f"{file.path}: {file.record_count} records with deltas {file.first_delta}…{file.last_delta}, "
                 "needed 0, 1, 2 …"
             )

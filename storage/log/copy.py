@@ -23,6 +23,11 @@ BatchesIn = Callable[[FileEntry], list[StoredBatch]]
 """The producers' batches in a file, in order of offset."""
 
 
+ROUND_FILES_MAX = 32
+"""Files that one round copies at most. A follower that was away lacks thousands of small ones; the partitions in whose
+ISR it is again wait for its rounds of the others, and their producers with them."""
+
+
 class LogBounds(Protocol):
     """Of a log, as it is folded or as it was published: its offsets are `[log_start_offset, log_end_offset)`."""
 
@@ -94,7 +99,8 @@ class Cut:
 
 
 def plan_copy(own: LogState, leader: LogState, max_bytes: int, unbroken: Sequence[tuple[int, int]] = ()) -> CopyPlan:
-    """The next round: whole files up to `max_bytes` (at least one) from the follower's log end on.
+    """The next round: whole files up to `max_bytes` (at least one), and `ROUND_FILES_MAX`, from the follower's log end
+    on.
 
     unbroken  offsets `[base, last]` of sinks' batches, inside which a round does not end: a batch of several files and
               its record in producer state are copied together. Otherwise a new leader could hold a part of the batch
@@ -199,7 +205,8 @@ def _within(files: Sequence[FileEntry], max_bytes: int, unbroken: Sequence[tuple
     for count, entry in enumerate(files):
         size_bytes += entry.file.size_bytes
         is_inside = any(base < entry.start_offset <= last for base, last in unbroken)
-        if count and size_bytes > max_bytes and not is_inside:
+        is_full = size_bytes > max_bytes or count >= ROUND_FILES_MAX
+        if count and is_full and not is_inside:
             return tuple(files[:count])
     return tuple(files)
 

@@ -15,7 +15,7 @@ from zlib import crc32
 
 import pyarrow as pa
 
-from stratalog.storage import cadence
+from stratalog.storage import cadence, errors
 from stratalog.storage.clock import Clock, Ids
 from stratalog.storage.delta.removed import NO_PRODUCERS, RemovedObjects, producers_path
 from stratalog.storage.delta.table import (
@@ -31,13 +31,6 @@ from stratalog.storage.delta.table import (
     Committed,
     Conflict,
     LogTable,
-)
-from stratalog.storage.errors import (
-    FencedLeaderEpochError,
-    InconsistentTopicIdError,
-    InvalidRecordError,
-    StoreUnavailableError,
-    UnknownLeaderEpochError,
 )
 from stratalog.storage.files.batch_file import name_of, placed_path
 from stratalog.storage.files.codecs import codec_of_append, codec_of_merge
@@ -151,7 +144,7 @@ class PartitionLog(LogReader):
             self.table.create(properties, self.clock.wall_ms(), self._ids.new_id())
         self._load()
         if self.topic_id != topic_id:
-            raise InconsistentTopicIdError(f"{self.name}: topic id {self.topic_id}, expected {topic_id}")
+            raise errors.InconsistentTopicIdError(f"{self.name}: topic id {self.topic_id}, expected {topic_id}")
 
     def start_epoch(
         self,
@@ -300,7 +293,7 @@ class PartitionLog(LogReader):
             self.table.delete_objects([entry.path for entry in entries if entry.path not in given])
         return outcome
 
-    def _refusal(self, handed: HandedFiles, state: LogState, now_ms: int) -> InvalidRecordError | None:
+    def _refusal(self, handed: HandedFiles, state: LogState, now_ms: int) -> errors.InvalidRecordError | None:
         """The error of a new hand-over with a missing file, which would stop every reader and follower, or with a file
         that is in the log already, which would vanish from there.
 
@@ -313,9 +306,9 @@ class PartitionLog(LogReader):
         for file in handed.files:
             where = f"{self.name}: {file.path} of {file.size_bytes} bytes was handed over"
             if not self.table.has_file(file):
-                return InvalidRecordError(f"{where}, but is not there")
+                return errors.InvalidRecordError(f"{where}, but is not there")
             if name_of(file.path) in live:
-                return InvalidRecordError(f"{where}, but is in the log already")
+                return errors.InvalidRecordError(f"{where}, but is in the log already")
         return None
 
     def _commit_append(
@@ -339,7 +332,7 @@ class PartitionLog(LogReader):
     def _put_append(self, append: _OpenAppend) -> Appended | Conflict:
         try:
             outcome = self._put(append.prepared)
-        except StoreUnavailableError:
+        except errors.StoreUnavailableError:
             self._open_append = append
             raise
         return outcome if isinstance(outcome, Conflict) else self._settled(append)
@@ -526,13 +519,15 @@ class PartitionLog(LogReader):
     def _check_not_fenced(self, state: LogState, leader_epoch: int) -> None:
         self._decided_on = state.version
         if state.leader_epoch > leader_epoch:
-            raise FencedLeaderEpochError(f"{self.name}: leader epoch {leader_epoch} < current {state.leader_epoch}")
+            raise errors.FencedLeaderEpochError(
+                f"{self.name}: leader epoch {leader_epoch} < current {state.leader_epoch}"
+            )
 
     def _writable(self, leader_epoch: int) -> LogState:
         state = self.state
         self._check_not_fenced(state, leader_epoch)
         if state.leader_epoch < leader_epoch:
-            raise UnknownLeaderEpochError(
+            raise errors.UnknownLeaderEpochError(
                 f"{self.name}: leader epoch {leader_epoch} has not started, current {state.leader_epoch}"
             )
         return state

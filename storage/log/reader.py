@@ -13,17 +13,10 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stratalog.storage import cadence
+from stratalog.storage import cadence, errors
 from stratalog.storage.clock import Clock
 from stratalog.storage.delta.removed import NO_PRODUCERS, producers_path
 from stratalog.storage.delta.table import PRODUCERS, Commit, LogTable
-from stratalog.storage.errors import (
-    CorruptMessageError,
-    ObjectNotFoundError,
-    OffsetOutOfRangeError,
-    TableReplacedError,
-    UnknownTopicOrPartitionError,
-)
 from stratalog.storage.files.data_file import FileEntry, RowsWanted
 from stratalog.storage.log.leader_epochs import LeaderEpochCache
 from stratalog.storage.log.rows import (
@@ -229,7 +222,7 @@ class LogReader:
         try:
             changed = self._fold_new_commits(commits_max)
             is_position_gone = not changed and self._is_position_cleaned_up()
-        except TableReplacedError:
+        except errors.TableReplacedError:
             if not self.reads_only:
                 raise
             self.table = self.table.reopened()
@@ -247,7 +240,7 @@ class LogReader:
             return
         found_id, self._state = self.state.topic_id, before
         self._is_in_doubt = True
-        raise TableReplacedError(
+        raise errors.TableReplacedError(
             f"{self.name}: the table is of topic {found_id} by now, was of {before.topic_id}: open it again"
         )
 
@@ -286,7 +279,7 @@ class LogReader:
     def _load(self) -> None:
         snapshot = self.table.snapshot()
         if snapshot is None:
-            raise UnknownTopicOrPartitionError(f"{self.name}: there is no table")
+            raise errors.UnknownTopicOrPartitionError(f"{self.name}: there is no table")
         self._state = LogState(snapshot, self.name, remembers_removed=self.remembers_removed)
         self.load_count += 1
         self._producers_version = -1
@@ -346,7 +339,7 @@ class LogReader:
         """The files that `read` would read, of the fold as it is: `PlannedRead.read` reads them in any thread."""
         state = self.state
         if not state.log_start_offset <= start_offset <= state.log_end_offset:
-            raise OffsetOutOfRangeError(
+            raise errors.OffsetOutOfRangeError(
                 f"{self.name}: offset {start_offset} is outside [{state.log_start_offset}, {state.log_end_offset}]"
             )
         bound = state.log_end_offset if end_offset is None else min(end_offset, state.log_end_offset)
@@ -419,7 +412,7 @@ class LogReader:
         for _ in range(RESOLVE_TRIES):
             try:
                 return look_up()
-            except ObjectNotFoundError:
+            except errors.ObjectNotFoundError:
                 if not self.refresh_for_sure():
                     raise
             self._check_still_of(topic_id)
@@ -427,7 +420,7 @@ class LogReader:
 
     def _check_still_of(self, topic_id: str) -> None:
         if self.topic_id != topic_id:
-            raise UnknownTopicOrPartitionError(
+            raise errors.UnknownTopicOrPartitionError(
                 f"{self.name}: the table is of topic id {self.topic_id}, not of {topic_id} any more"
             )
 
@@ -443,7 +436,7 @@ class LogReader:
         whole = state.folded_from if state.producers_version is None else state.producers_version
         commits = self.table.read_commits(whole + 1, state.folded_from + 1)
         if commits is None:
-            raise ObjectNotFoundError(
+            raise errors.ObjectNotFoundError(
                 f"{self.name}: a version of {whole + 1} to {state.folded_from} with producer state was cleaned up"
             )
         for commit in commits:
@@ -461,4 +454,4 @@ class LogReader:
         try:
             return ProducerStates.from_json(data)
         except ValueError as reason:
-            raise CorruptMessageError(f"{self.name}/{producers_path(number)}: {reason}") from reason
+            raise errors.CorruptMessageError(f"{self.name}/{producers_path(number)}: {reason}") from reason

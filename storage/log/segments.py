@@ -68,12 +68,6 @@ def segments_of(files: Iterable[FileEntry]) -> list[LogSegment]:
     return segments
 
 
-def segment_for(segments: Sequence[LogSegment], offset: int) -> LogSegment | None:
-    """The segment that holds `offset`: the last one whose base offset is not above it."""
-    above = bisect_right(segments, offset, key=lambda segment: segment.base_offset)
-    return segments[above - 1] if above else None
-
-
 def should_roll(
     active: LogSegment | None,
     incoming_bytes: int,

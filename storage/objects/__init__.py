@@ -2,8 +2,10 @@
 
 distance     how far a store is, and what follows from that
 port         what each store can do, and what only some can; `ObjectMeta`
+memory       a dictionary of this process: `memory://<name>/...`
 local        a directory of a local disk or mounted volume
 store_settings  endpoint, region and credentials that take precedence over the environment
+opened       the store at a URL or path
 remote       S3, Azure Blob, GCS through obstore
 probe        whether a store creates an object only if it is absent
 registers    a small value that is replaced in place

@@ -18,22 +18,11 @@ import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
+from stratalog.storage import errors
 from stratalog.storage.clock import RandomIds
-from stratalog.storage.errors import (
-    KafkaStorageError,
-    LogDirNotFoundError,
-    ObjectNotFoundError,
-    StoreFullError,
-    StoreUnavailableError,
-)
 from stratalog.storage.objects import registers as register_file
-from stratalog.storage.objects.new_file import (
-    NotCopiedError,
-    UnnamedFiles,
-    fill_in_place,
-    send_whole,
-    write_whole,
-)
+from stratalog.storage.objects.calls import calls_of
+from stratalog.storage.objects.new_file import NotCopiedError, UnnamedFiles, fill_in_place, send_whole, write_whole
 from stratalog.storage.objects.port import ObjectMeta, ObjectStore, always
 from stratalog.storage.objects.probe import probe_create_if_absent
 from stratalog.storage.objects.sync import WritesLostError, sync_files, sync_tree
@@ -71,6 +60,7 @@ class LocalStore(ObjectStore):
     def __init__(self, root: str, *, create: bool = False) -> None:
         self.root = os.path.abspath(_plain_path(root))
         self.url = Path(self.root).as_uri()
+        self._calls = calls_of(self.url)
         self._durable_directories = {_existing(self.root)}
         """Those whose entry in the directory above was synced, or was there before this store."""
         self._lost = ""
@@ -79,7 +69,7 @@ class LocalStore(ObjectStore):
         if create:
             self._make_root()
         if not os.path.isdir(self.root):
-            raise LogDirNotFoundError(f"{self.root} is not a directory")
+            raise errors.LogDirNotFoundError(f"{self.root} is not a directory")
         if create:
             self.probe_create_if_absent()
 
@@ -89,6 +79,7 @@ class LocalStore(ObjectStore):
         probe_create_if_absent(self, RandomIds().new_id(), "hard links (link(2) that fails for a name that exists)")
 
     def put(self, path: str, data: bytes | memoryview) -> None:
+        self._calls.wrote("put", len(data))
         target = f"{self.root}/{path}"
         try:
             os.replace(self._write_temporary(target, data), target)
@@ -99,6 +90,7 @@ class LocalStore(ObjectStore):
         """As the port says. A file that is there already is of an earlier try, or of another writer of the same bytes:
         it is replaced as a whole, since its writer may never end; by durable bytes, since it may be committed and
         synced."""
+        self._calls.wrote("put", len(data))
         target = f"{self.root}/{path}"
         try:
             descriptor = self._open_new(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
@@ -117,6 +109,7 @@ class LocalStore(ObjectStore):
             raise self._failed("put", path, reason) from reason
 
     def put_filled(self, directory: str, fill: Callable[[int], str]) -> bool:
+        self._calls.wrote("put", 0)
         try:
             return bool(self._unnamed.make(f"{self.root}/{directory}", lambda file: f"{self.root}/{fill(file)}"))
         except OSError as reason:
@@ -139,7 +132,7 @@ class LocalStore(ObjectStore):
         try:
             descriptor = os.open(source_file, os.O_RDONLY)
         except FileNotFoundError as reason:
-            raise ObjectNotFoundError(f"{source_file} does not exist") from reason
+            raise errors.ObjectNotFoundError(f"{source_file} does not exist") from reason
         except OSError as reason:
             raise _failure("get", source_file, reason) from reason
         try:
@@ -166,6 +159,7 @@ class LocalStore(ObjectStore):
             fill_in_place(self._open_new(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL), target, fill)
 
     def create(self, path: str, data: bytes) -> bool:
+        self._calls.wrote("create", len(data))
         target = f"{self.root}/{path}"
         try:
 
@@ -188,6 +182,7 @@ class LocalStore(ObjectStore):
 
     def replace(self, path: str, old: bytes, new: bytes) -> bool:
         """As the port says; `new` survives a power loss if what comes after it does: nobody else syncs it."""
+        self._calls.wrote("replace", len(new))
         if self.get_optional(path) != old:
             return False
         self._put_durable(path, new)
@@ -207,20 +202,24 @@ class LocalStore(ObjectStore):
         try:
             descriptor = os.open(f"{self.root}/{path}", os.O_RDONLY)
             try:
-                return read(descriptor)
+                data = read(descriptor)
             finally:
                 os.close(descriptor)
         except (FileNotFoundError, NotADirectoryError):
+            self._calls.read(None)
             return None
         except OSError as reason:
             raise self._failed("get", path, reason) from reason
+        self._calls.read(data)
+        return data
 
     def _found(self, path: str, data: bytes | None) -> bytes:
         if data is None:
-            raise ObjectNotFoundError(f"{self.root}/{path} does not exist")
+            raise errors.ObjectNotFoundError(f"{self.root}/{path} does not exist")
         return data
 
     def put_register(self, path: str, data: bytes) -> None:
+        self._calls.wrote("put", len(data))
         target = f"{self.root}/{path}"
         try:
             with self._register_lock:
@@ -231,11 +230,14 @@ class LocalStore(ObjectStore):
 
     def get_register(self, path: str) -> bytes | None:
         try:
-            return register_file.read(f"{self.root}/{path}")
+            data = register_file.read(f"{self.root}/{path}")
         except OSError as reason:
             raise self._failed("get", path, reason) from reason
+        self._calls.read(data)
+        return data
 
     def size(self, path: str) -> int | None:
+        self._calls.made["head"] += 1
         try:
             status = os.stat(f"{self.root}/{path}")
         except (FileNotFoundError, NotADirectoryError):
@@ -245,6 +247,7 @@ class LocalStore(ObjectStore):
         return status.st_size if stat.S_ISREG(status.st_mode) else None
 
     def list(self, prefix: str) -> list[ObjectMeta]:
+        self._calls.made["list"] += 1
         directory = prefix.rpartition("/")[0]
         try:
             found = [m for m in self._walk(directory) if m.path.startswith(prefix) and not _TEMPORARY.search(m.path)]
@@ -260,6 +263,7 @@ class LocalStore(ObjectStore):
             raise self._failed("list", "", reason) from reason
 
     def delete(self, path: str) -> None:
+        self._calls.made["delete"] += 1
         target = f"{self.root}/{path}"
         try:
             os.unlink(target)
@@ -320,10 +324,10 @@ class LocalStore(ObjectStore):
                         raise
                     self._make_directories(os.path.dirname(target))
         except FileNotFoundError as reason:
-            raise ObjectNotFoundError(f"{source} does not exist") from reason
+            raise errors.ObjectNotFoundError(f"{source} does not exist") from reason
         except OSError as reason:
             raise self._failed("link", new_path, reason) from reason
-        raise StoreUnavailableError(f"link {target}: its directory is removed again and again")
+        raise errors.StoreUnavailableError(f"link {target}: its directory is removed again and again")
 
     def delete_tree(self, path: str, tombstone_id: str, is_still: Callable[[], bool] = always, /) -> bool:
         tree = f"{self.root}/{path}"
@@ -353,13 +357,14 @@ class LocalStore(ObjectStore):
 
     def delete_leftover(self, directory: str) -> None:
         if not _LEFTOVER.search(directory):
-            raise KafkaStorageError(f"{self.root}/{directory} is not what a deletion left")
+            raise errors.KafkaStorageError(f"{self.root}/{directory} is not what a deletion left")
         shutil.rmtree(f"{self.root}/{directory}", ignore_errors=True)  # another process may be at it, too
         if os.path.isdir(f"{self.root}/{directory}"):
-            raise StoreUnavailableError(f"delete {self.root}/{directory}: some of it is still there")
+            raise errors.StoreUnavailableError(f"delete {self.root}/{directory}: some of it is still there")
 
     def sync(self, paths: Sequence[str]) -> None:
         """Make files, their directories and those above them durable, whoever made them."""
+        self._calls.made["sync"] += 1
         targets = [f"{self.root}/{path}" if path else self.root for path in paths]
         directories = {target.rpartition("/")[0] for target in targets}
         entries = self._entries_to_sync(directories)
@@ -403,7 +408,7 @@ class LocalStore(ObjectStore):
             except OSError as reason:
                 raise self._failed("sync", what, reason) from reason
         if self._lost:
-            raise KafkaStorageError(f"{self.root}: the disk did not keep what was written: {self._lost}")
+            raise errors.KafkaStorageError(f"{self.root}: the disk did not keep what was written: {self._lost}")
 
     def _entries_to_sync(self, directories: Iterable[str]) -> set[str]:
         """These directories and those above them, up to the first whose entry is durable."""
@@ -457,7 +462,7 @@ class LocalStore(ObjectStore):
                 os.mkdir(self.root, ROOT_MODE)
                 self._durable_directories.discard(self.root)
         except OSError as reason:
-            raise LogDirNotFoundError(f"{self.root} cannot be made: {reason}") from reason
+            raise errors.LogDirNotFoundError(f"{self.root} cannot be made: {reason}") from reason
 
     def _make_directories(self, directory: str) -> None:
         missing = []
@@ -486,7 +491,8 @@ class LocalStore(ObjectStore):
                 continue
             yield ObjectMeta(path, status.st_size, status.st_mtime_ns // 1_000_000)
 
-    def _failed(self, operation: str, path: str, reason: OSError) -> StoreUnavailableError:
+    def _failed(self, operation: str, path: str, reason: OSError) -> errors.StoreUnavailableError:
+        self._calls.failed += 1
         return _failure(operation, f"{self.root}/{path}", reason)
 
 
@@ -494,8 +500,8 @@ def _is_own(directory: str) -> bool:
     return directory.rpartition("/")[2].startswith(OWN_DIRECTORY)
 
 
-def _failure(operation: str, name: str, reason: OSError) -> StoreUnavailableError:
-    kind = StoreFullError if reason.errno in _FULL else StoreUnavailableError
+def _failure(operation: str, name: str, reason: OSError) -> errors.StoreUnavailableError:
+    kind = errors.StoreFullError if reason.errno in _FULL else errors.StoreUnavailableError
     return kind(f"{operation} {name}: {reason}")
 
 

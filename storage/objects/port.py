@@ -36,51 +36,44 @@ class ObjectStore(Protocol):
     url                of the root, without a slash at its end: `file:///x/y`, `s3://bucket/prefix`
     durable_on_answer  whether an object survives a power loss without `sync` once `put` or `create` has returned
     distance           how far it is: whether each call is a request to a service
+    is_of_this_process whether no other process finds its objects
     """
 
     url: str
     durable_on_answer: bool
     distance: Distance = NEAR
+    is_of_this_process: bool = False
 
     def put(self, path: str, data: bytes) -> None:
         """Write an object, atomically replacing one that exists."""
-        ...
 
     def put_new(self, path: str, data: bytes | memoryview) -> None:
         """Write an object under a name of its own, which nobody reads before this call has returned: a reader
         may see a part of it, and a crash may leave one. Cheaper than `put` on a local disk."""
-        ...
 
     def create(self, path: str, data: bytes) -> bool:
         """Write an object if there is none, atomically; False when there is one."""
-        ...
 
     def get(self, path: str) -> bytes:
         """An object's bytes. ObjectNotFoundError when absent."""
-        ...
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
         """`length` bytes (at least one) of an object from `start` on, fewer at its end. ObjectNotFoundError."""
-        ...
 
     def get_optional(self, path: str) -> bytes | None:
         """An object's bytes, None when absent: the cheap probe of polling loops."""
-        ...
 
     def size(self, path: str) -> int | None:
         """An object's size in bytes, None when absent."""
-        ...
 
     def exists(self, path: str) -> bool:
         return self.size(path) is not None
 
     def list(self, prefix: str) -> list[ObjectMeta]:
         """All objects whose path starts with `prefix`, at any depth, ordered by path."""
-        ...
 
     def directories(self) -> Sequence[str]:
         """The names directly below the root that have objects below them, in order."""
-        ...
 
     def replace(self, path: str, old: bytes, new: bytes) -> bool:
         """Write an object in place of one that holds `old`; False when it holds something else by now, or is absent.
@@ -95,7 +88,6 @@ class ObjectStore(Protocol):
 
     def delete(self, path: str) -> None:
         """Delete an object; absent is fine."""
-        ...
 
     @contextmanager
     def deletions(self, directory: str) -> Iterator[Callable[[str], None]]:

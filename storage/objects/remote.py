@@ -1,4 +1,4 @@
-"""Object stores of S3, Azure and GCS, and the store at a URL. I/O: through obstore."""
+"""Object stores of S3, Azure and GCS. I/O: through obstore, which an extra brings: see `storage.objects.opened`."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from stratalog.storage import cadence
 from stratalog.storage.clock import RandomIds
 from stratalog.storage.errors import LogDirNotFoundError, ObjectNotFoundError, StoreUnavailableError
 from stratalog.storage.log_lines import line_logger
+from stratalog.storage.objects.calls import calls_of
 from stratalog.storage.objects.distance import FAR
-from stratalog.storage.objects.local import LocalStore
 from stratalog.storage.objects.port import ObjectMeta, ObjectStore, always
 from stratalog.storage.objects.probe import probe_create_if_absent
 from stratalog.storage.objects.store_settings import FROM_ENVIRONMENT, StoreSettings
@@ -73,6 +73,7 @@ class ObstoreStore(ObjectStore):
         """`uploads`, `downloads`: the same store with longer deadlines, for large objects. No error shows a secret of
         `settings`."""
         self.url = url.rstrip("/")
+        self._calls = calls_of(self.url)
         self._settings = settings
         self._store = store
         self._uploads = uploads or store
@@ -90,12 +91,15 @@ class ObstoreStore(ObjectStore):
         probe_create_if_absent(self, RandomIds().new_id(), "conditional puts (If-None-Match: *, or the service's own)")
 
     def put(self, path: str, data: bytes) -> None:
+        self._calls.written_bytes += len(data)
         self._call("put", path, lambda: obstore.put(self._for_put(data), path, data))
 
     def put_new(self, path: str, data: bytes | memoryview) -> None:
+        self._calls.written_bytes += len(data)
         self._call("put", path, lambda: obstore.put(self._for_put(data), path, data))
 
     def create(self, path: str, data: bytes) -> bool:
+        self._calls.written_bytes += len(data)
         try:
             self._call("create", path, lambda: obstore.put(self._for_put(data), path, data, mode="create"))
         except FileExistsError:
@@ -120,6 +124,7 @@ class ObstoreStore(ObjectStore):
                 return False
             return True
 
+        self._calls.written_bytes += len(new)
         try:
             return self._call("replace", path, replaced)
         except FileNotFoundError:
@@ -135,9 +140,7 @@ class ObstoreStore(ObjectStore):
         store = self._store if length < BULK_BYTES else self._downloads
         try:
             return self._call(
-                "get",
-                path,
-                lambda: obstore.get_range(store, path, start=start, length=length).to_bytes(),
+                "get", path, lambda: obstore.get_range(store, path, start=start, length=length).to_bytes()
             )
         except FileNotFoundError as reason:
             raise ObjectNotFoundError(f"{self.url}/{path} does not exist") from reason
@@ -261,15 +264,20 @@ class ObstoreStore(ObjectStore):
 
     def _call(self, operation: str, path: str, call: Callable[[], Answer]) -> Answer:
         """Run an obstore call; FileNotFoundError and FileExistsError pass, other faults are StoreUnavailableError."""
+        self._calls.made[operation] += 1
         try:
-            return call()
+            answer = call()
         except FileNotFoundError:
             raise
         except AlreadyExistsError as reason:  # obstore's own, no FileExistsError
             raise FileExistsError(path) from reason
         except (BaseError, OSError) as reason:
+            self._calls.failed += 1
             text = self._settings.redacted(f"{operation} {self.url}/{path}: {str(reason).splitlines()[0]}")
             raise StoreUnavailableError(text) from self._settings.without_secrets(reason)
+        if isinstance(answer, bytes):
+            self._calls.read_bytes += len(answer)
+        return answer
 
 
 def _bucket_of(url: str) -> tuple[str, str]:
@@ -313,26 +321,10 @@ def _client_options(environment: Mapping[str, str]) -> dict[str, object]:
     return found
 
 
-def open_store(
-    url_or_path: str,
-    sub: str = "",
-    *,
-    create: bool = False,
-    request_ms: int = cadence.REQUEST.ms,
-    retries_ms: int | None = None,
-    settings: StoreSettings = FROM_ENVIRONMENT,
+def open_remote(
+    place: str, request_ms: int, retries_ms: int | None, settings: StoreSettings, *, create: bool
 ) -> ObjectStore:
-    """The store at a URL (`s3://bucket/prefix`, `file:///x`) or plain path, or at the directory `sub` below it.
-
-    `create` makes a local directory, and probes the store, into which logs will be written. Raises LogDirNotFoundError
-    naming the place when it is not there or unknown; with `create` KafkaStorageError when the store does not refuse to
-    create an object that exists, StoreUnavailableError. `request_ms`:
-    the deadline of a small request to an object store, and, unless `retries_ms` says so, the time within which a failed
-    one is repeated; `settings` take precedence over the environment's.
-    """
-    place = f"{url_or_path.rstrip('/')}/{sub}" if sub else url_or_path
-    if "://" not in place or place.startswith("file://"):
-        return LocalStore(place, create=create)
+    """The store at a URL; as `open_store`. LogDirNotFoundError for a URL that names none."""
     try:
         opened = partial(_remote, place, settings, request_ms, retries_ms=retries_ms or request_ms)
         small, uploads = opened(request_ms), opened(cadence.BULK_REQUEST.ms)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Generic, Protocol, TypeVar
+from zlib import crc32
 
 from stratalog.storage.cadence import DAY_MS, HOUR_MS
 from stratalog.storage.delta.table import Commit
@@ -171,7 +172,6 @@ class Chore(Protocol):
         Called only while the log is at `view.leader_epoch` and no other chore's work is running. When nothing is due
         it must cost no I/O and little time. Raises StoreError as the table does: it is retried later.
         """
-        ...
 
     def rest_ms(self, _view: UpkeepView, /) -> int | None:
         """Time until something may be due although the log does not change; None: never."""
@@ -190,3 +190,30 @@ class Chore(Protocol):
     def needs_step(self, _commit: Commit, /) -> bool:
         """Whether something may be due after this commit, which is folded. Called at every append."""
         return False
+
+
+class Timetable:
+    """One check in each interval of the wall clock, at a time of the table's own.
+
+    The time alone decides, so a successor continues: a fetch session is shorter than an interval. The first check is in
+    the interval after the first call, as Kafka waits a little after a start, and after the clock was set back.
+    """
+
+    def __init__(self, name: str, interval_ms: int) -> None:
+        self._interval_ms = interval_ms
+        self._offset_ms = crc32(name.encode()) % interval_ms
+        self._checked: int | None = None
+
+    def is_due(self, now_ms: int) -> bool:
+        if self._checked is None:
+            self.checked(now_ms)
+        return self.rest_ms(now_ms) == 0
+
+    def checked(self, now_ms: int) -> None:
+        """The check of this interval is done."""
+        self._checked = (now_ms + self._offset_ms) // self._interval_ms
+
+    def rest_ms(self, now_ms: int) -> int:
+        """Time until a check is due."""
+        interval, passed_ms = divmod(now_ms + self._offset_ms, self._interval_ms)
+        return 0 if self._checked is not None and interval != self._checked else self._interval_ms - passed_ms

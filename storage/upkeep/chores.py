@@ -3,7 +3,6 @@
 Flush        syncs a log whose `flush.ms` has passed without an append (Kafka: `LogManager.flushDirtyLogs`)
 Checkpoints  writes Delta's checkpoints, and deletes the commits that nothing needs any more
 Deletion     deletes what left the log `stratalog.snapshot.retention.ms` ago, or earlier where it must not stay
-Retention    removes expired segments from the log in one commit; readers with an older fold read on until the deletion
 Vacuum       deletes files that no commit names, after a week
 Scrub        reads every data file now and then, so that decayed bits are found while another replica is sound; only
              on a local disk, since an object store checks its objects itself
@@ -11,8 +10,7 @@ Scrub        reads every data file now and then, so that decayed bits are found 
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -30,16 +28,16 @@ from stratalog.storage.delta.removed import (
     listed_files,
     producers_path,
 )
-from stratalog.storage.delta.table import Commit, Conflict, LogTable, RemovedObject
+from stratalog.storage.delta.table import Commit, LogTable, RemovedObject
 from stratalog.storage.errors import CorruptMessageError, DamagedFileError, ObjectNotFoundError
 from stratalog.storage.files.batch_file import DATA_DIRECTORIES
 from stratalog.storage.files.data_file import DataFile
 from stratalog.storage.log.partition_log import WHOLE_PRODUCERS_COMMITS_MAX, PartitionLog
-from stratalog.storage.log.segments import start_of
 from stratalog.storage.log.state import LogState, live_paths
 from stratalog.storage.upkeep.chore import (
     OVERDUE_BACKLOG,
     Chore,
+    Timetable,
     UpkeepDone,
     UpkeepLimits,
     UpkeepView,
@@ -47,7 +45,6 @@ from stratalog.storage.upkeep.chore import (
     Work,
     wait_end_ms,
 )
-from stratalog.storage.upkeep.retention import ExpiredSegments, expired_segments, has_times
 
 T = TypeVar("T")
 
@@ -360,10 +357,8 @@ def _due_objects(log: PartitionLog, now_ms: int, *, has_room: bool) -> Iterator[
     for path, removed in state.removed.items():
         if removed.version > state.durable_version:
             return
-        if (
-            removed.end_offset <= state.log_end_offset
-            and _due_ms(log, path, removed, now_ms, has_room=has_room) <= now_ms
-        ):
+        is_due = _due_ms(log, path, removed, now_ms, has_room=has_room) <= now_ms
+        if is_due and removed.end_offset <= state.log_end_offset:
             yield path
 
 
@@ -422,101 +417,12 @@ def _advance(deletions: Iterator[object], clock: Clock) -> tuple[int, bool]:
     return count, count < DELETIONS_MAX
 
 
-class _Timetable:
-    """One check in each interval of the wall clock, at a time of the table's own.
-
-    The time alone decides, so a successor continues: a fetch session is shorter than an interval. The first check is in
-    the interval after the first call, as Kafka waits a little after a start, and after the clock was set back.
-    """
-
-    def __init__(self, name: str, interval_ms: int) -> None:
-        self._interval_ms = interval_ms
-        self._offset_ms = crc32(name.encode()) % interval_ms
-        self._checked: int | None = None
-
-    def is_due(self, now_ms: int) -> bool:
-        if self._checked is None:
-            self.checked(now_ms)
-        return self.rest_ms(now_ms) == 0
-
-    def checked(self, now_ms: int) -> None:
-        """The check of this interval is done."""
-        self._checked = (now_ms + self._offset_ms) // self._interval_ms
-
-    def rest_ms(self, now_ms: int) -> int:
-        """Time until a check is due."""
-        interval, passed_ms = divmod(now_ms + self._offset_ms, self._interval_ms)
-        return 0 if self._checked is not None and interval != self._checked else self._interval_ms - passed_ms
-
-
-class Retention(Chore):
-    """Removes expired segments, once in each `log.retention.check.interval.ms`."""
-
-    def __init__(self, log: PartitionLog, limits: UpkeepLimits) -> None:
-        self._timetable = _Timetable(log.name, limits.retention_check_ms)
-
-    def begin(self, view: UpkeepView) -> Work[list[tuple[str, int]]] | UpkeepDone | None:
-        if not self._timetable.is_due(view.now_ms) or view.high_watermark < 0:
-            return None
-        if self._needs_write_times(view):
-            return Work(partial(view.log.table.reopened().list_objects, "segment="), partial(self._expire, view))
-        return self._expire(view, ())
-
-    def _needs_write_times(self, view: UpkeepView) -> bool:
-        """Whether the first segment that stays, as far as is known, has no timestamps: it expires by its last write."""
-        config, segments, expired = view.log.config, view.log.state.segments, _expired(view, {})
-        first = 0 if expired is None else expired.count
-        is_by_time = config.is_deleted and config.retention_ms >= 0
-        return is_by_time and first < len(segments) and not has_times(segments[first])
-
-    def _expire(self, view: UpkeepView, listed: Sequence[tuple[str, int]]) -> UpkeepDone | None:
-        log = view.log
-        expired = _expired(view, _written_ms(log, dict(listed)) if listed else {})
-        if expired is None:
-            self._timetable.checked(view.now_ms)
-            return None
-        below = bisect_left(log.files, expired.end_offset, key=start_of)
-        outcome = log.replace_files(
-            log.files[:below],
-            (),
-            leader_epoch=view.leader_epoch,
-            operation="RETENTION",
-            now_ms=view.now_ms,
-            log_start=expired.end_offset,
-        )
-        if isinstance(outcome, Conflict):
-            log.refresh()
-            return view.done(UpkeepWork.LOST_RACE, 0)
-        self._timetable.checked(view.now_ms)
-        return view.done(UpkeepWork.RETENTION, expired.count)
-
-    def rest_ms(self, view: UpkeepView) -> int:
-        return self._timetable.rest_ms(view.now_ms) or cadence.RECHECK.ms
-
-
-def _expired(view: UpkeepView, written_ms: Mapping[int, int]) -> ExpiredSegments | None:
-    log, state = view.log, view.log.state
-    bounds = state.log_start_offset, state.log_end_offset, view.high_watermark
-    return expired_segments(state.segments, *bounds, view.now_ms, log.config, written_ms)
-
-
-def _written_ms(log: PartitionLog, modified_ms: Mapping[str, int]) -> dict[int, int]:
-    """When the newest live file of each segment was written, by the store's clock. A segment with a live file that was
-    not listed, as one that was written since, is not there."""
-    written: dict[int, int] = {}
-    unlisted = {entry.segment for entry in log.files if entry.path not in modified_ms}
-    for entry in log.files:
-        if entry.segment not in unlisted:
-            written[entry.segment] = max(modified_ms[entry.path], written.get(entry.segment, 0))
-    return written
-
-
 class Vacuum(Chore):
     """Deletes files that no commit names and that were not written within a week, once a day."""
 
     def __init__(self, log: PartitionLog, limits: UpkeepLimits) -> None:
         self._limits = limits
-        self._timetable = _Timetable(log.name, DAY_MS)
+        self._timetable = Timetable(log.name, DAY_MS)
 
     def begin(self, view: UpkeepView) -> Work[list[str]] | None:
         if not self._timetable.is_due(view.now_ms):
@@ -575,9 +481,7 @@ class Scrub(Chore):
         return Work(partial(_found, view.log.table.reopened(), due, bits=not is_first), partial(_judge, view))
 
     def rest_ms(self, view: UpkeepView) -> int | None:
-        if not view.log.table.decays:
-            return None
-        return self._slot_ms - view.now_ms % self._slot_ms
+        return self._slot_ms - view.now_ms % self._slot_ms if view.log.table.decays else None
 
 
 def files_of_slot(files: Sequence[DataFile], slot: int, slots: int) -> Sequence[DataFile]:

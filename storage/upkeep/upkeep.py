@@ -20,11 +20,12 @@ from stratalog.storage.log.reader import LogReader
 from stratalog.storage.topic_config import LONG_MAX
 from stratalog.storage.upkeep.append_pause import append_pause_ms
 from stratalog.storage.upkeep.chore import Chore, UpkeepDone, UpkeepLimits, UpkeepView, Work
-from stratalog.storage.upkeep.chores import Checkpoints, Deletion, Flush, Retention, Scrub, Vacuum
+from stratalog.storage.upkeep.chores import Checkpoints, Deletion, Flush, Scrub, Vacuum
 from stratalog.storage.upkeep.cleaner import Cleaner
 from stratalog.storage.upkeep.erase import Erase
 from stratalog.storage.upkeep.erasure import Erasure
 from stratalog.storage.upkeep.merging import Merging
+from stratalog.storage.upkeep.retention import Retention
 
 
 class Upkeep:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from stratalog.replication.leader.log_offsets import LogOffsetSnapshot
 from stratalog.replication.metadata.log import open_metadata
 from stratalog.replication.metadata.records import (
     MetadataRecord,
@@ -33,7 +34,8 @@ from stratalog.storage.log.append import Appended
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.records import IdentifiedPartition, NewRecordBatch, TopicPartition, payload_table
 from stratalog.storage.topic_config import LogConfig
-from stratalog.storage.upkeep.retention import HIGH_WATERMARK
+from stratalog.storage.transactions import LastStableOffset
+from stratalog.storage.upkeep.retention_rules import HIGH_WATERMARK
 from tests.replication.memory_stores import MemoryStores, commit
 from tests.storage.logs import delete_records
 
@@ -187,10 +189,14 @@ class MemoryBroker:
     ) -> None:
         answer(NotCoordinatorError(f"broker {self.broker_id} does not coordinate {key}"))
 
-    def last_stable_offset(self, partition: IdentifiedPartition, high_watermark: int) -> int | None:
+    def log_offsets(self, partition: IdentifiedPartition) -> LogOffsetSnapshot | None:
         state = self.cluster.metadata.image.partition(partition.topic_partition)
-        known = self.cluster.log(state.leader, partition.topic_partition).cached_producers
-        return None if known is None else known.transactions.last_stable_offset(high_watermark)
+        log = self.cluster.log(state.leader, partition.topic_partition)
+        if not log.has_started(state.leader_epoch):
+            return None
+        known = log.cached_producers
+        transactions = None if known is None else known.transactions
+        return LogOffsetSnapshot(state.leader_epoch, log.log_end_offset, log.epochs, transactions, LastStableOffset())
 
     def delete_records(self, request: DeleteRecordsRequest, complete: Callable[[DeleteRecordsResponse], None]) -> None:
         """As a leader without followers, or as the `script` says."""

@@ -23,7 +23,7 @@ from stratalog.replication.requests.coordinators import (
     FindCoordinatorResponse,
 )
 from stratalog.storage.errors import NotCoordinatorError, StratalogError
-from stratalog.storage.records import IdentifiedPartition, NewRecordBatch, TopicPartition, payload_table
+from stratalog.storage.records import NewRecordBatch, TopicPartition, payload_table
 from tests.clients.memory_cluster import MemoryBroker, MemoryCluster
 
 PARTITIONS = 3
@@ -162,9 +162,6 @@ class CoordinatingBroker(MemoryBroker):
             return
         partition = key if isinstance(key, int) else partition_of_key(key, PARTITIONS)
         self._coordinator.ask(partition, request, answer)
-
-    def last_stable_offset(self, _partition: IdentifiedPartition, _high_watermark: int) -> int | None:
-        return None
 
     def every_coordinator(self, kind: CoordinatorType, request: object, answer: Callable[[list[object]], None]) -> None:
         if self._coordinator.leader != self.broker_id:

@@ -10,8 +10,8 @@ import pytest
 from stratalog import Admin, Cluster, ClusterView, Producer
 from stratalog.clients.spark.source.gaps import explained_end
 from stratalog.clients.typed_tables.config import TypedTableConfig, WriteMode, write_mode
-from stratalog.jobs.tools.configs import main as configs_tool
-from stratalog.jobs.tools.topics import main as topics_tool
+from stratalog.jobs.topics.configs import main as configs_tool
+from stratalog.jobs.topics.topics import main as topics_tool
 from stratalog.server.process import broker_host
 from stratalog.storage.errors import InvalidRecordError, RecordTooLargeError
 from stratalog.storage.log.cleaner_checkpoint import CleanerCheckpoint

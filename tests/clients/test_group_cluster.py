@@ -12,7 +12,7 @@ from stratalog.clients.admin.groups import GroupAdmin, StoredGroups
 from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.producer.producer import Producer
 from stratalog.clients.records import ConsumerRecord, OffsetAndMetadata
-from stratalog.jobs.tools import console_consumer, consumer_groups, transactions
+from stratalog.jobs.records import consume, groups, transactions
 from stratalog.server.cluster import Cluster
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.records import TopicPartition
@@ -81,16 +81,16 @@ def test_a_group_reads_each_record_once_and_outlives_its_coordinator(
     assert shared(one, two)
     assert {consumer.group_metadata().member_id for consumer in (one, two)} == member_ids
 
-    assert consumer_groups.main.call(["--describe", "--group", "g"], cluster) == 0
+    assert groups.main.call(["--describe", "--group", "g"], cluster) == 0
     live = capsys.readouterr().out
     assert {line.split()[5] for line in live.splitlines()[2:]} <= {"0", "1"}
-    assert consumer_groups.main.call(["--root", cluster.root, "--describe", "--group", "g"]) == 0
+    assert groups.main.call(["--root", cluster.root, "--describe", "--group", "g"]) == 0
     assert capsys.readouterr().out == live
     two.close()
     poll_until(lambda: shared(one), one)
     one.close()
     reset = ["--reset-offsets", "--group", "g", "--topic", "t", "--to-earliest", "--execute"]
-    assert consumer_groups.main.call(reset, cluster) == 0
+    assert groups.main.call(reset, cluster) == 0
     again = Consumer(cluster, {"group.id": "g"} | settings)
     again.subscribe(["t"])
     assert len(poll_until(lambda: sum(again.position(tp) for tp in again.assignment()) == 101, again)) == 101
@@ -127,7 +127,7 @@ def test_a_transaction_moves_records_and_offsets_together(cluster: Cluster, caps
     shown = ["--root", cluster.root, "--topic", "out", "--from-beginning", "--timeout-ms", "500"]
     for level, count in (("read_committed", 100), ("read_uncommitted", 200)):
         capsys.readouterr()
-        assert console_consumer.main.call([*shown, "--isolation-level", level]) == 0
+        assert consume.main.call([*shown, "--isolation-level", level]) == 0
         assert len(capsys.readouterr().out.split()) == count
     assert transactions.main.call(["--root", cluster.root, "list"]) == 0
     assert capsys.readouterr().out.split()[4::4] == ["mover-1"]
@@ -139,12 +139,12 @@ def test_the_console_consumer_in_a_group_goes_on_where_it_stopped(
     flags = ["--topic", "t", "--group", "shown", "--from-beginning"]
     printed: list[str] = []
     for more in (["--max-messages", "30"], ["--max-messages", "70"]):
-        assert console_consumer.main.call([*flags, *more], cluster) == 0
+        assert consume.main.call([*flags, *more], cluster) == 0
         printed += capsys.readouterr().out.split()
     assert sorted(map(int, printed)) == list(range(100))
     offsets = ["--root", cluster.root, "--topic", "__consumer_offsets", "--from-beginning", "--timeout-ms", "500"]
     formatter = ["--formatter", "org.apache.kafka.tools.consumer.OffsetsMessageFormatter"]
-    assert console_consumer.main.call([*offsets, *formatter]) == 0
+    assert consume.main.call([*offsets, *formatter]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     newest = {line["key"]["data"]["partition"]: line["value"]["data"]["offset"] for line in lines}
     assert {line["key"]["data"]["group"] for line in lines} == {"shown"}

@@ -43,7 +43,7 @@ def test_what_kafkas_clients_read_is_counted_by_topic(cluster: Cluster) -> None:
     settings = {"auto_offset_reset": "earliest", "consumer_timeout_ms": 10_000}
     with kafka.KafkaConsumer("read", bootstrap_servers=servers, **settings) as consumer:
         assert next(consumer).value == b"x" * 1_000
-    counted = [metric for metrics in cluster.metrics().values() for metric in metrics if "BytesOut" in metric.name]
+    counted = [metric for metrics in cluster.metrics().values() for metric in metrics if "bytesout" in metric.name]
     assert sum(metric.values.get((("topic", "read"),), 0) for metric in counted) >= 1_000
 
 
@@ -51,12 +51,12 @@ def test_requests_and_connections_are_counted_by_listener(cluster: Cluster) -> N
     with kafka.KafkaProducer(bootstrap_servers=cluster.listeners["OUTSIDE"].split(",")) as producer:
         producer.send("events", b"x").get(30)
         found = [metric for metrics in cluster.metrics().values() for metric in metrics]
-        requests = [m for m in found if m.name == "kafka_network_RequestMetrics_Requests_total"]
+        requests = [m for m in found if m.name == "kafka_network_requestmetrics_requests_total"]
         assert {"ApiVersions", "Metadata", "Produce"} <= {
             dict(key)["request"] for each in requests for key in each.values
         }
         open_now = [m for m in found if m.name == "kafka_server_socket_server_metrics_connection_count"]
-        assert sum(m.values[(("listener", "OUTSIDE"),)] for m in open_now) >= 1
+        assert sum(m.values[("listener", "OUTSIDE"), ("networkProcessor", "0")] for m in open_now) >= 1
 
 
 def test_addresses_are_of_two_brokers_and_stay_when_one_is_started_again(cluster: Cluster) -> None:

@@ -1,19 +1,20 @@
 """The commands of shell blocks, split as a shell does, and checked against the tools' own parsers.
 
-I/O: reads pyproject.toml and the Makefile; imports the tools.
+I/O: reads the Makefile; imports the tools.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-import tomllib
 from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
+from stratalog.jobs.command.tool import PROGRAM
+from stratalog.jobs.strata import modules
 from tests.docs.pages import ROOT
 
 _SEPARATORS = {"|", "||", "&", "&&", ";", "(", ")"}
@@ -26,8 +27,8 @@ _PLACEHOLDER = "…"
 def commands(text: str) -> Iterator[list[str]]:
     """The commands of a block as lists of words, without variables before them, redirections and comments.
 
-    >>> list(commands("ROOT=x\\nseq 3 | strata-x --root $ROOT > out  # made"))
-    [['seq', '3'], ['strata-x', '--root', '$ROOT']]
+    >>> list(commands("ROOT=x\\nseq 3 | strata x --root $ROOT > out  # made"))
+    [['seq', '3'], ['strata', 'x', '--root', '$ROOT']]
     """
     for line in text.replace("\\\n", " ").splitlines():
         lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
@@ -53,13 +54,6 @@ def _split(words: Sequence[str]) -> Iterator[list[str]]:
 
 
 @cache
-def scripts() -> dict[str, str]:
-    """The package's scripts: `strata-topics` -> `stratalog.jobs.tools.topics`."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    return {name: entry.partition(":")[0] for name, entry in project["scripts"].items()}
-
-
-@cache
 def make_targets() -> set[str]:
     """The targets of the Makefile."""
     found = _TARGET.findall((ROOT / "Makefile").read_text(encoding="utf-8"))
@@ -75,10 +69,8 @@ def faults(command: Sequence[str], *, is_whole: bool = True) -> list[str]:
     if name == "make":
         targets = [word for word in arguments if "=" not in word and not word.startswith("-")]
         return [f"make {target}: no such target" for target in targets if target not in make_targets()]
-    if name.startswith("strata-"):
-        if name not in scripts():
-            return [f"{name}: no such script in pyproject.toml"]
-        return _flag_faults(scripts()[name], arguments, is_whole)
+    if name == PROGRAM:
+        return _tool_faults(arguments, is_whole)
     if Path(name).name.startswith("python") and arguments[:1] == ["-m"] and len(arguments) > 1:
         return _module_faults(arguments[1], arguments[2:], is_whole)
     if name == "spark-submit":
@@ -86,9 +78,21 @@ def faults(command: Sequence[str], *, is_whole: bool = True) -> list[str]:
     return []
 
 
+def _tool_faults(arguments: Sequence[str], is_whole: bool) -> list[str]:
+    """Of the arguments of `strata`, whose first one names the tool."""
+    tool, *rest = arguments or ["--help"]
+    if tool in ("--help", "--version"):
+        return []
+    if tool not in modules():
+        return [f"strata {tool}: no such tool"]
+    return _flag_faults(modules()[tool], rest, is_whole)
+
+
 def _module_faults(module: str, arguments: Sequence[str], is_whole: bool) -> list[str]:
     if _spec_origin(module) is None:
         return [f"python -m {module}: no such module"]
+    if module == "stratalog":
+        return _tool_faults(arguments, is_whole)
     if module.startswith("stratalog.jobs."):
         return _flag_faults(module, arguments, is_whole)
     source = Path(str(_spec_origin(module))).read_text(encoding="utf-8") if module.startswith("tests.") else None

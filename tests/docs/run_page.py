@@ -1,7 +1,7 @@
 """Runs the code blocks of one page unchanged, in order: `python -m tests.docs.run_page README.md`.
 
 I/O: this interpreter runs the Python blocks, one bash the shell blocks, both in the working directory. The package's
-scripts are made there in `.bin`. Exit code 1 when a block fails, after the output of the blocks up to it.
+script is made there in `.bin`. Exit code 1 when a block fails, after the output of the blocks up to it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 import traceback
 from pathlib import Path
 
-from tests.docs.commands import scripts
+from stratalog.jobs.command.tool import PROGRAM
 from tests.docs.pages import RUN, SERVE, Block, read_page
 
 READY = "Ctrl-C"
@@ -25,7 +25,7 @@ _MARK = "--- end of block ---"
 _SCRIPT = """#!{python}
 import sys
 
-from {module} import main
+from stratalog.jobs.strata import main
 
 sys.exit(main())
 """
@@ -99,18 +99,17 @@ def run_python(name: str, block: Block, namespace: dict[str, object]) -> None:
     exec(compile("\n" * (block.first_line - 1) + block.text, name, "exec"), namespace)
 
 
-def make_scripts(folder: Path) -> None:
-    """Make the scripts that an installation makes."""
+def make_script(folder: Path) -> None:
+    """Make the script that an installation makes."""
     folder.mkdir()
-    for name, module in scripts().items():
-        (folder / name).write_text(_SCRIPT.format(python=sys.executable, module=module), encoding="utf-8")
-        (folder / name).chmod(0o755)
+    (folder / PROGRAM).write_text(_SCRIPT.format(python=sys.executable), encoding="utf-8")
+    (folder / PROGRAM).chmod(0o755)
 
 
 def run_page(name: str) -> int:
     """Run a page's blocks; the exit code."""
     folder = Path(".bin")
-    make_scripts(folder)
+    make_script(folder)
     search = [str(folder.absolute()), str(Path(sys.executable).parent), os.environ.get("PATH", "")]
     environment = os.environ | {"PATH": os.pathsep.join(search)}
     shell, servers = Shell(environment), Servers(environment)

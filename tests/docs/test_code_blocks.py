@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import FIRST_COMPILER_ONLY
-from tests.docs.commands import commands, faults, scripts
-from tests.docs.pages import CHECK, ROOT, RUN, Page, pages, read_page
+from tests.docs.commands import commands, faults
+from tests.docs.pages import CHECK, ROOT, RUN, Page, pages
 
 SPARK_WORDS = re.compile(r"\bspark\b")
 PAGES = list(pages())
@@ -76,12 +76,12 @@ def test_commands_that_are_not_run_would_be_accepted(page: Page) -> None:
 def looks_like_commands(text: str) -> bool:
     """Of a block without a language: each line begins with a command of ours."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return all(re.match(r"(\$ )?(make |strata-|\S*python\S* -m |spark-submit )", line) for line in lines)
+    return all(re.match(r"(\$ )?(make |strata |\S*python\S* -m |spark-submit )", line) for line in lines)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.path))
 def test_commands_in_running_text_exist(page: Page) -> None:
-    ours = [span for span in page.spans if re.match(r"(make|strata-\w|python -m|\.venv/bin/python -m)", span)]
+    ours = [span for span in page.spans if re.match(r"(make|strata [a-z]|python -m|\.venv/bin/python -m)", span)]
     spans = [span for span in ours if "*" not in span and "<" not in span and span != "make"]
     found = [f"{page.path}: {fault}" for span in spans for fault in faults(shlex.split(span), is_whole=False)]
     assert found == []
@@ -92,9 +92,3 @@ def test_python_that_is_not_run_compiles(page: Page) -> None:
     for block in page.blocks:
         if block.language == "python" and (block.handling == CHECK or page not in RUN_PAGES):
             compile("\n" * (block.first_line - 1) + block.text, str(page.path), "exec")
-
-
-def test_every_script_has_a_row_in_the_table_of_tools() -> None:
-    rows = re.findall(r"^\| `(strata-[\w-]+)` \| `([\w.]+)` \|", read_page("docs/start.md").text, re.MULTILINE)
-    modules = {name: module.removesuffix(".__main__") for name, module in scripts().items()}
-    assert {name: f"stratalog.jobs.{module}" for name, module in rows} == modules

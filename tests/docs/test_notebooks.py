@@ -138,10 +138,12 @@ def test_the_bundles_paths_and_entry_points_are_there() -> None:
     entries = re.findall(r"entry_point: (\S+)", text)
     assert entries
     assert [each for each in entries if each not in project["scripts"]] == []
-    assert {"strata-broker", "strata-typed-table"} <= set(entries)
+    tools = set[str]()
     for entry, block in re.findall(r"entry_point: (\S+)\n +parameters:\n((?: {14}- .*\n)+)", text):
         arguments = [line.strip().removeprefix("- ") for line in block.splitlines()]
         assert faults([entry, *arguments]) == []
+        tools.add(arguments[0])
+    assert tools == {"broker", "typed-table"}
     paths = re.findall(r"notebook_path: (\S+)", text)
     assert paths
     assert [each for each in paths if not (ROOT / each).exists()] == []

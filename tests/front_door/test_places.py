@@ -168,7 +168,7 @@ def test_the_wheel_holds_one_package_and_the_module_that_spark_looks_for(wheel: 
     tops = {Path(name).parts[0] for name in names}
     assert tops == {"stratalog", "pyspark_stratalog.py", f"stratalog-{stratalog.__version__}.dist-info"}
     inside = {Path(name).parts[1] for name in names if name.startswith("stratalog/")}
-    assert inside == {"__init__.py", "py.typed", *ROOMS}
+    assert inside == {"__init__.py", "__main__.py", "py.typed", *ROOMS}
     files = [file.relative_to(ROOT) for room in ROOMS for file in (ROOT / room).rglob("*") if file.is_file()]
     assert {f"stratalog/{file}" for file in files if "__pycache__" not in file.parts} <= set(names)
 
@@ -179,7 +179,7 @@ def test_the_quickstart_by_the_wheel_beside_a_users_own_folders(installed: Path,
 
 
 def test_a_tool_by_the_wheel_beside_a_users_own_folders(installed: Path, project: Path) -> None:
-    tool = [sys.executable, "-S", "-m", "stratalog.jobs.tools.topics", "--help"]
+    tool = [sys.executable, "-S", "-m", "stratalog", "topics", "--help"]
     assert "--replication-factor" in run(tool, project, [installed, DEPENDENCIES])
 
 

@@ -1,56 +1,57 @@
-"""Every console script leads to a program, and every program shows its `--help` by `python -m`."""
+"""The one console script leads to a tool for each subcommand, and imports none before it is named."""
 
 from __future__ import annotations
 
-import importlib
+import json
 import subprocess
 import sys
 import tomllib
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from stratalog.jobs.command.flags import STAYS_UP, Command, module_of
+from stratalog.jobs.command.tool import Command
+from stratalog.jobs.strata import modules
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
-PROGRAMS = (*STAYS_UP, *(file.stem for file in sorted((ROOT / "jobs" / "tools").glob("[a-z]*.py"))))
+HEAVY = {"pyarrow", "numpy", "obstore", "kio", "fastavro", "cramjam"}
 
-SHOW_HELP = """
-import io, runpy, sys
+SHOWN = """
+import io, json, sys
 from contextlib import redirect_stdout
-for module in sys.argv[1:]:
-    sys.argv = [module, "--help"]
-    with redirect_stdout(io.StringIO()) as shown:
-        try:
-            runpy.run_module(module, run_name="__main__", alter_sys=True)
-            code = "no exit code"
-        except SystemExit as end:
-            code = end.code or 0
-    print(module, code, shown.getvalue().split()[:4])
+from stratalog.jobs.strata import main
+with redirect_stdout(io.StringIO()) as shown:
+    code = main(json.loads(sys.argv[1]))
+print(json.dumps([code, shown.getvalue(), sorted({name.partition(".")[0] for name in sys.modules})]))
 """
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
-def test_a_console_script_leads_to_a_program(script: str) -> None:
-    module, _, name = SCRIPTS[script].partition(":")
-    command = getattr(importlib.import_module(module), name)
+def test_there_is_one_console_script() -> None:
+    assert SCRIPTS == {"strata": "stratalog.jobs.strata:main"}
+
+
+@pytest.mark.parametrize("name", modules())
+def test_a_subcommand_leads_to_the_tool_of_its_name(name: str) -> None:
+    command = import_module(modules()[name]).main
     assert isinstance(command, Command)
-    assert module.removesuffix(".__main__") == module_of(command.tool)
-    assert script == f"strata-{command.tool.replace('_', '-')}".removesuffix("-backup")
+    assert command.tool == name
 
 
-def test_every_program_has_a_console_script() -> None:
-    assert {target.removesuffix(":main").removesuffix(".__main__") for target in SCRIPTS.values()} == set(
-        map(module_of, PROGRAMS)
-    )
+def test_every_tool_is_a_subcommand() -> None:
+    folders = [ROOT / "jobs" / package for package in ("topics", "records", "replicas")]
+    files = [file for folder in folders for file in folder.glob("[a-z]*.py")]
+    found = {f"stratalog.jobs.{file.parent.name}.{file.stem}" for file in files}
+    assert found <= set(modules().values())
 
 
-def test_every_program_shows_its_help() -> None:
-    modules = [module_of(program) for program in PROGRAMS]
+@pytest.mark.parametrize("arguments", ["[]", '["--help"]', '["--version"]'])
+def test_the_overview_imports_no_heavy_package(arguments: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", SHOW_HELP, *modules], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", SHOWN, arguments], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
     )
-    assert done.stdout.splitlines() == [f"{module} 0 ['usage:', 'python', '-m', '{module}']" for module in modules], (
-        done.stderr
-    )
+    code, shown, loaded = json.loads(done.stdout)
+    assert code == 0
+    assert "stratalog 0." in shown if "version" in arguments else all(f"  {name} " in shown for name in modules())
+    assert HEAVY & set(loaded) == set()

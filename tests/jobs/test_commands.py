@@ -18,7 +18,7 @@ from tests.jobs.tool_processes import ENVIRONMENT, WAIT_S, Ended, call
 def start_cluster(path: Path) -> subprocess.Popen[str]:
     """A running cluster whose greeting has been read."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "stratalog.jobs.cluster", "--path", str(path), "--fetcher", "thread"],
+        [sys.executable, "-m", "stratalog", "cluster", "--path", str(path), "--fetcher", "thread", "-t", "made:2"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT,
     )  # fmt: skip
     assert process.stdout is not None
@@ -30,7 +30,7 @@ def start_cluster(path: Path) -> subprocess.Popen[str]:
         if line.startswith("Running."):
             break
     watchdog.cancel()
-    assert f"--root {path}/metadata" in "".join(greeting)
+    assert f"STRATA_ROOT={path}/metadata" in "".join(greeting)
     return process
 
 
@@ -72,31 +72,35 @@ def test_a_topics_life_from_creation_to_deletion(tool: Callable[..., Ended]) -> 
     assert tool("topics", "--delete", "--topic", "life", "--if-exists") == Ended(0, "", "")
 
 
+def test_a_cluster_makes_the_topics_that_it_is_given(tool: Callable[..., Ended]) -> None:
+    described = tool("topics", "describe", "made").out.splitlines()
+    assert "PartitionCount: 2\tReplicationFactor: 3" in described[0]
+    assert len(described) == 3
+
+
 def test_what_is_typed_in_one_process_is_read_in_another(tool: Callable[..., Ended]) -> None:
     tool("topics", "--create", "--topic", "words", "--replication-factor", "3")
     keyed = ("--reader-property", "parse.key=true", "--reader-property", "null.marker=NULL")
-    assert tool("console_producer", "--topic", "words", *keyed, lines="a\tone\nb\ttwo\nNULL\tthree\n") == Ended(
-        0, "", ""
-    )
-    assert tool("console_producer", "--topic", "words", "--sync", lines="four") == Ended(0, "", "")
+    assert tool("produce", "--topic", "words", *keyed, lines="a\tone\nb\ttwo\nNULL\tthree\n") == Ended(0, "", "")
+    assert tool("produce", "--topic", "words", "--sync", lines="four") == Ended(0, "", "")
     shown = ("--formatter-property", "print.key=true", "--formatter-property", "print.offset=true")
-    consumed = tool("console_consumer", "--topic", "words", "--from-beginning", "--max-messages", "4", *shown)
+    consumed = tool("consume", "--topic", "words", "--from-beginning", "--max-messages", "4", *shown)
     assert consumed == Ended(
         0,
         "Offset:0\ta\tone\nOffset:1\tb\ttwo\nOffset:2\tnull\tthree\nOffset:3\tnull\tfour\n",
         "Processed a total of 4 messages\n",
     )
-    one = tool("console_consumer", "--topic", "words", "--partition", "0", "--offset", "2", "--timeout-ms", "1000")
+    one = tool("consume", "--topic", "words", "--partition", "0", "--offset", "2", "--timeout-ms", "1000")
     assert one == Ended(0, "three\nfour\n", "Processed a total of 2 messages\n")
 
 
 def test_records_are_deleted_before_an_offset(tool: Callable[..., Ended], tmp_path: Path) -> None:
     tool("topics", "--create", "--topic", "old", "--replication-factor", "3")
-    tool("console_producer", "--topic", "old", lines="a\nb\nc\n")
+    tool("produce", "--topic", "old", lines="a\nb\nc\n")
     file = tmp_path / "offsets.json"
     rows = [{"topic": "old", "partition": 0, "offset": 2}, {"topic": "none", "partition": 0, "offset": 1}]
     file.write_text(json.dumps({"partitions": rows, "version": 1}))
-    deleted = tool("delete_records", "--offset-json-file", str(file))
+    deleted = tool("delete-records", "--offset-json-file", str(file))
     assert (deleted.code, deleted.err) == (0, "")
     assert deleted.out.splitlines()[:3] == [
         "Executing records delete operation",
@@ -104,12 +108,12 @@ def test_records_are_deleted_before_an_offset(tool: Callable[..., Ended], tmp_pa
         "partition: old-0\tlow_watermark: 2",
     ]
     assert deleted.out.splitlines()[3].startswith("partition: none-0\terror: ")
-    assert tool("console_consumer", "--topic", "old", "--from-beginning", "--max-messages", "1").out == "c\n"
+    assert tool("consume", "--topic", "old", "--from-beginning", "--max-messages", "1").out == "c\n"
 
 
 def test_a_leader_is_elected_where_that_is_needed(tool: Callable[..., Ended]) -> None:
     tool("topics", "--create", "--topic", "led", "--replica-assignment", "2:1")
-    preferred = ("leader_election", "--election-type", "preferred")
+    preferred = ("leader-election", "--election-type", "preferred")
     assert tool(*preferred, "--topic", "led", "--partition", "0") == Ended(
         0, "Valid replica already elected for partitions led-0\n", ""
     )
@@ -119,37 +123,37 @@ def test_a_leader_is_elected_where_that_is_needed(tool: Callable[..., Ended]) ->
         "No such partition as led-7\n",
         "1 replica(s) could not be elected\n",
     )
-    assert tool("leader_election", "--election-type", "unclean", "--all-topic-partitions") == Ended(0, "", "")
+    assert tool("leader-election", "--election-type", "unclean", "--all-topic-partitions") == Ended(0, "", "")
 
 
 def test_offsets_and_dumps_show_what_was_typed(tool: Callable[..., Ended], path: Path) -> None:
     tool("topics", "--create", "--topic", "looked", "--replication-factor", "3")
-    tool("console_producer", "--topic", "looked", "--sync", lines="one\ntwo\n")
-    assert tool("get_offsets", "--topic", "looked") == Ended(0, "looked:0:2\n", "")
-    assert tool("get_offsets", "--topic-partitions", "look.*:0", "--time", "earliest").out == "looked:0:0\n"
-    assert tool("get_offsets", "--topic", "looked", "--time", "-3").out in ("looked:0:0\n", "looked:0:1\n")
+    tool("produce", "--topic", "looked", "--sync", lines="one\ntwo\n")
+    assert tool("get-offsets", "--topic", "looked") == Ended(0, "looked:0:2\n", "")
+    assert tool("get-offsets", "--topic-partitions", "look.*:0", "--time", "earliest").out == "looked:0:0\n"
+    assert tool("get-offsets", "--topic", "looked", "--time", "-3").out in ("looked:0:0\n", "looked:0:1\n")
     replicas = ",".join(f"{path}/broker-{broker}/looked-0" for broker in (1, 2, 3))
-    dumped = call("dump_log", "--files", replicas, "--print-data-log")
+    dumped = call("dump-log", "--files", replicas, "--print-data-log")
     assert (dumped.code, dumped.err) == (0, "")
     assert [dumped.out.count(f" payload: {word}\n") for word in ("one", "two")] == [3, 3]
-    metadata = call("dump_log", "--files", f"{path}/metadata/__cluster_metadata-0", "--cluster-metadata-decoder")
+    metadata = call("dump-log", "--files", f"{path}/metadata/__cluster_metadata-0", "--cluster-metadata-decoder")
     assert ' payload: {"type":"TOPIC_RECORD","version":0,"data":{"name":"looked","topicId":"' in metadata.out
 
 
 def test_the_records_before_a_bad_line_are_kept(tool: Callable[..., Ended]) -> None:
     tool("topics", "--create", "--topic", "half")
-    refused = tool("console_producer", "--topic", "half", "--property", "parse.key=true", lines="k\tgood\nbad\n")
+    refused = tool("produce", "--topic", "half", "--property", "parse.key=true", lines="k\tgood\nbad\n")
     assert refused.code == 1
     assert "ERROR INVALID_RECORD: No key separator found on line number 2: 'bad'" in refused.err
-    assert tool("console_consumer", "--topic", "half", "--from-beginning", "--max-messages", "1").out == "good\n"
+    assert tool("consume", "--topic", "half", "--from-beginning", "--max-messages", "1").out == "good\n"
 
 
 def test_a_record_larger_than_the_topic_takes_is_refused_and_the_rest_arrives(tool: Callable[..., Ended]) -> None:
     tool("topics", "--create", "--topic", "small", "--config", "max.message.bytes=1000")
-    refused = tool("console_producer", "--topic", "small", lines="x" * 2000 + "\nfits\n")
+    refused = tool("produce", "--topic", "small", lines="x" * 2000 + "\nfits\n")
     assert refused.code == 1
     assert "value: 2000 bytes with error: MESSAGE_TOO_LARGE: " in refused.err
-    consumed = tool("console_consumer", "--topic", "small", "--from-beginning", "--timeout-ms", "1000")
+    consumed = tool("consume", "--topic", "small", "--from-beginning", "--timeout-ms", "1000")
     assert consumed.out == "fits\n"
 
 
@@ -169,12 +173,12 @@ BAD_INPUT = [
         "INVALID_CONFIG: Invalid value x for configuration retention.ms: Not a number of type LONG",
     ),
     ("topics --create --topic new --replica-assignment 1:9", "INVALID_REPLICA_ASSIGNMENT: The manual partition"),
-    ("console_producer --topic none", "UNKNOWN_TOPIC_OR_PARTITION: topic 'none' does not exist"),
-    ("console_producer --topic there --command-property ack=1", "INVALID_CONFIG: Unknown producer config name: ack"),
-    ("console_consumer --topic none", "UNKNOWN_TOPIC_OR_PARTITION: topic 'none' does not exist"),
-    ("console_consumer --topic there --partition 7", "UNKNOWN_TOPIC_OR_PARTITION: there-7: "),
+    ("produce --topic none", "UNKNOWN_TOPIC_OR_PARTITION: topic 'none' does not exist"),
+    ("produce --topic there --command-property ack=1", "INVALID_CONFIG: Unknown producer config name: ack"),
+    ("consume --topic none", "UNKNOWN_TOPIC_OR_PARTITION: topic 'none' does not exist"),
+    ("consume --topic there --partition 7", "UNKNOWN_TOPIC_OR_PARTITION: there-7: "),
     (
-        "console_consumer --topic there --partition 0 --offset 9",
+        "consume --topic there --partition 0 --offset 9",
         "OFFSET_OUT_OF_RANGE: there-0: offset 9 is outside [0, 0]",
     ),
 ]
@@ -225,13 +229,13 @@ def test_the_log_outlives_the_process_that_ran_it(tmp_path: Path) -> None:
     root = ("--root", f"{path}/metadata")
     process = start_cluster(path)
     call("topics", *root, "--create", "--topic", "kept", "--replication-factor", "3")
-    assert call("console_producer", *root, "--topic", "kept", lines="acknowledged\n").code == 0
+    assert call("produce", *root, "--topic", "kept", lines="acknowledged\n").code == 0
     process.kill()
     process.communicate(timeout=WAIT_S)
     again = start_cluster(path)
-    consumed = call("console_consumer", *root, "--topic", "kept", "--from-beginning", "--max-messages", "1")
+    consumed = call("consume", *root, "--topic", "kept", "--from-beginning", "--max-messages", "1")
     again.terminate()
     assert again.wait(WAIT_S) == 0
     assert consumed == Ended(0, "acknowledged\n", "Processed a total of 1 messages\n")
-    refused = call("console_producer", *root, "--topic", "kept", lines="refused\n")
+    refused = call("produce", *root, "--topic", "kept", lines="refused\n")
     assert (refused.code, "ERROR BROKER_NOT_AVAILABLE: " in refused.err) == (1, True)

@@ -1,4 +1,4 @@
-"""What strata-typed-table prints, and the command lines that it refuses."""
+"""What strata typed-table prints, and the command lines that it refuses."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_an_erasure_is_gone_when_both_tables_say_so() -> None:
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (PLACE[2:], "root"),
+        (PLACE[:2], "topic"),
         ([*PLACE, "--describe", "--replay"], "can't be used with"),
         ([*PLACE, "--schema-folder", "--schema-registry", "http://r"], "can't be used with"),
         ([*PLACE, "--registry-property", "a=b"], "schema-registry"),

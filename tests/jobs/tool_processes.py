@@ -10,7 +10,6 @@ import gc
 import importlib
 import json
 import os
-import runpy
 import signal
 import socket
 import subprocess
@@ -19,17 +18,12 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from stratalog.jobs.command.flags import module_of
+from stratalog.jobs.strata import main, modules
 
 PROJECT = Path(__file__).resolve().parents[2]
 WAIT_S = 60
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(PROJECT), "PYTHONUNBUFFERED": "1"}
-OFTEN_CALLED = (
-    "stratalog.jobs.tools.topics",
-    "stratalog.jobs.tools.console_producer",
-    "stratalog.jobs.tools.console_consumer",
-    "stratalog.jobs.tools.configs",
-)
+OFTEN_CALLED = ("topics", "produce", "consume", "configs")
 REQUEST_BYTES_MAX = 1 << 16
 
 
@@ -45,7 +39,7 @@ def call(tool: str, *arguments: str, lines: str = "") -> Ended:
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         given.write(lines.encode())
         given.seek(0)
-        code = _run(module_of(tool), arguments, (given.fileno(), out.fileno(), err.fileno()))
+        code = _run(tool, arguments, (given.fileno(), out.fileno(), err.fileno()))
         out.seek(0)
         err.seek(0)
         ended = Ended(code, out.read().decode(), err.read().decode())
@@ -56,12 +50,12 @@ def call(tool: str, *arguments: str, lines: str = "") -> Ended:
 _HAS_RUN: set[str] = set()
 
 
-def _run(module: str, arguments: tuple[str, ...], streams: tuple[int, int, int]) -> int:
-    if module in _HAS_RUN:
-        return _forks().run(module, arguments, streams)
-    _HAS_RUN.add(module)
+def _run(tool: str, arguments: tuple[str, ...], streams: tuple[int, int, int]) -> int:
+    if tool in _HAS_RUN:
+        return _forks().run(tool, arguments, streams)
+    _HAS_RUN.add(tool)
     stdin, stdout, stderr = streams
-    command = [sys.executable, "-m", module, *arguments]
+    command = [sys.executable, "-m", "stratalog", tool, *arguments]
     return subprocess.run(
         command, stdin=stdin, stdout=stdout, stderr=stderr, timeout=WAIT_S, env=ENVIRONMENT, check=False
     ).returncode
@@ -79,9 +73,9 @@ class Forks:
                 pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, env=ENVIRONMENT, start_new_session=True,
             )  # fmt: skip
 
-    def run(self, module: str, arguments: tuple[str, ...], streams: tuple[int, int, int]) -> int:
+    def run(self, tool: str, arguments: tuple[str, ...], streams: tuple[int, int, int]) -> int:
         """Run a tool; its exit code. A tool that does not end in time is killed."""
-        socket.send_fds(self._calls, [json.dumps([module, *arguments]).encode()], streams)
+        socket.send_fds(self._calls, [json.dumps([tool, *arguments]).encode()], streams)
         try:
             return int(self._calls.recv(REQUEST_BYTES_MAX))
         except TimeoutError:
@@ -95,10 +89,10 @@ def _forks() -> Forks:
     return Forks()
 
 
-def serve(calls: socket.socket) -> str:
-    """Load the tools, then fork for each call until the caller ends. In a fork it returns the module to run."""
-    for module in OFTEN_CALLED:
-        importlib.import_module(module)
+def serve(calls: socket.socket) -> None:
+    """Load the tools, then fork for each call until the caller ends. In a fork it returns, to run the tool."""
+    for tool in OFTEN_CALLED:
+        importlib.import_module(modules()[tool])
     gc.freeze()
     while True:
         request, streams, _, _ = socket.recv_fds(calls, REQUEST_BYTES_MAX, 3)
@@ -109,13 +103,13 @@ def serve(calls: socket.socket) -> str:
             calls.close()
             for number, stream in enumerate(streams):
                 os.dup2(stream, number)
-            module, *sys.argv[1:] = json.loads(request)
-            sys.modules.pop(module, None)  # the fork runs it as the main program
-            return str(module)
+            sys.argv[1:] = json.loads(request)
+            return
         for stream in streams:
             os.close(stream)
         calls.send(str(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])).encode())
 
 
 if __name__ == "__main__":
-    runpy.run_module(serve(socket.socket(fileno=int(sys.argv[1]))), run_name="__main__", alter_sys=True)
+    serve(socket.socket(fileno=int(sys.argv[1])))
+    sys.exit(main())

@@ -11,9 +11,9 @@ from stratalog.replication.metadata.records import MetadataRecord, PartitionReco
 from stratalog.replication.stores import Ports, replica_of
 from stratalog.storage.clock import Ids
 from stratalog.storage.errors import LogDirNotFoundError, StoreUnavailableError
+from stratalog.storage.objects.memory import MemoryStore
 from stratalog.storage.records import TopicPartition
 from tests.storage.logs import CountingIds, FakeClock
-from tests.storage.memory_store import MemoryStore
 from tests.storage.memory_table import MemoryDisk, MemoryLogTable
 
 METADATA_ROOT = "metadata"

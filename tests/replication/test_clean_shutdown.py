@@ -26,10 +26,10 @@ from stratalog.storage.delta.delta_table import DeltaLogTable
 from stratalog.storage.errors import KafkaStorageError
 from stratalog.storage.objects import local
 from stratalog.storage.objects.local import LocalStore
+from stratalog.storage.objects.memory import MemoryStore
 from stratalog.storage.objects.sync import WritesLostError
 from tests.replication.broker.test_broker import Running
 from tests.replication.memory_stores import METADATA_ROOT, MemoryStores
-from tests.storage.memory_store import MemoryStore
 from tests.storage.power_cut_store import PowerCutStore, PowerFailure
 
 
@@ -128,6 +128,21 @@ def test_a_broker_syncs_its_root_before_it_leaves_its_isrs(monkeypatch):
     assert (was_fenced, running.metadata.image.brokers[1].fenced) == ([False], True)
 
 
+def test_what_waits_is_refused_when_others_lead_and_answers_can_name_them() -> None:
+    stores = MemoryStores()
+    running = Running(stores, stores.clock, (METADATA_ROOT, "root-1", "root-2"))
+    running.settle()
+    found: list[tuple[bool, bool]] = []
+
+    def moved() -> None:
+        running.metadata.refresh()
+        found.append((running.metadata.image.brokers[1].fenced, running.broker.stopped_by is None))
+
+    running.broker.shut_down(moved)
+    assert found == [(True, True)]
+    assert running.broker.stopped_by is not None
+
+
 def test_a_cluster_that_was_stopped_recovers_nothing_and_one_that_was_killed_does(
     cluster_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,7 +161,7 @@ def test_a_cluster_that_was_stopped_recovers_nothing_and_one_that_was_killed_doe
         with Producer(cluster) as producer:
             assert producer.send("orders", "a").result(20).offset == 0
         epoch = cluster.broker(1).broker_epoch
-    assert synced == ["broker-1", "broker-1"]  # before it left, and when its fetch sessions had ended
+    assert synced == ["broker-1"] * 3  # while it served, before it left, and when its fetch sessions had ended
     assert (cluster_root / "broker-1" / CLEAN_SHUTDOWN).read_bytes() == b"%d" % epoch
     recovered.clear()
     with Cluster.start(cluster_root, brokers=1, fetcher="thread") as cluster:

@@ -14,7 +14,7 @@ from stratalog.storage.errors import (
     StratalogError,
     UnsupportedVersionError,
 )
-from tests.storage.memory_store import MemoryStore
+from stratalog.storage.objects.memory import MemoryStore
 from tests.storage.power_cut_store import PowerCutStore
 
 

@@ -20,7 +20,7 @@ from stratalog.replication.spark.executors import (
     is_beside_another,
 )
 from stratalog.storage.clock import SystemClock
-from stratalog.storage.objects.remote import open_store
+from stratalog.storage.objects.opened import open_store
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from stratalog.jobs.tools.leader_election import TYPES, answer_lines
+from stratalog.jobs.topics.leader_election import TYPES, answer_lines
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.controller.election.preferred_leaders import elect_leaders, leader_balance
 from stratalog.replication.controller.topic_deletion import topic_deletions

@@ -15,13 +15,13 @@ from stratalog.server.request.api import Connection
 from stratalog.server.request.quick_calls import AHEAD_MS, FOLDING_MS_MAX, STALE_MS
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import NotEnoughReplicasError, StoreUnavailableError
+from stratalog.storage.objects.memory import MemoryStore
 from stratalog.storage.records import TopicPartition
 from stratalog.wire.api_keys import ApiKey
 from tests.clients.kafka_client import Answer, batch_of, framed
 from tests.clients.memory_cluster import ROOT, MemoryCluster
 from tests.server.view.test_reads_at_once import ANSWER_S, Gate, is_data_file_of, stopped
 from tests.storage.logs import FakeClock
-from tests.storage.memory_store import MemoryStore
 from tests.waiting import wait_until
 
 VERSION = 9

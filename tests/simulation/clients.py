@@ -24,7 +24,7 @@ from stratalog.storage.records import (
     payload_table,
 )
 from stratalog.storage.topic_config import LogConfig
-from stratalog.storage.upkeep.retention import HIGH_WATERMARK
+from stratalog.storage.upkeep.retention_rules import HIGH_WATERMARK
 from tests.simulation.cluster import METADATA_ROOT, TOPIC, SimCluster
 from tests.simulation.invariants import Log
 from tests.simulation.scheduler import SimEvent

@@ -12,10 +12,10 @@ from stratalog.storage.delta.commit_race import StoredCommit
 from stratalog.storage.delta.snapshot import INITIAL_TXNS
 from stratalog.storage.delta.table import Commit
 from stratalog.storage.objects.distance import FAR, NEAR
+from stratalog.storage.objects.memory import MemoryStore
 from stratalog.storage.objects.port import ObjectMeta
 from tests.simulation.invariants import Violation
 from tests.simulation.scheduler import LATE_MS_MAX, LostRequestError, Scheduler, SimClock
-from tests.storage.memory_store import MemoryStore
 from tests.storage.memory_table import MemoryCommitLog, MemoryDisk, MemoryFiles, MemoryLogTable
 
 FIT_POLL_MS = 5

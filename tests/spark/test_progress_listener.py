@@ -33,7 +33,7 @@ def test_a_query_is_behind_by_what_its_limit_left(ours: SparkSession, tmp_path: 
         query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
         try:
             query.processAllAvailable()
-            done = 'stratalog_spark_source_maxOffsetsBehindLatest{query="lagging",source="0"} 0'
+            done = 'stratalog_spark_source_maxOffsetsBehindLatest{query="lagging",source="0"} 0.0'
             wait_until(lambda: done in text_of(listener.port), "the last micro-batch at the metrics port")
             wait_until(lambda: "replicaLagMax 0" in text_of(listener.port), "the replicas' lag")
         finally:

@@ -23,7 +23,7 @@ from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.coordinator_calls import InProcessCalls, ask
 from stratalog.clients.producer.producer import Producer
 from stratalog.clients.records import OffsetAndMetadata
-from stratalog.jobs.tools import consumer_groups
+from stratalog.jobs.records import groups
 from stratalog.replication.requests.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from stratalog.replication.requests.groups import DescribeGroupsRequest, DescribeGroupsResponse
 from stratalog.server.cluster import Cluster
@@ -131,7 +131,7 @@ def test_a_new_checkpoint_goes_on_where_the_group_stood(
         *("--root", cluster.root, "--group", topic, "--topic", f"{topic}:1", "--reset-offsets"),
         *("--to-offset", "1", "--execute"),
     ]
-    assert consumer_groups.main.call(reset, cluster) == 0
+    assert groups.main.call(reset, cluster) == 0
     read_now(stream, tmp_path / "third")
     assert numbers(spark, tmp_path / "third") == [5, 9]
     assert committed(cluster, topic) == {0: 3, 1: 3, 2: 2, 3: 2}

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from stratalog import Admin, Cluster, Header, Producer, TypedTable
 from stratalog.clients.typed_tables.sessions import own_session
 from stratalog.jobs import typed_table
+from stratalog.server.audit.events import AUDIT_VALUE_SCHEMA, DENIAL, LOGIN, AuditEvent, outcome_of
 from stratalog.storage.errors import InvalidRequestError
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
@@ -170,3 +171,20 @@ def test_a_table_of_the_catalog_is_named_and_old_rows_go(
         assert "Table: typed.orders" in capsys.readouterr().out
     finally:
         ours.sql("DROP DATABASE typed CASCADE")
+
+
+def test_a_typed_table_has_the_audit_topics_fields_as_columns(
+    ours: SparkSession, cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    events = [
+        AuditEvent(LOGIN, "User:alice", "10.0.0.7:4711", "CLIENTS", detail="PLAIN"),
+        AuditEvent(DENIAL, "User:bob", "10.0.0.8:4712", "CLIENTS", "app", "PRODUCE", 9, outcome_of([29]), ("TOPIC:a",)),
+    ]
+    send(cluster, topic, *(each.to_json(5, 1, "run", number).decode() for number, each in enumerate(events)))
+    config = {"value.format": "json", "value.schema": AUDIT_VALUE_SCHEMA}
+    state = TypedTable(ours, cluster, topic, str(tmp_path / "audit"), config).run_available()
+    assert (state.row_count, state.dead_letter_count) == (2, 0)
+    assert rows(ours, tmp_path / "audit", "number", "kind", "principal", "outcome", "get(resources, 0)") == [
+        (0, "login", "User:alice", "NONE", None),
+        (1, "denial", "User:bob", "TOPIC_AUTHORIZATION_FAILED", "TOPIC:a"),
+    ]

@@ -15,7 +15,7 @@ from pathlib import Path
 from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.delta.delta_table import DeltaLogTable
 from stratalog.storage.log.partition_log import PartitionLog
-from stratalog.storage.objects.remote import open_store
+from stratalog.storage.objects.opened import open_store
 from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.upkeep.chore import UpkeepLimits, UpkeepWork
 from stratalog.storage.upkeep.upkeep import Upkeep

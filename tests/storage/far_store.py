@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from stratalog.storage.objects.distance import FAR
-from tests.storage.memory_store import MemoryStore
+from stratalog.storage.objects.memory import MemoryStore
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")

@@ -10,7 +10,7 @@ from stratalog.storage.delta.delta_table import DeltaLogTable
 from stratalog.storage.delta.table import Committed, LogTable
 from stratalog.storage.log.append import Appended, BatchAppended
 from stratalog.storage.log.partition_log import PartitionLog
-from stratalog.storage.objects.remote import open_store
+from stratalog.storage.objects.opened import open_store
 from stratalog.storage.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NewRecordBatch, payload_table
 from stratalog.storage.topic_config import LogConfig
 from tests.storage.memory_table import MemoryDisk, MemoryLogTable

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
-from tests.storage.memory_store import MemoryStore
+from stratalog.storage.objects.memory import MemoryStore
 
 
 class PowerFailure(Exception):  # noqa: N818 - not an error of the product: it must not be caught

@@ -14,8 +14,9 @@ from stratalog.storage.errors import StoreUnavailableError
 from stratalog.storage.log.append import Appended
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.objects import remote as store_module
+from stratalog.storage.objects.opened import open_store
 from stratalog.storage.objects.port import ObjectStore
-from stratalog.storage.objects.remote import ObstoreStore, open_store
+from stratalog.storage.objects.remote import ObstoreStore
 from stratalog.storage.records import NewRecordBatch
 from stratalog.storage.topic_config import LogConfig
 from tests.storage.logs import CountingIds, FakeClock, batch, contents, started, write

@@ -12,7 +12,7 @@ from stratalog.clients.producer.producer import Producer
 from stratalog.server.admin.admin import NewTopic
 from stratalog.server.cluster import Cluster
 from stratalog.server.view.cluster_view import ClusterView
-from stratalog.storage.objects.remote import open_store
+from stratalog.storage.objects.opened import open_store
 from stratalog.storage.records import TopicPartition
 from tests.stores.servers import SERVERS, StoreServer
 from tests.waiting import wait_until

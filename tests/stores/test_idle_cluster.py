@@ -10,7 +10,7 @@ from stratalog.clients.admin.admin import Admin
 from stratalog.clients.producer.producer import Producer
 from stratalog.server.admin.admin import NewTopic
 from stratalog.server.cluster import Cluster
-from stratalog.storage.objects.remote import open_store
+from stratalog.storage.objects.opened import open_store
 from tests.stores.request_counter import counted_requests
 from tests.stores.servers import StoreServer
 

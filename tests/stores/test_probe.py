@@ -16,7 +16,8 @@ from stratalog.storage.errors import KafkaStorageError, StoreUnavailableError
 from stratalog.storage.objects import local as local_module
 from stratalog.storage.objects import remote as store_module
 from stratalog.storage.objects.local import LocalStore
-from stratalog.storage.objects.remote import ObstoreStore, open_store
+from stratalog.storage.objects.opened import open_store
+from stratalog.storage.objects.remote import ObstoreStore
 from tests.stores.s3_double import BUCKET, ConditionalPut, S3Double, Wrong
 from tests.stores.servers import SERVERS, StoreServer
 

@@ -13,8 +13,8 @@ from stratalog.replication.stores import DeltaStores, client_stores, request_ms_
 from stratalog.storage.clock import RandomIds
 from stratalog.storage.errors import StoreUnavailableError
 from stratalog.storage.objects import remote as store_module
+from stratalog.storage.objects.opened import open_store
 from stratalog.storage.objects.port import ObjectStore
-from stratalog.storage.objects.remote import open_store
 from tests.stores.s3_double import BUCKET, S3Double, Wrong
 
 TIMES = 3

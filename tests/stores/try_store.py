@@ -17,7 +17,7 @@ from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.delta.delta_table import DeltaLogTable
 from stratalog.storage.errors import KafkaStorageError, StratalogError
 from stratalog.storage.log.partition_log import PartitionLog
-from stratalog.storage.objects.remote import open_store
+from stratalog.storage.objects.opened import open_store
 from stratalog.storage.topic_config import LogConfig
 from tests.storage.logs import contents, started, write
 

@@ -139,14 +139,9 @@ def header_of(batch: Buffer) -> BatchHeader:
     return BatchHeader._make(_HEADER.unpack_from(batch))
 
 
-def with_offsets(data: Buffer, base_offset: int, leader_epoch: int) -> bytes:
-    """The batch with the base offset and leader epoch of its append, as it stands in the log. The CRC stays."""
-    start = start_in_log(data, base_offset, leader_epoch)
-    return b"".join((start, memoryview(data)[len(start) :]))
-
-
 def start_in_log(data: Buffer, base_offset: int, leader_epoch: int) -> bytes:
-    """The first bytes of `with_offsets`, up to the last one that an append changes."""
+    """The first bytes of a batch as it stands in the log, up to the last one that an append changes: base offset and
+    leader epoch. The CRC stays."""
     (length,) = struct.unpack_from(">i", data, 8)
     return _OFFSET_AND_EPOCH.pack(base_offset, length, leader_epoch)
 

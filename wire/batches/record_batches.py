@@ -20,15 +20,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stratalog.storage.errors import (
-    InvalidRecordError,
-    InvalidTimestampError,
-    RecordTooLargeError,
-    StratalogError,
-    UnsupportedForMessageFormatError,
-)
+from stratalog.storage import errors
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.files.codecs import NO_COMPRESSION
-from stratalog.storage.log.rows import READ_SCHEMA
 from stratalog.storage.records import (
     CONTROL_ATTRIBUTE,
     NO_PRODUCER_EPOCH,
@@ -39,13 +33,7 @@ from stratalog.storage.records import (
     NewRecordBatch,
 )
 from stratalog.storage.topic_config import INT_MAX
-from stratalog.wire.batches.columns import (
-    Longs,
-    Mask,
-    RecordColumns,
-    read_records,
-    written_records,
-)
+from stratalog.wire.batches.columns import Longs, Mask, RecordColumns, read_records, written_records
 from stratalog.wire.batches.compression import DECOMPRESSED_BYTES_MAX, decompressed
 from stratalog.wire.batches.headers import (
     HEADER_BYTES,
@@ -87,10 +75,10 @@ def produced_header(data: Buffer) -> BatchHeader:
     """The header of a producer's batch, checked as by `decode_produced`; the records are not read."""
     try:
         headers = [header for header, _ in batches_in(data)]
-    except UnsupportedForMessageFormatError as reason:
-        raise InvalidRecordError(f"produce requests have batches of magic {MAGIC} only: {reason}") from reason
+    except errors.UnsupportedForMessageFormatError as reason:
+        raise errors.InvalidRecordError(f"produce requests have batches of magic {MAGIC} only: {reason}") from reason
     if len(headers) != 1 or headers[0].size_bytes != len(data):
-        raise InvalidRecordError(
+        raise errors.InvalidRecordError(
             f"a produce request has one whole batch a partition, found {len(headers)} "
             f"with {sum(header.size_bytes for header in headers)} of {len(data)} bytes"
         )
@@ -157,34 +145,15 @@ def _check_produced(header: BatchHeader) -> None:
     """Kafka's `LogValidator.validateBatch` for batches of clients."""
     count = header.last_offset_delta + 1
     if not 0 < header.record_count == count:
-        raise InvalidRecordError(f"offsets 0 to {header.last_offset_delta} and {header.record_count} records disagree")
+        raise errors.InvalidRecordError(
+            f"offsets 0 to {header.last_offset_delta} and {header.record_count} records disagree"
+        )
     if header.is_control:
-        raise InvalidRecordError("clients do not write control records")
+        raise errors.InvalidRecordError("clients do not write control records")
     if header.producer_id != NO_PRODUCER_ID and header.base_sequence < 0:
-        raise InvalidRecordError(f"producer {header.producer_id}: sequence {header.base_sequence} < 0")
+        raise errors.InvalidRecordError(f"producer {header.producer_id}: sequence {header.base_sequence} < 0")
     if header.timestamp_type == LOG_APPEND_TIME:
-        raise InvalidTimestampError("a producer does not set the timestamp type LogAppendTime")
-
-
-def decode_rows(data: Buffer, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> pa.Table:
-    """The records of a fetch response as rows of `READ_SCHEMA`, control records included.
-
-    Raises as `batches_in`; InvalidRecordError for records that do not fit into their batch; as `decode_produced` for
-    bytes that do not decompress.
-    """
-    groups: list[list[tuple[BatchHeader, bytes]]] = [[]]
-    group_bytes = 0
-    for header, batch in batches_in(data):
-        if header.record_count == 0:
-            continue
-        records = _plain(header, batch, decompressed_bytes_max)
-        if groups[-1] and group_bytes + len(records) > _RECORD_BYTES_MAX:
-            groups.append([])
-            group_bytes = 0
-        groups[-1].append((header, records))
-        group_bytes += len(records)
-    parts = [_rows([header for header, _ in group], [records for _, records in group]) for group in groups if group]
-    return pa.concat_tables(parts) if parts else READ_SCHEMA.empty_table()
+        raise errors.InvalidTimestampError("a producer does not set the timestamp type LogAppendTime")
 
 
 def _plain(header: BatchHeader, batch: memoryview, decompressed_bytes_max: int) -> bytes:
@@ -201,35 +170,6 @@ def _timestamps(times: Longs) -> pa.Array:
     return pa.Array.from_buffers(_TIMESTAMP, len(times), [None, pa.py_buffer(times)])
 
 
-def _rows(headers: list[BatchHeader], buffers: list[bytes]) -> pa.Table:
-    """The rows of some batches, read as if they were one."""
-    columns = (np.array(values) for values in zip(*headers, strict=True))
-    fields = dict(zip(BatchHeader._fields, columns, strict=True))
-    counts = fields["record_count"]
-    found = read_records(buffers, counts.tolist())
-    base_offsets, base_sequences = np.repeat(fields["base_offset"], counts), np.repeat(fields["base_sequence"], counts)
-    times = np.repeat(fields["base_timestamp_ms"], counts) + found.timestamp_deltas_ms
-    is_append_time = (fields["attributes"] >> 3 & 1).astype(np.bool_)
-    if is_append_time.any():
-        times = np.where(np.repeat(is_append_time, counts), np.repeat(fields["max_timestamp_ms"], counts), times)
-    cells = {
-        "offset": base_offsets + found.offset_deltas,
-        "leader_epoch": np.repeat(fields["leader_epoch"], counts),
-        "timestamp": _timestamps(times),
-        "key": found.keys,
-        "value": found.values,
-        "headers": found.headers,
-        "timestamp_type": np.repeat(is_append_time, counts).astype(np.int8),
-        "producer_id": np.repeat(fields["producer_id"], counts),
-        "producer_epoch": np.repeat(fields["producer_epoch"], counts),
-        "sequence": np.where(base_sequences < 0, NO_SEQUENCE, (base_sequences + found.offset_deltas) & _SEQUENCE_MASK),
-        "batch_base_offset": base_offsets,
-        "attributes": np.repeat(fields["attributes"] & _KEPT_ATTRIBUTES, counts),
-    }
-    arrays = [pa.array(cells[field.name], field.type) for field in READ_SCHEMA]
-    return pa.Table.from_arrays(arrays, schema=READ_SCHEMA)
-
-
 def encode_batch(batch: NewRecordBatch) -> bytes:
     """A batch as a producer sends it: base offset 0, no leader epoch, compressed as it says.
 
@@ -237,10 +177,10 @@ def encode_batch(batch: NewRecordBatch) -> bytes:
     """
     payload, count = batch.payload, batch.record_count
     if count == 0:
-        raise InvalidRecordError("a batch has at least one record")
+        raise errors.InvalidRecordError("a batch has at least one record")
     times = _milliseconds(payload["timestamp"])
     if batch.size_bytes >= _RECORD_BYTES_MAX:
-        raise RecordTooLargeError(f"a batch of {batch.size_bytes} bytes is not below {_RECORD_BYTES_MAX}")
+        raise errors.RecordTooLargeError(f"a batch of {batch.size_bytes} bytes is not below {_RECORD_BYTES_MAX}")
     contents = [_whole(payload[name]) for name in ("key", "value", "headers")]
     offset_deltas = np.arange(count, dtype=np.int64)
     written = _record_bytes(written_records(RecordColumns(times - times[0], offset_deltas, *contents)))

@@ -4,17 +4,16 @@ kio holds the schemas of all APIs and versions as dataclasses. Each becomes a `S
 `wire.kafka_types` once; kio's own readers and writers are not used: they do not compare lengths with
 the frame before they allocate, refuse tagged fields of newer clients, and write slowly. Tests compare both.
 In Python a message is an object of kio's class, or of a dataclass of ours that has the fields of all versions; a
-mapping of plain values is written, too (`wire.messages.values`).
+mapping is written, too. Their values are those of `wire.messages.values`, whichever it is.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, fields
 from functools import cache, partial
 from typing import Any, Final
-from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
@@ -25,7 +24,6 @@ from stratalog.wire.messages.schema import Entity, EntityType, HeldField, held_f
 from stratalog.wire.messages.values import Values, code_of, default_of, values_taker
 
 _MILLISECOND: Final = dt.timedelta(milliseconds=1)
-_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _NO_ID: Final = bytes(16)
 _NO_TIME_MS: Final = -1
 
@@ -41,7 +39,7 @@ TEXTS: Final = frozenset(
 @cache
 def layout_of(entity_type: EntityType, held_as: EntityType = None) -> Layout:
     """How a message of this class of kio's is read and written. `held_as`: as an object of this dataclass of ours, or
-    `dict`: as plain values."""
+    `dict`: as a mapping."""
     return layout(_struct(entity_type, held_as or entity_type), is_flexible=bool(entity_type.__flexible__))
 
 
@@ -57,35 +55,32 @@ class EncodedPart(dict[str, Any]):
 
 
 def _struct(entity_type: EntityType, held_as: EntityType) -> Struct:
-    kinds = _KINDS if issubclass(held_as, entity_type) else _PLAIN_KINDS
-    table = tuple(_field(each, kinds) for each in held_fields(entity_type, held_as))
+    has_all_versions = not issubclass(held_as, entity_type)
+    table = tuple(_field(each, has_all_versions) for each in held_fields(entity_type, held_as))
     if held_as is dict:
         return Struct(entity_type.__name__, table, take=partial(values_taker, entity_type))
-    return Struct(entity_type.__name__, table, partial(_maker if kinds is _KINDS else _plain_maker, held_as))
+    return Struct(entity_type.__name__, table, partial(_maker_with_error if has_all_versions else _maker, held_as))
 
 
-def _field(held: HeldField, kinds: Mapping[str, str | Number]) -> Field:
+def _field(held: HeldField, is_null_empty: bool) -> Field:
     shape, kafka_type = held.shape, held.shape.kafka_type or ""
     return Field(
         held.attribute,
-        kinds.get(kafka_type, kafka_type) if shape.part is None else _struct(shape.part, held.part),
+        _KINDS.get(kafka_type, kafka_type) if shape.part is None else _struct(shape.part, held.part),
         is_array=shape.is_array,
         is_nullable=shape.is_nullable,
         tag=shape.tag,
-        default=_default_if_tagged(held, kinds),
+        default=None if shape.tag is None else _default_of_tagged(held),
         is_text=shape.name in TEXTS,
-        is_null_empty=kinds is _PLAIN_KINDS,
+        is_null_empty=is_null_empty,
     )
 
 
-def _default_if_tagged(held: HeldField, kinds: Mapping[str, str | Number]) -> Any:
-    if held.shape.tag is None:
-        return None
-    if kinds is _PLAIN_KINDS:
-        return default_of(held.shape)
-    if held.shape.has_default:
-        return held.shape.default
-    return layout_of(held.part).read(layout_of(held.part, dict).write({}))[0]
+def _default_of_tagged(held: HeldField) -> Any:
+    values = default_of(held.shape)
+    if not isinstance(values, dict) or held.part is dict:
+        return values
+    return layout_of(held.shape.part, held.part).read(layout_of(held.shape.part, dict).write(values))[0]
 
 
 def _maker(of_type: EntityType, names: Sequence[str]) -> Callable[[Sequence[Any]], Entity]:
@@ -101,7 +96,7 @@ def _maker(of_type: EntityType, names: Sequence[str]) -> Callable[[Sequence[Any]
     return make
 
 
-def _plain_maker(of_type: EntityType, names: Sequence[str]) -> Callable[[Sequence[Any]], Entity]:
+def _maker_with_error(of_type: EntityType, names: Sequence[str]) -> Callable[[Sequence[Any]], Entity]:
     """As `_maker`, for a dataclass of ours: what the version lacks has its default, code and message are an error."""
     kept = [name for name in names if name != "error_message"]
     absent = [each for each in fields(of_type) if each.name not in kept]
@@ -139,55 +134,24 @@ def _error(code: int, text: str | None) -> StratalogError | None:
     return error_for_code(int(code), text or "answered by the broker") if code else None
 
 
-def _duration(number_ms: int) -> dt.timedelta:
-    return number_ms * _MILLISECOND
-
-
-def _duration_ms(duration: dt.timedelta) -> int:
-    return duration // _MILLISECOND
-
-
-def _time(number_ms: int) -> dt.datetime | None:
-    return None if number_ms == _NO_TIME_MS else _EPOCH + number_ms * _MILLISECOND
-
-
-def _time_ms(time: dt.datetime | None) -> int:
-    return _NO_TIME_MS if time is None else (time - _EPOCH) // _MILLISECOND
-
-
-def _id(data: bytes) -> UUID | None:
-    return None if data == _NO_ID else UUID(bytes=data)
-
-
-def _id_bytes(topic_id: UUID | None) -> bytes:
-    return _NO_ID if topic_id is None else topic_id.bytes
-
-
 def _bounded_ms(number_ms: int) -> int:
     """OverflowError for one that no duration has."""
-    return _duration_ms(_duration(number_ms))
+    return number_ms * _MILLISECOND // _MILLISECOND
 
 
-def _plain_id_bytes(topic_id: str | UUID | None) -> bytes:
-    if not topic_id:
-        return _NO_ID
-    return bytes.fromhex(topic_id) if isinstance(topic_id, str) else topic_id.bytes
+def _time_ms(time_ms: int | None) -> int:
+    return _NO_TIME_MS if time_ms is None else time_ms
 
 
-_KNOWN_CODE: Final = {int(code): code for code in ErrorCode}.__getitem__
+def _id_bytes(topic_id: str | None) -> bytes:
+    return bytes.fromhex(topic_id) if topic_id else _NO_ID
+
+
 _KINDS: Final[dict[str, str | Number]] = {
-    "error_code": Number("h", _KNOWN_CODE),
-    "timedelta_i32": Number("i", _duration, _duration_ms),
-    "timedelta_i64": Number("q", _duration, _duration_ms),
-    "datetime_i64": Number("q", _time, _time_ms),
-    "uuid": Number("16s", _id, _id_bytes),
-}
-"""kio's kinds that are not the codec's. A time of -1 and a UUID of zeros are null."""
-_PLAIN_KINDS: Final[dict[str, str | Number]] = {
-    "error_code": Number("h", _KNOWN_CODE, code_of),
+    "error_code": Number("h", {int(code): code for code in ErrorCode}.__getitem__, code_of),
     "timedelta_i32": "int32",
     "timedelta_i64": Number("q", _bounded_ms),
-    "datetime_i64": Number("q", None, lambda time_ms: _NO_TIME_MS if time_ms is None else time_ms),
-    "uuid": Number("16s", bytes.hex, _plain_id_bytes),
+    "datetime_i64": Number("q", None, _time_ms),
+    "uuid": Number("16s", bytes.hex, _id_bytes),
 }
-"""The same in plain values: errors, milliseconds, and ids of 32 hexadecimal digits, where "" is none."""
+"""kio's kinds that are not the codec's."""

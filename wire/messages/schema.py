@@ -12,7 +12,6 @@ from dataclasses import field as field_of
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Final, NamedTuple, Union, get_args, get_origin, get_type_hints
-from uuid import UUID
 
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.index import api_key_map, schema_name_map
@@ -121,7 +120,7 @@ def _with_topic_ids(request: EntityType) -> EntityType:
     """kio's class with an id in each of its `topics`, which is a tagged field (KIP-482)."""
     (topics,) = (each for each in shape_of(request) if each.name == "topics")
     topic_id = field_of(default=None, metadata={"kafka_type": "uuid", "tag": TOPIC_ID_TAG})
-    topic = _extended(topics.part, ("topic_id", UUID | None, topic_id))
+    topic = _extended(topics.part, ("topic_id", str | None, topic_id))
     return _extended(request, ("topics", _array_of(topic)))
 
 

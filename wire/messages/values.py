@@ -1,11 +1,11 @@
-"""Messages as plain values: mappings with the fields of all versions by kio's names. Pure.
+"""The values of messages, and messages as mappings: the fields of all versions by kio's names. Pure.
 
-Fields that the version does not have are left out, missing ones have Kafka's default.
+Of a mapping fields that the version does not have are left out, missing ones have Kafka's default.
 
-error codes  a StratalogError, None or a number
-times        milliseconds, durations, too
-ids          32 hexadecimal digits, or a UUID
-parts        mappings of the same kind
+error codes  written: a StratalogError, None or a number; read: Kafka's code, or in dataclasses of ours a StratalogError
+times        milliseconds, durations, too; -1 is none
+ids          32 hexadecimal digits; written, "" and None are none
+parts        of the same kind as the message
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
-from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
@@ -25,7 +24,6 @@ Values = Mapping[str, Any]
 """A message or a part of one by the names of its fields."""
 
 _MILLISECOND = dt.timedelta(milliseconds=1)
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _NO_ERROR, _UNKNOWN_ERROR = ErrorCode(0), ErrorCode(-1)
 _EMPTY = {"string": "", "bytes": b"", "records": b"", "bool": False, "float64": 0.0}
 
@@ -75,7 +73,7 @@ def default_of(field: FieldShape) -> Any:
 
 def _plain(default: Any) -> Any:
     if isinstance(default, dt.timedelta):
-        return milliseconds(default)
+        return default // _MILLISECOND
     if hasattr(default, "__dataclass_fields__"):
         part: EntityType = type(default)
         return {each.name: _plain(getattr(default, each.name)) for each in shape_of(part)}
@@ -92,16 +90,6 @@ def _check_names(entity_type: EntityType, names: frozenset[str]) -> None:
 # -- values of fields ----------------------------------------------------------------------------------------------
 
 
-def milliseconds(duration: dt.timedelta) -> int:
-    """A duration of a request in milliseconds."""
-    return duration // _MILLISECOND
-
-
-def time_ms_of(time: dt.datetime) -> int:
-    """A message's time in milliseconds since 1970 UTC."""
-    return milliseconds(time - _EPOCH)
-
-
 def code_of(error: StratalogError | int | None) -> ErrorCode:
     """Kafka's code of an error; None is 0. A code that kio does not know is UNKNOWN_SERVER_ERROR."""
     if error is None:
@@ -113,8 +101,6 @@ def code_of(error: StratalogError | int | None) -> ErrorCode:
         return _UNKNOWN_ERROR
 
 
-def id_text(topic_id: UUID | str | None) -> str | None:
-    """A request's topic id as 32 hexadecimal digits; None for the zero id, which means none."""
-    if isinstance(topic_id, str):
-        return topic_id if topic_id.strip("0") else None
-    return None if topic_id is None or topic_id.int == 0 else topic_id.hex
+def id_text(topic_id: str | None) -> str | None:
+    """A request's topic id; None for the zero id, which means none."""
+    return topic_id if topic_id and topic_id.strip("0") else None

@@ -42,7 +42,6 @@ class Assignor(Protocol):
     @property
     def cooperative(self) -> bool:
         """Whether members keep their partitions during a rebalance and revoke only those that move."""
-        ...
 
     def assign(
         self,
@@ -52,11 +51,9 @@ class Assignor(Protocol):
     ) -> MemberAssignments:
         """Partitions by member id. `partition_counts` has the known topics; others get no partitions. The order of
         `members` is that of the JoinGroup response and decides among equals only."""
-        ...
 
     def user_data(self, partitions: Sequence[TopicPartition], generation_id: int) -> bytes | None:
         """The user data of a member that owns `partitions` since `generation_id`, for its next JoinGroup."""
-        ...
 
 
 def subscribed_counts(partition_counts: Mapping[str, int], members: Mapping[str, AssignorMember]) -> dict[str, int]:

@@ -24,13 +24,7 @@ from stratalog.clients.consumer.assignors.sticky_even import share_evenly
 from stratalog.clients.consumer.assignors.sticky_uneven import UnevenShares
 from stratalog.storage.errors import CorruptMessageError
 from stratalog.storage.records import TopicPartition
-from stratalog.wire.consumer_protocol import (
-    PARTITIONS,
-    UNKNOWN_GENERATION,
-    Subscription,
-    partitions_of,
-    topics_of,
-)
+from stratalog.wire.consumer_protocol import PARTITIONS, UNKNOWN_GENERATION, Subscription, partitions_of, topics_of
 from stratalog.wire.java_strings import hash_order
 from stratalog.wire.kafka_types import Field, Struct, layout
 

@@ -46,11 +46,9 @@ class Forms(Protocol):
 
     def value(self, node: AvroType) -> Convert | None:
         """What to do with a number, bytes or a string of the type; None for nothing."""
-        ...
 
     def member(self, union: AvroType, place: int) -> tuple[AvroType, Convert | None]:
         """The type as which a value of a branch is read, and what to do with it then."""
-        ...
 
 
 class AvroReading:

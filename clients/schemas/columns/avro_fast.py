@@ -118,7 +118,6 @@ class _Node(Protocol):
 
     def read(self, rows: _Rows) -> pa.Array:
         """A value for each row; any one where the row is left."""
-        ...
 
 
 class FastSchema:

@@ -116,8 +116,7 @@ def struct(kind: pa.DataType, parts: Mapping[str, Fitted]) -> Fitted:
     if not fits:
         return Fitted(made)
     return Fitted(
-        made,
-        lambda value: value | {name: fit(value[name]) for name, fit in fits.items() if value[name] is not None},
+        made, lambda value: value | {name: fit(value[name]) for name, fit in fits.items() if value[name] is not None}
     )
 
 

@@ -75,10 +75,7 @@ class JsonColumns:
         return False
 
     def read(
-        self,
-        payloads: pa.Array,
-        writer: ResolvedSchema | None = None,
-        message_indexes: tuple[int, ...] | None = None,
+        self, payloads: pa.Array, writer: ResolvedSchema | None = None, message_indexes: tuple[int, ...] | None = None
     ) -> ReadValues:
         """The values of payloads, whoever wrote them."""
         del writer, message_indexes

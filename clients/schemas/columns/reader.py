@@ -37,18 +37,15 @@ class ColumnFormat(Protocol):
     @property
     def arrow_type(self) -> pa.DataType:
         """The Arrow type of the values."""
-        ...
 
     @property
     def has_message_indexes(self) -> bool:
         """Whether message indexes follow a schema id."""
-        ...
 
     def read(
         self, payloads: pa.Array, writer: ResolvedSchema | None, message_indexes: tuple[int, ...] | None = None
     ) -> ReadValues:
         """The values of payloads that `writer` wrote; None means the reader's own schema."""
-        ...
 
 
 class SchemaColumns(ColumnFormat, Protocol):
@@ -57,7 +54,6 @@ class SchemaColumns(ColumnFormat, Protocol):
     @property
     def meanings(self) -> Meanings:
         """What the types do not say."""
-        ...
 
 
 class ReadColumn(NamedTuple):

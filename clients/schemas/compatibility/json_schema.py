@@ -258,10 +258,7 @@ def _number(value: Any) -> Decimal | None:
 
 def _string(original: SchemaNode, update: SchemaNode, compare: _Compare) -> Differences:
     del compare
-    found = [
-        *_bound("MAX_LENGTH", "maxLength", original, update),
-        *_bound("MIN_LENGTH", "minLength", original, update),
-    ]
+    found = [*_bound("MAX_LENGTH", "maxLength", original, update), *_bound("MIN_LENGTH", "minLength", original, update)]
     before, after = original.own.get("pattern"), update.own.get("pattern")
     if before != after:
         kind = "PATTERN_ADDED" if before is None else "PATTERN_REMOVED" if after is None else "PATTERN_CHANGED"

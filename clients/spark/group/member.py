@@ -20,12 +20,7 @@ from stratalog.clients.spark.group.offsets import Offsets
 from stratalog.clients.spark.group.options import GroupOptions
 from stratalog.clients.spark.group.shared_offsets import Owner
 from stratalog.server.view.cluster_view import ClusterView
-from stratalog.storage.errors import (
-    FencedInstanceIdError,
-    GroupIdNotFoundError,
-    RequestTimedOutError,
-    StratalogError,
-)
+from stratalog.storage.errors import FencedInstanceIdError, GroupIdNotFoundError, RequestTimedOutError, StratalogError
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.records import TopicPartition
 

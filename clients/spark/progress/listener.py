@@ -10,7 +10,6 @@ import json
 import threading
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from types import TracebackType
 from typing import Any, Protocol, Self, runtime_checkable
 
 import pyarrow as pa
@@ -24,11 +23,13 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from stratalog.clients.spark.progress.offsets_behind import SourceProgress, metrics_of, progress_of
+from stratalog.clients.spark.progress.offsets_behind import SourceProgress, as_groups, metrics_of, progress_of
 from stratalog.clients.spark.progress.replica_lag import ReplicaLag
 from stratalog.replication.metrics import Metric
 from stratalog.server.bootstrap import Cluster, root_of
-from stratalog.server.process.metrics_server import LOOPBACK, MetricsServer
+from stratalog.server.lag.group_lag import MeasuredGroup, lag_metrics
+from stratalog.server.lag.rounds import LagMeasurement
+from stratalog.server.metrics.http_server import LOOPBACK, StatusServer, metrics_routes
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.log_lines import line_logger
@@ -63,7 +64,6 @@ class ServesMetrics(Protocol):
 
     def add_metrics(self, source: Callable[[], Iterable[Metric]]) -> None:
         """Serve these, too."""
-        ...
 
 
 class ProgressListener(StreamingQueryListener):
@@ -86,16 +86,20 @@ class ProgressListener(StreamingQueryListener):
         table: str = "",
         interval_ms: int = INTERVAL_MS,
     ) -> None:
-        self._lag = ReplicaLag(ClusterView(root_of(cluster)))
+        view = ClusterView(root_of(cluster))
+        self._lag = ReplicaLag(view)
+        self._measurement = LagMeasurement(view, view.clock)
+        self._measured: list[MeasuredGroup] = []
         self._table = table
         self._interval_s = interval_ms / 1000
+        self._clock = view.clock
         self._lock = threading.Lock()
         self._newest: dict[tuple[str, int], SourceProgress] = {}
         self._rows: list[SourceProgress] = []
         self._replica_lag_max: int | None = None
         if isinstance(cluster, ServesMetrics):
             cluster.add_metrics(self.metrics)
-        self._server = None if port is None else MetricsServer(port, dict, host, self.metrics)
+        self._server = None if port is None else StatusServer(port, metrics_routes(self.metrics), host)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="query-progress", daemon=True)
         self._thread.start()
@@ -106,9 +110,11 @@ class ProgressListener(StreamingQueryListener):
         return None if self._server is None else self._server.port
 
     def metrics(self) -> list[Metric]:
-        """The numbers of the running queries as of their last micro-batch."""
+        """The numbers of the running queries as of their last micro-batch, and, as of groups of their names, how far
+        they are behind what was written since."""
         with self._lock:
-            return metrics_of(list(self._newest.values()), self._replica_lag_max)
+            of_batches = metrics_of(list(self._newest.values()), self._replica_lag_max)
+        return [*of_batches, *lag_metrics(self._measured, self._clock.wall_ms())]
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
         """Nothing: there is no progress yet."""
@@ -126,6 +132,8 @@ class ProgressListener(StreamingQueryListener):
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
         with self._lock:
             self._newest = {key: each for key, each in self._newest.items() if key[0] != str(event.runId)}
+            running = {each.query for each in self._newest.values()}
+            self._measured = [group for group in self._measured if group.group_id in running]
 
     def close(self) -> None:
         """Write what is left to the table, and end thread and server."""
@@ -133,15 +141,14 @@ class ProgressListener(StreamingQueryListener):
         self._thread.join()
         with self._lock:
             self._newest = {}
+            self._measured = []
         if self._server is not None:
             self._server.close()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self.close()
 
     def _run(self) -> None:
@@ -149,6 +156,7 @@ class ProgressListener(StreamingQueryListener):
         while not is_over:
             is_over = self._over.wait(self._interval_s)
             self._measure_replicas()
+            self._measure_queries()
             self._append_rows()
 
     def _measure_replicas(self) -> None:
@@ -161,6 +169,18 @@ class ProgressListener(StreamingQueryListener):
             lag = None
         with self._lock:
             self._replica_lag_max = lag
+
+    def _measure_queries(self) -> None:
+        with self._lock:
+            queries = as_groups(self._newest.values())
+        try:
+            measured = self._measurement.measure(queries)
+        except StratalogError as reason:
+            _LOG.warning("the queries' lag is not known: %s", reason)
+            return
+        with self._lock:
+            running = {each.query for each in self._newest.values()}
+            self._measured = [group for group in measured if group.group_id in running]
 
     def _append_rows(self) -> None:
         with self._lock:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from stratalog.clients.spark.options import MEMBER
 from stratalog.clients.spark.source.plan import TOPIC_IDS, Offsets, offsets_from_json
+from stratalog.replication.coordinator.shard.shard import HeldGroup, HeldOffset
 from stratalog.replication.metrics import GAUGE, Metric
 from stratalog.storage.records import TopicPartition
 
@@ -45,7 +46,8 @@ class QueryLag:
 class SourceProgress:
     """One stratalog source of a query after a micro-batch.
 
-    source  its number among the query's sources
+    source    its number among the query's sources
+    consumed  where it reads on, by partition
     """
 
     query_id: str
@@ -57,10 +59,16 @@ class SourceProgress:
     row_count: int
     topics: tuple[str, ...]
     behind: OffsetsBehindLatest | None
+    consumed: Mapping[TopicPartition, int]
 
     @property
     def key(self) -> tuple[str, int]:
         return self.run_id, self.source
+
+    @property
+    def query(self) -> str:
+        """The query's name, or its id."""
+        return self.query_name or self.query_id
 
 
 def lag_of(progress: Mapping[str, Any] | None) -> QueryLag | None:
@@ -118,9 +126,24 @@ def progress_of(body: Mapping[str, Any]) -> list[SourceProgress]:
             source.get("numInputRows", 0),
             tuple(sorted({tp.topic for tp in offsets_from_json(consumed)})),
             offsets_behind_latest(_offsets(source.get("latestOffset")), offsets_from_json(consumed)),
+            offsets_from_json(consumed),
         )
         for number, source in enumerate(body["sources"])
         if {TOPIC_IDS, MEMBER} & (consumed := _body(source.get("endOffset"))).keys()
+    ]
+
+
+def as_groups(progress: Iterable[SourceProgress]) -> list[HeldGroup]:
+    """Queries as groups with one member each, so that their lag is measured and shown as that of groups. Of a partition
+    that several sources of a query read, the one that is furthest behind counts."""
+    offsets: dict[str, dict[TopicPartition, int]] = {}
+    for each in progress:
+        of_query = offsets.setdefault(each.query, {})
+        for topic_partition, offset in each.consumed.items():
+            of_query[topic_partition] = min(offset, of_query.get(topic_partition, offset))
+    return [
+        HeldGroup(query, 1, {named: HeldOffset(offset, "") for named, offset in found.items()}, lambda _topic: False)
+        for query, found in sorted(offsets.items())
     ]
 
 
@@ -144,7 +167,7 @@ def metrics_of(progress: Iterable[SourceProgress], replica_lag_max: int | None) 
     replica_lag_max  the largest number of records that a follower of the queries' topics lacks
     """
     known = [(each, each.behind) for each in progress if each.behind is not None]
-    labels = [(("query", each.query_name or each.query_id), ("source", str(each.source))) for each, _ in known]
+    labels = [(("query", each.query), ("source", str(each.source))) for each, _ in known]
 
     def gauge(name: str, doc: str, values: Iterable[float]) -> Metric:
         return Metric(f"stratalog_spark_source_{name}", GAUGE, doc, dict(zip(labels, values, strict=True)))

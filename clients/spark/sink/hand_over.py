@@ -33,17 +33,8 @@ from stratalog.replication.requests.hand_over import (
 )
 from stratalog.replication.requests.produce import HandOverRequest, ProduceResponse
 from stratalog.server.view.cluster_view import ClusterView
-from stratalog.storage.errors import (
-    CorruptMessageError,
-    LeaderNotAvailableError,
-    LogDirNotFoundError,
-    ObjectNotFoundError,
-    RequestTimedOutError,
-    StoreUnavailableError,
-    StratalogError,
-    UnknownServerError,
-    UnverifiedTransactionError,
-)
+from stratalog.storage import errors
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.files.data_file import DataFile
 from stratalog.storage.log.append import HandedFiles
 from stratalog.storage.log_lines import line_logger
@@ -70,7 +61,6 @@ class OpenTransaction(Protocol):
 
     def add(self, partitions: Sequence[TopicPartition], timeout_ms: int) -> None:
         """Make partitions part of it. ProducerFencedError, RequestTimedOutError, …"""
-        ...
 
 
 @dataclass(slots=True)
@@ -171,14 +161,14 @@ class HandOver:
         """Why a file cannot be handed over; a local disk's is read as a whole."""
         try:
             self.view.stores.table(file.root, file.topic_partition).check_files([file.file], bits=True)
-        except (CorruptMessageError, ObjectNotFoundError, LogDirNotFoundError) as reason:
+        except (errors.CorruptMessageError, errors.ObjectNotFoundError, errors.LogDirNotFoundError) as reason:
             return reason
         return None
 
     def _use_spare(self, topic_partition: TopicPartition, reason: str) -> None:
         part = self._parts[topic_partition]
         if not part.spare:
-            raise UnknownServerError(
+            raise errors.UnknownServerError(
                 f"{topic_partition}: the files of batch {self.batch.batch_id} of sink {self.batch.sink_id} cannot be "
                 f"read and this run wrote none for the partition: {reason}"
             )
@@ -221,7 +211,7 @@ class HandOver:
     def _watch_answers(self, leader: int, wakeup: Wakeup) -> None:
         root = self.view.image.brokers[leader].registration.root
         if root not in self._watched:
-            with suppress(LogDirNotFoundError):
+            with suppress(errors.LogDirNotFoundError):
                 wakeup.watch(self.view.stores.objects(root), INBOX_PREFIX, only_new=True)
                 self._watched.add(root)
 
@@ -230,7 +220,7 @@ class HandOver:
         broker = self.view.image.brokers.get(state.leader)
         if broker is not None and not broker.fenced:
             return state.leader
-        self._parts[topic_partition].error = LeaderNotAvailableError(f"{topic_partition} has no live leader")
+        self._parts[topic_partition].error = errors.LeaderNotAvailableError(f"{topic_partition} has no live leader")
         return NO_LEADER
 
     def _is_copied_to(self, topic_partition: TopicPartition, leader: int, now_ms: int) -> bool:
@@ -239,10 +229,10 @@ class HandOver:
         part = self._parts[topic_partition]
         try:
             part.files = tuple(self._in_root(file, root) for file in part.files)
-        except (ObjectNotFoundError, LogDirNotFoundError) as reason:
+        except (errors.ObjectNotFoundError, errors.LogDirNotFoundError) as reason:
             self._use_spare(topic_partition, str(reason))
             return False
-        except StoreUnavailableError as reason:
+        except errors.StoreUnavailableError as reason:
             part.error, part.not_before_ms = reason, now_ms + RETRY_MS
             return False
         return True
@@ -264,7 +254,7 @@ class HandOver:
         try:
             objects = self.view.stores.objects(broker.registration.root)
             objects.put(request_path(request_id), encode_request(handed, broker.broker_epoch))
-        except (StoreUnavailableError, LogDirNotFoundError) as reason:
+        except (errors.StoreUnavailableError, errors.LogDirNotFoundError) as reason:
             self._retry(partitions, now_ms, reason)
             return
         self._requests[request_id] = _Request(leader, broker, partitions, now_ms)
@@ -297,7 +287,7 @@ class HandOver:
             elif self._has_expired(request, now_ms):
                 self._cancel([request_id])
                 epoch = request.broker.broker_epoch
-                reason = RequestTimedOutError(f"broker {request.broker_id} of epoch {epoch} did not answer")
+                reason = errors.RequestTimedOutError(f"broker {request.broker_id} of epoch {epoch} did not answer")
                 self._retry(request.partitions, now_ms, reason)
         return stored
 
@@ -308,7 +298,7 @@ class HandOver:
             if data is None:
                 return None
             objects.delete(answer_path(request_id))
-        except (StoreUnavailableError, LogDirNotFoundError):
+        except (errors.StoreUnavailableError, errors.LogDirNotFoundError):
             return None
         return decode_answer(data)
 
@@ -318,18 +308,18 @@ class HandOver:
             if response.error is None:
                 del self._parts[response.topic_partition]
                 stored.append(response)
-            elif isinstance(response.error, UnverifiedTransactionError) and self.transaction is not None:
+            elif isinstance(response.error, errors.UnverifiedTransactionError) and self.transaction is not None:
                 self._verify_again(self.transaction, response.topic_partition, response.error)
             elif response.error.retriable:
                 self._retry([response.topic_partition], now_ms, response.error)
             else:
                 raise response.error
         missing = set(request.partitions) - {response.topic_partition for response in answer}
-        self._retry(missing, now_ms, UnknownServerError("the broker did not answer for it"))
+        self._retry(missing, now_ms, errors.UnknownServerError("the broker did not answer for it"))
         return stored
 
     def _verify_again(
-        self, transaction: OpenTransaction, topic_partition: TopicPartition, refusal: UnverifiedTransactionError
+        self, transaction: OpenTransaction, topic_partition: TopicPartition, refusal: errors.UnverifiedTransactionError
     ) -> None:
         transaction.add([topic_partition], self.options.delivery_timeout_ms)
         part = self._parts[topic_partition]
@@ -348,7 +338,7 @@ class HandOver:
             try:
                 objects = self.view.stores.objects(request.broker.registration.root)
                 objects.delete(request_path(request_id))
-            except (StoreUnavailableError, LogDirNotFoundError) as reason:
+            except (errors.StoreUnavailableError, errors.LogDirNotFoundError) as reason:
                 _LOG.info("request %s to broker %d is not deleted: %s", request_id, request.broker_id, reason)
 
     def _retry(self, partitions: Iterable[TopicPartition], now_ms: int, reason: StratalogError) -> None:
@@ -356,11 +346,11 @@ class HandOver:
             part = self._parts[topic_partition]
             part.request_id, part.error, part.not_before_ms = None, reason, now_ms + RETRY_MS
 
-    def _expired(self) -> RequestTimedOutError:
+    def _expired(self) -> errors.RequestTimedOutError:
         topic_partition, part = next(iter(self._parts.items()))
         records = sum(written.file.record_count for written in part.files)
         timeout_ms = self.options.delivery_timeout_ms
-        return RequestTimedOutError(
+        return errors.RequestTimedOutError(
             f"Expiring {records} record(s) for {topic_partition}:{timeout_ms} ms has passed since "
             f"batch creation; {len(self._parts)} partitions are not acknowledged; last error: {part.error}"
         )
@@ -425,7 +415,7 @@ def decode_manifest(data: bytes) -> tuple[Noted, Files]:
         )
         return Noted(int(body["batch_id"]), Stage(body.get("stage", Stage.HANDED_OVER))), files
     except (ValueError, KeyError, TypeError) as reason:
-        raise CorruptMessageError(f"not a sink's manifest: {data[:200]!r} ({reason})") from reason
+        raise errors.CorruptMessageError(f"not a sink's manifest: {data[:200]!r} ({reason})") from reason
 
 
 def _by_partition(files: Iterable[WrittenFile]) -> dict[TopicPartition, Files]:

@@ -26,14 +26,8 @@ from stratalog.clients.spark.sink.rows import (
 )
 from stratalog.replication.metadata.records import NO_LEADER
 from stratalog.server.view.cluster_view import ClusterView
-from stratalog.storage.errors import (
-    LeaderNotAvailableError,
-    LogDirNotFoundError,
-    RequestTimedOutError,
-    StoreUnavailableError,
-    StratalogError,
-    UnknownTopicOrPartitionError,
-)
+from stratalog.storage import errors
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.files.batch_file_fast import TABLE_ROWS_MAX
 from stratalog.storage.files.codecs import SMALL_FILE_BYTES, UNCOMPRESSED, codec_of_append
 from stratalog.storage.files.data_file import DataFile
@@ -76,11 +70,7 @@ class SinkTask:
     of the transaction of which the rows become a part."""
 
     def __init__(
-        self,
-        view: ClusterView,
-        options: SinkOptions,
-        first_partition: int,
-        producer: ProducerIdAndEpoch = NO_PRODUCER,
+        self, view: ClusterView, options: SinkOptions, first_partition: int, producer: ProducerIdAndEpoch = NO_PRODUCER
     ) -> None:
         self._view = view
         self._options = options
@@ -177,8 +167,8 @@ class SinkTask:
         if topic not in self._partition_counts:
             try:
                 self._partition_counts[topic] = self._retried(lambda: self._count_partitions(topic))
-            except UnknownTopicOrPartitionError as reason:
-                raise RequestTimedOutError(
+            except errors.UnknownTopicOrPartitionError as reason:
+                raise errors.RequestTimedOutError(
                     f"Topic {topic} not present in metadata after {self._options.max_block_ms} ms. Create it "
                     "first: naming a topic does not create it."
                 ) from reason
@@ -200,7 +190,7 @@ class SinkTask:
         state = self._view.partition_state(topic_partition)
         broker = self._view.image.brokers.get(state.leader)
         if state.leader == NO_LEADER or broker is None:
-            raise LeaderNotAvailableError(f"{topic_partition} has no leader; its ISR is {list(state.isr)}")
+            raise errors.LeaderNotAvailableError(f"{topic_partition} has no leader; its ISR is {list(state.isr)}")
         root = broker.registration.root
         table = self._view.stores.table(root, topic_partition)
         return WrittenFile(topic_partition, root, table.write_file(rows, None, codec))
@@ -213,10 +203,10 @@ class SinkTask:
             try:
                 return call()
             except (
-                LeaderNotAvailableError,
-                LogDirNotFoundError,
-                StoreUnavailableError,
-                UnknownTopicOrPartitionError,
+                errors.LeaderNotAvailableError,
+                errors.LogDirNotFoundError,
+                errors.StoreUnavailableError,
+                errors.UnknownTopicOrPartitionError,
             ) as reason:
                 if clock.monotonic_ms() >= deadline_ms:
                     raise reason_with_wait(reason, self._options.max_block_ms) from reason

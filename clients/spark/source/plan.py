@@ -27,12 +27,7 @@ from stratalog.clients.spark.conditions import (
     unresolved_start_past_end,
     unresolved_timestamp_start_past_end,
 )
-from stratalog.clients.spark.options import (
-    START_SUFFIX,
-    OffsetRangeLimit,
-    SpecificOffsets,
-    SpecificTimestamps,
-)
+from stratalog.clients.spark.options import START_SUFFIX, OffsetRangeLimit, SpecificOffsets, SpecificTimestamps
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.files.data_file import FileEntry
 from stratalog.storage.records import TopicPartition

@@ -27,16 +27,8 @@ from stratalog.clients.spark.source.planned_files import PlannedFiles
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.server.view.read_committed import without_aborted
-from stratalog.storage.errors import (
-    CorruptMessageError,
-    ForeignCommitError,
-    LeaderNotAvailableError,
-    LogDirNotFoundError,
-    OffsetOutOfRangeError,
-    StoreError,
-    StratalogError,
-    UnknownTopicOrPartitionError,
-)
+from stratalog.storage import errors
+from stratalog.storage.errors import StoreError, StratalogError
 from stratalog.storage.log.reader import LogReader, PlannedRead
 from stratalog.storage.log.segments import files_between
 from stratalog.storage.log_lines import line_logger
@@ -227,7 +219,7 @@ class RangeReaders:
                     start = table["offset"][-1].as_py() + 1
                     yield without_aborted(table, wanted.planned.aborted)
                 return
-            except (StoreError, CorruptMessageError, LogDirNotFoundError) as reason:
+            except (StoreError, errors.CorruptMessageError, errors.LogDirNotFoundError) as reason:
                 _LOG.info("%s: folding the log from offset %d on: %s", wanted.topic_partition, start, reason)
         broken: set[str] = set()
         while start < wanted.end:
@@ -248,9 +240,9 @@ class RangeReaders:
                 self._check_gap(rest, log, wanted, manner, is_last=root in broken)
             except DataLossError:
                 raise
-            except (OffsetOutOfRangeError, UnknownTopicOrPartitionError):
+            except (errors.OffsetOutOfRangeError, errors.UnknownTopicOrPartitionError):
                 continue  # retention moved the log start, or the topic was created again: look for the log again
-            except (StoreError, CorruptMessageError) as reason:
+            except (StoreError, errors.CorruptMessageError) as reason:
                 if root in broken:
                     raise
                 _LOG.warning("%s: trying another replica: %s", wanted.topic_partition, reason)
@@ -269,11 +261,11 @@ class RangeReaders:
             if table.num_rows == 0:
                 break
             if (gap := first_gap(table, start, planned.explained_end)) is not None:
-                raise CorruptMessageError(f"the planned files lack offsets [{gap.start}, {gap.end})")
+                raise errors.CorruptMessageError(f"the planned files lack offsets [{gap.start}, {gap.end})")
             yield table
             start = table["offset"][-1].as_py() + 1
         if max(start, planned.explained_end) < end:
-            raise CorruptMessageError(f"the planned files lack offsets [{start}, {end})")
+            raise errors.CorruptMessageError(f"the planned files lack offsets [{start}, {end})")
 
     def _explained_end(self, log: LogReader, topic_partition: TopicPartition) -> int:
         image, topic = self._view.image, topic_partition.topic
@@ -288,8 +280,8 @@ class RangeReaders:
             return
         why = f"{log.name} lacks offsets [{gap.start}, {gap.end}), which no retention, compaction or erasure explains"
         if not is_last:
-            raise CorruptMessageError(why)
-        advice = "strata-replica-verification compares the replicas"
+            raise errors.CorruptMessageError(why)
+        advice = "strata replica-verification compares the replicas"
         _report(could_not_read_offset_range(wanted.topic_partition, *gap, f"{why}; {advice}"), manner)
 
     def _first_available(self, log: LogReader, wanted: RangeToRead, start: int, manner: ReadManner) -> int:
@@ -308,7 +300,7 @@ class RangeReaders:
             if found is not None:
                 return found
             if clock.monotonic_ms() >= deadline_ms:
-                raise LeaderNotAvailableError(
+                raise errors.LeaderNotAvailableError(
                     f"{wanted.topic_partition}: no replica has offsets [{wanted.start}, {wanted.end}) of leader epoch "
                     f"{wanted.leader_epoch} after {timeout_ms} ms: {reason}. Start a broker that has it, or raise "
                     "kafkaConsumer.pollTimeoutMs."
@@ -327,9 +319,9 @@ class RangeReaders:
                     log = self._reader(wanted.topic_partition, root)
                     if self._holds(log, wanted, any_epoch=has_it_all):
                         return (root, log), None
-                except (LogDirNotFoundError, StoreError, UnknownTopicOrPartitionError) as failure:
+                except (errors.LogDirNotFoundError, StoreError, errors.UnknownTopicOrPartitionError) as failure:
                     reason = reason or failure
-        except UnknownTopicOrPartitionError as unknown:
+        except errors.UnknownTopicOrPartitionError as unknown:
             reason = unknown
         return None, reason
 
@@ -365,8 +357,8 @@ class RangeReaders:
                 return True
             log.refresh()
             self._refreshed.add(log)
-        except ForeignCommitError as reason:
-            raise ForeignCommitError(
+        except errors.ForeignCommitError as reason:
+            raise errors.ForeignCommitError(
                 f"{log.name} cannot be read as a log: {reason}. Let its broker repair it: only stratalog writes "
                 "to this table."
             ) from reason

@@ -10,12 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from stratalog.clients.spark.conditions import WITHOUT_FAIL_ON_DATA_LOSS, TopicRecreatedError
 from stratalog.clients.spark.offsets import OffsetFetcher

@@ -11,18 +11,13 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from stratalog.clients.admin.group_lag import published_marks
 from stratalog.clients.admin.groups import GroupAdmin, StoredGroups
 from stratalog.replication.metadata.history.states import HISTORY_SCHEMA, LeaderEpoch, history_tables, past_states
 from stratalog.replication.metadata.history.table import all_history_rows, metadata_rows
 from stratalog.replication.metadata.records import NO_LEADER
 from stratalog.server.view.cluster_view import ClusterView
-from stratalog.storage.errors import (
-    InvalidRequestError,
-    LeaderNotAvailableError,
-    StoreError,
-    UnknownTopicOrPartitionError,
-)
+from stratalog.storage import errors
+from stratalog.storage.errors import StoreError
 from stratalog.storage.log.reader import LogReader
 
 _TIME = pa.timestamp("us", tz="UTC")
@@ -126,7 +121,7 @@ def partitions(view: ClusterView) -> pa.Table:
     """Every partition as it is now, as `PARTITIONS_SCHEMA`, by topic and number."""
     view.refresh()
     rows = []
-    for topic_partition, marks in published_marks(view, sorted(view.image.partitions)).items():
+    for topic_partition, marks in view.watermarks.published_now(sorted(view.image.partitions)).items():
         state = view.image.partitions[topic_partition]
         rows.append(
             {
@@ -228,7 +223,7 @@ def cluster_table(view: ClusterView, name: str) -> pa.Table:
     """The table of this name as of now. InvalidRequestError for another name."""
     made = CLUSTER_TABLES.get(name)
     if made is None:
-        raise InvalidRequestError(f"The cluster has no table {name!r}. Name one of {', '.join(CLUSTER_TABLES)}.")
+        raise errors.InvalidRequestError(f"The cluster has no table {name!r}. Name one of {', '.join(CLUSTER_TABLES)}.")
     return made(view)
 
 
@@ -242,6 +237,6 @@ def _starts_in_logs(view: ClusterView) -> dict[LeaderEpoch, int]:
 
     starts: dict[LeaderEpoch, int] = {}
     for topic_partition in sorted(view.image.partitions):
-        with suppress(StoreError, LeaderNotAvailableError, UnknownTopicOrPartitionError):
+        with suppress(StoreError, errors.LeaderNotAvailableError, errors.UnknownTopicOrPartitionError):
             starts |= view.records.read_from_log(topic_partition, look, 0)
     return starts

@@ -42,24 +42,19 @@ from stratalog.replication.metadata.image import ClusterImage
 from stratalog.server.bootstrap import RunningCluster
 from stratalog.server.remote.remote_cluster import RemoteCluster
 from stratalog.server.view.cluster_view import ClusterView
-from stratalog.storage.errors import (
-    BrokerNotAvailableError,
-    FencedInstanceIdError,
-    IllegalGenerationError,
-    InvalidProducerEpochError,
-    InvalidProducerIdMappingError,
-    ProducerFencedError,
-    RebalanceInProgressError,
-    RequestTimedOutError,
-    StratalogError,
-    UnknownMemberIdError,
-)
+from stratalog.storage import errors
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import TopicPartition
 
 ABORT_TIMEOUT_MS = 2_000
 """Time for an abort after an error; a transaction that stays open is aborted when the next batch is planned."""
-_FENCED = (ProducerFencedError, InvalidProducerEpochError, InvalidProducerIdMappingError)
-_NOT_A_MEMBER = (UnknownMemberIdError, IllegalGenerationError, FencedInstanceIdError, RebalanceInProgressError)
+_FENCED = (errors.ProducerFencedError, errors.InvalidProducerEpochError, errors.InvalidProducerIdMappingError)
+_NOT_A_MEMBER = (
+    errors.UnknownMemberIdError,
+    errors.IllegalGenerationError,
+    errors.FencedInstanceIdError,
+    errors.RebalanceInProgressError,
+)
 
 
 def reach(view: ClusterView, options: TransactionOptions) -> RemoteCluster:
@@ -75,9 +70,9 @@ def _reached(view: ClusterView, connection: tuple[tuple[str, str], ...], listene
     cluster = RemoteCluster(view.root, dict(connection), listener=listener, stores=view.stores)
     try:
         cluster.check()
-    except BrokerNotAvailableError as reason:
+    except errors.BrokerNotAvailableError as reason:
         cluster.close()
-        raise BrokerNotAvailableError(
+        raise errors.BrokerNotAvailableError(
             f"{TRANSACTIONAL_ID}: a transaction needs its coordinator. {reason}. Without {TRANSACTIONAL_ID} a write "
             "needs no coordinator; a stream's is exactly once then, too, but partition by partition."
         ) from reason
@@ -142,7 +137,9 @@ class BatchTransaction:
             commits = GroupCommits(GroupOptions(config), calls, self._view.clock)
             commits.commit({NOTE_PARTITION: first_note(batch)})
             if not commits.wait(self._timeout_ms):
-                raise RequestTimedOutError(f"group {config.group_id} has no first note after {self._timeout_ms} ms")
+                raise errors.RequestTimedOutError(
+                    f"group {config.group_id} has no first note after {self._timeout_ms} ms"
+                )
         return course
 
     def commit(self, batch: SinkBatchId, files: Sequence[WrittenFile], positions: Iterable[GroupPositions]) -> None:

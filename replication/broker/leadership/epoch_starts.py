@@ -17,6 +17,7 @@ from stratalog.replication.broker.own_tables import STATE_CHANGE_LOG
 from stratalog.replication.broker.polls import Polls
 from stratalog.replication.broker.registration import Registration
 from stratalog.replication.controller.brokers import hand_to_longer_log
+from stratalog.replication.internal_topics import is_internal
 from stratalog.replication.leader.replica import LeaderReplica
 from stratalog.storage.errors import InconsistentTopicIdError, StaleBrokerEpochError, StratalogError
 from stratalog.storage.log_lines import line_logger
@@ -45,9 +46,11 @@ class EpochStarts:
         return any(tp in leaders and leaders[tp].is_starting for tp in self._loop.turn.to_start)
 
     def begin(self, now_ms: int) -> bool:
-        """Begin leader epochs, for a while; True when some began."""
+        """Begin leader epochs, for a while; True when some began. Those of internal topics are last: there are many,
+        and who asks a coordinator asks again, while records wait for the others."""
         loop, moved = self._loop, False
-        for topic_partitions in in_groups(list(loop.turn.to_start), loop.together.distance.calls_max):
+        in_order = sorted(loop.turn.to_start, key=lambda each: is_internal(each.topic))
+        for topic_partitions in in_groups(in_order, loop.together.distance.calls_max):
             moved |= self._begin_some(topic_partitions, now_ms)
             if loop.clock.monotonic_ms() - now_ms >= cadence.EPOCH_STARTS.ms:
                 break

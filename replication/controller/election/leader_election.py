@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
+from stratalog.replication.metadata.records import PartitionRecord
 
 UncleanOf = Callable[[str], bool]
 """A topic's `unclean.leader.election.enable`."""
@@ -108,11 +108,6 @@ def elect_controlled_shutdown(
     if partition.leader in staying:
         return Election(partition.leader, staying)
     return _elect_clean(partition, staying, [r for r in partition.elr if r in live and r not in shutting_down])
-
-
-def elect_no_op(partition: PartitionRecord) -> Election | None:
-    """Leader and ISR as they are; None without a leader."""
-    return None if partition.leader == NO_LEADER else Election(partition.leader, partition.isr)
 
 
 def _first(replicas: Sequence[int], eligible: Collection[int]) -> int | None:

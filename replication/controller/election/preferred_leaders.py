@@ -19,13 +19,8 @@ from stratalog.replication.controller.election.eligible_leaders import update_el
 from stratalog.replication.controller.election.leader_election import elect_offline, elect_preferred
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
-from stratalog.storage.errors import (
-    ElectionNotNeededError,
-    EligibleLeadersNotAvailableError,
-    PreferredLeaderNotAvailableError,
-    StratalogError,
-    UnknownTopicOrPartitionError,
-)
+from stratalog.storage import errors
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import TopicPartition
 
 ELECTIONS_MAX = 1000
@@ -60,7 +55,7 @@ def elect_leaders(
         try:
             decided.append(_elected(image, named, election_type, live))
             answers[named] = None
-        except ElectionNotNeededError as reason:
+        except errors.ElectionNotNeededError as reason:
             if topic_partitions is not None:
                 answers[named] = reason.as_value()
         except StratalogError as reason:
@@ -74,17 +69,17 @@ def _elected(
     partition = image.partitions.get(named)
     if partition is None:
         what = f"partition as {named}" if named.topic in image.topic_ids else f"topic as {named.topic}"
-        raise UnknownTopicOrPartitionError(f"No such {what}")
+        raise errors.UnknownTopicOrPartitionError(f"No such {what}")
     is_preferred = election_type is ElectionType.PREFERRED
     wanted = (partition.replicas[0],) if is_preferred else live
     if partition.leader in live and partition.leader in wanted:
-        raise ElectionNotNeededError(f"Leader election not needed for {named}: broker {partition.leader} leads")
+        raise errors.ElectionNotNeededError(f"Leader election not needed for {named}: broker {partition.leader} leads")
     election = elect_preferred(partition, live) if is_preferred else elect_offline(partition, live, unclean=True)
     if election is None:
         state = f"replicas {list(partition.replicas)}, ISR {list(partition.isr)}, live brokers {sorted(live)}"
         if is_preferred:
-            raise PreferredLeaderNotAvailableError(f"Failed to elect leader for partition {named}: {state}")
-        raise EligibleLeadersNotAvailableError(f"Failed to elect leader for partition {named}: {state}")
+            raise errors.PreferredLeaderNotAvailableError(f"Failed to elect leader for partition {named}: {state}")
+        raise errors.EligibleLeadersNotAvailableError(f"Failed to elect leader for partition {named}: {state}")
     return election.applied_to(partition, image.controller_epoch)
 
 

@@ -31,7 +31,7 @@ from stratalog.replication.coordinator.groups.records import (
     offset_commit_key,
 )
 from stratalog.replication.coordinator.groups.table import Group
-from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
+from stratalog.replication.coordinator.shard.shard import CoordinatorRecord, HeldOffset
 from stratalog.replication.requests.groups import (
     NO_RETENTION_TIME_MS,
     OffsetCommitRequestPartition,
@@ -44,15 +44,9 @@ from stratalog.replication.requests.groups import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
+from stratalog.storage import errors
 from stratalog.storage.cadence import MINUTE_MS
-from stratalog.storage.errors import (
-    GroupSubscribedToTopicError,
-    InvalidProducerEpochError,
-    OffsetMetadataTooLargeError,
-    StratalogError,
-    UnknownTopicOrPartitionError,
-    UnstableOffsetCommitError,
-)
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import NO_PRODUCER_ID, IdentifiedPartition, TopicPartition
 from stratalog.wire.consumer_protocol import partitions_by_topic
 
@@ -114,6 +108,13 @@ class CommittedOffsets:
         self._open.setdefault(group_id, set()).add(producer_id)
         self._pending.setdefault(producer_id, {}).setdefault(group_id, {})[partition] = committed
         return True
+
+    def committed_by_group(self) -> dict[str, dict[TopicPartition, HeldOffset]]:
+        """The committed offsets of each group; any thread may call it."""
+        return {
+            group_id: {each: HeldOffset(at.value.offset, at.value.topic_id) for each, at in offsets.copy().items()}
+            for group_id, offsets in self._offsets.copy().items()
+        }
 
     def _next(self, value: OffsetCommitValue) -> CommittedOffset:
         self._order += 1
@@ -217,17 +218,17 @@ class CommittedOffsets:
             answers.append(OffsetCommitResponseTopic(topic.name, tuple(partitions)))
         return values, tuple(answers)
 
-    def _metadata_error(self, partition: OffsetCommitRequestPartition) -> OffsetMetadataTooLargeError | None:
+    def _metadata_error(self, partition: OffsetCommitRequestPartition) -> errors.OffsetMetadataTooLargeError | None:
         length, length_max = len(partition.committed_metadata or ""), self._config.offset_metadata_max_bytes
         if length <= length_max:
             return None
-        return OffsetMetadataTooLargeError(f"{length} > {length_max} characters (offset.metadata.max.bytes)")
+        return errors.OffsetMetadataTooLargeError(f"{length} > {length_max} characters (offset.metadata.max.bytes)")
 
     def validate_producer(self, producer_id: int, producer_epoch: int) -> None:
         """Raises INVALID_PRODUCER_EPOCH for an epoch that a newer one has fenced, before its append is refused."""
         known = self._producers.get(producer_id)
         if known is not None and producer_epoch < known.epoch:
-            raise InvalidProducerEpochError(f"producer {producer_id}: epoch {producer_epoch} < {known.epoch}")
+            raise errors.InvalidProducerEpochError(f"producer {producer_id}: epoch {producer_epoch} < {known.epoch}")
 
     # Fetches
 
@@ -270,7 +271,7 @@ class CommittedOffsets:
     ) -> OffsetFetchResponsePartition:
         partition = identified.topic_partition
         if require_stable and self.has_pending(group_id, partition):
-            unstable = UnstableOffsetCommitError(
+            unstable = errors.UnstableOffsetCommitError(
                 f"{partition} has an offset of group {group_id} in an open transaction"
             )
             return OffsetFetchResponsePartition(partition.partition, error=unstable)
@@ -295,7 +296,7 @@ class CommittedOffsets:
         for topic in request.topics:
             error = None
             if group.is_subscribed_to(topic.name):
-                error = GroupSubscribedToTopicError(f"group {request.group_id} reads {topic.name}")
+                error = errors.GroupSubscribedToTopicError(f"group {request.group_id} reads {topic.name}")
             partitions = [TopicPartition(topic.name, each.partition_index) for each in topic.partitions]
             if error is None:
                 found = self._all_of(request.group_id)
@@ -389,7 +390,9 @@ def _topic_error(topic: OffsetCommitRequestTopic, current: str) -> StratalogErro
     """The error of a commit for another topic than the one that has the name by now: it would replace that one's."""
     if "" in (current, topic.topic_id) or topic.topic_id == current:
         return None
-    return UnknownTopicOrPartitionError(f"topic '{topic.name}' has id {current}, the commit is for {topic.topic_id}")
+    return errors.UnknownTopicOrPartitionError(
+        f"topic '{topic.name}' has id {current}, the commit is for {topic.topic_id}"
+    )
 
 
 def _is_of(committed: CommittedOffset, topic_id: str) -> bool:

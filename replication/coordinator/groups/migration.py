@@ -23,11 +23,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 
 from stratalog.replication.config import DOWNGRADES, UPGRADES, BrokerConfig
-from stratalog.replication.coordinator.groups.classic.group import (
-    CONSUMER_PROTOCOL_TYPE,
-    ClassicGroup,
-    ClassicMember,
-)
+from stratalog.replication.coordinator.groups.classic.group import CONSUMER_PROTOCOL_TYPE, ClassicGroup, ClassicMember
 from stratalog.replication.coordinator.groups.modern.group import ModernGroup
 from stratalog.replication.coordinator.groups.modern.member import ClassicMemberMetadata, ModernMember
 from stratalog.replication.coordinator.groups.modern.records import (

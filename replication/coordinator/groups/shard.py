@@ -13,7 +13,7 @@ Source: Kafka's `GroupCoordinatorShard`, `GroupMetadataManager` and `OffsetMetad
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from stratalog.replication.config import BrokerConfig
@@ -35,6 +35,7 @@ from stratalog.replication.coordinator.shard.shard import (
     Answered,
     CoordinatorRecord,
     Decision,
+    HeldGroup,
     ShardPlace,
     size_bytes,
 )
@@ -62,15 +63,9 @@ from stratalog.replication.requests.groups import (
     TxnOffsetCommitResponse,
 )
 from stratalog.replication.requests.messages import error_response, has_error_response, with_error
+from stratalog.storage import errors
 from stratalog.storage.clock import Ids
-from stratalog.storage.errors import (
-    GroupIdNotFoundError,
-    IllegalGenerationError,
-    InvalidGroupIdError,
-    InvalidRequestError,
-    StaleMemberEpochError,
-    StratalogError,
-)
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, IdentifiedPartition, TopicPartition
 from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.transactions import OffsetAndEpoch
@@ -83,6 +78,11 @@ WORK_MAX = 500_000
 """Names that the timers of one decision compare, so that the broker's loop is not held up."""
 OFFSETS_CHECKED_MAX = 5_000
 """Number of offsets that one decision checks for expiry, so that the broker's loop is not held up."""
+
+
+def _reads_nothing(_topic: str) -> bool:
+    """Whether a group without members reads a topic."""
+    return False
 
 
 class GroupShard:
@@ -172,7 +172,7 @@ class GroupShard:
     def _handler_of_kind(self, request: object) -> Callable[[Any, int, DecisionBuilder], None]:
         able = [kind for kind in self._kinds if type(request) in kind.requests]
         if not able:
-            raise InvalidRequestError(f"{type(request).__name__} is no request of groups")
+            raise errors.InvalidRequestError(f"{type(request).__name__} is no request of groups")
         group = self.table.groups.get(getattr(request, "group_id", ""))
         if group is not None and not group.is_empty:
             able.sort(key=lambda kind: kind.group_type != group.group_type)
@@ -212,6 +212,19 @@ class GroupShard:
         groups = [(group.group_type, group.state_name) for group in list(self.table.groups.values())]
         return groups_held(groups, self.offsets.total)
 
+    def groups(self) -> Sequence[HeldGroup]:
+        """As the port says: each group is as of a moment of its own."""
+        groups, committed = self.table.groups.copy(), self.offsets.committed_by_group()
+        return [
+            HeldGroup(
+                group_id,
+                group.member_count if (group := groups.get(group_id)) is not None else 0,
+                committed.get(group_id, {}),
+                _reads_nothing if group is None or group.is_empty else group.reads,
+            )
+            for group_id in {**groups, **committed}
+        ]
+
     def unload(self, error: StratalogError) -> tuple[Answered, ...]:
         """Answers `error` to every request that waits."""
         return tuple(
@@ -225,7 +238,7 @@ class GroupShard:
     def _commit(self, request: OffsetCommitRequest, token: int, decision: DecisionBuilder) -> None:
         group = self.table.groups.get(request.group_id)
         if group is None and request.generation_id_or_member_epoch >= 0:
-            raise GroupIdNotFoundError(f"Group {request.group_id} not found.")
+            raise errors.GroupIdNotFoundError(f"Group {request.group_id} not found.")
         if group is not None:
             generation = request.generation_id_or_member_epoch
             instance_id = request.group_instance_id
@@ -240,16 +253,18 @@ class GroupShard:
 
     def _commit_in_transaction(self, request: TxnOffsetCommitRequest, token: int, decision: DecisionBuilder) -> None:
         if not request.group_id:
-            raise InvalidGroupIdError("the group id is empty")
+            raise errors.InvalidGroupIdError("the group id is empty")
         group = self.table.groups.get(request.group_id)
         if group is None and request.generation_id >= 0:
-            raise IllegalGenerationError(f"generation {request.generation_id} of group {request.group_id}: not found")
+            raise errors.IllegalGenerationError(
+                f"generation {request.generation_id} of group {request.group_id}: not found"
+            )
         if group is not None:
             try:
                 generation, instance_id = request.generation_id, request.group_instance_id
                 group.validate_offset_commit(request.member_id, instance_id, generation, True, request.topics)
-            except StaleMemberEpochError as error:
-                raise IllegalGenerationError(str(error)) from error
+            except errors.StaleMemberEpochError as error:
+                raise errors.IllegalGenerationError(str(error)) from error
         self.offsets.validate_producer(request.producer_id, request.producer_epoch)
         values, topics = self.offsets.commit(request.topics, decision.now_ms, self.table.topic_ids())
         self._counts.offset_commits += len(values)
@@ -281,7 +296,7 @@ class GroupShard:
 
     def _delete_offsets(self, request: OffsetDeleteRequest, token: int, decision: DecisionBuilder) -> None:
         if not request.group_id:
-            raise InvalidGroupIdError("the group id is empty")
+            raise errors.InvalidGroupIdError("the group id is empty")
         group = self.table.group(request.group_id)
         group.validate_offset_delete()
         records, topics = self.offsets.delete(request, group)
@@ -349,7 +364,7 @@ class GroupShard:
     def _described(self, group_id: str) -> DescribedGroup:
         try:
             return self.table.group(group_id).described()
-        except GroupIdNotFoundError as error:
+        except errors.GroupIdNotFoundError as error:
             return DescribedGroup(group_id, GroupState.DEAD.value, error=error.as_value())
 
     def _list(self, request: ListGroupsRequest, token: int, decision: DecisionBuilder) -> None:

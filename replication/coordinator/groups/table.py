@@ -79,17 +79,17 @@ class Group(Protocol):
     @property
     def group_type(self) -> str:
         """CLASSIC or CONSUMER."""
-        ...
 
     @property
     def state_name(self) -> str:
         """Kafka's word for its state, e.g. `Stable`."""
-        ...
+
+    @property
+    def member_count(self) -> int: ...
 
     @property
     def is_empty(self) -> bool:
         """Whether it has no members: it may be deleted then, or replaced by a group of the other protocol."""
-        ...
 
     def validate_offset_commit(
         self,
@@ -100,37 +100,33 @@ class Group(Protocol):
         topics: Sequence[OffsetCommitRequestTopic] = (),
     ) -> None:
         """Raises the error that refuses an OffsetCommit or TxnOffsetCommit of that member for these topics."""
-        ...
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
         """Raises the error that refuses an OffsetFetch of that member; without a member it is always allowed."""
-        ...
 
     def validate_offset_delete(self) -> None:
         """Raises NON_EMPTY_GROUP if the topics that members read are not known."""
-        ...
 
     def validate_delete(self) -> None:
         """Raises NON_EMPTY_GROUP unless the group is empty."""
-        ...
 
     def is_subscribed_to(self, topic: str) -> bool:
         """Whether members read `topic`; then its offsets neither expire nor may be deleted."""
+
+    def reads(self, topic: str) -> bool:
+        """Whether members are known to read `topic`. Any thread may call it."""
         ...
 
     def retained_from_ms(self, commit_timestamp_ms: int) -> int | None:
         """The time from which the retention of an offset committed then counts; None: it does not expire now."""
-        ...
 
     def tombstones(self) -> tuple[CoordinatorRecord, ...]:
         """The records that remove the group."""
-        ...
 
     def listed(self) -> ListedGroup: ...
 
     def described(self) -> DescribedGroup:
         """DescribeGroups' answer; GROUP_ID_NOT_FOUND for a modern group, which has a request of its own."""
-        ...
 
 
 class GroupKind(Protocol):
@@ -156,19 +152,15 @@ class GroupKind(Protocol):
 
     def replay(self, record: CoordinatorRecord, timestamp_ms: int) -> None:
         """Fold a record of the log, or of a decision just made, which the group's state may show already."""
-        ...
 
     def loaded(self, decision: DecisionBuilder) -> None:
         """The log was folded: start the sessions of the members."""
-        ...
 
     def expire(self, key: TimerKey, decision: DecisionBuilder) -> None:
         """A timer is due; the group may be gone, or of the other protocol, by now."""
-        ...
 
     def unload(self, now_ms: int) -> list[tuple[int, object]]:
         """The shard ends. (token, response without its error) of each request that waits."""
-        ...
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ broker's loop. A failed append makes the whole shard fail: its owner folds anoth
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
 from typing import NamedTuple
@@ -31,6 +31,7 @@ from stratalog.replication.coordinator.shard.shard import (
     CoordinatorRecord,
     CoordinatorShard,
     Decision,
+    HeldGroup,
     RemoteAppend,
 )
 from stratalog.replication.leader.replica import LeaderReplica, WaitingAppend
@@ -43,13 +44,8 @@ from stratalog.replication.requests.groups import (
 )
 from stratalog.replication.requests.produce import ACKS_ALL, ProduceRequest, ProduceResponse
 from stratalog.replication.requests.transactions import DescribeTransactionsRequest, ListTransactionsRequest
-from stratalog.storage.errors import (
-    CoordinatorNotAvailableError,
-    RecordTooLargeError,
-    RequestTimedOutError,
-    StratalogError,
-    UnknownServerError,
-)
+from stratalog.storage import errors
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.records import (
@@ -190,7 +186,7 @@ class HostedShard:
         least_bytes, bytes_max = least_record_bytes(request), self.replica.config.max_message_bytes
         if least_bytes > bytes_max:
             raise as_coordinator_error(
-                RecordTooLargeError(f"records of at least {least_bytes} bytes > max.message.bytes {bytes_max}")
+                errors.RecordTooLargeError(f"records of at least {least_bytes} bytes > max.message.bytes {bytes_max}")
             )
         if isinstance(request, TxnOffsetCommitRequest):
             log, producer = self.replica.log, (request.producer_id, request.producer_epoch)
@@ -204,7 +200,7 @@ class HostedShard:
             if not isinstance(request, _READS):
                 raise
             _LOG.exception("%s: %s", self.topic_partition, type(request).__name__)
-            raise UnknownServerError(f"{type(defect).__name__}: {defect}") from defect
+            raise errors.UnknownServerError(f"{type(defect).__name__}: {defect}") from defect
 
     def end_transaction(self, marker: NewRecordBatch, answer: Answer, now_ms: int) -> None:
         """Append a transaction marker; the shard replays it when it is stored. The answer is None or an error."""
@@ -220,11 +216,11 @@ class HostedShard:
             self._run(lambda: shard.expire(now_ms), NO_TOKEN, now_ms)
         for late in self._writes.overdue(now_ms):
             reason = f"{self.topic_partition}: not replicated in {self._timeout_ms} ms; it may be later"
-            self._answer(Answered(late.token, CoordinatorNotAvailableError(reason)))
+            self._answer(Answered(late.token, errors.CoordinatorNotAvailableError(reason)))
         while self._reads and self._reads[0].deadline_ms <= now_ms:
             reason = f"{self.topic_partition}: not known for {self._timeout_ms} ms whether another broker leads it"
             for token, _ in self._reads.pop(0).answers:
-                self._answer(Answered(token, CoordinatorNotAvailableError(reason)))
+                self._answer(Answered(token, errors.CoordinatorNotAvailableError(reason)))
 
     @property
     def next_due_ms(self) -> int | None:
@@ -238,6 +234,10 @@ class HostedShard:
     def held(self) -> Mapping[Held, int]:
         """The shard's gauges; none before it is active. Any thread may call it."""
         return self._shard.held() if self._shard is not None and self.is_active else {}
+
+    def groups(self) -> Sequence[HeldGroup]:
+        """As `CoordinatorShard.groups`; none before the shard serves."""
+        return self._shard.groups() if self._shard is not None and self.is_active else ()
 
     def _active(self) -> CoordinatorShard:
         assert self._shard is not None
@@ -256,7 +256,7 @@ class HostedShard:
                     raise
                 decision = Decision(answers=(Answered(token, refusal.as_value()),))
             self._apply(decision, now_ms)
-        except RecordTooLargeError as reason:
+        except errors.RecordTooLargeError as reason:
             self._fail(reason, token)
         except Exception as defect:  # noqa: BLE001 - whatever it is, the shard may be half changed
             self._fail_by(defect, token)
@@ -310,7 +310,7 @@ class HostedShard:
         error = response.error
         if error is None:
             return
-        if isinstance(error, RequestTimedOutError):  # stored; `advance` checks when it is committed
+        if isinstance(error, errors.RequestTimedOutError):  # stored; `advance` checks when it is committed
             self._stored_end = max(self._stored_end, response.last_offset + 1)
         elif leaves_shard_sound(append.writes[0], error):
             for write in append.writes:
@@ -376,7 +376,7 @@ class HostedShard:
     def _fail_by(self, defect: Exception, token: int) -> None:
         _LOG.exception("%s", self.topic_partition)
         self.has_defect = True
-        self._fail(UnknownServerError(f"{type(defect).__name__}: {defect}"), token)
+        self._fail(errors.UnknownServerError(f"{type(defect).__name__}: {defect}"), token)
 
     def unload(self, error: StratalogError) -> None:
         """Answer all waiting requests, in order: with its failure those whose decisions were not committed, with

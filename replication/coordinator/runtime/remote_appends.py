@@ -20,14 +20,8 @@ from stratalog.replication.coordinator.transactions.add_partitions import Coordi
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.records import NO_LEADER
 from stratalog.replication.requests.produce import ACKS_ALL, ProduceRequest, ProduceResponse
-from stratalog.storage.errors import (
-    BrokerNotAvailableError,
-    LeaderNotAvailableError,
-    NotLeaderOrFollowerError,
-    RequestTimedOutError,
-    StratalogError,
-    UnknownTopicOrPartitionError,
-)
+from stratalog.storage import errors
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import TopicPartition
 
 Outcome = Callable[[HostedShard, RemoteAppended, int], None]
@@ -39,7 +33,6 @@ class Appends(Protocol):
 
     def produce_then(self, request: ProduceRequest, complete: Callable[[ProduceResponse], None]) -> None:
         """Queue a batch; `complete` is called once, possibly from another thread. Does not block."""
-        ...
 
 
 class Peer(Appends, Coordinates, Protocol):
@@ -95,11 +88,11 @@ class RemoteAppends:
     def _leader_of(self, topic_partition: TopicPartition) -> Appends | StratalogError:
         state = self._image().partitions.get(topic_partition)
         if state is None:
-            return UnknownTopicOrPartitionError(f"{topic_partition}: no such partition")
+            return errors.UnknownTopicOrPartitionError(f"{topic_partition}: no such partition")
         if state.leader == NO_LEADER:
-            return LeaderNotAvailableError(f"{topic_partition} has no leader")
+            return errors.LeaderNotAvailableError(f"{topic_partition} has no leader")
         peer = self._peers.get(state.leader)
-        return peer or BrokerNotAvailableError(f"{topic_partition}: its leader {state.leader} cannot be called")
+        return peer or errors.BrokerNotAvailableError(f"{topic_partition}: its leader {state.leader} cannot be called")
 
     def _end(self, number: int, error: StratalogError | None, now_ms: int) -> None:
         ended = self._open.pop(number, None)
@@ -119,11 +112,11 @@ class RemoteAppends:
             epoch = self._leader_epoch(topic_partition)
             if epoch != each.leader_epoch:
                 why = f"{topic_partition}: sent under leader epoch {each.leader_epoch}, which is {epoch} by now"
-                self._end(number, NotLeaderOrFollowerError(why), now_ms)
+                self._end(number, errors.NotLeaderOrFollowerError(why), now_ms)
             elif each.deadline_ms <= now_ms:
                 self._end(
                     number,
-                    RequestTimedOutError(f"{topic_partition}: no answer in {cadence.REMOTE_APPEND.ms} ms"),
+                    errors.RequestTimedOutError(f"{topic_partition}: no answer in {cadence.REMOTE_APPEND.ms} ms"),
                     now_ms,
                 )
 

@@ -35,23 +35,22 @@ from stratalog.replication.coordinator.runtime.hosted_shard import Answer, Hoste
 from stratalog.replication.coordinator.runtime.kinds import CoordinatorKind
 from stratalog.replication.coordinator.runtime.remote_appends import Appends, RemoteAppends
 from stratalog.replication.coordinator.shard.metrics import CoordinatorCounts, coordinator_metrics
-from stratalog.replication.coordinator.shard.shard import CoordinatorShard, RemoteAppend, RemoteAppended, ShardPlace
+from stratalog.replication.coordinator.shard.shard import (
+    CoordinatorShard,
+    HeldGroup,
+    RemoteAppend,
+    RemoteAppended,
+    ShardPlace,
+)
 from stratalog.replication.internal_topics import internal_topic
 from stratalog.replication.leader.replica import LeaderReplica, WaitingAppend
 from stratalog.replication.metadata.log import MetadataLog
 from stratalog.replication.metrics import Metric
 from stratalog.replication.requests.coordinators import CoordinatorType, FindCoordinatorRequest, FindCoordinatorResponse
 from stratalog.replication.requests.produce import ProduceRequest, ProduceResponse
+from stratalog.storage import errors
 from stratalog.storage.clock import Clock, Ids
-from stratalog.storage.errors import (
-    CoordinatorLoadInProgressError,
-    CoordinatorNotAvailableError,
-    InvalidTopicError,
-    NotCoordinatorError,
-    StoreError,
-    StratalogError,
-    UnknownTopicIdError,
-)
+from stratalog.storage.errors import StoreError, StratalogError
 from stratalog.storage.files.damage import damage_in
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.wakeup import Wakeup
@@ -80,7 +79,6 @@ class CoordinatorHost(Protocol):
 
     def append(self, waiting: WaitingAppend) -> None:
         """Queue an append to a partition that this broker leads."""
-        ...
 
 
 class LedReplicas(Protocol):
@@ -90,7 +88,6 @@ class LedReplicas(Protocol):
 
     def examine(self, topic_partition: TopicPartition, path: str) -> None:
         """Check whether this file of a led replica is damaged; another replica would have to lead then."""
-        ...
 
 
 class CoordinatorRuntime:
@@ -153,7 +150,7 @@ class CoordinatorRuntime:
         batch = request.batch if isinstance(request, ProduceRequest) else None
         is_marker = isinstance(batch, NewRecordBatch) and batch.attributes & CONTROL_ATTRIBUTE
         if not is_marker or topic_partition.topic not in self._kinds:
-            waiting.answer(InvalidTopicError(f"Cannot append to internal topic {topic_partition.topic}"))
+            waiting.answer(errors.InvalidTopicError(f"Cannot append to internal topic {topic_partition.topic}"))
             return
         assert isinstance(batch, NewRecordBatch)
 
@@ -164,8 +161,8 @@ class CoordinatorRuntime:
         epoch = request.expected_leader_epoch if isinstance(request, ProduceRequest) else None
         self._put(lambda now_ms: self._mark(request.partition, batch, epoch, complete, now_ms), complete)
 
-    def _down(self) -> CoordinatorNotAvailableError:
-        return CoordinatorNotAvailableError(f"broker {self._host.broker_id} is down: {self._stopped_by}")
+    def _down(self) -> errors.CoordinatorNotAvailableError:
+        return errors.CoordinatorNotAvailableError(f"broker {self._host.broker_id} is down: {self._stopped_by}")
 
     def _put(self, work: Callable[[int], None], refuse: Answer) -> None:
         if self._stopped_by is not None:
@@ -184,6 +181,10 @@ class CoordinatorRuntime:
     def metrics(self) -> list[Metric]:
         """Counters and gauges of the coordinators here."""
         return coordinator_metrics(self._counts, [shard.held() for shard in list(self._shards.values())])
+
+    def groups(self) -> list[HeldGroup]:
+        """The groups that are coordinated here. Called from any thread."""
+        return [group for shard in list(self._shards.values()) for group in shard.groups()]
 
     # -- from the broker's loop ---------------------------------------------------------------------------
 
@@ -293,7 +294,7 @@ class CoordinatorRuntime:
         self._folding.pop(topic_partition, None)
         self._due_ms.pop(topic_partition, None)
         self._reading.discard(topic_partition)
-        shard.unload(NotCoordinatorError(f"{topic_partition}: {why}"))
+        shard.unload(errors.NotCoordinatorError(f"{topic_partition}: {why}"))
 
     def _replace(self, shard: HostedShard, why: str, due_ms: int) -> None:
         """Fold the shard again, while this broker leads its partition in the same epoch."""
@@ -369,16 +370,16 @@ class CoordinatorRuntime:
             return self._down()
         shard = None if topic_partition is None else self._shards.get(topic_partition)
         if topic_partition is None or shard is None or shard.replica.failure is not None:
-            return NotCoordinatorError(
+            return errors.NotCoordinatorError(
                 f"{topic_partition or 'this key'}: broker {self._host.broker_id} does not coordinate it"
             )
         if arrived_ms is not None and arrived_ms < self._led_from_ms[topic_partition]:
-            return NotCoordinatorError(
+            return errors.NotCoordinatorError(
                 f"{topic_partition}: the request came before leader epoch {shard.replica.leader_epoch} began here"
             )
         if shard.is_active and shard.failure is None:
             return shard
-        return CoordinatorLoadInProgressError(
+        return errors.CoordinatorLoadInProgressError(
             f"{topic_partition}: broker {self._host.broker_id} folds it for leader epoch {shard.replica.leader_epoch}"
         )
 
@@ -419,7 +420,7 @@ class CoordinatorRuntime:
             return
         if shard.replica.topic_id != partition.topic_id:
             answer(
-                UnknownTopicIdError(
+                errors.UnknownTopicIdError(
                     f"{partition}: topic id {partition.topic_id} is unknown, it is {shard.replica.topic_id}"
                 )
             )

@@ -22,35 +22,21 @@ from stratalog.replication.coordinator.shard.shard import (
     RemoteAppend,
     size_bytes,
 )
-from stratalog.storage.errors import (
-    CoordinatorNotAvailableError,
-    FencedLeaderEpochError,
-    KafkaStorageError,
-    NotCoordinatorError,
-    NotEnoughReplicasAfterAppendError,
-    NotEnoughReplicasError,
-    NotLeaderOrFollowerError,
-    RecordListTooLargeError,
-    RecordTooLargeError,
-    RequestTimedOutError,
-    StoreError,
-    StratalogError,
-    UnknownLeaderEpochError,
-    UnknownServerError,
-    UnknownTopicOrPartitionError,
-)
-from stratalog.storage.records import (
-    NO_PRODUCER_ID,
-    TRANSACTIONAL_ATTRIBUTE,
-    NewRecordBatch,
-    payload_table,
-)
+from stratalog.storage import errors
+from stratalog.storage.errors import StoreError, StratalogError
+from stratalog.storage.records import NO_PRODUCER_ID, TRANSACTIONAL_ATTRIBUTE, NewRecordBatch, payload_table
 from stratalog.storage.transactions import NOT_VERIFIED, OffsetAndEpoch
 
 APPEND_BYTES_MAX = 4 << 20
 """Size of an append; decisions beyond it are in the next one."""
 
-_LEADERSHIP = (NotLeaderOrFollowerError, FencedLeaderEpochError, UnknownLeaderEpochError, KafkaStorageError, StoreError)
+_LEADERSHIP = (
+    errors.NotLeaderOrFollowerError,
+    errors.FencedLeaderEpochError,
+    errors.UnknownLeaderEpochError,
+    errors.KafkaStorageError,
+    StoreError,
+)
 
 
 @dataclass(slots=True)
@@ -112,7 +98,7 @@ class CoordinatorWrites:
     def add(self, write: Write) -> None:
         """Add a write. RecordTooLargeError when its records do not fit into one batch: they would not be one piece."""
         if write.size_bytes > self._batch_bytes_max and write.is_appended:
-            raise RecordTooLargeError(
+            raise errors.RecordTooLargeError(
                 f"{len(write.records)} records of about {write.size_bytes} bytes > "
                 f"max.message.bytes {self._batch_bytes_max}"
             )
@@ -243,21 +229,25 @@ def leaves_shard_sound(write: Write, error: StratalogError) -> bool:
 
     Records of a transaction were not replayed yet. Records that are stored on too few replicas are stored.
     """
-    return write.is_of_transaction and not isinstance(error, (*_LEADERSHIP, NotEnoughReplicasAfterAppendError))
+    return write.is_of_transaction and not isinstance(error, (*_LEADERSHIP, errors.NotEnoughReplicasAfterAppendError))
 
 
 def as_coordinator_error(error: StratalogError) -> StratalogError:
     """The error of an append for a client of the coordinator (Kafka: CoordinatorOperationExceptionHelper).
 
-    >>> as_coordinator_error(NotEnoughReplicasError("1 < 2")).name
+    >>> as_coordinator_error(errors.NotEnoughReplicasError("1 < 2")).name
     'COORDINATOR_NOT_AVAILABLE'
     """
     match error:
-        case UnknownTopicOrPartitionError() | NotEnoughReplicasError() | NotEnoughReplicasAfterAppendError():
-            return CoordinatorNotAvailableError(str(error))
-        case RequestTimedOutError():
-            return CoordinatorNotAvailableError(str(error))
-        case RecordTooLargeError() | RecordListTooLargeError():
-            return UnknownServerError(str(error))
+        case (
+            errors.UnknownTopicOrPartitionError()
+            | errors.NotEnoughReplicasError()
+            | errors.NotEnoughReplicasAfterAppendError()
+        ):
+            return errors.CoordinatorNotAvailableError(str(error))
+        case errors.RequestTimedOutError():
+            return errors.CoordinatorNotAvailableError(str(error))
+        case errors.RecordTooLargeError() | errors.RecordListTooLargeError():
+            return errors.UnknownServerError(str(error))
         case _:
-            return NotCoordinatorError(str(error)) if isinstance(error, _LEADERSHIP) else error
+            return errors.NotCoordinatorError(str(error)) if isinstance(error, _LEADERSHIP) else error

@@ -30,7 +30,7 @@ TRANSACTION_STATES: Final = (
 Held = tuple[str, Labels]
 """A gauge of a shard: name and labels."""
 
-NUM_OFFSETS: Final[Held] = ("kafka_coordinator_group_GroupMetadataManager_NumOffsets", ())
+NUM_OFFSETS: Final[Held] = ("kafka_coordinator_group_groupmetadatamanager_numoffsets", ())
 
 
 @dataclass(slots=True)
@@ -98,10 +98,7 @@ def coordinator_metrics(counted: CoordinatorCounts, shards: Iterable[Mapping[Hel
                 "Milliseconds from leading a coordinator's partition to serving it.",
                 {(): counted.load_times[topic]},
             )
-            for topic, group in (
-                (GROUP_METADATA_TOPIC, GROUP_METRICS),
-                (TRANSACTION_STATE_TOPIC, TRANSACTION_METRICS),
-            )
+            for topic, group in ((GROUP_METADATA_TOPIC, GROUP_METRICS), (TRANSACTION_STATE_TOPIC, TRANSACTION_METRICS))
         ),
     ]
 
@@ -115,7 +112,7 @@ def _consumer_group_count(state: str) -> Held:
 
 
 def _classic_group_count(state: str) -> Held:
-    return f"kafka_coordinator_group_GroupMetadataManager_NumGroups{state}", ()
+    return f"kafka_coordinator_group_groupmetadatamanager_numgroups{state.lower()}", ()
 
 
 def _transaction_count(state: str) -> Held:

@@ -14,7 +14,7 @@ because of that producer alone, and then nothing has to be rolled back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -101,6 +101,26 @@ class Decision:
     is_divisible: bool = False
 
 
+class HeldOffset(NamedTuple):
+    """A committed offset. `topic_id` "": not known, as of records of earlier releases."""
+
+    offset: int
+    topic_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class HeldGroup:
+    """A group as a measurement of its lag needs it, or the offsets that were committed without one.
+
+    subscribed  whether its members read a topic
+    """
+
+    group_id: str
+    member_count: int
+    committed: Mapping[TopicPartition, HeldOffset]
+    subscribed: Callable[[str], bool]
+
+
 class CoordinatorShard(Protocol):
     """One partition's coordinator. No I/O, no threads; all calls come one after the other, from the broker's loop.
 
@@ -120,15 +140,12 @@ class CoordinatorShard(Protocol):
 
         `producer_id` is set if the record is part of that producer's transaction, which is still open.
         """
-        ...
 
     def replay_end_transaction(self, producer_id: int, producer_epoch: int, is_commit: bool) -> None:
         """A transaction marker, in its place between the records."""
-        ...
 
     def loaded(self, now_ms: int) -> Decision:
         """The whole log was folded and is committed. Sessions and time-outs begin now."""
-        ...
 
     def decide(self, request: object, token: int, now_ms: int) -> Decision:
         """Decide on a request. May answer other tokens that wait, or this one later, in another decision.
@@ -136,25 +153,23 @@ class CoordinatorShard(Protocol):
         A StratalogError that it raises is the request's answer, and the shard must be as before. Anything else that it
         raises is a defect: the request is answered UNKNOWN_SERVER_ERROR and the shard folded again.
         """
-        ...
 
     def expire(self, now_ms: int) -> Decision:
         """Run the timers that are due; called when `next_due_ms` is reached. Long work is cut: due again at once."""
-        ...
 
     @property
     def next_due_ms(self) -> int | None:
         """The time of the next `expire`; None without timers. Read after every call."""
-        ...
 
     def held(self) -> Mapping[Held, int]:
-        """Sizes for metrics. The only method that any thread may call, while others change the shard."""
-        ...
+        """Sizes for metrics. Any thread may call it, as `groups`, while others change the shard."""
+
+    def groups(self) -> Sequence[HeldGroup]:
+        """The groups with their committed offsets; none where the shard holds no groups."""
 
     def unload(self, error: StratalogError) -> tuple[Answered, ...]:
         """This broker does not lead the shard anymore, or folds it again: answers for the requests that wait. Those
         left out are answered with `error` itself."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,20 +30,8 @@ from stratalog.replication.requests.transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
 )
-from stratalog.storage.errors import (
-    ConcurrentTransactionsError,
-    CoordinatorLoadInProgressError,
-    CoordinatorNotAvailableError,
-    InvalidProducerEpochError,
-    InvalidTxnStateError,
-    NotCoordinatorError,
-    NotEnoughReplicasError,
-    NotLeaderOrFollowerError,
-    ProducerFencedError,
-    StratalogError,
-    TransactionAbortableError,
-    UnverifiedTransactionError,
-)
+from stratalog.storage import errors
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
 from stratalog.storage.transactions import NO_EPOCH
 
@@ -71,7 +59,7 @@ class Retries(NamedTuple):
 
 QUESTIONS_MAX = 3
 """Requests to the coordinator about one batch. A second one needs a marker after the first, a third one two."""
-_RETRIABLE = (CoordinatorLoadInProgressError, CoordinatorNotAvailableError, NotCoordinatorError)
+_RETRIABLE = (errors.CoordinatorLoadInProgressError, errors.CoordinatorNotAvailableError, errors.NotCoordinatorError)
 
 
 class Produces(Protocol):
@@ -79,7 +67,6 @@ class Produces(Protocol):
 
     def produce_then(self, request: ProduceRequest, complete: Callable[[ProduceResponse], None]) -> None:
         """Queue a batch; `complete` is called once."""
-        ...
 
 
 class Coordinates(Protocol):
@@ -89,7 +76,6 @@ class Coordinates(Protocol):
         self, kind: CoordinatorType, key: str | int, request: object, answer: Callable[[object], None]
     ) -> None:
         """Send a request to the shard of a key; `answer` is called once."""
-        ...
 
 
 def produce_in_transaction(
@@ -118,13 +104,13 @@ def produce_in_transaction(
     held = held or HeldBatches()
     questions_left, asked_in = questions_max(transaction_version), NO_EPOCH
 
-    def send(verified: UnverifiedTransactionError | None) -> None:
+    def send(verified: errors.UnverifiedTransactionError | None) -> None:
         leader.produce_then(request if verified is None else _verified(request, verified), appended)
 
     def appended(response: ProduceResponse) -> None:
         nonlocal questions_left, asked_in
         refusal = response.error
-        if not isinstance(refusal, UnverifiedTransactionError):
+        if not isinstance(refusal, errors.UnverifiedTransactionError):
             end(response)
         elif not questions_left:
             end(response if refusal.leader_epoch == asked_in else _moved(request.partition, asked_in, refusal))
@@ -133,7 +119,7 @@ def produce_in_transaction(
             question = _question(request, transactional_id, transaction_version)
             ask(question, lambda answer: answered(answer, refusal))
 
-    def answered(answer: object, refusal: UnverifiedTransactionError) -> None:
+    def answered(answer: object, refusal: errors.UnverifiedTransactionError) -> None:
         error = _error_for(answer, topic_partition)
         if error is None:
             held.answered(in_line, refusal)
@@ -165,7 +151,9 @@ def coordinator_asker(image: Callable[[], ClusterImage], brokers: Mapping[int, C
         broker = None if state is None else brokers.get(state.leader)
         if broker is None:
             answer(
-                CoordinatorNotAvailableError(f"{place}, of transactional id {request.transactional_id}, has no leader")
+                errors.CoordinatorNotAvailableError(
+                    f"{place}, of transactional id {request.transactional_id}, has no leader"
+                )
             )
             return
         broker.coordinator(CoordinatorType.TRANSACTION, request.transactional_id, request, answer)
@@ -187,7 +175,7 @@ def ask_while_ending(ask: Ask, retries: Retries) -> Ask:
             ask(request, received)
 
         def received(answered: object) -> None:
-            if isinstance(_error_of(answered), ConcurrentTransactionsError) and retries.now_ms() < until_ms:
+            if isinstance(_error_of(answered), errors.ConcurrentTransactionsError) and retries.now_ms() < until_ms:
                 retries.schedule_once(send, retries.backoff_ms)
             else:
                 answer(answered)
@@ -197,14 +185,16 @@ def ask_while_ending(ask: Ask, retries: Retries) -> Ask:
     return begin
 
 
-def _moved(partition: IdentifiedPartition, asked_in: int, refusal: UnverifiedTransactionError) -> ProduceResponse:
-    moved = NotLeaderOrFollowerError(
+def _moved(
+    partition: IdentifiedPartition, asked_in: int, refusal: errors.UnverifiedTransactionError
+) -> ProduceResponse:
+    moved = errors.NotLeaderOrFollowerError(
         f"{partition}: verified under leader epoch {asked_in}, which is {refusal.leader_epoch} by now"
     )
     return ProduceResponse(partition, error=moved)
 
 
-def _verified(request: ProduceRequest, refusal: UnverifiedTransactionError) -> ProduceRequest:
+def _verified(request: ProduceRequest, refusal: errors.UnverifiedTransactionError) -> ProduceRequest:
     """The batch with the place at which its coordinator was asked about it."""
     return replace(request, batch=replace(request.batch, **refusal.verification))
 
@@ -234,8 +224,8 @@ def _as_produce_error(
     """The coordinator's error as one of Produce. NOT_ENOUGH_REPLICAS makes clients of any version retry without
     requesting metadata."""
     is_new = transaction_version >= TRANSACTION_VERSION_2
-    if isinstance(error, _RETRIABLE) or (isinstance(error, ConcurrentTransactionsError) and not is_new):
-        return NotEnoughReplicasError(
+    if isinstance(error, _RETRIABLE) or (isinstance(error, errors.ConcurrentTransactionsError) and not is_new):
+        return errors.NotEnoughReplicasError(
             f"{topic_partition}: it is not known yet whether it is in the transaction: {error.name}: {error}"
         )
     return _as_client_error(error, is_abortable_known)
@@ -266,7 +256,7 @@ def commit_in_transaction(
 
     def committed(answer: object) -> None:
         nonlocal questions_left, asked_in
-        if not isinstance(answer, UnverifiedTransactionError):
+        if not isinstance(answer, errors.UnverifiedTransactionError):
             complete(answer)
         elif questions_left:
             questions_left, asked_in = questions_left - 1, answer.leader_epoch
@@ -276,9 +266,9 @@ def commit_in_transaction(
             complete(answer)
         else:
             at = f"under leader epoch {asked_in}, which is {answer.leader_epoch} by now"
-            complete(NotCoordinatorError(f"{offsets_partition}: verified {at}"))
+            complete(errors.NotCoordinatorError(f"{offsets_partition}: verified {at}"))
 
-    def asked(answer: object, refusal: UnverifiedTransactionError) -> None:
+    def asked(answer: object, refusal: errors.UnverifiedTransactionError) -> None:
         error = _error_of(answer)
         if error is None:
             ask_group(replace(request, **refusal.verification), committed)
@@ -310,8 +300,8 @@ def _error_of(answer: object) -> StratalogError | None:
 def _as_client_error(error: StratalogError, is_abortable_known: bool) -> StratalogError:
     """The coordinator's error as one of TxnOffsetCommit (`AddPartitionsToTxnHandler`). INVALID_PRODUCER_EPOCH lets a
     fenced producer abort, where PRODUCER_FENCED would be fatal to it."""
-    if isinstance(error, ProducerFencedError):
-        return InvalidProducerEpochError(str(error))
-    if isinstance(error, TransactionAbortableError) and not is_abortable_known:
-        return InvalidTxnStateError(str(error))
+    if isinstance(error, errors.ProducerFencedError):
+        return errors.InvalidProducerEpochError(str(error))
+    if isinstance(error, errors.TransactionAbortableError) and not is_abortable_known:
+        return errors.InvalidTxnStateError(str(error))
     return error

@@ -9,7 +9,7 @@ marker does no harm to a partition. Kafka: `TransactionCoordinator`, `Transactio
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from stratalog.replication.coordinator.shard.shard import (
     Answered,
     CoordinatorRecord,
     Decision,
+    HeldGroup,
     RemoteAppend,
     RemoteAppended,
     ShardPlace,
@@ -66,17 +67,8 @@ from stratalog.replication.requests.transactions import (
     TransactionListing,
     TransactionTopic,
 )
-from stratalog.storage.errors import (
-    ConcurrentTransactionsError,
-    CoordinatorLoadInProgressError,
-    InvalidProducerEpochError,
-    InvalidRequestError,
-    InvalidTransactionTimeoutError,
-    StratalogError,
-    TransactionalIdNotFoundError,
-    TransactionCoordinatorFencedError,
-    UnknownServerError,
-)
+from stratalog.storage import errors
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.transactions import EndMarker, marker_batch
@@ -186,7 +178,7 @@ class TransactionShard:
 
     def _decided_on(self, request: object, token: int, now_ms: int) -> Decision:
         if not _names_all(request):
-            raise InvalidRequestError("a transactional id is needed")
+            raise errors.InvalidRequestError("a transactional id is needed")
         handlers: dict[type, Callable[[Any, int, int], Decision]] = {
             InitProducerIdRequest: self._initialize,
             AddPartitionsToTxnRequest: self._add_partitions,
@@ -197,13 +189,13 @@ class TransactionShard:
         }
         handler = handlers.get(type(request))
         if handler is None:
-            raise UnknownServerError(f"a transaction coordinator knows no {type(request).__name__}")
+            raise errors.UnknownServerError(f"a transaction coordinator knows no {type(request).__name__}")
         return handler(request, token, now_ms)
 
     def _initialize(self, request: InitProducerIdRequest, token: int, now_ms: int) -> Decision:
         longest_ms = self._config.transaction_max_timeout_ms
         if not 0 < request.transaction_timeout_ms <= longest_ms:
-            raise InvalidTransactionTimeoutError(
+            raise errors.InvalidTransactionTimeoutError(
                 f"transaction timeout {request.transaction_timeout_ms} ms is not within 1 to "
                 f"transaction.max.timeout.ms {longest_ms}"
             )
@@ -213,7 +205,9 @@ class TransactionShard:
         response = InitProducerIdResponse(after.producer_id, after.producer_epoch)
         if after.state.is_prepared:
             response = InitProducerIdResponse(
-                error=ConcurrentTransactionsError(f"the open transaction of {after.transactional_id} is aborted first")
+                error=errors.ConcurrentTransactionsError(
+                    f"the open transaction of {after.transactional_id} is aborted first"
+                )
             )
         return self._stepped(after, now_ms, Answered(token, response))
 
@@ -234,7 +228,7 @@ class TransactionShard:
         bytes_max = int(topic_config.get("max.message.bytes") or LogConfig().max_message_bytes)
         needed_bytes = size_bytes((transaction_record(after),))
         if PARTITIONS_SHARE * needed_bytes > bytes_max:
-            raise UnknownServerError(
+            raise errors.UnknownServerError(
                 f"{after.transactional_id}: a record of {len(after.partitions)} partitions has {needed_bytes} bytes > "
                 f"max.message.bytes {bytes_max} / {PARTITIONS_SHARE}"
             )
@@ -267,7 +261,7 @@ class TransactionShard:
     def _new_producer_id(self) -> int:
         producer_id = self._producer_ids()
         if producer_id is None:
-            raise CoordinatorLoadInProgressError("no producer id is at hand yet")
+            raise errors.CoordinatorLoadInProgressError("no producer id is at hand yet")
         return producer_id
 
     def _stepped(self, after: Transaction, now_ms: int, *answers: Answered) -> Decision:
@@ -307,7 +301,7 @@ class TransactionShard:
         known = self._transactions.get(context.transactional_id)
         if known is None or not known.state.is_prepared or _context_of(known) != context:
             return Decision()
-        if isinstance(outcome.error, (InvalidProducerEpochError, TransactionCoordinatorFencedError)):
+        if isinstance(outcome.error, (errors.InvalidProducerEpochError, errors.TransactionCoordinatorFencedError)):
             self._fenced.add(known.transactional_id)
             return Decision()
         if outcome.error is not None and self._exists(outcome.topic_partition):
@@ -372,6 +366,10 @@ class TransactionShard:
     def next_due_ms(self) -> int | None:
         return self._timers.next_due_ms
 
+    def groups(self) -> Sequence[HeldGroup]:
+        """None: transactions have no groups."""
+        return ()
+
     def held(self) -> Counter[Held]:
         return transactions_held(each.state.label for each in list(self._transactions.values()))
 
@@ -388,7 +386,7 @@ class TransactionShard:
     def _described(self, transactional_id: str) -> TransactionDescription:
         known = self._transactions.get(transactional_id)
         if known is None:
-            error = TransactionalIdNotFoundError(f"transactional id {transactional_id} is not known")
+            error = errors.TransactionalIdNotFoundError(f"transactional id {transactional_id} is not known")
             return TransactionDescription(transactional_id, error=error)
         topics = partitions_by_topic(sorted(self._unmarked.get(transactional_id, known.partitions)))
         return TransactionDescription(

@@ -21,14 +21,7 @@ from stratalog.replication.requests.transactions import (
     EndTxnRequest,
     InitProducerIdRequest,
 )
-from stratalog.storage.errors import (
-    ConcurrentTransactionsError,
-    IllegalStateError,
-    InvalidProducerIdMappingError,
-    InvalidTxnStateError,
-    ProducerFencedError,
-    TransactionAbortableError,
-)
+from stratalog.storage import errors
 from stratalog.storage.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 
 PRODUCER_EPOCH_MAX = 2**15 - 1
@@ -130,7 +123,7 @@ class Transaction:
     def stepped(self, state: TransactionState, now_ms: int, **changes: object) -> Transaction:
         """The next state; IllegalStateError when it may not follow this one."""
         if self.state not in LEGAL_PREVIOUS[state]:
-            raise IllegalStateError(
+            raise errors.IllegalStateError(
                 f"transactional id {self.transactional_id}: {state.label} cannot follow {self.state.label}"
             )
         return replace(self, state=state, updated_ms=now_ms, **changes)  # type: ignore[arg-type]
@@ -162,7 +155,7 @@ def initialized(
         name = request.transactional_id or ""
         return Transaction(name, new_producer_id, 0, request.transaction_timeout_ms, updated_ms=now_ms)
     if not _may_continue(known, request):
-        raise ProducerFencedError(
+        raise errors.ProducerFencedError(
             f"transactional id {known.transactional_id}: producer id {request.producer_id}, current {known.producer_id}"
         )
     if known.state.is_prepared:
@@ -203,7 +196,7 @@ def _bumped(known: Transaction, request: InitProducerIdRequest) -> tuple[int, in
         return known.producer_epoch + 1, known.producer_epoch
     if request.producer_epoch == known.last_producer_epoch:
         return known.producer_epoch, known.last_producer_epoch
-    raise ProducerFencedError(
+    raise errors.ProducerFencedError(
         f"transactional id {known.transactional_id}: producer epoch {request.producer_epoch}, "
         f"current {known.producer_epoch}, before it {known.last_producer_epoch}"
     )
@@ -228,23 +221,19 @@ def fenced(known: Transaction, now_ms: int) -> Transaction:
 def check_producer(known: Transaction | None, transactional_id: str, producer_id: int, epoch: int) -> Transaction:
     """The state, if this producer is its current one; else InvalidProducerIdMappingError or ProducerFencedError."""
     if known is None:
-        raise InvalidProducerIdMappingError(f"transactional id {transactional_id} is not known")
+        raise errors.InvalidProducerIdMappingError(f"transactional id {transactional_id} is not known")
     if known.producer_id != producer_id:
-        raise InvalidProducerIdMappingError(
+        raise errors.InvalidProducerIdMappingError(
             f"transactional id {transactional_id}: producer id {producer_id}, current {known.producer_id}"
         )
     if known.producer_epoch != epoch:
-        raise ProducerFencedError(
+        raise errors.ProducerFencedError(
             f"transactional id {transactional_id}: producer epoch {epoch}, current {known.producer_epoch}"
         )
     return known
 
 
-def with_partitions(
-    known: Transaction | None,
-    asked: AddPartitionsToTxnRequest,
-    now_ms: int,
-) -> Transaction:
+def with_partitions(known: Transaction | None, asked: AddPartitionsToTxnRequest, now_ms: int) -> Transaction:
     """AddPartitionsToTxn and AddOffsetsToTxn: the transaction with these partitions; `known` itself if it has them.
 
     Raises as `check_producer`, and ConcurrentTransactionsError while the one before is being ended.
@@ -266,14 +255,14 @@ def with_partitions(
 
 def verified(
     known: Transaction | None, asked: AddPartitionsToTxnRequest
-) -> tuple[tuple[TopicPartition, TransactionAbortableError | None], ...]:
+) -> tuple[tuple[TopicPartition, errors.TransactionAbortableError | None], ...]:
     """Checks which partitions are in the open transaction (`verify_only`). Raises as `with_partitions`."""
     current = check_producer(known, asked.transactional_id, asked.producer_id, asked.producer_epoch)
     if current.state.is_prepared:
         raise _still_ending(current)
     absent = f"is not in the transaction of {current.transactional_id}, which is {current.state.label}"
     return tuple(
-        (each, None if each in current.partitions else TransactionAbortableError(f"{each} {absent}"))
+        (each, None if each in current.partitions else errors.TransactionAbortableError(f"{each} {absent}"))
         for each in asked.topics
     )
 
@@ -285,7 +274,7 @@ def is_ended_already(known: Transaction | None, request: EndTxnRequest) -> bool:
     InvalidTxnStateError (the other outcome is certain already, or there is nothing to end).
     """
     if known is None:
-        raise InvalidProducerIdMappingError(f"transactional id {request.transactional_id} is not known")
+        raise errors.InvalidProducerIdMappingError(f"transactional id {request.transactional_id} is not known")
     if request.transaction_version >= TRANSACTION_VERSION_2:
         return _is_retry_under_2(known, request)
     check_producer(known, request.transactional_id, request.producer_id, request.producer_epoch)
@@ -315,7 +304,7 @@ def _is_retry_under_2(known: Transaction, request: EndTxnRequest) -> bool:
     if known.state.is_prepared and is_current:
         raise _still_ending(known)
     if not (is_retry if known.state.is_prepared else is_current or (is_complete and is_retry)):
-        raise ProducerFencedError(
+        raise errors.ProducerFencedError(
             f"transactional id {known.transactional_id}: producer epoch {request.producer_epoch}, "
             f"current {known.producer_epoch} in {known.state.label}"
         )
@@ -329,11 +318,15 @@ def _is_retry_under_2(known: Transaction, request: EndTxnRequest) -> bool:
     raise _not_to_be_ended(known, request)
 
 
-def _not_to_be_ended(known: Transaction, request: EndTxnRequest) -> ConcurrentTransactionsError | InvalidTxnStateError:
+def _not_to_be_ended(
+    known: Transaction, request: EndTxnRequest
+) -> errors.ConcurrentTransactionsError | errors.InvalidTxnStateError:
     if known.state.is_prepared and request.committed == known.is_commit:
         return _still_ending(known)
     wish = "commit" if request.committed else "abort"
-    return InvalidTxnStateError(f"transactional id {known.transactional_id} is {known.state.label}: no {wish} now")
+    return errors.InvalidTxnStateError(
+        f"transactional id {known.transactional_id} is {known.state.label}: no {wish} now"
+    )
 
 
 def prepared(known: Transaction, request: EndTxnRequest, next_producer_id: int, now_ms: int) -> Transaction:
@@ -373,7 +366,7 @@ def completed(known: Transaction, now_ms: int) -> Transaction:
     )
 
 
-def _still_ending(known: Transaction) -> ConcurrentTransactionsError:
-    return ConcurrentTransactionsError(
+def _still_ending(known: Transaction) -> errors.ConcurrentTransactionsError:
+    return errors.ConcurrentTransactionsError(
         f"transactional id {known.transactional_id} is {known.state.label}: its markers are under way"
     )

@@ -24,7 +24,7 @@ from stratalog.replication.threads.upkeep_thread import UpkeepThreads
 from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.log_lines import line_logger
-from stratalog.storage.objects.remote import open_store
+from stratalog.storage.objects.opened import open_store
 
 _LOG = line_logger("stratalog.fetcher")
 
@@ -37,16 +37,13 @@ class FetchRunner(Protocol):
 
     def start(self, job: FetchJob) -> None:
         """Begin to follow for this registration of the broker."""
-        ...
 
     @property
     def failure(self) -> str:
         """Why no session can run any more; empty while sessions can run."""
-        ...
 
     def stop(self) -> bool:
         """End all sessions that this runner started, and wait for them. False when some may still be at work."""
-        ...
 
 
 class FoldedPartitions:

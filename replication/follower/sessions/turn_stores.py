@@ -48,6 +48,7 @@ class ForeignStore(ObjectStore):
         self.url = store.url
         self.durable_on_answer = store.durable_on_answer
         self.distance = store.distance
+        self.is_of_this_process = store.is_of_this_process
         self._store = store
         self._away = turn.away
 

@@ -281,10 +281,7 @@ def _partition(
 
 
 def _erasures(
-    image: ClusterImage,
-    topic: str,
-    own: Sequence[ReplicaInventory],
-    known: Mapping[TopicPartition, PartitionRecord],
+    image: ClusterImage, topic: str, own: Sequence[ReplicaInventory], known: Mapping[TopicPartition, PartitionRecord]
 ) -> Iterator[EraseRecord]:
     """An erasure after the backup keeps its id: a next one of the same id would seem to be done."""
     newest = max((replica.erased for replica in own), default=0)

@@ -1,5 +1,6 @@
 """APIs of ACLs and of SASL credentials.
 
-acls  CreateAcls, DescribeAcls, DeleteAcls
-sasl  DescribeUserScramCredentials, AlterUserScramCredentials; SaslHandshake and SaslAuthenticate where SASL is not used
+acl_codes  the numbers of ACLs in messages
+acls       CreateAcls, DescribeAcls, DeleteAcls
+sasl       DescribeUserScramCredentials, AlterUserScramCredentials; the SASL messages where SASL is not used
 """

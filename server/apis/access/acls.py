@@ -15,11 +15,18 @@ from stratalog.replication.metadata.acls import (
     AclFilter,
     Operation,
     PatternType,
-    Permission,
     ResourceType,
     create_each_acl,
     delete_each_acl,
     describe_acls,
+)
+from stratalog.server.apis.access.acl_codes import (
+    ANY,
+    MATCH,
+    OPERATIONS,
+    PATTERN_TYPES,
+    PERMISSIONS,
+    RESOURCE_TYPES,
 )
 from stratalog.server.request.api import Api, Call, failed
 from stratalog.server.request.broker import ApiFamily
@@ -27,13 +34,6 @@ from stratalog.storage.errors import InvalidRequestError, SecurityDisabledError,
 from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.values import Values
 
-UNKNOWN, ANY = 0, 1
-"""Codes of every field; what follows are values, in which a code without a name is UNKNOWN to Kafka, too."""
-MATCH = 2
-RESOURCE_TYPES: Mapping[int, ResourceType] = dict(enumerate(ResourceType, start=2))
-PATTERN_TYPES: Mapping[int, PatternType] = dict(enumerate(PatternType, start=3))
-PERMISSIONS: Mapping[int, Permission] = {2: Permission.DENY, 3: Permission.ALLOW}
-OPERATIONS: Mapping[int, Operation] = {code: operation for operation, code in OPERATION_CODES.items()}
 _UNUSED = {
     "resourceType": {6: "DELEGATION_TOKEN", 7: "USER"},
     "operation": {13: "CREATE_TOKENS", 14: "DESCRIBE_TOKENS", 15: "TWO_PHASE_COMMIT"},

@@ -33,24 +33,13 @@ from stratalog.server.apis.fetch.sessions import (
 from stratalog.server.apis.fetch.waiting_fetches import FetchRun, Lead, PartitionChange, deadline_ms
 from stratalog.server.request.api import Api, Call, Later, each_partition, error_only
 from stratalog.server.request.broker import ApiFamily, ServedBroker
-from stratalog.storage.errors import (
-    FencedLeaderEpochError,
-    InconsistentTopicIdError,
-    KafkaStorageError,
-    LeaderNotAvailableError,
-    NotLeaderOrFollowerError,
-    OffsetOutOfRangeError,
-    StratalogError,
-    TopicAuthorizationFailedError,
-    UnknownLeaderEpochError,
-    UnknownTopicIdError,
-    UnknownTopicOrPartitionError,
-)
+from stratalog.storage import errors
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import TopicPartition
 from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.frames import body_of, encoded
 from stratalog.wire.messages.schema import response_type
-from stratalog.wire.messages.values import Values, id_text, milliseconds
+from stratalog.wire.messages.values import Values, id_text
 
 TOPIC_IDS_FROM = 13
 FOLLOWERS_FROM = 11
@@ -59,14 +48,14 @@ ZSTD_FROM = 10
 NO_EPOCH = -1
 INT_MAX = 2**31 - 1
 _EXPECTED = (
-    FencedLeaderEpochError,
-    InconsistentTopicIdError,
-    KafkaStorageError,
-    NotLeaderOrFollowerError,
-    OffsetOutOfRangeError,
-    TopicAuthorizationFailedError,
-    UnknownLeaderEpochError,
-    UnknownTopicOrPartitionError,
+    errors.FencedLeaderEpochError,
+    errors.InconsistentTopicIdError,
+    errors.KafkaStorageError,
+    errors.NotLeaderOrFollowerError,
+    errors.OffsetOutOfRangeError,
+    errors.TopicAuthorizationFailedError,
+    errors.UnknownLeaderEpochError,
+    errors.UnknownTopicOrPartitionError,
 )
 """Errors that say nothing of the broker (Kafka's `ReplicaManager.readFromLog` does not count them as failures)."""
 
@@ -108,7 +97,7 @@ class FetchApis(ApiFamily):
         request, now_ms = call.request, self._broker.view.clock.monotonic_ms()
         repeat = _repeat_of(call)
         context = self._context(call, now_ms) if repeat is None else repeat.context
-        limit, wait_ms = self._broker.config.fetch_max_bytes, milliseconds(request.max_wait)
+        limit, wait_ms = self._broker.config.fetch_max_bytes, request.max_wait
         return FetchRun(
             call,
             context,
@@ -218,7 +207,9 @@ class FetchApis(ApiFamily):
             topic_id = self._broker.view.image.topic_ids.get(topic)
             self._check_topic_id(named, key.topic_id)
             if replica_id(call) >= 0:
-                raise NotLeaderOrFollowerError(f"{named} has no follower {replica_id(call)} that fetches by request")
+                raise errors.NotLeaderOrFollowerError(
+                    f"{named} has no follower {replica_id(call)} that fetches by request"
+                )
             state = self._broker.partition(named)
             run.leads[wanted.key] = self._lead(state)
             only_leader = call.version < FOLLOWERS_FROM
@@ -232,7 +223,7 @@ class FetchApis(ApiFamily):
                 takes_zstd=call.version >= ZSTD_FROM,
             )
             if not self._is_still(named, topic_id):
-                raise UnknownTopicOrPartitionError(f"{named}: the topic was deleted or created again meanwhile")
+                raise errors.UnknownTopicOrPartitionError(f"{named}: the topic was deleted or created again meanwhile")
             return read
         except StratalogError as error:
             known = _known_error(error.as_value())
@@ -249,7 +240,7 @@ class FetchApis(ApiFamily):
             return key.topic
         try:
             return self._broker.topic_name(key.topic_id)
-        except UnknownTopicIdError:
+        except errors.UnknownTopicIdError:
             session, before = run.context.session, run.reads.get(key)
             known = session.topics.get(key.topic_id or "") if session else None
             if known is None and before is not None and before.topic_partition is not None:
@@ -270,7 +261,7 @@ class FetchApis(ApiFamily):
         if topic_id in (None, current):
             return
         if self._broker.broker_id in self._broker.partition(named).replicas:
-            raise InconsistentTopicIdError(f"{named}: topic id {topic_id}, the topic of this name has {current}")
+            raise errors.InconsistentTopicIdError(f"{named}: topic id {topic_id}, the topic of this name has {current}")
 
     def _lead(self, state: PartitionRecord) -> Lead:
         return Lead(self._broker.view.image.topic_ids.get(state.topic, ""), state.leader_epoch)
@@ -355,7 +346,9 @@ class FetchApis(ApiFamily):
         }
         if read.diverging is not None:
             values["diverging_epoch"] = {"epoch": read.diverging.epoch, "end_offset": read.diverging.end_offset}
-        if read.topic_partition and isinstance(read.error, NotLeaderOrFollowerError | FencedLeaderEpochError):
+        if read.topic_partition and isinstance(
+            read.error, errors.NotLeaderOrFollowerError | errors.FencedLeaderEpochError
+        ):
             values["current_leader"] = self._broker.current_leader(call, read.topic_partition, nodes)
         return values
 
@@ -393,8 +386,8 @@ def replica_id(call: Call) -> int:
 
 def _known_error(error: StratalogError) -> StratalogError:
     """The error as consumers know it: a leader that has not started yet is not the leader."""
-    if isinstance(error, LeaderNotAvailableError):
-        return NotLeaderOrFollowerError(str(error))
+    if isinstance(error, errors.LeaderNotAvailableError):
+        return errors.NotLeaderOrFollowerError(str(error))
     return error
 
 

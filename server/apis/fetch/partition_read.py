@@ -185,14 +185,13 @@ class PartitionFetch:
 
     def _bounds(self, named: TopicPartition, marks: Watermarks) -> tuple[int, int, int]:
         """High watermark, last stable offset and log start for a reader of all records, without reading storage."""
-        stable = self._broker.last_stable_offset(named, marks.high_watermark)
+        known = self._broker.stable_offset(named, marks.high_watermark)
+        stable = marks.high_watermark if known is None else known
         return marks.high_watermark, max(stable, marks.log_start_offset), marks.log_start_offset
 
     def _check_offset(self, named: TopicPartition, offset: int, marks: Watermarks) -> None:
         """OffsetOutOfRangeError outside the log; an offset between high watermark and log end is no error."""
         end = marks.high_watermark
-        if offset > end:
-            end = self._broker.view.records.read_from_log(named, lambda log: log.log_end_offset, 0)
         if offset > end:
             end = self._broker.log_end(named)
         if not marks.log_start_offset <= offset <= end:
@@ -271,10 +270,7 @@ class PartitionFetch:
         A client continues behind a batch, so without one it would never reach `end_offset`. Kafka's `Cleaner` keeps an
         empty batch at the end of each round; here the log end does not depend on rows, so none is stored.
         """
-        leader_epoch = self._broker.view.records.read_from_log(
-            named, lambda log: log.epochs.epoch_at(end_offset - 1), 0
-        )
-        return empty_batch(offset, end_offset, leader_epoch)
+        return empty_batch(offset, end_offset, self._broker.epoch_at(named, end_offset - 1))
 
 
 def published_log(named: TopicPartition, marks: Watermarks) -> PublishedLog:

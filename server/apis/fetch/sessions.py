@@ -14,11 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from stratalog.storage.errors import (
-    FetchSessionIdNotFoundError,
-    FetchSessionTopicIdError,
-    InvalidFetchSessionEpochError,
-)
+from stratalog.storage import errors
 
 INVALID_SESSION_ID = 0
 INITIAL_EPOCH, FINAL_EPOCH = 0, -1
@@ -140,10 +136,9 @@ class FetchSessions:
     new_session_id  a random number from 1 to 2^31 - 1
     """
 
-    def __init__(self, slots: int, new_session_id: Callable[[], int], eviction_ms: int = EVICTION_MS) -> None:
+    def __init__(self, slots: int, new_session_id: Callable[[], int]) -> None:
         self._slots = slots
         self._new_session_id = new_session_id
-        self._eviction_ms = eviction_ms
         self._lock = threading.Lock()
         self._sessions: dict[int, FetchSession] = {}
 
@@ -173,12 +168,14 @@ class FetchSessions:
                 return FetchContext(named, is_full=epoch == INITIAL_EPOCH, uses_topic_ids=uses_topic_ids, user=user)
             session = self._sessions.get(session_id)
             if session is None:
-                raise FetchSessionIdNotFoundError(f"no fetch session {session_id}")
+                raise errors.FetchSessionIdNotFoundError(f"no fetch session {session_id}")
             if session.epoch != epoch:
-                raise InvalidFetchSessionEpochError(f"fetch session {session_id}: epoch {epoch} != {session.epoch}")
+                raise errors.InvalidFetchSessionEpochError(
+                    f"fetch session {session_id}: epoch {epoch} != {session.epoch}"
+                )
             if session.uses_topic_ids != uses_topic_ids:
                 how = "topic ids" if session.uses_topic_ids else "topic names"
-                raise FetchSessionTopicIdError(f"fetch session {session_id} uses {how}")
+                raise errors.FetchSessionTopicIdError(f"fetch session {session_id} uses {how}")
             session.update(named, forgotten)
             if not session.wanted:
                 del self._sessions[session_id]
@@ -204,7 +201,7 @@ class FetchSessions:
                 self._sessions.pop(session.session_id, None)
                 return INVALID_SESSION_ID, list(outcomes)
             if session.epoch != expected:
-                raise InvalidFetchSessionEpochError(
+                raise errors.InvalidFetchSessionEpochError(
                     f"fetch session {session.session_id}: epoch {session.epoch} != {expected}, a duplicate request?"
                 )
             return session.session_id, [key for key, each in outcomes.items() if _is_sent(session, key, each)]
@@ -238,8 +235,8 @@ class FetchSessions:
             del self._sessions[min(of_most, key=lambda each: (each.used_ms, each.session_id)).session_id]
             return True
         stalest = min(self._sessions.values(), key=lambda each: (each.used_ms, each.session_id))
-        if now_ms - stalest.used_ms <= self._eviction_ms:
-            old = [each for each in self._sessions.values() if now_ms - each.created_ms > self._eviction_ms]
+        if now_ms - stalest.used_ms <= EVICTION_MS:
+            old = [each for each in self._sessions.values() if now_ms - each.created_ms > EVICTION_MS]
             if not old:
                 return False
             stalest = min(old, key=lambda each: (each.first_size, each.session_id))

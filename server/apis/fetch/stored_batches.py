@@ -117,7 +117,7 @@ class StoredBatches:
 
     def _encoded(self, named: TopicPartition, size_bytes: int, root: str, planned: PlannedRead) -> list[EncodedBatch]:
         stores = self._view.stores
-        if isinstance(stores, DeltaStores) and self._is_for_the_process(named, planned.start_offset):
+        if isinstance(stores, DeltaStores) and self._is_for_the_process(named, planned.start_offset, stores, root):
             bounds = planned.start_offset, planned.end_offset, planned.max_bytes
             request = ReadRequest(root, named, stores.settings, planned.entries, *bounds)
             if (batches := self._process.read(request)) is not None:
@@ -125,8 +125,10 @@ class StoredBatches:
         rows = replace(planned, max_bytes=size_bytes, decoded_bytes_max=size_bytes).read()
         return encode_rows(part_of(rows, size_bytes)) if rows.num_rows else []
 
-    def _is_for_the_process(self, named: TopicPartition, offset: int) -> bool:
+    def _is_for_the_process(self, named: TopicPartition, offset: int, stores: DeltaStores, root: str) -> bool:
         if not self._process_from_bytes or not self.streaks.goes_on(named, offset):
+            return False
+        if stores.objects(root).is_of_this_process:
             return False
         recent_bytes = self.streaks.recent_bytes(self._view.clock.monotonic_ms())
         return self._process.is_ready or recent_bytes >= self._process_from_bytes

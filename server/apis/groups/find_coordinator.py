@@ -20,11 +20,7 @@ from stratalog.replication.requests.coordinators import (
 from stratalog.server.request.api import Api, Body, Call
 from stratalog.server.request.broker import ApiFamily
 from stratalog.server.request.coordinators import RESOURCES, coordinating_face
-from stratalog.storage.errors import (
-    CoordinatorNotAvailableError,
-    InvalidRequestError,
-    StratalogError,
-)
+from stratalog.storage.errors import CoordinatorNotAvailableError, InvalidRequestError, StratalogError
 from stratalog.wire.api_keys import ApiKey
 
 KEYS_FROM = 4

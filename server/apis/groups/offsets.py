@@ -42,12 +42,8 @@ from stratalog.server.request.offset_commits import (
     offset_pieces,
     once_each,
 )
-from stratalog.storage.errors import (
-    GroupIdNotFoundError,
-    IllegalGenerationError,
-    StratalogError,
-    UnknownTopicOrPartitionError,
-)
+from stratalog.storage import errors
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import TopicPartition
 from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.values import id_text
@@ -91,7 +87,7 @@ class GroupOffsetApis(ApiFamily):
             try:
                 name = self._broker.topic_for(call, operation, topic)
                 if must_exist and name not in self._broker.image().topic_ids:
-                    raise UnknownTopicOrPartitionError(f"topic '{name}' does not exist")
+                    raise errors.UnknownTopicOrPartitionError(f"topic '{name}' does not exist")
                 found.allowed.append((name, topic))
                 found.ids[name] = getattr(topic, "topic_id", "")
             except StratalogError as error:
@@ -247,8 +243,8 @@ def _answered_topics(
 
 def _known_to(call: Call, partition: OffsetCommitResponsePartition) -> OffsetCommitResponsePartition:
     """The error as the client knows it: GROUP_ID_NOT_FOUND is ILLEGAL_GENERATION for older ones."""
-    if isinstance(partition.error, GroupIdNotFoundError) and call.version < GROUP_NOT_FOUND_FROM:
-        return replace(partition, error=IllegalGenerationError(str(partition.error)))
+    if isinstance(partition.error, errors.GroupIdNotFoundError) and call.version < GROUP_NOT_FOUND_FROM:
+        return replace(partition, error=errors.IllegalGenerationError(str(partition.error)))
     return partition
 
 
@@ -266,7 +262,7 @@ def _missing_topics(found: _Topics, names: Iterable[str]) -> list[OffsetCommitRe
 
 
 def _missing_partitions(found: _Topics, name: str) -> tuple[OffsetCommitResponsePartition, ...]:
-    error = UnknownTopicOrPartitionError(f"topic '{name}' does not have this partition")
+    error = errors.UnknownTopicOrPartitionError(f"topic '{name}' does not have this partition")
     return _errors(found.missing.get(name, ()), error)
 
 

@@ -27,15 +27,7 @@ from stratalog.replication.requests.transactions import (
     TransactionTopic,
     active_producers,
 )
-from stratalog.server.request.api import (
-    Api,
-    Body,
-    Call,
-    each_partition,
-    error_only,
-    failed,
-    gather_in_turns,
-)
+from stratalog.server.request.api import Api, Body, Call, each_partition, error_only, failed, gather_in_turns
 from stratalog.server.request.broker import NO_EPOCH, ApiFamily, attempted
 from stratalog.server.request.coordinators import Split, ask_all, ask_each
 from stratalog.storage.clock import Clock

@@ -40,16 +40,8 @@ from stratalog.server.request.api import Api, Body, Call, by_topic, error_only, 
 from stratalog.server.request.broker import ApiFamily, ServedBroker
 from stratalog.server.request.coordinators import ask, coordinating_face, refused_whole, transaction_asker
 from stratalog.server.request.offset_commits import commit_in_pieces, offset_pieces, once_each
-from stratalog.storage.errors import (
-    ClusterAuthorizationFailedError,
-    CoordinatorNotAvailableError,
-    InvalidProducerEpochError,
-    InvalidRequestError,
-    OperationNotAttemptedError,
-    ProducerFencedError,
-    StratalogError,
-    UnknownTopicOrPartitionError,
-)
+from stratalog.storage import errors
+from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.values import Values
@@ -121,9 +113,9 @@ class TransactionApis(ApiFamily):
         elif (authorizer := self._broker.authorizer) is not None:
             principal = call.connection.principal
             if not authorizer.may_write_idempotently(principal):
-                raise ClusterAuthorizationFailedError(f"{principal.name} may not write to any topic")
+                raise errors.ClusterAuthorizationFailedError(f"{principal.name} may not write to any topic")
         if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
-            raise InvalidRequestError(
+            raise errors.InvalidRequestError(
                 f"producer id {request.producer_id} and epoch {request.producer_epoch} come together or not at all"
             )
 
@@ -148,14 +140,14 @@ class TransactionApis(ApiFamily):
             return _id_refused(call, error)
 
         if not transactional_id:
-            call.respond(refused(InvalidRequestError("the transactional id is empty")))
+            call.respond(refused(errors.InvalidRequestError("the transactional id is empty")))
             return
         ask(self._broker, call, CoordinatorType.TRANSACTION, transactional_id, request, body, refused)
 
     def _offsets_partition(self, group_id: str) -> TopicPartition:
         found = coordinator_partition(self._broker.image(), CoordinatorType.GROUP, group_id)
         if found is None:
-            raise CoordinatorNotAvailableError(f"group '{group_id}' has no coordinator yet")
+            raise errors.CoordinatorNotAvailableError(f"group '{group_id}' has no coordinator yet")
         return found
 
     # -- AddPartitionsToTxn ------------------------------------------------------------------------------------
@@ -184,7 +176,7 @@ class TransactionApis(ApiFamily):
             self._broker.check(call, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
         refused = self._refused(call, request.topics, known, is_allowed=is_broker)
         if refused:
-            rest = OperationNotAttemptedError("another partition of the transaction was refused")
+            rest = errors.OperationNotAttemptedError("another partition of the transaction was refused")
             put({named: refused.get(named, rest) for named in request.topics})
             return
 
@@ -204,7 +196,7 @@ class TransactionApis(ApiFamily):
             if not is_allowed:
                 refusal = self._broker.refusal(call, Operation.WRITE, ResourceType.TOPIC, named.topic)
             if refusal is None and named not in known:
-                refusal = UnknownTopicOrPartitionError(f"{named} does not exist")
+                refusal = errors.UnknownTopicOrPartitionError(f"{named} does not exist")
             if refusal is not None:
                 refused[named] = refusal
         return refused
@@ -220,20 +212,20 @@ class TransactionApis(ApiFamily):
         topic_ids = self._broker.image().topic_ids
         named = (replace(topic, topic_id=topic_ids.get(topic.name, "")) for topic in asked.topics)
         for topic in once_each(named):
-            errors = self._commit_refusals(call, topic)
-            allowed = tuple(each for each in topic.partitions if each.partition_index not in errors)
+            refusals = self._commit_refusals(call, topic)
+            allowed = tuple(each for each in topic.partitions if each.partition_index not in refusals)
             if allowed:
                 topics.append(replace(topic, partitions=allowed))
             refused[topic.name] = [
-                OffsetCommitResponsePartition(each.partition_index, errors[each.partition_index])
+                OffsetCommitResponsePartition(each.partition_index, refusals[each.partition_index])
                 for each in topic.partitions
-                if each.partition_index in errors
+                if each.partition_index in refusals
             ]
 
         def body(answered: Iterable[OffsetCommitResponseTopic]) -> TxnOffsetCommitResponse:
             answers = {topic.name: topic.partitions for topic in answered}
             joined = (
-                OffsetCommitResponseTopic(name, (*answers.get(name, ()), *errors)) for name, errors in refused.items()
+                OffsetCommitResponseTopic(name, (*answers.get(name, ()), *rest)) for name, rest in refused.items()
             )
             return TxnOffsetCommitResponse(tuple(joined))
 
@@ -247,7 +239,7 @@ class TransactionApis(ApiFamily):
         image = self._broker.image()
         refusal = self._broker.refusal(call, Operation.READ, ResourceType.TOPIC, topic.name)
         known = {named.partition for named in image.partitions_of(topic.name)}
-        unknown = UnknownTopicOrPartitionError(f"topic '{topic.name}' does not have this partition")
+        unknown = errors.UnknownTopicOrPartitionError(f"topic '{topic.name}' does not have this partition")
         return {
             each.partition_index: refusal or unknown
             for each in topic.partitions
@@ -291,8 +283,8 @@ def _transaction_version(call: Call) -> int:
 
 def _known_error(call: Call, error: StratalogError) -> StratalogError:
     """The error as the client knows it: PRODUCER_FENCED is INVALID_PRODUCER_EPOCH for older ones."""
-    if isinstance(error, ProducerFencedError) and call.version < FENCED_FROM.get(call.api_key, 0):
-        return InvalidProducerEpochError(str(error))
+    if isinstance(error, errors.ProducerFencedError) and call.version < FENCED_FROM.get(call.api_key, 0):
+        return errors.InvalidProducerEpochError(str(error))
     return error
 
 
@@ -343,7 +335,7 @@ def _added(
     return {"results_by_topic_v3_and_below": results[0]["topic_results"]}
 
 
-def _topic_results(call: Call, errors: Errors) -> list[Values]:
+def _topic_results(call: Call, refusals: Errors) -> list[Values]:
     return [
         {
             "name": topic,
@@ -352,7 +344,7 @@ def _topic_results(call: Call, errors: Errors) -> list[Values]:
                 for partition, error in partitions
             ],
         }
-        for topic, partitions in by_topic(errors)
+        for topic, partitions in by_topic(refusals)
     ]
 
 

@@ -16,14 +16,8 @@ from typing import Any
 from stratalog.server.apis.api_versions import invalid_software_name
 from stratalog.server.endpoint.security.sasl_server import InvalidCredentialsError, NewSaslServer, SaslServer, SaslStep
 from stratalog.server.request.limits import bounds_before_login
-from stratalog.storage.errors import (
-    IllegalSaslStateError,
-    InvalidRequestError,
-    SaslAuthenticationFailedError,
-    StratalogError,
-    UnsupportedSaslMechanismError,
-    UnsupportedVersionError,
-)
+from stratalog.storage import errors
+from stratalog.storage.errors import StratalogError
 from stratalog.wire.api_keys import ApiKey, api_name
 from stratalog.wire.messages.frames import RequestFrame, decode_request, encode_response, served_versions
 from stratalog.wire.messages.schema import response_type
@@ -164,7 +158,7 @@ def _handshake_or_versions(state: SaslState, frame: bytes, rules: SaslRules) -> 
         return _failed(state, f"Unexpected Kafka request of type {name} during SASL handshake.")
     try:
         request = decode_request(frame, _SERVED, bounds_before_login())
-    except (InvalidRequestError, UnsupportedVersionError) as reason:
+    except (errors.InvalidRequestError, errors.UnsupportedVersionError) as reason:
         return _closed(state, f"unreadable request: {reason}")
     return _versions(state, request) if key == ApiKey.API_VERSIONS else _handshake(state, request, rules)
 
@@ -181,7 +175,7 @@ def _handshake(state: SaslState, request: RequestFrame, rules: SaslRules) -> Sas
     assert request.entity is not None
     mechanism = str(request.entity.mechanism)
     known = mechanism in rules.mechanisms
-    error = None if known else UnsupportedSaslMechanismError()
+    error = None if known else errors.UnsupportedSaslMechanismError()
     answer = _answer(request, {"error_code": error, "mechanisms": list(rules.mechanisms)})
     if not known:
         return _failed(state, f"Unsupported SASL mechanism {mechanism}", answer)
@@ -210,12 +204,12 @@ def _authenticate(state: SaslState, frame: bytes, rules: SaslRules, now_ms: int)
     if name is None:
         return _closed(state, f"a frame that is no request, {len(frame)} bytes, during {state.what}")
     if key != ApiKey.SASL_AUTHENTICATE:
-        error = IllegalSaslStateError(f"Unexpected Kafka request of type {name} during SASL authentication.")
+        error = errors.IllegalSaslStateError(f"Unexpected Kafka request of type {name} during SASL authentication.")
         failed = replace(state, phase=SaslPhase.FAILED)
         return SaslOutcome(failed, refused_by=error, failure=str(error), is_delayed=True)
     try:
         request = decode_request(frame, _SERVED, bounds_before_login())
-    except (InvalidRequestError, UnsupportedVersionError) as reason:
+    except (errors.InvalidRequestError, errors.UnsupportedVersionError) as reason:
         return _closed(state, f"unreadable request: {reason}")
     try:
         step = _step(state, request.entity.auth_bytes, now_ms)  # type: ignore[union-attr]  # not ApiVersions
@@ -224,8 +218,8 @@ def _authenticate(state: SaslState, frame: bytes, rules: SaslRules, now_ms: int)
             f"Authentication failed during {state.what} due to invalid credentials with SASL mechanism "
             f"{state.mechanism}"
         )
-        return _refused(state, request, SaslAuthenticationFailedError(text), f"{text}: {reason}")
-    except SaslAuthenticationFailedError as error:
+        return _refused(state, request, errors.SaslAuthenticationFailedError(text), f"{text}: {reason}")
+    except errors.SaslAuthenticationFailedError as error:
         return _refused(state, request, error, str(error))
     after = _after(state, step, rules, now_ms)
     values: dict[str, Any] = {"error_code": None, "auth_bytes": step.answer, "session_lifetime": 0}
@@ -243,7 +237,7 @@ def _bare_token(state: SaslState, token: bytes, rules: SaslRules, now_ms: int) -
         step = _step(state, token, now_ms)
     except InvalidCredentialsError as reason:
         return _closed(state, str(reason))
-    except SaslAuthenticationFailedError as error:
+    except errors.SaslAuthenticationFailedError as error:
         return _failed(state, str(error))
     return SaslOutcome(_after(state, step, rules, now_ms), step.answer)
 
@@ -252,7 +246,7 @@ def _step(state: SaslState, token: bytes, now_ms: int) -> SaslStep:
     assert state.server is not None
     step = state.server.evaluate(token, now_ms)
     if state.session is not None and step.user not in (None, state.session.user):
-        raise SaslAuthenticationFailedError(
+        raise errors.SaslAuthenticationFailedError(
             f"Cannot change principals during re-authentication from User.{state.session.user}: User.{step.user}"
         )
     return step

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Protocol
 
 from stratalog.replication.metadata.acls import Principal
+from stratalog.server.audit.events import FAILED_LOGIN, LOGIN, AuditEvent
 from stratalog.server.endpoint.frames import FrameHandler
 from stratalog.server.endpoint.security.authenticator import SaslOutcome, SaslRules, SaslState, decide, reauthenticating
 from stratalog.server.request.api import Connection
@@ -38,15 +39,12 @@ class Channel(Protocol):
 
     def later(self, delay_s: float, call: Callable[[], None]) -> None:
         """Call something in the network thread after a while."""
-        ...
 
     def authenticated(self) -> None:
         """Frames may have their full size from now on."""
-        ...
 
     def refused(self) -> None:
         """Authentication failed: the connection is about to be closed."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +118,18 @@ class SaslGate:
         principal = Principal(f"User:{state.session.user}", connection.principal.host)
         self._caller = replace(connection, principal=principal)
         self._channel.authenticated()
+        self._keep(LOGIN, principal.name, "NONE", state.session.mechanism, connection)
+
+    def _keep(self, kind: str, user: str, outcome: str, detail: str, connection: Connection) -> None:
+        if connection.audit is not None:
+            host, listener = connection.peer or connection.principal.host, connection.listener
+            connection.audit(AuditEvent(kind, user, host, listener, outcome=outcome, detail=detail))
 
     def _end(self, outcome: SaslOutcome, frame: Frame, connection: Connection, answer: Answer) -> None:
         self._channel.refused()
+        claimed = "" if outcome.state.server is None else outcome.state.server.claimed_user
+        user = f"User:{claimed}" if claimed else ""
+        self._keep(FAILED_LOGIN, user, "SASL_AUTHENTICATION_FAILED", outcome.failure, connection)
         close = partial(connection.close, f"Failed {outcome.state.what}: {outcome.failure}")
         if outcome.refused_by is not None:
             self._handler.refuse(frame, outcome.refused_by, connection, answer)
@@ -143,4 +150,7 @@ class NamedCaller:
         """As `FrameHandler.handle`, with the user's name."""
         if self._caller is None:
             self._caller = replace(connection, principal=Principal(self._user, connection.principal.host))
+            if connection.audit is not None:
+                host = connection.peer or connection.principal.host
+                connection.audit(AuditEvent(LOGIN, self._user, host, connection.listener, detail="SSL"))
         self._handler.handle(frame, self._caller, answer)

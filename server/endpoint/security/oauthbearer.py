@@ -32,7 +32,6 @@ class SigningKeys(Protocol):
 
     def key(self, key_id: str | None) -> Any:
         """PyJWT's key of this id; without an id, the only key. None: it is not known, and will be asked for."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +103,7 @@ class OAuthBearerServer:
     """One exchange: a token that counts, or the answer to one that does not and the client's acknowledgement."""
 
     def __init__(self, keys: SigningKeys, rules: TokenRules) -> None:
+        self.claimed_user = ""
         self._keys = keys
         self._rules = rules
         self._refusal: bytes = b""

@@ -18,6 +18,7 @@ class PlainServer:
     """Checks one token, `[authorization id] NUL user NUL password`, against the users that are known."""
 
     def __init__(self, passwords: Mapping[str, str]) -> None:
+        self.claimed_user = ""
         self._passwords = passwords
 
     def evaluate(self, token: bytes, now_ms: int) -> SaslStep:  # noqa: ARG002 - passwords do not expire
@@ -26,6 +27,7 @@ class PlainServer:
             found = min(len(parts), 4)
             raise SaslAuthenticationFailedError(f"Invalid SASL/PLAIN response: expected 3 tokens, got {found}")
         authorization_id, user, password = parts
+        self.claimed_user = user
         if not user:
             raise SaslAuthenticationFailedError("Authentication failed: username not specified")
         if not password:

@@ -34,11 +34,12 @@ class SaslStep:
 
 
 class SaslServer(Protocol):
-    """One exchange."""
+    """One exchange. `claimed_user`: who the client says it is, proved or not; "" before it has."""
+
+    claimed_user: str
 
     def evaluate(self, token: bytes, now_ms: int) -> SaslStep:
         """The next step. SaslAuthenticationFailedError when the client is refused."""
-        ...
 
 
 NewSaslServer = Callable[[], SaslServer]

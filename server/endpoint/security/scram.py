@@ -29,13 +29,13 @@ class ScramServer:
 
         self._mechanism = mechanism
         self._find = find
-        self._user = ""
+        self.claimed_user = ""
         self._salt = b""
         self._server: Any = ScramMechanism(mechanism).make_server(self._credential, s_nonce=nonce)
         self._has_begun = False
 
     def _credential(self, user: str) -> tuple[bytes, bytes, bytes, int] | None:
-        self._user = user
+        self.claimed_user = user
         found = self._find(user, self._mechanism)
         if found is None:
             return None
@@ -54,6 +54,6 @@ class ScramServer:
                 self._server.salt = b64encode(self._salt).decode()
                 return SaslStep(self._server.get_server_first().encode())
             self._server.set_client_final(text)
-            return SaslStep(self._server.get_server_final().encode(), self._user)
+            return SaslStep(self._server.get_server_final().encode(), self.claimed_user)
         except (ScramException, UnicodeDecodeError) as reason:
             raise InvalidCredentialsError(f"{self._mechanism}: {reason}") from reason

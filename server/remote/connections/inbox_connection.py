@@ -17,11 +17,9 @@ class Conversation(Protocol):
 
     def send(self, frames: list[bytes], answer_count: int) -> None:
         """Send frames, so many of which are answered."""
-        ...
 
     def end(self) -> None:
         """Wait for no more answers."""
-        ...
 
 
 class InboxConnection(RequestConnection):

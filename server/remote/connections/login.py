@@ -15,7 +15,6 @@ from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.frames import Message
 from stratalog.wire.messages.layouts import error_of
 from stratalog.wire.messages.schema import Entity
-from stratalog.wire.messages.values import milliseconds
 
 HANDSHAKE_VERSION, AUTHENTICATE_VERSION = 1, 2
 PLAIN = "PLAIN"
@@ -61,7 +60,7 @@ class Login:
         if not self._has_begun:
             self._has_begun = True
             return _message(next(self._tokens))
-        self.lifetime_ms = milliseconds(answer.session_lifetime)
+        self.lifetime_ms = answer.session_lifetime
         try:
             return _message(self._tokens.send(bytes(answer.auth_bytes)))
         except StopIteration:

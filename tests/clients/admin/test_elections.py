@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stratalog.clients.admin.admin import Admin
-from stratalog.jobs.tools.topics import TopicCommand, main
+from stratalog.jobs.topics.topics import TopicCommand, main
 from stratalog.replication.controller.election.preferred_leaders import ElectionType
 from stratalog.replication.metadata.records import FenceBrokerRecord
 from stratalog.replication.metadata.states import ReplicaState
@@ -57,7 +57,7 @@ def test_a_broker_that_was_stopped_for_good_is_forgotten(cluster: MemoryCluster)
 
 def describe(cluster: MemoryCluster, *flags: str, capsys: pytest.CaptureFixture[str]) -> str:
     view = ClusterView(ROOT, stores=cluster.stores, timeout_ms=20)
-    TopicCommand(main.parse(["--describe", *flags]), view).describe()
+    TopicCommand(main.parse(["--describe", *flags]), Admin(ROOT, view=view)).describe()
     return capsys.readouterr().out
 
 

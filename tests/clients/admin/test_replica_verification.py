@@ -11,7 +11,7 @@ import pytest
 
 from stratalog.clients.admin.replica_comparison import UnmatchedOffset, UnmatchedRecord
 from stratalog.clients.admin.replica_verification import PartitionVerified, ReplicaVerification, UnreadableReplica
-from stratalog.jobs.tools.replica_verification import main
+from stratalog.jobs.replicas.replica_verification import main
 from stratalog.replication.metadata.records import EraseRecord
 from stratalog.server.offset_spec import OffsetSpec
 from stratalog.storage.clock import RandomIds

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stratalog.jobs.command.terminal import UsageError
-from stratalog.jobs.tools.who_led import answer_line, place
+from stratalog.jobs.replicas.who_led import answer_line, place
 from stratalog.replication.controller.history_writer import HistoryWriter
 from stratalog.replication.metadata.history.commits import CHECKPOINT_INTERVAL, HISTORY_DIRECTORY
 from stratalog.replication.metadata.records import PartitionRecord, TopicRecord

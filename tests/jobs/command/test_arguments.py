@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from stratalog.jobs.command.arguments import client_properties, cluster_root
-from stratalog.jobs.command.flags import Command, one_spelling, program
 from stratalog.jobs.command.partition_filter import TopicFilter
 from stratalog.jobs.command.properties import key_values, parse_properties, read_properties
 from stratalog.jobs.command.terminal import DONE, FAILED, INTERRUPTED, OneLine, UsageError, error_text
+from stratalog.jobs.command.tool import Command, one_spelling
 from stratalog.storage.errors import RecordTooLargeError
 
 
@@ -21,30 +21,21 @@ def given(**flags: object) -> argparse.Namespace:
     return argparse.Namespace(**({"root": None, "bootstrap_server": None} | flags))
 
 
-@pytest.mark.parametrize(
-    ("called_as", "shown"),
-    [
-        ("/venv/bin/strata-topics", "strata-console-producer"),
-        ("jobs/topics.py", "python -m stratalog.jobs.tools.console_producer"),
-        ("", "python -m stratalog.jobs.tools.console_producer"),
-    ],
-)
-def test_a_tool_shows_itself_as_it_was_called(called_as: str, shown: str) -> None:
-    assert program("console_producer", called_as) == shown
+@pytest.fixture(autouse=True)
+def nothing_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No cluster but what a test names."""
+    for name in ("STRATA_ROOT", "STRATA_BOOTSTRAP_SERVERS", "STRATA_COMMAND_CONFIG", "STRATA_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
 
 
-def test_a_bootstrap_server_is_answered_with_what_to_give_instead() -> None:
-    with pytest.raises(UsageError, match=r"localhost:9092: this tool reads .*: --root"):
-        cluster_root(given(bootstrap_server="localhost:9092"))
+def test_a_tool_of_storage_refuses_brokers_addresses_and_names_what_it_reads() -> None:
+    with pytest.raises(UsageError, match=r"--bootstrap-server h:9092: the history is on storage alone.* --root"):
+        cluster_root(given(bootstrap_server="h:9092"), "the history is")
 
 
-def test_the_root_counts_when_both_are_given(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cluster_root(given(root="s3://bucket/metadata", bootstrap_server="b:1")) == "s3://bucket/metadata"
-    assert "--bootstrap-server b:1 is not used" in capsys.readouterr().err
-
-
-def test_a_cluster_without_a_name_is_a_missing_argument() -> None:
-    with pytest.raises(UsageError, match=r'Missing required argument "\[root\]"'):
+def test_a_cluster_that_nothing_names_is_asked_for() -> None:
+    with pytest.raises(UsageError, match=r"Which cluster\? Give --root ROOT"):
         cluster_root(given())
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import argparse
 import importlib
 import re
-from pathlib import Path
 
 import pytest
 
-from stratalog.jobs.command.flags import STAYS_UP, Command, Flag, Rule, module_of, switch
+from stratalog.jobs.command.flags import Flag, Rule, switch
 from stratalog.jobs.command.terminal import UsageError
+from stratalog.jobs.command.tool import Command
+from stratalog.jobs.command.words import Words
+from stratalog.jobs.strata import modules
 
-TOOLS = (*STAYS_UP, *(file.stem for file in sorted((Path(__file__).parents[3] / "jobs" / "tools").glob("[a-z]*.py"))))
+TOOLS = tuple(modules())
 
 FLAGS = {
     "what": (switch("list", "List."), switch("grow", "Grow.")),
@@ -25,7 +27,7 @@ FLAGS = {
     ),
 }
 ACTIONS = ("list", "grow")
-PROG = "python -m stratalog.jobs.tools.topics"
+PROG = "strata topics"
 AT_MOST_ONE = Rule.at_most_one(("topic", "count"))
 NOT_WITH_LIST = Rule.not_with("list", "count state level")
 BY_ACTION = Rule.by_action(FLAGS, ACTIONS)
@@ -40,12 +42,11 @@ def not_with(flag: str, other: str) -> str:
 
 
 def tool(*rules: Rule) -> Command:
-    return Command("topics", "Lists.", "example: {prog} --list", FLAGS, lambda given: 0, rules, ACTIONS)
+    return Command("topics", "Lists.", "example: {prog} --list", FLAGS, lambda given: 0, rules, Words(ACTIONS))
 
 
 def command_of(name: str) -> Command:
-    module = f"{module_of(name)}.__main__" if name == "demo" else module_of(name)
-    command = importlib.import_module(module).main
+    command = importlib.import_module(modules()[name]).main
     assert isinstance(command, Command)
     return command
 
@@ -140,9 +141,11 @@ def test_a_tools_tables_name_its_own_flags_and_actions(name: str) -> None:
     assert len(set(names)) == len(names)
     positional = [flag for flag in flags if flag.is_positional]
     known = {*names, *(choice for flag in positional for choice in flag.choices)}
-    assert set(command.actions) <= set(names)
+    assert set(command.words.actions) | set(command.words.values) <= set(names)
+    assert command.words.default in ("", *command.words.actions)
     assert {word for rule in command.rules for word in f"{rule.given} {rule.lacking}".split()} <= known
-    assert {word for flag in flags for word in f"{flag.only_with} {flag.required_with}".split()} <= set(command.actions)
+    of_actions = {word for flag in flags for word in f"{flag.only_with} {flag.required_with}".split()}
+    assert of_actions <= set(command.words.actions)
 
 
 @pytest.mark.parametrize("name", TOOLS)

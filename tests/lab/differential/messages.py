@@ -7,23 +7,20 @@ a table of `batch_of`'s arguments, or hexadecimal digits after `0x`.
 
 from __future__ import annotations
 
-import datetime as dt
 import struct
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
-from uuid import UUID
 
 from kio.schema.index import api_key_map
 
-from stratalog.wire.batches.record_batches import decode_rows
+from stratalog.clients.wire.rows import decode_rows
 from stratalog.wire.messages.schema import Entity, FieldShape, names_in_any_version, request_type, shape_of
+from stratalog.wire.messages.values import id_text
 from tests.clients.kafka_client import batch_of
 from tests.kio_messages import build
 
 TIMES = {"timedelta_i32", "timedelta_i64", "datetime_i64"}
-_MILLISECOND = dt.timedelta(milliseconds=1)
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _BATCH = struct.Struct(">qiibIhiqqqhii")
 """The header of a batch: base offset, length, leader epoch, magic, CRC, attributes, last delta, times, producer …"""
 _LENGTH_AT, _BEFORE_LENGTH = 8, 12
@@ -80,18 +77,14 @@ def _plain(field: FieldShape, value: Any) -> Any:
         return batches_in(value)
     if field.is_array:
         return [_plain_one(field, each) for each in value]
+    if field.kafka_type == "uuid":
+        return id_text(value)
     return _plain_one(field, value)
 
 
 def _plain_one(field: FieldShape, value: Any) -> Any:
     if field.part is not None:
         return values_of(value)
-    if isinstance(value, dt.timedelta):
-        return value // _MILLISECOND
-    if isinstance(value, dt.datetime):
-        return (value - _EPOCH) // _MILLISECOND
-    if isinstance(value, UUID):
-        return value.hex
     if isinstance(value, bytes | memoryview):
         return bytes(value).decode("latin-1")
     return int(value) if field.kafka_type == "error_code" else value

@@ -54,6 +54,7 @@ class Served:
 
     listeners  protocols of further listeners by name; `bootstrap_of` are their addresses
     keep      where logs are copied to when the block ends by an error, or `keep_logs` was called
+    metrics   whether each broker's process serves metrics and health, at `metrics_port`
     """
 
     def __init__(
@@ -64,10 +65,12 @@ class Served:
         fetcher: str = "thread",
         keep: Path | None = None,
         listeners: Mapping[str, str] | None = None,
+        metrics: bool = False,
     ) -> None:
         self.form = form
         self._listeners = {"PLAINTEXT": "PLAINTEXT", **(listeners or {})}
         self.keep = keep
+        self._has_metrics = metrics
         self._settings = {**SETTINGS, **(settings or {})}
         self._fetcher = fetcher
         self._ends = ExitStack()
@@ -90,6 +93,10 @@ class Served:
     def port(self, broker_id: int) -> int:
         return self._ports[broker_id]
 
+    def metrics_port(self, broker_id: int) -> int:
+        """Where a broker's process serves /metrics, /livez and the like."""
+        return self._ports[broker_id] + len(BROKERS) * len(self._listeners)
+
     @property
     def metadata_root(self) -> str:
         return str(self.folder / "metadata")
@@ -100,7 +107,7 @@ class Served:
 
     def __enter__(self) -> Self:
         self.folder = Path(self._ends.enter_context(tempfile.TemporaryDirectory(prefix="served-")))
-        self._ports = dict(zip(BROKERS, free_ports(len(BROKERS) * len(self._listeners)), strict=False))
+        self._ports = dict(zip(BROKERS, free_ports(len(BROKERS) * (len(self._listeners) + 1)), strict=False))
         self._processes = self._made()
         try:
             for each in self._distinct():
@@ -188,7 +195,8 @@ class Served:
         ports = range(first, first + len(BROKERS) * len(self._listeners), len(BROKERS))
         found = (f"{name}://{HOST}:{port}" for name, port in zip(self._listeners, ports, strict=True))
         protocols = (f"{name}:{protocol}" for name, protocol in self._listeners.items())
-        return {"listeners": ",".join(found), "listener.security.protocol.map": ",".join(protocols)}
+        metrics = {"stratalog.metrics.port": first + len(BROKERS) * len(self._listeners)} if self._has_metrics else {}
+        return {**metrics, "listeners": ",".join(found), "listener.security.protocol.map": ",".join(protocols)}
 
     def _distinct(self) -> list[ServerProcess]:
         return list(dict.fromkeys(self._processes.values()))

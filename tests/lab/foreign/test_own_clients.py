@@ -56,12 +56,12 @@ print("all read")
 """
 TOOLS = (
     "topics --describe --topic from-python",
-    "get_offsets --topic from-python",
-    "consumer_groups --describe --group classic-python",
-    "consumer_groups --reset-offsets --group classic-python --topic from-python --to-earliest --execute",
-    "consumer_groups --delete-offsets --group classic-python --topic from-python:0",
-    "consumer_groups --delete --group consumer-python",
-    "console_consumer --topic from-python --group console --from-beginning --max-messages 20",
+    "get-offsets --topic from-python",
+    "groups --describe --group classic-python",
+    "groups --reset-offsets --group classic-python --topic from-python --to-earliest --execute",
+    "groups --delete-offsets --group classic-python --topic from-python:0",
+    "groups --delete --group consumer-python",
+    "consume --topic from-python --group console --from-beginning --max-messages 20",
     "transactions describe --transactional-id from-python",
     "transactions find-hanging --broker-id 1",
 )
@@ -104,8 +104,8 @@ def test_clients_of_another_process(served: Served, mode: str, transport: str, t
 
 def test_tools_of_another_process(served: Served, tmp_path: Path) -> None:
     root = ("--root", served.metadata_root)
-    if "from-python" not in run(tmp_path, "-m", "stratalog.jobs.tools.topics", *root, "--list"):
+    if "from-python" not in run(tmp_path, "-m", "stratalog", "topics", *root, "--list"):
         run(tmp_path, "-c", CLIENTS, served.metadata_root, "python", "auto")
     for tool in TOOLS:
         name, *flags = tool.split()
-        run(tmp_path, "-m", f"stratalog.jobs.tools.{name}", *root, *flags)
+        run(tmp_path, "-m", "stratalog", name, *root, *flags)

@@ -30,7 +30,7 @@ from stratalog.storage.errors import (
     StratalogError,
 )
 from stratalog.storage.log.partition_log import PartitionLog
-from stratalog.storage.objects.remote import open_store
+from stratalog.storage.objects.opened import open_store
 from stratalog.storage.records import TopicPartition
 from stratalog.storage.topic_config import LogConfig
 from tests.waiting import wait_until

@@ -17,7 +17,7 @@ from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.clock import RandomIds
 from stratalog.storage.delta.delta_table import DeltaLogTable
 from stratalog.storage.errors import StratalogError
-from stratalog.storage.objects.remote import open_store
+from stratalog.storage.objects.opened import open_store
 from stratalog.storage.records import TopicPartition
 from tests.lab.real.harness.parties import replicas_are_equal
 from tests.storage.files.test_damage import cut_short, in_a_page, in_the_footer

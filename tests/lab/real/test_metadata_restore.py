@@ -11,8 +11,8 @@ import pytest
 from stratalog.clients.admin.admin import Admin
 from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.producer.producer import Producer
-from stratalog.jobs.tools.metadata_backup import backup, main, restore
-from stratalog.jobs.tools.replica_verification import main as verify_replicas
+from stratalog.jobs.replicas.metadata import backup, main, restore
+from stratalog.jobs.replicas.replica_verification import main as verify_replicas
 from stratalog.replication.metadata.backup.backup import decode_backup
 from stratalog.replication.stores import DeltaStores
 from stratalog.server.cluster import Cluster
@@ -194,7 +194,7 @@ def test_what_cannot_be_read_is_named_and_refused(cluster_root: Path, capsys: py
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["backup"], 'Missing required argument "[root]"'),
+        (["restore"], 'Missing required argument "[root]"'),
         (["backup", "--root", "x"], 'Missing required argument "[output]"'),
         (["restore", "--root", "x"], "Nothing to restore from: give --input, or --broker-root"),
         (["backup", "--root", "x", "--output", "y", "--input", "z"], 'Option "[input]" can\'t be used with "backup"'),

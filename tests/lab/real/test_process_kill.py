@@ -15,7 +15,7 @@ import pytest
 from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.delta.delta_table import DeltaLogTable
 from stratalog.storage.log.reader import LogReader
-from stratalog.storage.objects.remote import open_store
+from stratalog.storage.objects.opened import open_store
 from tests.lab.real.harness.broker_processes import ServerProcess
 from tests.lab.real.harness.children import module
 from tests.lab.real.harness.history import ACK, History, HistoryEvent, assert_clean, read_events

@@ -10,7 +10,7 @@ import pytest
 
 from stratalog.clients.admin.admin import Admin
 from stratalog.jobs.demo.run import DURABLE, PARTITIONS, TOPIC
-from stratalog.jobs.tools.reassign_partitions import main
+from stratalog.jobs.topics.reassign_partitions import main
 from stratalog.server.admin.admin import NewTopic
 from stratalog.server.cluster import Cluster
 from tests.lab.real.harness.history import ACK, FAIL, SEND, History, assert_clean

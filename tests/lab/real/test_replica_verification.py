@@ -16,7 +16,7 @@ from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.delta.delta_table import DeltaLogTable
 from stratalog.storage.log.partition_log import PartitionLog
-from stratalog.storage.objects.remote import open_store
+from stratalog.storage.objects.opened import open_store
 from stratalog.storage.records import TopicPartition
 from stratalog.storage.topic_config import LogConfig
 from tests.clients.admin.test_replica_verification import one_other_bit

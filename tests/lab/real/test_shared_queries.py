@@ -1,7 +1,7 @@
 """Two streaming queries of one group, each in a process of its own with a Spark session; one of them is killed.
 
 The other one has all partitions within the session timeout, a batch and five seconds. No record is skipped, and at most
-the batch that was under way is read twice. `strata-consumer-groups` shows both queries, and no lag a second after the
+the batch that was under way is read twice. `strata groups` shows both queries, and no lag a second after the
 last batch of an idle topic.
 """
 
@@ -20,7 +20,7 @@ import pytest
 from stratalog.clients.admin.admin import Admin
 from stratalog.clients.admin.groups import GroupAdmin, LiveGroups
 from stratalog.clients.producer.producer import Producer
-from stratalog.jobs.tools import consumer_groups
+from stratalog.jobs.records import groups
 from stratalog.server.cluster import Cluster
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.records import TopicPartition
@@ -119,9 +119,9 @@ def shares(cluster: Cluster) -> list[int]:
 
 
 def shown(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
-    """The rows of `strata-consumer-groups --describe`."""
+    """The rows of `strata groups --describe`."""
     capsys.readouterr()
-    assert consumer_groups.main.call(["--root", cluster.root, "--describe", "--group", GROUP], cluster) == 0
+    assert groups.main.call(["--root", cluster.root, "--describe", "--group", GROUP], cluster) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith(GROUP)]
     return sorted(lines, key=lambda row: int(row[2]))
 

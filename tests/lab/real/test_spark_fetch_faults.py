@@ -18,7 +18,7 @@ from stratalog.replication.follower.sessions.heartbeats import ACTIVE, STANDBY
 from stratalog.replication.progress.progress import ENDED, progress_header
 from stratalog.server.admin.admin import NewTopic
 from stratalog.server.cluster import Cluster
-from stratalog.storage.objects.remote import open_store
+from stratalog.storage.objects.opened import open_store
 from tests.lab.real.harness.history import ACK, FAIL, History, assert_clean
 from tests.lab.real.harness.parties import Reader, Writer, events_with_replicas
 from tests.lab.real.processes.python_workers import busiest_worker, kill, python_workers
@@ -192,5 +192,5 @@ def test_a_follower_whose_workers_lack_the_package_fetches_in_threads_until_spar
 
 def in_threads(cluster: Cluster) -> dict[int, float]:
     """The metric of each broker: 1 while it fetches in threads."""
-    found = {i: [m for m in metrics if m.name.endswith("_InThreads")] for i, metrics in cluster.metrics().items()}
+    found = {i: [m for m in metrics if m.name.endswith("_inthreads")] for i, metrics in cluster.metrics().items()}
     return {broker_id: value for broker_id, [metric] in found.items() for value in metric.values.values()}

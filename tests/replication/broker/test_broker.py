@@ -31,8 +31,8 @@ from stratalog.replication.requests.produce import ACKS_ALL, ProduceRequest, Pro
 from stratalog.replication.stores import DeltaStores, Ports, Stores
 from stratalog.storage.clock import Clock, RandomIds, SystemClock
 from stratalog.storage.errors import RequestTimedOutError, StoreUnavailableError
+from stratalog.storage.objects.opened import open_store
 from stratalog.storage.objects.port import ObjectMeta, ObjectStore
-from stratalog.storage.objects.remote import open_store
 from stratalog.storage.records import TopicPartition
 from tests.replication.memory_stores import METADATA_ROOT, MemoryStores, commit, create, led_by
 from tests.storage.logs import batch

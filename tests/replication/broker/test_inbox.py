@@ -21,8 +21,8 @@ from stratalog.replication.requests.produce import HandOverRequest, ProduceRespo
 from stratalog.storage.errors import CorruptMessageError, StoreUnavailableError
 from stratalog.storage.files.data_file import DataFile
 from stratalog.storage.log.append import HandedFiles
+from stratalog.storage.objects.memory import MemoryStore
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
-from tests.storage.memory_store import MemoryStore
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 EPOCH = 7

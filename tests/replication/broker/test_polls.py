@@ -9,9 +9,9 @@ from stratalog.replication.broker.polls import MetadataPolls, Polls
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.leader.purgatory import ProducePurgatory
 from stratalog.storage.errors import StoreUnavailableError
+from stratalog.storage.objects.memory import MemoryStore
 from stratalog.storage.objects.wakeup import Wakeup
 from tests.replication.memory_stores import METADATA_ROOT, MemoryStores
-from tests.storage.memory_store import MemoryStore
 
 CONFIG = BrokerConfig.from_properties(
     {

@@ -17,11 +17,11 @@ from stratalog.replication.metadata.log import METADATA_CONFIG, MetadataLog
 from stratalog.replication.metadata.records import PartitionRecord, RemoveTopicRecord, TopicRecord
 from stratalog.storage.clock import RandomIds
 from stratalog.storage.log.partition_log import PartitionLog
+from stratalog.storage.objects.memory import MemoryStore
 from stratalog.storage.records import NewRecordBatch, TopicPartition, payload_table
 from stratalog.storage.topic_config import LogConfig
 from tests.replication.controller.test_controller import Controlling
 from tests.replication.memory_stores import METADATA_ROOT, MemoryStores, commit, create, led_by
-from tests.storage.memory_store import MemoryStore
 
 DAY_MS = 86_400_000
 SMALL_SEGMENTS = LogConfig.from_properties(

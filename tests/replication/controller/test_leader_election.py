@@ -9,7 +9,6 @@ import pytest
 from stratalog.replication.controller.election.leader_election import (
     Election,
     elect_controlled_shutdown,
-    elect_no_op,
     elect_offline,
     elect_preferred,
     elect_reassigned,
@@ -138,14 +137,6 @@ def test_preferred_and_reassigned_leaders_come_from_the_isr_alone() -> None:
     state = partition((2, 1), 1, (1,), elr=(2,))
     assert elect_preferred(state, {1, 2}) is None
     assert elect_reassigned(state, {1, 2}, (2,)) is None
-
-
-def test_no_op_is_the_state_as_it_is() -> None:
-    state = partition((1, 2), 1, (1, 2))
-    election = elect_no_op(state)
-    assert election == Election(1, (1, 2))
-    assert not election.changes(state)
-    assert elect_no_op(partition((1, 2), -1, (1, 2))) is None
 
 
 def test_whoever_is_elected_is_live_and_in_the_isr() -> None:

@@ -24,12 +24,12 @@ from stratalog.replication.metadata.records import (
 )
 from stratalog.replication.progress.progress import ENDED, leader_ends_path
 from stratalog.storage.clock import Clock
+from stratalog.storage.objects.memory import MemoryStore
 from stratalog.storage.records import TopicPartition
 from stratalog.storage.upkeep.upkeep import Upkeep
 from tests.replication.following import CONFIG, FOLLOWER, FOLLOWER_EPOCH, Following
 from tests.replication.memory_stores import METADATA_ROOT, commit, create, led_by, register
 from tests.storage.logs import started, values, write
-from tests.storage.memory_store import MemoryStore
 
 
 def test_it_follows_and_its_progress_is_the_acknowledgement() -> None:

@@ -18,6 +18,7 @@ from stratalog.replication.follower.plan import (
     rescanned,
 )
 from stratalog.replication.follower.quota import ReplicationQuota, set_throttle
+from stratalog.replication.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from stratalog.replication.metadata.records import NO_LEADER
 from stratalog.replication.progress.progress import ReplicaProgress
 from stratalog.storage.cadence import BackOff
@@ -47,8 +48,8 @@ def test_a_broker_fetches_its_partitions_from_their_leader(replicas: tuple[int, 
     assert {fetched_from(state, 3, fetcher_id, 4) for fetcher_id in range(4)} == {wanted, NO_LEADER}
 
 
-def standing(start: int, end: int, *, has_started: bool = True) -> Standing:
-    return Standing(ID, 3, has_started, start, end)
+def standing(start: int, end: int, *, has_started: bool = True, has_backlog: bool = False) -> Standing:
+    return Standing(ID, 3, has_started, start, end, has_backlog)
 
 
 def published(start: int, end: int, epoch: int = 3, topic_id: str = ID) -> ReplicaProgress:
@@ -61,12 +62,14 @@ def published(start: int, end: int, epoch: int = 3, topic_id: str = ID) -> Repli
         (standing(0, 5), published(0, 5), Need.NOTHING),
         (standing(2, 5), published(0, 5), Need.NOTHING),  # the own retention was first
         (standing(0, 5), published(0, 7), Need.COPY),
+        (standing(0, 5, has_backlog=True), published(0, 7), Need.CHECK),  # behind those that keep pace
+        (standing(0, 5, has_backlog=True), published(0, 5), Need.NOTHING),
         (standing(0, 5), published(2, 5), Need.COPY),  # records below the leader's log start
         (standing(0, 5), published(0, 5, epoch=4), Need.COPY),  # its session's metadata is behind
         (standing(0, 5), published(0, 5, topic_id=OTHER_ID), Need.COPY),
         (standing(0, 5, has_started=False), published(0, 5), Need.CHECK),
         (standing(0, 5, has_started=False), published(2, 5), Need.CHECK),
-        (standing(0, 5, has_started=False), published(0, 7), Need.COPY),
+        (standing(0, 5, has_started=False), published(0, 7), Need.CHECK),  # behind those that go on
         (standing(0, 5, has_started=False), published(0, 7, epoch=4), Need.CHECK),
         (standing(0, 0, has_started=False), published(0, 0), Need.CHECK),
     ],
@@ -75,6 +78,16 @@ def test_what_a_replica_needs_follows_from_both_logs_bounds(
     own: Standing, leader: ReplicaProgress, wanted: Need
 ) -> None:
     assert need(own, leader) is wanted
+
+
+def test_internal_topics_are_started_last() -> None:
+    """After an election there are many of them, and producers wait for the others."""
+    named = [TopicPartition(topic, 0) for topic in (GROUP_METADATA_TOPIC, "a", TRANSACTION_STATE_TOPIC, "b")]
+    queue = CopyQueue()
+    queue.check(named)
+    assert [each.topic for some in queue.checks(9) for each in some] == [
+        "a", "b", GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC,
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from stratalog.replication.follower.quota import (
     throttled_replicas,
 )
 from stratalog.replication.metadata.image import ClusterImage
-from stratalog.replication.metadata.records import CLUSTER_WIDE, ConfigRecord
+from stratalog.replication.metadata.records import CLUSTER_WIDE, DYNAMIC_DEFAULT, ConfigRecord
 from stratalog.storage.errors import InvalidConfigError
 from stratalog.storage.records import TopicPartition
 from tests.replication.images import TOPIC, commit, image_of, partition
@@ -118,6 +118,6 @@ def test_a_throttle_is_set_and_cleared_in_one_commit_each() -> None:
     assert "none" not in image.configs
     assert set_throttle(image, MOVE, 5_000).records == ()
     commit(image, clear_throttles(image, [TOPIC, "none"]))
-    assert (image.topic_config(TOPIC), image.topic_config(CLUSTER_WIDE)) == ({}, {})
+    assert (image.topic_config(TOPIC), image.configs.get(DYNAMIC_DEFAULT, {})) == ({}, {})
     with pytest.raises(InvalidConfigError, match="Invalid value 0 for configuration follower"):
         set_throttle(image, MOVE, 0)

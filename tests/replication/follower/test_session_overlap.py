@@ -16,11 +16,11 @@ from stratalog.replication.metadata.records import ConfigRecord
 from stratalog.replication.progress.of_session import SessionState, session_states_prefix
 from stratalog.replication.progress.progress import ENDED, writer_state
 from stratalog.storage.log.partition_log import WHOLE_PRODUCERS_COMMITS
+from stratalog.storage.objects.memory import MemoryStore
 from stratalog.storage.objects.port import ObjectMeta
 from tests.replication.following import CONFIG, FOLLOWER_EPOCH, Following, progress_path
 from tests.replication.memory_stores import commit
 from tests.storage.logs import append, idempotent, values, write
-from tests.storage.memory_store import MemoryStore
 
 
 def overlapping(following: Following) -> tuple[FollowerSession, FollowerSession]:

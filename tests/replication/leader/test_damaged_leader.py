@@ -19,10 +19,10 @@ from stratalog.replication.stores import DeltaStores, Ports
 from stratalog.storage.errors import CorruptMessageError, DamagedFileError, ForeignCommitError, StratalogError
 from stratalog.storage.files.cache import FileCache
 from stratalog.storage.files.damage import UNSETTLED, Damage
+from stratalog.storage.objects.memory import MemoryStore
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
 from tests.storage.files.test_damage import in_a_page
 from tests.storage.logs import CountingIds, FakeClock, write
-from tests.storage.memory_store import MemoryStore
 
 TP = TopicPartition("t", 0)
 

@@ -89,6 +89,10 @@ class Led:
         assert self.replica.partition is not None
         return self.replica.partition
 
+    def stable(self, high_watermark: int) -> int | None:
+        assert self.replica.offsets is not None
+        return self.replica.offsets.last_stable_offset(high_watermark)
+
     def queue(self, name: str, appended: NewRecordBatch, acks: int = ACKS_LEADER) -> None:
         self.queue_request(name, ProduceRequest(IdentifiedPartition("id", T0), appended, acks, timeout_ms=1_000))
 
@@ -130,17 +134,37 @@ def test_a_leader_knows_its_last_stable_offset_without_a_read() -> None:
 
     append(batch(["a"]))
     led.disk.access = lambda operation, _table, _detail: reads.append(operation)
-    assert [led.replica.last_stable_offset(mark) for mark in (0, 1)] == [0, 1]
+    assert [led.stable(mark) for mark in (0, 1)] == [0, 1]
     append(in_transaction(7))
     append(in_transaction(8))
     reads.clear()
-    assert [led.replica.last_stable_offset(mark) for mark in (1, 2, 3)] == [1, 1, 1]
+    assert [led.stable(mark) for mark in (1, 2, 3)] == [1, 1, 1]
     append(marker_batch(7, 0, EndMarker(True, 0), 1))
     reads.clear()
-    assert [led.replica.last_stable_offset(mark) for mark in (3, 4)] == [1, 2]
+    assert [led.stable(mark) for mark in (3, 4)] == [1, 2]
     assert reads == []
     append(marker_batch(8, 0, EndMarker(True, 0), 1))
-    assert led.replica.last_stable_offset(9) == 5  # what another leader has beyond may be in a transaction
+    assert led.stable(9) == 5  # what another leader has beyond may be in a transaction
+
+
+def test_what_a_leader_knows_of_its_log_is_there_before_an_answer_and_while_it_leads() -> None:
+    led = Led()
+    assert led.replica.offsets is None
+    led.started()
+    ends: list[int] = []
+
+    def complete(_response: ProduceResponse) -> None:
+        assert led.replica.offsets is not None
+        ends.append(led.replica.offsets.log_end_offset)
+
+    request = ProduceRequest(IdentifiedPartition("id", T0), batch(["a", "b"]), ACKS_LEADER)
+    led.replica.waiting.append(WaitingAppend(request, complete))
+    assert led.replica.append_waiting(0)
+    known = led.replica.offsets
+    assert known is not None
+    assert (ends, known.leader_epoch, known.log_end_offset, known.epochs.epoch_at(1)) == ([2], EPOCH, 2, EPOCH)
+    led.replica.resign(NotLeaderOrFollowerError("led elsewhere"))
+    assert led.replica.offsets is None
 
 
 def test_a_leader_publishes_what_it_knows_to_be_committed_until_it_has_a_high_watermark() -> None:

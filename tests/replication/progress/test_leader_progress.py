@@ -10,8 +10,8 @@ from stratalog.replication.progress.of_leader import LeaderProgress
 from stratalog.replication.progress.progress import ReplicaProgress, leader_ends_path, leader_progress_path
 from stratalog.replication.progress.progress_object import ProgressReader
 from stratalog.storage.errors import StoreUnavailableError
+from stratalog.storage.objects.memory import MemoryStore
 from stratalog.storage.records import TopicPartition
-from tests.storage.memory_store import MemoryStore
 
 T0 = TopicPartition("t", 0)
 START = ReplicaProgress(T0, 3, 10, 7, high_watermark=9, log_start_offset=2, start_offset=8, topic_id="id")

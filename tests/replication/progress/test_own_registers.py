@@ -11,8 +11,8 @@ from stratalog.replication.progress.own_registers import OwnRegisters
 from stratalog.replication.progress.progress import ReplicaProgress, leader_progress_path
 from stratalog.replication.progress.progress_object import ProgressReader
 from stratalog.storage.errors import StoreUnavailableError
+from stratalog.storage.objects.memory import MemoryStore
 from stratalog.storage.records import TopicPartition
-from tests.storage.memory_store import MemoryStore
 
 ROOT = "memory:///broker-1"
 

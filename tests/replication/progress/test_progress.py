@@ -17,8 +17,8 @@ from stratalog.replication.progress.progress import (
     writer_state,
 )
 from stratalog.replication.progress.progress_object import ProgressReader, ProgressWriter
+from stratalog.storage.objects.memory import MemoryStore
 from stratalog.storage.records import TopicPartition
-from tests.storage.memory_store import MemoryStore
 
 PATH = leader_progress_path(4)
 RECENT_CHANGES = 4

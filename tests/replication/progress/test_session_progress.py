@@ -14,8 +14,8 @@ from stratalog.replication.progress.progress import (
     progress_prefix,
 )
 from stratalog.replication.progress.progress_object import RECENT_CHANGES, ProgressReader
+from stratalog.storage.objects.memory import MemoryStore
 from stratalog.storage.records import TopicPartition
-from tests.storage.memory_store import MemoryStore
 
 OWN = fetch_progress_path(12, "0-a")
 FOR_1, FOR_3 = (follower_progress_path(12, leader, "0-a") for leader in (1, 3))

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from stratalog.clients.wire.rows import decode_rows
 from stratalog.replication.requests.produce import ProduceRequest, ProduceResponse, SentBatch
 from stratalog.server.apis.fetch import stored_batches
 from stratalog.server.apis.fetch.memory import is_at_end
@@ -18,14 +19,20 @@ from stratalog.server.request.api import Connection
 from stratalog.server.view.read_committed import ReadCommittedView
 from stratalog.storage.errors import NotEnoughReplicasError, NotLeaderOrFollowerError
 from stratalog.storage.log.partition_log import PartitionLog
-from stratalog.storage.records import TRANSACTIONAL_ATTRIBUTE, NewRecordBatch, TopicPartition, payload_table
+from stratalog.storage.records import (
+    TRANSACTIONAL_ATTRIBUTE,
+    IdentifiedPartition,
+    NewRecordBatch,
+    TopicPartition,
+    payload_table,
+)
 from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.transactions import EndMarker, marker_batch
 from stratalog.storage.upkeep.erase import Erase, ErasePredicate
 from stratalog.storage.upkeep.erasure import Erasure
 from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.batches.headers import EncodedBatch, batches_in
-from stratalog.wire.batches.record_batches import decode_rows, encode_batch
+from stratalog.wire.batches.record_batches import encode_batch
 from tests.clients.kafka_client import KafkaClient, batch_of, code, framed
 from tests.clients.memory_cluster import MemoryBroker, MemoryCluster
 from tests.storage.keyed import clean, compacted, keyed, step, view_of
@@ -143,7 +150,7 @@ def test_readers_get_the_time_of_the_append(cluster: MemoryCluster, tail_bytes: 
         data = {"name": "t", "partition_data": [{"index": 0, "records": batch_of(b"x", b"y", time_ms=5)}]}
         produced = client.ask(ApiKey.PRODUCE, 9, {"acks": -1, "timeout": 1_000, "topic_data": [data]})
         (told,) = produced.responses[0].partition_responses
-        assert told.log_append_time.timestamp() * 1_000 == APPEND_MS
+        assert told.log_append_time == APPEND_MS
         (partition,) = fetch(client, wanted(told.base_offset))
         records = partition.records
     ((header, _),) = batches_in(records)
@@ -638,6 +645,31 @@ def test_every_version_lists_offsets(client: KafkaClient, version: int) -> None:
 
 def test_a_debugger_sees_the_log_end(client: KafkaClient) -> None:
     assert listed(client, -1, replica_id=-2).offset == 5
+
+
+class ReadingBroker(MemoryBroker):
+    """Knows nothing of the logs that it leads."""
+
+    def log_offsets(self, partition: IdentifiedPartition) -> None:
+        assert partition.topic_id
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_leader_reads_its_table_for_an_end_that_it_does_not_know(
+    client: KafkaClient, cluster: MemoryCluster, is_known: bool
+) -> None:
+    """The published log end is older than the last append, and the high watermark below it."""
+    cluster.append(T0, b"f")
+    if not is_known:
+        cluster.running[1] = ReadingBroker(cluster, 1)
+    reads: list[str] = []
+    cluster.stores.disks[cluster.root_of(1)].access = lambda operation, _table, _detail: reads.append(operation)
+    assert (listed(client, -1, replica_id=-2).offset, listed(client, -2).leader_epoch) == (6, 0)
+    asked = {"topics": [{"topic": "t", "partitions": [{"partition": 0, "leader_epoch": 0}]}]}
+    ended = client.ask(ApiKey.OFFSET_FOR_LEADER_EPOCH, 4, asked).topics[0].partitions[0]
+    assert (code(ended), ended.end_offset) == (0, 6)
+    assert [code(fetch(client, wanted(offset))[0]) for offset in (6, 7)] == [0, 1]
+    assert bool(reads) != is_known
 
 
 def test_offsets_are_listed_by_the_leader_alone(client: KafkaClient, cluster: MemoryCluster) -> None:

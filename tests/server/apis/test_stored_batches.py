@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from stratalog import Admin, Cluster, NewTopic, Producer
+from stratalog.clients.wire.rows import decode_rows
 from stratalog.server.apis.fetch import reading_process, stored_batches
 from stratalog.server.apis.fetch.reading_process import RETRY_MS, TABLES_KEPT, ReadingProcess, ReadRequest
 from stratalog.server.apis.fetch.stored_batches import RECENT_MS, Streaks
@@ -23,7 +24,7 @@ from stratalog.storage.objects.store_settings import FROM_ENVIRONMENT
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
 from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.batches.headers import EncodedBatch
-from stratalog.wire.batches.record_batches import decode_rows, encode_batch, encode_rows
+from stratalog.wire.batches.record_batches import encode_batch, encode_rows
 from tests.clients.kafka_client import KafkaClient
 from tests.lab.bench.machine import descendants
 from tests.storage.logs import FakeClock, Replicas, append, batch

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from stratalog.clients.wire.rows import decode_rows
 from stratalog.replication.requests.produce import ProduceRequest, ProduceResponse, SentBatch
 from stratalog.server.apis.fetch.stored_batches import StoredBatches
 from stratalog.storage.log.partition_log import PartitionLog
@@ -26,7 +27,7 @@ from stratalog.storage.upkeep.erasure import Erasure
 from stratalog.storage.upkeep.upkeep import Upkeep
 from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.batches.headers import EncodedBatch, batches_in
-from stratalog.wire.batches.record_batches import decode_rows, encode_batch, encode_rows
+from stratalog.wire.batches.record_batches import encode_batch, encode_rows
 from tests.clients.kafka_client import KafkaClient
 from tests.clients.memory_cluster import MemoryBroker, MemoryCluster
 from tests.storage.keyed import clean, compacted, keyed, step, view_of

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from stratalog.clients.wire.rows import decode_rows
 from stratalog.server.batches.tail import (
     BATCH_OVERHEAD_BYTES,
     CHUNK_BYTES_MAX,
@@ -17,7 +18,7 @@ from stratalog.server.batches.tail import (
 )
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
 from stratalog.wire.batches.headers import EncodedBatch, batches_in
-from stratalog.wire.batches.record_batches import decode_rows, encode_batch
+from stratalog.wire.batches.record_batches import encode_batch
 from tests.clients.batch_tools import new_batch
 
 T0, T1 = (IdentifiedPartition("id", TopicPartition("t", number)) for number in (0, 1))

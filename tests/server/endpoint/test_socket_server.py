@@ -147,7 +147,7 @@ def test_requests_bytes_and_connections_are_counted(server: Server) -> None:
         server.requests.answers[number](answer)
     assert client.answer() == b"world"
     traffic = server.metrics.listener("PLAINTEXT")
-    wait_until(lambda: counted(server, "RequestMetrics_Requests_total") == 2, "the request without an answer")
+    wait_until(lambda: counted(server, "requestmetrics_requests_total") == 2, "the request without an answer")
     assert (traffic.request, traffic.incoming_byte, traffic.outgoing_byte) == (2, 17, 5)
     assert (traffic.connection_creation, traffic.successful_authentication) == (1, 0)
     assert counted(server, "connection_count") == 1

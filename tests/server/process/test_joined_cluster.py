@@ -18,8 +18,8 @@ from stratalog.server.process.joined_cluster import join_cluster
 from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.delta.delta_table import DeltaLogTable
 from stratalog.storage.errors import InconsistentClusterIdError, InvalidRequestError, KafkaStorageError
-from stratalog.storage.objects.remote import open_store
-from tests.storage.memory_store import MemoryStore
+from stratalog.storage.objects.memory import MemoryStore
+from stratalog.storage.objects.opened import open_store
 
 CONFIG = BrokerConfig()
 

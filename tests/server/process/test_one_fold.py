@@ -13,7 +13,7 @@ from stratalog.replication.metadata.records import MetadataRecord
 from stratalog.replication.progress.progress import leader_progress_path
 from stratalog.server.cluster import Cluster
 from stratalog.server.view.cluster_view import ClusterView
-from stratalog.storage.objects.remote import open_store
+from stratalog.storage.objects.opened import open_store
 from tests.waiting import wait_until
 
 BROKERS, TOPICS, PARTITIONS = 3, 4, 10

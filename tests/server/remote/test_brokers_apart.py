@@ -14,7 +14,8 @@ from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.producer.producer import Producer
 from stratalog.clients.records import ConsumerRecord, OffsetAndMetadata
 from stratalog.jobs.command.properties import read_properties
-from stratalog.jobs.tools import configs, console_consumer, consumer_groups
+from stratalog.jobs.records import consume, groups
+from stratalog.jobs.topics import configs
 from stratalog.replication.metadata.acls import (
     CLUSTER_NAME,
     AclBinding,
@@ -205,12 +206,12 @@ def test_records_are_read_processed_and_written_exactly_once(
     capsys.readouterr()
     login = ["--root", root, "--command-config", str(apart.client_file)]
     reset = "--reset-offsets --group mover --topic t --to-earliest --execute"
-    assert consumer_groups.main.call([*login, *reset.split()]) == 0
+    assert groups.main.call([*login, *reset.split()]) == 0
     assert [line.split()[3] for line in capsys.readouterr().out.splitlines() if line.startswith("mover")] == ["0"] * 3
     flags = ["--topic", "t", "--group", "mover", "--from-beginning", "--max-messages", "60"]
-    assert console_consumer.main.call([*login, *flags]) == 0
+    assert consume.main.call([*login, *flags]) == 0
     assert sorted(map(int, capsys.readouterr().out.split())) == list(range(60))
-    assert consumer_groups.main.call([*login, "--delete", "--group", "mover"]) == 0
+    assert groups.main.call([*login, "--delete", "--group", "mover"]) == 0
 
 
 def test_a_client_with_a_wrong_password_is_told(apart: Apart) -> None:

@@ -42,12 +42,12 @@ from stratalog.storage.errors import (
     StoreUnavailableError,
     StratalogError,
 )
+from stratalog.storage.objects.memory import MemoryStore
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
 from tests.clients.coordinating_cluster import CoordinatingCluster
 from tests.clients.memory_cluster import ROOT
 from tests.clients.served_cluster import InboxCluster
 from tests.server.remote.test_remote_broker import Answers, batch
-from tests.storage.memory_store import MemoryStore
 from tests.waiting import wait_until
 
 GROUP = CoordinatorType.GROUP

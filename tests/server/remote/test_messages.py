@@ -307,7 +307,7 @@ def test_a_batch_is_produced_in_its_transaction() -> None:
     message = received(sent)
     (topic,) = message.topic_data
     assert (message.transactional_id, message.acks, topic.partition_data[0].index) == ("x", 1, 1)
-    assert topic.topic_id.hex == TOPIC_ID
+    assert topic.topic_id == TOPIC_ID
     part = {"index": 1, "base_offset": 40, "error_code": None}
     response = produced(request, answered(sent, {"responses": [{"topic_id": TOPIC_ID, "partition_responses": [part]}]}))
     assert (response.topic_partition, response.error) == (T[1], None)

@@ -27,7 +27,8 @@ from tests.clients.kafka_client import KafkaClient, framed
 from tests.clients.memory_cluster import MemoryCluster
 from tests.kio_messages import build, request_frame
 
-ORIGIN = RequestOrigin("INTERNAL", "10.0.0.7:4711", Principal("User:alice", "10.0.0.7"), "app-1")
+SOFTWARE = ("librdkafka", "2.16.0")
+ORIGIN = RequestOrigin("INTERNAL", "10.0.0.7:4711", Principal("User:alice", "10.0.0.7"), "app-1", SOFTWARE)
 TIMES = RequestTimes(1_500_000, 2_000_000, 4_000_000)
 
 
@@ -77,6 +78,7 @@ def test_an_answered_request_is_a_line_with_its_client_and_times(
         "connection": "10.0.0.7:4711",
         "principal": "User:alice",
         "listener": "INTERNAL",
+        "clientInformation": {"softwareName": "librdkafka", "softwareVersion": "2.16.0"},
         "totalTimeMs": 7.5,
         "requestQueueTimeMs": 1.5,
         "localTimeMs": 2.0,

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from stratalog.server.view.change_wait import ChangeWait, Moves
 from stratalog.storage.clock import SystemClock
-from stratalog.storage.objects.remote import open_store
+from stratalog.storage.objects.memory import MemoryStore
+from stratalog.storage.objects.opened import open_store
 from stratalog.storage.records import TopicPartition
-from tests.storage.memory_store import MemoryStore
 
 A, B, C = (TopicPartition("t", partition) for partition in range(3))
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from weakref import WeakKeyDictionary
 
+from stratalog.clients.wire.rows import decode_rows
 from stratalog.replication.broker.broker import Broker
 from stratalog.replication.coordinator.transactions.add_partitions import Coordinates
 from stratalog.replication.internal_topics import is_internal
@@ -25,7 +26,7 @@ from stratalog.server.request.broker import ServedBroker
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import OffsetOutOfRangeError, StratalogError
 from stratalog.storage.records import CONTROL_ATTRIBUTE, NewRecordBatch, TopicPartition
-from stratalog.wire.batches.record_batches import decode_rows, encode_batch
+from stratalog.wire.batches.record_batches import encode_batch
 from tests.simulation.cluster import CONFIG, METADATA_ROOT, SimCluster
 from tests.simulation.erasures.erased import Log
 from tests.simulation.invariants import Violation

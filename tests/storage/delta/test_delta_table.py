@@ -20,7 +20,7 @@ from stratalog.storage.errors import CorruptMessageError, ForeignCommitError, St
 from stratalog.storage.files import batch_file
 from stratalog.storage.files.data_file import FileEntry, PartitionValues
 from stratalog.storage.objects.local import LocalStore
-from stratalog.storage.objects.remote import open_store
+from stratalog.storage.objects.opened import open_store
 from stratalog.storage.records import NewRecordBatch, data_table, payload_table
 from tests.contract.table_labs import TABLE, DeltaLab
 from tests.storage.checkpoints import checkpointed_log

@@ -13,7 +13,7 @@ from stratalog.storage.delta.delta_table import DeltaLogTable
 from stratalog.storage.errors import ObjectNotFoundError
 from stratalog.storage.files.cache import CACHED_FILES_MIN, ENTRY_BYTES, ROWS_BYTES_MAX, FileCache, joined
 from stratalog.storage.log.partition_log import PartitionLog
-from stratalog.storage.objects.remote import open_store
+from stratalog.storage.objects.opened import open_store
 from stratalog.storage.records import NewRecordBatch, OneRecord, data_rows, data_table, payload_table, table_of_rows
 from stratalog.storage.topic_config import LogConfig
 from tests.storage.logs import Replicas, batch, contents, started, write

@@ -13,12 +13,12 @@ from stratalog.storage.delta.table import Committed
 from stratalog.storage.log.append import Appended, BatchAppended
 from stratalog.storage.log.leader_epochs import LeaderEpochCache
 from stratalog.storage.log.partition_log import PartitionLog
+from stratalog.storage.objects.memory import MemoryStore
 from stratalog.storage.producers import ProducerStates
 from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.upkeep.chore import UpkeepLimits, UpkeepWork
 from stratalog.storage.upkeep.upkeep import Upkeep
 from tests.storage.logs import CountingIds, FakeClock, batch, contents, idempotent, started, write
-from tests.storage.memory_store import MemoryStore
 from tests.storage.power_cut_store import PowerCutStore, PowerFailure, ProcessKilled
 
 LIMITS = UpkeepLimits(checkpoint_commits=15, keep_commits=40, keep_ms=30_000, merge_files_min=4, merge_spread_files=0)

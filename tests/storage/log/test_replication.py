@@ -5,6 +5,7 @@ import pytest
 from stratalog.storage.delta.table import Committed, Conflict
 from stratalog.storage.errors import FencedLeaderEpochError, OffsetOutOfRangeError, UnknownLeaderEpochError
 from stratalog.storage.files.data_file import FileEntry
+from stratalog.storage.log import copy
 from stratalog.storage.log.append import BatchAppended, HandedFiles
 from stratalog.storage.log.copy import Copied, is_behind, lacks_records
 from stratalog.storage.log.leader_epochs import LeaderEpochCache
@@ -63,6 +64,14 @@ def test_a_backlog_is_copied_in_bounded_rounds(replicas):
     assert ends == [2, 3]
     write(leader, "d", "e")
     assert follower.copy_from(leader, 0, 0).end_offset == 4
+
+
+def test_a_round_of_small_files_is_bounded_too(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copy, "ROUND_FILES_MAX", 2)
+    leader, follower = replicas.leader(), replicas.follower("2", 0)
+    write(leader, "a", "b", "c", "d", "e")
+    rounds = [follower.copy_from(leader, 0, MIB) for _ in range(3)]
+    assert [(each.start_offset, each.end_offset) for each in rounds] == [(0, 2), (2, 4), (4, 5)]
 
 
 def test_a_merged_file_that_straddles_the_log_end_is_sliced(replicas):

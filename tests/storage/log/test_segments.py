@@ -7,7 +7,6 @@ from stratalog.storage.log.segments import (
     LogSegment,
     empty_segment,
     files_between,
-    segment_for,
     segment_jitter_ms,
     segments_of,
     should_roll,
@@ -30,19 +29,6 @@ def active(**changes) -> LogSegment:
 
 def segment(base: int, end: int) -> LogSegment:
     return active(base_offset=base, end_offset=end)
-
-
-def test_offset_6506155_is_in_segment_3257573():
-    segments = [segment(0, 3257573), segment(3257573, 6743299), segment(6743299, 9999999)]
-    found = segment_for(segments, 6506155)
-    assert found is not None
-    assert f"{found.base_offset:020}" == "00000000000003257573"
-
-
-@pytest.mark.parametrize(("offset", "base"), [(4, None), (5, 5), (9, 5), (10, 10), (99, 10)])
-def test_segment_for_takes_the_last_that_begins_at_or_below(offset, base):
-    found = segment_for([segment(5, 10), segment(10, 20)], offset)
-    assert (found.base_offset if found else None) == base
 
 
 def test_segments_of_adds_up_their_files():

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stratalog.storage.objects.distance import FAR, NEAR, Distance, farthest
-from stratalog.storage.objects.remote import open_store
+from stratalog.storage.objects.opened import open_store
 
 
 def test_a_directory_is_near_and_a_service_far(tmp_path: Path) -> None:

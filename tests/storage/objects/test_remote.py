@@ -13,9 +13,10 @@ from obstore.exceptions import GenericError
 
 from stratalog.storage.errors import KafkaStorageError, LogDirNotFoundError, ObjectNotFoundError, StoreUnavailableError
 from stratalog.storage.objects.local import SMALL_BYTES, LocalStore
+from stratalog.storage.objects.memory import MemoryStore
+from stratalog.storage.objects.opened import open_store
 from stratalog.storage.objects.port import ObjectStore
-from stratalog.storage.objects.remote import ObstoreStore, open_store
-from tests.storage.memory_store import MemoryStore
+from stratalog.storage.objects.remote import ObstoreStore
 from tests.stores.servers import SERVERS, StoreServer
 
 

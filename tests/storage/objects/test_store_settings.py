@@ -8,7 +8,7 @@ import traceback
 import pytest
 
 from stratalog.storage.errors import InvalidConfigError, LogDirNotFoundError, StoreUnavailableError
-from stratalog.storage.objects.remote import open_store
+from stratalog.storage.objects.opened import open_store
 from stratalog.storage.objects.store_settings import STORE_SETTINGS, StoreSettings
 from tests.stores.s3_double import BUCKET, S3Double, s3_double
 

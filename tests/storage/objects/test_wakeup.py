@@ -15,8 +15,8 @@ import pytest
 from stratalog.storage.clock import SystemClock
 from stratalog.storage.errors import StoreUnavailableError
 from stratalog.storage.objects.local import LocalStore
+from stratalog.storage.objects.memory import MemoryStore
 from stratalog.storage.objects.wakeup import Wakeup, WatchedPlace
-from tests.storage.memory_store import MemoryStore
 
 LONG_MS = 20_000
 """A wait that ends long before this was woken."""

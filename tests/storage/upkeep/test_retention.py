@@ -7,7 +7,7 @@ import pytest
 from stratalog.storage.errors import OffsetOutOfRangeError, PolicyViolationError, StratalogError
 from stratalog.storage.log.segments import LogSegment
 from stratalog.storage.topic_config import LogConfig
-from stratalog.storage.upkeep.retention import ExpiredSegments, expired_segments, offset_to_delete_before
+from stratalog.storage.upkeep.retention_rules import ExpiredSegments, expired_segments, offset_to_delete_before
 
 GIB = 1 << 30
 NEVER = {"retention.ms": "-1", "retention.bytes": "-1"}

@@ -12,7 +12,7 @@ from stratalog.storage.errors import OffsetOutOfRangeError
 from stratalog.storage.log.append import HandedFiles
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.objects.local import LocalStore
-from stratalog.storage.objects.remote import open_store
+from stratalog.storage.objects.opened import open_store
 from stratalog.storage.records import data_table
 from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.upkeep.chore import UpkeepDone, UpkeepLimits, UpkeepWork

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stratalog.storage.errors import CorruptMessageError, StratalogError, UnsupportedForMessageFormatError
-from stratalog.wire.batches.headers import BatchHeader, batches_in, header_of, with_offsets
+from stratalog.wire.batches.headers import BatchHeader, batches_in, header_of
 from tests.clients.batch_tools import CODECS, ONE_RECORD, kafka_batches, raw_batch
+from tests.wire.batches.decoded import with_offsets
 
 BATCH = raw_batch(ONE_RECORD, 1)
 

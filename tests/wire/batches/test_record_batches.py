@@ -14,6 +14,7 @@ from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBat
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stratalog.clients.wire.rows import decode_rows
 from stratalog.storage.errors import (
     CorruptMessageError,
     InvalidRecordError,
@@ -31,14 +32,8 @@ from stratalog.storage.records import (
     Header,
     NewRecordBatch,
 )
-from stratalog.wire.batches.headers import batches_in, header_of, with_offsets
-from stratalog.wire.batches.record_batches import (
-    decode_group,
-    decode_produced,
-    decode_rows,
-    encode_batch,
-    encode_rows,
-)
+from stratalog.wire.batches.headers import batches_in, header_of
+from stratalog.wire.batches.record_batches import decode_group, decode_produced, encode_batch, encode_rows
 from tests.clients.batch_tools import (
     CODECS,
     ONE_RECORD,
@@ -51,6 +46,7 @@ from tests.clients.batch_tools import (
     records_of,
 )
 from tests.storage.logs import Replicas, append
+from tests.wire.batches.decoded import with_offsets
 
 
 def rows_at(offsets: list[int], **columns: Any) -> pa.Table:

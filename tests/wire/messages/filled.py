@@ -1,4 +1,4 @@
-"""Messages with something in every field, and as plain values."""
+"""Messages with something in every field, as mappings, and with kio's own values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from stratalog.wire.messages.schema import Entity, EntityType, FieldShape, shape_of
-from stratalog.wire.messages.values import milliseconds, time_ms_of
+from stratalog.wire.messages.values import id_text
+
+NONE = {"uuid": "0" * 32, "datetime_i64": -1}
+"""What is read where nothing is written, if that is not null."""
 
 
 def filled(entity_type: EntityType, draw: random.Random) -> Entity:
@@ -20,7 +23,7 @@ def filled(entity_type: EntityType, draw: random.Random) -> Entity:
 
 def content(field: FieldShape, draw: random.Random) -> Any:
     if field.is_nullable and field.tag is None and draw.random() < 0.3:
-        return None
+        return NONE.get(field.kafka_type or "")
     if field.is_array:
         return tuple(
             element(field, draw) for _ in range(draw.choice((0, 1, 2, 130 if field.kafka_type == "int32" else 3)))
@@ -43,21 +46,42 @@ def element(field: FieldShape, draw: random.Random) -> Any:
         "bool": draw.random() < 0.5,
         "float64": draw.random(),
         "error_code": draw.choice(list(ErrorCode)),
-        "timedelta_i32": dt.timedelta(milliseconds=number_ms),
-        "timedelta_i64": dt.timedelta(milliseconds=number_ms),
-        "datetime_i64": dt.datetime.fromtimestamp(number_ms, dt.UTC),
-        "uuid": uuid.UUID(int=draw.getrandbits(128)),
+        "timedelta_i32": number_ms,
+        "timedelta_i64": number_ms,
+        "datetime_i64": number_ms,
+        "uuid": f"{draw.getrandbits(128):032x}",
     }[kind]
 
 
 def plain(value: Any) -> Any:
-    """A message, or the value of one of its fields, as plain values."""
-    if isinstance(value, dt.timedelta):
-        return milliseconds(value)
-    if isinstance(value, dt.datetime):
-        return time_ms_of(value)
+    """A message, or the value of one of its fields, where messages are mappings."""
     if isinstance(value, tuple):
         return [plain(each) for each in value]
     if hasattr(value, "__dataclass_fields__"):
         return {each.name: plain(getattr(value, each.name)) for each in shape_of(type(value))}
+    return value
+
+
+def as_kio(message: Entity) -> Entity:
+    """The same message with the values that kio's own reader makes: durations, times and ids are objects."""
+    of_type = type(message)
+    return of_type(**{each.name: _kios(each, getattr(message, each.name)) for each in shape_of(of_type)})
+
+
+def _kios(field: FieldShape, value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_kios_one(field, each) for each in value)
+    return None if value is None else _kios_one(field, value)
+
+
+def _kios_one(field: FieldShape, value: Any) -> Any:
+    if field.part is not None:
+        return as_kio(value)
+    kind = field.kafka_type or ""
+    if kind.startswith("timedelta"):
+        return dt.timedelta(milliseconds=value)
+    if kind == "datetime_i64":
+        return None if value == -1 else dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(milliseconds=value)
+    if kind == "uuid":
+        return uuid.UUID(value) if id_text(value) else None
     return value

@@ -38,17 +38,7 @@ from stratalog.replication.requests.groups import (
     ListedGroup,
     OffsetCommitRequestTopic,
 )
-from stratalog.storage.errors import (
-    CoordinatorNotAvailableError,
-    CorruptMessageError,
-    FencedInstanceIdError,
-    GroupIdNotFoundError,
-    IllegalGenerationError,
-    IllegalStateError,
-    NonEmptyGroupError,
-    RebalanceInProgressError,
-    UnknownMemberIdError,
-)
+from stratalog.storage import errors
 from stratalog.wire.consumer_protocol import decode_subscribed_topics
 from stratalog.wire.java_strings import hash_order
 
@@ -98,7 +88,7 @@ class ClassicMember:
         for protocol in self.protocols:
             if protocol.name == protocol_name:
                 return protocol.metadata
-        raise IllegalStateError(f"member {self.member_id} does not support protocol {protocol_name}")
+        raise errors.IllegalStateError(f"member {self.member_id} does not support protocol {protocol_name}")
 
     def vote(self, candidates: set[str]) -> str:
         """The candidate that the member prefers."""
@@ -308,7 +298,9 @@ class ClassicGroup:
         """
         candidates = {name for name, count in self.supported_protocols.items() if count == len(self.members)}
         if not self.members or not candidates:
-            raise IllegalStateError(f"group {self.group_id}: {len(self.members)} members have no protocol in common")
+            raise errors.IllegalStateError(
+                f"group {self.group_id}: {len(self.members)} members have no protocol in common"
+            )
         votes: dict[str, int] = {}
         for member in self.members.values():
             favourite = member.vote(candidates)
@@ -334,7 +326,7 @@ class ClassicGroup:
         try:
             subscriptions = [member.metadata(self.protocol_name) for member in self.members.values()]
             return frozenset(topic for each in set(subscriptions) for topic in decode_subscribed_topics(each))
-        except CorruptMessageError:
+        except errors.CorruptMessageError:
             return None
 
     # States
@@ -347,7 +339,7 @@ class ClassicGroup:
         """IllegalStateError for a transition that is not in the table."""
         if self.state not in VALID_PREVIOUS_STATES[state]:
             allowed = sorted(each.value for each in VALID_PREVIOUS_STATES[state])
-            raise IllegalStateError(
+            raise errors.IllegalStateError(
                 f"Group {self.group_id} should be in one of {allowed} states before moving to {state.value} state."
                 f" Instead it is in {self.state.value} state."
             )
@@ -373,6 +365,10 @@ class ClassicGroup:
         return self.state.value
 
     @property
+    def member_count(self) -> int:
+        return len(self.members)
+
+    @property
     def is_empty(self) -> bool:
         return self.state is GroupState.EMPTY
 
@@ -381,24 +377,26 @@ class ClassicGroup:
         if group_instance_id is not None:
             existing = self.static_members.get(group_instance_id)
             if existing is None:
-                raise UnknownMemberIdError(f"group {self.group_id} has no static member {group_instance_id}")
+                raise errors.UnknownMemberIdError(f"group {self.group_id} has no static member {group_instance_id}")
             if existing != member_id:
-                raise FencedInstanceIdError(
+                raise errors.FencedInstanceIdError(
                     f"static member {group_instance_id} of group {self.group_id}: member id {member_id!r} was replaced"
                     f" by {existing!r}"
                 )
         if member_id not in self.members:
-            raise UnknownMemberIdError(f"group {self.group_id} has no member {member_id!r}")
+            raise errors.UnknownMemberIdError(f"group {self.group_id} has no member {member_id!r}")
 
     def validate_generation(self, generation_id: int) -> None:
         """Raises ILLEGAL_GENERATION unless it is the group's."""
         if generation_id != self.generation_id:
-            raise IllegalGenerationError(f"generation {generation_id} != {self.generation_id} of group {self.group_id}")
+            raise errors.IllegalGenerationError(
+                f"generation {generation_id} != {self.generation_id} of group {self.group_id}"
+            )
 
     def validate_alive(self) -> None:
         """Raises COORDINATOR_NOT_AVAILABLE for a dead group: the member finds the coordinator again."""
         if self.state is GroupState.DEAD:
-            raise CoordinatorNotAvailableError(f"group {self.group_id} is dead")
+            raise errors.CoordinatorNotAvailableError(f"group {self.group_id} is dead")
 
     def validate_offset_commit(
         self,
@@ -418,9 +416,11 @@ class ClassicGroup:
             self.validate_member(member_id, group_instance_id)
             self.validate_generation(generation_id)
         elif not is_transactional:
-            raise UnknownMemberIdError(f"group {self.group_id} is {self.state.value}: only its members may commit")
+            raise errors.UnknownMemberIdError(
+                f"group {self.group_id} is {self.state.value}: only its members may commit"
+            )
         if not is_transactional and self.state is GroupState.COMPLETING_REBALANCE:
-            raise RebalanceInProgressError(
+            raise errors.RebalanceInProgressError(
                 f"generation {generation_id} of group {self.group_id} has no assignments yet"
             )
 
@@ -431,24 +431,31 @@ class ClassicGroup:
     def validate_offset_delete(self) -> None:
         self._validate_not_dead()
         if self.state is not GroupState.EMPTY and self.protocol_type != CONSUMER_PROTOCOL_TYPE:
-            raise NonEmptyGroupError(
+            raise errors.NonEmptyGroupError(
                 f"group {self.group_id} of type {self.protocol_type} is {self.state.value}: its topics are not known"
             )
 
     def validate_delete(self) -> None:
         self._validate_not_dead()
         if self.state is not GroupState.EMPTY:
-            raise NonEmptyGroupError(f"group {self.group_id} is {self.state.value} and has {len(self.members)} members")
+            raise errors.NonEmptyGroupError(
+                f"group {self.group_id} is {self.state.value} and has {len(self.members)} members"
+            )
 
     def _validate_not_dead(self) -> None:
         if self.state is GroupState.DEAD:
-            raise GroupIdNotFoundError(f"Group {self.group_id} is in dead state.")
+            raise errors.GroupIdNotFoundError(f"Group {self.group_id} is in dead state.")
 
     def is_subscribed_to(self, topic: str) -> bool:
         """A group of consumers whose subscriptions cannot be read counts as subscribed to every topic."""
         if self.subscribed_topics is None:
             return self.protocol_type == CONSUMER_PROTOCOL_TYPE
         return topic in self.subscribed_topics
+
+    def reads(self, topic: str) -> bool:
+        """Whether members are known to read `topic`."""
+        subscribed = self.subscribed_topics
+        return subscribed is not None and topic in subscribed
 
     def retained_from_ms(self, commit_timestamp_ms: int) -> int | None:
         """KIP-211. Group with members: from the commit, for topics that it dropped. Empty group: from when it became

@@ -48,17 +48,8 @@ from stratalog.replication.requests.groups import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from stratalog.storage.errors import (
-    FencedInstanceIdError,
-    GroupMaxSizeReachedError,
-    InconsistentGroupProtocolError,
-    InvalidGroupIdError,
-    MemberIdRequiredError,
-    RebalanceInProgressError,
-    StratalogError,
-    UnknownMemberIdError,
-    UnknownServerError,
-)
+from stratalog.storage import errors
+from stratalog.storage.errors import StratalogError
 
 PROTOCOLS_MAX = 4
 """How much more than its record a group may keep for the other protocols that its members support."""
@@ -112,21 +103,23 @@ class ClassicGroups:
             else:
                 self._join_existing(group, request, token, decision)
         except StratalogError as error:
-            member_id = UNKNOWN_MEMBER_ID if isinstance(error, GroupMaxSizeReachedError) else request.member_id
+            member_id = UNKNOWN_MEMBER_ID if isinstance(error, errors.GroupMaxSizeReachedError) else request.member_id
             decision.answer(token, JoinGroupResponse(member_id=member_id, error=error.as_value()))
         if is_new_group and len(decision.records) == records:
             decision.records.append(group.creation_record())
 
     def _validated_join(self, request: JoinGroupRequest) -> JoinGroupRequest:
         if not request.group_id:
-            raise InvalidGroupIdError("the group id is empty")
+            raise errors.InvalidGroupIdError("the group id is empty")
         request = with_timeouts(request, self._config)
         group = self._table.groups.get(request.group_id)
         if group is not None and group.group_type != CLASSIC and not group.is_empty:
-            raise InconsistentGroupProtocolError(f"group {request.group_id} is a {group.group_type} group")
+            raise errors.InconsistentGroupProtocolError(f"group {request.group_id} is a {group.group_type} group")
         exists = group is not None and group.group_type == CLASSIC
         if not exists and request.member_id != UNKNOWN_MEMBER_ID:
-            raise UnknownMemberIdError(f"group {request.group_id} does not exist, nor its member {request.member_id!r}")
+            raise errors.UnknownMemberIdError(
+                f"group {request.group_id} does not exist, nor its member {request.member_id!r}"
+            )
         return request
 
     def _validate_joining(self, group: ClassicGroup, request: JoinGroupRequest) -> None:
@@ -134,12 +127,12 @@ class ClassicGroups:
         if not self._accepts(group, member_id):
             self._timers.cancel(TimerKey(SESSION, group.group_id, member_id))
             group.remove(member_id)
-            raise GroupMaxSizeReachedError(
+            raise errors.GroupMaxSizeReachedError(
                 f"group {group.group_id} has {self._config.group_max_size} members (group.max.size)"
             )
         group.validate_alive()
         if not group.supports_protocols(request.protocol_type, request.protocols):
-            raise InconsistentGroupProtocolError(
+            raise errors.InconsistentGroupProtocolError(
                 f"group {group.group_id} of type {group.protocol_type} has no protocol in common with type"
                 f" {request.protocol_type!r}, {[protocol.name for protocol in request.protocols]}"
             )
@@ -155,7 +148,7 @@ class ClassicGroups:
         least, total = sum(min(each, default=0) for each in sizes), sum(map(sum, sizes)) + names
         bytes_max = self._table.record_bytes_max()
         if least > bytes_max or total > PROTOCOLS_MAX * bytes_max:
-            raise GroupMaxSizeReachedError(
+            raise errors.GroupMaxSizeReachedError(
                 f"the subscriptions of {len(sizes)} members of group {group.group_id} have {least} bytes, or {total} "
                 f"with all protocols > max.message.bytes {bytes_max} of the topic of committed offsets"
             )
@@ -177,7 +170,7 @@ class ClassicGroups:
         elif instance_id is None and request.requires_known_member_id:
             group.pending_join.add(member_id)
             self.rebalances.schedule(SESSION, group, request.session_timeout_ms, decision, member_id)
-            required = MemberIdRequiredError(f"group {group.group_id}: join again as member {member_id!r}")
+            required = errors.MemberIdRequiredError(f"group {group.group_id}: join again as member {member_id!r}")
             decision.answer(token, JoinGroupResponse(member_id=member_id, error=required))
         else:
             self._add(group, request, member_id, token, decision)
@@ -238,7 +231,7 @@ class ClassicGroups:
         instance_id = request.group_instance_id or ""
         old_member_id, old_leader = group.static_members[instance_id], group.leader
         self._check_replaced(group, request, member_id, old_member_id)
-        fenced = FencedInstanceIdError(f"static member {instance_id} returned as {member_id!r}")
+        fenced = errors.FencedInstanceIdError(f"static member {instance_id} returned as {member_id!r}")
         self.rebalances.answer_waiting(group, old_member_id, old_member_id, fenced, decision)
         member = group.replace_static(instance_id, member_id)
         self._timers.cancel(TimerKey(SESSION, group.group_id, old_member_id))
@@ -271,7 +264,7 @@ class ClassicGroups:
             self._check_size(group, request)
         earlier = group.awaiting_sync.get(member.member_id)
         if earlier is not None:
-            again = RebalanceInProgressError(f"member {member.member_id!r} sent another SyncGroup")
+            again = errors.RebalanceInProgressError(f"member {member.member_id!r} sent another SyncGroup")
             decision.answer(earlier, SyncGroupResponse(error=again))
         group.awaiting_sync[member.member_id] = token
         group.pending_sync.pop(member.member_id, None)
@@ -284,15 +277,15 @@ class ClassicGroups:
 
     def _validate_sync(self, group: ClassicGroup, request: SyncGroupRequest) -> None:
         if group.is_empty:
-            raise UnknownMemberIdError(f"group {group.group_id} is empty")
+            raise errors.UnknownMemberIdError(f"group {group.group_id} is empty")
         group.validate_alive()
         group.validate_member(request.member_id, request.group_instance_id)
         group.validate_generation(request.generation_id)
         for given, own in ((request.protocol_type, group.protocol_type), (request.protocol_name, group.protocol_name)):
             if given is not None and own is not None and given != own:
-                raise InconsistentGroupProtocolError(f"{given!r} != {own!r} of group {group.group_id}")
+                raise errors.InconsistentGroupProtocolError(f"{given!r} != {own!r} of group {group.group_id}")
         if group.state is GroupState.PREPARING_REBALANCE:
-            raise RebalanceInProgressError(f"group {group.group_id} rebalances again")
+            raise errors.RebalanceInProgressError(f"group {group.group_id} rebalances again")
 
     def _check_size(self, group: ClassicGroup, request: SyncGroupRequest) -> None:
         """The group's record has to fit into its log, else the shard would be lost for all of its groups. Kafka: the
@@ -322,7 +315,7 @@ class ClassicGroups:
             size_bytes += MEMBER_RECORD_BYTES + sum(len(name.encode()) for name in names)
         bytes_max = self._table.record_bytes_max()
         if size_bytes > bytes_max:
-            raise UnknownServerError(
+            raise errors.UnknownServerError(
                 f"the record of group {group.group_id} would have about {size_bytes} bytes with {len(group.members)} "
                 f"members > max.message.bytes {bytes_max} of the topic of committed offsets"
             )
@@ -337,13 +330,13 @@ class ClassicGroups:
         group.validate_generation(request.generation_id)
         self.rebalances.touch(group, request.member_id, decision)
         is_joining = group.state is GroupState.PREPARING_REBALANCE
-        error = RebalanceInProgressError(f"group {group.group_id} rebalances") if is_joining else None
+        error = errors.RebalanceInProgressError(f"group {group.group_id} rebalances") if is_joining else None
         decision.answer(token, HeartbeatResponse(error))
 
     def leave(self, request: LeaveGroupRequest, token: int, decision: DecisionBuilder) -> None:
         """Each member has its own error. A rebalance begins if one of them was in the group."""
         if self._is_empty_of_other_type(request.group_id):
-            error = UnknownMemberIdError(f"group {request.group_id} is empty").as_value()
+            error = errors.UnknownMemberIdError(f"group {request.group_id} is empty").as_value()
             gone = (MemberResponse(each.member_id, each.group_instance_id, error) for each in request.members)
             decision.answer(token, LeaveGroupResponse(tuple(gone)))
             return
@@ -376,10 +369,10 @@ class ClassicGroups:
     def _of_member(self, group_id: str) -> ClassicGroup:
         """The group of a member's request. Raises UNKNOWN_MEMBER_ID if there is no classic group of that id."""
         if not group_id:
-            raise InvalidGroupIdError("the group id is empty")
+            raise errors.InvalidGroupIdError("the group id is empty")
         group = self._table.groups.get(group_id)
         if not isinstance(group, ClassicGroup):
-            raise UnknownMemberIdError(f"Group {group_id} not found.")
+            raise errors.UnknownMemberIdError(f"Group {group_id} not found.")
         return group
 
     def expire(self, key: TimerKey, decision: DecisionBuilder) -> None:

@@ -25,12 +25,8 @@ from stratalog.replication.requests.groups import (
     JoinGroupResponse,
     SyncGroupResponse,
 )
-from stratalog.storage.errors import (
-    InvalidSessionTimeoutError,
-    RebalanceInProgressError,
-    StratalogError,
-    UnknownMemberIdError,
-)
+from stratalog.storage import errors
+from stratalog.storage.errors import StratalogError
 
 JOIN, SYNC, SESSION = "classic-join", "classic-sync", "classic-session"
 """Kinds of timers: of a rebalance's joins, of its syncs, and of each member."""
@@ -43,7 +39,7 @@ def with_timeouts(request: JoinGroupRequest, config: BrokerConfig) -> JoinGroupR
     Raises INVALID_SESSION_TIMEOUT unless the session timeout is between the least and the greatest one allowed."""
     least, most = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
     if not least <= request.session_timeout_ms <= most:
-        raise InvalidSessionTimeoutError(
+        raise errors.InvalidSessionTimeoutError(
             f"session timeout {request.session_timeout_ms} ms is not within {least} ms"
             f" (group.min.session.timeout.ms) to {most} ms (group.max.session.timeout.ms)"
         )
@@ -63,7 +59,7 @@ class Rebalances:
     def await_join(self, group: ClassicGroup, member_id: str, token: int, decision: DecisionBuilder) -> None:
         earlier = group.awaiting_join.get(member_id)
         if earlier is not None:
-            again = RebalanceInProgressError(f"member {member_id!r} sent another JoinGroup")
+            again = errors.RebalanceInProgressError(f"member {member_id!r} sent another JoinGroup")
             decision.answer(earlier, JoinGroupResponse(member_id=member_id, error=again))
         group.awaiting_join[member_id] = token
 
@@ -86,7 +82,7 @@ class Rebalances:
 
     def prepare_rebalance(self, group: ClassicGroup, decision: DecisionBuilder) -> None:
         if group.state is GroupState.COMPLETING_REBALANCE:
-            error = RebalanceInProgressError(f"group {group.group_id} rebalances again")
+            error = errors.RebalanceInProgressError(f"group {group.group_id} rebalances again")
             for member_id in list(group.awaiting_sync):
                 self.answer_sync(group, group.members[member_id], decision, error)
         group.pending_sync.clear()
@@ -174,7 +170,7 @@ class Rebalances:
 
     def end(self, group: ClassicGroup, decision: DecisionBuilder) -> None:
         """The group becomes a modern one: requests that wait are answered REBALANCE_IN_PROGRESS, and its timers end."""
-        error = RebalanceInProgressError(f"group {group.group_id} becomes a consumer group: join again")
+        error = errors.RebalanceInProgressError(f"group {group.group_id} becomes a consumer group: join again")
         for member_id in group.members:
             self.answer_waiting(group, member_id, member_id, error, decision)
         for member_id in (*group.members, *group.pending_join):
@@ -215,7 +211,7 @@ class Rebalances:
         """Remove a member or a pending id. Its waiting requests are answered UNKNOWN_MEMBER_ID, so that a member that
         is alive joins again."""
         self._timers.cancel(TimerKey(SESSION, group.group_id, member_id))
-        error = UnknownMemberIdError(f"member {member_id!r} was removed from group {group.group_id}")
+        error = errors.UnknownMemberIdError(f"member {member_id!r} was removed from group {group.group_id}")
         self.answer_waiting(group, member_id, UNKNOWN_MEMBER_ID, error, decision)
         group.remove(member_id)
 

@@ -49,15 +49,8 @@ from stratalog.replication.requests.groups import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from stratalog.storage.errors import (
-    CorruptMessageError,
-    IllegalGenerationError,
-    InconsistentGroupProtocolError,
-    MemberIdRequiredError,
-    RebalanceInProgressError,
-    StratalogError,
-    UnknownMemberIdError,
-)
+from stratalog.storage import errors
+from stratalog.storage.errors import StratalogError
 from stratalog.wire.consumer_protocol import Subscription, decode_subscription, partitions_by_topic
 
 
@@ -100,13 +93,13 @@ class ClassicMembers:
         member_id = request.member_id or self._table.ids.new_id()
         self._check_join(group, member_id, request)
         if request.requires_known_member_id and not request.member_id and request.group_instance_id is None:
-            required = MemberIdRequiredError(f"group {group.group_id}: join again as member {member_id!r}")
+            required = errors.MemberIdRequiredError(f"group {group.group_id}: join again as member {member_id!r}")
             return JoinGroupResponse(member_id=member_id, error=required)
         sender = _sender(group, member_id, request)
         said = self._as_heartbeat(request, member_id)
         group.validate_names(member_id, len(set(said.subscribed_topic_names or ())))
         if said.topic_partitions and sender.replaced is None and member_id not in group.members:
-            raise UnknownMemberIdError(
+            raise errors.UnknownMemberIdError(
                 f"Member {member_id} was removed from group {group.group_id}: it has to give up the partitions that it"
                 " still owns, and to join without a member id."
             )
@@ -144,13 +137,13 @@ class ClassicMembers:
     def _check_join(self, group: ModernGroup, member_id: str, request: JoinGroupRequest) -> None:
         policy = self._table.config.group_consumer_migration_policy
         if policy == "disabled":
-            raise InconsistentGroupProtocolError(
+            raise errors.InconsistentGroupProtocolError(
                 f"Cannot join the consumer group {group.group_id} with the classic protocol: the migration of groups is"
                 f" disabled (group.consumer.migration.policy={policy})."
             )
         group.validate_room(member_id, self._table.config.group_consumer_max_size)
         if not _supports(group, request):
-            raise InconsistentGroupProtocolError(
+            raise errors.InconsistentGroupProtocolError(
                 f"Member {member_id}'s protocols are not supported: type {request.protocol_type!r},"
                 f" {[protocol.name for protocol in request.protocols]}."
             )
@@ -186,12 +179,12 @@ class ClassicMembers:
             (request.protocol_name, metadata.protocol.name),
         ):
             if given is not None and given != own:
-                raise InconsistentGroupProtocolError(
+                raise errors.InconsistentGroupProtocolError(
                     f"{given!r} from member {member.member_id} != {own!r}, which it was told when it joined."
                 )
         if group.target_epoch > member.member_epoch and member.state is not ModernMemberState.UNREVOKED_PARTITIONS:
             self._sessions.await_join(group.group_id, member, decision.now_ms)
-            raise RebalanceInProgressError(
+            raise errors.RebalanceInProgressError(
                 f"group {group.group_id} has target epoch {group.target_epoch} > {member.member_epoch} of member"
                 f" {member.member_id}: it has to join again"
             )
@@ -212,7 +205,9 @@ class ClassicMembers:
             or (member.state is ModernMemberState.UNRELEASED_PARTITIONS and not group.waits_for_others(member))
         ):
             self._sessions.await_join(group.group_id, member, decision.now_ms)
-            error = RebalanceInProgressError(f"member {member.member_id} of group {group.group_id} has to join again")
+            error = errors.RebalanceInProgressError(
+                f"member {member.member_id} of group {group.group_id} has to join again"
+            )
         decision.answer(token, HeartbeatResponse(error))
 
     def _waits_for_a_target(self, group: ModernGroup) -> bool:
@@ -261,8 +256,8 @@ def _supports(group: ModernGroup, request: JoinGroupRequest) -> bool:
 def _subscription(request: JoinGroupRequest) -> Subscription:
     try:
         return decode_subscription(request.protocols[0].metadata)
-    except CorruptMessageError as error:
-        raise InconsistentGroupProtocolError(
+    except errors.CorruptMessageError as error:
+        raise errors.InconsistentGroupProtocolError(
             f"The subscription of protocol {request.protocols[0].name!r} cannot be read: {error}."
         ) from error
 
@@ -292,9 +287,9 @@ def _classic_member(
     else:
         member = group.static_member_of(request.group_instance_id, request.member_id)
     if member.classic_member_metadata is None:
-        raise UnknownMemberIdError(f"Member {member.member_id} does not use the classic protocol.")
+        raise errors.UnknownMemberIdError(f"Member {member.member_id} does not use the classic protocol.")
     if member.member_epoch != request.generation_id:
-        raise IllegalGenerationError(
+        raise errors.IllegalGenerationError(
             f"The request generation id {request.generation_id} is not equal to the member epoch {member.member_epoch}"
             f" of member {member.member_id}."
         )

@@ -32,16 +32,8 @@ from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
 from stratalog.replication.requests.consumer_groups import LEAVE_EPOCH
 from stratalog.replication.requests.coordinators import VisibleNames
 from stratalog.replication.requests.groups import DescribedGroup, ListedGroup, OffsetCommitRequestTopic
-from stratalog.storage.errors import (
-    FencedInstanceIdError,
-    GroupIdNotFoundError,
-    GroupMaxSizeReachedError,
-    IllegalGenerationError,
-    NonEmptyGroupError,
-    StaleMemberEpochError,
-    StratalogError,
-    UnknownMemberIdError,
-)
+from stratalog.storage import errors
+from stratalog.storage.errors import StratalogError
 
 EMPTY, ASSIGNING, RECONCILING, STABLE = "Empty", "Assigning", "Reconciling", "Stable"
 
@@ -140,6 +132,10 @@ class ModernGroup:
     # `Group`
 
     @property
+    def member_count(self) -> int:
+        return len(self.members)
+
+    @property
     def is_empty(self) -> bool:
         return not self.members
 
@@ -157,7 +153,7 @@ class ModernGroup:
         """Raises UNKNOWN_MEMBER_ID."""
         found = self.members.get(member_id)
         if found is None:
-            raise UnknownMemberIdError(f"Member {member_id} is not a member of group {self.group_id}.")
+            raise errors.UnknownMemberIdError(f"Member {member_id} is not a member of group {self.group_id}.")
         return found
 
     def static_member(self, instance_id: str) -> ModernMember | None:
@@ -168,9 +164,9 @@ class ModernGroup:
         """Raises UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID if the instance continues under another member id."""
         member = self.static_member(instance_id)
         if member is None:
-            raise UnknownMemberIdError(f"Instance id {instance_id} is unknown.")
+            raise errors.UnknownMemberIdError(f"Instance id {instance_id} is unknown.")
         if member.member_id != member_id:
-            raise FencedInstanceIdError(
+            raise errors.FencedInstanceIdError(
                 f"Static member {member_id} with instance id {instance_id} was fenced by member {member.member_id}."
             )
         return member
@@ -178,7 +174,7 @@ class ModernGroup:
     def validate_room(self, member_id: str, size_max: int) -> None:
         """Raises GROUP_MAX_SIZE_REACHED if that member would be one too many."""
         if len(self.members) >= size_max and member_id not in self.members:
-            raise GroupMaxSizeReachedError(
+            raise errors.GroupMaxSizeReachedError(
                 f"The consumer group has reached its maximum capacity of {size_max} members."
             )
 
@@ -243,10 +239,14 @@ class ModernGroup:
 
     def validate_delete(self) -> None:
         if self.members:
-            raise NonEmptyGroupError(f"The group {self.group_id} has {len(self.members)} members.")
+            raise errors.NonEmptyGroupError(f"The group {self.group_id} has {len(self.members)} members.")
 
     def is_subscribed_to(self, topic: str) -> bool:
         return any(self._subscribes(member, topic) for member in self.members.values())
+
+    def reads(self, topic: str) -> bool:
+        """Whether members read `topic`. Any thread may call it: the members are those of a moment."""
+        return any(self._subscribes(member, topic) for member in list(self.members.values()))
 
     def _subscribes(self, member: ModernMember, topic: str) -> bool:
         resolved = self.regexes.get(member.subscribed_topic_regex)
@@ -262,7 +262,7 @@ class ModernGroup:
         others = (each for each in self.members.values() if each.member_id != member_id)
         total = count + sum(len(each.subscribed_topic_names) for each in others)
         if total > NAMES_MAX and count:
-            raise GroupMaxSizeReachedError(
+            raise errors.GroupMaxSizeReachedError(
                 f"The members of group {self.group_id} would subscribe to {total} names of topics > {NAMES_MAX}."
             )
 
@@ -283,7 +283,7 @@ class ModernGroup:
         return ListedGroup(self.group_id, "consumer", self.state_name, CONSUMER)
 
     def described(self) -> DescribedGroup:
-        error = GroupIdNotFoundError(f"Group {self.group_id} is not a classic group.")
+        error = errors.GroupIdNotFoundError(f"Group {self.group_id} is not a classic group.")
         return DescribedGroup(self.group_id, "Dead", error=error)
 
 
@@ -299,8 +299,8 @@ def _stale(member: ModernMember, message: str) -> StratalogError:
     """What a member is told that commits or fetches offsets with an epoch that is not its own: ILLEGAL_GENERATION in
     the classic protocol."""
     if member.classic_member_metadata is None:
-        return StaleMemberEpochError(message)
-    return IllegalGenerationError(message)
+        return errors.StaleMemberEpochError(message)
+    return errors.IllegalGenerationError(message)
 
 
 def _with_assignment(member: ModernMember, current: ModernMember | CurrentAssignment) -> ModernMember:

@@ -12,11 +12,7 @@ from typing import Any, NamedTuple
 from stratalog.replication import cadence
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.coordinator.groups.modern.group import ModernGroup
-from stratalog.replication.coordinator.groups.modern.member import (
-    ClassicMemberMetadata,
-    ModernMember,
-    Reconciliation,
-)
+from stratalog.replication.coordinator.groups.modern.member import ClassicMemberMetadata, ModernMember, Reconciliation
 from stratalog.replication.coordinator.groups.modern.records import (
     GroupEpoch,
     KeyVersion,

@@ -31,12 +31,7 @@ from stratalog.replication.coordinator.groups.modern.heartbeat import (
     check_request,
 )
 from stratalog.replication.coordinator.groups.modern.member import ModernMember
-from stratalog.replication.coordinator.groups.modern.records import (
-    KEY_VERSIONS,
-    KeyVersion,
-    current_record,
-    decode_key,
-)
+from stratalog.replication.coordinator.groups.modern.records import KEY_VERSIONS, KeyVersion, current_record, decode_key
 from stratalog.replication.coordinator.groups.modern.sessions import (
     JOIN,
     SYNC,
@@ -66,11 +61,7 @@ from stratalog.replication.requests.consumer_groups import (
     TopicPartitions,
 )
 from stratalog.replication.requests.coordinators import VisibleNames
-from stratalog.storage.errors import (
-    GroupIdNotFoundError,
-    StratalogError,
-    UnreleasedInstanceIdError,
-)
+from stratalog.storage.errors import GroupIdNotFoundError, StratalogError, UnreleasedInstanceIdError
 from stratalog.wire.consumer_protocol import partitions_by_topic
 from stratalog.wire.java_strings import string_order
 from stratalog.wire.kafka_types import version_of

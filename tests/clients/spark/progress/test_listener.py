@@ -18,6 +18,7 @@ from stratalog.clients.spark.progress.listener import ProgressListener
 from stratalog.replication.metrics import Metric
 from stratalog.server.cluster import Cluster
 from stratalog.storage.errors import LogDirNotFoundError
+from stratalog.storage.records import TopicPartition
 from tests.clients.still_cluster import StillCluster
 from tests.waiting import wait_until
 
@@ -48,7 +49,8 @@ def cluster(tmp_path: Path) -> StillCluster:
 
 def values(metrics: list[Metric]) -> dict[str, float]:
     prefix = "stratalog_spark_source_"
-    return {m.name.removeprefix(prefix): next(iter(m.values.values())) for m in metrics if m.values}  # type: ignore[misc]
+    own = [m for m in metrics if m.name.startswith(prefix) and m.values]
+    return {m.name.removeprefix(prefix): next(iter(m.values.values())) for m in own}  # type: ignore[misc]
 
 
 def test_numbers_are_served_and_stored(cluster: StillCluster, tmp_path: Path) -> None:
@@ -61,7 +63,7 @@ def test_numbers_are_served_and_stored(cluster: StillCluster, tmp_path: Path) ->
             "minOffsetsBehindLatest": 1, "maxOffsetsBehindLatest": 1, "avgOffsetsBehindLatest": 1.0, "replicaLagMax": 0,
         }  # fmt: skip
         with urllib.request.urlopen(f"http://localhost:{listener.port}/metrics", timeout=30) as answer:
-            assert 'maxOffsetsBehindLatest{query="orders",source="0"} 1\n' in answer.read().decode()
+            assert 'maxOffsetsBehindLatest{query="orders",source="0"} 1.0\n' in answer.read().decode()
         listener.onQueryProgress(event(3, 9, 9))
         listener.onQueryTerminated(QueryTerminatedEvent(UUID(RUN), UUID(RUN), None, None))
         assert "maxOffsetsBehindLatest" not in values(listener.metrics())
@@ -91,6 +93,27 @@ def test_queries_go_on_while_the_cluster_cannot_be_read(
         assert values(listener.metrics())["maxOffsetsBehindLatest"] == 6
 
 
+def test_a_query_is_behind_as_a_group_of_its_name_is(cluster: StillCluster) -> None:
+    t0 = TopicPartition("t", 0)
+    cluster.commit(t0, list("abcdef"), first_ms=1_000_000)
+    with ProgressListener(cluster.root, interval_ms=20) as listener:
+        listener.onQueryProgress(event(1, 2, 2))
+
+        def shown(name: str) -> float | None:
+            values = {m.name: dict(m.values) for m in listener.metrics()}.get(f"kafka_consumergroup_{name}", {})
+            return values.get((("consumergroup", "orders"), ("topic", "t"), ("partition", "0")))  # type: ignore[return-value]
+
+        wait_until(lambda: shown("lag") == 4, "four records that came after the batch")
+        before_s = cluster.clock.wall_ms() / 1_000
+        age_s = shown("lag_seconds")
+        assert age_s is not None
+        assert before_s - 1_000.003 <= age_s <= cluster.clock.wall_ms() / 1_000 - 1_000.001
+        listener.onQueryProgress(event(2, 6, 6))
+        wait_until(lambda: shown("lag_seconds") == 0, "a query that has read everything")
+        listener.onQueryTerminated(QueryTerminatedEvent(UUID(RUN), UUID(RUN), None, None))
+        assert shown("lag") is None
+
+
 def test_a_listener_needs_a_cluster(tmp_path: Path) -> None:
     with pytest.raises(LogDirNotFoundError):
         ProgressListener(str(tmp_path))
@@ -109,5 +132,5 @@ def test_a_cluster_in_this_process_serves_the_numbers(tmp_path: Path) -> None:
         listener.onQueryProgress(event(1, 3, 9))
         with urllib.request.urlopen(f"http://localhost:{port}/metrics", timeout=30) as answer:
             text = answer.read().decode()
-        assert 'stratalog_spark_source_maxOffsetsBehindLatest{query="orders",source="0"} 6\n' in text
-        assert 'kafka_server_ReplicaManager_LeaderCount{broker="1"}' in text
+        assert 'stratalog_spark_source_maxOffsetsBehindLatest{query="orders",source="0"} 6.0\n' in text
+        assert "kafka_server_replicamanager_leadercount " in text

@@ -15,17 +15,12 @@ import numpy as np
 import pyarrow as pa
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
+from stratalog.clients.wire.rows import decode_rows
 from stratalog.storage.records import HEADERS_TYPE, PAYLOAD_SCHEMA, NewRecordBatch
-from stratalog.wire.batches.headers import with_offsets
-from stratalog.wire.batches.record_batches import (
-    decode_group,
-    decode_produced,
-    decode_rows,
-    encode_batch,
-    encode_rows,
-)
+from stratalog.wire.batches.record_batches import decode_group, decode_produced, encode_batch, encode_rows
 from tests.lab.bench.lab import Lab, Outcome
 from tests.lab.bench.measures import Row, Spread
+from tests.wire.batches.decoded import with_offsets
 
 RECORDS = 10_000
 ROUND_S = 0.5

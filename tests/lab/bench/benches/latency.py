@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, replace
 
 from stratalog import Cluster, Producer, RecordMetadata, StratalogError
-from stratalog.storage.objects.remote import open_store
+from stratalog.storage.objects.opened import open_store
 from tests.lab.bench.benches.stalls import DESCRIBED_MAX, checkpoints_s, described, sampling, stalls_of
 from tests.lab.bench.lab import PARTITIONS, Lab, Moment, Outcome, Window, show
 from tests.lab.bench.measures import Row, latency_figures, rows_of

@@ -28,7 +28,7 @@ from stratalog.storage.files.cache import FileCache
 from stratalog.storage.log.append import Appended
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.log.reader import LogReader
-from stratalog.storage.objects.remote import open_store
+from stratalog.storage.objects.opened import open_store
 from stratalog.storage.records import PAYLOAD_SCHEMA, NewRecordBatch, TopicPartition
 from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.upkeep.chore import UpkeepDone, UpkeepLimits

@@ -14,7 +14,7 @@ from pathlib import Path
 from stratalog.clients.admin.admin import Admin
 from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.producer.producer import Producer
-from stratalog.jobs.tools.replica_verification import main as verify_replicas
+from stratalog.jobs.replicas.replica_verification import main as verify_replicas
 from stratalog.server.admin.admin import NewTopic
 from stratalog.server.cluster import Cluster
 from stratalog.storage.errors import StratalogError

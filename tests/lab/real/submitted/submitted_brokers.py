@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from stratalog.server.remote.remote_cluster import RemoteCluster
-from stratalog.storage.objects.remote import open_store
+from stratalog.storage.objects.opened import open_store
 from tests.lab.real.harness.broker_processes import BROKERS, BrokerProcess
 from tests.lab.real.processes.python_workers import running
 from tests.lab.real.processes.standalone_spark import StandaloneSpark

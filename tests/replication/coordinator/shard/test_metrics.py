@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from stratalog.replication.coordinator.shard.metrics import TRANSACTION_STATES, CoordinatorCounts, coordinator_metrics
 from stratalog.replication.coordinator.shard.shard import CoordinatorShard
 from stratalog.replication.coordinator.transactions.transaction import TransactionState
-from stratalog.replication.metrics import Histogram, Metric, prometheus_text
+from stratalog.replication.metrics import Histogram, Metric
 from stratalog.replication.requests.groups import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
@@ -24,7 +24,7 @@ from tests.replication.group_coordinator import Coordinator, commit_request
 
 WEEK_MS = 7 * 24 * 3_600_000
 GROUPS, TRANSACTIONS = "kafka_server_group_coordinator_metrics", "kafka_server_transaction_coordinator_metrics"
-CLASSIC = "kafka_coordinator_group_GroupMetadataManager"
+CLASSIC = "kafka_coordinator_group_groupmetadatamanager"
 
 
 def told(metrics: Iterable[Metric]) -> dict[str, float]:
@@ -44,13 +44,15 @@ def of_shard(shard: CoordinatorShard, counts: CoordinatorCounts | None = None) -
 
 def test_what_nobody_has_is_told_as_0() -> None:
     metrics = coordinator_metrics(CoordinatorCounts(), [])
-    lines = prometheus_text({1: metrics}).splitlines()
     assert told(metrics) == {}
-    assert f'{GROUPS}_group_count{{broker="1",protocol="consumer"}} 0' in lines
-    assert f'{GROUPS}_consumer_group_count{{broker="1",state="assigning"}} 0' in lines
-    assert f'{GROUPS}_offset_commit_total{{broker="1"}} 0' in lines
-    assert f'{CLASSIC}_NumGroupsPreparingRebalance{{broker="1"}} 0' in lines
-    assert f'{TRANSACTIONS}_partition_load_time_count{{broker="1"}} 0' in lines
+    shown = {(metric.name, *(value for _, value in labels)) for metric in metrics for labels in metric.values}
+    assert shown >= {
+        (f"{GROUPS}_group_count", "consumer"),
+        (f"{GROUPS}_consumer_group_count", "assigning"),
+        (f"{GROUPS}_offset_commit_total",),
+        (f"{CLASSIC}_numgroupspreparingrebalance",),
+        (f"{TRANSACTIONS}_partition_load_time",),
+    }
 
 
 def test_every_state_of_a_transaction_that_is_stored_is_told() -> None:
@@ -66,16 +68,16 @@ def test_classic_groups_by_state_and_their_offsets() -> None:
     assert coordinator.commit_in_transaction(5) == "NONE"
     expected = {
         f"{GROUPS}_group_count/classic": 2,
-        f"{CLASSIC}_NumGroups": 2,
-        f"{CLASSIC}_NumGroupsStable": 1,
-        f"{CLASSIC}_NumGroupsEmpty": 1,
-        f"{CLASSIC}_NumOffsets": 2,
+        f"{CLASSIC}_numgroups": 2,
+        f"{CLASSIC}_numgroupsstable": 1,
+        f"{CLASSIC}_numgroupsempty": 1,
+        f"{CLASSIC}_numoffsets": 2,
     }
     done = {f"{GROUPS}_group_completed_rebalance_total": 1, f"{GROUPS}_offset_commit_total": 3}
     assert of_shard(coordinator.shard, counts) == expected | done
     coordinator.join("b")
     held = of_shard(coordinator.shard)
-    assert (held[f"{CLASSIC}_NumGroupsPreparingRebalance"], f"{CLASSIC}_NumGroupsStable" in held) == (1, False)
+    assert (held[f"{CLASSIC}_numgroupspreparingrebalance"], f"{CLASSIC}_numgroupsstable" in held) == (1, False)
 
 
 def test_offsets_that_expired_or_were_deleted_are_counted() -> None:
@@ -120,7 +122,7 @@ def test_transactional_ids_by_state() -> None:
 def test_a_broker_counts_on_when_it_leads_anew_and_tells_what_it_holds_only_while_it_serves() -> None:
     running = Groups()
     running.answer(commit_request({("t", 0): 1}), end=1)
-    loaded, held, committed = f"{GROUPS}_partition_load_time", f"{CLASSIC}_NumOffsets", f"{GROUPS}_offset_commit_total"
+    loaded, held, committed = f"{GROUPS}_partition_load_time", f"{CLASSIC}_numoffsets", f"{GROUPS}_offset_commit_total"
     found = told(running.broker.coordinator_metrics())
     assert (found[loaded], found[held], found[committed]) == (1, 1, 1)
     running.lead(2, 1)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from scramp import ScramClient
 
-from stratalog.jobs.tools.configs import main as configs
+from stratalog.jobs.topics.configs import main as configs
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.metrics import BrokerMetrics
 from stratalog.server.bootstrap import BrokerFace

@@ -1,0 +1,40 @@
+"""The store at a URL or path: a local directory, or an object store. I/O: makes a directory, probes a store."""
+
+from __future__ import annotations
+
+from stratalog.storage import cadence
+from stratalog.storage.extras import explained
+from stratalog.storage.objects.local import LocalStore
+from stratalog.storage.objects.memory import SCHEME, memory_store
+from stratalog.storage.objects.port import ObjectStore
+from stratalog.storage.objects.store_settings import FROM_ENVIRONMENT, StoreSettings
+
+
+def open_store(
+    url_or_path: str,
+    sub: str = "",
+    *,
+    create: bool = False,
+    request_ms: int = cadence.REQUEST.ms,
+    retries_ms: int | None = None,
+    settings: StoreSettings = FROM_ENVIRONMENT,
+) -> ObjectStore:
+    """The store at a URL (`s3://bucket/prefix`, `file:///x`, `memory://name/x`) or plain path, or at the directory
+    `sub` below it.
+
+    `create` makes a local directory, and probes the store, into which logs will be written. Raises LogDirNotFoundError
+    naming the place when it is not there or unknown; with `create` KafkaStorageError when the store does not refuse to
+    create an object that exists, StoreUnavailableError. ImportError where obstore is not installed. `request_ms`:
+    the deadline of a small request to an object store, and, unless `retries_ms` says so, the time within which a failed
+    one is repeated; `settings` take precedence over the environment's.
+    """
+    place = f"{url_or_path.rstrip('/')}/{sub}" if sub else url_or_path
+    if place.startswith(SCHEME):
+        return memory_store(place, create=create)
+    if "://" not in place or place.startswith("file://"):
+        return LocalStore(place, create=create)
+    try:
+        from stratalog.storage.objects.remote import open_remote  # with the first object store: an extra brings obstore
+    except ModuleNotFoundError as reason:
+        raise explained(place, reason) from reason
+    return open_remote(place, request_ms, retries_ms, settings, create=create)

@@ -1,0 +1,110 @@
+"""The log-dirs tool: sizes as they are on storage, lags below the high watermark, roots that are gone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stratalog.clients.admin.admin import Admin
+from stratalog.jobs.replicas.log_dirs import main
+from stratalog.server.admin.log_dirs import ReplicaInfo
+from stratalog.storage.errors import BrokerNotAvailableError
+from stratalog.storage.records import TopicPartition
+from tests.clients.still_cluster import StillCluster
+
+TP, OTHER = TopicPartition("t", 0), TopicPartition("u", 0)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> StillCluster:
+    """Broker 1 has five records of t-0, broker 2 the first three of them; u-0 is empty and on broker 1 alone."""
+    made = StillCluster(tmp_path)
+    made.create_topic("t", 1)
+    made.create_topic("u", 1)
+    made.commit(TP, ["a", "b", "c"])
+    copy = made.log(TP, 2)
+    copy.exists_or_create("id-of-t")
+    copy.start_epoch(0, as_leader=False)
+    copy.copy_from(made.log(TP, 1), 0, 1 << 30)
+    made.commit(TP, ["d", "e"])
+    return made
+
+
+def on_disk(cluster: StillCluster, broker_id: int) -> int:
+    return sum(file.stat().st_size for file in Path(cluster.roots[broker_id]).glob("t-0/segment=*/**/*.parquet"))
+
+
+def described(cluster: StillCluster, capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[int, Any]:
+    """The one log directory of each broker, as the tool prints it."""
+    assert main(["--root", cluster.root, "--describe", *arguments]) == 0
+    first, second, line = capsys.readouterr().out.splitlines()
+    found = json.loads(line)
+    assert first == "Querying brokers for log directories information"
+    ids = [broker["broker"] for broker in found["brokers"]]
+    assert second == f"Received log directory information from brokers {','.join(map(str, ids))}"
+    assert found["version"] == 1
+    assert all(len(broker["logDirs"]) == 1 for broker in found["brokers"])
+    return {broker["broker"]: broker["logDirs"][0] for broker in found["brokers"]}
+
+
+def replica(name: str, size: int, lag: int) -> dict[str, Any]:
+    return {"partition": name, "size": size, "offsetLag": lag, "isFuture": False}
+
+
+def test_each_replica_has_its_size_and_lag(cluster: StillCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    found = described(cluster, capsys)
+    assert found[1] == {
+        "logDir": cluster.roots[1],
+        "error": None,
+        "partitions": [replica("t-0", on_disk(cluster, 1), 0), replica("u-0", 0, 0)],
+    }
+    assert found[2]["partitions"] == [replica("t-0", on_disk(cluster, 2), 2)]
+    assert 0 < on_disk(cluster, 2) < on_disk(cluster, 1)
+
+
+def test_brokers_and_topics_are_chosen(cluster: StillCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    found = described(cluster, capsys, "--broker-list", "1", "--topic-list", "u, none")
+    assert list(found) == [1]
+    assert found[1]["partitions"] == [replica("u-0", 0, 0)]
+
+
+def test_a_root_that_is_gone_is_an_error_and_the_others_are_told(
+    cluster: StillCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path(cluster.roots[2]).rename(cluster.roots[2] + "-away")
+    found = described(cluster, capsys)
+    assert found[2]["error"].startswith("LOG_DIR_NOT_FOUND: ")
+    assert found[2]["partitions"] == []
+    assert len(found[1]["partitions"]) == 2
+
+
+def test_a_table_that_cannot_be_read_has_no_size(cluster: StillCluster) -> None:
+    for commit in Path(cluster.roots[2]).glob("t-0/_delta_log/*.json"):
+        commit.write_bytes(b"\xff")
+    found = Admin(cluster.root).describe_log_dirs([2])
+    assert found[2].replicas == {TP: ReplicaInfo(-1, -1)}
+
+
+def test_an_unknown_broker_is_refused(cluster: StillCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--root", cluster.root, "--describe", "--broker-list", "1,7"]) == 1
+    error = capsys.readouterr().err
+    assert "The given brokers do not exist from --broker-list: 7. Current existent brokers: 1,2" in error
+    with pytest.raises(BrokerNotAvailableError, match="no broker 7, only 1,2"):
+        Admin(cluster.root).describe_log_dirs([7])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--topic-list", "t"], r'Missing required argument "[describe]"'),
+        (["--describe", "--broker-list", "one"], "not 'one'"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    cluster: StillCluster, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    assert main(["--root", cluster.root, *arguments]) == 1
+    assert message in capsys.readouterr().err

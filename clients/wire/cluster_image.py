@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from uuid import UUID
 
 from stratalog.replication.metadata.image import BrokerState, ClusterImage
 from stratalog.replication.metadata.records import PartitionRecord, RegisterBrokerRecord
@@ -37,7 +36,7 @@ def image_of(metadata: Entity, cluster: Entity, listener: str) -> ClusterImage:
     )
 
 
-def _id(topic_id: UUID | None) -> str:
+def _id(topic_id: str | None) -> str:
     return id_text(topic_id) or ""
 
 

@@ -21,7 +21,8 @@ from stratalog.server.apis.access.acls import AclApis
 from stratalog.server.apis.access.sasl import SaslApis
 from stratalog.server.apis.api_versions import ApiVersions, unsupported_version
 from stratalog.server.apis.configs import ConfigApis
-from stratalog.server.apis.delete_records import RecordApis
+from stratalog.server.apis.delete_records import DeleteRecordsApis
+from stratalog.server.apis.elections import ElectionApis
 from stratalog.server.apis.features import FeatureApis
 from stratalog.server.apis.fetch.family import FetchApis
 from stratalog.server.apis.fetch.memory import FetchMemory
@@ -30,6 +31,7 @@ from stratalog.server.apis.groups.find_coordinator import CoordinatorApis
 from stratalog.server.apis.groups.modern import ModernGroupApis
 from stratalog.server.apis.groups.offsets import GroupOffsetApis
 from stratalog.server.apis.list_offsets import OffsetApis
+from stratalog.server.apis.log_dirs import LogDirApis
 from stratalog.server.apis.metadata import MetadataApis
 from stratalog.server.apis.produce import ProduceApis
 from stratalog.server.apis.reassignments import ReassignmentApis
@@ -89,10 +91,12 @@ _FAMILIES: tuple[type[ApiFamily], ...] = (
     ProduceApis,
     OffsetApis,
     TopicApis,
-    RecordApis,
+    DeleteRecordsApis,
+    LogDirApis,
     ConfigApis,
     FeatureApis,
     ReassignmentApis,
+    ElectionApis,
     CoordinatorApis,
     GroupApis,
     ModernGroupApis,

@@ -25,7 +25,7 @@ from stratalog.replication.internal_topics import is_internal
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 from stratalog.replication.progress.progress import ReplicaProgress
 from stratalog.storage.cadence import BackOff
-from stratalog.storage.log.copy import is_behind
+from stratalog.storage.log.copy import is_behind, lacks_records
 from stratalog.storage.records import TopicPartition
 
 RESCAN_ROUNDS = 30
@@ -52,10 +52,9 @@ def fetched_from(state: PartitionRecord, broker_id: int, fetcher_id: int, fetche
 class Need(Enum):
     """What a replica needs, by what its leader published.
 
-    COPY   there is something to copy, or something else than records changed, and the replica has started
-    CHECK  it is to be started under the leader's epoch, or has a backlog. A start folds the leader's table, and a
-           backlog is copied in rounds of many files: those that keep pace, whose producers wait, do not wait for many
-           of them
+    COPY   there is something to copy, or the replica has started and something else than records changed
+    CHECK  it is only to be started under the leader's epoch: nothing waits for that; or it has a backlog, which is
+           copied in rounds of many files: those that keep pace, whose producers wait, do not wait for many of them
     """
 
     NOTHING = "nothing"
@@ -84,11 +83,12 @@ def need(own: Standing, published: ReplicaProgress) -> Need:
     """What this replica needs after its leader published this.
 
     example  own `[0, 5)` of epoch 3, started: published `[0, 5)` nothing, `[0, 7)` copy, `[2, 5)` copy
-    example  the same, not started: published `[0, 5)` or `[0, 7)` check; with a backlog: published `[0, 7)` check
+    example  the same, not started: published `[0, 5)` check, `[0, 7)` copy, `[0, 7)` of epoch 4 check
+    example  the same, started, with a backlog: published `[0, 7)` check
     """
-    if not own.has_started:
-        return Need.CHECK
     is_of_epoch = published.leader_epoch == own.leader_epoch
+    if not own.has_started:
+        return Need.COPY if is_of_epoch and lacks_records(own, published) else Need.CHECK
     if is_of_epoch and published.topic_id == own.topic_id and not is_behind(own, published):
         return Need.NOTHING
     return Need.CHECK if own.has_backlog else Need.COPY

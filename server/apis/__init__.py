@@ -9,10 +9,12 @@ list_offsets      ListOffsets, OffsetForLeaderEpoch
 topics            CreateTopics, DeleteTopics, CreatePartitions
 new_topics        the topics that CreateTopics and Metadata make
 awaited_topics    new topics, until their leaders lead
-delete_records    DeleteRecords, DescribeLogDirs, AlterReplicaLogDirs
+delete_records    DeleteRecords
+log_dirs          DescribeLogDirs, AlterReplicaLogDirs
 features          UpdateFeatures
 configs           DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources
-reassignments     AlterPartitionReassignments, ListPartitionReassignments, ElectLeaders
+reassignments     AlterPartitionReassignments, ListPartitionReassignments, UnregisterBroker
+elections         ElectLeaders
 groups/           coordinators of groups, members, committed offsets
 transactions/     producers, and administration of transactions
 access/           ACLs, SCRAM credentials, SASL

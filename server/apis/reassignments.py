@@ -1,15 +1,14 @@
-"""AlterPartitionReassignments, ListPartitionReassignments, ElectLeaders, UnregisterBroker.
+"""AlterPartitionReassignments, ListPartitionReassignments, UnregisterBroker.
 
 I/O: the metadata log, through the admin client.
 
-Source: `ControllerApis`, `ReplicationControlManager` (KIP-455, KIP-460, KIP-860).
+Source: `ControllerApis`, `ReplicationControlManager` (KIP-455, KIP-860).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from stratalog.replication.controller.election.preferred_leaders import ElectionType
 from stratalog.replication.metadata.acls import Operation, ResourceType
 from stratalog.server.request.api import Api, Call, by_topic, failed, partition_error
 from stratalog.server.request.broker import ApiFamily
@@ -18,13 +17,10 @@ from stratalog.storage.records import TopicPartition
 from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.values import Values
 
-_ELECTION_TYPES = {0: ElectionType.PREFERRED, 1: ElectionType.UNCLEAN}
-
 
 class ReassignmentApis(ApiFamily):
     def apis(self) -> Iterable[Api]:
         return [
-            Api(ApiKey.ELECT_LEADERS, self._elect, _elections_refused, is_slow=True),
             Api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, self._alter, _reassignments_refused, is_slow=True),
             Api(ApiKey.LIST_PARTITION_REASSIGNMENTS, self._list),
             Api(ApiKey.UNREGISTER_BROKER, self._unregister),
@@ -80,24 +76,6 @@ class ReassignmentApis(ApiFamily):
         self._broker.admin.unregister_broker(call.request.broker_id)
         return failed(None)
 
-    def _elect(self, call: Call) -> Values:
-        """For all partitions (null), the answer leaves out those that need no election."""
-        self._broker.check(call, Operation.ALTER, ResourceType.CLUSTER)
-        number = call.given("election_type", 0)
-        if number not in _ELECTION_TYPES:
-            raise InvalidRequestError(f"Unknown election type {number}")
-        call.check_time()
-        asked = call.request.topic_partitions
-        named = None
-        if asked is not None:
-            named = [TopicPartition(topic.topic, partition) for topic in asked for partition in topic.partitions]
-        answers = self._broker.admin.elect_leaders(_ELECTION_TYPES[number], named)
-        results = [
-            {"topic": topic, "partition_result": [{"partition_id": p, **failed(error)} for p, error in partitions]}
-            for topic, partitions in by_topic(answers)
-        ]
-        return {"error_code": None, "replica_election_results": results}
-
 
 def _reassignments_refused(call: Call, error: StratalogError) -> Values:
     """The error for the whole and for each partition."""
@@ -109,12 +87,3 @@ def _reassignments_refused(call: Call, error: StratalogError) -> Values:
         for topic in call.request.topics
     ]
     return {**failed(error), "responses": responses}
-
-
-def _elections_refused(call: Call, error: StratalogError) -> Values:
-    """The error for the whole and for each partition: version 0 has no code for the whole."""
-    results = [
-        {"topic": each.topic, "partition_result": [{"partition_id": p, **failed(error)} for p in each.partitions]}
-        for each in call.request.topic_partitions or ()
-    ]
-    return {"error_code": error, "replica_election_results": results}

@@ -31,7 +31,7 @@ from stratalog.storage.records import TopicPartition
 
 _LOG = line_logger("stratalog.lag")
 
-READ_MS_MAX = 2_000
+READ_MS_MAX = 1_000
 """Time in which one round reads timestamps; the rest follows in the next round."""
 
 
@@ -162,7 +162,7 @@ class LagRounds:
         """End after the round under way."""
         self._is_over.set()
         if self._thread.ident is not None:
-            self._thread.join(timeout=READ_MS_MAX / 500)
+            self._thread.join(timeout=READ_MS_MAX / 250)
 
     def metrics(self, broker_id: int) -> list[Metric]:
         """The groups that a broker coordinates, as of the last round; ages are as of now."""

@@ -54,6 +54,8 @@ PROJECT_FILE = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="ut
 DECLARED = {re.match(r"[\w-]+", each).group() for each in PROJECT_FILE["dependencies"]}  # type: ignore[union-attr]
 BROUGHT_ALONG = {"stratalog", "typing_extensions", "setuptools", "hypothesis", "sortedcontainers", "tzdata"}
 """What the declared packages need, or use where it is installed, and what a virtual environment has."""
+OF_PYTEST = {"pytest", "pluggy", "iniconfig", "Pygments"}
+"""What pytest has, whose plugin is a module of the clients."""
 
 
 def test_no_module_outside_of_sparks_parts_needs_an_extra() -> None:
@@ -66,4 +68,4 @@ def test_no_module_outside_of_sparks_parts_needs_an_extra() -> None:
     assert exit_code == 1
     assert "stratalog.stratalog_session needs the package p" in done.stderr
     wheels = {name.replace("-", "_") for name in DECLARED}  # as some name themselves where they are installed
-    assert set(used) - DECLARED - wheels - BROUGHT_ALONG == set()
+    assert set(used) - DECLARED - wheels - BROUGHT_ALONG - OF_PYTEST == set()

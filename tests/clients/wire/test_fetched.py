@@ -12,6 +12,7 @@ from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.batches.record_batches import encode_batch
 from stratalog.wire.messages.frames import decode_request, encode_request
 from stratalog.wire.messages.schema import request_type
+from stratalog.wire.messages.values import id_text
 from tests.clients.wire.test_cluster_image import ID, response
 from tests.wire.batches.decoded import with_offsets
 
@@ -76,6 +77,6 @@ def test_a_request_names_topics_by_id_and_waits_for_a_byte() -> None:
     entity = decode_request(frame, {ApiKey.FETCH: range(13, 14)}).entity
     assert entity is not None
     (topic,) = entity.topics
-    assert topic.topic_id.hex == ID
+    assert id_text(topic.topic_id) == ID
     assert [(each.partition, each.fetch_offset) for each in topic.partitions] == [(0, 5), (2, 7)]
     assert (entity.min_bytes, entity.isolation_level, entity.session_epoch) == (1, 1, -1)

@@ -69,7 +69,7 @@ def published(start: int, end: int, epoch: int = 3, topic_id: str = ID) -> Repli
         (standing(0, 5), published(0, 5, topic_id=OTHER_ID), Need.COPY),
         (standing(0, 5, has_started=False), published(0, 5), Need.CHECK),
         (standing(0, 5, has_started=False), published(2, 5), Need.CHECK),
-        (standing(0, 5, has_started=False), published(0, 7), Need.CHECK),  # behind those that go on
+        (standing(0, 5, has_started=False), published(0, 7), Need.COPY),
         (standing(0, 5, has_started=False), published(0, 7, epoch=4), Need.CHECK),
         (standing(0, 0, has_started=False), published(0, 0), Need.CHECK),
     ],

@@ -46,8 +46,8 @@ def test_a_write_ends_the_wait_and_is_named(tmp_path: Path) -> None:
     clock, news = SystemClock(), ChangeWait(SystemClock())
     assert news.wait(places, 10_000, 10_000) == {"1", "2"}, "what is new to it may have been written before"
     writer = threading.Timer(0.05, lambda: store.put_register("progress/2/leader", b"new"))
-    writer.start()
     before_ms = clock.monotonic_ms()
+    writer.start()
     heard = set[str]()
     while not heard and clock.monotonic_ms() - before_ms < 5_000:
         heard = news.wait(places, 5_000, 5_000)

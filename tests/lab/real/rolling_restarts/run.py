@@ -21,7 +21,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -33,6 +33,7 @@ from stratalog.server.admin.admin import NewTopic
 from tests.lab.foreign.java.jvm import SMALL, Jvm, java_version
 from tests.lab.foreign.served import HOST, SETTINGS, Form, Served
 from tests.lab.real.harness.broker_processes import BROKERS, ENVIRONMENT, PROJECT
+from tests.lab.real.harness.command import concluded
 from tests.lab.real.harness.machine_watch import MachineWatch
 from tests.waiting import wait_until
 
@@ -169,8 +170,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--keep", type=Path, help="copy the brokers' logs here")
     given = parser.parse_args(arguments)
     result = run(given.rolls, given.rate, given.protocol, given.keep)
-    print(json.dumps({**asdict(result), "is_clean": result.is_clean}, indent=1))
-    return 0 if result.is_clean else 1
+    return concluded(result)
 
 
 if __name__ == "__main__":

@@ -168,7 +168,7 @@ def test_the_wheel_holds_one_package_and_the_module_that_spark_looks_for(wheel: 
     tops = {Path(name).parts[0] for name in names}
     assert tops == {"stratalog", "pyspark_stratalog.py", f"stratalog-{stratalog.__version__}.dist-info"}
     inside = {Path(name).parts[1] for name in names if name.startswith("stratalog/")}
-    assert inside == {"__init__.py", "__main__.py", "py.typed", *ROOMS}
+    assert inside == {"__init__.py", "__main__.py", "py.typed", "testing.py", *ROOMS}
     files = [file.relative_to(ROOT) for room in ROOMS for file in (ROOT / room).rglob("*") if file.is_file()]
     assert {f"stratalog/{file}" for file in files if "__pycache__" not in file.parts} <= set(names)
 

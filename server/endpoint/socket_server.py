@@ -38,8 +38,9 @@ from stratalog.storage.topic_config import INT_MAX
 
 _LOG = line_logger("stratalog.network")
 
-DRAIN_S = 10.0
-"""Limit of the time in which requests that were read are answered at the end."""
+DRAIN_S = 2.0
+"""Limit of the time in which requests that were read are answered at the end. Nothing else is read meanwhile: a client
+that still asks this broker waits for so long, and then asks another one."""
 FILE_DESCRIPTORS = 1_024
 """The open files that are not connections for which a process keeps descriptors; at most half of what it may open."""
 WARNING_S = 1.0

@@ -121,12 +121,17 @@ def test_a_full_disk_keeps_nothing_for_readers(busy: Busy, monkeypatch: pytest.M
     assert list_files(busy.log) == len(busy.log.files)
 
 
+def copy_all(follower: PartitionLog, leader: PartitionLog, epoch: int) -> None:
+    while follower.log_end_offset < leader.log_end_offset:
+        follower.copy_from(leader, epoch, 1 << 20)
+
+
 def test_what_a_truncation_may_bring_back_is_copied_under_another_name(busy: Busy) -> None:
     """A list is not read when a follower copies: so nothing that it may name keeps its name."""
     follower = busy.replicas.follower("2", 0, busy.log.config)
     for _ in range(30):
         write(busy.log, *["a"] * 60)
-        follower.copy_from(busy.log, 0, 1 << 20)
+        copy_all(follower, busy.log, 0)
         busy.replicas.clock.sleep_ms(MINUTE_MS)
         upkeep = Upkeep(follower, LIMITS)
         while upkeep.step(busy.replicas.clock.now_ms, follower.log_end_offset, 0) is not None:
@@ -137,8 +142,7 @@ def test_what_a_truncation_may_bring_back_is_copied_under_another_name(busy: Bus
     assert any(map(is_list, follower.state.removed))
     assert not isinstance(follower.start_epoch(1, as_leader=False, truncate_to=100), Conflict)
     assert not isinstance(busy.log.start_epoch(1, as_leader=True), Conflict)
-    while follower.log_end_offset < busy.log.log_end_offset:
-        follower.copy_from(busy.log, 1, 1 << 20)
+    copy_all(follower, busy.log, 1)
     copied = [entry for entry in follower.files if entry.start_offset >= 100]
     assert copied[-1].end_offset == busy.log.log_end_offset
     theirs = {entry.path for entry in busy.log.files}

@@ -73,7 +73,8 @@ def check_log(root: str) -> str:
     write(leader, *values)
     follower.start_epoch(0, as_leader=False)
     leader.refresh()
-    follower.copy_from(leader, 0, 1 << 30)
+    while follower.log_end_offset < leader.log_end_offset:
+        follower.copy_from(leader, 0, 1 << 30)
     for broker in ("leader", "follower"):
         found = [value for _, value in contents(opened(root, broker))]
         if found != values:

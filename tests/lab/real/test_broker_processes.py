@@ -99,8 +99,8 @@ def test_what_one_process_produces_through_them_another_reads(brokers: BrokerPro
 def test_the_console_tools_work_with_brokers_in_other_processes(brokers: BrokerProcesses) -> None:
     new_topic(brokers, "typed", partitions=1)
     flags = ["--root", brokers.metadata_root, "--topic", "typed"]
-    tool(["stratalog.jobs.records.produce", *flags], "one\ntwo\n")
-    assert tool(["stratalog.jobs.records.consume", *flags, "--from-beginning", "--max-messages", "2"]) == "one\ntwo\n"
+    tool(["stratalog", "produce", *flags], "one\ntwo\n")
+    assert tool(["stratalog", "consume", *flags, "--from-beginning", "--max-messages", "2"]) == "one\ntwo\n"
 
 
 def tool(arguments: list[str], lines: str = "") -> str:

@@ -119,7 +119,7 @@ def test_an_erasure_reaches_every_replica_and_is_proved(cluster: Cluster) -> Non
 def test_the_tool_erases_waits_and_reports(cluster: Cluster) -> None:
     send(cluster, 3, "first")
     where = '{"all": [{"key": {"equals": "bob"}}, {"value": {"begins_with": "first-bob-1"}}]}'
-    tool = [sys.executable, "-m", "stratalog.jobs.topics.delete_where", "--root", cluster.root, "--topic", "events"]
+    tool = [sys.executable, "-m", "stratalog", "delete-where", "--root", cluster.root, "--topic", "events"]
     asked = [*tool, "--where", where, "--wait-seconds", "60"]
     done = subprocess.run(asked, cwd=PROJECT, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -29,6 +29,7 @@ from stratalog.replication.requests.groups import (
 from stratalog.replication.requests.produce import ACKS_ALL, ACKS_NONE, ProduceRequest, ProduceResponse
 from stratalog.server.bootstrap import RunningCluster
 from stratalog.server.endpoint.admission import RequestBound
+from stratalog.server.endpoint.endpoint_metrics import EndpointMetrics
 from stratalog.server.endpoint.loops import NetworkThread
 from stratalog.server.endpoint.socket_server import SocketServer, bind
 from stratalog.server.remote.connections.config import ConnectionConfig
@@ -208,6 +209,12 @@ def test_a_coordinator_that_registered_after_the_broker_asked_is_known(
     for partition in range(2):
         memory.elect(TopicPartition(GROUP.topic, partition), 3)
     wait_until(lambda: asked_for_the_coordinator(cluster) == (3, None))
+
+
+def open_connections(metrics: EndpointMetrics) -> int:
+    """Those of all listeners."""
+    (found,) = [each for each in metrics.metrics() if each.name.endswith("connection_count")]
+    return sum(value for value in found.values.values() if isinstance(value, int))
 
 
 def asked_for_the_coordinator(cluster: RunningCluster) -> tuple[int, object]:
@@ -476,9 +483,9 @@ def test_where_no_listener_is_reachable_brokers_are_called_through_their_inboxes
         wait_until(lambda: asked_for_the_coordinator(remote) == (1, None))
         (bound,) = bind([LISTENER])
         server = SocketServer(BrokerConfig(), RequestBound(100))
-        server.serve(1, [bound], served.handlers[1])
+        listeners = server.serve(1, [bound], served.handlers[1])
         memory.commit(replace(registration, endpoint=bound.listener.connection_string))
-        wait_until(lambda: asked_for_the_coordinator(remote) == (1, None))
+        wait_until(lambda: asked_for_the_coordinator(remote) == (1, None) and open_connections(listeners) > 0)
         server.stop()
         assert asked_for_the_coordinator(remote)[0] == -1
         assert asked_for_the_coordinator(remote)[0] == -1

@@ -31,4 +31,4 @@ def test_a_group_that_changes_its_protocol_to_and_fro(assignor: str) -> None:
         clients = replace(MIXED, assignors=(assignor,))
         outcomes = [simulate_coordinated(seed, clients=clients)[0] for seed in range(SEEDS // 2)]
     assert {o.seed: str(o.violation) for o in outcomes if o.violation is not None} == {}
-    assert sum(outcome.answered for outcome in outcomes) > 10, "the runs must do some work"
+    assert sum(outcome.answered for outcome in outcomes) > 5, "the runs must do some work"

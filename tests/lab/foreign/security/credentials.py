@@ -117,6 +117,6 @@ def make_users(served: Served) -> None:
     mechanisms = [way for way in Way if way.startswith("SCRAM")]
     for user in (ADMIN, ALICE):
         added = ",".join(f"{way}=[iterations=4096,password={PASSWORDS[user]}]" for way in mechanisms)
-        command = [sys.executable, "-m", "stratalog.jobs.topics.configs", "--root", served.metadata_root, "--alter"]
+        command = [sys.executable, "-m", "stratalog", "configs", "--root", served.metadata_root, "--alter"]
         subprocess.run([*command, "--entity-type", "users", "--entity-name", user, "--add-config", added], check=True)
     _with_users.add(served.metadata_root)

@@ -30,11 +30,11 @@ class Bar:
         self._shown: Progress | None = None
 
     def advance(self, count: int = 1) -> None:
-        """So much more is done."""
+        """Add `count` pieces to those that are done."""
         self.set(self.done + count)
 
     def set(self, done: int, total: int | None = None) -> None:
-        """So much is done in all; `total`: of so much, where that changes."""
+        """State how many pieces are done, and how many there are in all; None: as many as before."""
         with self._lock:
             self.done = done
             self.total = self.total if total is None else total

@@ -1,4 +1,4 @@
-"""Who may read a broker's metrics where other machines reach the port: HTTP's basic authentication. Pure.
+"""The login of a broker's metrics port where other machines reach it: HTTP's basic authentication. Pure.
 
 The user is the one of the settings, or one of the cluster's with SCRAM credentials.
 """

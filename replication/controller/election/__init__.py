@@ -1,4 +1,4 @@
-"""Who leads a partition next.
+"""The choice of a partition's next leader.
 
 leader_election    Kafka's leader selectors, the unclean one too
 eligible_leaders   eligible leader replicas (KIP-966)

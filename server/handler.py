@@ -51,6 +51,7 @@ from stratalog.server.request.large_requests import LargeRequests
 from stratalog.server.request.limits import QUICK_ELEMENTS, bounds_before_login, is_quick, limits_by_api
 from stratalog.server.request.quick_calls import QuickCalls
 from stratalog.server.view.cluster_view import ClusterView
+from stratalog.server.view.shared_read import one_reading
 from stratalog.storage.clock import measured_ns
 from stratalog.storage.errors import InvalidRequestError, StratalogError, UnknownServerError, UnsupportedVersionError
 from stratalog.storage.log_lines import line_logger
@@ -375,7 +376,8 @@ class KafkaHandler:
 
     def _answer_of(self, api: Api, call: Call, work: Callable[[], Body | Later | None]) -> Body | Later | None:
         try:
-            return work()
+            with one_reading():
+                return work()
         except StratalogError as refusal:
             return api.refuse(call, refusal.as_value())
         except Exception as defect:  # noqa: BLE001 - the client gets an answer in any case

@@ -16,7 +16,7 @@ from stratalog.replication.stores import Stores, client_stores
 from stratalog.server.bootstrap import Cluster, root_of, shared_metadata_of
 from stratalog.server.view.image_topology import ImageTopology
 from stratalog.server.view.leader_progress import LeaderEntries, PublishedProgress, own_registers_of
-from stratalog.server.view.shared_read import SharedRead
+from stratalog.server.view.shared_read import SharedRead, read_again
 from stratalog.storage.clock import Clock, Ids, RandomIds, SystemClock
 from stratalog.storage.errors import LogDirNotFoundError, TableReplacedError
 from stratalog.storage.log_lines import line_logger
@@ -119,6 +119,7 @@ class ClusterTopology(ImageTopology):
 
     def propose(self, decide: Callable[[ClusterImage], Result[T]]) -> T:
         """Decide on the newest metadata image and commit the records, as the admin client does."""
+        read_again()
         with self._folds.lock:
             try:
                 response = self.metadata.propose(decide)

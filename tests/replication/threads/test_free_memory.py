@@ -11,6 +11,8 @@ import pytest
 from tests.docs.pages import ROOT
 
 MIB_KEPT_MAX = 12
+is_glibc = "glibc" in (os.confstr("CS_GNU_LIBC_VERSION") or "")
+of_glibc = pytest.mark.skipif(not is_glibc, reason="another C library")
 PROGRAM = """
 import sys, threading
 from stratalog.replication.threads.free_memory import keep_little_free_memory, release_free_memory
@@ -41,19 +43,16 @@ may_end.set()
 
 def kept_mib(setting: str, **environment: str) -> int:
     """What a thread that lives on keeps of 48 MiB that it has freed."""
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, setting],
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment}, capture_output=True, text=True, timeout=60, check=True,
-    )  # fmt: skip
-    return int(done.stdout)
+    command, variables = [sys.executable, "-c", PROGRAM, setting], {"PYTHONPATH": str(ROOT), **environment}
+    return int(subprocess.check_output(command, env=os.environ | variables, text=True, timeout=60))
 
 
-@pytest.mark.skipif("glibc" not in os.confstr("CS_GNU_LIBC_VERSION"), reason="another C library")
+@of_glibc
 def test_a_thread_keeps_little_of_what_it_freed() -> None:
     assert kept_mib("set") <= MIB_KEPT_MAX < kept_mib("unset")
 
 
-@pytest.mark.skipif("glibc" not in os.confstr("CS_GNU_LIBC_VERSION"), reason="another C library")
+@of_glibc
 def test_the_users_own_setting_counts() -> None:
     own = "glibc.malloc.trim_threshold=67108864:glibc.malloc.mmap_threshold=33554432"
     assert kept_mib("set", GLIBC_TUNABLES=own) > MIB_KEPT_MAX

@@ -6,13 +6,11 @@ import os
 import subprocess
 import sys
 
-import pytest
-
 from tests.docs.pages import ROOT
 
 MIB_KEPT_MAX = 12
-is_glibc = "glibc" in (os.confstr("CS_GNU_LIBC_VERSION") or "")
-of_glibc = pytest.mark.skipif(not is_glibc, reason="another C library")
+IS_GLIBC = "glibc" in (os.confstr("CS_GNU_LIBC_VERSION") or "")
+"""Another C library has no such bounds: there the call does nothing."""
 PROGRAM = """
 import sys, threading
 from stratalog.replication.threads.free_memory import keep_little_free_memory, release_free_memory
@@ -47,12 +45,11 @@ def kept_mib(setting: str, **environment: str) -> int:
     return int(subprocess.check_output(command, env=os.environ | variables, text=True, timeout=60))
 
 
-@of_glibc
 def test_a_thread_keeps_little_of_what_it_freed() -> None:
-    assert kept_mib("set") <= MIB_KEPT_MAX < kept_mib("unset")
+    little, much = kept_mib("set"), kept_mib("unset")
+    assert (little <= MIB_KEPT_MAX < much) or not IS_GLIBC
 
 
-@of_glibc
 def test_the_users_own_setting_counts() -> None:
     own = "glibc.malloc.trim_threshold=67108864:glibc.malloc.mmap_threshold=33554432"
-    assert kept_mib("set", GLIBC_TUNABLES=own) > MIB_KEPT_MAX
+    assert kept_mib("set", GLIBC_TUNABLES=own) > MIB_KEPT_MAX or not IS_GLIBC

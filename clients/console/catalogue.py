@@ -1,0 +1,20 @@
+"""All questions by name. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from stratalog.clients.console.question import Question
+from stratalog.clients.console.questions import (
+    overview,
+)
+
+_MODULES = (
+    overview,
+)  # fmt: skip
+
+QUESTIONS: Mapping[str, Question] = MappingProxyType(
+    {question.name: question for module in _MODULES for question in module.QUESTIONS}
+)
+"""Name -> question: what pages, `/api/NAME` and agents ask."""

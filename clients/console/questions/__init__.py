@@ -1,0 +1,4 @@
+"""What can be asked about a cluster. Each module has a tuple `QUESTIONS`; `clients.console.catalogue` joins them.
+
+overview      the cluster in numbers
+"""

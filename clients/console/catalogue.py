@@ -8,10 +8,12 @@ from types import MappingProxyType
 from stratalog.clients.console.question import Question
 from stratalog.clients.console.questions import (
     overview,
+    record_way,
 )
 
 _MODULES = (
     overview,
+    record_way,
 )  # fmt: skip
 
 QUESTIONS: Mapping[str, Question] = MappingProxyType(

@@ -7,11 +7,23 @@ from types import MappingProxyType
 
 from stratalog.clients.console.question import Question
 from stratalog.clients.console.questions import (
+    access,
+    brokers,
+    groups,
     overview,
+    records,
+    topics,
+    transactions,
 )
 
 _MODULES = (
     overview,
+    topics,
+    records,
+    groups,
+    transactions,
+    access,
+    brokers,
 )  # fmt: skip
 
 QUESTIONS: Mapping[str, Question] = MappingProxyType(

@@ -45,7 +45,7 @@ FLOORS = {
         < broker_connection inbox_connection""",
     "clients": """serialization records client_view < config < coordinator_calls connected_cluster < producer consumer
         < admin < schemas wire < spark < typed_tables testing < console""",
-    "clients/console": "asker < question < stored < questions < catalogue",
+    "clients/console": "asker < question < stored questions < catalogue",
     "clients/schemas": """wire_format errors json_patterns < schema < compatibility rest_client protobuf_messages
         < avro_binary < avro_values < registry_state < schema_folder serde < avro json_schema protobuf
         < columns""",

@@ -2,7 +2,7 @@
 
 asker      the user who asks, with the cluster
 question   a question with its parameters, and an answer as JSON
-stored/    what storage alone can tell
 questions/ what can be asked
+stored/    what can be asked of storage alone
 catalogue  all questions by name
 """

@@ -7,12 +7,26 @@ from types import MappingProxyType
 
 from stratalog.clients.console.question import Question
 from stratalog.clients.console.questions import (
+    access,
+    brokers,
+    groups,
     overview,
-    record_way,
+    records,
+    topics,
+    transactions,
 )
+from stratalog.clients.console.stored import as_of, record_way, who_led
 
 _MODULES = (
     overview,
+    topics,
+    records,
+    groups,
+    transactions,
+    access,
+    brokers,
+    as_of,
+    who_led,
     record_way,
 )  # fmt: skip
 

@@ -1,8 +1,11 @@
-"""What storage alone can tell: the past of the cluster, and the commits of its tables.
+"""Questions that storage alone can answer: the past of the cluster, and what its tables hold.
 
+record_way   a record's file, commit, producer, transaction, and each replica's copy
+who_led      leaders, ISRs and epochs in time, and failovers
+as_of        a topic, a group, the cluster as they were, and what differs now
 storage      the cluster's storage, for questions that need it
 commits      the commit that brought an offset into a table
-past         the cluster as it was, folded from the metadata log and its history
-differences  two images of the cluster compared
+past         states of partitions, metadata and lags of the past, read from storage
+differences  the cluster as it was, and two states of it compared
 timeline     the states of a partition as events
 """

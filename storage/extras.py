@@ -16,6 +16,8 @@ EXTRA_OF = {
     "fastavro": "schemas",
     "jsonschema": "schemas",
     "google": "schemas",
+    "datafusion": "console",
+    "mcp": "mcp",
 }
 """The extra that brings a package, by the name under which it is imported."""
 

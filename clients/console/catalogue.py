@@ -15,6 +15,7 @@ from stratalog.clients.console.questions import (
     topics,
     transactions,
 )
+from stratalog.clients.console.sql import sql
 from stratalog.clients.console.stored import as_of, record_way, who_led
 
 _MODULES = (
@@ -28,6 +29,7 @@ _MODULES = (
     as_of,
     who_led,
     record_way,
+    sql,
 )  # fmt: skip
 
 QUESTIONS: Mapping[str, Question] = MappingProxyType(

@@ -24,6 +24,8 @@ from stratalog.storage.errors import ObjectNotFoundError, StratalogError
 from stratalog.storage.log.reader import LogReader
 from stratalog.storage.records import TopicPartition
 
+WAIT_MS = 1_000
+"""Time to wait for the leader of the one partition that is asked about."""
 MetadataRow = tuple[int, int, MetadataRecord]
 """A record of the metadata log: its offset, its time in ms, the record."""
 
@@ -132,10 +134,11 @@ def epoch_starts(view: ClusterView, topic: str, partitions: Sequence[int]) -> di
         log.refresh()
         return [(entry.epoch, entry.start_offset) for entry in log.epochs.entries]
 
+    wait_ms = WAIT_MS if len(partitions) == 1 else 0
     starts: dict[tuple[int, int], int] = {}
     for partition in partitions:
         with suppress(StratalogError):
-            found = view.records.read_from_log(TopicPartition(topic, partition), look, 0)
+            found = view.records.read_from_log(TopicPartition(topic, partition), look, wait_ms)
             starts |= {(partition, epoch): start for epoch, start in found}
     return starts
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from stratalog.clients.console.asker import Asker
 from stratalog.clients.console.question import Parameter, Question
 from stratalog.clients.console.stored.commits import commit_of_offset, reader_of
-from stratalog.clients.console.stored.past import epoch_starts, states_of_topic
+from stratalog.clients.console.stored.past import WAIT_MS, epoch_starts, states_of_topic
 from stratalog.clients.console.stored.storage import stored_view
 from stratalog.clients.console.stored.timeline import FAILOVER, LeadershipEvent, events_of
 from stratalog.replication.metadata.records import NO_LEADER
@@ -169,7 +169,7 @@ def _records_around(view: ClusterView, place: TopicPartition, start: int | None)
     with suppress(StratalogError):
         marks = view.watermarks.published_now([place])[place]
         end = -1 if marks is None else marks.high_watermark
-        return tuple(RecordNear(*each, each[0] < end) for each in view.records.read_from_log(place, look, 0))
+        return tuple(RecordNear(*each, each[0] < end) for each in view.records.read_from_log(place, look, WAIT_MS))
     return ()
 
 

@@ -16,6 +16,10 @@ EXTRA_OF = {
     "fastavro": "schemas",
     "jsonschema": "schemas",
     "google": "schemas",
+    "starlette": "console",
+    "uvicorn": "console",
+    "jinja2": "console",
+    "markupsafe": "console",
 }
 """The extra that brings a package, by the name under which it is imported."""
 

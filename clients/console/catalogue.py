@@ -1,10 +1,14 @@
-"""All questions by name. Pure."""
+"""All questions and changes by name. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from stratalog.clients.console.change import Change
+from stratalog.clients.console.changes import access as access_changes
+from stratalog.clients.console.changes import groups as group_changes
+from stratalog.clients.console.changes import topics as topic_changes
 from stratalog.clients.console.question import Question
 from stratalog.clients.console.questions import (
     access,
@@ -30,3 +34,8 @@ QUESTIONS: Mapping[str, Question] = MappingProxyType(
     {question.name: question for module in _MODULES for question in module.QUESTIONS}
 )
 """Name -> question: what pages, `/api/NAME` and agents ask."""
+
+CHANGES: Mapping[str, Change] = MappingProxyType(
+    {change.name: change for module in (topic_changes, group_changes, access_changes) for change in module.CHANGES}
+)
+"""Name -> change: what `/change/NAME` shows and does."""

@@ -18,6 +18,10 @@ EXTRA_OF = {
     "google": "schemas",
     "datafusion": "console",
     "mcp": "mcp",
+    "starlette": "console",
+    "uvicorn": "console",
+    "jinja2": "console",
+    "markupsafe": "console",
 }
 """The extra that brings a package, by the name under which it is imported."""
 

@@ -1,10 +1,14 @@
-"""All questions by name. Pure."""
+"""All questions and changes by name. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from stratalog.clients.console.change import Change
+from stratalog.clients.console.changes import access as access_changes
+from stratalog.clients.console.changes import groups as group_changes
+from stratalog.clients.console.changes import topics as topic_changes
 from stratalog.clients.console.question import Question
 from stratalog.clients.console.questions import (
     access,
@@ -16,7 +20,7 @@ from stratalog.clients.console.questions import (
     transactions,
 )
 from stratalog.clients.console.sql import sql
-from stratalog.clients.console.stored import as_of, record_way, who_led
+from stratalog.clients.console.stored import as_of, erasure, files, record_way, who_led
 
 _MODULES = (
     overview,
@@ -29,6 +33,8 @@ _MODULES = (
     as_of,
     who_led,
     record_way,
+    erasure,
+    files,
     sql,
 )  # fmt: skip
 
@@ -36,3 +42,8 @@ QUESTIONS: Mapping[str, Question] = MappingProxyType(
     {question.name: question for module in _MODULES for question in module.QUESTIONS}
 )
 """Name -> question: what pages, `/api/NAME` and agents ask."""
+
+CHANGES: Mapping[str, Change] = MappingProxyType(
+    {change.name: change for module in (topic_changes, group_changes, access_changes) for change in module.CHANGES}
+)
+"""Name -> change: what `/change/NAME` shows and does."""

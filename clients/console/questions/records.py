@@ -14,6 +14,7 @@ import pyarrow as pa
 from stratalog.clients.console.asker import WAIT_MS, Asker
 from stratalog.clients.console.question import Parameter, Question
 from stratalog.clients.console.shown_text import ShownBytes, shown, visible
+from stratalog.clients.console.times import TIME_DOC, time_ms
 from stratalog.replication.metadata.acls import Operation
 from stratalog.storage.errors import (
     InvalidRequestError,
@@ -131,7 +132,7 @@ class _Search:
 
 
 def records(
-    asker: Asker, topic: str, partition: int, where: str, at: int, contains: str, part: str, limit: int
+    asker: Asker, topic: str, partition: int, where: str, at: str, contains: str, part: str, limit: int
 ) -> Records:
     """Records of a topic. Errors of single partitions are in `places`."""
     asker.check_topic(topic, Operation.READ)
@@ -190,14 +191,14 @@ def _partition_count(asker: Asker, topic: str) -> int:
     return count
 
 
-def _begin(asker: Asker, named: TopicPartition, where: str, at: int, start: int, end: int) -> int:
+def _begin(asker: Asker, named: TopicPartition, where: str, at: str, start: int, end: int) -> int:
     if where == "oldest":
         return start
     if where == "offset":
-        return max(start, min(at, end))
-    if at < 0:
-        raise InvalidRequestError("a time is milliseconds since 1970, not negative")
-    found = asker.cluster.view.offsets.offset_for_timestamp(named, at, WAIT_MS)
+        if not at.strip().isdecimal():
+            raise InvalidRequestError(f"an offset is a number, not {at!r}")
+        return max(start, min(int(at), end))
+    found = asker.cluster.view.offsets.offset_for_timestamp(named, time_ms(at), WAIT_MS)
     return end if found is None else found.offset
 
 
@@ -303,7 +304,7 @@ QUESTIONS = (
             "topic": _TOPIC,
             "partition": Parameter(int, "its number; -1: all", EVERY_PARTITION),
             "where": Parameter(str, "where to begin", "newest", WHERE),
-            "at": Parameter(int, "the offset, or the time in milliseconds since 1970", 0),
+            "at": Parameter(str, f"the offset, or the time: {TIME_DOC}", ""),
             "contains": Parameter(str, "a text in any case, UTF-8", ""),
             "part": Parameter(str, "where the text is looked for", "any", PARTS),
             "limit": Parameter(int, f"how many records to show, at most {LIMIT_MAX}", LIMIT),

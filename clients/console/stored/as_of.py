@@ -25,6 +25,7 @@ from stratalog.clients.console.stored.differences import (
 )
 from stratalog.clients.console.stored.past import past_lags, recorded_metadata, states_by_topic, states_of_topic
 from stratalog.clients.console.stored.storage import stored_view
+from stratalog.clients.console.times import TIME_DOC, time_ms
 from stratalog.replication.metadata.acls import Operation, ResourceType
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
@@ -140,11 +141,11 @@ class ClusterAsOf:
     exact_from_ms: int
 
 
-def topic_as_of(asker: Asker, topic: str, at_ms: int) -> TopicAsOf:
+def topic_as_of(asker: Asker, topic: str, at: str) -> TopicAsOf:
     """A topic at a time. UnknownTopicOrPartitionError when nothing was ever known of it."""
     asker.check_topic(topic)
     view = stored_view(asker, "the past of topics is")
-    at_ms = time_asked(at_ms, asker.now_ms)
+    at_ms = time_asked(at, asker.now_ms)
     recorded = recorded_metadata(view)
     states = states_of_topic(view, topic)
     if not states:
@@ -197,11 +198,11 @@ def _ends_at(view: ClusterView, places: Sequence[TopicPartition], at_ms: int) ->
     return ends
 
 
-def group_as_of(asker: Asker, group: str, at_ms: int) -> GroupAsOf:
+def group_as_of(asker: Asker, group: str, at: str) -> GroupAsOf:
     """A group at a time, by the table of past lags, in the topics that the asker may see."""
     asker.check_group(group)
     view = stored_view(asker, "the table of past lags is")
-    at_ms = time_asked(at_ms, asker.now_ms)
+    at_ms = time_asked(at, asker.now_ms)
     rows = past_lags(view, group, at_ms - LAG_WINDOW_MS, at_ms).to_pylist()
     measured = rows[-1]["timestamp"] if rows else None
     then = {
@@ -242,10 +243,10 @@ def group_as_of(asker: Asker, group: str, at_ms: int) -> GroupAsOf:
     )
 
 
-def cluster_as_of(asker: Asker, at_ms: int) -> ClusterAsOf:
+def cluster_as_of(asker: Asker, at: str) -> ClusterAsOf:
     """The cluster at a time."""
     view = stored_view(asker, "the past of the cluster is")
-    at_ms = time_asked(at_ms, asker.now_ms)
+    at_ms = time_asked(at, asker.now_ms)
     recorded = recorded_metadata(view)
     now, then = view.image, image_at(recorded.rows, at_ms)
     unsure: list[str] = []
@@ -278,31 +279,36 @@ def cluster_as_of(asker: Asker, at_ms: int) -> ClusterAsOf:
     )
 
 
-def time_asked(at_ms: int, now_ms: int) -> int:
-    """The time of a question; InvalidRequestError for one that is to come."""
+def time_asked(at: str, now_ms: int) -> int:
+    """The time of a question in milliseconds; empty: now. InvalidRequestError for one that is to come.
+
+    >>> time_asked("1970-01-01T00:00:02Z", now_ms=5_000)
+    2000
+    """
+    at_ms = time_ms(at) if at else now_ms
     if not 0 <= at_ms <= now_ms:
-        raise InvalidRequestError(f"at_ms {at_ms} is outside [0, {now_ms}], the past: it is milliseconds since 1970")
+        raise InvalidRequestError(f"{at} is not in the past, which ends at {now_ms} ms: it is {TIME_DOC}")
     return at_ms
 
 
-_AT = Parameter(int, "the time, in milliseconds since 1970")
+_AT = Parameter(str, f"the time: {TIME_DOC}; empty: now", "")
 QUESTIONS = (
     Question(
         "topic_as_of",
         "A topic at a time: leaders, ISRs, configs, where its logs ended, and what differs now.",
         topic_as_of,
-        {"topic": Parameter(str, "the topic"), "at_ms": _AT},
+        {"topic": Parameter(str, "the topic"), "at": _AT},
     ),
     Question(
         "group_as_of",
         "A group at a time: committed offsets and lag, beside those of now.",
         group_as_of,
-        {"group": Parameter(str, "the group"), "at_ms": _AT},
+        {"group": Parameter(str, "the group"), "at": _AT},
     ),
     Question(
         "cluster_as_of",
         "The cluster at a time: brokers, topics, partitions, and what differs now.",
         cluster_as_of,
-        {"at_ms": _AT},
+        {"at": _AT},
     ),
 )

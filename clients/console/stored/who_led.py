@@ -17,6 +17,7 @@ from stratalog.clients.console.stored.commits import commit_of_offset, reader_of
 from stratalog.clients.console.stored.past import WAIT_MS, epoch_starts, states_of_topic
 from stratalog.clients.console.stored.storage import stored_view
 from stratalog.clients.console.stored.timeline import FAILOVER, LeadershipEvent, events_of
+from stratalog.clients.console.times import TIME_DOC, time_ms
 from stratalog.replication.metadata.records import NO_LEADER
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import StratalogError, UnknownTopicOrPartitionError
@@ -90,7 +91,7 @@ class WhoLed:
     is_cut: bool
 
 
-def who_led(asker: Asker, topic: str, partition: int, from_ms: int, to_ms: int, topic_id: str, limit: int) -> WhoLed:
+def who_led(asker: Asker, topic: str, partition: int, since: str, until: str, topic_id: str, limit: int) -> WhoLed:
     """The leadership of a topic, or one partition of it, in time. UnknownTopicOrPartitionError when nothing of it is
     known."""
     asker.check_topic(topic)
@@ -107,7 +108,8 @@ def who_led(asker: Asker, topic: str, partition: int, from_ms: int, to_ms: int, 
     numbers = sorted({state.partition for state in own})
     starts = epoch_starts(view, topic, numbers) if wanted == present else {}
     events = events_of(own, starts)
-    inside = [each for each in events if is_inside(each, from_ms, to_ms or asker.now_ms)]
+    from_ms, to_ms = time_ms(since or "0"), time_ms(until) if until else asker.now_ms
+    inside = [each for each in events if is_inside(each, from_ms, to_ms)]
     kept = newest(inside, min(max(limit, 1), EVENTS_MAX))
     elected = sorted((each for each in kept if FAILOVER in each.what), key=lambda each: -each.metadata_offset)
     failovers = []
@@ -181,8 +183,8 @@ QUESTIONS = (
         {
             "topic": Parameter(str, "the topic"),
             "partition": Parameter(int, "the partition; -1: all", -1),
-            "from_ms": Parameter(int, "states in force from this time on, in milliseconds since 1970", 0),
-            "to_ms": Parameter(int, "states in force up to this time; 0: now", 0),
+            "since": Parameter(str, f"states in force from this time on: {TIME_DOC}", ""),
+            "until": Parameter(str, "states in force up to this time; empty: now", ""),
             "topic_id": Parameter(str, "the id of a topic that is gone; empty: the newest of the name", ""),
             "limit": Parameter(int, f"how many events, the newest; at most {EVENTS_MAX}", 200),
         },

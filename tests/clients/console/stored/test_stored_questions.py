@@ -88,11 +88,11 @@ def test_the_timeline_has_the_failover_and_the_records_beside_it(world: World) -
 
 def test_events_are_limited_and_bounded_in_time(world: World) -> None:
     assert asked(world, "who_led", topic="orders", limit=1).is_cut
-    assert len(asked(world, "who_led", topic="orders", to_ms=world.before_ms).events) == 2
+    assert len(asked(world, "who_led", topic="orders", until=world.before_ms).events) == 2
 
 
 def test_a_topic_is_shown_as_it_was(world: World) -> None:
-    found = asked(world, "topic_as_of", topic="orders", at_ms=world.before_ms)
+    found = asked(world, "topic_as_of", topic="orders", at=world.before_ms)
     assert (found.existed, found.configs, found.unknown_configs) == (True, {}, ())
     assert found.partitions[0].leader == world.first_leader
     assert found.partitions[0].end_offset == 9
@@ -102,33 +102,33 @@ def test_a_topic_is_shown_as_it_was(world: World) -> None:
 
 
 def test_a_topic_was_not_there_before_it_was_created(world: World) -> None:
-    found = asked(world, "topic_as_of", topic="orders", at_ms=1)
+    found = asked(world, "topic_as_of", topic="orders", at=1)
     assert (found.existed, found.partitions) == (False, ())
     with pytest.raises(errors.UnknownTopicOrPartitionError, match="neither the metadata log nor its history"):
-        asked(world, "topic_as_of", topic="never", at_ms=1)
+        asked(world, "topic_as_of", topic="never", at=1)
 
 
 def test_the_future_is_refused(world: World) -> None:
     with pytest.raises(errors.InvalidRequestError, match="the past"):
-        asked(world, "cluster_as_of", at_ms=1 << 50)
+        asked(world, "cluster_as_of", at=1 << 50)
 
 
 def test_a_group_is_shown_as_it_was_measured(world: World) -> None:
-    found = asked(world, "group_as_of", group="billing", at_ms=world.asker().now_ms)
+    found = asked(world, "group_as_of", group="billing", at=world.asker().now_ms)
     assert found.measured_ms is not None
     assert {each.topic for each in found.partitions} == {"orders", f"{HIDDEN}-log"}
     (first,) = (each for each in found.partitions if (each.topic, each.partition) == ("orders", 0))
     assert first.committed_now is not None
-    assert asked(world, "group_as_of", group="billing", at_ms=1_000).measured_ms is None
+    assert asked(world, "group_as_of", group="billing", at=1_000).measured_ms is None
 
 
 def test_the_cluster_is_shown_as_it_was(world: World) -> None:
-    found = asked(world, "cluster_as_of", at_ms=world.before_ms)
+    found = asked(world, "cluster_as_of", at=world.before_ms)
     assert [each.is_running for each in found.brokers] == [True, True, True]
     assert (found.offline, found.under_replicated) == (0, 0)
     changed = {(each.what, each.name) for each in found.differences}
     assert {("broker", str(world.first_leader)), ("leader", "orders-0")} <= changed
-    assert asked(world, "cluster_as_of", at_ms=1).topics == 0
+    assert asked(world, "cluster_as_of", at=1).topics == 0
 
 
 def test_an_erasure_is_proved_on_every_replica(world: World) -> None:
@@ -161,7 +161,7 @@ def test_files_are_counted_and_listed(world: World) -> None:
 ABOUT_A_TOPIC = {
     "record_way": {"partition": 0, "offset": 0},
     "who_led": {},
-    "topic_as_of": {"at_ms": 1},
+    "topic_as_of": {"at": 1},
     "erasures": {},
     "erasure": {"erase_id": 1},
     "files": {},
@@ -180,7 +180,7 @@ def test_a_hidden_topic_is_refused_as_one_that_is_not_there(world: World, name: 
 
 def test_a_hidden_group_is_refused(world: World) -> None:
     with pytest.raises(errors.GroupAuthorizationFailedError):
-        asked(world, "group_as_of", is_alice=True, group=f"{HIDDEN}-group", at_ms=1)
+        asked(world, "group_as_of", is_alice=True, group=f"{HIDDEN}-group", at=1)
 
 
 def test_no_answer_has_a_trace_of_what_is_hidden(world: World) -> None:
@@ -188,9 +188,9 @@ def test_no_answer_has_a_trace_of_what_is_hidden(world: World) -> None:
     given: dict[str, list[dict[str, object]]] = {
         "record_way": [{"topic": "orders", "partition": 0, "offset": offset} for offset in (0, 1, 5, 6, 7, 8, 9)],
         "who_led": [{"topic": "orders"}, {"topic": "orders", "partition": 0}],
-        "topic_as_of": [{"topic": "orders", "at_ms": at} for at in (1, world.before_ms, now_ms)],
-        "group_as_of": [{"group": "billing", "at_ms": at} for at in (1, world.before_ms, now_ms)],
-        "cluster_as_of": [{"at_ms": at} for at in (1, world.before_ms, now_ms)],
+        "topic_as_of": [{"topic": "orders", "at": at} for at in (1, world.before_ms, now_ms)],
+        "group_as_of": [{"group": "billing", "at": at} for at in (1, world.before_ms, now_ms)],
+        "cluster_as_of": [{"at": at} for at in (1, world.before_ms, now_ms)],
         "erasures": [{}, {"topic": "orders"}],
         "erasure": [{"topic": "orders", "erase_id": world.erase_id}],
         "files": [{"topic": "orders"}, {"topic": "orders", "partition": 0}],
@@ -201,12 +201,12 @@ def test_no_answer_has_a_trace_of_what_is_hidden(world: World) -> None:
             text = json.dumps(plain(asked(world, name, is_alice=True, **case)))
             assert HIDDEN not in text, (name, case)
             assert "77777" not in text, (name, case)
-    everything = json.dumps(plain(asked(world, "group_as_of", group="billing", at_ms=now_ms)))
+    everything = json.dumps(plain(asked(world, "group_as_of", group="billing", at=now_ms)))
     assert HIDDEN in everything, "the test would find nothing"
 
 
 def test_brokers_and_calls_are_for_those_who_may_describe_the_cluster(world: World) -> None:
-    found = asked(world, "cluster_as_of", is_alice=True, at_ms=world.before_ms)
+    found = asked(world, "cluster_as_of", is_alice=True, at=world.before_ms)
     assert (found.brokers, found.controller_id, found.topics) == ((), -1, 1)
     assert {each.what for each in found.differences} <= {"leader", "ISR", "replicas", "partition", "topic"}
     assert asked(world, "files", is_alice=True, topic="orders").calls == ()
@@ -214,7 +214,7 @@ def test_brokers_and_calls_are_for_those_who_may_describe_the_cluster(world: Wor
 
 @pytest.mark.parametrize("name", OWN)
 def test_a_console_that_knows_brokers_alone_says_what_is_missing(world: World, name: str) -> None:
-    known = {"topic": "orders", "partition": "0", "offset": "0", "group": "billing", "at_ms": "1", "erase_id": "1"}
+    known = {"topic": "orders", "partition": "0", "offset": "0", "group": "billing", "at": "1", "erase_id": "1"}
     given = {each: known[each] for each in QUESTIONS[name].parameters if each in known}
     asker = world.asker()
     served = OpenedCluster(Served(), asker.cluster.admin, {})  # type: ignore[arg-type]

@@ -1,0 +1,6 @@
+"""What the console changes where `--allow-changes` was given. Each module has a tuple `CHANGES`.
+
+topics   topics, their partitions and configs; records that are produced
+groups   offsets of groups
+access   ACLs and users
+"""

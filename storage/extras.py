@@ -18,6 +18,8 @@ EXTRA_OF = {
     "google": "schemas",
     "datafusion": "console",
     "mcp": "mcp",
+    "mcp_types": "mcp",
+    "anyio": "mcp",
     "starlette": "console",
     "uvicorn": "console",
     "jinja2": "console",

@@ -29,6 +29,7 @@ from stratalog.clients.console.pages import FOLDER, Pages
 from stratalog.clients.console.question import plain
 from stratalog.clients.console.questions.records import raw_part
 from stratalog.clients.console.sessions import FormTokens, LoginAttempts, Secrets, Sessions
+from stratalog.clients.console.stored_pages import STORED_MENU, STORED_PAGES, STORED_SECTIONS
 from stratalog.clients.console.times import duration
 from stratalog.storage import errors
 from stratalog.storage.clock import Clock
@@ -44,6 +45,7 @@ MENU = (
     ("/transactions", "Transactions"),
     ("/brokers", "Brokers"),
     ("/access", "Access"),
+    *STORED_MENU,
     ("/api", "JSON"),
 )
 SECTION_OF = {
@@ -54,6 +56,7 @@ SECTION_OF = {
     "/group": "/groups",
     "/broker": "/brokers",
     "/reassignments": "/brokers",
+    **STORED_SECTIONS,
 }
 PAGE_OF = {
     "/": ("overview", "overview.html"),
@@ -68,6 +71,7 @@ PAGE_OF = {
     "/transactions": ("transactions", "transactions.html"),
     "/broker": ("broker", "broker.html"),
     "/reassignments": ("reassignments", "reassignments.html"),
+    **STORED_PAGES,
 }
 """Path -> the question of a page and its template."""
 OF_PAGES_ALONE = ("every", "done")

@@ -208,6 +208,8 @@ class _Statement:
         code = self._child.wait(timeout=self._left_s())
         if code == -signal.SIGXCPU:
             return errors.RequestTimedOutError("the statement took more processor time than it may have")
+        if code == -signal.SIGSEGV:  # of its stack
+            return errors.InvalidRequestError("the statement is refused: it has too many operators in one expression")
         if code < 0:
             return self._too_large()
         return errors.UnknownServerError(f"the engine of SQL ended with {code}")

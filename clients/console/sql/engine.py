@@ -20,7 +20,8 @@ import os
 import resource
 import struct
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from importlib import import_module
@@ -129,16 +130,34 @@ def planned(context: Any, sql: str) -> Any:
     return context.sql_with_options(sql, options)
 
 
-def scans_of(plan: Any) -> dict[str, dict[str, Any]]:
-    """The tables that an optimized plan reads: name -> `columns`, `start` and `end` by column, `limit`.
+def scans_of(plan: Any, tables: Mapping[str, pa.Schema]) -> dict[str, dict[str, Any]]:
+    """Which of the tables an optimized plan reads: name -> `columns`, `start` and `end` by column, `limit`.
 
-    Bounds are half-open, of partition, offset and timestamp (microseconds); they may be wider than the condition.
+    Bounds are half-open, of partition, offset and timestamp (microseconds); they may be wider than the condition. A
+    subquery in an expression is in the plan's text alone: a table that it reads is read whole.
     """
     found: dict[str, dict[str, Any]] = {}
+    seen: Counter[str] = Counter()
     for name, scan in _scans(plan, None):
         known = found.get(name)
         found[name] = scan if known is None else _widest(known, scan)
-    return found
+        seen[name] += 1
+    for name, count in scans_in_text(plan.display_indent(), tables).items():
+        if count != seen[name]:
+            found[name] = {"columns": tables[name].names, FROM: {}, UNTIL: {}, "limit": None}
+    return {name: scan for name, scan in found.items() if name in tables}
+
+
+def scans_in_text(text: str, tables: Iterable[str]) -> Counter[str]:
+    """How often each table is scanned, by the text of a plan.
+
+    >>> scans_in_text("Filter: a\\n  TableScan: t projection=[a]\\n  TableScan: t.u, fetch=3", ["t", "t.u"])
+    Counter({'t': 1, 't.u': 1})
+    """
+    names = set(tables)
+    lines = (line.strip().partition("TableScan: ") for line in text.splitlines())
+    scanned = (rest.replace(",", " ").split(" ", 1)[0] for before, mark, rest in lines if mark and not before)
+    return Counter(name for name in scanned if name in names)
 
 
 def _scans(plan: Any, condition: Any) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -292,8 +311,7 @@ def run(source: BinaryIO, sink: BinaryIO) -> None:
     for name, schema in tables.items():
         register(context, name, schema, [])
     bound_process(bounds["memory_bytes"], bounds["seconds"])
-    scans = scans_of(planned(context, request["sql"]).optimized_logical_plan())
-    wanted = {name: scan for name, scan in scans.items() if name in tables}
+    wanted = scans_of(planned(context, request["sql"]).optimized_logical_plan(), tables)
     write_frame(sink, json.dumps({"scans": wanted}).encode())
     for name in wanted:
         frames = Frames(source)

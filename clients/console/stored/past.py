@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from stratalog.clients.console.stored.timeline import StateInTime
+from stratalog.clients.console.times import iso_time
 from stratalog.replication.metadata.history.states import PastState, past_states
 from stratalog.replication.metadata.history.table import all_history_rows, history_rows, metadata_rows
 from stratalog.replication.metadata.records import MetadataRecord
@@ -119,12 +120,10 @@ def _kept_rows(view: ClusterView, topic: str, partition: int | None) -> Iterator
 
 def states_of_rows(rows: pa.Table) -> Iterator[StateInTime]:
     """The states of rows of the history table."""
-    times = [time // 1_000 for time in rows["timestamp"].cast(pa.int64()).to_pylist()]
-    names = ("topic_id", "partition", "leader", "leader_epoch", "start_offset", "isr", "replicas", "partition_epoch")
-    columns = [rows[name].to_pylist() for name in names]
-    for offset, time, *values in zip(rows["metadata_offset"].to_pylist(), times, *columns, strict=True):
-        isr, replicas = tuple(values[5]), tuple(values[6])
-        yield StateInTime(offset, time, *values[:5], isr, replicas, values[7])
+    columns = {name: rows[name].to_pylist() for name in StateInTime._fields if name != "timestamp_ms"}
+    columns["timestamp_ms"] = [time // 1_000 for time in rows["timestamp"].cast(pa.int64()).to_pylist()]
+    for state in map(StateInTime._make, zip(*(columns[name] for name in StateInTime._fields), strict=True)):
+        yield state._replace(isr=tuple(state.isr), replicas=tuple(state.replicas))
 
 
 def epoch_starts(view: ClusterView, topic: str, partitions: Sequence[int]) -> dict[tuple[int, int], int]:
@@ -168,4 +167,4 @@ def past_lags(view: ClusterView, group_id: str, from_ms: int, to_ms: int) -> pa.
 
 def _date(wall_ms: int) -> str:
     """The day in UTC."""
-    return pc.strftime(pa.scalar(wall_ms, pa.timestamp("ms", tz="UTC")), format="%Y-%m-%d").as_py()[:10]
+    return iso_time(max(0, wall_ms))[:10]

@@ -81,6 +81,7 @@ class WhoLed:
     events     the newest `limit`, by partition and time
     failovers  the newest first
     is_cut     whether there were more events
+    read_ms    when it was read
     """
 
     topic: str
@@ -89,6 +90,7 @@ class WhoLed:
     events: tuple[LeadershipEvent, ...]
     failovers: tuple[Failover, ...]
     is_cut: bool
+    read_ms: int
 
 
 def who_led(asker: Asker, topic: str, partition: int, since: str, until: str, topic_id: str, limit: int) -> WhoLed:
@@ -118,7 +120,9 @@ def who_led(asker: Asker, topic: str, partition: int, since: str, until: str, to
         if wanted == present and number < FAILOVERS_EXAMINED_MAX:
             around = _records_around(view, TopicPartition(topic, event.partition), event.start_offset)
         failovers.append(failover_of(event, events, around))
-    return WhoLed(topic, wanted, wanted != present, tuple(kept), tuple(failovers), len(kept) < len(inside))
+    return WhoLed(
+        topic, wanted, wanted != present, tuple(kept), tuple(failovers), len(kept) < len(inside), asker.now_ms
+    )
 
 
 def is_inside(event: LeadershipEvent, from_ms: int, to_ms: int) -> bool:

@@ -59,6 +59,19 @@ class World:
         return Asker(self.opened, Principal("User:admin"), None, now_ms)
 
 
+def _commit_all(cluster: InMemoryCluster, group: str, topics: tuple[str, ...]) -> None:
+    """The group reads something of each topic, and commits."""
+    seen: set[str] = set()
+    with cluster.consumer(*topics, group_id=group) as consumer:
+
+        def has_read() -> bool:
+            seen.update(record.topic for record in consumer.poll(100))
+            return seen >= set(topics)
+
+        wait_until(has_read, "records of each topic")
+        consumer.commit_sync()
+
+
 @contextmanager
 def running_world() -> Iterator[World]:
     """Offsets of orders-0: 0 to 4 idempotent, 5 aborted, 6 its marker, 7 committed, 8 its marker, 9 to 11 after the
@@ -79,9 +92,7 @@ def running_world() -> Iterator[World]:
                 producer.flush()
                 (producer.commit_transaction if commits else producer.abort_transaction)()
         for group, topics in (("billing", ("orders", f"{HIDDEN}-log")), (f"{HIDDEN}-group", ("orders",))):
-            with cluster.consumer(*topics, group_id=group) as consumer:
-                wait_until(lambda: [*consumer.poll(100)] or consumer.assignment(), "an assignment")
-                consumer.commit_sync()
+            _commit_all(cluster, group, topics)
         view = ClusterView(cluster)
         opened = OpenedCluster(view, Admin(cluster, view=view), {})
         objects = view.stores.objects(view.root)

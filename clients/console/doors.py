@@ -18,7 +18,7 @@ from stratalog.clients.console.asker import AskedCluster, Asker
 from stratalog.replication.metadata.acls import AclBinding, Authorizer, Principal
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.scram import ITERATIONS_DEFAULT, ScramMechanism
-from stratalog.storage.errors import SaslAuthenticationFailedError
+from stratalog.storage.errors import SaslAuthenticationFailedError, StratalogError
 
 WRONG_LOGIN = "The name or the password is wrong."
 PASSWORD_CHARACTERS_MAX = 1_024
@@ -72,7 +72,12 @@ class RootDoor:
         self._super_users = frozenset(super_users)
 
     def needs_login(self) -> bool:
-        self._cluster.view.refresh(max_age_ms=1)
+        """By the last users that are known while the cluster is away: pages then show what they showed before."""
+        try:
+            self._cluster.view.refresh(max_age_ms=1)
+        except StratalogError:
+            if not self._cluster.view.image.cluster_id:
+                raise
         return bool(self._cluster.view.image.scram_credentials)
 
     def without_login(self, host: str) -> Entry:

@@ -29,7 +29,7 @@ from stratalog.clients.console.pages import FOLDER, Pages
 from stratalog.clients.console.question import plain
 from stratalog.clients.console.questions.records import raw_part
 from stratalog.clients.console.sessions import FormTokens, LoginAttempts, Secrets, Sessions
-from stratalog.clients.console.stored_pages import STORED_MENU, STORED_PAGES, STORED_SECTIONS
+from stratalog.clients.console.stored_pages import STORED_FORMS, STORED_MENU, STORED_PAGES, STORED_SECTIONS
 from stratalog.clients.console.times import duration
 from stratalog.storage import errors
 from stratalog.storage.clock import Clock
@@ -267,7 +267,12 @@ class Console:
         shown = {**dict.fromkeys(known), **asked}
         try:
             answer = QUESTIONS[name].ask(asker, given)
-        except AWAY as reason:
+        except StratalogError as reason:
+            if request.url.path in STORED_FORMS:
+                values = {"answer": None, "asked": shown, "problem": f"{reason.name}: {reason}" if given else ""}
+                return self._html(request, template, values, status=HTTPStatus.BAD_REQUEST if given else HTTPStatus.OK)
+            if not isinstance(reason, AWAY):
+                raise
             kept = self._kept.get(key)
             if kept is None:
                 raise

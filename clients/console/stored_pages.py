@@ -26,7 +26,7 @@ STORED_PAGES: Mapping[str, tuple[str, str]] = MappingProxyType(
     }
 )
 """Path -> the question of a page and its template."""
-STORED_MENU = (("/cluster_as_of", "Past"), ("/erasures", "Erasures"), ("/sql_tables", "SQL"))
+STORED_MENU = (("/cluster_as_of", "Past"), ("/erasures", "Erasures"), ("/sql", "SQL"))
 STORED_SECTIONS: Mapping[str, str] = MappingProxyType(
     {
         "/record_way": "/topics",
@@ -35,10 +35,12 @@ STORED_SECTIONS: Mapping[str, str] = MappingProxyType(
         "/files": "/topics",
         "/group_as_of": "/groups",
         "/erasure": "/erasures",
-        "/sql": "/sql_tables",
+        "/sql_tables": "/sql",
     }
 )
 """Path of a page that is not in the menu -> the one under which it is."""
+STORED_FORMS = frozenset({"/sql"})
+"""Pages that show their form again, with the reason, when the question is refused."""
 WIDTH, ROW_HEIGHT, LABEL_WIDTH = 900, 26, 60
 COLOURS = 6
 """Number of colours of the sheet of styles, `leads-0` to `leads-5`."""

@@ -59,13 +59,13 @@ class SqlTables:
     rows_max: int
 
 
-def sql(asker: Asker, statement: str, limit: int) -> SqlAnswer:
+def sql_answer(asker: Asker, sql: str, limit: int) -> SqlAnswer:
     """The rows of one statement. InvalidRequestError with the reason when it is refused, RequestTimedOutError and
     PolicyViolationError beyond its bounds, StorageNotKnownError."""
     clock = SystemClock()
     begun_ms = clock.monotonic_ms()
     bounds = replace(BOUNDS, rows=max(1, min(limit, BOUNDS.rows)))
-    found = answered(statement, ReadableTables(asker), bounds, clock)
+    found = answered(sql, ReadableTables(asker), bounds, clock)
     rows = tuple(tuple(row) for row in found["rows"])
     took_ms = clock.monotonic_ms() - begun_ms
     return SqlAnswer(tuple(found["columns"]), tuple(found["types"]), rows, found["is_cut"], took_ms)
@@ -87,9 +87,9 @@ QUESTIONS = (
         "sql",
         "The rows of one SQL statement that reads topics and the cluster's tables. Spark's dialect; names are case "
         "sensitive, and in `backticks` if they have a dot or a dash. sql_tables lists the tables.",
-        sql,
+        sql_answer,
         {
-            "statement": Parameter(str, "SELECT … or WITH …"),
+            "sql": Parameter(str, "SELECT … or WITH …"),
             "limit": Parameter(int, f"how many rows, at most {BOUNDS.rows}", 200),
         },
     ),

@@ -99,7 +99,7 @@ def world() -> Iterator[World]:
 
 
 def asked(world: World, statement: str, *, is_alice: bool = False) -> Any:
-    return QUESTIONS["sql"].ask(world.asker(is_alice=is_alice), {"statement": statement})
+    return QUESTIONS["sql"].ask(world.asker(is_alice=is_alice), {"sql": statement})
 
 
 def test_a_topic_has_its_committed_records_with_the_columns_of_spark(world: World) -> None:

@@ -14,4 +14,5 @@ schemas/       schemas of keys and values: wire format, registries, serializers
 spark/         `format("stratalog")`: source, sink, committed view
 testing/       a cluster in memory for the tests of applications, and pytest's fixtures
 typed_tables/  topics with a schema as Delta tables with columns
+console/       a web application over a cluster, and its questions for agents
 """

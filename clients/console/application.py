@@ -269,8 +269,8 @@ class Console:
             answer = QUESTIONS[name].ask(asker, given)
         except StratalogError as reason:
             if request.url.path in STORED_FORMS:
-                values = {"answer": None, "asked": shown, "problem": f"{reason.name}: {reason}" if given else ""}
-                return self._html(request, template, values, status=HTTPStatus.BAD_REQUEST if given else HTTPStatus.OK)
+                empty = {"answer": None, "asked": shown, "problem": f"{reason.name}: {reason}" if given else ""}
+                return self._html(request, template, empty, status=HTTPStatus.BAD_REQUEST if given else HTTPStatus.OK)
             if not isinstance(reason, AWAY):
                 raise
             kept = self._kept.get(key)

@@ -34,7 +34,7 @@ UNTIL, FROM = "end", "start"
 _BOUNDED = ("partition", "offset", "timestamp")
 
 
-class Frames(io.RawIOBase):
+class StreamOfFrames(io.RawIOBase):
     """The frames of a pipe, up to an empty one, as a file that Arrow reads."""
 
     def __init__(self, pipe: BinaryIO) -> None:
@@ -314,7 +314,7 @@ def run(source: BinaryIO, sink: BinaryIO) -> None:
     wanted = scans_of(planned(context, request["sql"]).optimized_logical_plan(), tables)
     write_frame(sink, json.dumps({"scans": wanted}).encode())
     for name in wanted:
-        frames = Frames(source)
+        frames = StreamOfFrames(source)
         with pa.ipc.open_stream(pa.PythonFile(io.BufferedReader(frames), "r")) as reader:
             batches = list(reader)
             schema = reader.schema

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any
+from typing import Any, cast
 from urllib.parse import parse_qsl, quote, urlencode
 
 from starlette.applications import Starlette
@@ -26,7 +26,8 @@ from stratalog.clients.console.change import Change, Preview
 from stratalog.clients.console.doors import WRONG_LOGIN, Door, Entry
 from stratalog.clients.console.guard import BROWSER_COOKIE, Guard
 from stratalog.clients.console.pages import FOLDER, Pages
-from stratalog.clients.console.question import plain
+from stratalog.clients.console.question import REQUIRED, plain
+from stratalog.clients.console.questions.groups import GroupList, GroupRow, TopicLags
 from stratalog.clients.console.questions.records import raw_part
 from stratalog.clients.console.sessions import FormTokens, LoginAttempts, Secrets, Sessions
 from stratalog.clients.console.stored_pages import STORED_FORMS, STORED_MENU, STORED_PAGES, STORED_SECTIONS
@@ -46,7 +47,7 @@ MENU = (
     ("/brokers", "Brokers"),
     ("/access", "Access"),
     *STORED_MENU,
-    ("/api", "JSON"),
+    ("/api", "Questions"),
 )
 SECTION_OF = {
     "/topic": "/topics",
@@ -74,6 +75,8 @@ PAGE_OF = {
     **STORED_PAGES,
 }
 """Path -> the question of a page and its template."""
+LAGGING, LAGGING_MS = 5, 300
+"""Number of groups that the overview shows, and the time for which brokers are asked for them."""
 OF_PAGES_ALONE = ("every", "done")
 """Parameters of addresses that are no question's."""
 
@@ -244,7 +247,7 @@ class Console:
             "read_ms": getattr(answer, "read_ms", 0),
             "json": json_path,
             "changes": self.settings.allow_changes,
-            "has_way": "/record_way" in PAGE_OF,
+            "has_way": "record_way" in QUESTIONS,
             "csrf": self._tokens.of(cookie),
         }
         response = HTMLResponse(self._pages.page(template, {**values, "page": page}), status)
@@ -265,6 +268,8 @@ class Console:
         key = (name, asker.principal.name, id(asker.cluster), tuple(sorted(given.items())))
         json_path = f"/api/{name}" + (f"?{urlencode(given)}" if given else "")
         shown = {**dict.fromkeys(known), **asked}
+        if name == "topics" and asked.get("more"):
+            given["sizes"] = "on"
         try:
             answer = QUESTIONS[name].ask(asker, given)
         except StratalogError as reason:
@@ -276,10 +281,11 @@ class Console:
             kept = self._kept.get(key)
             if kept is None:
                 raise
-            values = {"answer": kept.answer, "asked": shown}
+            values = {"answer": kept.answer, "asked": shown, "lagging": [], "readers": {}}
             return self._html(request, template, values, kept=kept, reason=reason, json_path=json_path)
         self._kept.put(key, answer, asker.now_ms)
-        return self._html(request, template, {"answer": answer, "asked": shown}, json_path=json_path)
+        beside = _beside(asker, name, asked)
+        return self._html(request, template, {"answer": answer, "asked": shown, **beside}, json_path=json_path)
 
     def access(self, request: Request, asker: Asker) -> Response:
         """ACLs, users and quotas: each may be hidden."""
@@ -294,6 +300,25 @@ class Console:
     def questions(self, request: Request, _asker: Asker) -> Response:
         """What can be asked."""
         return self._html(request, "questions.html", {"questions": list(QUESTIONS.values())})
+
+    def ask(self, request: Request, asker: Asker) -> Response:
+        """A page for any question: a form for its parameters, and the answer as tables."""
+        question = QUESTIONS.get(request.path_params["name"])
+        if question is None:
+            raise errors.InvalidRequestError(f"there is no question {request.path_params['name']}")
+        asked = _parameters(request)
+        values: dict[str, Any] = {"question": question, "asked": asked, "answer": None, "problem": ""}
+        json_path = f"/api/{question.name}" + (f"?{urlencode(asked)}" if asked else "")
+        is_complete = all(asked.get(name) for name, each in question.parameters.items() if each.default is REQUIRED)
+        if not is_complete or (question.parameters and not request.url.query):
+            return self._html(request, "ask.html", values)
+        try:
+            values["answer"] = plain(question.ask(asker, asked))
+        except AWAY:
+            raise
+        except StratalogError as reason:
+            values["problem"] = f"{reason.name}: {reason}"
+        return self._html(request, "ask.html", values, json_path=json_path)
 
     def api(self, request: Request, asker: Asker) -> Response:
         """The answer to a question as JSON."""
@@ -450,6 +475,7 @@ class Console:
             Route("/access", self._asking(self.access)),
             Route("/api", self._asking(self.questions)),
             Route("/api/{name}", self._asking(self.api)),
+            Route("/ask/{name}", self._asking(self.ask)),
             Route("/download", self._asking(self.download)),
             Route("/static/{name}", self.static),
             Route("/login", self.login_page, methods=["GET"]),
@@ -466,6 +492,22 @@ async def _in_thread(act: Callable[..., Response], *arguments: object) -> Respon
     from starlette.concurrency import run_in_threadpool
 
     return await run_in_threadpool(act, *arguments)
+
+
+def _beside(asker: Asker, name: str, asked: Mapping[str, str]) -> dict[str, object]:
+    """What else a page shows: groups. It shows the rest without them when they are not known."""
+    lagging: list[GroupRow] = []
+    readers: dict[str, list[int]] = {}
+    try:
+        if name == "overview":
+            given = {"limit": str(LAGGING), "wait_ms": str(LAGGING_MS)}
+            found = cast("GroupList", QUESTIONS["groups"].ask(asker, given))
+            lagging = [each for each in found.groups if each.lag > 0]
+        elif name == "topics" and asked.get("more"):
+            readers = cast("TopicLags", QUESTIONS["topic_lags"].ask(asker, {})).lags
+    except StratalogError:
+        pass
+    return {"lagging": lagging, "readers": readers}
 
 
 def _host(request: Request) -> str:

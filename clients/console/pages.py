@@ -30,7 +30,7 @@ def number(value: float | None) -> str:
     """
     if value is None or value < 0:
         return "–"
-    if isinstance(value, float) and value != int(value):
+    if value != int(value):
         return f"{value:,.2f}".replace(",", THIN_SPACE)
     return f"{int(value):,}".replace(",", THIN_SPACE)
 

@@ -50,11 +50,16 @@ def test_it_serves_a_root_without_brokers_until_it_is_asked_to_end(tmp_path: Pat
     made = "from stratalog import Cluster; Cluster.start({!r}, 1, fetcher='thread', progress=None).stop()"
     subprocess.run([sys.executable, "-c", made.format(str(tmp_path / "c"))], check=True, timeout=WAIT_S)
     words = ["console", "--root", str(tmp_path / "c" / "metadata"), "--listen", "127.0.0.1:0"]
-    with subprocess.Popen([sys.executable, "-m", "stratalog", *words], stderr=subprocess.PIPE, text=True) as process:
+    process = subprocess.Popen([sys.executable, "-m", "stratalog", *words], stderr=subprocess.PIPE, text=True)
+    try:
         assert process.stderr is not None
-        found = re.search(r"http://127\.0\.0\.1:\d+/", process.stderr.readline())
-        assert found is not None
+        line = process.stderr.readline()
+        found = re.search(r"http://127\.0\.0\.1:\d+/", line)
+        assert found is not None, line
         with urllib.request.urlopen(found[0], timeout=WAIT_S) as answer:
             assert "Overview" in answer.read().decode()
         process.send_signal(signal.SIGTERM)
         assert process.wait(WAIT_S) in (0, 143, -signal.SIGTERM)
+    finally:
+        process.kill()
+        process.communicate()

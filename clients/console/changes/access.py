@@ -35,28 +35,22 @@ def _access_page(_: Mapping[str, object]) -> str:
     return "/access"
 
 
-def _binding(
-    resource_type: str,
-    resource_name: str,
-    pattern_type: str,
-    principal: str,
-    host: str,
-    operation: str,
-    permission: str,
-) -> AclBinding:
+def _binding(values: Mapping[str, str]) -> AclBinding:
+    """The rule that a form names. InvalidRequestError."""
+    principal = values["principal"]
     found = AclBinding(
-        ResourceType(resource_type),
-        resource_name,
-        PatternType(pattern_type),
+        ResourceType(values["resource_type"]),
+        values["resource_name"],
+        PatternType(values["pattern_type"]),
         principal,
-        host,
-        Operation(operation),
-        Permission(permission),
+        values["host"],
+        Operation(values["operation"]),
+        Permission(values["permission"]),
     )
     if ":" not in principal:
         raise InvalidRequestError(f"a principal is User:NAME, not {principal!r}")
     if found.operation not in supported_operations(found.resource_type):
-        raise InvalidRequestError(f"{operation} is no operation on a {resource_type}")
+        raise InvalidRequestError(f"{found.operation.value} is no operation on a {found.resource_type.value}")
     return found
 
 

@@ -5,16 +5,21 @@ Seconds are the age of the first record that a group has not read; 0 when it has
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from stratalog.clients.admin.groups import GroupAdmin
+from stratalog.clients.admin.groups import GroupAdmin, Groups, StoredGroups
 from stratalog.clients.console.asker import WAIT_MS, Asker
 from stratalog.clients.console.question import Parameter, Question
 from stratalog.clients.records import OffsetAndMetadata
 from stratalog.replication.metadata.acls import ResourceType
+from stratalog.replication.requests.groups import ListedGroup
+from stratalog.server.view.cluster_view import ClusterView
 from stratalog.server.view.watermarks import Watermarks
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import TopicPartition
@@ -23,12 +28,18 @@ PAGE_ROWS = 100
 PAGE_ROWS_MAX = 1_000
 DATED_MS_MAX = 1_500
 """Time in which one question reads timestamps of first unread records; the rest has no seconds."""
+ASKED_MS_MAX = 2_000
+"""Time in which one question asks brokers for what groups have committed; the lag of the rest is not known."""
+ASKED_AT_ONCE = 8
+KEPT_MAX = 4
+"""Number of clusters whose fold is kept."""
+UNKNOWN = -1
 ORDERS = ("lag", "name", "state")
 
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """A group in a list. `lag` counts offsets in the topics that the asker may see.
+    """A group in a list. `lag` counts offsets in the topics that the asker may see; -1: there was no time to ask.
 
     kind  the protocol: `classic` or `consumer`
     """
@@ -113,12 +124,47 @@ class TopicGroups:
     read_ms: int
 
 
-Committed = Mapping[str, Mapping[TopicPartition, OffsetAndMetadata]]
+@dataclass(frozen=True, slots=True)
+class TopicLags:
+    """Topic -> the lag of each visible group in it, the largest first, in records."""
+
+    lags: dict[str, list[int]]
+    read_ms: int
 
 
-def groups(asker: Asker, contains: str, order: str, first: int, limit: int) -> GroupList:
+Committed = dict[TopicPartition, OffsetAndMetadata]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    groups: StoredGroups
+    lock: threading.Lock
+
+
+_KEPT: dict[ClusterView, _Kept] = {}
+_KEPT_LOCK = threading.Lock()
+
+
+@contextmanager
+def _asked_groups(asker: Asker) -> Iterator[Groups]:
+    """What answers about groups. Of a cluster by its root the fold is kept: each question reads what came since."""
+    view = asker.cluster.view
+    if not isinstance(view, ClusterView):
+        with asker.cluster.groups(WAIT_MS, changes=False) as asked:
+            yield asked
+        return
+    with _KEPT_LOCK:
+        kept = _KEPT.setdefault(view, _Kept(StoredGroups(view), threading.Lock()))
+        while len(_KEPT) > KEPT_MAX:
+            del _KEPT[next(iter(_KEPT))]
+    with kept.lock:
+        kept.groups.refresh()
+        yield kept.groups
+
+
+def groups(asker: Asker, contains: str, order: str, first: int, limit: int, wait_ms: int) -> GroupList:
     """A page of the groups that the asker may describe."""
-    rows = [row for row in _all_rows(asker) if contains.lower() in row.group_id.lower()]
+    rows = _all_rows(asker, contains=contains.lower(), wait_ms=max(0, min(wait_ms, WAIT_MS)))
     if order == "lag":
         rows.sort(key=lambda row: (-row.lag, row.group_id))
     elif order == "state":
@@ -134,23 +180,74 @@ def topic_groups(asker: Asker, topic: str) -> TopicGroups:
     return TopicGroups(topic, sorted(rows, key=lambda row: (-row.lag, row.group_id)), asker.now_ms)
 
 
-def _all_rows(asker: Asker, only_topic: str | None = None) -> list[GroupRow]:
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """Visible groups by name, what they have committed in visible topics, and where these end."""
+
+    listed: dict[str, ListedGroup]
+    committed: dict[str, Committed]
+    marks: Mapping[TopicPartition, Watermarks | None]
+
+    def lags(self, name: str) -> dict[TopicPartition, int | None]:
+        """Of each partition that the group has committed an offset of."""
+        return {named: _lag(held.offset, self.marks.get(named)) for named, held in self.committed[name].items()}
+
+
+def _measured(asker: Asker, only_topic: str | None, contains: str, wait_ms: int) -> _Measured:
     view = asker.cluster.view
     view.refresh(max_age_ms=1)
-    with asker.cluster.groups(WAIT_MS, changes=False) as asked:
+    with _asked_groups(asker) as asked:
         admin = GroupAdmin(asked, view)
-        listed = {each.group_id: each for each in admin.list_groups()}
+        listed = {each.group_id: each for each in admin.list_groups() if contains in each.group_id.lower()}
         names = sorted(asker.visible(ResourceType.GROUP, listed))
-        committed = {name: _visible(asker, admin.committed(name), only_topic) for name in names}
-    marks = view.watermarks.published_now(sorted({named for found in committed.values() for named in found}))
+        found = _committed(asker, admin, names, wait_ms)
+    committed = {name: _visible(asker, offsets, only_topic) for name, offsets in found.items()}
+    marks = view.watermarks.published_now(sorted({named for offsets in committed.values() for named in offsets}))
+    return _Measured({name: listed[name] for name in names}, committed, marks)
+
+
+def _all_rows(
+    asker: Asker, only_topic: str | None = None, contains: str = "", wait_ms: int = ASKED_MS_MAX
+) -> list[GroupRow]:
+    measured = _measured(asker, only_topic, contains, wait_ms)
     rows = []
-    for name in names:
-        lags = [_lag(held.offset, marks.get(named)) for named, held in committed[name].items()]
-        topics = sorted({named.topic for named in committed[name]})
-        known = [each for each in lags if each is not None]
-        found = listed[name]
-        rows.append(GroupRow(name, found.group_type, found.group_state, topics, sum(known), len(lags) - len(known)))
+    for name, about in measured.listed.items():
+        if name not in measured.committed:
+            rows.append(GroupRow(name, about.group_type, about.group_state, [], UNKNOWN, 0))
+            continue
+        lags = measured.lags(name)
+        topics = sorted({named.topic for named in lags})
+        known = [each for each in lags.values() if each is not None]
+        rows.append(GroupRow(name, about.group_type, about.group_state, topics, sum(known), len(lags) - len(known)))
     return rows
+
+
+def topic_lags(asker: Asker) -> TopicLags:
+    """The lag of each group in each topic, as far as it is known."""
+    measured = _measured(asker, None, "", ASKED_MS_MAX)
+    found: dict[str, list[int]] = {}
+    for name in measured.committed:
+        sums: dict[str, int] = {}
+        for named, lag in measured.lags(name).items():
+            sums[named.topic] = sums.get(named.topic, 0) + (lag or 0)
+        for topic, lag in sums.items():
+            found.setdefault(topic, []).append(lag)
+    return TopicLags({topic: sorted(lags, reverse=True) for topic, lags in sorted(found.items())}, asker.now_ms)
+
+
+def _committed(asker: Asker, admin: GroupAdmin, names: Sequence[str], wait_ms: int) -> dict[str, Committed]:
+    """What the groups have committed, of as many as can be asked in time."""
+    if not asker.cluster.is_served:
+        return {name: admin.committed(name) for name in names}
+    clock = asker.cluster.view.clock
+    deadline_ms = clock.monotonic_ms() + wait_ms
+
+    def ask(name: str) -> Committed | None:
+        return admin.committed(name) if clock.monotonic_ms() < deadline_ms else None
+
+    with ThreadPoolExecutor(ASKED_AT_ONCE) as threads:
+        answers = dict(zip(names, threads.map(ask, names), strict=True))
+    return {name: found for name, found in answers.items() if found is not None}
 
 
 def _visible(
@@ -170,7 +267,7 @@ def group(asker: Asker, group: str) -> Group:
     asker.check_group(group)
     view = asker.cluster.view
     view.refresh(max_age_ms=1)
-    with asker.cluster.groups(WAIT_MS, changes=False) as asked:
+    with _asked_groups(asker) as asked:
         admin = GroupAdmin(asked, view)
         described = admin.describe_group(group)
         committed = admin.committed(group)
@@ -249,6 +346,7 @@ QUESTIONS = (
             "order": Parameter(str, "by what the list is sorted", "lag", ORDERS),
             "first": Parameter(int, "the number of the first group to show, from 0", 0),
             "limit": Parameter(int, f"how many groups to show, at most {PAGE_ROWS_MAX}", PAGE_ROWS),
+            "wait_ms": Parameter(int, f"how long brokers are asked for, at most {WAIT_MS} ms", ASKED_MS_MAX),
         },
     ),
     Question(
@@ -257,6 +355,7 @@ QUESTIONS = (
         group,
         {"group": Parameter(str, "the group")},
     ),
+    Question("topic_lags", "The lag of the groups in each topic.", topic_lags),
     Question(
         "topic_groups",
         "The groups that read a topic, those furthest behind first.",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from stratalog.clients.console.asker import Asker
 from stratalog.clients.console.question import Parameter, Question
@@ -28,6 +28,7 @@ class TopicRow:
                       partitions whose leader answers
     unknown           partitions whose bounds nobody published
     under_replicated  partitions with fewer members in the ISR than replicas
+    size_bytes        of the leaders' data files; -1: not asked for, or not known
     """
 
     name: str
@@ -38,6 +39,7 @@ class TopicRow:
     offline: int
     under_replicated: int
     is_internal: bool
+    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,7 @@ class Topic:
         return UNKNOWN if UNKNOWN in sizes else sum(sizes)
 
 
-def topics(asker: Asker, contains: str, internal: bool, order: str, first: int, limit: int) -> TopicList:
+def topics(asker: Asker, contains: str, internal: bool, order: str, first: int, limit: int, sizes: bool) -> TopicList:
     """A page of the topics that the asker may describe."""
     view = asker.cluster.view
     view.refresh(max_age_ms=1)
@@ -138,13 +140,14 @@ def topics(asker: Asker, contains: str, internal: bool, order: str, first: int, 
     if order == "records":
         found = _rows(asker, by_topic)
         found.sort(key=lambda row: (-row.records, row.name))
-        return TopicList(found[first : first + limit], first, len(names), asker.now_ms)
+        shown = found[first : first + limit]
+        return TopicList(_sized(asker, shown, by_topic) if sizes else shown, first, len(names), asker.now_ms)
     if order == "partitions":
         names.sort(key=lambda name: (-len(by_topic[name]), name))
     elif order == "offline":
         names.sort(key=lambda name: (-_wrong(by_topic[name]), name))
-    shown = names[first : first + limit]
-    return TopicList(_rows(asker, {name: by_topic[name] for name in shown}), first, len(names), asker.now_ms)
+    shown = _rows(asker, {name: by_topic[name] for name in names[first : first + limit]})
+    return TopicList(_sized(asker, shown, by_topic) if sizes else shown, first, len(names), asker.now_ms)
 
 
 def is_internal(name: str) -> bool:
@@ -172,9 +175,20 @@ def _rows(asker: Asker, by_topic: Mapping[str, list[PartitionRecord]]) -> list[T
                 sum(each.leader == NO_LEADER for each in states),
                 sum(len(each.isr) < len(each.replicas) for each in states),
                 is_internal(name),
+                UNKNOWN,
             )
         )
     return rows
+
+
+def _sized(asker: Asker, rows: Sequence[TopicRow], by_topic: Mapping[str, list[PartitionRecord]]) -> list[TopicRow]:
+    """The rows with sizes, as far as the asker may know them and every leader's replica can be read."""
+    found, _ = _sizes(asker, [row.name for row in rows])
+    sized = []
+    for row in rows:
+        sizes = [found.get((each.leader, each.topic_partition), UNKNOWN) for each in by_topic[row.name]]
+        sized.append(replace(row, size_bytes=UNKNOWN if UNKNOWN in sizes else sum(sizes)))
+    return sized
 
 
 def bounds(asker: Asker, named: Iterable[TopicPartition]) -> Mapping[TopicPartition, Watermarks | None]:
@@ -191,10 +205,10 @@ def topic(asker: Asker, topic: str, sizes: bool) -> Topic:
     if described is None:
         raise UnknownTopicOrPartitionError(f"there is no topic {topic}")
     marks = bounds(asker, [TopicPartition(topic, each.partition) for each in described.partitions])
-    found, hidden = _sizes(asker, topic) if sizes else ({}, "not asked for")
+    found, hidden = _sizes(asker, [topic]) if sizes else ({}, "not asked for")
     configs, configs_hidden = _configs(asker, topic)
     partitions = [
-        _partition(each, marks.get(each.topic_partition), found.get((each.leader, each.partition), UNKNOWN))
+        _partition(each, marks.get(each.topic_partition), found.get((each.leader, each.topic_partition), UNKNOWN))
         for each in described.partitions
     ]
     return Topic(topic, described.topic_id, partitions, configs, configs_hidden, hidden, asker.now_ms)
@@ -217,17 +231,17 @@ def _partition(state: PartitionRecord, marks: Watermarks | None, size_bytes: int
     )
 
 
-def _sizes(asker: Asker, topic: str) -> tuple[dict[tuple[int, int], int], str]:
+def _sizes(asker: Asker, topics: Sequence[str]) -> tuple[dict[tuple[int, TopicPartition], int], str]:
     """(broker, partition) -> bytes, or why they are not known."""
     if not asker.may(Operation.DESCRIBE, ResourceType.CLUSTER):
         return {}, "you may not DESCRIBE the cluster"
     try:
-        found = asker.cluster.admin.describe_log_dirs(topics=[topic])
+        found = asker.cluster.admin.describe_log_dirs(topics=topics)
     except StratalogError as reason:
         return {}, str(reason)
     broken = [f"broker {broker_id}: {each.error}" for broker_id, each in found.items() if each.error is not None]
     sizes = {
-        (broker_id, named.partition): replica.size_bytes
+        (broker_id, named): replica.size_bytes
         for broker_id, each in found.items()
         for named, replica in each.replicas.items()
     }
@@ -266,6 +280,7 @@ QUESTIONS = (
             "order": Parameter(str, "by what the list is sorted", "name", ORDERS),
             "first": Parameter(int, "the number of the first topic to show, from 0", 0),
             "limit": Parameter(int, f"how many topics to show, at most {PAGE_ROWS_MAX}", PAGE_ROWS),
+            "sizes": Parameter(bool, "sizes, which takes longer", False),
         },
     ),
     Question(

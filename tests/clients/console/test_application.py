@@ -47,11 +47,13 @@ def editor(cluster: OpenedCluster) -> TestClient:
 
 
 ADDRESSES = [
-    "/", "/topics", "/topics?internal=on&order=records", "/topics?contains=%3Cscript%3E", "/topic?topic=orders",
+    "/", "/topics", "/topics?internal=on&order=records", "/topics?more=on", "/topics?contains=%3Cscript%3E",
+    "/topic?topic=orders",
     "/topic_groups?topic=orders", "/records?topic=orders", "/records?topic=orders&where=time&at=1010&limit=5",
     "/records?topic=hostile", "/records?topic=orders&contains=nothing", "/groups", "/groups?order=name",
     "/group?group=billing", "/transactions", "/transactions?ended=on", "/brokers", "/broker?broker=1",
-    "/reassignments", "/access", "/api",
+    "/reassignments", "/access", "/api", "/ask/overview", "/ask/records", "/ask/records?topic=hostile",
+    "/ask/groups?order=name",
     *[f"/record?topic=hostile&partition=0&offset={n}" for n in range(len(HOSTILE))],
 ]  # fmt: skip
 
@@ -203,7 +205,7 @@ def entrance(guarded: OpenedCluster) -> tuple[TestClient, SettableClock]:
 
 def log_in(browser: TestClient, name: str, password: str, after: str = "/") -> int:
     form = {"name": name, "password": password, "next": after, "csrf": token(browser, "/login")}
-    return browser.post("/login", data=form).status_code
+    return int(browser.post("/login", data=form).status_code)
 
 
 def test_nothing_is_seen_before_a_login(entrance: tuple[TestClient, SettableClock]) -> None:
@@ -280,6 +282,20 @@ def test_an_unknown_name_is_answered_as_a_wrong_password(entrance: tuple[TestCli
         form = {"name": name, "password": "wrong", "csrf": token(browser, "/login")}
         texts.append(browser.post("/login", data=form).text.replace(f'"{name}"', '""'))
     assert re.sub(r'value="[0-9a-f]{64}"', "", texts[0]) == re.sub(r'value="[0-9a-f]{64}"', "", texts[1])
+
+
+def test_a_rule_is_added_and_removed(entrance: tuple[TestClient, SettableClock]) -> None:
+    browser, _ = entrance
+    assert log_in(browser, "root", "root's password") == 303
+    wanted = {"principal": "User:eve", "operation": "WRITE", "resource_name": "orders"}
+    assert "ALLOW User:eve" in browser.get(f"/change/create_acl?{urlencode(wanted)}").text
+    wrong = browser.get(f"/change/create_acl?{urlencode({**wanted, 'resource_type': 'GROUP'})}").text
+    assert "no operation on a GROUP" in wrong
+    csrf = token(browser, "/access")
+    assert browser.post("/change/create_acl", data={**wanted, "csrf": csrf}).status_code == 303
+    assert "User:eve" in browser.get("/access").text
+    assert browser.post("/change/delete_acl", data={**wanted, "csrf": csrf}).status_code == 303
+    assert "User:eve" not in browser.get("/access").text
 
 
 def test_a_password_is_not_in_an_address(entrance: tuple[TestClient, SettableClock]) -> None:

@@ -59,7 +59,8 @@ def both() -> Iterator[tuple[OpenedCluster, OpenedCluster]]:
 
 SAME = [
     ("topics", {}),
-    ("topics", {"order": "records"}),
+    ("topics", {"order": "records", "sizes": "on"}),
+    ("topic_lags", {}),
     ("topic", {"topic": "orders"}),
     ("records", {"topic": "orders"}),
     ("records", {"topic": "orders", "where": "time", "at": "1005"}),

@@ -21,8 +21,9 @@ from tests.clients.console.asked_cluster import HOSTILE, console_of, filled_clus
 from tests.waiting import wait_until
 
 PAGES = (
-    "/", "/topics", "/topic?topic=orders", "/records?topic=orders", "/records?topic=hostile", "/topic_groups?topic=orders",
-    "/groups", "/group?group=billing", "/transactions", "/brokers", "/broker?broker=1", "/access", "/api", "/reassignments",
+    "/", "/topics", "/topic?topic=orders", "/records?topic=orders", "/records?topic=hostile", "/groups",
+    "/topic_groups?topic=orders", "/group?group=billing", "/transactions", "/brokers", "/broker?broker=1", "/access",
+    "/api", "/reassignments", "/ask/records?topic=hostile", "/ask/overview",
     "/change/create_topic?topic=new&configs=retention.ms%3D1000", "/change/reset_group?group=billing&to=earliest",
     "/topic?topic=absent", "/topics?contains=nothing",
     *[f"/record?topic=hostile&partition=0&offset={n}" for n in range(len(HOSTILE))],
@@ -60,8 +61,8 @@ def examine(at: str, axe: str, pictures: Path | None) -> list[str]:
                 context = browser.new_context(viewport=size, color_scheme=scheme, bypass_csp=True)  # type: ignore[arg-type]
                 page = context.new_page()
                 events: list[str] = []
-                page.on("pageerror", lambda error, events=events: events.append(f"a script failed: {error}"))
-                page.on("dialog", lambda dialog, events=events: (events.append("a record ran"), dialog.dismiss()))
+                page.on("pageerror", lambda error, to=events: to.append(f"a script failed: {error}"))  # type: ignore[misc]
+                page.on("dialog", lambda dialog, to=events: (to.append("a record ran"), dialog.dismiss()))  # type: ignore[misc]
                 for number, address in enumerate(PAGES):
                     page.goto(at + address)
                     page.wait_for_timeout(SETTLE_MS)

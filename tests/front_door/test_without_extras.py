@@ -48,7 +48,9 @@ WITH_SPARK = (
 )  # fmt: skip
 WITH_SCHEMAS = ("stratalog.clients.schemas.",)
 WITH_OBSTORE = ("stratalog.storage.objects.remote",)
-WITH_MCP = ("stratalog.clients.console.agents",)
+WITH_CONSOLE = tuple(
+    f"stratalog.clients.console.{name}" for name in ("agents", "application", "guard", "pages", "serving")
+)
 
 
 PROJECT_FILE = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -64,7 +66,7 @@ def test_no_module_outside_of_sparks_parts_needs_an_extra() -> None:
         [sys.executable, "-c", IMPORT_ALL], cwd=PROJECT, capture_output=True, text=True, check=True, timeout=120
     )
     failed, told, exit_code, used = json.loads(done.stdout)
-    assert [name for name in failed if not name.startswith(WITH_SPARK + WITH_SCHEMAS + WITH_OBSTORE + WITH_MCP)] == []
+    assert [name for name in failed if not name.startswith(WITH_SPARK + WITH_SCHEMAS + WITH_OBSTORE + WITH_CONSOLE)] == []
     assert told == "stratalog.register_data_source needs the package pyspark: pip install 'stratalog[spark]'"
     assert exit_code == 1
     assert "stratalog.stratalog_session needs the package p" in done.stderr

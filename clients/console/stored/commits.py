@@ -37,21 +37,24 @@ def reader_of(table: LogTable) -> ReadCommit:
     return table.reopened().read_commit
 
 
-def commit_of_offset(read: ReadCommit, newest: int, offset: int) -> TableCommit | None:
-    """The commit after which the log had this offset: the append on a leader, the copy on a follower.
+def commit_of_offset(read: ReadCommit, newest: int, offset: int, leader_epoch: int) -> TableCommit | None:
+    """The commit after which the log had the record at this offset: the append on a leader, the copy on a follower.
 
-    newest  version of the table; the log has the offset there
+    newest        version of the table; the log has the offset there
+    leader_epoch  of the record: a log that was cut had another one there before
     None when that commit was cleaned up.
     """
     found = _by_halves(read, newest, offset)
-    if found is None or _covers(found[1], offset):
-        return None if found is None else TableCommit.of(*found)
-    return _from_newest(read, newest, offset)  # the log was truncated in between
+    if found is None:
+        return None
+    if _covers(found[1], offset, leader_epoch):
+        return TableCommit.of(*found)
+    is_first = not found[0] or read(found[0] - 1) is None
+    return None if is_first else _from_newest(read, newest, offset)  # the log was cut in between
 
 
 def _by_halves(read: ReadCommit, newest: int, offset: int) -> tuple[int, Commit] | None:
-    """The first version whose log ends above the offset, if the end never went back; None when a commit of that time
-    was cleaned up."""
+    """The first version whose log ends above the offset, if the end never went back."""
     low, high = 0, newest
     found: tuple[int, Commit] | None = None
     while low <= high:
@@ -61,9 +64,7 @@ def _by_halves(read: ReadCommit, newest: int, offset: int) -> tuple[int, Commit]
             found, high = (middle, commit), middle - 1
         else:
             low = middle + 1
-    if found is None or _covers(found[1], offset):
-        return found
-    return found if found[0] and read(found[0] - 1) is not None else None
+    return found
 
 
 def _from_newest(read: ReadCommit, newest: int, offset: int) -> TableCommit | None:
@@ -102,5 +103,7 @@ def oldest_version(read: ReadCommit, newest: int) -> int:
     return low
 
 
-def _covers(commit: Commit, offset: int) -> bool:
-    return any(entry.start_offset <= offset < entry.end_offset for entry in commit.adds)
+def _covers(commit: Commit, offset: int, leader_epoch: int) -> bool:
+    return any(
+        entry.start_offset <= offset < entry.end_offset and entry.leader_epoch == leader_epoch for entry in commit.adds
+    )

@@ -228,7 +228,8 @@ def _why_not_there(log: LogReader, offset: int) -> tuple[str, str] | None:
 
 def _commits(log: LogReader, entry: FileEntry | None, offset: int) -> tuple[TableCommit | None, TableCommit | None]:
     read = reader_of(log.table)
-    arrived = commit_of_offset(read, log.version, offset)
+    epoch = log.epochs.epoch_at(offset)
+    arrived = commit_of_offset(read, log.version, offset, epoch)
     if entry is None:
         return arrived, None
     since = oldest_version(read, log.version) if arrived is None else arrived.version

@@ -168,7 +168,7 @@ def _records_around(view: ClusterView, place: TopicPartition, start: int | None)
             times = rows["timestamp"].cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64()).to_pylist()
             pairs = zip(rows["offset"].to_pylist(), rows["leader_epoch"].to_pylist(), times, strict=True)
             for offset, epoch, time in pairs:
-                commit = commit_of_offset(read, log.version, offset)
+                commit = commit_of_offset(read, log.version, offset, epoch)
                 found.append((offset, epoch, time, None if commit is None else commit.timestamp_ms))
         return found
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import ipaddress
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +16,7 @@ from stratalog.jobs.command.flags import Flag, Rule, switch
 from stratalog.jobs.command.opened import OpenedCluster, open_cluster
 from stratalog.jobs.command.terminal import DONE, UsageError, complain
 from stratalog.jobs.command.tool import Command
-from stratalog.storage.clock import SystemClock
+from stratalog.storage.clock import RandomIds, SystemClock
 
 PURPOSE = "Show a cluster in a browser: topics, records, groups, transactions, brokers, access."
 EPILOG = """examples (--root ROOT or --bootstrap-server HOST:PORT before them, or STRATA_ROOT, …):
@@ -116,8 +115,10 @@ def console(given: argparse.Namespace) -> int:
         with open_cluster(given, connection=login, wait_ms=WAIT_MS) as opened:
             yield opened
 
+    ids = RandomIds()
+
     def run(door: Door) -> None:
-        made = Console(door, settings, SystemClock(), lambda: secrets.token_urlsafe(32))
+        made = Console(door, settings, SystemClock(), lambda: ids.new_id() + ids.new_id())
         try:
             serve(made.application(), host, port, given.tls_certificate, given.tls_key, complain)
         finally:

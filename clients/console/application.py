@@ -22,8 +22,8 @@ from starlette.routing import Route
 
 from stratalog.clients.console.asker import Asker
 from stratalog.clients.console.catalogue import CHANGES, QUESTIONS
-from stratalog.clients.console.change import Change, Preview
-from stratalog.clients.console.doors import WRONG_LOGIN, Door, Entry
+from stratalog.clients.console.change import ClusterChange, Preview
+from stratalog.clients.console.doors import WRONG_LOGIN, Door, EnteredUser
 from stratalog.clients.console.guard import BROWSER_COOKIE, Guard
 from stratalog.clients.console.pages import FOLDER, Pages
 from stratalog.clients.console.question import REQUIRED, plain
@@ -170,7 +170,7 @@ class Console:
 
     # -- who asks ----------------------------------------------------------------------------------------------
 
-    def entry(self, request: Request) -> Entry | None:
+    def entry(self, request: Request) -> EnteredUser | None:
         """The user of a request; None: a login is needed."""
         cookie = request.cookies.get(BROWSER_COOKIE, "")
         found = self.sessions.find(cookie, self._clock.wall_ms()) if cookie else None
@@ -406,7 +406,7 @@ class Console:
 
     # -- changes -----------------------------------------------------------------------------------------------
 
-    def _change(self, request: Request) -> Change:
+    def _change(self, request: Request) -> ClusterChange:
         found = CHANGES.get(request.path_params["name"])
         if found is None:
             raise errors.InvalidRequestError(f"there is no change {request.path_params['name']}")
@@ -423,7 +423,7 @@ class Console:
         return self._change_form(request, asker, change, given, is_asked=not change.secrets)
 
     def _change_form(
-        self, request: Request, asker: Asker, change: Change, given: Mapping[str, str], *, is_asked: bool
+        self, request: Request, asker: Asker, change: ClusterChange, given: Mapping[str, str], *, is_asked: bool
     ) -> Response:
         preview: Preview | None = None
         problem = ""

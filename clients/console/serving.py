@@ -41,6 +41,7 @@ def serve(
     with socket.socket(family, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
+        listener.listen()  # so that the address answers as soon as it is said
         bound = listener.getsockname()[1]
         shown = f"[{host}]" if ":" in host else host
         say(f"The console is at {'https' if certificate else 'http'}://{shown}:{bound}/ until Ctrl-C.")

@@ -403,6 +403,20 @@ def test_a_time_is_a_row_of_a_table_of_its_room() -> None:
     assert {time for path in files for time in times_in(path)} == NO_PAUSES
 
 
+FINALIZERS = {
+    "replication/threads/dropped.py": "it puts the work into a queue",
+    "replication/threads/interpreter.py": "its lock is reentrant, and held for settings of the interpreter alone",
+    "server/request/fair_threads.py": "it calls `DroppedObjects.now`",
+}
+
+
+def test_what_a_collection_calls_takes_no_lock() -> None:
+    """A collection comes between any two steps of any thread, also within the lock that its work would need."""
+    is_finalizer = re.compile(r"def __del__\(|\bfinalize\(|\bref\([^()]+,[^()]+\)")
+    found = {path.as_posix() for path in python_files(*LIBRARY) if is_finalizer.search(path.read_text("utf-8"))}
+    assert found == FINALIZERS.keys(), "use `DroppedObjects.when`"
+
+
 def test_obstore_is_imported_by_the_store_alone() -> None:
     files = [path for path in python_files(*LIBRARY) if path.as_posix() != "storage/objects/remote.py"]
     assert [str(path) for path in files if "obstore" in {top(name) for _, name in imports_of(path)}] == []

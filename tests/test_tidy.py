@@ -45,7 +45,7 @@ FLOORS = {
         < broker_connection inbox_connection""",
     "clients": """serialization records client_view < config < coordinator_calls connected_cluster < producer consumer
         < admin < schemas wire < spark < typed_tables testing < console""",
-    "clients/console": """shown_text times asker < question < change < questions changes < catalogue doors < sessions pages
+    "clients/console": """shown_text times asker < question < change < questions changes < catalogue doors silence < sessions pages
         guard < application < serving""",
     "clients/schemas": """wire_format errors json_patterns < schema < compatibility rest_client protobuf_messages
         < avro_binary < avro_values < registry_state < schema_folder serde < avro json_schema protobuf

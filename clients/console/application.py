@@ -30,6 +30,7 @@ from stratalog.clients.console.question import REQUIRED, plain
 from stratalog.clients.console.questions.groups import GroupList, GroupRow, TopicLags
 from stratalog.clients.console.questions.records import raw_part
 from stratalog.clients.console.sessions import FormTokens, LoginAttempts, Secrets, Sessions
+from stratalog.clients.console.silence import silent_since_ms
 from stratalog.clients.console.times import duration
 from stratalog.storage import errors
 from stratalog.storage.clock import Clock
@@ -275,8 +276,11 @@ class Console:
             values = {"answer": kept.answer, "asked": shown, "lagging": [], "readers": {}}
             return self._html(request, template, values, kept=kept, reason=reason, json_path=json_path)
         self._kept.put(key, answer, asker.now_ms)
-        beside = _beside(asker, name, asked)
-        return self._html(request, template, {"answer": answer, "asked": shown, **beside}, json_path=json_path)
+        values = {"answer": answer, "asked": shown, **_beside(asker, name, asked)}
+        since_ms = silent_since_ms(asker)
+        old = _Kept(answer, since_ms) if since_ms else None
+        silence = errors.BrokerNotAvailableError("no broker has given a sign of life since") if since_ms else None
+        return self._html(request, template, values, kept=old, reason=silence, json_path=json_path)
 
     def access(self, request: Request, asker: Asker) -> Response:
         """ACLs, users and quotas: each may be hidden."""

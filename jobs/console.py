@@ -39,6 +39,8 @@ FLAGS = {**CLUSTER, "the listener": (
     Flag("tls-key", "FILE", "A PEM file with its key."),
     Flag("host-name", "NAME", "A name by which browsers call it; may be repeated. Any, unless it listens on this "
          "machine alone.", is_repeated=True),
+    Flag("trusted-proxy", "ADDRESS", "A proxy whose X-Forwarded-For and -Proto are believed; may be repeated. "
+         "Without it all who come through a proxy are one address, whose failed logins slow all.", is_repeated=True),
     switch("allow-plaintext", "Listen on an address that other machines reach though there is no TLS."),
 ), "what is allowed": (
     switch("allow-changes", "Let users change the cluster, as far as their ACLs allow."),
@@ -120,7 +122,7 @@ def console(given: argparse.Namespace) -> int:
     def run(door: Door) -> None:
         made = Console(door, settings, SystemClock(), lambda: ids.new_id() + ids.new_id())
         try:
-            serve(made.application(), host, port, given.tls_certificate, given.tls_key, complain)
+            serve(made.application(), host, port, given.tls_certificate, given.tls_key, complain, given.trusted_proxy)
         finally:
             made.sessions.close()
 

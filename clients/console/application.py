@@ -248,13 +248,12 @@ class Console:
             "csrf": self._tokens.of(cookie),
         }
         response = HTMLResponse(self._pages.page(template, {**values, "page": page}), status)
-        self._set_cookie(response, cookie)
+        self._set_cookie(request, response, cookie)
         return response
 
-    def _set_cookie(self, response: Response, cookie: str) -> None:
-        response.set_cookie(
-            BROWSER_COOKIE, cookie, path="/", secure=self.settings.is_secure, httponly=True, samesite="strict"
-        )
+    def _set_cookie(self, request: Request, response: Response, cookie: str) -> None:
+        is_secure = self.settings.is_secure or request.url.scheme == "https"
+        response.set_cookie(BROWSER_COOKIE, cookie, path="/", secure=is_secure, httponly=True, samesite="strict")
 
     def page(self, request: Request, asker: Asker) -> Response:
         """The page of a question."""
@@ -376,7 +375,7 @@ class Console:
         secret = self._secrets()
         self.sessions.begin(secret, entry, now_ms)
         response = RedirectResponse(_safe_next(form.get("next", "")), HTTPStatus.SEE_OTHER)
-        self._set_cookie(response, secret)
+        self._set_cookie(request, response, secret)
         return response
 
     def logout(self, request: Request, _form: Mapping[str, str]) -> Response:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import uvicorn
@@ -20,8 +20,11 @@ def serve(
     certificate: str | None,
     key: str | None,
     say: Callable[[str], None],
+    proxies: Sequence[str] = (),
 ) -> None:
     """Serve until Ctrl-C or SIGTERM. `say` gets the address for the browser; port 0: a free one.
+
+    proxies  addresses whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed
 
     OSError when the address cannot be listened at.
     """
@@ -35,7 +38,8 @@ def serve(
         ssl_certfile=None if certificate is None else str(Path(certificate).expanduser()),
         ssl_keyfile=None if key is None else str(Path(key).expanduser()),
         lifespan="off",
-        proxy_headers=False,
+        proxy_headers=bool(proxies),
+        forwarded_allow_ips=list(proxies),
     )
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as listener:

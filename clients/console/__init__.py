@@ -3,6 +3,8 @@
 asker        the user who asks, with the cluster
 question     a question with its parameters, and an answer as JSON
 questions    what can be asked
+stored/      what can be asked of storage alone
+sql/         one SQL statement over topics and the cluster's state
 change       a change with its form and its preview
 changes      what can be changed
 catalogue    all questions and changes by name
@@ -13,6 +15,8 @@ sessions     sessions of browsers, and how logins are slowed
 silence      whether brokers still give signs of life
 pages        pages as HTML
 guard        what holds for every request
+stored_pages  pages of what storage alone answers
+agents       the questions as an MCP server
 application  addresses, logins, pages, JSON
 serving      the server
 

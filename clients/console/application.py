@@ -31,6 +31,7 @@ from stratalog.clients.console.questions.groups import GroupList, GroupRow, Topi
 from stratalog.clients.console.questions.records import raw_part
 from stratalog.clients.console.sessions import FormTokens, LoginAttempts, Secrets, Sessions
 from stratalog.clients.console.silence import silent_since_ms
+from stratalog.clients.console.stored_pages import STORED_FORMS, STORED_MENU, STORED_PAGES, STORED_SECTIONS
 from stratalog.clients.console.times import duration
 from stratalog.storage import errors
 from stratalog.storage.clock import Clock
@@ -46,6 +47,7 @@ MENU = (
     ("/transactions", "Transactions"),
     ("/brokers", "Brokers"),
     ("/access", "Access"),
+    *STORED_MENU,
     ("/api", "Questions"),
 )
 SECTION_OF = {
@@ -56,6 +58,7 @@ SECTION_OF = {
     "/group": "/groups",
     "/broker": "/brokers",
     "/reassignments": "/brokers",
+    **STORED_SECTIONS,
 }
 PAGE_OF = {
     "/": ("overview", "overview.html"),
@@ -70,6 +73,7 @@ PAGE_OF = {
     "/transactions": ("transactions", "transactions.html"),
     "/broker": ("broker", "broker.html"),
     "/reassignments": ("reassignments", "reassignments.html"),
+    **STORED_PAGES,
 }
 """Path -> the question of a page and its template."""
 LAGGING, LAGGING_MS = 5, 300
@@ -268,7 +272,12 @@ class Console:
             given["sizes"] = "on"
         try:
             answer = QUESTIONS[name].ask(asker, given)
-        except AWAY as reason:
+        except StratalogError as reason:
+            if request.url.path in STORED_FORMS:
+                empty = {"answer": None, "asked": shown, "problem": f"{reason.name}: {reason}" if given else ""}
+                return self._html(request, template, empty, status=HTTPStatus.BAD_REQUEST if given else HTTPStatus.OK)
+            if not isinstance(reason, AWAY):
+                raise
             kept = self._kept.get(key)
             if kept is None:
                 raise

@@ -19,6 +19,8 @@ from stratalog.clients.console.questions import (
     topics,
     transactions,
 )
+from stratalog.clients.console.sql import sql
+from stratalog.clients.console.stored import as_of, erasure, files, record_way, who_led
 
 _MODULES = (
     overview,
@@ -28,6 +30,12 @@ _MODULES = (
     transactions,
     access,
     brokers,
+    as_of,
+    who_led,
+    record_way,
+    erasure,
+    files,
+    sql,
 )  # fmt: skip
 
 QUESTIONS: Mapping[str, Question] = MappingProxyType(

@@ -53,6 +53,8 @@ def test_no_answer_shows_what_is_hidden(cluster: OpenedCluster, name: str, who: 
             answer = answer.replace(guess, "")
         for value in given.values():
             answer = answer.replace(json.dumps(value)[1:-1], "")
+        if name == "sql" and SECRET_TOPIC in given["sql"]:  # the reason names the table that is not found
+            answer = answer.replace(SECRET_TOPIC, "")
         assert HIDDEN not in answer, (given, answer)
 
 

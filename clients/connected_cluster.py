@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Protocol, Self
 
 from stratalog.replication.stores import Stores
+from stratalog.replication.threads.dropped import DROPPED
 from stratalog.server.bootstrap import BrokerFace, Cluster, RunningCluster
 
 THROUGH_INBOXES: Mapping[str, object] = MappingProxyType({"stratalog.transport": "inbox"})
@@ -68,7 +68,7 @@ class CalledBrokers:
 
     def _open(self, root: str, connection: Mapping[str, object]) -> ConnectedCluster:
         opened = self._opened = connected(root, connection, self._stores)
-        weakref.finalize(self, opened.close)
+        DROPPED.when(self, opened.close)
         return opened
 
     def close(self) -> None:

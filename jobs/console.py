@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import ipaddress
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +16,7 @@ from stratalog.jobs.command.flags import Flag, Rule, switch
 from stratalog.jobs.command.opened import OpenedCluster, open_cluster
 from stratalog.jobs.command.terminal import DONE, UsageError, complain
 from stratalog.jobs.command.tool import Command
-from stratalog.storage.clock import SystemClock
+from stratalog.storage.clock import RandomIds, SystemClock
 
 PURPOSE = "Show a cluster in a browser: topics, records, groups, transactions, brokers, access."
 EPILOG = """examples (--root ROOT or --bootstrap-server HOST:PORT before them, or STRATA_ROOT, …):
@@ -40,6 +39,8 @@ FLAGS = {**CLUSTER, "the listener": (
     Flag("tls-key", "FILE", "A PEM file with its key."),
     Flag("host-name", "NAME", "A name by which browsers call it; may be repeated. Any, unless it listens on this "
          "machine alone.", is_repeated=True),
+    Flag("trusted-proxy", "ADDRESS", "A proxy whose X-Forwarded-For and -Proto are believed; may be repeated. "
+         "Without it all who come through a proxy are one address, whose failed logins slow all.", is_repeated=True),
     switch("allow-plaintext", "Listen on an address that other machines reach though there is no TLS."),
 ), "what is allowed": (
     switch("allow-changes", "Let users change the cluster, as far as their ACLs allow."),
@@ -116,10 +117,12 @@ def console(given: argparse.Namespace) -> int:
         with open_cluster(given, connection=login, wait_ms=WAIT_MS) as opened:
             yield opened
 
+    ids = RandomIds()
+
     def run(door: Door) -> None:
-        made = Console(door, settings, SystemClock(), lambda: secrets.token_urlsafe(32))
+        made = Console(door, settings, SystemClock(), lambda: ids.new_id() + ids.new_id())
         try:
-            serve(made.application(), host, port, given.tls_certificate, given.tls_key, complain)
+            serve(made.application(), host, port, given.tls_certificate, given.tls_key, complain, given.trusted_proxy)
         finally:
             made.sessions.close()
 

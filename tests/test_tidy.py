@@ -46,7 +46,7 @@ FLOORS = {
     "clients": """serialization records client_view < config < coordinator_calls connected_cluster < producer consumer
         < admin < schemas wire < spark < typed_tables testing < console""",
     "clients/console": """shown_text times asker < question < change < questions changes stored < sql < catalogue doors
-        stored_pages < sessions pages guard < agents application < serving""",
+        silence stored_pages < sessions pages guard < agents application < serving""",
     "clients/console/stored": "storage timeline commits < differences past < as_of erasure files record_way who_led",
     "clients/console/sql": "bounds json_path tables engine < child < sql",
     "clients/schemas": """wire_format errors json_patterns < schema < compatibility rest_client protobuf_messages
@@ -403,6 +403,20 @@ def test_a_time_is_a_row_of_a_table_of_its_room() -> None:
     """Or a setting. Elsewhere nobody would see it beside those that it has to agree with."""
     files = [path for path in python_files("storage", "replication") if path.name != "cadence.py"]
     assert {time for path in files for time in times_in(path)} == NO_PAUSES
+
+
+FINALIZERS = {
+    "replication/threads/dropped.py": "it puts the work into a queue",
+    "replication/threads/interpreter.py": "its lock is reentrant, and held for settings of the interpreter alone",
+    "server/request/fair_threads.py": "it calls `DroppedObjects.now`",
+}
+
+
+def test_what_a_collection_calls_takes_no_lock() -> None:
+    """A collection comes between any two steps of any thread, also within the lock that its work would need."""
+    is_finalizer = re.compile(r"def __del__\(|\bfinalize\(|\bref\([^()]+,[^()]+\)")
+    found = {path.as_posix() for path in python_files(*LIBRARY) if is_finalizer.search(path.read_text("utf-8"))}
+    assert found == FINALIZERS.keys(), "use `DroppedObjects.when`"
 
 
 def test_obstore_is_imported_by_the_store_alone() -> None:

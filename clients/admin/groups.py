@@ -103,7 +103,7 @@ class StoredGroups:
     def refresh(self) -> None:
         """Fold what was committed since the first requests: without it they go on answering as of then."""
         for partition in list(self._shards):
-            self._fold(partition)
+            self._catch_up(partition)
 
     def ask(self, group_id: str, request: object) -> object:
         if not isinstance(request, _READING):
@@ -132,10 +132,10 @@ class StoredGroups:
 
     def _shard(self, partition: int) -> GroupShard:
         if partition not in self._shards:
-            self._fold(partition)
+            self._catch_up(partition)
         return self._shards[partition]
 
-    def _fold(self, partition: int) -> None:
+    def _catch_up(self, partition: int) -> None:
         """Anew after an unclean election, which may have taken back what was folded."""
         named = TopicPartition(GROUP_METADATA_TOPIC, partition)
         marks = self._view.watermarks.of(named)

@@ -12,6 +12,7 @@ shown_text   bytes of others as text that can be shown
 times        times as a user writes and reads them
 doors        how a user enters
 sessions     sessions of browsers, and how logins are slowed
+silence      whether brokers still give signs of life
 pages        pages as HTML
 guard        what holds for every request
 stored_pages  pages of what storage alone answers

@@ -22,14 +22,15 @@ from starlette.routing import Route
 
 from stratalog.clients.console.asker import Asker
 from stratalog.clients.console.catalogue import CHANGES, QUESTIONS
-from stratalog.clients.console.change import Change, Preview
-from stratalog.clients.console.doors import WRONG_LOGIN, Door, Entry
+from stratalog.clients.console.change import ClusterChange, Preview
+from stratalog.clients.console.doors import WRONG_LOGIN, Door, EnteredUser
 from stratalog.clients.console.guard import BROWSER_COOKIE, Guard
 from stratalog.clients.console.pages import FOLDER, Pages
 from stratalog.clients.console.question import REQUIRED, plain
 from stratalog.clients.console.questions.groups import GroupList, GroupRow, TopicLags
 from stratalog.clients.console.questions.records import raw_part
 from stratalog.clients.console.sessions import FormTokens, LoginAttempts, Secrets, Sessions
+from stratalog.clients.console.silence import silent_since_ms
 from stratalog.clients.console.stored_pages import STORED_FORMS, STORED_MENU, STORED_PAGES, STORED_SECTIONS
 from stratalog.clients.console.times import duration
 from stratalog.storage import errors
@@ -174,7 +175,7 @@ class Console:
 
     # -- who asks ----------------------------------------------------------------------------------------------
 
-    def entry(self, request: Request) -> Entry | None:
+    def entry(self, request: Request) -> EnteredUser | None:
         """The user of a request; None: a login is needed."""
         cookie = request.cookies.get(BROWSER_COOKIE, "")
         found = self.sessions.find(cookie, self._clock.wall_ms()) if cookie else None
@@ -251,13 +252,12 @@ class Console:
             "csrf": self._tokens.of(cookie),
         }
         response = HTMLResponse(self._pages.page(template, {**values, "page": page}), status)
-        self._set_cookie(response, cookie)
+        self._set_cookie(request, response, cookie)
         return response
 
-    def _set_cookie(self, response: Response, cookie: str) -> None:
-        response.set_cookie(
-            BROWSER_COOKIE, cookie, path="/", secure=self.settings.is_secure, httponly=True, samesite="strict"
-        )
+    def _set_cookie(self, request: Request, response: Response, cookie: str) -> None:
+        is_secure = self.settings.is_secure or request.url.scheme == "https"
+        response.set_cookie(BROWSER_COOKIE, cookie, path="/", secure=is_secure, httponly=True, samesite="strict")
 
     def page(self, request: Request, asker: Asker) -> Response:
         """The page of a question."""
@@ -284,8 +284,11 @@ class Console:
             values = {"answer": kept.answer, "asked": shown, "lagging": [], "readers": {}}
             return self._html(request, template, values, kept=kept, reason=reason, json_path=json_path)
         self._kept.put(key, answer, asker.now_ms)
-        beside = _beside(asker, name, asked)
-        return self._html(request, template, {"answer": answer, "asked": shown, **beside}, json_path=json_path)
+        values = {"answer": answer, "asked": shown, **_beside(asker, name, asked)}
+        since_ms = silent_since_ms(asker)
+        old = _Kept(answer, since_ms) if since_ms else None
+        silence = errors.BrokerNotAvailableError("no broker has given a sign of life since") if since_ms else None
+        return self._html(request, template, values, kept=old, reason=silence, json_path=json_path)
 
     def access(self, request: Request, asker: Asker) -> Response:
         """ACLs, users and quotas: each may be hidden."""
@@ -381,7 +384,7 @@ class Console:
         secret = self._secrets()
         self.sessions.begin(secret, entry, now_ms)
         response = RedirectResponse(_safe_next(form.get("next", "")), HTTPStatus.SEE_OTHER)
-        self._set_cookie(response, secret)
+        self._set_cookie(request, response, secret)
         return response
 
     def logout(self, request: Request, _form: Mapping[str, str]) -> Response:
@@ -415,7 +418,7 @@ class Console:
 
     # -- changes -----------------------------------------------------------------------------------------------
 
-    def _change(self, request: Request) -> Change:
+    def _change(self, request: Request) -> ClusterChange:
         found = CHANGES.get(request.path_params["name"])
         if found is None:
             raise errors.InvalidRequestError(f"there is no change {request.path_params['name']}")
@@ -432,7 +435,7 @@ class Console:
         return self._change_form(request, asker, change, given, is_asked=not change.secrets)
 
     def _change_form(
-        self, request: Request, asker: Asker, change: Change, given: Mapping[str, str], *, is_asked: bool
+        self, request: Request, asker: Asker, change: ClusterChange, given: Mapping[str, str], *, is_asked: bool
     ) -> Response:
         preview: Preview | None = None
         problem = ""

@@ -1,11 +1,11 @@
-"""All questions and changes by name. Pure."""
+"""All questions and changes by name. I/O: that of those who answer."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from stratalog.clients.console.change import Change
+from stratalog.clients.console.change import ClusterChange
 from stratalog.clients.console.changes import access as access_changes
 from stratalog.clients.console.changes import groups as group_changes
 from stratalog.clients.console.changes import topics as topic_changes
@@ -43,7 +43,7 @@ QUESTIONS: Mapping[str, Question] = MappingProxyType(
 )
 """Name -> question: what pages, `/api/NAME` and agents ask."""
 
-CHANGES: Mapping[str, Change] = MappingProxyType(
+CHANGES: Mapping[str, ClusterChange] = MappingProxyType(
     {change.name: change for module in (topic_changes, group_changes, access_changes) for change in module.CHANGES}
 )
 """Name -> change: what `/change/NAME` shows and does."""

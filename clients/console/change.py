@@ -1,4 +1,6 @@
-"""A change of the cluster: its form, a preview of what it changes, and its execution. Pure.
+"""A change of the cluster: its form, a preview of what it changes, and its execution.
+
+I/O: none of its own.
 
 A change is asked for as a question is: by name, with parameters as texts. Its preview changes nothing. What is
 performed is decided anew, so that it may differ from a preview that is old.
@@ -33,7 +35,7 @@ class Preview:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ClusterChange:
     """One change.
 
     name           as in its address, `/change/NAME`
@@ -78,5 +80,5 @@ class Change:
         return self.preview(asker, **self.values(given))
 
     def performed(self, asker: Asker, given: Mapping[str, str]) -> str:
-        """Change it; a sentence on what was done."""
+        """Make the change; a sentence on what was done."""
         return self.perform(asker, **self.values(given))

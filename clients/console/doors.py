@@ -25,7 +25,7 @@ PASSWORD_CHARACTERS_MAX = 1_024
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class EnteredUser:
     """A user who is in.
 
     authorizer  of the newest ACLs; None: everything is allowed, or brokers decide
@@ -48,10 +48,10 @@ class Door(Protocol):
     def needs_login(self) -> bool:
         """Whether nobody sees anything without a login."""
 
-    def without_login(self, host: str) -> Entry:
+    def without_login(self, host: str) -> EnteredUser:
         """What a visitor from this address sees where no login is needed."""
 
-    def enter(self, name: str, password: str, host: str) -> Entry:
+    def enter(self, name: str, password: str, host: str) -> EnteredUser:
         """A login. SaslAuthenticationFailedError, which does not say whether the name is known."""
 
 
@@ -80,14 +80,14 @@ class RootDoor:
                 raise
         return bool(self._cluster.view.image.scram_credentials)
 
-    def without_login(self, host: str) -> Entry:
-        return Entry(self._cluster, Principal(host=host), self._authorizer, nothing)
+    def without_login(self, host: str) -> EnteredUser:
+        return EnteredUser(self._cluster, Principal(host=host), self._authorizer, nothing)
 
-    def enter(self, name: str, password: str, host: str) -> Entry:
+    def enter(self, name: str, password: str, host: str) -> EnteredUser:
         self._cluster.view.refresh()
         if not is_password_right(self._cluster.view.image, name, password):
             raise SaslAuthenticationFailedError(WRONG_LOGIN)
-        return Entry(self._cluster, Principal(f"User:{name}", host), lambda: self._authorizer_of(name), nothing)
+        return EnteredUser(self._cluster, Principal(f"User:{name}", host), lambda: self._authorizer_of(name), nothing)
 
     def _authorizer_of(self, name: str) -> Authorizer | None:
         """SaslAuthenticationFailedError when the user was removed since the login."""
@@ -137,14 +137,14 @@ class ServedDoor:
     def needs_login(self) -> bool:
         return self._shared is None
 
-    def without_login(self, host: str) -> Entry:
+    def without_login(self, host: str) -> EnteredUser:
         assert self._shared is not None
-        return Entry(self._shared, Principal(host=host), _brokers_decide, nothing)
+        return EnteredUser(self._shared, Principal(host=host), _brokers_decide, nothing)
 
-    def enter(self, name: str, password: str, host: str) -> Entry:
+    def enter(self, name: str, password: str, host: str) -> EnteredUser:
         opening = self._open_as(name, password)
         cluster = opening.__enter__()
-        return Entry(cluster, Principal(f"User:{name}", host), _brokers_decide, lambda: _leave(opening))
+        return EnteredUser(cluster, Principal(f"User:{name}", host), _brokers_decide, lambda: _leave(opening))
 
 
 def _brokers_decide() -> None:

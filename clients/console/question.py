@@ -1,4 +1,6 @@
-"""A question about a cluster: its name, its parameters, and what answers it. Pure.
+"""A question about a cluster: its name, its parameters, and what answers it.
+
+I/O: none of its own.
 
 Pages, JSON and agents ask the same questions. An answer is a frozen dataclass of plain values, lists and dicts.
 """

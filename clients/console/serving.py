@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import uvicorn
@@ -20,8 +20,11 @@ def serve(
     certificate: str | None,
     key: str | None,
     say: Callable[[str], None],
+    proxies: Sequence[str] = (),
 ) -> None:
     """Serve until Ctrl-C or SIGTERM. `say` gets the address for the browser; port 0: a free one.
+
+    proxies  addresses whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed
 
     OSError when the address cannot be listened at.
     """
@@ -35,12 +38,14 @@ def serve(
         ssl_certfile=None if certificate is None else str(Path(certificate).expanduser()),
         ssl_keyfile=None if key is None else str(Path(key).expanduser()),
         lifespan="off",
-        proxy_headers=False,
+        proxy_headers=bool(proxies),
+        forwarded_allow_ips=list(proxies),
     )
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
+        listener.listen()  # so that the address answers as soon as it is said
         bound = listener.getsockname()[1]
         shown = f"[{host}]" if ":" in host else host
         say(f"The console is at {'https' if certificate else 'http'}://{shown}:{bound}/ until Ctrl-C.")

@@ -1,4 +1,6 @@
-"""Sessions of browsers, their tokens, and how logins are slowed. Pure: time and secrets are arguments.
+"""Sessions of browsers, their tokens, and how logins are slowed: time and secrets are arguments.
+
+I/O: none of its own; an ended session closes what belongs to its user.
 
 A session ends when it was not used for `IDLE_MS`, and `ABSOLUTE_MS` after its login at the latest. A token against
 forged requests (CSRF) belongs to one browser's cookie.
@@ -12,7 +14,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from stratalog.clients.console.doors import Entry
+from stratalog.clients.console.doors import EnteredUser
 
 IDLE_MS, ABSOLUTE_MS = 30 * 60_000, 12 * 3_600_000
 SESSIONS_MAX = 1_000
@@ -28,7 +30,7 @@ ATTEMPTS_KEPT_MAX = 10_000
 class Session:
     """A login of a browser."""
 
-    entry: Entry
+    entry: EnteredUser
     begun_ms: int
     used_ms: int
 
@@ -42,7 +44,7 @@ class Sessions:
         self._sessions: dict[bytes, Session] = {}
         self._lock = threading.Lock()
 
-    def begin(self, secret: str, entry: Entry, now_ms: int) -> None:
+    def begin(self, secret: str, entry: EnteredUser, now_ms: int) -> None:
         """A login. With too many sessions the one that was not used for the longest time ends."""
         ended = self._expire(now_ms)
         with self._lock:
@@ -53,7 +55,7 @@ class Sessions:
         for each in ended:
             each.entry.close()
 
-    def find(self, secret: str, now_ms: int) -> Entry | None:
+    def find(self, secret: str, now_ms: int) -> EnteredUser | None:
         """The login of a browser, which is used by that; None when it has ended, or never began."""
         for each in self._expire(now_ms):
             each.entry.close()

@@ -10,7 +10,6 @@ or others (`clients.connected_cluster`).
 from __future__ import annotations
 
 import re
-import weakref
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -36,6 +35,7 @@ from stratalog.clients.consumer.shared_notifications import ConsumerNotification
 from stratalog.clients.coordinator_calls import CoordinatorCalls, InProcessCalls
 from stratalog.clients.records import ConsumerGroupMetadata, ConsumerRecord, OffsetAndMetadata, SubscriptionPattern
 from stratalog.replication.internal_topics import INTERNAL_TOPICS
+from stratalog.replication.threads.dropped import DROPPED
 from stratalog.server.bootstrap import Cluster
 from stratalog.server.offset_spec import OffsetAndTimestamp
 from stratalog.server.view.cluster_view import ClusterView
@@ -82,7 +82,7 @@ class Consumer:
         else:
             self._notifications = ConsumerNotifications(view)
         self._view: ClientView = own_view if view is None else view
-        weakref.finalize(self, self._notifications.close)
+        DROPPED.when(self, self._notifications.close)
         self._positions = Positions()
         self._undecided: frozenset[TopicPartition] = frozenset()
         self._pattern: re.Pattern[str] | None = None
@@ -101,7 +101,7 @@ class Consumer:
         """What calls the brokers of other processes, for this consumer alone."""
         shared = {"client.id": self.config.client_id, "request.timeout.ms": self.config.request_timeout_ms}
         made = self._connected = connected(root, {**shared, **connection}, self._view.stores)
-        weakref.finalize(self, made.close)
+        DROPPED.when(self, made.close)
         return made
 
     # -- assignment and position ---------------------------------------------------------------------------

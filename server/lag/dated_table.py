@@ -1,6 +1,6 @@
 """A Delta table of rows by day, to which several processes append. I/O: an object store.
 
-Reader version 1, writer version 2: every engine reads it. A version is created if it is absent, on top of those that
+A version is created if it is absent, on top of those that
 were read: whoever loses the race reads the winner's and tries again. Appends never conflict; a merge of a day's files
 or the end of an old day states what it removes, and is dropped when somebody else has removed some of it.
 """
@@ -11,7 +11,7 @@ import io
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -25,10 +25,21 @@ from stratalog.storage.delta.checkpoint import (
     commit_version,
     encode_pointer,
 )
+from stratalog.storage.delta.plain_log import (
+    DATE,
+    Action,
+    add_action,
+    date_of,
+    decode_lines,
+    decode_plain_checkpoint,
+    encode_actions,
+    encode_plain_checkpoint,
+    first_actions,
+    remove_action,
+)
 from stratalog.storage.errors import StoreUnavailableError
 from stratalog.storage.objects.port import ObjectStore
 
-DATE = "date"
 CHECKPOINT_INTERVAL = 20
 """Number of versions from one checkpoint to the next."""
 VERSIONS_KEPT = 200
@@ -36,30 +47,6 @@ VERSIONS_KEPT = 200
 REMOVED_KEPT_MS = 3_600_000
 """Time for which a file stays that is not in the table any more: a query may read it."""
 TRIES = 50
-_STRINGS = pa.map_(pa.string(), pa.string())
-_FILE = {"path": pa.string(), "partitionValues": _STRINGS, "size": pa.int64()}
-_CHECKPOINT_SCHEMA = pa.schema(
-    {
-        "protocol": pa.struct({"minReaderVersion": pa.int32(), "minWriterVersion": pa.int32()}),
-        "metaData": pa.struct(
-            {
-                "id": pa.string(),
-                "format": pa.struct({"provider": pa.string(), "options": _STRINGS}),
-                "schemaString": pa.string(),
-                "partitionColumns": pa.list_(pa.string()),
-                "configuration": _STRINGS,
-                "createdTime": pa.int64(),
-            }
-        ),
-        "add": pa.struct({**_FILE, "modificationTime": pa.int64(), "dataChange": pa.bool_(), "stats": pa.string()}),
-        "remove": pa.struct({"path": pa.string(), "deletionTimestamp": pa.int64(), "dataChange": pa.bool_()}),
-    }
-)
-_MAPS = ("partitionValues", "configuration", "options")
-_TYPES = {pa.int32(): "integer", pa.int64(): "long", pa.string(): "string", pa.float64(): "double"}
-
-Action = dict[str, Any]
-"""One line of a commit: the kind and its body."""
 
 
 class DayFile(NamedTuple):
@@ -104,22 +91,19 @@ class DatedTable:
         if self.version < 0:
             self._load()
         while (data := self._objects.get_optional(self._log(commit_file(self.version + 1)))) is not None:
-            self._fold(json.loads(line) for line in data.decode().splitlines())
+            self._fold(decode_lines(data))
             self.version += 1
 
     def _load(self) -> None:
         paths = [meta.path for meta in self._objects.list(self._log(""))]
         for version in checkpoint_versions(paths)[:1]:
-            data = self._objects.get(self._log(checkpoint_file(version)))
-            rows = pq.read_table(pa.BufferReader(data)).to_pylist()
-            self._fold({kind: body for kind, body in row.items() if body is not None} for row in rows)
+            self._fold(decode_plain_checkpoint(self._objects.get(self._log(checkpoint_file(version)))))
             self.version = version
 
     def _fold(self, actions: Iterable[Action]) -> None:
         for action in actions:
             if add := action.get("add"):
-                named = {**add, "partitionValues": dict(add["partitionValues"])}
-                self._files[add["path"]] = DayFile(add["path"], named["partitionValues"][DATE], {"add": named})
+                self._files[add["path"]] = DayFile(add["path"], date_of(add), action)
                 self._removed.pop(add["path"], None)
             elif remove := action.get("remove"):
                 self._files.pop(remove["path"], None)
@@ -173,22 +157,13 @@ class DatedTable:
         pq.write_table(rows, sink, compression="zstd")
         data, path = sink.getvalue(), f"{DATE}={date}/{self._ids.new_id()}.parquet"
         self._objects.put_new(self._path(path), data)
-        add = {
-            "path": path,
-            "partitionValues": {DATE: date},
-            "size": len(data),
-            "modificationTime": now_ms,
-            "dataChange": data_change,
-            "stats": json.dumps({"numRecords": rows.num_rows}),
-        }
-        return {"add": add}
+        stats = json.dumps({"numRecords": rows.num_rows})
+        return add_action(path, date, len(data), now_ms, stats, data_change=data_change)
 
     def _replace(
         self, operation: str, old: Sequence[DayFile], adds: Sequence[Action], now_ms: int, *, data_change: bool
     ) -> bool:
-        removes = [
-            {"remove": {"path": each.path, "deletionTimestamp": now_ms, "dataChange": data_change}} for each in old
-        ]
+        removes = [remove_action(each.path, now_ms, data_change=data_change) for each in old]
 
         def actions() -> Sequence[Action] | None:
             return [*adds, *removes] if all(each.path in self._files for each in old) else None
@@ -202,12 +177,9 @@ class DatedTable:
             decided = actions()
             if decided is None:
                 return False
-            lines: list[Action] = [{"commitInfo": {"timestamp": now_ms, "operation": operation}}]
-            if self.version < 0:
-                lines += self._beginning(now_ms)
-            lines += decided
-            text = "".join(f"{json.dumps(line, separators=(',', ':'))}\n" for line in lines)
-            if self._objects.create(self._log(commit_file(self.version + 1)), text.encode()):
+            first = first_actions(self._ids.new_id(), now_ms, self._shape.schema, {}) if self.version < 0 else []
+            lines = [*first, *decided]
+            if self._objects.create(self._log(commit_file(self.version + 1)), encode_actions(operation, now_ms, lines)):
                 self._fold(lines)
                 self.version += 1
                 if self.version and self.version % CHECKPOINT_INTERVAL == 0:
@@ -215,31 +187,11 @@ class DatedTable:
                 return True
         raise StoreUnavailableError(f"{self._shape.directory}: lost the race for a commit {TRIES} times")
 
-    def _beginning(self, now_ms: int) -> list[Action]:
-        fields = [
-            {"name": f.name, "type": _type_of(f.type), "nullable": True, "metadata": {}} for f in self._shape.schema
-        ]
-        fields.append({"name": DATE, "type": "date", "nullable": True, "metadata": {}})
-        metadata = {
-            "id": self._ids.new_id(),
-            "format": {"provider": "parquet", "options": {}},
-            "schemaString": json.dumps({"type": "struct", "fields": fields}),
-            "partitionColumns": [DATE],
-            "configuration": {},
-            "createdTime": now_ms,
-        }
-        return [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, {"metaData": metadata}]
-
     def _write_checkpoint(self) -> None:
         """Spare readers the commits up to this version. Another process would write the same."""
-        removes = [
-            {"remove": {"path": path, "deletionTimestamp": at, "dataChange": True}}
-            for path, at in self._removed.items()
-        ]
+        removes = [remove_action(path, at_ms, data_change=True) for path, at_ms in self._removed.items()]
         actions = [*self._first_actions, *(each.add for each in self.files), *removes]
-        sink = pa.BufferOutputStream()
-        pq.write_table(pa.Table.from_pylist([_with_pairs(each) for each in actions], schema=_CHECKPOINT_SCHEMA), sink)
-        data = sink.getvalue().to_pybytes()
+        data = encode_plain_checkpoint(actions)
         self._objects.put(self._log(checkpoint_file(self.version)), data)
         self._objects.put(self._log(LAST_CHECKPOINT), encode_pointer(self.version, len(actions), len(data)))
 
@@ -248,14 +200,3 @@ def _version_of(path: str) -> int:
     """The version of a commit or a checkpoint; that of other files is beyond all."""
     commit = commit_version(path)
     return commit if commit is not None else next(iter(checkpoint_versions([path])), 1 << 62)
-
-
-def _with_pairs(body: Any) -> Any:
-    """An action whose maps are lists of pairs, as Arrow makes maps of them."""
-    if not isinstance(body, dict):
-        return body
-    return {name: list(dict(v).items()) if name in _MAPS else _with_pairs(v) for name, v in body.items()}
-
-
-def _type_of(arrow: pa.DataType) -> str:
-    return "timestamp" if pa.types.is_timestamp(arrow) else _TYPES[arrow]

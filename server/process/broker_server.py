@@ -14,6 +14,7 @@ from stratalog.replication.broker.hosted_replicas import BrokerIdentity
 from stratalog.replication.broker_root import folder_here
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.coordinator.runtime.remote_appends import Peer
+from stratalog.replication.threads.free_memory import keep_little_free_memory
 from stratalog.replication.threads.interpreter import share_interpreter
 from stratalog.server.process.broker_host import BrokerHost, ClientEndpoint, HostedBrokers
 from stratalog.server.process.broker_properties import BrokerProperties
@@ -79,6 +80,7 @@ class BrokerServer:
         try:
             host.await_up()
             share_interpreter()
+            keep_little_free_memory()
         except BaseException:
             server.stop()
             raise

@@ -25,6 +25,7 @@ from stratalog.replication.html_table import html_fields, html_table
 from stratalog.replication.metadata.log import METADATA_FOLDER, SharedMetadata
 from stratalog.replication.metrics import Metric
 from stratalog.replication.progress.own_registers import OwnRegisters
+from stratalog.replication.threads.free_memory import keep_little_free_memory
 from stratalog.replication.threads.interpreter import share_interpreter
 from stratalog.replication.threads.long_wait import Report, long_wait
 from stratalog.server.process.broker_host import BrokerHost, ClientEndpoint, HostedBrokers
@@ -96,6 +97,7 @@ class EmbeddedCluster:
                     cluster._host.run(broker_id, lock_root(identity.root))
                 cluster._host.await_up()
             share_interpreter()
+            keep_little_free_memory()
         except BaseException:
             cluster.stop()
             raise

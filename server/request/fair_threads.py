@@ -16,6 +16,7 @@ from contextlib import suppress
 from functools import partial
 
 from stratalog.replication.threads.computing_turn import TURN, ComputingTurn
+from stratalog.replication.threads.dropped import DROPPED
 from stratalog.server.request.api import Connection, ConnectionMemory
 from stratalog.storage.log_lines import line_logger
 
@@ -39,7 +40,7 @@ class Held:
         self._end = end
 
     def __del__(self) -> None:
-        self._end()
+        DROPPED.now(self._end)
 
 
 class FairThreads:
@@ -70,12 +71,13 @@ class FairThreads:
     def hold(self, connection: Connection) -> Held:
         """A large request of this connection's user has begun: see the module."""
         user = _user(connection)
+        DROPPED.begin()
         with self._changed:
             self._held[user] += 1
         return Held(partial(self._ended, user))
 
     def _ended(self, user: str) -> None:
-        with self._changed:  # reentrant: a garbage collection may end one in any thread
+        with self._changed:
             self._held[user] -= 1
             if not self._held[user]:
                 del self._held[user]

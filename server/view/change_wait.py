@@ -7,9 +7,9 @@ read everything sleeps until a leader or the metadata log is written.
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Iterable, Mapping
 
+from stratalog.replication.threads.dropped import DROPPED
 from stratalog.storage.clock import Clock
 from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.objects.wakeup import Wakeup, WatchedPlace
@@ -101,7 +101,7 @@ class ChangeWait:
         """Watch exactly these; True when one of them was not watched before."""
         if self._wakeup is None:
             self._wakeup = Wakeup(self._clock)
-            weakref.finalize(self, self._wakeup.close)
+            DROPPED.when(self, self._wakeup.close)
         wanted = {(name, path): store for name, (store, path) in places.items()}
         for key in [key for key in self._watches if key not in wanted]:
             self._wakeup.unwatch(self._watches.pop(key))

@@ -66,7 +66,8 @@ def test_no_module_outside_of_sparks_parts_needs_an_extra() -> None:
         [sys.executable, "-c", IMPORT_ALL], cwd=PROJECT, capture_output=True, text=True, check=True, timeout=120
     )
     failed, told, exit_code, used = json.loads(done.stdout)
-    assert [name for name in failed if not name.startswith(WITH_SPARK + WITH_SCHEMAS + WITH_OBSTORE + WITH_CONSOLE)] == []
+    with_extras = WITH_SPARK + WITH_SCHEMAS + WITH_OBSTORE + WITH_CONSOLE
+    assert [name for name in failed if not name.startswith(with_extras)] == []
     assert told == "stratalog.register_data_source needs the package pyspark: pip install 'stratalog[spark]'"
     assert exit_code == 1
     assert "stratalog.stratalog_session needs the package p" in done.stderr

@@ -3,7 +3,7 @@ and takes the interpreter from the broker's loop."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
 
 import pytest
 
@@ -12,6 +12,7 @@ from stratalog.replication.metadata.records import TopicRecord
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.server.view.shared_read import SharedRead, one_reading
 from stratalog.storage.errors import StoreUnavailableError
+from stratalog.wire.api_keys import ApiKey
 from stratalog.wire.messages.schema import request_type
 from tests.clients.kafka_client import ANSWER_S, KafkaClient
 from tests.clients.memory_cluster import MemoryCluster
@@ -19,38 +20,35 @@ from tests.lab.real.fuzz.bad_frames import TOPICS
 from tests.lab.real.fuzz.expensive_frames import ExpensiveFrames, arrays_of
 
 ELEMENTS, READS_MAX = 500, 50
-"""Of the array that is grown, and what one request may read."""
+"""Of the array that is grown, and of one place by one request."""
+BY_THE_MEMORY_BROKER = {ApiKey.WRITE_TXN_MARKERS}
+"""It reads metadata for each append of these tests."""
 
 
-@pytest.fixture(scope="module")
-def client() -> Iterator[KafkaClient]:
-    cluster = MemoryCluster()
+@pytest.fixture
+def cluster() -> MemoryCluster:
+    made = MemoryCluster()
     for topic in TOPICS:
-        cluster.create_topic(topic, 20)
-    with KafkaClient(cluster, stores=cluster.stores) as made:
-        yield made
+        made.create_topic(topic, 20)
+    return made
 
 
 @pytest.mark.parametrize("is_same", [True, False])
-def test_no_request_reads_once_for_each_of_its_elements(
-    client: KafkaClient, is_same: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reads, read_now = [0], SharedRead._read_now
-
-    def counted(read: SharedRead) -> None:
-        reads[0] += 1
-        read_now(read)
-
-    monkeypatch.setattr(SharedRead, "_read_now", counted)
-    frames = ExpensiveFrames(1, {api.key: [api.versions[-1]] for api in client.handlers[1].apis})
-    found = {}
-    for key, (version,) in frames.served:
-        for field in arrays_of(request_type(key, version)):
-            frame = frames.grown(key, version, field, ELEMENTS, is_same=is_same)
-            reads[0] = 0
-            assert client.sent(frame, key, version).is_there.wait(ANSWER_S)
-            if reads[0] > READS_MAX:
-                found[key, field.name] = reads[0]
+def test_no_request_reads_once_for_each_of_its_elements(cluster: MemoryCluster, is_same: bool) -> None:
+    accesses: list[tuple[str, str, str]] = []
+    for disk in cluster.stores.disks.values():
+        disk.access = lambda *access: accesses.append(access)
+    with KafkaClient(cluster, stores=cluster.stores) as client:
+        frames = ExpensiveFrames(1, {api.key: [api.versions[-1]] for api in client.handlers[1].apis})
+        found = {}
+        for key, (version,) in frames.served:
+            for field in arrays_of(request_type(key, version)):
+                frame = frames.grown(key, version, field, ELEMENTS, is_same=is_same)
+                accesses.clear()
+                assert client.sent(frame, key, version).is_there.wait(ANSWER_S)
+                ((place, count),) = Counter(accesses).most_common(1) or ((None, 0),)
+                if count > READS_MAX and key not in BY_THE_MEMORY_BROKER:
+                    found[key, field.name] = place, count
     assert found == {}
 
 

@@ -1,12 +1,11 @@
-"""ACLs are added and removed, users are set and removed. I/O: the cluster, the process's source of chance for salts."""
+"""ACLs are added and removed, users are set and removed. I/O: the cluster."""
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping
 
 from stratalog.clients.console.asker import Asker
-from stratalog.clients.console.change import Change, Preview, PreviewLine
+from stratalog.clients.console.change import ClusterChange, Preview, PreviewLine
 from stratalog.clients.console.question import Parameter
 from stratalog.replication.metadata.acls import (
     AclBinding,
@@ -25,9 +24,9 @@ from stratalog.replication.metadata.scram import (
     ScramMechanism,
     ScramUpsertion,
 )
+from stratalog.storage.clock import RandomIds
 from stratalog.storage.errors import InvalidRequestError, ResourceNotFoundError
 
-SALT_BYTES = 24
 PASSWORD_LENGTH_MIN = 8
 
 
@@ -133,7 +132,7 @@ def set_user(asker: Asker, user: str, mechanism: str, password: str, iterations:
     asker.check(Operation.ALTER, ResourceType.CLUSTER)
     _check_password(password, iterations)
     kind = ScramMechanism(mechanism)
-    salt = secrets.token_bytes(SALT_BYTES)
+    salt = bytes.fromhex(RandomIds().new_id())
     salted = kind.salted_password(password, salt, iterations)
     wanted = ScramUpsertion(user, kind.code, iterations, salt, salted)
     _raise_first(asker.cluster.admin.alter_user_scram_credentials(upsertions=[wanted]))
@@ -178,7 +177,7 @@ _RULE = {
 _MECHANISMS = tuple(each.value for each in ScramMechanism)
 _USER = Parameter(str, "the user's name, without User:")
 CHANGES = (
-    Change(
+    ClusterChange(
         "create_acl",
         "Add an ACL",
         "Adds a rule on what a user may do.",
@@ -187,7 +186,7 @@ CHANGES = (
         create_acl,
         _access_page,
     ),
-    Change(
+    ClusterChange(
         "delete_acl",
         "Remove an ACL",
         "Removes one rule.",
@@ -196,7 +195,7 @@ CHANGES = (
         delete_acl,
         _access_page,
     ),
-    Change(
+    ClusterChange(
         "set_user",
         "Set a user's password",
         "Adds a user of SCRAM logins, or gives one a new password.",
@@ -211,7 +210,7 @@ CHANGES = (
         _access_page,
         secrets=frozenset({"password"}),
     ),
-    Change(
+    ClusterChange(
         "delete_user",
         "Remove a user's password",
         "Removes a user's password for one mechanism.",

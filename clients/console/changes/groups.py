@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 from stratalog.clients.admin.groups import GroupAdmin
 from stratalog.clients.console.asker import WAIT_MS, Asker
-from stratalog.clients.console.change import Change, Preview, PreviewLine
+from stratalog.clients.console.change import ClusterChange, Preview, PreviewLine
 from stratalog.clients.console.question import Parameter
 from stratalog.clients.console.times import TIME_DOC, time_ms
 from stratalog.clients.records import OffsetAndMetadata
@@ -128,7 +128,7 @@ def delete(asker: Asker, group: str) -> str:
 
 _GROUP = Parameter(str, "the group")
 CHANGES = (
-    Change(
+    ClusterChange(
         "reset_group",
         "Reset a group",
         "Moves the offsets from which a group without members reads on.",
@@ -143,7 +143,7 @@ CHANGES = (
         reset,
         _group_page,
     ),
-    Change(
+    ClusterChange(
         "delete_group",
         "Delete a group",
         "Forgets a group without members, with its offsets.",

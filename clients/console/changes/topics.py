@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from urllib.parse import urlencode
 
 from stratalog.clients.console.asker import Asker
-from stratalog.clients.console.change import Change, Preview, PreviewLine
+from stratalog.clients.console.change import ClusterChange, Preview, PreviewLine
 from stratalog.clients.console.question import Parameter
 from stratalog.clients.producer.producer import Producer
 from stratalog.replication.metadata.acls import Operation, ResourceType
@@ -198,7 +198,7 @@ def produce(asker: Asker, topic: str, key: str, value: str, headers: str, partit
 
 _TOPIC = Parameter(str, "the topic")
 CHANGES = (
-    Change(
+    ClusterChange(
         "create_topic",
         "Create a topic",
         "Creates a topic with partitions, replicas and configs.",
@@ -213,7 +213,7 @@ CHANGES = (
         _topic_page,
         long_texts=frozenset({"configs"}),
     ),
-    Change(
+    ClusterChange(
         "alter_topic",
         "Alter a config of a topic",
         "Sets a config of one topic, or removes the override so that the cluster's value counts again.",
@@ -227,7 +227,7 @@ CHANGES = (
         alter,
         _topic_page,
     ),
-    Change(
+    ClusterChange(
         "grow_topic",
         "Add partitions",
         "Adds partitions to a topic.",
@@ -237,7 +237,7 @@ CHANGES = (
         _topic_page,
         is_final=True,
     ),
-    Change(
+    ClusterChange(
         "delete_topic",
         "Delete a topic",
         "Deletes a topic with all of its records.",
@@ -247,7 +247,7 @@ CHANGES = (
         lambda _: "/topics",
         is_final=True,
     ),
-    Change(
+    ClusterChange(
         "produce",
         "Produce a record",
         "Writes one record.",

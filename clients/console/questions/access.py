@@ -73,7 +73,7 @@ class QuotaRow:
 
 
 @dataclass(frozen=True, slots=True)
-class ClientQuotas:
+class QuotaList:
     """All quotas."""
 
     quotas: list[QuotaRow]
@@ -104,7 +104,7 @@ def users(asker: Asker) -> Users:
     return Users(sorted(rows, key=lambda row: row.name), asker.now_ms)
 
 
-def quotas(asker: Asker) -> ClientQuotas:
+def quotas(asker: Asker) -> QuotaList:
     """All quotas of clients, for those who may describe the cluster's configs."""
     asker.check(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
     view = asker.cluster.view
@@ -116,7 +116,7 @@ def quotas(asker: Asker) -> ClientQuotas:
         for name, value in sorted(values.items()):
             rows.append(QuotaRow(parts.get("user"), parts.get("client-id"), name, value, QUOTA_UNITS.get(name, "")))
     rows.sort(key=lambda row: (row.user or "", row.client_id or "", row.name))
-    return ClientQuotas(rows, asker.now_ms)
+    return QuotaList(rows, asker.now_ms)
 
 
 def _asked_quotas(view: WireView) -> dict[Entity, dict[str, float]]:

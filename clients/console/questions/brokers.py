@@ -25,7 +25,7 @@ class EndangeredPartition:
 
 
 @dataclass(frozen=True, slots=True)
-class Broker:
+class BrokerDetail:
     """A broker.
 
     address      of its listeners, as it registered them; empty: not known
@@ -51,7 +51,7 @@ class Broker:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class MovingPartition:
     """A partition that moves. `caught_up` of `adding` are in the ISR already."""
 
     topic: str
@@ -66,7 +66,7 @@ class Move:
 class Reassignments:
     """Partitions that move now."""
 
-    moves: list[Move]
+    moves: list[MovingPartition]
     read_ms: int
 
 
@@ -74,7 +74,7 @@ ENDANGERED_MAX = 1_000
 MIN_ISR = "min.insync.replicas"
 
 
-def broker(asker: Asker, broker: int, sizes: bool) -> Broker:
+def broker(asker: Asker, broker: int, sizes: bool) -> BrokerDetail:
     """A broker, for those who may describe the cluster. BrokerNotAvailableError for an unknown one."""
     asker.check(Operation.DESCRIBE, ResourceType.CLUSTER)
     view = asker.cluster.view
@@ -90,7 +90,7 @@ def broker(asker: Asker, broker: int, sizes: bool) -> Broker:
     endpoint = None if registered is None else registered.registration.endpoint
     size_bytes, replicas_hidden = _size(asker, broker) if sizes else (-1, "not asked for")
     configs, configs_hidden = _configs(asker, broker)
-    return Broker(
+    return BrokerDetail(
         broker,
         not found.fenced,
         broker == about.controller_id,
@@ -168,7 +168,9 @@ def reassignments(asker: Asker) -> Reassignments:
             state = asker.cluster.view.image.partitions.get(named)
             isr = () if state is None else state.isr
             caught_up = [one for one in each.adding if one in isr]
-            moves.append(Move(*named, list(each.replicas), list(each.adding), list(each.removing), caught_up))
+            moves.append(
+                MovingPartition(*named, list(each.replicas), list(each.adding), list(each.removing), caught_up)
+            )
     return Reassignments(moves, asker.now_ms)
 
 

@@ -92,7 +92,7 @@ class LagRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class GroupDetail:
     """A group. `hidden` counts partitions of topics that the asker may not see."""
 
     group_id: str
@@ -262,7 +262,7 @@ def _lag(committed: int, marks: Watermarks | None) -> int | None:
     return None if marks is None else max(0, marks.high_watermark - committed)
 
 
-def group(asker: Asker, group: str) -> Group:
+def group(asker: Asker, group: str) -> GroupDetail:
     """A group with its members and its lag. GroupIdNotFoundError."""
     asker.check_group(group)
     view = asker.cluster.view
@@ -295,7 +295,7 @@ def group(asker: Asker, group: str) -> Group:
         for each in described.members
     ]
     hidden = len(committed) - len(visible)
-    return Group(
+    return GroupDetail(
         group,
         described.group_state or "Empty",
         described.partition_assignor,

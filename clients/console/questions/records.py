@@ -89,7 +89,7 @@ class Records:
 
 
 @dataclass(frozen=True, slots=True)
-class OneRecord:
+class RecordDetail:
     """One record, shown at greater length."""
 
     topic: str
@@ -265,9 +265,9 @@ def _shown(partition: int, row: Mapping[str, object], cut_bytes: int | None = No
     )
 
 
-def record(asker: Asker, topic: str, partition: int, offset: int) -> OneRecord:
+def record(asker: Asker, topic: str, partition: int, offset: int) -> RecordDetail:
     """One record, with up to 256 KiB of each part."""
-    return OneRecord(topic, _shown(partition, _row(asker, topic, partition, offset), 1 << 18))
+    return RecordDetail(topic, _shown(partition, _row(asker, topic, partition, offset), 1 << 18))
 
 
 def raw_part(asker: Asker, topic: str, partition: int, offset: int, part: str) -> bytes:

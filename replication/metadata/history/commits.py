@@ -1,20 +1,28 @@
-"""The Delta log of the table of the metadata's history: commits, checkpoints, and the statistics of data files. Pure.
+"""The commits and checkpoints of the table of the metadata's history, and the statistics of its data files. Pure.
 
-The table has reader version 1 and writer version 2, so that every engine reads it. Its partition column is the day. A
-data file has the least and the greatest value of the columns that queries ask for.
+A commit names the end of the offsets that the table has, so that of two controllers that append the same offsets one
+loses. A data file has the least and the greatest value of the columns that queries ask for.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from stratalog.replication.metadata.history.states import HISTORY_SCHEMA
+from stratalog.storage.delta.plain_log import (
+    Action,
+    add_action,
+    date_of,
+    decode_lines,
+    decode_plain_checkpoint,
+    encode_actions,
+    first_actions,
+)
 from stratalog.storage.errors import CorruptMessageError
 
 HISTORY_DIRECTORY = "__cluster_metadata_history"
@@ -24,37 +32,6 @@ APP_ID = "stratalog.metadata.history"
 CHECKPOINT_INTERVAL = 10
 """Number of versions from one checkpoint to the next."""
 COLUMNS_WITH_STATS = ("metadata_offset", "topic", "partition", "leader", "leader_epoch", "start_offset")
-_DELTA_TYPES = {pa.int32(): "integer", pa.int64(): "long", pa.string(): "string"}
-_STRINGS = pa.map_(pa.string(), pa.string())
-_CHECKPOINT_SCHEMA = pa.schema(
-    {
-        "protocol": pa.struct({"minReaderVersion": pa.int32(), "minWriterVersion": pa.int32()}),
-        "metaData": pa.struct(
-            {
-                "id": pa.string(),
-                "format": pa.struct({"provider": pa.string(), "options": _STRINGS}),
-                "schemaString": pa.string(),
-                "partitionColumns": pa.list_(pa.string()),
-                "configuration": _STRINGS,
-                "createdTime": pa.int64(),
-            }
-        ),
-        "txn": pa.struct({"appId": pa.string(), "version": pa.int64(), "lastUpdated": pa.int64()}),
-        "add": pa.struct(
-            {
-                "path": pa.string(),
-                "partitionValues": _STRINGS,
-                "size": pa.int64(),
-                "modificationTime": pa.int64(),
-                "dataChange": pa.bool_(),
-                "stats": pa.string(),
-            }
-        ),
-    }
-)
-
-Action = dict[str, Any]
-"""One line of a commit: the kind and its body."""
 
 
 class HistoryFile(NamedTuple):
@@ -91,28 +68,16 @@ def encode_history_commit(
     version: int, files: Iterable[HistoryFile], end_offset: int, now_ms: int, table_id: str
 ) -> bytes:
     """The commit file of this version; version 0 also states protocol and schema."""
-    lines: list[Action] = [{"commitInfo": {"timestamp": now_ms, "operation": "WRITE"}}]
-    if version == 0:
-        lines.append({"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}})
-        lines.append({"metaData": _metadata(table_id, now_ms)})
-    lines.append({"txn": {"appId": APP_ID, "version": end_offset, "lastUpdated": now_ms}})
-    for file in files:
-        add = {
-            "path": file.path,
-            "partitionValues": {"date": file.date},
-            "size": file.size_bytes,
-            "modificationTime": now_ms,
-            "dataChange": True,
-            "stats": file.stats,
-        }
-        lines.append({"add": add})
-    return "".join(f"{json.dumps(line, separators=(',', ':'))}\n" for line in lines).encode()
+    first = first_actions(table_id, now_ms, HISTORY_SCHEMA, {"delta.appendOnly": "true"}) if version == 0 else []
+    txn = {"txn": {"appId": APP_ID, "version": end_offset, "lastUpdated": now_ms}}
+    adds = [add_action(file.path, file.date, file.size_bytes, now_ms, file.stats) for file in files]
+    return encode_actions("WRITE", now_ms, [*first, txn, *adds])
 
 
 def decode_actions(data: bytes, name: str) -> list[Action]:
     """The actions of a commit file. CorruptMessageError for a torn one."""
     try:
-        actions = [json.loads(line) for line in data.decode().splitlines()]
+        actions = decode_lines(data)
         if not any(each.get("txn", {}).get("appId") == APP_ID for each in actions):
             raise ValueError(f"no txn of {APP_ID}")
     except (ValueError, AttributeError) as reason:
@@ -130,8 +95,7 @@ def files_of(actions: Iterable[Action]) -> Iterator[HistoryFile]:
     for each in actions:
         add = each.get("add")
         if add:
-            date = dict(add["partitionValues"])["date"]
-            yield HistoryFile(add["path"], date, add["size"], add.get("stats") or "")
+            yield HistoryFile(add["path"], date_of(add), add["size"], add.get("stats") or "")
 
 
 def folded(actions: Iterable[Action]) -> list[Action]:
@@ -142,52 +106,15 @@ def folded(actions: Iterable[Action]) -> list[Action]:
         if each.get("txn"):
             txn = {"txn": each["txn"]}
         elif not each.get("commitInfo"):
-            kept.append({kind: body for kind, body in each.items() if body is not None})
+            kept.append(each)
     return [*kept, txn]
-
-
-def encode_history_checkpoint(actions: Sequence[Action]) -> bytes:
-    """The Parquet file of a checkpoint of these folded actions."""
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pylist(list(map(_with_pairs, actions)), schema=_CHECKPOINT_SCHEMA), sink)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
 
 
 def decode_history_checkpoint(data: bytes, name: str) -> list[Action]:
     """The actions of a checkpoint. CorruptMessageError for a torn one."""
     try:
-        actions: list[Action] = pq.read_table(pa.BufferReader(data)).to_pylist()
+        actions = decode_plain_checkpoint(data)
         end_offset_of(actions)
     except (OSError, pa.ArrowException, ValueError, KeyError) as reason:
         raise CorruptMessageError(f"{name}: not a checkpoint of the history: {reason}") from reason
     return actions
-
-
-def _with_pairs(body: Any) -> Any:
-    """An action whose maps are lists of pairs, as Arrow makes maps of them."""
-    if not isinstance(body, dict):
-        return body
-    maps = ("partitionValues", "configuration", "options")
-    return {name: list(dict(v).items()) if name in maps else _with_pairs(v) for name, v in body.items()}
-
-
-def _metadata(table_id: str, now_ms: int) -> dict[str, Any]:
-    fields = [{"name": f.name, "type": _delta_type(f.type), "nullable": True, "metadata": {}} for f in HISTORY_SCHEMA]
-    fields.append({"name": "date", "type": "date", "nullable": True, "metadata": {}})
-    return {
-        "id": table_id,
-        "format": {"provider": "parquet", "options": {}},
-        "schemaString": json.dumps({"type": "struct", "fields": fields}),
-        "partitionColumns": ["date"],
-        "configuration": {"delta.appendOnly": "true"},
-        "createdTime": now_ms,
-    }
-
-
-def _delta_type(arrow: pa.DataType) -> str | dict[str, Any]:
-    if pa.types.is_timestamp(arrow):
-        return "timestamp"
-    if pa.types.is_list(arrow):
-        return {"type": "array", "elementType": "integer", "containsNull": True}
-    return _DELTA_TYPES[arrow]

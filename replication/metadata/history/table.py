@@ -17,11 +17,9 @@ import pyarrow.parquet as pq
 from stratalog.replication.metadata.history.commits import (
     CHECKPOINT_INTERVAL,
     HISTORY_DIRECTORY,
-    Action,
     HistoryFile,
     decode_actions,
     decode_history_checkpoint,
-    encode_history_checkpoint,
     encode_history_commit,
     end_offset_of,
     files_of,
@@ -39,6 +37,7 @@ from stratalog.storage.delta.checkpoint import (
     commit_version,
     encode_pointer,
 )
+from stratalog.storage.delta.plain_log import Action, encode_plain_checkpoint
 from stratalog.storage.errors import CorruptMessageError
 from stratalog.storage.log.reader import LogReader
 from stratalog.storage.log_lines import line_logger
@@ -110,7 +109,7 @@ class HistoryTable:
     def _write_checkpoint(self, version: int) -> None:
         """Spare readers the commits up to this version. Another controller would write the same."""
         actions = folded(_actions(self._objects, version))
-        data, path = encode_history_checkpoint(actions), _COMMITS + checkpoint_file(version)
+        data, path = encode_plain_checkpoint(actions), _COMMITS + checkpoint_file(version)
         self._objects.put(path, data)
         self._objects.sync([path])
         self._objects.put(_COMMITS + LAST_CHECKPOINT, encode_pointer(version, len(actions), len(data)))

@@ -12,10 +12,13 @@ from urllib.parse import urlencode
 import pytest
 from starlette.testclient import TestClient
 
+from stratalog.clients.admin.admin import Admin
 from stratalog.clients.client_view import ClientView
 from stratalog.clients.console.application import PAGE_OF
 from stratalog.clients.console.sessions import FREE_ATTEMPTS, IDLE_MS
+from stratalog.clients.testing.in_memory_cluster import InMemoryCluster
 from stratalog.jobs.command.opened import OpenedCluster
+from stratalog.server.view.cluster_view import ClusterView
 from tests.clients.console.asked_cluster import (
     FEW_RIGHTS,
     HIDDEN,
@@ -315,6 +318,20 @@ def test_a_password_is_not_in_an_address(entrance: tuple[TestClient, SettableClo
     assert "eve%27s" not in made.headers["location"]
     removed = {"user": "eve", "mechanism": "SCRAM-SHA-256", "csrf": csrf}
     assert browser.post("/change/delete_user", data=removed).status_code == 303
+
+
+def test_a_page_says_since_when_no_broker_lives() -> None:
+    with InMemoryCluster.start_new(1) as cluster:
+        console, clock = console_of(OpenedCluster(ClusterView(cluster), Admin(cluster), {}))
+        browser = TestClient(console.application(), follow_redirects=False)
+        clock.moved_ms += 60_000
+        assert "sign of life" not in browser.get("/").text
+        cluster.kill(1)
+        assert "sign of life" not in browser.get("/").text
+        clock.moved_ms += 3_000
+        assert "sign of life" not in browser.get("/topics").text
+        clock.moved_ms += 20_000
+        assert "no broker has given a sign of life" in browser.get("/topics").text
 
 
 # -- a cluster that is away --------------------------------------------------------------------------------------

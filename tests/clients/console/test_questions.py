@@ -10,10 +10,10 @@ import pytest
 
 from stratalog.clients.console.catalogue import CHANGES, QUESTIONS
 from stratalog.clients.console.question import plain
-from stratalog.clients.console.questions.brokers import Broker
-from stratalog.clients.console.questions.groups import Group, GroupList
+from stratalog.clients.console.questions.brokers import BrokerDetail
+from stratalog.clients.console.questions.groups import GroupDetail, GroupList
 from stratalog.clients.console.questions.overview import Overview
-from stratalog.clients.console.questions.records import OneRecord, Records
+from stratalog.clients.console.questions.records import RecordDetail, Records
 from stratalog.clients.console.questions.topics import Topic, TopicList
 from stratalog.clients.console.questions.transactions import TransactionList
 from stratalog.jobs.command.opened import OpenedCluster
@@ -140,16 +140,16 @@ def test_hostile_values_are_cut_and_whole_in_one_record(cluster: OpenedCluster) 
     found = cast("Records", QUESTIONS["records"].ask(everybody(cluster), {"topic": "hostile"}))
     assert len(json.dumps(plain(found))) < 60_000
     last = {"topic": "hostile", "partition": "0", "offset": str(len(HOSTILE) - 1)}
-    one = cast("OneRecord", QUESTIONS["record"].ask(everybody(cluster), last))
+    one = cast("RecordDetail", QUESTIONS["record"].ask(everybody(cluster), last))
     assert (one.record.value.size_bytes, one.record.value.is_cut) == (900_000, True)
 
 
 def test_a_group_is_behind_in_records_and_seconds(cluster: OpenedCluster) -> None:
-    found = cast("Group", QUESTIONS["group"].ask(everybody(cluster), {"group": "billing"}))
+    found = cast("GroupDetail", QUESTIONS["group"].ask(everybody(cluster), {"group": "billing"}))
     row = next(each for each in found.partitions if each.topic == "orders")
     assert (row.lag, row.committed) == (10, 5)
     assert row.seconds == pytest.approx((everybody(cluster).now_ms - 1_010) / 1_000)
-    seen = cast("Group", QUESTIONS["group"].ask(bob(cluster), {"group": "billing"}))
+    seen = cast("GroupDetail", QUESTIONS["group"].ask(bob(cluster), {"group": "billing"}))
     assert ([each.topic for each in seen.partitions], seen.hidden) == (["orders"], 1)
 
 
@@ -169,7 +169,7 @@ def test_an_open_transaction_says_what_it_holds_back(cluster: OpenedCluster) -> 
 
 
 def test_a_restart_endangers_what_has_one_replica(cluster: OpenedCluster) -> None:
-    found = cast("Broker", QUESTIONS["broker"].ask(everybody(cluster), {"broker": "1"}))
+    found = cast("BrokerDetail", QUESTIONS["broker"].ask(everybody(cluster), {"broker": "1"}))
     assert {(each.topic, each.effect) for each in found.endangered} >= {("orders", "offline")}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from stratalog.clients.console.asker import AskedCluster
-from stratalog.clients.console.doors import Entry
+from stratalog.clients.console.doors import EnteredUser
 from stratalog.clients.console.sessions import (
     ABSOLUTE_MS,
     FREE_ATTEMPTS,
@@ -20,8 +20,8 @@ from stratalog.clients.console.sessions import (
 from stratalog.replication.metadata.acls import Principal
 
 
-def entry(closed: list[str], name: str = "User:alice") -> Entry:
-    return Entry(cast("AskedCluster", None), Principal(name), lambda: None, lambda: closed.append(name))
+def entry(closed: list[str], name: str = "User:alice") -> EnteredUser:
+    return EnteredUser(cast("AskedCluster", None), Principal(name), lambda: None, lambda: closed.append(name))
 
 
 def test_a_session_ends_when_it_is_not_used() -> None:

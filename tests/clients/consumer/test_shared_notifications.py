@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import cast
 
 import pytest
 
+from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.consumer.shared_notifications import (
     ALONE_MAX,
     METADATA_REFRESH_MS,
     ConsumerNotifications,
     SharedNotifications,
 )
+from stratalog.replication.metadata.log import open_metadata
+from stratalog.replication.stores import DeltaStores
 from stratalog.server.view.cluster_view import ClusterView
-from stratalog.storage.clock import SystemClock
+from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.records import TopicPartition
 from tests.clients.memory_cluster import MemoryCluster
 
@@ -192,3 +198,23 @@ def test_the_consumers_of_a_cluster_share_a_watcher_until_the_last_one_left() ->
     assert [alone.poll(), alone.poll()] == [True, True]
     alone.close()
     assert crowd.views_made == 1
+
+
+def test_a_consumer_may_be_dropped_while_another_one_is_made(tmp_path: Path) -> None:
+    """The collection that finds it may come within the lock of all consumers of the process."""
+
+    class Collecting:
+        @property
+        def root(self) -> str:
+            gc.collect()
+            return str(tmp_path)
+
+    open_metadata(DeltaStores(RandomIds()), str(tmp_path), SystemClock(), RandomIds()).create()
+    dropped = [Consumer(str(tmp_path))]
+    dropped.append(dropped)  # type: ignore[arg-type]
+    del dropped
+    view = cast(ClusterView, Collecting())
+    making = threading.Thread(target=ConsumerNotifications.of_process, args=(view, lambda: view), daemon=True)
+    making.start()
+    making.join(60)
+    assert not making.is_alive()

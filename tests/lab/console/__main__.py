@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Dialog, Error, Page, ViewportSize, sync_playwright
 
 from tests.clients.console.asked_cluster import HOSTILE, console_of, filled_cluster
 from tests.waiting import wait_until
@@ -41,6 +41,19 @@ WIDTHS = (1_440, 390)
 SETTLE_MS = 100
 
 
+class Noted:
+    """Notes an event of the browser; a dialog is closed."""
+
+    def __init__(self, events: list[str], what: str) -> None:
+        self._events = events
+        self._what = what
+
+    def __call__(self, event: Error | Dialog) -> None:
+        self._events.append(f"{self._what}: {event}")
+        if isinstance(event, Dialog):
+            event.dismiss()
+
+
 def problems_of(page: Page, axe: str) -> list[str]:
     """What is wrong with the page that is shown."""
     wider = page.evaluate("document.documentElement.scrollWidth - innerWidth")
@@ -57,12 +70,14 @@ def examine(at: str, axe: str, pictures: Path | None) -> list[str]:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=list(FLAGS))
         for width in WIDTHS:
             for scheme in ("light", "dark"):
-                size = {"width": width, "height": 900}
-                context = browser.new_context(viewport=size, color_scheme=scheme, bypass_csp=True)  # type: ignore[arg-type]
+                context = browser.new_context(
+                    viewport=ViewportSize(width=width, height=900),
+                    color_scheme=scheme,  # type: ignore[arg-type]
+                )
                 page = context.new_page()
                 events: list[str] = []
-                page.on("pageerror", lambda error, to=events: to.append(f"a script failed: {error}"))  # type: ignore[misc]
-                page.on("dialog", lambda dialog, to=events: (to.append("a record ran"), dialog.dismiss()))  # type: ignore[misc]
+                page.on("pageerror", Noted(events, "a script failed"))
+                page.on("dialog", Noted(events, "a record ran"))
                 for number, address in enumerate(PAGES):
                     page.goto(at + address)
                     page.wait_for_timeout(SETTLE_MS)

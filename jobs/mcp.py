@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from stratalog import __version__
-from stratalog.clients.console.doors import Door, Entry, RootDoor, ServedDoor
+from stratalog.clients.console.doors import Door, EnteredUser, RootDoor, ServedDoor
 from stratalog.jobs.command.arguments import CLUSTER, cluster_of, connection_settings
 from stratalog.jobs.command.flags import Flag, switch
 from stratalog.jobs.command.opened import OpenedCluster, open_cluster
@@ -103,7 +103,7 @@ def serve(given: argparse.Namespace, door: Door) -> int:
     return DONE
 
 
-def entry_of(given: argparse.Namespace, door: Door) -> Entry:
+def entry_of(given: argparse.Namespace, door: Door) -> EnteredUser:
     """The user of standard input. UsageError when one is needed and not named."""
     if given.user:
         password = os.environ.get(PASSWORD)

@@ -45,7 +45,7 @@ FLOORS = {
         < broker_connection inbox_connection""",
     "clients": """serialization records client_view < config < coordinator_calls connected_cluster < producer consumer
         < admin < schemas wire < spark < typed_tables testing < console""",
-    "clients/console": """shown_text times asker < question < change < questions changes stored < sql < catalogue doors
+    "clients/console": """shown_text times asker < question < questions changes stored < sql < catalogue doors
         silence stored_pages < sessions pages guard < agents application < serving""",
     "clients/console/stored": "storage timeline commits < differences past < as_of erasure files record_way who_led",
     "clients/console/sql": "bounds json_path tables engine < child < sql",
@@ -55,8 +55,8 @@ FLOORS = {
     "clients/schemas/compatibility": "json_nodes < json_schema < avro protobuf < levels",
     "clients/schemas/columns": """avro_fast json_text prefixes < reader < avro json_schema protobuf
         < avro_writing < json_writing protobuf_writing < writer""",
-    "jobs": """command < text demo < topics records replicas completion broker cluster console typed_table < mcp < strata
-        < completion_table""",
+    "jobs": """command < text demo < topics records replicas completion broker cluster console typed_table < mcp
+        < strata < completion_table""",
 }
 """A folder -> its files and packages, lowest floor first: one imports itself and lower floors, not its neighbours."""
 

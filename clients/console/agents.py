@@ -30,7 +30,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from stratalog.clients.console.asker import Asker
 from stratalog.clients.console.catalogue import QUESTIONS
-from stratalog.clients.console.doors import Door, Entry
+from stratalog.clients.console.doors import Door, EnteredUser
 from stratalog.clients.console.question import REQUIRED, Parameter, Question, plain
 from stratalog.clients.console.sessions import LoginAttempts, Sessions
 from stratalog.storage.clock import Clock
@@ -154,7 +154,7 @@ def _json(value: Any) -> str:
 # -- the server ----------------------------------------------------------------------------------------------------
 
 
-def agent_server(entry_of: Callable[[Any], Entry], clock: Clock, version: str) -> Server[Any]:
+def agent_server(entry_of: Callable[[Any], EnteredUser], clock: Clock, version: str) -> Server[Any]:
     """The server. `entry_of` gets the HTTP request, None over standard input: who asks."""
 
     async def list_tools(
@@ -175,7 +175,7 @@ def agent_server(entry_of: Callable[[Any], Entry], clock: Clock, version: str) -
 
 
 def _called(
-    entry_of: Callable[[Any], Entry], request: Any, clock: Clock, name: str, arguments: Mapping[str, Any]
+    entry_of: Callable[[Any], EnteredUser], request: Any, clock: Clock, name: str, arguments: Mapping[str, Any]
 ) -> tuple[str, bool]:
     try:
         return answer_text(entry_of(request).asker(clock.wall_ms()), name, arguments), False
@@ -203,7 +203,7 @@ class AgentLogins:
         self._door, self._clock = door, clock
         self._sessions, self._attempts = Sessions(), LoginAttempts()
 
-    def entry(self, authorization: str, host: str) -> Entry:
+    def entry(self, authorization: str, host: str) -> EnteredUser:
         """SaslAuthenticationFailedError where a login is needed, or a wrong one was given."""
         if not authorization and not self._door.needs_login():
             return self._door.without_login(host)
@@ -266,10 +266,10 @@ class LoginNeeded:
         await self._app(scope, receive, send)
 
 
-def entry_of_request(request: Any) -> Entry:
+def entry_of_request(request: Any) -> EnteredUser:
     """The user whom `LoginNeeded` let in."""
     found = request.scope.get(_ENTRY) if request is not None else None
-    if not isinstance(found, Entry):
+    if not isinstance(found, EnteredUser):
         raise SaslAuthenticationFailedError("A login is needed.")
     return found
 

@@ -28,7 +28,7 @@ from stratalog.clients.console.agents import (
     tool_of,
 )
 from stratalog.clients.console.catalogue import QUESTIONS
-from stratalog.clients.console.doors import Entry, RootDoor, nothing
+from stratalog.clients.console.doors import EnteredUser, RootDoor, nothing
 from stratalog.storage import errors
 from stratalog.storage.clock import SystemClock
 from tests.clients.console.asked_cluster import password_of
@@ -44,7 +44,7 @@ def world() -> Iterator[World]:
 
 def server_of(world: World, *, is_alice: bool) -> Server[Any]:
     asker = world.asker(is_alice=is_alice)
-    entry = Entry(asker.cluster, asker.principal, lambda: asker.authorizer, nothing)
+    entry = EnteredUser(asker.cluster, asker.principal, lambda: asker.authorizer, nothing)
     return agent_server(lambda _: entry, SystemClock(), "0")
 
 
@@ -89,7 +89,9 @@ def test_an_answer_is_json_and_an_error_says_what_to_do(world: World) -> None:
 
 
 def test_an_agent_sees_what_its_user_sees(world: World) -> None:
-    calls = [(name, {}) for name, each in QUESTIONS.items() if not tool_of(each).input_schema["required"]]
+    calls: list[tuple[str, dict[str, Any]]] = [
+        (name, {}) for name, each in QUESTIONS.items() if not tool_of(each).input_schema["required"]
+    ]
     for topic in (f"{HIDDEN}-log", f"{HIDDEN}-not"):
         calls += [("record_way", {"topic": topic, "partition": 0, "offset": 0}), ("who_led", {"topic": topic})]
     found = called(server_of(world, is_alice=True), *calls)

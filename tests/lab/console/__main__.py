@@ -72,7 +72,7 @@ def examine(at: str, axe: str, pictures: Path | None) -> list[str]:
             for scheme in ("light", "dark"):
                 context = browser.new_context(
                     viewport=ViewportSize(width=width, height=900),
-                    color_scheme=scheme,  # type: ignore[arg-type]
+                    color_scheme=scheme,
                 )
                 page = context.new_page()
                 events: list[str] = []

@@ -46,8 +46,9 @@ FLOORS = {
     "clients": """serialization records client_view < config < coordinator_calls connected_cluster < producer consumer
         < admin < schemas wire < spark < typed_tables testing < console""",
     "clients/console": """shown_text times asker < question < questions changes stored < sql < catalogue doors
-        silence stored_pages < sessions pages guard < agents application < serving""",
-    "clients/console/stored": "storage timeline commits < differences past < as_of erasure files record_way who_led",
+        silence < sessions pages guard < agents application < serving""",
+    "clients/console/stored": """storage timeline commits < differences past pages
+        < as_of erasure files record_way who_led""",
     "clients/console/sql": "bounds json_path tables engine < child < sql",
     "clients/schemas": """wire_format errors json_patterns < schema < compatibility rest_client protobuf_messages
         < avro_binary < avro_values < registry_state < schema_folder serde < avro json_schema protobuf

@@ -14,7 +14,6 @@ sessions     sessions of browsers, and how logins are slowed
 silence      whether brokers still give signs of life
 pages        pages as HTML
 guard        what holds for every request
-stored_pages  pages of what storage alone answers
 agents       the questions as an MCP server
 application  addresses, logins, pages, JSON
 serving      the server

@@ -31,7 +31,7 @@ from stratalog.clients.console.questions.groups import GroupList, GroupRow, Topi
 from stratalog.clients.console.questions.records import raw_part
 from stratalog.clients.console.sessions import FormTokens, LoginAttempts, Secrets, Sessions
 from stratalog.clients.console.silence import silent_since_ms
-from stratalog.clients.console.stored_pages import STORED_FORMS, STORED_MENU, STORED_PAGES, STORED_SECTIONS
+from stratalog.clients.console.stored.pages import STORED_FORMS, STORED_MENU, STORED_PAGES, STORED_SECTIONS
 from stratalog.clients.console.times import duration
 from stratalog.storage import errors
 from stratalog.storage.clock import Clock

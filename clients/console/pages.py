@@ -14,7 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from stratalog.clients.console.shown_text import visible
-from stratalog.clients.console.stored_pages import timeline_bars
+from stratalog.clients.console.stored.pages import timeline_bars
 from stratalog.clients.console.times import duration, iso_time
 
 FOLDER = Path(__file__).parent

@@ -5,6 +5,7 @@ who_led      leaders, ISRs and epochs in time, and failovers
 as_of        a topic, a group, the cluster as they were, and what differs now
 erasure      requests to erase records, and the proof on every replica
 files        live and dead files, commits, store calls
+pages        their addresses, and the picture of who led
 storage      the cluster's storage, for questions that need it
 commits      the commit that brought an offset into a table
 past         states of partitions, metadata and lags of the past, read from storage

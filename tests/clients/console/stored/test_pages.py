@@ -8,8 +8,8 @@ from html.parser import HTMLParser
 import pytest
 from starlette.testclient import TestClient
 
+from stratalog.clients.console.stored.pages import LABEL_WIDTH, STORED_PAGES, WIDTH, timeline_bars
 from stratalog.clients.console.stored.timeline import StateInTime, events_of
-from stratalog.clients.console.stored_pages import LABEL_WIDTH, STORED_PAGES, WIDTH, timeline_bars
 from tests.clients.console.asked_cluster import console_of, password_of
 from tests.clients.console.console_world import ALICE, HIDDEN, World, running_world
 

@@ -270,6 +270,8 @@ class Console:
         shown = {**dict.fromkeys(known), **asked}
         if name == "topics" and asked.get("more"):
             given["sizes"] = "on"
+        elif request.url.path == "/groups":
+            given.setdefault("seconds", "on")
         try:
             answer = QUESTIONS[name].ask(asker, given)
         except StratalogError as reason:

@@ -5,7 +5,6 @@ question     a question with its parameters, and an answer as JSON
 questions    what can be asked
 stored/      what can be asked of storage alone
 sql/         one SQL statement over topics and the cluster's state
-change       a change with its form and its preview
 changes      what can be changed
 catalogue    all questions and changes by name
 shown_text   bytes of others as text that can be shown

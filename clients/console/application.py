@@ -22,7 +22,7 @@ from starlette.routing import Route
 
 from stratalog.clients.console.asker import Asker
 from stratalog.clients.console.catalogue import CHANGES, QUESTIONS
-from stratalog.clients.console.change import ClusterChange, Preview
+from stratalog.clients.console.changes.change import ClusterChange, Preview
 from stratalog.clients.console.doors import WRONG_LOGIN, Door, EnteredUser
 from stratalog.clients.console.guard import BROWSER_COOKIE, Guard
 from stratalog.clients.console.pages import FOLDER, Pages
@@ -270,6 +270,8 @@ class Console:
         shown = {**dict.fromkeys(known), **asked}
         if name == "topics" and asked.get("more"):
             given["sizes"] = "on"
+        elif request.url.path == "/groups":
+            given.setdefault("seconds", "on")
         try:
             answer = QUESTIONS[name].ask(asker, given)
         except StratalogError as reason:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from stratalog.clients.console.change import ClusterChange
 from stratalog.clients.console.changes import access as access_changes
 from stratalog.clients.console.changes import groups as group_changes
 from stratalog.clients.console.changes import topics as topic_changes
+from stratalog.clients.console.changes.change import ClusterChange
 from stratalog.clients.console.question import Question
 from stratalog.clients.console.questions import (
     access,

@@ -55,7 +55,15 @@ WITH_CONSOLE = tuple(
 
 PROJECT_FILE = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 DECLARED = {re.match(r"[\w-]+", each).group() for each in PROJECT_FILE["dependencies"]}  # type: ignore[union-attr]
-BROUGHT_ALONG = {"stratalog", "typing_extensions", "setuptools", "hypothesis", "sortedcontainers", "tzdata", "cloudpickle"}
+BROUGHT_ALONG = {
+    "stratalog",
+    "cloudpickle",
+    "typing_extensions",
+    "setuptools",
+    "hypothesis",
+    "sortedcontainers",
+    "tzdata",
+}
 """What the declared packages need, or use where it is installed, and what a virtual environment has."""
 OF_PYTEST = {"pytest", "pluggy", "iniconfig", "Pygments"}
 """What pytest has, whose plugin is a module of the clients."""

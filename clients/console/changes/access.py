@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stratalog.clients.console.asker import Asker
-from stratalog.clients.console.change import ClusterChange, Preview, PreviewLine
+from stratalog.clients.console.changes.change import ClusterChange, Preview, PreviewLine
 from stratalog.clients.console.question import Parameter
 from stratalog.replication.metadata.acls import (
     AclBinding,

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 from stratalog.clients.admin.groups import GroupAdmin
 from stratalog.clients.console.asker import WAIT_MS, Asker
-from stratalog.clients.console.change import ClusterChange, Preview, PreviewLine
+from stratalog.clients.console.changes.change import ClusterChange, Preview, PreviewLine
 from stratalog.clients.console.question import Parameter
 from stratalog.clients.console.times import TIME_DOC, time_ms
 from stratalog.clients.records import OffsetAndMetadata

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from urllib.parse import urlencode
 
 from stratalog.clients.console.asker import Asker
-from stratalog.clients.console.change import ClusterChange, Preview, PreviewLine
+from stratalog.clients.console.changes.change import ClusterChange, Preview, PreviewLine
 from stratalog.clients.console.question import Parameter
 from stratalog.clients.producer.producer import Producer
 from stratalog.replication.metadata.acls import Operation, ResourceType

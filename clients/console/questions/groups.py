@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -30,6 +30,8 @@ DATED_MS_MAX = 1_500
 """Time in which one question reads timestamps of first unread records; the rest has no seconds."""
 ASKED_MS_MAX = 2_000
 """Time in which one question asks brokers for what groups have committed; the lag of the rest is not known."""
+LIST_DATED_MS_MAX = 500
+"""The same for a list of groups."""
 ASKED_AT_ONCE = 8
 KEPT_MAX = 4
 """Number of clusters whose fold is kept."""
@@ -41,7 +43,8 @@ ORDERS = ("lag", "name", "state")
 class GroupRow:
     """A group in a list. `lag` counts offsets in the topics that the asker may see; -1: there was no time to ask.
 
-    kind  the protocol: `classic` or `consumer`
+    kind     the protocol: `classic` or `consumer`
+    seconds  the age of the oldest first unread record; None: it was not read
     """
 
     group_id: str
@@ -50,6 +53,7 @@ class GroupRow:
     topics: list[str]
     lag: int
     unknown: int
+    seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,21 +166,39 @@ def _asked_groups(asker: Asker) -> Iterator[Groups]:
         yield kept.groups
 
 
-def groups(asker: Asker, contains: str, order: str, first: int, limit: int, wait_ms: int) -> GroupList:
+def groups(asker: Asker, contains: str, order: str, first: int, limit: int, wait_ms: int, seconds: bool) -> GroupList:
     """A page of the groups that the asker may describe."""
-    rows = _all_rows(asker, contains=contains.lower(), wait_ms=max(0, min(wait_ms, WAIT_MS)))
+    measured = _measured(asker, None, contains.lower(), max(0, min(wait_ms, WAIT_MS)))
+    rows = _rows(measured)
     if order == "lag":
         rows.sort(key=lambda row: (-row.lag, row.group_id))
     elif order == "state":
         rows.sort(key=lambda row: (row.state, row.group_id))
     limit = max(1, min(limit, PAGE_ROWS_MAX))
-    return GroupList(rows[first : first + limit], first, len(rows), asker.now_ms)
+    shown = _dated(asker, measured, rows[first : first + limit]) if seconds else rows[first : first + limit]
+    return GroupList(shown, first, len(rows), asker.now_ms)
+
+
+def _dated(asker: Asker, measured: _Measured, rows: Sequence[GroupRow]) -> list[GroupRow]:
+    """The rows with seconds, of as many as can be read in `LIST_DATED_MS_MAX`."""
+    clock = asker.cluster.view.clock
+    deadline_ms = clock.monotonic_ms() + LIST_DATED_MS_MAX
+    dated = []
+    for row in rows:
+        held = measured.committed.get(row.group_id, {})
+        ages = [
+            _lag_row(asker, named, each.offset, measured.marks.get(named), "", deadline_ms).seconds
+            for named, each in held.items()
+        ]
+        known = [age for age in ages if age is not None]
+        dated.append(replace(row, seconds=max(known, default=None) if len(known) == len(ages) else None))
+    return dated
 
 
 def topic_groups(asker: Asker, topic: str) -> TopicGroups:
     """The groups that have committed offsets of a topic, those furthest behind first; their lag is in this topic."""
     asker.check_topic(topic)
-    rows = [row for row in _all_rows(asker, topic) if topic in row.topics]
+    rows = [row for row in _rows(_measured(asker, topic, "", ASKED_MS_MAX)) if topic in row.topics]
     return TopicGroups(topic, sorted(rows, key=lambda row: (-row.lag, row.group_id)), asker.now_ms)
 
 
@@ -206,10 +228,7 @@ def _measured(asker: Asker, only_topic: str | None, contains: str, wait_ms: int)
     return _Measured({name: listed[name] for name in names}, committed, marks)
 
 
-def _all_rows(
-    asker: Asker, only_topic: str | None = None, contains: str = "", wait_ms: int = ASKED_MS_MAX
-) -> list[GroupRow]:
-    measured = _measured(asker, only_topic, contains, wait_ms)
+def _rows(measured: _Measured) -> list[GroupRow]:
     rows = []
     for name, about in measured.listed.items():
         if name not in measured.committed:
@@ -347,6 +366,7 @@ QUESTIONS = (
             "first": Parameter(int, "the number of the first group to show, from 0", 0),
             "limit": Parameter(int, f"how many groups to show, at most {PAGE_ROWS_MAX}", PAGE_ROWS),
             "wait_ms": Parameter(int, f"how long brokers are asked for, at most {WAIT_MS} ms", ASKED_MS_MAX),
+            "seconds": Parameter(bool, "how old the first unread records are, too", False),
         },
     ),
     Question(

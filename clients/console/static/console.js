@@ -103,3 +103,8 @@ document.addEventListener("keydown", (event) => {
   const field = document.querySelector("[data-focus]");
   if (field) { event.preventDefault(); field.focus(); }
 });
+
+// On a phone the page that is shown may be outside of the menu's window.
+for (const each of document.querySelectorAll("nav [aria-current]")) {
+  each.parentElement.scrollLeft = each.offsetLeft - each.parentElement.offsetLeft - 40;
+}

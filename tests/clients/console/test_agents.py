@@ -92,7 +92,8 @@ def test_an_answer_is_json_and_an_error_says_what_to_do(world: World) -> None:
 
 
 def test_an_agent_sees_what_its_user_sees(world: World) -> None:
-    calls = [(name, {}) for name, each in QUESTIONS.items() if not tool_of(each).input_schema["required"]]
+    bare = [name for name, each in QUESTIONS.items() if not tool_of(each).input_schema["required"]]
+    calls: list[tuple[str, dict[str, Any]]] = [(name, {}) for name in bare]
     for topic in (f"{HIDDEN}-log", f"{HIDDEN}-not"):
         calls += [("record_way", {"topic": topic, "partition": 0, "offset": 0}), ("who_led", {"topic": topic})]
     found = called(server_of(world, is_alice=True), *calls)

@@ -153,6 +153,11 @@ def test_a_group_is_behind_in_records_and_seconds(cluster: OpenedCluster) -> Non
     assert ([each.topic for each in seen.partitions], seen.hidden) == (["orders"], 1)
 
 
+def test_a_list_of_groups_has_seconds(cluster: OpenedCluster) -> None:
+    found = cast("GroupList", QUESTIONS["groups"].ask(bob(cluster), {"seconds": "on"}))
+    assert [each.seconds for each in found.groups] == [pytest.approx((bob(cluster).now_ms - 1_010) / 1_000)]
+
+
 def test_groups_with_the_largest_lag_come_first(cluster: OpenedCluster) -> None:
     found = cast("GroupList", QUESTIONS["groups"].ask(everybody(cluster), {}))
     assert [each.lag for each in found.groups] == sorted((each.lag for each in found.groups), reverse=True)

@@ -25,6 +25,8 @@ PAGES = (
     "/topic_groups?topic=orders", "/group?group=billing", "/transactions", "/brokers", "/broker?broker=1", "/access",
     "/api", "/reassignments", "/ask/records?topic=hostile", "/ask/overview",
     "/change/create_topic?topic=new&configs=retention.ms%3D1000", "/change/reset_group?group=billing&to=earliest",
+    "/record_way?topic=orders&partition=0&offset=3", "/who_led?topic=orders", "/files?topic=orders", "/erasures",
+    "/cluster_as_of", "/topic_as_of?topic=orders", "/group_as_of?group=billing", "/sql_tables", "/sql",
     "/topic?topic=absent", "/topics?contains=nothing",
     *[f"/record?topic=hostile&partition=0&offset={n}" for n in range(len(HOSTILE))],
 )  # fmt: skip
@@ -72,7 +74,7 @@ def examine(at: str, axe: str, pictures: Path | None) -> list[str]:
             for scheme in ("light", "dark"):
                 context = browser.new_context(
                     viewport=ViewportSize(width=width, height=900),
-                    color_scheme=scheme,  # type: ignore[arg-type]
+                    color_scheme=scheme,
                 )
                 page = context.new_page()
                 events: list[str] = []

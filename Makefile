@@ -35,6 +35,7 @@
 #                   from_json and parse_json, protobuf's JSON mapping and the text have, by each way into a topic; SCHEMAS=10000; the first time needs Maven Central
 #   make dashboards a Prometheus server scrapes three brokers and evaluates Strimzi's dashboards and alerts; needs
 #                   prometheus (apt-get install prometheus)
+#   make console-test  the console's pages in Chromium, by axe-core; needs chromium (apt-get install chromium) and npm
 #   make conf       conf/cluster.toml and conf/topics.toml anew, from the settings in the code
 #   make completions  the table of flags for completions of shells anew, from the tools
 #   make cast       docs/start.cast: the first thirty seconds, recorded
@@ -58,8 +59,11 @@ DAFT := daft==0.7.26
 STORES_STAMP := $(VENV)/.stores-installed
 VERSITYGW_STAMP := $(VENV)/.versitygw-installed
 CLIENTS_STAMP := $(VENV)/.clients-installed
+CONSOLE_STAMP := $(VENV)/.console-installed
 RELEASE_STAMP := $(VENV)/.release-installed
 CYCLONEDX := cyclonedx-bom==7.5.0
+PLAYWRIGHT := playwright==1.65.2
+AXE := axe-core@4.14.1
 AZURITE := azurite@3.37.0
 VERSITYGW := github.com/versity/versitygw/cmd/versitygw@v1.8.0
 # How many processes share the tests; two, and all that they start, were never seen to take more than 5.2 GiB.
@@ -86,7 +90,7 @@ HELM_PACKAGE := helm.sh/helm/v3/cmd/helm@v3.22.0
 # One seed of the simulation is one history in every process, whose pinned seeds are those of this hash seed.
 export PYTHONHASHSEED := 0
 
-.PHONY: help venv java demo test test-long test-sessions test-readers test-stores test-s3 clients quick check simulate storm power client-storm many-connections short-transactions ecosystem fuzz exactly-once bench bench-long soak notebooks oracle differential differential-random differential-spark differential-values dashboards conf completions cast wheel release image chart rolling-restarts clean
+.PHONY: help venv java demo test test-long test-sessions test-readers test-stores test-s3 clients quick check simulate storm power client-storm many-connections short-transactions ecosystem fuzz exactly-once bench bench-long soak notebooks oracle differential differential-random differential-spark differential-values dashboards console-test conf completions cast wheel release image chart rolling-restarts clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -253,6 +257,18 @@ differential-values: $(STAMP) java
 
 dashboards: $(STAMP)
 	@$(PYTHON) -m tests.lab.dashboards
+
+# playwright drives the chromium that is installed and downloads none.
+$(CONSOLE_STAMP): $(STAMP)
+	@set -euo pipefail; \
+	command -v chromium > /dev/null || { echo "make console-test needs chromium: apt-get install chromium"; exit 1; }; \
+	command -v npm > /dev/null || { echo "make console-test needs npm: apt-get install npm"; exit 1; }; \
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check $(PLAYWRIGHT); \
+	npm install --silent --no-audit --no-fund --prefix $(VENV)/axe $(AXE)
+	@touch $@
+
+console-test: $(CONSOLE_STAMP)
+	@$(PYTHON) -m tests.lab.console $(VENV)/axe/node_modules/axe-core/axe.min.js $(PICTURES)
 
 conf: $(STAMP)
 	$(PYTHON) -m stratalog.replication.conf_files

@@ -13,5 +13,7 @@ wire/          a cluster that is known by its brokers' addresses alone
 schemas/       schemas of keys and values: wire format, registries, serializers
 spark/         `format("stratalog")`: source, sink, committed view
 testing/       a cluster in memory for the tests of applications, and pytest's fixtures
+console/       a web application over a cluster
 typed_tables/  topics with a schema as Delta tables with columns
+console/       a web application over a cluster, and its questions for agents
 """

@@ -19,6 +19,8 @@ TOOLS: Mapping[str, Mapping[str, tuple[str, str]]] = MappingProxyType({
     "clusters": {
         "cluster": ("cluster", "run a cluster in this process"),
         "broker": ("broker", "run one broker"),
+        "console": ("console", "a cluster in a browser"),
+        "mcp": ("mcp", "a cluster's state for agents"),
         "demo": ("demo.__main__", "a cluster at work, a broker killed, a verdict"),
         "metadata": ("replicas.metadata", "back up and restore the metadata log"),
     },

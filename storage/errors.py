@@ -226,6 +226,10 @@ class InvalidRequestError(StratalogError, code=42):
     """The request contradicts itself or the protocol."""
 
 
+class StorageNotKnownError(InvalidRequestError):
+    """What is asked for is on the cluster's storage, and only its brokers' addresses are known here."""
+
+
 class UnsupportedForMessageFormatError(StratalogError, code=43):
     """The format of the stored records does not support the request."""
 

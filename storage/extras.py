@@ -16,6 +16,14 @@ EXTRA_OF = {
     "fastavro": "schemas",
     "jsonschema": "schemas",
     "google": "schemas",
+    "datafusion": "console",
+    "mcp": "mcp",
+    "mcp_types": "mcp",
+    "anyio": "mcp",
+    "starlette": "console",
+    "uvicorn": "console",
+    "jinja2": "console",
+    "markupsafe": "console",
 }
 """The extra that brings a package, by the name under which it is imported."""
 

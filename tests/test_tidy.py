@@ -44,15 +44,20 @@ FLOORS = {
     "server/remote/connections": """config open_requests login < security request_connection
         < broker_connection inbox_connection""",
     "clients": """serialization records client_view < config < coordinator_calls connected_cluster < producer consumer
-        < admin < schemas wire < spark < typed_tables testing""",
+        < admin < schemas wire < spark < typed_tables testing < console""",
+    "clients/console": """shown_text times asker < question < questions changes stored < sql < catalogue doors
+        silence < sessions pages guard < agents application < serving""",
+    "clients/console/stored": """storage timeline commits < differences past pages
+        < as_of erasure files record_way who_led""",
+    "clients/console/sql": "bounds json_path tables engine < child < sql",
     "clients/schemas": """wire_format errors json_patterns < schema < compatibility rest_client protobuf_messages
         < avro_binary < avro_values < registry_state < schema_folder serde < avro json_schema protobuf
         < columns""",
     "clients/schemas/compatibility": "json_nodes < json_schema < avro protobuf < levels",
     "clients/schemas/columns": """avro_fast json_text prefixes < reader < avro json_schema protobuf
         < avro_writing < json_writing protobuf_writing < writer""",
-    "jobs": """command < text demo < topics records replicas completion broker cluster typed_table < strata
-        < completion_table""",
+    "jobs": """command < text demo < topics records replicas completion broker cluster console typed_table < mcp
+        < strata < completion_table""",
 }
 """A folder -> its files and packages, lowest floor first: one imports itself and lower floors, not its neighbours."""
 
@@ -98,8 +103,8 @@ UNFINISHED = re.compile(r"\b(?:TOD[O]|FIXM[E]|XX[X]|NotImplemente[d]Error)\b|mar
 MAP_LINE = re.compile(r"^(\w+/?(?:, \w+/?)*)  ", re.MULTILINE)
 """The names at the head of a line of a package's docstring."""
 TEXT_SUFFIXES = {".py", ".md", ".toml", ".conf", ".properties", ".txt", ".yml", ".sh"}
-ROOM_SUFFIXES = TEXT_SUFFIXES | {".gz", ".json"}
-"""Of sources, of the log that the demo sends, and of the table that completions are made of."""
+ROOM_SUFFIXES = TEXT_SUFFIXES | {".gz", ".json", ".html", ".css", ".js", ".svg"}
+"""Of sources, of the log that the demo sends, of the table that completions are made of, and of the console's pages."""
 MADE = {".git", ".venv", "data", "logs", "build", "dist", "spark-warehouse", "__pycache__"}
 
 

@@ -98,6 +98,12 @@ class StoredGroups:
     def __init__(self, view: ClusterView) -> None:
         self._view = view
         self._shards: dict[int, GroupShard] = {}
+        self._next_offsets: dict[int, int] = {}
+
+    def refresh(self) -> None:
+        """Fold what was committed since the first requests: without it they go on answering as of then."""
+        for partition in list(self._shards):
+            self._catch_up(partition)
 
     def ask(self, group_id: str, request: object) -> object:
         if not isinstance(request, _READING):
@@ -126,15 +132,24 @@ class StoredGroups:
 
     def _shard(self, partition: int) -> GroupShard:
         if partition not in self._shards:
-            self._shards[partition] = self._folded(TopicPartition(GROUP_METADATA_TOPIC, partition))
+            self._catch_up(partition)
         return self._shards[partition]
 
-    def _folded(self, topic_partition: TopicPartition) -> GroupShard:
-        shard = self._empty()
-        for rows in self._view.records.committed_rows(topic_partition, FETCH_BYTES):
+    def _catch_up(self, partition: int) -> None:
+        """Anew after an unclean election, which may have taken back what was folded."""
+        named = TopicPartition(GROUP_METADATA_TOPIC, partition)
+        marks = self._view.watermarks.of(named)
+        offset = self._next_offsets.get(partition, marks.log_start_offset)
+        if partition not in self._shards or offset > marks.high_watermark:
+            self._shards[partition], offset = self._empty(), marks.log_start_offset
+        shard, offset = self._shards[partition], max(offset, marks.log_start_offset)
+        while offset < marks.high_watermark:
+            fetched = self._view.records.fetch(named, offset, FETCH_BYTES, marks.high_watermark)
+            rows = fetched.rows
             for row in rows.append_column("timestamp_ms", rows["timestamp"].cast(pa.int64())).to_pylist():
                 _replay(shard, row)
-        return shard
+            offset = fetched.next_offset
+        self._next_offsets[partition] = offset
 
 
 def _replay(shard: GroupShard, row: Mapping[str, Any]) -> None:

@@ -50,6 +50,11 @@ class OpenedCluster:
         """Whether it is known by its brokers' addresses."""
         return isinstance(self.view, WireView)
 
+    @property
+    def root(self) -> str | None:
+        """Its metadata root; None for one that is served."""
+        return None if self.is_served else self.view.root
+
     @contextmanager
     def running(self) -> Iterator[RunningCluster]:
         """Its brokers, to be called. BrokerNotAvailableError when there is none."""

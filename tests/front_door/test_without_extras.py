@@ -48,11 +48,22 @@ WITH_SPARK = (
 )  # fmt: skip
 WITH_SCHEMAS = ("stratalog.clients.schemas.",)
 WITH_OBSTORE = ("stratalog.storage.objects.remote",)
+WITH_CONSOLE = tuple(
+    f"stratalog.clients.console.{name}" for name in ("agents", "application", "guard", "pages", "serving")
+)
 
 
 PROJECT_FILE = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 DECLARED = {re.match(r"[\w-]+", each).group() for each in PROJECT_FILE["dependencies"]}  # type: ignore[union-attr]
-BROUGHT_ALONG = {"stratalog", "typing_extensions", "setuptools", "hypothesis", "sortedcontainers", "tzdata"}
+BROUGHT_ALONG = {
+    "stratalog",
+    "cloudpickle",
+    "typing_extensions",
+    "setuptools",
+    "hypothesis",
+    "sortedcontainers",
+    "tzdata",
+}
 """What the declared packages need, or use where it is installed, and what a virtual environment has."""
 OF_PYTEST = {"pytest", "pluggy", "iniconfig", "Pygments"}
 """What pytest has, whose plugin is a module of the clients."""
@@ -63,7 +74,8 @@ def test_no_module_outside_of_sparks_parts_needs_an_extra() -> None:
         [sys.executable, "-c", IMPORT_ALL], cwd=PROJECT, capture_output=True, text=True, check=True, timeout=120
     )
     failed, told, exit_code, used = json.loads(done.stdout)
-    assert [name for name in failed if not name.startswith(WITH_SPARK + WITH_SCHEMAS + WITH_OBSTORE)] == []
+    with_extras = WITH_SPARK + WITH_SCHEMAS + WITH_OBSTORE + WITH_CONSOLE
+    assert [name for name in failed if not name.startswith(with_extras)] == []
     assert told == "stratalog.register_data_source needs the package pyspark: pip install 'stratalog[spark]'"
     assert exit_code == 1
     assert "stratalog.stratalog_session needs the package p" in done.stderr

@@ -1,0 +1,49 @@
+"""All questions and changes by name. I/O: that of those who answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from stratalog.clients.console.changes import access as access_changes
+from stratalog.clients.console.changes import groups as group_changes
+from stratalog.clients.console.changes import topics as topic_changes
+from stratalog.clients.console.changes.change import ClusterChange
+from stratalog.clients.console.question import Question
+from stratalog.clients.console.questions import (
+    access,
+    brokers,
+    groups,
+    overview,
+    records,
+    topics,
+    transactions,
+)
+from stratalog.clients.console.sql import sql
+from stratalog.clients.console.stored import as_of, erasure, files, record_way, who_led
+
+_MODULES = (
+    overview,
+    topics,
+    records,
+    groups,
+    transactions,
+    access,
+    brokers,
+    as_of,
+    who_led,
+    record_way,
+    erasure,
+    files,
+    sql,
+)  # fmt: skip
+
+QUESTIONS: Mapping[str, Question] = MappingProxyType(
+    {question.name: question for module in _MODULES for question in module.QUESTIONS}
+)
+"""Name -> question: what pages, `/api/NAME` and agents ask."""
+
+CHANGES: Mapping[str, ClusterChange] = MappingProxyType(
+    {change.name: change for module in (topic_changes, group_changes, access_changes) for change in module.CHANGES}
+)
+"""Name -> change: what `/change/NAME` shows and does."""

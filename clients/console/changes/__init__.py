@@ -1,0 +1,7 @@
+"""What the console changes where `--allow-changes` was given. Each module has a tuple `CHANGES`.
+
+change   a change with its form and its preview
+topics   topics, their partitions and configs; records that are produced
+groups   offsets of groups
+access   ACLs and users
+"""

@@ -1,0 +1,88 @@
+"""The cluster in numbers: its brokers and partitions, and what is wrong with them. I/O: the metadata of the cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stratalog.clients.console.asker import Asker
+from stratalog.clients.console.question import Question
+from stratalog.replication.metadata.acls import Operation, ResourceType
+from stratalog.replication.metadata.records import NO_LEADER
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLoad:
+    """A broker with the visible partitions that it leads, holds, and holds without being in sync. -1: none of these
+    is known."""
+
+    broker_id: int
+    is_running: bool
+    is_controller: bool
+    rack: str | None
+    leads: int
+    replicas: int
+    out_of_sync: int
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """Numbers of topics and partitions are of those that the asker may see.
+
+    read_ms  wall time at which the cluster was read
+    """
+
+    cluster_id: str
+    controller_id: int
+    brokers: list[BrokerLoad]
+    topics: int
+    partitions: int
+    offline: int
+    under_replicated: int
+    read_ms: int
+
+
+def overview(asker: Asker) -> Overview:
+    """The cluster in numbers. Brokers are shown to those who may describe the cluster."""
+    view = asker.cluster.view
+    view.refresh(max_age_ms=1)
+    image = view.image
+    topics = set(asker.visible(ResourceType.TOPIC, view.topics()))
+    states = [state for named, state in image.partitions.items() if named.topic in topics]
+    leads: dict[int, int] = {}
+    holds: dict[int, int] = {}
+    behind: dict[int, int] = {}
+    for state in states:
+        leads[state.leader] = leads.get(state.leader, 0) + 1
+        for each in state.replicas:
+            holds[each] = holds.get(each, 0) + 1
+            if each not in state.isr:
+                behind[each] = behind.get(each, 0) + 1
+    brokers: list[BrokerLoad] = []
+    about = asker.cluster.admin.describe_cluster()
+    if asker.may(Operation.DESCRIBE, ResourceType.CLUSTER):
+        for broker in about.brokers:
+            number = broker.broker_id
+            brokers.append(
+                BrokerLoad(
+                    number,
+                    not broker.fenced,
+                    number == about.controller_id,
+                    broker.rack,
+                    leads.get(number, 0),
+                    holds.get(number, 0),
+                    behind.get(number, 0),
+                )
+            )
+    return Overview(
+        about.cluster_id,
+        about.controller_id,
+        brokers,
+        len(topics),
+        len(states),
+        sum(state.leader == NO_LEADER for state in states),
+        sum(len(state.isr) < len(state.replicas) for state in states),
+        asker.now_ms,
+    )
+
+
+QUESTIONS = (Question("overview", "The cluster in numbers: brokers, partitions, what is offline.", overview),)

@@ -1,0 +1,9 @@
+"""One SQL statement over topics and the cluster's state, read only and bounded.
+
+bounds   how much a statement may take
+tables   the tables that an asker may read, and their rows
+json_path  a value of a JSON text by its path, as Spark's `get_json_object`
+engine   the child process that plans and runs the statement; it imports nothing of this project but `json_path`
+child    the parent's side: starts it, feeds it, ends it
+sql      the questions
+"""

@@ -1,0 +1,97 @@
+"""SQL over topics and the cluster's state: one statement that reads, and the tables that there are.
+
+I/O: as `tables` and `child`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from stratalog.clients.console.asker import Asker
+from stratalog.clients.console.question import Parameter, Question
+from stratalog.clients.console.sql.bounds import BOUNDS
+from stratalog.clients.console.sql.child import answered
+from stratalog.clients.console.sql.tables import ReadableTables
+from stratalog.storage.clock import SystemClock
+
+
+@dataclass(frozen=True, slots=True)
+class SqlAnswer:
+    """The rows of a statement. Values are JSON's; bytes are text, or hex behind `0x`.
+
+    types   Arrow's names
+    is_cut  whether there were more rows than `limit`, or than fit
+    """
+
+    columns: tuple[str, ...]
+    types: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    is_cut: bool
+    took_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SqlColumn:
+    """A column of a table."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class SqlTable:
+    """A table that a statement may read."""
+
+    name: str
+    is_topic: bool
+    columns: tuple[SqlColumn, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SqlTables:
+    """The tables, and how much a statement may take."""
+
+    tables: tuple[SqlTable, ...]
+    seconds_max: float
+    read_bytes_max: int
+    memory_bytes_max: int
+    rows_max: int
+
+
+def sql_answer(asker: Asker, sql: str, limit: int) -> SqlAnswer:
+    """The rows of one statement. InvalidRequestError with the reason when it is refused, RequestTimedOutError and
+    PolicyViolationError beyond its bounds, StorageNotKnownError."""
+    clock = SystemClock()
+    begun_ms = clock.monotonic_ms()
+    bounds = replace(BOUNDS, rows=max(1, min(limit, BOUNDS.rows)))
+    found = answered(sql, ReadableTables(asker), bounds, clock)
+    rows = tuple(tuple(row) for row in found["rows"])
+    took_ms = clock.monotonic_ms() - begun_ms
+    return SqlAnswer(tuple(found["columns"]), tuple(found["types"]), rows, found["is_cut"], took_ms)
+
+
+def sql_tables(asker: Asker) -> SqlTables:
+    """The tables that the asker may read."""
+    tables = ReadableTables(asker)
+    found = []
+    for name in tables.names():
+        schema = tables.schema(name)
+        columns = tuple(SqlColumn(field.name, str(field.type)) for field in schema)
+        found.append(SqlTable(name, "value" in schema.names, columns))
+    return SqlTables(tuple(found), BOUNDS.seconds, BOUNDS.read_bytes, BOUNDS.memory_bytes, BOUNDS.rows)
+
+
+QUESTIONS = (
+    Question(
+        "sql",
+        "The rows of one SQL statement that reads topics and the cluster's tables. Spark's dialect; names are case "
+        "sensitive, and in `backticks` if they have a dot or a dash. sql_tables lists the tables.",
+        sql_answer,
+        {
+            "sql": Parameter(str, "SELECT … or WITH …"),
+            "limit": Parameter(int, f"how many rows, at most {BOUNDS.rows}", 200),
+        },
+    ),
+    Question("sql_tables", "The tables and columns that sql can read.", sql_tables),
+)

@@ -1,0 +1,138 @@
+"""A web application over a cluster, by its metadata root or its brokers' addresses. Kafka has no such tool.
+
+I/O: a listener for browsers, the cluster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from stratalog.jobs.command.arguments import CLUSTER, cluster_of, connection_settings
+from stratalog.jobs.command.flags import Flag, Rule, switch
+from stratalog.jobs.command.opened import OpenedCluster, open_cluster
+from stratalog.jobs.command.terminal import DONE, UsageError, complain
+from stratalog.jobs.command.tool import Command
+from stratalog.storage.clock import RandomIds, SystemClock
+
+PURPOSE = "Show a cluster in a browser: topics, records, groups, transactions, brokers, access."
+EPILOG = """examples (--root ROOT or --bootstrap-server HOST:PORT before them, or STRATA_ROOT, …):
+  {prog}
+  {prog} --listen 127.0.0.1:9000 --allow-changes
+  {prog} --listen 0.0.0.0:8443 --tls-certificate tls.crt --tls-key tls.key --host-name console.example
+
+By --root, users of the cluster (SCRAM) log in, and its ACLs say what each sees. By --bootstrap-server with a SASL
+listener a login is a connection as that user. Without users there is no login: see docs/console.md.
+exit code: 0 after Ctrl-C
+"""
+WAIT_MS = 5_000
+BOOTSTRAP_ADDRESS = "127.0.0.1:8088"
+LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+
+# fmt: off
+FLAGS = {**CLUSTER, "the listener": (
+    Flag("listen", "HOST:PORT", "Where browsers reach it.", default=BOOTSTRAP_ADDRESS),
+    Flag("tls-certificate", "FILE", "A PEM file with the certificate and those that lead to it."),
+    Flag("tls-key", "FILE", "A PEM file with its key."),
+    Flag("host-name", "NAME", "A name by which browsers call it; may be repeated. Any, unless it listens on this "
+         "machine alone.", is_repeated=True),
+    Flag("trusted-proxy", "ADDRESS", "A proxy whose X-Forwarded-For and -Proto are believed; may be repeated. "
+         "Without it all who come through a proxy are one address, whose failed logins slow all.", is_repeated=True),
+    switch("allow-plaintext", "Listen on an address that other machines reach though there is no TLS."),
+), "what is allowed": (
+    switch("allow-changes", "Let users change the cluster, as far as their ACLs allow."),
+    Flag("super-users", "PRINCIPALS", "By --root: who may do everything, User:NAME with semicolons between, as the "
+         "brokers' super.users.", default=""),
+)}
+RULES = (
+    Rule("A certificate needs its key: --tls-key", "tls-certificate", "tls-key"),
+    Rule("A key needs its certificate: --tls-certificate", "tls-key", "tls-certificate"),
+)
+# fmt: on
+
+
+def listen_address(text: str) -> tuple[str, int]:
+    """Host and port. UsageError.
+
+    >>> listen_address("[::1]:80"), listen_address("localhost:0")
+    (('::1', 80), ('localhost', 0))
+    """
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65_535:
+        raise UsageError(f"--listen {text}: it is HOST:PORT")
+    return host.strip("[]"), int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether no other machine reaches the address.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("0.0.0.0"), is_loopback("localhost")
+    (True, False, True)
+    """
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def check_listener(given: argparse.Namespace) -> None:
+    """UsageError for an address that others reach without TLS, unless that is allowed."""
+    host, _ = listen_address(given.listen)
+    if not is_loopback(host) and not given.tls_certificate and not given.allow_plaintext:
+        raise UsageError(
+            f"--listen {given.listen} is reached by other machines, and without TLS passwords and records can be read "
+            "on their way. Give --tls-certificate and --tls-key, or --allow-plaintext"
+        )
+    for file in filter(None, (given.tls_certificate, given.tls_key)):
+        if not Path(file).expanduser().is_file():
+            raise UsageError(f"there is no file {file}")
+
+
+def console(given: argparse.Namespace) -> int:
+    """Serve until Ctrl-C; the exit code."""
+    check_listener(given)
+    from stratalog.clients.console.application import Console, ConsoleSettings
+    from stratalog.clients.console.doors import Door, RootDoor, ServedDoor
+    from stratalog.clients.console.serving import serve
+
+    host, port = listen_address(given.listen)
+    named = cluster_of(given)
+    connection = connection_settings(given.command_config)
+    names = frozenset(given.host_name) | (LOOPBACK_NAMES if is_loopback(host) else frozenset())
+    settings = ConsoleSettings(
+        named.root or named.servers,
+        given.allow_changes,
+        bool(given.tls_certificate),
+        names if is_loopback(host) or given.host_name else frozenset(),
+    )
+    needs_login = not named.root and connection.get("security.protocol", "").upper().startswith("SASL")
+
+    @contextmanager
+    def open_as(name: str, password: str) -> Iterator[OpenedCluster]:
+        login = {**connection, "sasl.username": name, "sasl.password": password}
+        login.pop("sasl.jaas.config", None)
+        with open_cluster(given, connection=login, wait_ms=WAIT_MS) as opened:
+            yield opened
+
+    ids = RandomIds()
+
+    def run(door: Door) -> None:
+        made = Console(door, settings, SystemClock(), lambda: ids.new_id() + ids.new_id())
+        try:
+            serve(made.application(), host, port, given.tls_certificate, given.tls_key, complain, given.trusted_proxy)
+        finally:
+            made.sessions.close()
+
+    if needs_login:
+        run(ServedDoor(None, open_as))
+        return DONE
+    with open_cluster(given, wait_ms=WAIT_MS) as opened:
+        supers = [each.strip() for each in given.super_users.split(";") if each.strip()]
+        run(ServedDoor(opened, open_as) if opened.is_served else RootDoor(opened, supers))
+    return DONE
+
+
+main = Command("console", PURPOSE, EPILOG, FLAGS, console, RULES)

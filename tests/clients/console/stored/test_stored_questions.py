@@ -1,0 +1,238 @@
+"""Questions that storage alone answers, asked of a cluster with a past."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from stratalog import TopicPartition
+from stratalog.clients.console.catalogue import QUESTIONS
+from stratalog.clients.console.question import plain
+from stratalog.clients.console.stored import as_of, erasure, files, record_way, who_led
+from stratalog.jobs.command.opened import OpenedCluster
+from stratalog.storage import errors
+from stratalog.storage.objects.calls import calls_of
+from tests.clients.console.console_world import HIDDEN, ORDERS, World, running_world
+
+OWN = [question.name for module in (as_of, erasure, files, record_way, who_led) for question in module.QUESTIONS]
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    with running_world() as made:
+        yield made
+
+
+def asked(world: World, name: str, *, is_alice: bool = False, **given: object) -> Any:
+    asker = world.asker(is_alice=is_alice)
+    return QUESTIONS[name].ask(asker, {key: str(value) for key, value in given.items()})
+
+
+def way(world: World, offset: int, **who: bool) -> Any:
+    return asked(world, "record_way", topic="orders", partition=0, offset=offset, **who)
+
+
+def test_a_record_is_the_same_on_all_replicas_and_its_commits_are_known(world: World) -> None:
+    found = way(world, 2)
+    assert (found.agrees, found.is_committed, found.transaction) == (True, True, None)
+    assert {copy.state for copy in found.copies} == {"same"}
+    assert len({copy.checksum for copy in found.copies}) == 1
+    assert sorted(copy.broker_id for copy in found.copies) == [1, 2, 3]
+    assert (found.origin.sequence, found.origin.leader_epoch) == (2, 0)
+    assert found.origin.batch_base_offset <= 2
+    assert (found.leader.broker_id, found.leader.leader_epoch) == (world.first_leader, 0)
+    arrivals = {copy.broker_id: copy.arrived for copy in found.copies}
+    assert {number: each.operation for number, each in arrivals.items()} == {
+        number: "WRITE" if number == world.first_leader else "COPY" for number in (1, 2, 3)
+    }
+    for copy in found.copies:  # the erasure rewrote the file since
+        assert copy.written.version > copy.arrived.version
+        assert copy.file.path.startswith("segment=")
+
+
+@pytest.mark.parametrize(
+    ("offset", "outcome", "first", "marker", "is_control"),
+    [(5, "aborted", 5, 6, False), (6, "aborted", None, 6, True), (7, "committed", 7, 8, False)],
+)
+def test_a_record_has_the_outcome_of_its_transaction(
+    world: World, offset: int, outcome: str, first: int | None, marker: int, is_control: bool
+) -> None:
+    found = way(world, offset)
+    seen = found.transaction
+    assert (seen.outcome, seen.marker_offset, found.origin.is_control) == (outcome, marker, is_control)
+    assert seen.first_offset in (first, None)
+    assert seen.transactional_id == f"{HIDDEN}-tx"
+
+
+def test_an_erased_record_is_absent_with_the_reason(world: World) -> None:
+    found = way(world, 1)
+    assert ({copy.state for copy in found.copies}, found.origin, found.agrees) == ({"absent"}, None, True)
+
+
+def test_an_offset_that_no_replica_has_is_refused(world: World) -> None:
+    with pytest.raises(errors.OffsetOutOfRangeError, match=r"orders-0: offset 99 is outside \[0, 12\)"):
+        way(world, 99)
+
+
+def test_the_timeline_has_the_failover_and_the_records_beside_it(world: World) -> None:
+    found = asked(world, "who_led", topic="orders", partition=0)
+    assert [each.what for each in found.events][:2] == [("created",), ("failover", "ISR shrunk")]
+    (failover,) = found.failovers
+    assert (failover.from_leader, failover.start_offset, failover.leader_epoch) == (world.first_leader, 9, 1)
+    assert [each.offset for each in failover.records] == [6, 7, 8, 9, 10, 11]
+    assert all(each.is_acknowledged for each in failover.records)
+    assert failover.silent_ms == failover.first_after_ms - failover.last_before_ms
+    assert {each.partition for each in asked(world, "who_led", topic="orders").events} == {0, 1}
+
+
+def test_events_are_limited_and_bounded_in_time(world: World) -> None:
+    assert asked(world, "who_led", topic="orders", limit=1).is_cut
+    assert len(asked(world, "who_led", topic="orders", until=world.before_ms).events) == 2
+
+
+def test_a_topic_is_shown_as_it_was(world: World) -> None:
+    found = asked(world, "topic_as_of", topic="orders", at=world.before_ms)
+    assert (found.existed, found.configs, found.unknown_configs) == (True, {}, ())
+    assert found.partitions[0].leader == world.first_leader
+    assert found.partitions[0].end_offset == 9
+    changes = {(each.what, each.name): (each.then, each.now) for each in found.differences}
+    assert changes["config", "retention.ms"] == ("-", "100000")
+    assert changes["leader", "orders-0"][0] == str(world.first_leader)
+
+
+def test_a_topic_was_not_there_before_it_was_created(world: World) -> None:
+    found = asked(world, "topic_as_of", topic="orders", at=1)
+    assert (found.existed, found.partitions) == (False, ())
+    with pytest.raises(errors.UnknownTopicOrPartitionError, match="neither the metadata log nor its history"):
+        asked(world, "topic_as_of", topic="never", at=1)
+
+
+def test_the_future_is_refused(world: World) -> None:
+    with pytest.raises(errors.InvalidRequestError, match="the past"):
+        asked(world, "cluster_as_of", at=1 << 50)
+
+
+def test_a_group_is_shown_as_it_was_measured(world: World) -> None:
+    found = asked(world, "group_as_of", group="billing", at=world.asker().now_ms)
+    assert found.measured_ms is not None
+    assert {each.topic for each in found.partitions} == {"orders", f"{HIDDEN}-log"}
+    (first,) = (each for each in found.partitions if (each.topic, each.partition) == ("orders", 0))
+    assert first.committed_now is not None
+    assert asked(world, "group_as_of", group="billing", at=1_000).measured_ms is None
+
+
+def test_the_cluster_is_shown_as_it_was(world: World) -> None:
+    found = asked(world, "cluster_as_of", at=world.before_ms)
+    assert [each.is_running for each in found.brokers] == [True, True, True]
+    assert (found.offline, found.under_replicated) == (0, 0)
+    changed = {(each.what, each.name) for each in found.differences}
+    assert {("broker", str(world.first_leader)), ("leader", "orders-0")} <= changed
+    assert asked(world, "cluster_as_of", at=1).topics == 0
+
+
+def test_an_erasure_is_proved_on_every_replica(world: World) -> None:
+    requests = asked(world, "erasures", topic="orders").requests
+    assert [each.erase_id for each in requests] == [world.erase_id]
+    assert requests[0].requested_ms is not None
+    proof = asked(world, "erasure", topic="orders", erase_id=world.erase_id)
+    assert (proof.is_erased, proof.replicas_done, proof.records_erased_max) == (True, 6, 2)
+    assert {each.records_left for each in proof.replicas} == {0}
+    with pytest.raises(errors.InvalidRequestError, match="has no erasure 9"):
+        asked(world, "erasure", topic="orders", erase_id=9)
+
+
+def test_files_are_counted_and_listed(world: World) -> None:
+    objects = world.opened.view.stores.objects(world.cluster.root)
+    calls_of(objects.url).wrote("put", 7)  # stores in memory do not count
+    found = asked(world, "files", topic="orders", partition=0)
+    assert len(found.replicas) == 3
+    live = [each for each in found.replicas if each.is_leader]
+    assert live[0].live_files == len(found.files) > 0
+    assert live[0].live_bytes == sum(each.size_bytes for each in found.files)
+    assert live[0].dead_files == len(found.dead) > 0, "the erasure's old file waits for its deletion"
+    assert [each.version for each in found.commits] == list(range(live[0].version, -1, -1))
+    assert {"CREATE TABLE", "WRITE"} & {each.operation for each in found.commits}
+    assert (found.calls[0].root, found.calls[0].calls, found.calls[0].written_bytes) == (
+        world.cluster.root,
+        {"put": 1},
+        7,
+    )
+    whole = asked(world, "files", topic="orders")
+    assert (len(whole.replicas), whole.files, whole.commits) == (6, (), ())
+
+
+# -- access ---------------------------------------------------------------------------------------------------------
+
+ABOUT_A_TOPIC = {
+    "record_way": {"partition": 0, "offset": 0},
+    "who_led": {},
+    "topic_as_of": {"at": 1},
+    "erasures": {},
+    "erasure": {"erase_id": 1},
+    "files": {},
+}
+
+
+@pytest.mark.parametrize("name", ABOUT_A_TOPIC)
+def test_a_hidden_topic_is_refused_as_one_that_is_not_there(world: World, name: str) -> None:
+    texts = []
+    for topic in (f"{HIDDEN}-log", f"{HIDDEN}-not"):
+        with pytest.raises(errors.TopicAuthorizationFailedError) as refused:
+            asked(world, name, is_alice=True, topic=topic, **ABOUT_A_TOPIC[name])
+        texts.append(str(refused.value).replace(topic, "TOPIC"))
+    assert texts[0] == texts[1]
+
+
+def test_a_hidden_group_is_refused(world: World) -> None:
+    with pytest.raises(errors.GroupAuthorizationFailedError):
+        asked(world, "group_as_of", is_alice=True, group=f"{HIDDEN}-group", at=1)
+
+
+def test_no_answer_has_a_trace_of_what_is_hidden(world: World) -> None:
+    now_ms = world.asker().now_ms
+    given: dict[str, list[dict[str, object]]] = {
+        "record_way": [{"topic": "orders", "partition": 0, "offset": offset} for offset in (0, 1, 5, 6, 7, 8, 9)],
+        "who_led": [{"topic": "orders"}, {"topic": "orders", "partition": 0}],
+        "topic_as_of": [{"topic": "orders", "at": at} for at in (1, world.before_ms, now_ms)],
+        "group_as_of": [{"group": "billing", "at": at} for at in (1, world.before_ms, now_ms)],
+        "cluster_as_of": [{"at": at} for at in (1, world.before_ms, now_ms)],
+        "erasures": [{}, {"topic": "orders"}],
+        "erasure": [{"topic": "orders", "erase_id": world.erase_id}],
+        "files": [{"topic": "orders"}, {"topic": "orders", "partition": 0}],
+    }
+    assert set(given) == set(OWN)
+    for name, cases in given.items():
+        for case in cases:
+            text = json.dumps(plain(asked(world, name, is_alice=True, **case)))
+            assert HIDDEN not in text, (name, case)
+            assert "77777" not in text, (name, case)
+    everything = json.dumps(plain(asked(world, "group_as_of", group="billing", at=now_ms)))
+    assert HIDDEN in everything, "the test would find nothing"
+
+
+def test_brokers_and_calls_are_for_those_who_may_describe_the_cluster(world: World) -> None:
+    found = asked(world, "cluster_as_of", is_alice=True, at=world.before_ms)
+    assert (found.brokers, found.controller_id, found.topics) == ((), -1, 1)
+    assert {each.what for each in found.differences} <= {"leader", "ISR", "replicas", "partition", "topic"}
+    assert asked(world, "files", is_alice=True, topic="orders").calls == ()
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_console_that_knows_brokers_alone_says_what_is_missing(world: World, name: str) -> None:
+    known = {"topic": "orders", "partition": "0", "offset": "0", "group": "billing", "at": "1", "erase_id": "1"}
+    given = {each: known[each] for each in QUESTIONS[name].parameters if each in known}
+    asker = world.asker()
+    served = OpenedCluster(Served(), asker.cluster.admin, {})  # type: ignore[arg-type]
+    with pytest.raises(errors.StorageNotKnownError, match="start it with --root"):
+        QUESTIONS[name].ask(type(asker)(served, asker.principal, None, asker.now_ms), given)
+
+
+class Served:
+    """Stands for the view of a cluster that is known by its brokers' addresses."""
+
+
+def test_a_partition_is_named_as_in_kafka() -> None:
+    assert str(TopicPartition("orders", 0)) == str(ORDERS)

@@ -1,0 +1,124 @@
+"""The console by brokers' addresses: the same answers, and a login that is a connection of the user."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from starlette.testclient import TestClient
+
+from stratalog.clients.admin.admin import Admin
+from stratalog.clients.console.application import Console, ConsoleSettings
+from stratalog.clients.console.catalogue import QUESTIONS
+from stratalog.clients.console.doors import ServedDoor
+from stratalog.clients.console.question import plain
+from stratalog.clients.testing.in_memory_cluster import InMemoryCluster
+from stratalog.jobs.command.opened import OpenedCluster, open_cluster
+from stratalog.server.view.cluster_view import ClusterView
+from stratalog.storage.clock import SystemClock
+from tests.clients.console.asked_cluster import FEW_RIGHTS, everybody, password_of
+from tests.clients.console.test_application import log_in
+
+SECURED = {
+    "listeners": "CLIENTS://127.0.0.1:0",
+    "listener.security.protocol.map": "CLIENTS:SASL_PLAINTEXT",
+    "sasl.enabled.mechanisms": "SCRAM-SHA-256",
+    "authorizer.class.name": "StandardAuthorizer",
+    "super.users": "User:root",
+    "connection.failed.authentication.delay.ms": 1,
+}
+LOGIN = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-256"}
+WAIT_MS = 5_000
+
+
+def named(servers: str) -> argparse.Namespace:
+    return argparse.Namespace(root=None, bootstrap_server=servers, command_config=None)
+
+
+def fill(cluster: InMemoryCluster) -> Admin:
+    admin = cluster.admin()
+    for topic in ("orders", "hidden-payroll"):
+        admin.create_topic(topic, partitions=2)
+    with cluster.producer() as producer:
+        for n in range(10):
+            producer.send("orders", key=f"k{n}", value=f"v{n}", partition=n % 2, timestamp_ms=1_000 + n)
+    return admin
+
+
+@pytest.fixture(scope="module")
+def both() -> Iterator[tuple[OpenedCluster, OpenedCluster]]:
+    with InMemoryCluster.start_new(1) as cluster:
+        fill(cluster)
+        by_root = OpenedCluster(ClusterView(cluster), Admin(cluster), {})
+        with open_cluster(named(cluster.bootstrap_servers), wait_ms=WAIT_MS) as served:
+            yield by_root, served
+
+
+SAME = [
+    ("topics", {}),
+    ("topics", {"order": "records", "sizes": "on"}),
+    ("topic_lags", {}),
+    ("topic", {"topic": "orders"}),
+    ("records", {"topic": "orders"}),
+    ("records", {"topic": "orders", "where": "time", "at": "1005"}),
+    ("record", {"topic": "orders", "partition": "0", "offset": "1"}),
+    ("groups", {}),
+    ("topic_groups", {"topic": "orders"}),
+    ("transactions", {}),
+    ("users", {}),
+    ("quotas", {}),
+    ("reassignments", {}),
+    ("overview", {}),
+]
+
+
+@pytest.mark.parametrize(("name", "given"), SAME)
+def test_both_ways_have_the_same_answer(
+    both: tuple[OpenedCluster, OpenedCluster], name: str, given: dict[str, str]
+) -> None:
+    by_root, served = (json.dumps(plain(QUESTIONS[name].ask(everybody(each), given))) for each in both)
+    assert served == by_root
+
+
+@pytest.fixture(scope="module")
+def secured() -> Iterator[TestClient]:
+    with InMemoryCluster.start_new(1, SECURED) as cluster:
+        admin = fill(cluster)
+        admin.alter_user_scram_credentials(upsertions=[password_of("bob", "bob's password")])
+        admin.create_acls(FEW_RIGHTS)
+        servers = cluster.bootstrap_servers
+
+        @contextmanager
+        def open_as(name: str, password: str) -> Iterator[OpenedCluster]:
+            connection = {**LOGIN, "sasl.username": name, "sasl.password": password}
+            with open_cluster(named(servers), connection=connection, wait_ms=WAIT_MS) as opened:
+                yield opened
+
+        numbers = iter(range(1_000))
+        settings = ConsoleSettings(servers, allow_changes=True)
+        made = Console(ServedDoor(None, open_as), settings, SystemClock(), lambda: f"secret-{next(numbers)}")
+        yield TestClient(made.application(), follow_redirects=False)
+        made.sessions.close()
+
+
+def test_a_login_is_a_connection_whose_broker_applies_the_acls(secured: TestClient) -> None:
+    assert secured.get("/topics").status_code == 303
+    assert log_in(secured, "bob", "wrong") == 401
+    assert log_in(secured, "bob", "bob's password") == 303
+    page = secured.get("/topics").text
+    assert "orders" in page
+    assert "hidden-payroll" not in page
+    assert secured.get("/records?topic=orders").status_code == 200
+    assert secured.get("/topic?topic=hidden-payroll").status_code in (403, 404)
+    assert secured.get("/records?topic=hidden-payroll").status_code in (403, 404)
+    assert secured.get("/download?topic=hidden-payroll&partition=0&offset=0").status_code in (403, 404)
+    assert secured.get("/access").status_code == 200
+    preview = secured.get("/change/delete_topic?topic=orders")
+    assert preview.status_code == 200
+    csrf = preview.text.partition('name="csrf" value="')[2].partition('"')[0]
+    refused = secured.post("/change/delete_topic", data={"topic": "orders", "csrf": csrf})
+    assert refused.status_code in (403, 409)
+    assert "orders" in secured.get("/topics").text

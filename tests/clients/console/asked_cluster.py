@@ -155,10 +155,11 @@ class LostView:
     def __init__(self, view: ClientView) -> None:
         self._view = view
         self.is_lost = False
+        self.error: Exception = StoreUnavailableError("the disk is gone")
 
     def refresh(self, max_age_ms: int = 0) -> bool:
         if self.is_lost:
-            raise StoreUnavailableError("the disk is gone")
+            raise self.error
         return self._view.refresh(max_age_ms)
 
     def __getattr__(self, name: str) -> object:

@@ -82,11 +82,15 @@ class ReadableTables:
 
     def names(self) -> list[str]:
         """All of them, those of the cluster first. A topic with the name of one of these is not among them."""
-        found = [name for name in CLUSTER_SCHEMAS if self._may_read_cluster(name)]
-        topics = sorted(name for name in self._view.image.topic_ids if name not in CLUSTER_SCHEMAS)
-        return found + [name for name in topics if self._asker.may(Operation.READ, ResourceType.TOPIC, name)]
+        return [name for name in self._there() if self._may_read(name)]
 
-    def _may_read_cluster(self, name: str) -> bool:
+    def _there(self) -> list[str]:
+        """All that there are, whether the asker may read them or not."""
+        return [*CLUSTER_SCHEMAS, *sorted(name for name in self._view.image.topic_ids if name not in CLUSTER_SCHEMAS)]
+
+    def _may_read(self, name: str) -> bool:
+        if name not in CLUSTER_SCHEMAS:
+            return self._asker.may(Operation.READ, ResourceType.TOPIC, name)
         return name != "brokers" or self._asker.may(Operation.DESCRIBE, ResourceType.CLUSTER)
 
     def schema(self, name: str) -> pa.Schema:
@@ -95,7 +99,7 @@ class ReadableTables:
 
     def named_in(self, sql: str) -> dict[str, pa.Schema]:
         """The tables whose names are anywhere in a statement: no other can be read by it."""
-        return {name: self.schema(name) for name in self.names() if name in sql}
+        return {name: self.schema(name) for name in self._there() if name in sql and self._may_read(name)}
 
     def batches(self, name: str, scan: TableScan) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         """The rows that a statement needs of a table of `names`, with the columns of the scan."""

@@ -147,7 +147,7 @@ def topic_as_of(asker: Asker, topic: str, at: str) -> TopicAsOf:
     view = stored_view(asker, "the past of topics is")
     at_ms = time_asked(at, asker.now_ms)
     recorded = recorded_metadata(view)
-    states = states_of_topic(view, topic)
+    states = states_of_topic(view, topic, rows=recorded.rows)
     if not states:
         raise UnknownTopicOrPartitionError(f"{topic}: neither the metadata log nor its history has a state of it")
     now = view.image

@@ -5,7 +5,7 @@ I/O: the metadata log, its history table, the table of past lags, leaders' table
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -64,18 +64,21 @@ def exact_from_ms(rows: Sequence[MetadataRow], cleaned_end: int) -> int:
     return max(compacted, default=0)
 
 
-def states_of_topic(view: ClusterView, topic: str, partition: int | None = None) -> list[StateInTime]:
+def states_of_topic(
+    view: ClusterView, topic: str, partition: int | None = None, rows: Iterable[MetadataRow] | None = None
+) -> list[StateInTime]:
     """Every state that partitions of topics of this name had, oldest first: of the history and of the metadata log.
 
     partition  only of this one
+    rows       the metadata log, if it was read before; None: it is read
     """
-    view.refresh()
-    log = view.metadata.log
-    # in this order: compaction removes from the log only what the history has
-    recent = past_states(metadata_rows(log, log.log_end_offset), 0)
+    if rows is None:
+        rows = recorded_metadata(view).rows
+    # the log first: compaction removes from it only what the history has
+    recent = past_states(rows, 0)
     found = {each.metadata_offset: of_past(each) for each in recent if _is_of(each, topic, partition)}
-    for rows in _kept_rows(view, topic, partition):
-        found.update((state.metadata_offset, state) for state in states_of_rows(rows))
+    for kept in _kept_rows(view, topic, partition):
+        found.update((state.metadata_offset, state) for state in states_of_rows(kept))
     return [found[offset] for offset in sorted(found)]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+from argparse import Namespace
 from collections.abc import Iterator
 from typing import Any
 
@@ -29,6 +30,8 @@ from stratalog.clients.console.agents import (
 )
 from stratalog.clients.console.catalogue import QUESTIONS
 from stratalog.clients.console.doors import EnteredUser, RootDoor, nothing
+from stratalog.jobs.command.terminal import UsageError
+from stratalog.jobs.mcp import PASSWORD, entry_of
 from stratalog.storage import errors
 from stratalog.storage.clock import SystemClock
 from tests.clients.console.asked_cluster import password_of
@@ -162,6 +165,23 @@ def test_over_http_each_request_has_a_login(world: World) -> None:
         serving.should_exit = True
         thread.join(30)
         logins.close()
+
+
+def test_the_user_of_standard_input_is_named_when_there_are_users(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.cluster.admin().alter_user_scram_credentials((), [password_of("alice", "right")])
+    door = RootDoor(world.opened)
+    monkeypatch.delenv(PASSWORD, raising=False)
+    with pytest.raises(UsageError, match="The cluster has users: give --user"):
+        entry_of(Namespace(user=None), door)
+    with pytest.raises(UsageError, match=f"needs a password, in the environment: {PASSWORD}"):
+        entry_of(Namespace(user="alice"), door)
+    monkeypatch.setenv(PASSWORD, "wrong")
+    with pytest.raises(errors.SaslAuthenticationFailedError):
+        entry_of(Namespace(user="alice"), door)
+    monkeypatch.setenv(PASSWORD, "right")
+    assert entry_of(Namespace(user="alice"), door).principal.name == "User:alice"
 
 
 def test_the_command_serves_standard_input(tmp_path: Any) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from stratalog.clients.console.sql import engine
 from stratalog.clients.console.sql.tables import TOPIC_SCHEMA
+from stratalog.clients.spark.option_names import MORE_COLUMNS, SOURCE_COLUMNS
 
 TABLES = dict.fromkeys(("orders", "my-topic.v1"), TOPIC_SCHEMA)
 
@@ -182,3 +183,7 @@ def test_values_are_shown_as_json_has_them(value: Any, expected: Any) -> None:
 def test_times_that_python_has_not_are_text() -> None:
     column = pa.array([0, 1 << 61], pa.timestamp("us", tz="UTC"))
     assert engine.plain_column(column)[0].startswith("1970-01-01")
+
+
+def test_a_topic_has_the_columns_of_sparks_committed_view() -> None:
+    assert set(TOPIC_SCHEMA.names) == {*SOURCE_COLUMNS, *MORE_COLUMNS}

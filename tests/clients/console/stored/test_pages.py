@@ -33,7 +33,7 @@ PAGES = {
     "/files?topic=orders": ["Commits of the last hour"],
     "/files?topic=orders&partition=0": ["Live files", "Newest commits", "WRITE", "Calls to stores"],
     "/sql": ["One statement that reads"],
-    "/sql?sql=SELECT+*+FROM+orders+ORDER+BY+offset+LIMIT+1": ["1 rows", "timestampType"],
+    "/sql?sql=SELECT+*+FROM+orders+ORDER+BY+offset+LIMIT+1": ["1 row in", "timestampType"],
     "/sql_tables": ["leader_epochs", "<code>orders</code>"],
 }
 

@@ -51,7 +51,7 @@ def filled_cluster() -> Iterator[OpenedCluster]:
     with InMemoryCluster.start_new(1) as cluster:
         admin = cluster.admin()
         for topic, partitions in (("orders", 2), ("hostile", 1), (SECRET_TOPIC, 1)):
-            admin.create_topic(topic, partitions=partitions)
+            admin.create_topic(topic, partitions=partitions, retention_ms=-1)  # records are of 1970
         with cluster.producer() as producer:
             for n in range(30):
                 producer.send(

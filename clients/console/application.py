@@ -24,7 +24,7 @@ from stratalog.clients.console.asker import Asker
 from stratalog.clients.console.catalogue import CHANGES, QUESTIONS
 from stratalog.clients.console.changes.change import ClusterChange, Preview
 from stratalog.clients.console.doors import WRONG_LOGIN, Door, EnteredUser
-from stratalog.clients.console.guard import BROWSER_COOKIE, Guard
+from stratalog.clients.console.guard import BROWSER_COOKIE, HEADERS, Guard
 from stratalog.clients.console.pages import FOLDER, Pages
 from stratalog.clients.console.question import REQUIRED, plain
 from stratalog.clients.console.questions.groups import GroupList, GroupRow, TopicLags
@@ -490,7 +490,20 @@ class Console:
             Route("/change/{name}", self.posted(self.make_change), methods=["POST"]),
         ]
         guard = Middleware(Guard, host_names=self.settings.host_names, is_secure=self.settings.is_secure)
-        return Starlette(routes=routes, middleware=[guard])
+        handlers = {HTTPStatus.NOT_FOUND: self._no_page, HTTPStatus.INTERNAL_SERVER_ERROR: self._failed}
+        return Starlette(routes=routes, middleware=[guard], exception_handlers=handlers)
+
+    def _no_page(self, request: Request, _error: Exception) -> Response:
+        values = {"title": "There is no such page", "text": request.url.path, "advice": "Choose one of the menu."}
+        return self._html(request, "problem.html", values, status=HTTPStatus.NOT_FOUND)
+
+    def _failed(self, request: Request, error: Exception) -> Response:
+        """For an error of the console's own, which the server's log has; its text is not shown."""
+        what = f"The console failed with {type(error).__name__}. Its log has more."
+        values = {"title": "The console failed", "text": what, "advice": "Load the page again, and report it."}
+        response = self._html(request, "problem.html", values, status=HTTPStatus.INTERNAL_SERVER_ERROR)
+        response.headers.update(HEADERS)  # it is made outside of the guard
+        return response
 
 
 async def _in_thread(act: Callable[..., Response], *arguments: object) -> Response:

@@ -51,7 +51,7 @@ def filled_cluster() -> Iterator[OpenedCluster]:
     with InMemoryCluster.start_new(1) as cluster:
         admin = cluster.admin()
         for topic, partitions in (("orders", 2), ("hostile", 1), (SECRET_TOPIC, 1)):
-            admin.create_topic(topic, partitions=partitions)
+            admin.create_topic(topic, partitions=partitions, retention_ms=-1)  # records are of 1970
         with cluster.producer() as producer:
             for n in range(30):
                 producer.send(
@@ -155,10 +155,11 @@ class LostView:
     def __init__(self, view: ClientView) -> None:
         self._view = view
         self.is_lost = False
+        self.error: Exception = StoreUnavailableError("the disk is gone")
 
     def refresh(self, max_age_ms: int = 0) -> bool:
         if self.is_lost:
-            raise StoreUnavailableError("the disk is gone")
+            raise self.error
         return self._view.refresh(max_age_ms)
 
     def __getattr__(self, name: str) -> object:

@@ -119,6 +119,25 @@ def test_a_download_has_every_byte_and_is_no_page(browser: TestClient) -> None:
         assert answer.headers["x-content-type-options"] == "nosniff"
 
 
+def test_an_unknown_address_is_a_page_too(browser: TestClient) -> None:
+    answer = browser.get("/absent<script>")
+    assert (answer.status_code, "There is no such page" in answer.text) == (404, True)
+    assert "<script>" not in answer.text
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+
+
+def test_an_error_of_the_console_itself_is_a_page_without_its_text(cluster: OpenedCluster) -> None:
+    lost = LostView(cluster.view)
+    console, _ = console_of(replace(cluster, view=cast("ClientView", lost)))
+    browser = TestClient(console.application(), raise_server_exceptions=False)
+    lost.error = ZeroDivisionError("secret of the console")
+    lost.is_lost = True
+    answer = browser.get("/topics")
+    assert (answer.status_code, "ZeroDivisionError" in answer.text) == (500, True)
+    assert "secret of the console" not in answer.text
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+
+
 def test_another_name_of_this_address_is_refused(browser: TestClient) -> None:
     assert browser.get("/", headers={"host": "evil.example"}).status_code == 403
 

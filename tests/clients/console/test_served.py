@@ -41,7 +41,7 @@ def named(servers: str) -> argparse.Namespace:
 def fill(cluster: InMemoryCluster) -> Admin:
     admin = cluster.admin()
     for topic in ("orders", "hidden-payroll"):
-        admin.create_topic(topic, partitions=2)
+        admin.create_topic(topic, partitions=2, retention_ms=-1)  # records are of 1970
     with cluster.producer() as producer:
         for n in range(10):
             producer.send("orders", key=f"k{n}", value=f"v{n}", partition=n % 2, timestamp_ms=1_000 + n)

@@ -98,7 +98,8 @@ class StoredGroups:
     def __init__(self, view: ClusterView) -> None:
         self._view = view
         self._shards: dict[int, GroupShard] = {}
-        self._next_offsets: dict[int, int] = {}
+        self._folded: dict[int, tuple[object, int]] = {}
+        """Partition -> which log was folded, and the offset behind what was."""
 
     def refresh(self) -> None:
         """Fold what was committed since the first requests: without it they go on answering as of then."""
@@ -136,11 +137,12 @@ class StoredGroups:
         return self._shards[partition]
 
     def _catch_up(self, partition: int) -> None:
-        """Anew after an unclean election, which may have taken back what was folded."""
+        """Anew after an unclean election, which may have taken back what was folded, and for a topic made again."""
         named = TopicPartition(GROUP_METADATA_TOPIC, partition)
         marks = self._view.watermarks.of(named)
-        offset = self._next_offsets.get(partition, marks.log_start_offset)
-        if partition not in self._shards or offset > marks.high_watermark:
+        log_id = self._view.log_id(self._view.partition_state(named))
+        folded_id, offset = self._folded.get(partition, (None, marks.log_start_offset))
+        if folded_id != log_id or offset > marks.high_watermark:
             self._shards[partition], offset = self._empty(), marks.log_start_offset
         shard, offset = self._shards[partition], max(offset, marks.log_start_offset)
         while offset < marks.high_watermark:
@@ -149,7 +151,8 @@ class StoredGroups:
             for row in rows.append_column("timestamp_ms", rows["timestamp"].cast(pa.int64())).to_pylist():
                 _replay(shard, row)
             offset = fetched.next_offset
-        self._next_offsets[partition] = offset
+            self._folded[partition] = log_id, offset
+        self._folded[partition] = log_id, offset
 
 
 def _replay(shard: GroupShard, row: Mapping[str, Any]) -> None:

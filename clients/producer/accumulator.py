@@ -50,6 +50,7 @@ class PartitionQueue:
         self._next_number = 0
         self._has_gap = False
         self._wants_new_epoch = False
+        self._stored_count = 0
 
     def continue_as(self, producer_id: int, producer_epoch: int) -> None:
         """Set the id and epoch of the next transaction. Only when the queue is empty."""
@@ -104,6 +105,7 @@ class PartitionQueue:
             self._unsettled.append(batch)
         batch.attempts += 1
         batch.sent_ms = now_ms
+        batch.stored_before = self._stored_count
         self.in_flight.append(batch)
         return batch
 
@@ -113,6 +115,7 @@ class PartitionQueue:
         if verdict.new_epoch and self._config.transactional_id:
             verdict = Verdict(Action.FAIL)  # only its coordinator raises the epoch, with the abort that has to follow
         self.in_flight.remove(batch)
+        self._stored_count += error is None
         self._wants_new_epoch |= verdict.new_epoch and self._config.enable_idempotence
         if verdict.action is Action.RETRY:
             batch.retry_at_ms = now_ms + (self._backoff_ms(batch, jitter) if verdict.backoff else 0)
@@ -166,6 +169,7 @@ class PartitionQueue:
             is_idempotent=self._config.enable_idempotence,
             is_oldest=all(batch.order < other for other in others),
             has_gap=self._has_gap,
+            was_overtaken=self._stored_count > batch.stored_before,
         )
 
     def _backoff_ms(self, batch: ProducerBatch, jitter: float) -> int:

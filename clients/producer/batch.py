@@ -91,6 +91,7 @@ class ProducerBatch:
     producer_epoch: int = NO_PRODUCER_EPOCH
     attempts: int = 0
     sent_ms: int = 0
+    stored_before: int = 0
     retry_at_ms: int = 0
     _tables: list[pa.Table] = field(default_factory=list)
     _rows: _Rows = field(default_factory=lambda: ([], [], [], []))

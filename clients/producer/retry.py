@@ -36,7 +36,8 @@ class Circumstances:
     """What the verdict depends on beside the error.
 
     `is_oldest`: no older batch of the partition is outstanding. `has_gap`: an older one that had a sequence
-    failed, so the broker may never see that sequence.
+    failed, so the broker may never see that sequence. `was_overtaken`: an older one was stored since this one was sent,
+    so the broker may have judged this one first: an inbox keeps no order as a connection does.
     """
 
     record_count: int
@@ -45,6 +46,7 @@ class Circumstances:
     is_idempotent: bool
     is_oldest: bool
     has_gap: bool
+    was_overtaken: bool = False
 
 
 def judge(error: StratalogError | None, seen: Circumstances) -> Verdict:
@@ -67,7 +69,7 @@ def _judge_sequence(error: StratalogError, seen: Circumstances) -> Verdict:
 
     So it is safe to send them again, even with new sequences.
     """
-    if not seen.is_oldest:
+    if not seen.is_oldest or seen.was_overtaken:
         return Verdict(Action.RETRY)
     if seen.has_gap or isinstance(error, errors.UnknownProducerIdError):
         return Verdict(Action.RETRY, new_epoch=True, backoff=True)

@@ -6,7 +6,13 @@ import pyarrow as pa
 
 from stratalog.clients.config import ProducerConfig
 from stratalog.clients.producer.accumulator import Accumulator
-from stratalog.storage.errors import NotLeaderOrFollowerError, RecordTooLargeError, RequestTimedOutError
+from stratalog.clients.producer.retry import Action, Verdict
+from stratalog.storage.errors import (
+    NotLeaderOrFollowerError,
+    OutOfOrderSequenceNumberError,
+    RecordTooLargeError,
+    RequestTimedOutError,
+)
 from stratalog.storage.records import PAYLOAD_SCHEMA, RECORD_OVERHEAD_BYTES, Header, TopicPartition, payload_table
 
 T0 = TopicPartition("t", 0)
@@ -72,6 +78,19 @@ def test_a_retry_waits_for_its_backoff_and_for_everything_in_flight() -> None:
     queue.answered(second, NotLeaderOrFollowerError(), 10, 0.0)
     assert queue.ready_at_ms(False) == 110
     assert [queue.send_next(110).sequence, queue.ready_at_ms(False)] == [0, None]
+
+
+def test_a_batch_that_was_judged_before_an_older_one_is_sent_again() -> None:
+    """Requests through an inbox may be served in another order than they were sent, and answered in a third."""
+    made = accumulator(batch_size=1)
+    fill(made, 2)
+    queue = made.queue(T0)
+    first, second = queue.send_next(0), queue.send_next(0)
+    queue.answered(first, None, 1, 0.0)
+    assert queue.answered(second, OutOfOrderSequenceNumberError(), 2, 0.0) == Verdict(Action.RETRY)
+    assert queue.send_next(3) is second
+    lost = queue.answered(second, OutOfOrderSequenceNumberError(), 4, 0.0)
+    assert lost == Verdict(Action.FAIL, new_epoch=True), "nothing was stored meanwhile"
 
 
 def test_rows_of_a_table_go_behind_what_waits_and_memory_is_counted() -> None:

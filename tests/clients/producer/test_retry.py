@@ -48,6 +48,7 @@ VERDICTS: list[tuple[StratalogError | None, Circumstances, Verdict]] = [
     (RecordListTooLargeError(), PLAIN, Verdict(Action.SPLIT)),
     (RecordTooLargeError(), replace(PLAIN, record_count=1), Verdict(Action.FAIL)),
     (OutOfOrderSequenceNumberError(), replace(PLAIN, is_oldest=False), Verdict(Action.RETRY)),
+    (OutOfOrderSequenceNumberError(), replace(PLAIN, was_overtaken=True), Verdict(Action.RETRY)),
     (OutOfOrderSequenceNumberError(), replace(PLAIN, has_gap=True), replace(RETRY, new_epoch=True)),
     (OutOfOrderSequenceNumberError(), PLAIN, Verdict(Action.FAIL, new_epoch=True)),
     (OutOfOrderSequenceNumberError(), replace(PLAIN, is_idempotent=False), Verdict(Action.FAIL)),

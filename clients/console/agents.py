@@ -197,7 +197,8 @@ def serve_stdio(server: Server[Any]) -> None:
 
 
 class AgentLogins:
-    """Who asks over HTTP, by the login that each request carries. Failed ones are slowed. Thread-safe."""
+    """Finds the user of an HTTP request by the login in its header. After failed logins the next one has to wait.
+    Thread-safe."""
 
     def __init__(self, door: Door, clock: Clock) -> None:
         self._door, self._clock = door, clock

@@ -513,7 +513,7 @@ async def _in_thread(act: Callable[..., Response], *arguments: object) -> Respon
 
 
 def _beside(asker: Asker, name: str, asked: Mapping[str, str]) -> dict[str, object]:
-    """What else a page shows: groups. It shows the rest without them when they are not known."""
+    """The groups that a page shows beside its answer; none when they cannot be read, so that the rest is shown."""
     lagging: list[GroupRow] = []
     readers: dict[str, list[int]] = {}
     try:

@@ -1,8 +1,8 @@
-"""Who asks: the cluster that is asked about, as this user may see it. I/O: that of the cluster.
+"""The user that asks a question, with the cluster that the question is about. I/O: reads the cluster.
 
-Every datum of a page, of JSON and of an agent's answer is asked for with an `Asker`, so that access is decided in one
-place. A cluster that is known by its brokers' addresses has no authorizer here: it is a connection of the user's own,
-whose brokers decide.
+Pages, JSON and agents get all their data through an `Asker`, so that access is decided in one place. For a cluster that
+is known by its brokers' addresses the `Asker` has no authorizer: the user has a connection of his own, and the brokers
+apply the ACLs to it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How the threads of one process share the interpreter and its memory, and how often their loops turn.
 
 daemon_threads  threads that end with the process, whatever they wait for
-dropped         what is done once an object has been dropped
+dropped         closes what dropped objects had opened
 side_by_side    calls that wait for an object store, made at the same time
 polling_thread  a thread that polls a place of an object store for changes, beside a loop
 long_wait       words about a wait that takes long, for a person at a terminal

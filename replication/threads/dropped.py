@@ -1,8 +1,8 @@
-"""What is done once an object has been dropped: closing what it opened, in a thread for that.
+"""Closes what a dropped object had opened, in a thread for that.
 
-I/O: one thread of the process. A garbage collection runs in any thread, between any two of its steps: also within a
-block whose lock the work needs, or in the thread that the work waits for. So nothing that a collection calls takes a
-lock or waits: it puts the work into a queue. Source: Python's `queue.SimpleQueue`, whose `put` may be called there.
+I/O: one thread of the process. Python's garbage collection may run in any thread, between any two of its steps. The
+thread may then hold the lock that the close needs, or be the one that the close waits for. So a finalizer takes no lock
+and does not wait: it puts the close into a queue. Source: Python's `queue.SimpleQueue`: `put` may be called there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ Work = Callable[[], object]
 
 
 class DroppedObjects:
-    """`when` for an object that somebody may drop; `now` from its `__del__`, after `begin`. Any thread calls them."""
+    """`when` registers the work for an object's end. An object with a `__del__` calls `begin` when it is made, and
+    `now` in `__del__`. Any thread may call them."""
 
     def __init__(self) -> None:
         self._works: SimpleQueue[Work] = SimpleQueue()

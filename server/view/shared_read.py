@@ -16,8 +16,8 @@ _HERE = threading.local()
 
 @contextmanager
 def one_reading() -> Iterator[None]:
-    """A block in which this thread makes each `SharedRead` once at most, until it changes something: all of it is as of
-    one moment within the block. Nothing may be waited for in it, since a later read would find nothing new."""
+    """A block in which this thread makes each `SharedRead` once at most; after `read_again` once more. Code in the
+    block must not wait for something to appear in storage, because a second read is not made."""
     before: set[SharedRead] | None = getattr(_HERE, "made", None)
     _HERE.made = set()
     try:

@@ -151,7 +151,8 @@ _KEPT_LOCK = threading.Lock()
 
 @contextmanager
 def _asked_groups(asker: Asker) -> Iterator[Groups]:
-    """What answers about groups. Of a cluster by its root the fold is kept: each question reads what came since."""
+    """The source of answers about groups. For a cluster known by its root the fold is kept, and each question reads the
+    records that were committed since."""
     view = asker.cluster.view
     if not isinstance(view, ClusterView):
         with asker.cluster.groups(WAIT_MS, changes=False) as asked:

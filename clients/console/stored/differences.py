@@ -30,7 +30,7 @@ MetadataRow = tuple[int, int, MetadataRecord]
 
 @dataclass(frozen=True, slots=True)
 class StateDifference:
-    """What is another now than then. Both are texts; `-`: there was, or is, none."""
+    """A value that has changed since a moment: before and now, as texts; `-` stands for no value."""
 
     what: str
     name: str

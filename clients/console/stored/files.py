@@ -108,7 +108,7 @@ class CallsOfStore:
 
 @dataclass(frozen=True, slots=True)
 class TopicFiles:
-    """What a topic takes.
+    """The files, commits and bytes of a topic.
 
     replicas  of the first `PARTITIONS_MAX` partitions, or of the one that is asked about
     files, dead, commits

@@ -101,9 +101,10 @@ class RecordTransaction:
 
 @dataclass(frozen=True, slots=True)
 class RecordOrigin:
-    """Who wrote a record, and in which batch. Null: without idempotence.
+    """A record's timestamp and sizes, its producer, and its batch. Producer id, epoch and sequence are null when the
+    producer was not idempotent.
 
-    timestamp_type  `CreateTime`: of its producer; `LogAppendTime`: of the append
+    timestamp_type  `CreateTime`: the producer set the timestamp; `LogAppendTime`: the broker did, at the append
     """
 
     timestamp_ms: int | None
@@ -132,7 +133,7 @@ class RecordLeader:
 
 @dataclass(frozen=True, slots=True)
 class RecordWay:
-    """What is known of one record.
+    """Everything that storage tells about one record.
 
     is_committed  whether the high watermark is above it; null: not known
     agrees        whether all copies that are there are the same

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from stratalog.clients.console.asker import Asker
+from stratalog.clients.console.asker import Asker, is_internal
 from stratalog.clients.console.question import Parameter, Question
 from stratalog.replication.metadata.acls import Operation, ResourceType
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
@@ -148,11 +148,6 @@ def topics(asker: Asker, contains: str, internal: bool, order: str, first: int, 
         names.sort(key=lambda name: (-_wrong(by_topic[name]), name))
     shown = _rows(asker, {name: by_topic[name] for name in names[first : first + limit]})
     return TopicList(_sized(asker, shown, by_topic) if sizes else shown, first, len(names), asker.now_ms)
-
-
-def is_internal(name: str) -> bool:
-    """Whether it is one of the cluster's own."""
-    return name.startswith("__")
 
 
 def _wrong(states: Iterable[PartitionRecord]) -> int:

@@ -53,6 +53,12 @@ def test_without_the_extra_it_names_it() -> None:
     assert text == "strata console needs the package starlette: pip install 'stratalog[console]'"
 
 
+def test_a_port_without_the_extra_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    with pytest.raises(ImportError, match=r"--console needs the package uvicorn: pip install 'stratalog\[console\]'"):
+        check_console(cluster_tool.checked(["--console"]))
+
+
 def test_it_serves_a_root_without_brokers_until_it_is_asked_to_end(tmp_path: Path) -> None:
     made = "from stratalog import Cluster; Cluster.start({!r}, 1, fetcher='thread', progress=None).stop()"
     subprocess.run([sys.executable, "-c", made.format(str(tmp_path / "c"))], check=True, timeout=WAIT_S)

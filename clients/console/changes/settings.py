@@ -82,7 +82,7 @@ def entity_of(user: str, client_id: str) -> Entity:
 
 
 def _shown(name: str, value: float | None) -> str:
-    return "" if value is None else f"{value:g} {QUOTA_UNITS.get(name, '')}".strip()
+    return "" if value is None else f"{value:.15g} {QUOTA_UNITS.get(name, '')}".strip()
 
 
 def _value_now(asker: Asker, entity: Entity, name: str) -> float | None:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from stratalog.clients.console.times import iso_time
 
-WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 900, 200, 76, 10, 24
-"""Of the picture; the plot begins at `LEFT` and `TOP` and ends `BOTTOM` above the lower edge."""
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 900, 200, 76, 20, 10, 24
+"""Of the picture, and how far the plot is from each of its edges."""
 TICKS, TIMES = 4, 6
 """About how many labels the axes have."""
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
@@ -49,6 +49,7 @@ class Chart:
     width: int = WIDTH
     height: int = HEIGHT
     left: int = LEFT
+    right: int = WIDTH - RIGHT
 
 
 def line_chart(points: Sequence[Point], *, is_binary: bool = False, gap_ms: int = 0) -> Chart:
@@ -58,12 +59,12 @@ def line_chart(points: Sequence[Point], *, is_binary: bool = False, gap_ms: int 
     gap_ms     the line goes on over times without a value that are not longer
 
     >>> line_chart([(0, 0.0), (1_000, None), (2_000, 4.0), (3_000, 2.0)]).paths
-    ['M76.0,176.0h0.1', 'M625.3,10.0L900.0,93.0']
+    ['M76.0,176.0h0.1', 'M612.0,10.0L880.0,93.0']
     """
     known = [value for _, value in points if value is not None]
     top = largest_level(max(known, default=0.0), is_binary=is_binary)
     first_ms, last_ms = (points[0][0], points[-1][0]) if points else (0, 1)
-    scale_x = (WIDTH - LEFT) / max(1, last_ms - first_ms)
+    scale_x = (WIDTH - LEFT - RIGHT) / max(1, last_ms - first_ms)
     scale_y = (HEIGHT - TOP - BOTTOM) / top
 
     def place(time_ms: int, value: float) -> str:

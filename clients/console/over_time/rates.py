@@ -30,8 +30,8 @@ from stratalog.storage.records import TopicPartition
 
 READ_MS_MAX = 2_500
 """Time in which one question reads tables, or asks brokers."""
-PARTITIONS_MAX, ASKED_PARTITIONS_MAX = 1_000, 50
-"""Partitions that one question reads on storage, and asks brokers for."""
+PARTITIONS_MAX, ASKED_PARTITIONS_MAX = 4_000, 50
+"""Partitions that one question reads on storage, and asks brokers for. The folds of those that were read are kept."""
 READ_AT_ONCE = 8
 TOPICS_MAX = 100
 _COUNTED = CountedFiles()
@@ -108,6 +108,9 @@ def rates(asker: Asker, topic: str, window: str, internal: bool) -> Rates:
     names = [topic] if topic else _visible(asker, internal)
     if topic and topic not in view.topics():
         raise UnknownTopicOrPartitionError(f"there is no topic {topic}")
+    now = newest_rate(asker)
+    if now is not None:  # where not all can be read, the busiest count
+        names.sort(key=lambda name: -now.by_topic.get(name, 0.0))
     wanted = [each for name in names for each in view.image.partitions_of(name)]
     is_served = isinstance(view, WireView)
     intervals = Intervals.of(window, asker.now_ms, is_coarse=is_served)
@@ -122,7 +125,6 @@ def rates(asker: Asker, topic: str, window: str, internal: bool) -> Rates:
     for each in found.by_partition.values():
         total.add(each)
     read, out_hidden = _read_rates(asker, names, intervals)
-    now = newest_rate(asker)
     return Rates(
         topic,
         window,
@@ -189,7 +191,6 @@ def _stored(view: object, wanted: Sequence[TopicPartition], intervals: Intervals
         return view.clock.monotonic_ms() < deadline_ms
 
     def look(log: LogReader) -> tuple[LogTable, list[FileEntry]]:
-        log.refresh()
         recent = [each for each in log.files if (each.file.max_timestamp_ms or 0) >= intervals.from_ms]
         undated = [each for each in log.files if each.file.max_timestamp_ms is None]
         return log.table, [*undated, *recent]

@@ -10,6 +10,7 @@ from stratalog.clients.console.changes.change import ClusterChange, Preview, Pre
 from stratalog.clients.console.question import Parameter
 from stratalog.clients.console.questions.access import QUOTA_UNITS, QUOTAS_VERSION, known_quotas
 from stratalog.clients.wire.view import WireView
+from stratalog.replication.controller.cluster_configs import alter_cluster_configs
 from stratalog.replication.metadata.acls import Operation, ResourceType
 from stratalog.replication.metadata.client_quotas import (
     CLIENT_ID,
@@ -51,6 +52,9 @@ def preview_alter_brokers(asker: Asker, name: str, value: str, remove: bool) -> 
     found = _config(asker, name)
     before = "hidden" if found.is_sensitive else f"{found.text} ({found.source})"
     if not remove:
+        view = asker.cluster.view
+        if isinstance(view, ClusterView):  # brokers check it when it is altered
+            alter_cluster_configs(view.image, {name: value})
         return Preview([PreviewLine(name, before, "hidden" if found.is_sensitive else value)])
     if found.source != DYNAMIC_DEFAULT_BROKER_CONFIG:
         raise InvalidConfigError(f"{name} was not altered for all brokers")

@@ -129,6 +129,8 @@ def test_a_config_of_all_brokers_is_altered_and_restored(both: tuple[OpenedClust
     assert change.previewed(asker, given).lines[0].before == "7 (DYNAMIC_DEFAULT_BROKER_CONFIG)"
     change.performed(asker, {"name": "num.partitions", "remove": "on"})
     assert change.previewed(asker, given).lines[0].before == before
+    with pytest.raises(errors.StratalogError, match="Invalid value many"):
+        (change.performed if side else change.previewed)(asker, {"name": "num.partitions", "value": "many"})
     with pytest.raises(errors.InvalidConfigError, match="was not altered"):
         change.previewed(asker, {"name": "num.partitions", "remove": "on"})
     with pytest.raises(errors.InvalidConfigError, match="is not altered while brokers run"):

@@ -7,7 +7,8 @@ that covers several, its timestamps are read, and counted by minute. Files never
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -16,11 +17,12 @@ import pyarrow.compute as pc
 from stratalog.clients.console.over_time.intervals import MINUTE_MS, Intervals
 from stratalog.storage.delta.table import LogTable
 from stratalog.storage.errors import ObjectNotFoundError
-from stratalog.storage.files.data_file import FileEntry
+from stratalog.storage.files.data_file import FileEntry, RowsWanted
 from stratalog.storage.log.rows import TIME_COLUMNS
 
 KEPT_FILES = 2_000
 """Number of files whose counts are kept."""
+PART_OFFSETS = 1_000_000
 Minutes = Mapping[int, int]
 """Minute since 1970 -> records of a file with a timestamp in it."""
 
@@ -109,16 +111,26 @@ class CountedFiles:
             known = self._kept.get(key)
         if known is not None or not may_read:
             return known
+        found: Counter[int] = Counter()
         try:
-            rows = table.read_file(entry.file, TIME_COLUMNS)
+            for rows in _parts(table, entry):
+                found.update(minutes_of_times(rows["timestamp"]))
         except ObjectNotFoundError:  # merged meanwhile
             return None
-        found = minutes_of_times(rows["timestamp"])
         with self._lock:
             self._kept[key] = found
             while len(self._kept) > KEPT_FILES:
                 del self._kept[next(iter(self._kept))]
         return found
+
+
+def _parts(table: LogTable, entry: FileEntry) -> Iterator[pa.Table]:
+    """The times of a file, in parts of `PART_OFFSETS`, so that a large one takes little memory."""
+    file = entry.file
+    for first in range(file.first_delta, file.last_delta + 1, PART_OFFSETS):
+        rows = table.read_file(file, TIME_COLUMNS, RowsWanted(first, first + PART_OFFSETS))
+        deltas = rows["offset_delta"]  # whole row groups are returned
+        yield rows.filter(pc.and_(pc.greater_equal(deltas, first), pc.less(deltas, first + PART_OFFSETS)))
 
 
 def minutes_of_times(times: pa.ChunkedArray) -> Minutes:

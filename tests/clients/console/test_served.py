@@ -95,6 +95,8 @@ def test_rates_by_brokers_are_those_by_storage_without_bytes(both: tuple[OpenedC
         sum((each.records_per_s or 0) * (each.until_ms - each.at_ms) / 1_000 for each in one.points) for one in answers
     ]
     assert sums == [pytest.approx(6), pytest.approx(6)]
+    by_minute = [each.records_per_s * 60 for each in answers[0].points if each.records_per_s]
+    assert (by_minute[:-1], answers[0].spread) == ([pytest.approx(1)] * 5, 0)
     assert [each.source for each in answers] == ["storage", "brokers"]
     assert {each.bytes_per_s for each in answers[1].points} == {None}
     assert answers[1].out_hidden

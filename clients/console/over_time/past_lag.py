@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from sys import intern
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -26,7 +27,7 @@ from stratalog.storage.objects.port import ObjectStore
 READ_MS_MAX = 3_000
 """Time in which one question reads files."""
 READ_AT_ONCE = 8
-KEPT_ROWS = 500_000
+KEPT_ROWS = 300_000
 GAP_MS_MAX = 3_600_000
 """Two measurements with more time between them say nothing about the time between them."""
 _COLUMNS = ("timestamp", "consumergroup", "topic", "current_offset", "lag", "lag_seconds")
@@ -127,7 +128,7 @@ def summed(rows: pa.Table) -> list[PastLag]:
     names = ("consumergroup", "topic", "current_offset_sum", "lag_sum", "lag_seconds_max")
     columns = (sums[name].to_pylist() for name in names)
     return [
-        PastLag(at_ms, group, topic, committed or 0, lag or 0, seconds)
+        PastLag(at_ms, intern(group), intern(topic), committed or 0, lag or 0, seconds)
         for at_ms, group, topic, committed, lag, seconds in zip(times, *columns, strict=True)
     ]
 

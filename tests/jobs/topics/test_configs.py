@@ -284,7 +284,7 @@ def test_quotas_are_set_described_and_removed(
     assert call(cluster, capsys, "--alter", *entity, *added) == (0, [f"Completed updating {done}"], "")
     line = f"Quota configs for {shown} are "
     assert call(cluster, capsys, "--describe", *entity)[1][0] == (
-        f"{line}producer_byte_rate=1.0E7, request_percentage=12.5"
+        f"{line}request_percentage=12.5, producer_byte_rate=1.0E7"
     )
     changed = ("--delete-config", "producer_byte_rate", "--add-config", "request_percentage=20")
     assert call(cluster, capsys, "--alter", *entity, *changed)[0] == 0

@@ -16,6 +16,7 @@ from stratalog.clients.console.questions import (
     groups,
     overview,
     records,
+    schemas,
     topics,
     transactions,
 )
@@ -30,6 +31,7 @@ _MODULES = (
     transactions,
     access,
     brokers,
+    schemas,
     as_of,
     who_led,
     record_way,

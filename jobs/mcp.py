@@ -17,7 +17,16 @@ from stratalog.jobs.command.flags import Flag, switch
 from stratalog.jobs.command.opened import OpenedCluster, open_cluster
 from stratalog.jobs.command.terminal import DONE, UsageError, complain
 from stratalog.jobs.command.tool import Command
-from stratalog.jobs.console import LOOPBACK_NAMES, RULES, WAIT_MS, check_listener, is_loopback, listen_address
+from stratalog.jobs.console import (
+    BESIDE,
+    LOOPBACK_NAMES,
+    RULES,
+    WAIT_MS,
+    beside_of,
+    check_listener,
+    is_loopback,
+    listen_address,
+)
 from stratalog.storage.clock import SystemClock
 
 PURPOSE = "Answer an agent's questions about a cluster (Model Context Protocol). Nothing is changed."
@@ -35,7 +44,7 @@ HOST = "127.0.0.1"
 """The address of an agent on standard input, for ACLs that name one."""
 
 # fmt: off
-FLAGS = {**CLUSTER, "who asks": (
+FLAGS = {**CLUSTER, **BESIDE, "who asks": (
     Flag("user", "NAME", f"The user whose ACLs hold; {PASSWORD} has the password. Without users in the cluster: none."),
     Flag("super-users", "PRINCIPALS", "By --root: who may do everything, User:NAME with semicolons between, as the "
          "brokers' super.users.", default=""),
@@ -54,6 +63,7 @@ def mcp(given: argparse.Namespace) -> int:
     """Serve until the agent is gone, or Ctrl-C; the exit code."""
     if given.listen:
         check_listener(given)
+    beside = beside_of(given)
     connection = connection_settings(given.command_config)
     needs_login = not cluster_of(given).root and connection.get("security.protocol", "").upper().startswith("SASL")
 
@@ -65,10 +75,10 @@ def mcp(given: argparse.Namespace) -> int:
             yield opened
 
     if needs_login:
-        return serve(given, ServedDoor(None, open_as))
+        return serve(given, ServedDoor(None, open_as, beside))
     with open_cluster(given, wait_ms=WAIT_MS) as opened:
         supers = [each.strip() for each in given.super_users.split(";") if each.strip()]
-        return serve(given, ServedDoor(opened, open_as) if opened.is_served else RootDoor(opened, supers))
+        return serve(given, ServedDoor(opened, open_as, beside) if opened.is_served else RootDoor(opened, supers, beside))
 
 
 def serve(given: argparse.Namespace, door: Door) -> int:

@@ -297,8 +297,10 @@ class Console:
             answer = QUESTIONS[name].ask(asker, given)
         except StratalogError as reason:
             if request.url.path in STORED_FORMS | SCHEMA_FORMS:
-                empty = {"answer": None, "asked": shown, "problem": f"{reason.name}: {reason}" if given else ""}
-                return self._html(request, template, empty, status=HTTPStatus.BAD_REQUEST if given else HTTPStatus.OK)
+                is_whole = all(given.get(key) for key, each in known.items() if each.default is REQUIRED)
+                empty = {"answer": None, "asked": shown, "problem": f"{reason.name}: {reason}" if is_whole else ""}
+                status = HTTPStatus.BAD_REQUEST if is_whole else HTTPStatus.OK
+                return self._html(request, template, empty, status=status)
             if not isinstance(reason, AWAY):
                 raise
             kept = self._kept.get(key)

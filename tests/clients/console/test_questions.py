@@ -93,7 +93,7 @@ def test_topics_are_listed_in_parts(cluster: OpenedCluster) -> None:
     def names(**given: str) -> list[str]:
         return [each.name for each in cast("TopicList", QUESTIONS["topics"].ask(everybody(cluster), given)).topics]
 
-    assert names() == sorted([SECRET_TOPIC, "hostile", "orders"])
+    assert names() == sorted([SECRET_TOPIC, "_schemas", "decoded", "hostile", "orders"])
     assert names(order="records")[0] == "orders"
     assert names(contains="ORD") == ["orders"]
     assert names(first="1", limit="1") == ["hostile"]

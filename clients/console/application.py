@@ -34,6 +34,7 @@ from stratalog.clients.console.sessions import FormTokens, LoginAttempts, Secret
 from stratalog.clients.console.silence import silent_since_ms
 from stratalog.clients.console.stored.pages import STORED_FORMS, STORED_MENU, STORED_PAGES, STORED_SECTIONS
 from stratalog.clients.console.times import duration
+from stratalog.clients.console.typed.pages import TYPED_MENU, TYPED_PAGES, TYPED_SECTIONS
 from stratalog.clients.schemas.errors import (
     RegistryUnavailableError,
     SchemaVersionNotFoundError,
@@ -54,6 +55,7 @@ MENU = (
     ("/brokers", "Brokers"),
     ("/access", "Access"),
     *SCHEMA_MENU,
+    *TYPED_MENU,
     *STORED_MENU,
     ("/api", "Questions"),
 )
@@ -66,6 +68,7 @@ SECTION_OF = {
     "/broker": "/brokers",
     "/reassignments": "/brokers",
     **SCHEMA_SECTIONS,
+    **TYPED_SECTIONS,
     **STORED_SECTIONS,
 }
 PAGE_OF = {
@@ -82,6 +85,7 @@ PAGE_OF = {
     "/broker": ("broker", "broker.html"),
     "/reassignments": ("reassignments", "reassignments.html"),
     **SCHEMA_PAGES,
+    **TYPED_PAGES,
     **STORED_PAGES,
 }
 """Path -> the question of a page and its template."""

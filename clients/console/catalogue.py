@@ -8,6 +8,7 @@ from types import MappingProxyType
 from stratalog.clients.console.changes import access as access_changes
 from stratalog.clients.console.changes import groups as group_changes
 from stratalog.clients.console.changes import topics as topic_changes
+from stratalog.clients.console.changes import typed_tables as typed_changes
 from stratalog.clients.console.changes.change import ClusterChange
 from stratalog.clients.console.question import Question
 from stratalog.clients.console.questions import (
@@ -22,6 +23,7 @@ from stratalog.clients.console.questions import (
 )
 from stratalog.clients.console.sql import sql
 from stratalog.clients.console.stored import as_of, erasure, files, record_way, who_led
+from stratalog.clients.console.typed import questions as typed
 
 _MODULES = (
     overview,
@@ -32,6 +34,7 @@ _MODULES = (
     access,
     brokers,
     schemas,
+    typed,
     as_of,
     who_led,
     record_way,
@@ -46,6 +49,6 @@ QUESTIONS: Mapping[str, Question] = MappingProxyType(
 """Name -> question: what pages, `/api/NAME` and agents ask."""
 
 CHANGES: Mapping[str, ClusterChange] = MappingProxyType(
-    {change.name: change for module in (topic_changes, group_changes, access_changes) for change in module.CHANGES}
+    {change.name: change for module in (topic_changes, group_changes, access_changes, typed_changes) for change in module.CHANGES}
 )
 """Name -> change: what `/change/NAME` shows and does."""

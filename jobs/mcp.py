@@ -78,7 +78,9 @@ def mcp(given: argparse.Namespace) -> int:
         return serve(given, ServedDoor(None, open_as, beside))
     with open_cluster(given, wait_ms=WAIT_MS) as opened:
         supers = [each.strip() for each in given.super_users.split(";") if each.strip()]
-        return serve(given, ServedDoor(opened, open_as, beside) if opened.is_served else RootDoor(opened, supers, beside))
+        return serve(
+            given, ServedDoor(opened, open_as, beside) if opened.is_served else RootDoor(opened, supers, beside)
+        )
 
 
 def serve(given: argparse.Namespace, door: Door) -> int:

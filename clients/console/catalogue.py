@@ -49,6 +49,10 @@ QUESTIONS: Mapping[str, Question] = MappingProxyType(
 """Name -> question: what pages, `/api/NAME` and agents ask."""
 
 CHANGES: Mapping[str, ClusterChange] = MappingProxyType(
-    {change.name: change for module in (topic_changes, group_changes, access_changes, typed_changes) for change in module.CHANGES}
+    {
+        change.name: change
+        for module in (topic_changes, group_changes, access_changes, typed_changes)
+        for change in module.CHANGES
+    }
 )
 """Name -> change: what `/change/NAME` shows and does."""

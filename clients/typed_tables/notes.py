@@ -62,15 +62,15 @@ class TypedTableNote:
             found = json.loads(data) if len(data) <= NOTE_BYTES_MAX else None
         except ValueError:
             return None
-        names = [each.name for each in fields(cls)]
-        texts, mappings = names[:-2], names[-2:]
+        texts = [each.name for each in fields(cls)][:-2]
         if not isinstance(found, dict) or not all(isinstance(found.get(name), str) for name in texts):
             return None
-        given = {name: found.get(name) for name in mappings}
-        if not all(isinstance(each, dict) for each in given.values()):
-            return None
-        plain = {name: {str(key): str(value) for key, value in (each or {}).items()} for name, each in given.items()}
-        return cls(**{name: found[name] for name in texts}, **plain)
+        config, registry = _texts(found.get("config")), _texts(found.get("registry"))
+        return cls(**{name: found[name] for name in texts}, config=config, registry=registry)
+
+
+def _texts(found: object) -> dict[str, str]:
+    return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
 
 
 def note_path(location: str) -> str:

@@ -44,11 +44,11 @@ def preview_replay(asker: Asker, table: str) -> Preview:
     lines = [PreviewLine("rows of the table", str(found.row.rows), "more by those that fit now")]
     lines += [PreviewLine(f"dead letters: {each.reason}", str(each.count), "those that still do not fit")
               for each in found.reasons[:LINES]]  # fmt: skip
-    warnings = [
-        f"All {waiting} dead letters are read again by the schemas and settings of now. Which of them fit is known only "
-        "then; the table may get columns. Those that do not fit stay. Each ends in one of the two tables, once.",
-        "It runs Spark for a minute or more, and this page waits for it.",
-    ]
+    what = (
+        f"All {waiting} dead letters are read again by the schemas and settings of now. Which of them fit is known "
+        "only then, and the table may get columns. Those that do not fit stay. Each ends in one table, once."
+    )
+    warnings = [what, "It runs Spark for a minute or more, and this page waits for it."]
     return Preview(lines, warnings, max(0, len(found.reasons) - LINES))
 
 
@@ -60,7 +60,7 @@ def replay(asker: Asker, table: str) -> str:
 
 def preview_forget(asker: Asker, table: str) -> Preview:
     _, note = _changed(asker, table)
-    warning = "The table itself is not touched, and is known again when its query starts. Erasures are not proved in it."
+    warning = "The table is not touched, and is known again when its query starts. Erasures are not proved in it."
     return Preview([PreviewLine(f"note of {note.location}", f"topic {note.topic}", "")], [warning])
 
 

@@ -311,7 +311,11 @@ def schema_fits(asker: Asker, subject: str, text: str, kind: str, version: int) 
     given = Schema(text, SchemaType(kind))
     reasons = known.registry.incompatibilities(subject, given, None if version == LATEST else version)
     return SchemaFit(
-        visible(subject), _level(known, subject), version, not reasons, [visible(each[:2_000]) for each in reasons[:200]]
+        visible(subject),
+        _level(known, subject),
+        version,
+        not reasons,
+        [visible(each[:2_000]) for each in reasons[:200]],
     )
 
 

@@ -11,7 +11,6 @@ import json
 import math
 import threading
 from decimal import Context, Decimal
-from typing import Any
 
 from stratalog.clients.schemas.avro_binary.decoding import AvroMisfitError, AvroReading, Convert, ValueBudget
 from stratalog.clients.schemas.compatibility.avro import AvroType

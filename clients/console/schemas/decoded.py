@@ -94,7 +94,13 @@ class PartDecoder:
         text = whole.text if cut_bytes <= CUT_BYTES else indented(whole.text)
         cut = shown(text.encode(errors="backslashreplace"), cut_bytes)
         return ReadPart(
-            whole.schema, visible(whole.subject), whole.version, whole.kind, visible(whole.message), cut.text, cut.is_cut
+            whole.schema,
+            visible(whole.subject),
+            whole.version,
+            whole.kind,
+            visible(whole.message),
+            cut.text,
+            cut.is_cut,
         )
 
     def searched(self, topic: str, data: bytes | None, headers: Headers, *, is_key: bool) -> str:

@@ -3,8 +3,8 @@
 I/O: the schema topic, or a registry server.
 
 Who may READ the schema topic sees all subjects. The subjects `TOPIC-key` and `TOPIC-value` are also seen by those who
-may READ that topic, as by Confluent's TopicAclAuthorizer. Where brokers apply the ACLs, a topic that they list to a user
-counts as one that he may read.
+may READ that topic, as by Confluent's TopicAclAuthorizer. Where brokers apply the ACLs, a topic that they list is
+taken as one that may be read.
 """
 
 from __future__ import annotations

@@ -15,6 +15,8 @@ SCHEMA_PAGES: Mapping[str, tuple[str, str]] = MappingProxyType(
 )
 """Path -> the question of a page and its template."""
 SCHEMA_MENU = (("/schemas", "Schemas"),)
-SCHEMA_SECTIONS: Mapping[str, str] = MappingProxyType(dict.fromkeys(("/schema", "/schema_users", "/schema_fits"), "/schemas"))
+SCHEMA_SECTIONS: Mapping[str, str] = MappingProxyType(
+    dict.fromkeys(("/schema", "/schema_users", "/schema_fits"), "/schemas")
+)
 SCHEMA_FORMS = frozenset({"/schema_fits"})
 """Pages that show their form again, with the reason, when the question is refused."""

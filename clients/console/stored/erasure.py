@@ -178,7 +178,7 @@ QUESTIONS = (
     ),
     Question(
         "erasure",
-        "One erasure: each replica's progress, and the proof that no record and no file of it is left, in typed tables, too.",
+        "One erasure: each replica's progress, and the proof that no record and no file is left, also in typed tables.",
         erasure,
         {"topic": Parameter(str, "the topic"), "erase_id": Parameter(int, "the erasure's id in its topic")},
     ),

@@ -45,8 +45,8 @@ class DeltaFolder:
 
     @classmethod
     def opened(cls, url: str, stores: Stores) -> DeltaFolder:
-        """LogDirNotFoundError when there is no table, StoreUnavailableError when it is not readable, InvalidRequestError
-        without the package deltalake."""
+        """LogDirNotFoundError when there is no table, StoreUnavailableError when it is not readable,
+        InvalidRequestError without the package deltalake."""
         try:
             from deltalake import DeltaTable
             from deltalake.exceptions import DeltaError, TableNotFoundError
@@ -115,8 +115,10 @@ class DeltaFolder:
 
 
 def _is_plain(kind: object) -> bool:
-    return isinstance(getattr(kind, "type", None), str) and not hasattr(kind, "fields") and not any(
-        hasattr(kind, name) for name in ("element_type", "key_type")
+    return (
+        isinstance(getattr(kind, "type", None), str)
+        and not hasattr(kind, "fields")
+        and not any(hasattr(kind, name) for name in ("element_type", "key_type"))
     )
 
 

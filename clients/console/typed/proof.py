@@ -52,9 +52,7 @@ def erased_tables(asker: Asker, view: ClusterView, record: EraseRecord) -> tuple
     return tuple(found for each in notes for found in _of_table(each, view, record, ends))
 
 
-def _of_table(
-    note: TypedTableNote, view: ClusterView, record: EraseRecord, ends: Sequence[int]
-) -> list[ErasedTable]:
+def _of_table(note: TypedTableNote, view: ClusterView, record: EraseRecord, ends: Sequence[int]) -> list[ErasedTable]:
     try:
         target = DeltaFolder.opened(note.location, view.stores)
         properties = target.properties()

@@ -44,7 +44,12 @@ def replayed(root: str, note: TypedTableNote, beside: Beside) -> tuple[int, int,
         raise InvalidRequestError("another replay runs: wait until it is done")
     try:
         done = subprocess.run(
-            [sys.executable, "-m", __name__], input=json.dumps(asked), capture_output=True, text=True, timeout=REPLAY_S
+            [sys.executable, "-m", __name__],
+            input=json.dumps(asked),
+            capture_output=True,
+            text=True,
+            timeout=REPLAY_S,
+            check=False,
         )
     except subprocess.TimeoutExpired as reason:
         raise RequestTimedOutError(f"the replay was ended after {REPLAY_S} s; begin it again") from reason
@@ -73,7 +78,8 @@ def main() -> None:
     spark = stratalog_session("strata console, a replay")
     try:
         table = TypedTable(spark, root, note.topic, note.table_name(), dict(note.config), registry)
-        print(json.dumps(list(table.replay())), flush=True)
+        sys.stdout.write(f"{json.dumps(list(table.replay()))}\n")
+        sys.stdout.flush()
     finally:
         spark.stop()
 

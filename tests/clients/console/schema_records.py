@@ -80,7 +80,9 @@ def schema_records() -> tuple[list[SchemaRecord], list[tuple[bytes | None, bytes
     text = JsonSerializer(registry, json.dumps(JSON), by_record)({"text": "1.50 <i>"}, value)
     reading = protobuf_class()
     message = ProtobufSerializer(registry, reading, by_record)(reading(sensor_id=5, place="roof"), value)
-    secret = AvroSerializer(registry, json.dumps(SECRET))({"salary": "1"}, SerializationContext("hidden-payroll", VALUE))
+    secret = AvroSerializer(registry, json.dumps(SECRET))(
+        {"salary": "1"}, SerializationContext("hidden-payroll", VALUE)
+    )
     bomb = registry.register("bomb-value", Schema(json.dumps(BOMB)))
     headed = SerializationContext(TOPIC, VALUE)
     alone = AvroSerializer(registry, json.dumps(ORDER), {"schema.id.serializer": "header"})(order, headed)

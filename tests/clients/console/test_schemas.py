@@ -63,7 +63,11 @@ def test_values_of_each_kind_are_read_by_their_schemas(cluster: OpenedCluster) -
         }  # fmt: skip
     assert text.value_read is not None
     assert message.value_read is not None
-    assert (text.value_read.text, text.value_read.kind, text.value_read.subject) == ('{"text":"1.50 <i>"}', "JSON", "Note")
+    assert (text.value_read.text, text.value_read.kind, text.value_read.subject) == (
+        '{"text":"1.50 <i>"}',
+        "JSON",
+        "Note",
+    )
     assert json.loads(message.value_read.text) == {"sensor_id": "5", "place": "roof"}
     assert (message.value_read.kind, message.value_read.message) == ("PROTOBUF", "acme.Reading")
 

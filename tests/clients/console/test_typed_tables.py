@@ -62,20 +62,38 @@ def make_table(place: Path, cluster: OpenedCluster, topic: str) -> TypedTableNot
     own = [{"_partition": 0, "_offset": n, "_timestamp": AT, "_key": b"customer-%d" % (2 * n), "id": n}
            for n in range(7)]  # fmt: skip
     write_delta(str(place), rows(columns, own), properties)
-    letters = {"topic": pa.string(), "partition": pa.int32(), "offset": pa.int64(), "timestamp": pa.timestamp("us", "UTC"),
-               "key": pa.binary(), "value": pa.binary(), "headers": HEADER, "error": pa.string(), "query_id": pa.string(),
-               "batch_id": pa.int64(), "failed_at": pa.timestamp("us", "UTC")}  # fmt: skip
+    letters = {
+        "topic": pa.string(),
+        "partition": pa.int32(),
+        "offset": pa.int64(),
+        "timestamp": pa.timestamp("us", "UTC"),
+        "key": pa.binary(),
+        "value": pa.binary(),
+        "headers": HEADER,
+        "error": pa.string(),
+        "query_id": pa.string(),
+        "batch_id": pa.int64(),
+        "failed_at": pa.timestamp("us", "UTC"),
+    }
     dead = [
-        {**NAMES, "partition": 0, "offset": 7 + n, "key": b"customer-14", "value": b"order 14", "headers": [], "error": error}
+        {
+            **NAMES,
+            "partition": 0,
+            "offset": 7 + n,
+            "key": b"customer-14",
+            "value": b"order 14",
+            "headers": [],
+            "error": error,
+        }
         for n, error in enumerate(ERRORS)
     ]
     write_delta(f"{place}__dlq", rows(letters, dead), properties)
     checkpoint = place / "_stratalog_checkpoint"
     for name, text in {
         "metadata": '{"id":"q-1"}',
-        "offsets/0": 'v1\n{}\n{"%s":{"0":10},"@ids":{}}' % topic,
+        "offsets/0": f"v1\n{{}}\n{json.dumps({topic: {'0': 10}, '@ids': {}})}",
         "commits/0": "v1\n{}",
-        "offsets/1": 'v1\n{}\n{"%s":{"0":15},"@ids":{}}' % topic,
+        "offsets/1": f"v1\n{{}}\n{json.dumps({topic: {'0': 15}, '@ids': {}})}",
     }.items():
         (checkpoint / name).parent.mkdir(parents=True, exist_ok=True)
         (checkpoint / name).write_text(text)
@@ -165,7 +183,7 @@ def test_an_erasure_is_proved_in_typed_tables_too(cluster: OpenedCluster, place:
     ]  # fmt: skip
     assert not before.is_gone
     DeltaTable(place).delete("_offset = 2")
-    DeltaTable(f"{place}__dlq").delete("\"offset\" >= 7")
+    DeltaTable(f"{place}__dlq").delete('"offset" >= 7')
     DeltaTable(place).alter.set_table_properties(
         {"stratalog.erased.id": str(erase_id), "stratalog.erased.ms": str(1 << 42)}, raise_if_not_exists=False
     )

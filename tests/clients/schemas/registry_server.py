@@ -112,6 +112,13 @@ class StateServer(RegistryServer):
                 return told(self.state.version(subject, number).as_registered())
             case "GET", ["schemas", "ids", number]:
                 return told(self.state.by_id(int(number)).as_registered())
+            case "GET", ["schemas", "guids", guid]:
+                return told(self.state.by_guid(UUID(guid)).as_registered())
+        return self._listed(method, parts)
+
+    def _listed(self, method: str, parts: list[str]) -> Any:
+        """What browsers of a registry ask."""
+        match method, parts:
             case "GET", ["schemas", "ids", number, "versions"]:
                 places = self.state.places(int(number))
                 return [{"subject": subject, "version": version} for subject, version in places]
@@ -123,8 +130,6 @@ class StateServer(RegistryServer):
                 return {"compatibilityLevel": self.state.level().value}
             case "GET", ["config", subject]:
                 return {"compatibilityLevel": self.state.level(subject).value}
-            case "GET", ["schemas", "guids", guid]:
-                return told(self.state.by_guid(UUID(guid)).as_registered())
         raise SchemaRegistryError(f"{method} {'/'.join(parts)}: HTTP 404 Not Found", 404)
 
 

@@ -1,4 +1,7 @@
-"""What belongs to a cluster and is not in it: a registry server of its schemas, typed tables of its topics. Pure."""
+"""What belongs to a cluster and is not in it: a registry server of its schemas, typed tables of its topics.
+
+I/O: none of its own.
+"""
 
 from __future__ import annotations
 

@@ -4,4 +4,5 @@ avro_json   Avro payloads as JSON, bounded
 payloads    payloads of any schema as JSON text, bounded
 known       the registry of a cluster, and what of it a user sees
 decoded     keys and values of records, read by their schemas
+pages       the pages
 """

@@ -1,4 +1,4 @@
-"""Payloads of Avro, JSON and Protobuf as JSON text, with bounds on sizes. Pure.
+"""Payloads of Avro, JSON and Protobuf as JSON text, with bounds on sizes. I/O: none of its own.
 
 A JSON payload is shown as its writer wrote it. It is not validated: a schema can make that arbitrarily slow.
 """

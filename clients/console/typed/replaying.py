@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from threading import Lock
 from typing import Any
 
 from stratalog.clients.console.beside import Beside
 from stratalog.clients.schemas.rest_client import REGISTRY_CONFIGS, SchemaRegistryClient
+from stratalog.clients.typed_tables.config import is_path
 from stratalog.clients.typed_tables.notes import TypedTableNote
 from stratalog.storage.errors import InvalidRequestError, RequestTimedOutError, UnknownServerError
 
@@ -34,12 +35,27 @@ def registry_configs(note: TypedTableNote, beside: Beside) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in named if value not in ("", ())}
 
 
+def from_anywhere(note: TypedTableNote) -> TypedTableNote:
+    """The note with the locations of its folders for paths in its settings, which may be relative.
+
+    >>> given = {"checkpoint.location": "c", "dlq.table": "main.dead", "value.format": "json"}
+    >>> from_anywhere(TypedTableNote("/t", "t", "/d", "file:/x/c", "orders", "", "append", given)).config
+    {'checkpoint.location': 'file:/x/c', 'dlq.table': 'main.dead', 'value.format': 'json'}
+    """
+    config = dict(note.config)
+    if "checkpoint.location" in config:
+        config["checkpoint.location"] = note.checkpoint
+    if is_path(config.get("dlq.table", "")):
+        config["dlq.table"] = note.dead_letters
+    return replace(note, config=config)
+
+
 def replayed(root: str, note: TypedTableNote, beside: Beside) -> tuple[int, int, int]:
     """Replay the dead letters of a table: how many were read, left for the table, and are there afterwards.
 
     InvalidRequestError while another replay runs, RequestTimedOutError, UnknownServerError with what the process said.
     """
-    asked = {"root": root, "note": asdict(note), "registry": registry_configs(note, beside)}
+    asked = {"root": root, "note": asdict(from_anywhere(note)), "registry": registry_configs(note, beside)}
     if not _AT_WORK.acquire(blocking=False):
         raise InvalidRequestError("another replay runs: wait until it is done")
     try:

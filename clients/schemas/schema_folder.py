@@ -14,7 +14,6 @@ from collections.abc import Callable
 from typing import Self, TypeVar
 from uuid import UUID
 
-from stratalog.clients.client_view import ClientView
 from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.producer.producer import Producer
 from stratalog.clients.schemas.errors import RegistryUnavailableError, SchemaNotFoundError, SchemaRegistryError
@@ -48,7 +47,6 @@ class SchemaFolder:
                 alone; changes need the brokers, as a transactional producer does.
     topic       made by `SchemaFolder.create`; UnknownTopicOrPartitionError without it.
     timeout_ms  for one change, with all its retries: RegistryUnavailableError after that.
-    view        what reads the topic, at read_committed; None: one of its own
 
     Deletions are Confluent's soft ones: what data may name stays readable by its id.
     """
@@ -61,7 +59,6 @@ class SchemaFolder:
         timeout_ms: int = 30_000,
         clock: Clock | None = None,
         rng: random.Random | None = None,
-        view: ClientView | None = None,
     ) -> None:
         self._cluster, self._topic, self._timeout_ms = cluster, topic, timeout_ms
         self._clock = clock or SystemClock()
@@ -69,8 +66,9 @@ class SchemaFolder:
         self._partition = TopicPartition(topic, 0)
         self._state = RegistryState()
         self._lock = threading.RLock()
-        read = {"isolation.level": "read_committed", "auto.offset.reset": "earliest", "exclude.internal.topics": False}
-        self._consumer = Consumer(cluster, read, view=view)
+        self._consumer = Consumer(
+            cluster, isolation_level="read_committed", auto_offset_reset="earliest", exclude_internal_topics=False
+        )
         try:
             self._consumer.assign([self._partition])
         except errors.UnknownTopicOrPartitionError as reason:
@@ -144,10 +142,6 @@ class SchemaFolder:
                 name for name, found in state.subjects.items() if any(not each.is_deleted for each in found.values())
             ]
         )
-
-    def subject_versions(self, schema_id: int) -> list[tuple[str, int]]:
-        """(subject, version) wherever this schema is registered, now or before a deletion. SchemaNotFoundError."""
-        return self._ask_once(lambda state: state.places(schema_id))
 
     def delete_version(self, subject: str, version: int | None = None) -> int:
         """Delete a version, the latest if None; its number. ReferenceExistsError."""

@@ -20,9 +20,9 @@ from weakref import WeakKeyDictionary
 from stratalog.clients.client_view import ClientView
 from stratalog.clients.console.asker import WAIT_MS, Asker
 from stratalog.clients.console.schemas.payloads import ReadPayload, payload_reader
+from stratalog.clients.console.schemas.topic import SchemaTopic
 from stratalog.clients.schemas.rest_client import SchemaRegistryClient
 from stratalog.clients.schemas.schema import RegisteredSchema, Schema, referenced
-from stratalog.clients.schemas.schema_folder import SchemaFolder
 from stratalog.clients.schemas.wire_format import SchemaId
 from stratalog.clients.wire.view import WireView
 from stratalog.replication.metadata.acls import Operation, ResourceType
@@ -36,15 +36,11 @@ SUFFIXES = ("-key", "-value")
 
 
 class Registry(Protocol):
-    """What the console asks of a registry: `SchemaRegistryClient` and `SchemaFolder` have it."""
+    """What the console asks of a registry: `SchemaRegistryClient` and `SchemaTopic` have it."""
 
     def schema_by_id(self, schema_id: int, subject: str | None = None) -> RegisteredSchema: ...
 
     def schema_by_guid(self, guid: UUID) -> RegisteredSchema: ...
-
-    def register(self, subject: str, schema: Schema) -> RegisteredSchema: ...
-
-    def lookup(self, subject: str, schema: Schema) -> RegisteredSchema: ...
 
     def version(self, subject: str, version: int | None = None) -> RegisteredSchema: ...
 
@@ -147,19 +143,19 @@ def registry_of(asker: Asker) -> KnownRegistry | None:
         topic_id = view.image.topic_ids.get(topic, "")
         known = _BY_VIEW.get(view)
         if known is None or known[0] != topic_id:
-            known = topic_id, KnownRegistry(_folder(asker, topic), f"topic {topic}", SystemClock())
+            known = topic_id, KnownRegistry(_topic_schemas(asker, topic), f"topic {topic}", SystemClock())
             _BY_VIEW[view] = known
         return known[1]
 
 
-def _folder(asker: Asker, topic: str) -> SchemaFolder:
+def _topic_schemas(asker: Asker, topic: str) -> SchemaTopic:
     """The schemas of a topic, as the user's own connection reads it where brokers decide."""
     view = asker.cluster.view
     if isinstance(view, WireView):
         served = WireView(view.cluster, isolation_level=READ_COMMITTED, timeout_ms=WAIT_MS)
         served.refresh()
-        return SchemaFolder(view.cluster, topic, timeout_ms=WAIT_MS, view=served)
-    return SchemaFolder(view.root, topic, timeout_ms=WAIT_MS, view=ReadCommittedView(view.root, timeout_ms=WAIT_MS))
+        return SchemaTopic(served, topic, WAIT_MS)
+    return SchemaTopic(ReadCommittedView(view.root, timeout_ms=WAIT_MS), topic, WAIT_MS)
 
 
 class SubjectSight:

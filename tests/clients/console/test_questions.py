@@ -96,7 +96,7 @@ def test_topics_are_listed_in_parts(cluster: OpenedCluster) -> None:
     assert names() == sorted([SECRET_TOPIC, "_schemas", "decoded", "hostile", "orders"])
     assert names(order="records")[0] == "orders"
     assert names(contains="ORD") == ["orders"]
-    assert names(first="1", limit="1") == ["hostile"]
+    assert names(first="3", limit="1") == ["hostile"]
     assert "__consumer_offsets" in names(internal="on")
 
 
@@ -190,10 +190,12 @@ def test_no_change_is_made_or_previewed_without_the_right(cluster: OpenedCluster
         "name": "retention.ms",
         "value": "1",
         "partitions": "9",
+        "table": "/lake/hidden-payroll",
     }
     change = CHANGES[name]
     own = {key: value for key, value in given.items() if key in change.parameters}
     for act in (change.previewed, change.performed):
         with pytest.raises(StratalogError) as refused:
             act(nobody(cluster), own)
-        assert refused.value.name.endswith("AUTHORIZATION_FAILED"), refused.value
+        is_hidden = "no typed table is known" in str(refused.value)  # as one that is not there
+        assert is_hidden or refused.value.name.endswith("AUTHORIZATION_FAILED"), refused.value

@@ -15,6 +15,9 @@ from stratalog.clients.console.application import Console, ConsoleSettings
 from stratalog.clients.console.catalogue import QUESTIONS
 from stratalog.clients.console.doors import ServedDoor
 from stratalog.clients.console.question import plain
+from stratalog.clients.schemas.registry_state import RegistryState
+from stratalog.clients.schemas.schema import Schema
+from stratalog.clients.schemas.schema_folder import SCHEMAS_TOPIC
 from stratalog.clients.testing.in_memory_cluster import InMemoryCluster
 from stratalog.jobs.command.opened import OpenedCluster, open_cluster
 from stratalog.server.view.cluster_view import ClusterView
@@ -40,11 +43,14 @@ def named(servers: str) -> argparse.Namespace:
 
 def fill(cluster: InMemoryCluster) -> Admin:
     admin = cluster.admin()
-    for topic in ("orders", "hidden-payroll"):
-        admin.create_topic(topic, partitions=2, retention_ms=-1)  # records are of 1970
+    for topic in ("orders", "hidden-payroll", SCHEMAS_TOPIC):
+        admin.create_topic(topic, partitions=1 + (topic != SCHEMAS_TOPIC), retention_ms=-1)  # records are of 1970
     with cluster.producer() as producer:
         for n in range(10):
             producer.send("orders", key=f"k{n}", value=f"v{n}", partition=n % 2, timestamp_ms=1_000 + n)
+        for subject in ("orders-value", "hidden-payroll-value"):
+            for key, value in RegistryState().register(subject, Schema('"string"')).records:
+                producer.send(SCHEMAS_TOPIC, key=key, value=value)
     return admin
 
 
@@ -72,6 +78,8 @@ SAME = [
     ("quotas", {}),
     ("reassignments", {}),
     ("overview", {}),
+    ("schemas", {}),
+    ("schema", {"subject": "orders-value"}),
 ]
 
 
@@ -115,6 +123,7 @@ def test_a_login_is_a_connection_whose_broker_applies_the_acls(secured: TestClie
     assert secured.get("/topic?topic=hidden-payroll").status_code in (403, 404)
     assert secured.get("/records?topic=hidden-payroll").status_code in (403, 404)
     assert secured.get("/download?topic=hidden-payroll&partition=0&offset=0").status_code in (403, 404)
+    assert secured.get("/api/schemas").json()["subjects"] == [], "bob may not read the schema topic"
     assert secured.get("/access").status_code == 200
     preview = secured.get("/change/delete_topic?topic=orders")
     assert preview.status_code == 200

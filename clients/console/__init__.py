@@ -7,6 +7,7 @@ schemas      schemas, and records read by them
 typed        typed tables and their dead letters
 questions    what can be asked
 stored/      what can be asked of storage alone
+over_time/   rates of topics, lags of groups
 sql/         one SQL statement over topics and the cluster's state
 changes      what can be changed
 catalogue    all questions and changes by name

@@ -25,6 +25,7 @@ from stratalog.clients.console.catalogue import CHANGES, QUESTIONS
 from stratalog.clients.console.changes.change import ClusterChange, Preview
 from stratalog.clients.console.doors import WRONG_LOGIN, Door, EnteredUser
 from stratalog.clients.console.guard import BROWSER_COOKIE, HEADERS, Guard
+from stratalog.clients.console.over_time.pages import OVER_TIME_MENU, OVER_TIME_PAGES, OVER_TIME_SECTIONS
 from stratalog.clients.console.pages import FOLDER, Pages
 from stratalog.clients.console.question import REQUIRED, plain
 from stratalog.clients.console.questions.groups import GroupList, GroupRow, TopicLags
@@ -56,6 +57,7 @@ MENU = (
     ("/access", "Access"),
     *SCHEMA_MENU,
     *TYPED_MENU,
+    *OVER_TIME_MENU,
     *STORED_MENU,
     ("/api", "Questions"),
 )
@@ -69,6 +71,7 @@ SECTION_OF = {
     "/reassignments": "/brokers",
     **SCHEMA_SECTIONS,
     **TYPED_SECTIONS,
+    **OVER_TIME_SECTIONS,
     **STORED_SECTIONS,
 }
 PAGE_OF = {
@@ -86,6 +89,7 @@ PAGE_OF = {
     "/reassignments": ("reassignments", "reassignments.html"),
     **SCHEMA_PAGES,
     **TYPED_PAGES,
+    **OVER_TIME_PAGES,
     **STORED_PAGES,
 }
 """Path -> the question of a page and its template."""

@@ -7,9 +7,12 @@ from types import MappingProxyType
 
 from stratalog.clients.console.changes import access as access_changes
 from stratalog.clients.console.changes import groups as group_changes
+from stratalog.clients.console.changes import partitions as partition_changes
+from stratalog.clients.console.changes import settings as setting_changes
 from stratalog.clients.console.changes import topics as topic_changes
 from stratalog.clients.console.changes import typed_tables as typed_changes
 from stratalog.clients.console.changes.change import ClusterChange
+from stratalog.clients.console.over_time import lags, rates
 from stratalog.clients.console.question import Question
 from stratalog.clients.console.questions import (
     access,
@@ -35,6 +38,8 @@ _MODULES = (
     brokers,
     schemas,
     typed,
+    rates,
+    lags,
     as_of,
     who_led,
     record_way,
@@ -48,11 +53,8 @@ QUESTIONS: Mapping[str, Question] = MappingProxyType(
 )
 """Name -> question: what pages, `/api/NAME` and agents ask."""
 
+_CHANGING = (topic_changes, group_changes, access_changes, partition_changes, setting_changes, typed_changes)
 CHANGES: Mapping[str, ClusterChange] = MappingProxyType(
-    {
-        change.name: change
-        for module in (topic_changes, group_changes, access_changes, typed_changes)
-        for change in module.CHANGES
-    }
+    {change.name: change for module in _CHANGING for change in module.CHANGES}
 )
 """Name -> change: what `/change/NAME` shows and does."""

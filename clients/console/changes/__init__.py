@@ -4,5 +4,7 @@ change        a change with its form and its preview
 topics        topics, their partitions and configs; records that are produced
 groups        offsets of groups
 access        ACLs and users
+partitions    moves of partitions, preferred leaders
+settings      configs of all brokers, quotas
 typed_tables  dead letters that are put back, tables that are forgotten
 """

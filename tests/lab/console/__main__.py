@@ -37,6 +37,9 @@ PAGES = (
     "/records?topic=decoded", "/typed_tables", f"/typed_table?table={LAKE}", f"/dead_letters?table={LAKE}",
     f"/change/replay_dead_letters?table={LAKE}",
     *[f"/record?topic=decoded&partition=0&offset={n}" for n in (0, 2, 3, 6)],
+    "/rates", "/rates?topic=orders&window=7d", "/lag_over_time?group=billing",
+    "/change/move_partitions?topic=orders&brokers=1", "/change/limit_moves", "/change/elect_preferred_leaders",
+    "/change/alter_brokers?name=num.partitions&value=3", "/change/set_quota?user=alice&bound=1048576",
     "/topic?topic=absent", "/topics?contains=nothing",
     *[f"/record?topic=hostile&partition=0&offset={n}" for n in range(len(HOSTILE))],
 )  # fmt: skip

@@ -273,9 +273,12 @@ class FetchedRecords:
         return Fetched(rows, part.next_offset)
 
     def waits_at(self, topic_partition: TopicPartition, offset: int) -> bool:
-        """Whether long polls wait for a record at this offset."""
+        """Whether long polls wait for a record at this offset, and have not brought it yet."""
         with self._lock:
-            return self._at_end.get(topic_partition) == offset
+            return self._at_end.get(topic_partition) == offset and not self._is_ready(topic_partition, offset)
+
+    def _is_ready(self, topic_partition: TopicPartition, offset: int) -> bool:
+        return topic_partition in self._ready and self._ready[topic_partition][0] == offset
 
     def _awaited(
         self, topic_partition: TopicPartition, offset: int, max_bytes: int, timeout_ms: int | None
@@ -365,7 +368,7 @@ class FetchedRecords:
         by_leader: dict[int, dict[TopicPartition, int]] = {}
         with self._lock:
             # What a poll has brought and nobody has read, as of a partition that is paused, is not asked for again.
-            at_end = {named: offset for named, offset in self._at_end.items() if named not in self._ready}
+            at_end = {named: offset for named, offset in self._at_end.items() if not self._is_ready(named, offset)}
             busy = set(self._polls)
         for named, offset in at_end.items():
             state = view.image.partitions.get(named)

@@ -131,27 +131,30 @@ class ConsoleSettings:
 class _Kept:
     answer: object
     read_ms: int
+    acls: object = None
 
 
 @dataclass(slots=True)
 class KeptAnswers:
-    """The last answer to each question of each user, for when the cluster is away. Thread-safe."""
+    """The last answer to each question of each user, for when the cluster is away, as long as the ACLs stay the same
+    object. Thread-safe."""
 
     _kept: dict[tuple[object, ...], _Kept] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def put(self, key: tuple[object, ...], answer: object, read_ms: int) -> None:
+    def put(self, key: tuple[object, ...], answer: object, read_ms: int, acls: object) -> None:
         """Keep an answer; the oldest of too many is dropped."""
         with self._lock:
             self._kept.pop(key, None)
-            self._kept[key] = _Kept(answer, read_ms)
+            self._kept[key] = _Kept(answer, read_ms, acls)
             while len(self._kept) > KEPT_ANSWERS_MAX:
                 del self._kept[next(iter(self._kept))]
 
-    def get(self, key: tuple[object, ...]) -> _Kept | None:
-        """The last answer."""
+    def get(self, key: tuple[object, ...], acls: object) -> _Kept | None:
+        """The last answer under these ACLs."""
         with self._lock:
-            return self._kept.get(key)
+            found = self._kept.get(key)
+        return found if found is not None and found.acls is acls else None
 
 
 class Console:
@@ -265,7 +268,8 @@ class Console:
         asked = _parameters(request)
         known = QUESTIONS[name].parameters
         given = {key: value for key, value in asked.items() if key in known}
-        key = (name, asker.principal.name, id(asker.cluster), tuple(sorted(given.items())))
+        acls = None if asker.authorizer is None else asker.cluster.view.image.acls
+        key = (name, asker.principal, id(asker.cluster), tuple(sorted(given.items())))
         json_path = f"/api/{name}" + (f"?{urlencode(given)}" if given else "")
         shown = {**dict.fromkeys(known), **asked}
         if name == "topics" and asked.get("more"):
@@ -280,12 +284,12 @@ class Console:
                 return self._html(request, template, empty, status=HTTPStatus.BAD_REQUEST if given else HTTPStatus.OK)
             if not isinstance(reason, AWAY):
                 raise
-            kept = self._kept.get(key)
+            kept = self._kept.get(key, acls)
             if kept is None:
                 raise
             values = {"answer": kept.answer, "asked": shown, "lagging": [], "readers": {}}
             return self._html(request, template, values, kept=kept, reason=reason, json_path=json_path)
-        self._kept.put(key, answer, asker.now_ms)
+        self._kept.put(key, answer, asker.now_ms, acls)
         values = {"answer": answer, "asked": shown, **_beside(asker, name, asked)}
         since_ms = silent_since_ms(asker)
         old = _Kept(answer, since_ms) if since_ms else None

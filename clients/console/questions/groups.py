@@ -97,7 +97,7 @@ class LagRow:
 
 @dataclass(frozen=True, slots=True)
 class GroupDetail:
-    """A group. `hidden` counts partitions of topics that the asker may not see."""
+    """A group, in the topics that the asker may see; how many others it reads is not shown either."""
 
     group_id: str
     state: str
@@ -105,7 +105,6 @@ class GroupDetail:
     coordinator: int
     members: list[MemberRow]
     partitions: list[LagRow]
-    hidden: int
     read_ms: int
 
     @property
@@ -314,7 +313,6 @@ def group(asker: Asker, group: str) -> GroupDetail:
         )
         for each in described.members
     ]
-    hidden = len(committed) - len(visible)
     return GroupDetail(
         group,
         described.group_state or "Empty",
@@ -322,7 +320,6 @@ def group(asker: Asker, group: str) -> GroupDetail:
         coordinator,
         members,
         rows,
-        hidden,
         asker.now_ms,
     )
 

@@ -18,6 +18,7 @@ from stratalog.clients.console.application import PAGE_OF
 from stratalog.clients.console.sessions import FREE_ATTEMPTS, IDLE_MS
 from stratalog.clients.testing.in_memory_cluster import InMemoryCluster
 from stratalog.jobs.command.opened import OpenedCluster
+from stratalog.replication.metadata.acls import ResourceType
 from stratalog.server.view.cluster_view import ClusterView
 from tests.clients.console.asked_cluster import (
     FEW_RIGHTS,
@@ -30,6 +31,7 @@ from tests.clients.console.asked_cluster import (
     console_of,
     filled_cluster,
     password_of,
+    rule,
 )
 
 
@@ -371,3 +373,17 @@ def test_a_page_says_since_when_its_numbers_are_old(cluster: OpenedCluster) -> N
     assert browser.get("/api/topics").status_code == 503
     lost.is_lost = False
     assert "does not answer" not in browser.get("/topics").text
+
+
+def test_what_was_shown_under_other_rules_is_not_shown_again(guarded: OpenedCluster) -> None:
+    lost = LostView(guarded.view)
+    console, _ = console_of(replace(guarded, view=cast("ClientView", lost)))
+    browser = TestClient(console.application(), base_url="https://testserver", follow_redirects=False)
+    assert log_in(browser, "bob", "bob's password") == 303
+    assert "orders" in browser.get("/topics").text
+    lost.is_lost = True
+    assert "orders" in browser.get("/topics").text
+    guarded.admin.create_acls([rule("User:bob", ResourceType.TOPIC, "another")])
+    guarded.view.refresh()
+    answer = browser.get("/topics")
+    assert (answer.status_code, "orders" in answer.text) == (503, False)

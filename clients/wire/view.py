@@ -238,10 +238,13 @@ class FetchedRecords:
         max_bytes: int,
         end_offset: int | None = None,
         timeout_ms: int | None = None,
+        *,
+        decoded_bytes_max: int | None = None,
     ) -> Fetched:
         """Records from `offset` on, about `max_bytes`; those that a long poll has brought are there already.
 
-        timeout_ms  how long a leader is waited for that is moving; None: the view's
+        timeout_ms         how long a leader is waited for that is moving; None: the view's
+        decoded_bytes_max  the leader decides: its `max_bytes` bound what it decodes
         OffsetOutOfRangeError, LeaderNotAvailableError, and what else the leader answers.
         """
         with self._lock:

@@ -25,7 +25,8 @@ from stratalog.storage.errors import (
 from stratalog.storage.records import CONTROL_ATTRIBUTE, TRANSACTIONAL_ATTRIBUTE, TopicPartition
 
 LIMIT, LIMIT_MAX = 50, 500
-FETCH_BYTES = 1 << 20
+FETCH_BYTES, DECODED_BYTES = 1 << 20, 16 << 20
+"""What one read takes from storage, and in memory."""
 READ_MS_MAX = 3_000
 """Time for which one question reads."""
 SCANNED_MAX = 50_000
@@ -112,7 +113,9 @@ class _Search:
     def rows(self, named: TopicPartition, offset: int, end_offset: int) -> Iterator[tuple[pa.Table, int]]:
         """Tables of records in `[offset, end_offset)`, each with the next offset."""
         while offset < end_offset and not self.is_over():
-            found = self.asker.cluster.view.records.fetch(named, offset, FETCH_BYTES, end_offset, WAIT_MS)
+            found = self.asker.cluster.view.records.fetch(
+                named, offset, FETCH_BYTES, end_offset, WAIT_MS, decoded_bytes_max=DECODED_BYTES
+            )
             if found.next_offset <= offset:
                 return
             self.scanned += found.rows.num_rows

@@ -11,7 +11,6 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -72,11 +71,12 @@ class ConsoleProcess(ServerProcess):
             self.kill()
 
 
-@dataclass(slots=True)
 class Noted:
-    """What went wrong in a page: dialogs, which are closed, scripts that failed, what a policy forbade."""
+    """What went wrong in a page: dialogs, which are closed, scripts that failed, what a policy forbade. Playwright puts
+    attributes of its own on it."""
 
-    events: list[str] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.events: list[str] = []
 
     def error(self, error: Error) -> None:
         self.events.append(f"a script failed: {error}")

@@ -46,6 +46,9 @@ PAGE_S_MAX, MEMORY_MIB_MAX = 5.0, 700
 SETTINGS = {
     "listeners": "PLAINTEXT://127.0.0.1:0",
     "offsets.topic.num.partitions": 4,
+    "offsets.topic.replication.factor": 1,
+    "transaction.state.log.replication.factor": 1,
+    "transaction.state.log.min.isr": 1,
     "transaction.state.log.num.partitions": 2,
     "message.max.bytes": 16 << 20,
 }
@@ -87,7 +90,7 @@ def fill(cluster: Cluster) -> None:
         groups.alter_offsets(text, {MARKED: OffsetAndMetadata(1)})
     admin.alter_user_scram_credentials(upsertions=[password_of(each, PASSWORD) for each in (USER, *texts[:20])])
     rules = [
-        AclBinding(kind, text, PatternType.LITERAL, f"User:{text}", "*", Operation.READ, Permission.ALLOW)
+        AclBinding(kind, text, PatternType.LITERAL, f"User:{text.replace(chr(59), chr(44))}", "*", Operation.READ, Permission.ALLOW)
         for text in texts[:40]
         for kind in (ResourceType.TOPIC, ResourceType.GROUP)
     ]

@@ -250,7 +250,8 @@ class FetchedRecords:
         with self._lock:
             asked, part = self._ready.pop(topic_partition, (UNKNOWN_OFFSET, None))
         if part is None or asked != offset:
-            part = self._awaited(topic_partition, offset, max_bytes, timeout_ms)
+            wanted_bytes = max_bytes if decoded_bytes_max is None else min(max_bytes, decoded_bytes_max)
+            part = self._awaited(topic_partition, offset, wanted_bytes, timeout_ms)
         with self._lock:
             if part.next_offset == offset:
                 self._at_end[topic_partition] = offset

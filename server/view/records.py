@@ -135,7 +135,7 @@ class CommittedRecords:
     ) -> Fetched:
         """As `read`, with the next offset to read: compaction may have removed every record of a long range.
 
-        columns            of `READ_SCHEMA`, in its order, `offset`, `producer_id` and `attributes` among them; None: all
+        columns            of `READ_SCHEMA`, in its order, with `offset`, `producer_id` and `attributes`; None: all
         decoded_bytes_max  about how much memory the records may take: a small file may hold large ones
         """
         marks = self._marks_up_to(topic_partition, offset, timeout_ms)
@@ -146,7 +146,8 @@ class CommittedRecords:
 
         def read(planned: PlannedRead) -> pa.Table:
             wanted = planned if columns is None else replace(planned, columns=columns)
-            return (wanted if decoded_bytes_max is None else replace(wanted, decoded_bytes_max=decoded_bytes_max)).read()
+            bounded = wanted if decoded_bytes_max is None else replace(wanted, decoded_bytes_max=decoded_bytes_max)
+            return bounded.read()
 
         rows = readable.replicas.read(readable.log, readable.topic_id, *bounds, read)
         next_offset = rows["offset"][-1].as_py() + 1 if rows.num_rows else readable.end_offset

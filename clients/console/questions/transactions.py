@@ -33,7 +33,7 @@ class HeldBack:
 
 @dataclass(frozen=True, slots=True)
 class TransactionRow:
-    """A transactional id, in the topics that the asker may see. `open_ms` is -1 when none of its transactions is open."""
+    """A transactional id, in the topics that the asker may see. `open_ms` is -1 when no transaction of it is open."""
 
     transactional_id: str
     state: str

@@ -1,4 +1,4 @@
-"""Every request that the console answers, made of its own routes, questions and changes, with names that a user guesses.
+"""Every request that the console answers, made of its own routes, questions and changes, with names that users guess.
 
 A question that is new is asked here by itself. A parameter or a route that is new has to be put into one of the tables
 below: until then `unclassified` names it.
@@ -53,9 +53,11 @@ OF_ANYBODY = ("/static/{name}", "/login", "/logout")
 OF_CATALOGUE = ("/api/{name}", "/ask/{name}", "/change/{name}")
 STATEMENTS = (
     "SELECT * FROM `{name}`",
-    "SELECT topic FROM partitions WHERE topic = '{name}' UNION ALL SELECT topic FROM partition_history "
-    "WHERE topic = '{name}' UNION ALL SELECT topic FROM leader_epochs WHERE topic = '{name}' UNION ALL "
-    "SELECT topic FROM group_lag WHERE topic = '{name}' OR group_id = '{name}'",
+    (
+        "SELECT topic FROM partitions WHERE topic = '{name}' UNION ALL SELECT topic FROM partition_history "
+        "WHERE topic = '{name}' UNION ALL SELECT topic FROM leader_epochs WHERE topic = '{name}' UNION ALL "
+        "SELECT topic FROM group_lag WHERE topic = '{name}' OR group_id = '{name}'"
+    ),
 )
 """What a curious user runs."""
 _VOLATILE = re.compile(r'(?<="took_ms": )\d+|(?<=in )[\d.,]+\s?m?s|name="csrf" value="[0-9a-f]+"')
@@ -82,7 +84,7 @@ class Probe:
 
     def renamed(self, absent: str) -> Probe:
         """The same with a name that is nowhere."""
-        swap = _swap(self.guess, absent)
+        swap = _Swap(self.guess, absent)
         form = None if self.form is None else {name: swap(value) for name, value in self.form.items()}
         return Probe(swap(self.address), form, absent)
 
@@ -197,7 +199,7 @@ def _written(name: str) -> list[str]:
     return sorted(found, key=len, reverse=True)
 
 
-class _swap:
+class _Swap:
     """Puts one name in place of another, as it is written in addresses, too."""
 
     def __init__(self, before: str, after: str) -> None:

@@ -9,15 +9,19 @@ import os
 import re
 import shutil
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import uvicorn
 from playwright.sync_api import Browser, ConsoleMessage, Dialog, Error, Page, ViewportSize, sync_playwright
 
+from stratalog.clients.console.application import Console
 from tests.lab.real.harness.broker_processes import ServerProcess
+from tests.waiting import wait_until
 
 FLAGS = (
     "--no-sandbox",
@@ -115,6 +119,18 @@ def noting_page(browser: Browser, width: int = WIDE, **context: Any) -> tuple[Pa
     page.on("dialog", noted.dialog)
     page.on("console", noted.message)
     return page, noted
+
+
+@contextmanager
+def served(console: Console) -> Iterator[str]:
+    """The console's address while it is served by a thread of this process."""
+    server = uvicorn.Server(uvicorn.Config(console.application(), port=0, log_level="warning", lifespan="off"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    wait_until(lambda: server.started, "the server")
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    server.should_exit = True
+    thread.join()
 
 
 def wider_than_window(page: Page) -> int:

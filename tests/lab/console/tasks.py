@@ -10,23 +10,19 @@ from __future__ import annotations
 
 import re
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-import uvicorn
+from playwright.sync_api import Error as BrowserError
 from playwright.sync_api import Page
-from playwright.sync_api import TimeoutError as NotThere
 
 from stratalog.clients.console.application import Console, ConsoleSettings
 from stratalog.clients.console.doors import RootDoor
 from stratalog.storage.clock import RandomIds, SystemClock
 from tests.clients.console.console_world import HIDDEN, World, running_world
-from tests.lab.console.browsing import chromium, noting_page
-from tests.waiting import wait_until
+from tests.lab.console.browsing import chromium, noting_page, served
 
 WAIT_MS = 10_000
 
@@ -50,13 +46,14 @@ class Hand:
         found.click()
         self.page.wait_for_load_state()
 
-    def fill(self, label: str, text: str) -> None:
+    def fill(self, field: str, text: str) -> None:
+        """`field`: its name in the address."""
         self.fields += 1
-        self.page.get_by_label(label, exact=False).first.fill(text)
+        self.page.locator(f'main [name="{field}"]:visible').first.fill(text)
 
-    def choose(self, label: str, text: str) -> None:
+    def choose(self, field: str, text: str) -> None:
         self.fields += 1
-        self.page.get_by_label(label, exact=False).first.select_option(text)
+        self.page.locator(f'main [name="{field}"]:visible').first.select_option(text)
 
     def sees(self, *patterns: str) -> None:
         """AssertionError when one of the patterns is not in the text of the page."""
@@ -68,8 +65,8 @@ class Hand:
 def find_by_key(hand: Hand, _world: World) -> None:
     hand.follow("Topics", within="nav.menu")
     hand.follow("records of orders")
-    hand.fill("Contains", "ann")
-    hand.choose("In", "key")
+    hand.fill("contains", "ann")
+    hand.choose("part", "key")
     hand.follow("Show", within="form.filter")
     hand.follow("0", within="table.records")
     hand.sees("offset 0", "ann", '"n": 0')
@@ -89,7 +86,7 @@ def delayed_records(hand: Hand, _world: World) -> None:
 
 def prove_erasure(hand: Hand, _world: World) -> None:
     hand.follow("Erasures", within="nav.menu")
-    hand.page.locator("main tbody tr", has_text="orders").get_by_role("link").first.click()
+    hand.page.locator("main tbody tr", has_text="orders").locator('a[href^="/erasure?"]').first.click()
     hand.clicks += 1
     hand.page.wait_for_load_state()
     hand.sees("bob", "(?i)gone|erased")
@@ -116,7 +113,7 @@ def config_then(hand: Hand, world: World) -> None:
     hand.follow("Topics", within="nav.menu")
     hand.follow("orders", within="main table")
     hand.follow("As it was", within="nav.tabs")
-    hand.fill("time", datetime.fromtimestamp(world.before_ms / 1_000, UTC).isoformat(timespec="milliseconds"))
+    hand.fill("at", datetime.fromtimestamp(world.before_ms / 1_000, UTC).isoformat(timespec="milliseconds"))
     hand.page.locator("main form button").first.click()
     hand.clicks += 1
     hand.page.wait_for_load_state()
@@ -168,21 +165,9 @@ def do(task: str, page: Page, url: str, world: World) -> Done:
     problem = ""
     try:
         TASKS[task](hand, world)
-    except (AssertionError, NotThere) as reason:
+    except (AssertionError, BrowserError) as reason:
         problem = str(reason).splitlines()[0][:300]
     return Done(task, hand.clicks, hand.fields, time.monotonic() - begun, problem)
-
-
-@contextmanager
-def served(console: Console) -> Iterator[str]:
-    """The console's address while it is served by a thread of this process."""
-    server = uvicorn.Server(uvicorn.Config(console.application(), port=0, log_level="warning", lifespan="off"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    wait_until(lambda: server.started, "the server")
-    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    server.should_exit = True
-    thread.join()
 
 
 def main() -> int:

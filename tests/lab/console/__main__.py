@@ -31,6 +31,8 @@ PAGES = (
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 WIDTHS = (1_440, 390)
 SETTLE_MS = 100
+TABS = 12
+"""Number of elements on each page that the Tab key goes to."""
 
 
 def problems_of(page: Page, axe: str) -> list[str]:
@@ -40,6 +42,21 @@ def problems_of(page: Page, axe: str) -> list[str]:
     found: dict[str, Any] = page.evaluate("rules => axe.run(document, {runOnly: rules})", RULES)
     problems = [f"{each['id']} ({each['impact']}): {each['nodes'][0]['html'][:160]}" for each in found["violations"]]
     return problems + ([f"it is {wider} px wider than the window"] if wider > 0 else [])
+
+
+def unseen_focus(page: Page) -> list[str]:
+    """Elements that the Tab key reaches and that do not show it."""
+    found = []
+    for _ in range(TABS):
+        page.keyboard.press("Tab")
+        unseen = page.evaluate(
+            "(() => { const at = document.activeElement; const style = getComputedStyle(at);"
+            "return at === document.body || parseFloat(style.outlineWidth) >= 2 && style.outlineStyle !== 'none'"
+            " ? '' : at.outerHTML.slice(0, 100); })()"
+        )
+        if unseen:
+            found.append(f"its focus is not seen: {unseen}")
+    return found
 
 
 def examine(at: str, axe: str, pictures: Path | None) -> list[str]:
@@ -55,6 +72,8 @@ def examine(at: str, axe: str, pictures: Path | None) -> list[str]:
                     if pictures is not None:
                         page.screenshot(path=pictures / f"{number:02}-{width}-{scheme}.png")
                     problems = [*problems_of(page, axe), *noted.taken(page)]
+                    if (width, scheme) == (WIDTHS[0], "light"):
+                        problems += unseen_focus(page)
                     found += [f"{address} at {width} px, {scheme}: {each}" for each in problems]
                 page.context.close()
     return found

@@ -292,7 +292,7 @@ class Console:
             values = {"answer": kept.answer, "asked": shown, "lagging": [], "readers": {}}
             return self._html(request, template, values, kept=kept, reason=reason, json_path=json_path)
         self._kept.put(key, answer, asker.now_ms, acls)
-        values = {"answer": answer, "asked": shown, **_beside(asker, name, asked)}
+        values = {"answer": answer, "asked": shown, **_beside(asker, request.url.path, asked)}
         since_ms = silent_since_ms(asker)
         old = _Kept(answer, since_ms) if since_ms else None
         silence = errors.BrokerNotAvailableError("no broker has given a sign of life since") if since_ms else None
@@ -518,16 +518,16 @@ async def _in_thread(act: Callable[..., Response], *arguments: object) -> Respon
     return await run_in_threadpool(act, *arguments)
 
 
-def _beside(asker: Asker, name: str, asked: Mapping[str, str]) -> dict[str, object]:
+def _beside(asker: Asker, path: str, asked: Mapping[str, str]) -> dict[str, object]:
     """The groups that a page shows beside its answer; none when they cannot be read, so that the rest is shown."""
     lagging: list[GroupRow] = []
     readers: dict[str, list[int]] = {}
     try:
-        if name == "overview":
+        if path == "/":
             given = {"limit": str(LAGGING), "wait_ms": str(LAGGING_MS)}
             found = cast("GroupList", QUESTIONS["groups"].ask(asker, given))
             lagging = [each for each in found.groups if each.lag > 0]
-        elif name == "topics" and asked.get("more"):
+        elif path == "/topics" and asked.get("more"):
             readers = cast("TopicLags", QUESTIONS["topic_lags"].ask(asker, {})).lags
     except StratalogError:
         pass

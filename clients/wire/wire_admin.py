@@ -351,7 +351,7 @@ class WireAdmin:
     ) -> dict[int, LogDirDescription]:
         """The log directory of each broker named, or of all, with the replicas of these topics, or of all. The brokers
         themselves are asked: the first error is raised."""
-        self._view.refresh()
+        self._view.refresh(max_age_ms=1 if topics is None else 0)
         image = self._view.image
         wanted = sorted(image.brokers) if broker_ids is None else list(dict.fromkeys(broker_ids))
         asked = None

@@ -52,12 +52,6 @@ class ConsoleProcess(ServerProcess):
         assert found is not None, self.output()
         return found[0]
 
-    @property
-    def cpu_s(self) -> float:
-        """Processor time so far, without that of children."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
     def memory_mib(self, what: str = "VmRSS") -> int:
         """`VmHWM`: the most so far."""
         status = Path(f"/proc/{self.pid}/status").read_text(encoding="utf-8")
@@ -73,6 +67,12 @@ class ConsoleProcess(ServerProcess):
     ) -> None:
         if self.is_running:
             self.kill()
+
+
+def cpu_s(server: ServerProcess) -> float:
+    """Processor time of a process so far, without that of its children."""
+    fields = Path(f"/proc/{server.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class Noted:

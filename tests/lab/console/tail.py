@@ -21,7 +21,7 @@ from pathlib import Path
 
 from stratalog.clients.admin.admin import Admin
 from stratalog.clients.producer.producer import Producer
-from tests.lab.console.browsing import ConsoleProcess, chromium, noting_page
+from tests.lab.console.browsing import ConsoleProcess, chromium, cpu_s, noting_page
 from tests.lab.console.failover import WATCH, longest_pause
 from tests.lab.real.harness.cluster_process import ClusterProcess
 
@@ -83,7 +83,7 @@ def run(folder: Path, seconds: int, rate: int) -> list[str]:
         devtools = page.context.new_cdp_session(page)
         devtools.send("Performance.enable")
         samples: list[Sample] = []
-        begun, cpu_s, sent = time.monotonic(), console.cpu_s, flow.sent
+        begun, before_s, sent = time.monotonic(), cpu_s(console), flow.sent
         while time.monotonic() < begun + seconds:
             page.wait_for_timeout(1_000)
             figures = {each["name"]: each["value"] for each in devtools.send("Performance.getMetrics")["metrics"]}
@@ -100,7 +100,8 @@ def run(folder: Path, seconds: int, rate: int) -> list[str]:
             f"{(flow.sent - sent) / took_s:,.0f} records/s for {took_s:.0f} s: {len(growth)} refreshes, at most "
             f"{stall_s:.1f} s apart; {max(each['rows'] for each in shown)} rows, "
             f"{max(each.nodes for each in samples):,} nodes, heap {max(each.heap_mib for each in samples):.1f} MiB; "
-            f"console {(console.cpu_s - cpu_s) / took_s:.0%} of a core, {max(each.console_mib for each in samples)} MiB"
+            f"console {(cpu_s(console) - before_s) / took_s:.0%} of a core, "
+            f"{max(each.console_mib for each in samples)} MiB"
         )
         findings = noted.taken(page)
         if stall_s > STALL_S_MAX:

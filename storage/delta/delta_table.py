@@ -20,7 +20,7 @@ from stratalog.storage.delta.commit_race import CommitRace, StoredCommit
 from stratalog.storage.delta.commits import DeltaCommitLog
 from stratalog.storage.delta.newest import newest_fold, newest_readable, point_to, pointed
 from stratalog.storage.delta.removed import NO_PRODUCERS, producers_path
-from stratalog.storage.delta.snapshot import INITIAL_TXNS, NO_COMMIT, sound_commits
+from stratalog.storage.delta.snapshot import INITIAL_TXNS, NO_COMMIT, named_objects, sound_commits
 from stratalog.storage.delta.table import (
     NO_OBJECTS,
     PRODUCERS,
@@ -79,6 +79,8 @@ class DeltaLogTable(LogTable):
         self._footers = Footers()
         self._unsynced: dict[str, None] = {}
         self._syncing: tuple[tuple[str, ...], threading.Event] = ((), threading.Event())
+        self._loaded: dict[int, tuple[str, ...]] = {}
+        """What the commits name that were read when the table was loaded, until they are synced."""
 
     @property
     def name(self) -> str:
@@ -98,6 +100,9 @@ class DeltaLogTable(LogTable):
             return None
         fold, last_id, table_id = found
         self._race.loaded(fold.version, last_id, table_id)
+        if not self._store.durable_on_answer:
+            first = fold.version + 1 - len(fold.objects_named)
+            self._loaded = dict(enumerate(fold.objects_named, first))
         return fold.snapshot()
 
     def read_commit(self, version: int) -> Commit | None:
@@ -368,18 +373,21 @@ class DeltaLogTable(LogTable):
         return flush
 
     def _owe_commits(self, since: int | None, end: int) -> None:
-        """Owe a sync for the commits of versions `[since, end)`, with what they name."""
+        """Owe a sync for the commits of versions `[since, end)`, with what they name: a new leader's, whose table has
+        just been loaded, are not read a second time."""
         if since is None or self._store.durable_on_answer:
             return
         for version in range(since, end):
-            stored = self._log.read_version(version)
-            if stored is None:
-                continue  # cleaned up: a checkpoint stands for it
-            number = stored.commit.txns.get(PRODUCERS, NO_PRODUCERS)
-            objects = [entry.path for entry in stored.commit.adds]
-            objects += [producers_path(number)] if number != NO_PRODUCERS else []
+            objects = self._loaded.get(version)
+            if objects is None:
+                stored = self._log.read_version(version)
+                if stored is None:
+                    continue  # cleaned up: a checkpoint stands for it
+                objects = named_objects(stored.commit)
             for path in [*(f"{self._directory}/{each}" for each in objects), self._log.path_of(version)]:
                 self._owe_sync(path)
+        if self._loaded and end > next(reversed(self._loaded)):
+            self._loaded = {}
 
     def _forget_synced(self) -> None:
         """Owe no sync any more for the paths that the other handle has synced."""
@@ -406,6 +414,7 @@ class DeltaLogTable(LogTable):
             return False
         self._race.forget()
         self._unsynced.clear()
+        self._loaded = {}
         return True
 
     def recover_tail(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from stratalog.storage.delta.commit_race import StoredCommit
-from stratalog.storage.delta.removed import NO_PRODUCERS, RemovedObjects
+from stratalog.storage.delta.removed import NO_PRODUCERS, RemovedObjects, producers_path
 from stratalog.storage.delta.table import (
     EPOCH_OPERATIONS,
     LEADER_EPOCH,
@@ -28,10 +28,14 @@ NO_COMMIT = ""
 
 
 class TableFold:
-    """A snapshot under construction: `apply` commits in order, then `snapshot`."""
+    """A snapshot under construction: `apply` commits in order, then `snapshot`.
+
+    objects_named  for each version that was applied, in order: the objects that its commit names (`named_objects`)
+    """
 
     def __init__(self, base: TableSnapshot | None, name: str) -> None:
         self.version = base.version if base else -1
+        self.objects_named: list[tuple[str, ...]] = []
         self._properties: Mapping[str, str] = base.properties if base else {}
         self._files: dict[str, FileEntry] = {entry.path: entry for entry in base.files} if base else {}
         self._txns: dict[str, int] = dict(base.txns) if base else {}
@@ -55,6 +59,7 @@ class TableFold:
         for entry in commit.adds:
             self._files[entry.path] = entry
         self._txns.update(commit.txns)
+        self.objects_named.append(named_objects(commit))
         note_producer_changes(self._producer_changes, version, commit)
         self._writer_version = commit.writer_version or self._writer_version
         if commit.operation in EPOCH_OPERATIONS:
@@ -76,6 +81,13 @@ class TableFold:
             self._writer_version,
             self._epoch_version,
         )
+
+
+def named_objects(commit: Commit) -> tuple[str, ...]:
+    """The paths of the objects without which a commit is not whole: its data files, and the producer state it names."""
+    number = commit.txns.get(PRODUCERS, NO_PRODUCERS)
+    paths = tuple([entry.path for entry in commit.adds])
+    return paths if number == NO_PRODUCERS else (*paths, producers_path(number))
 
 
 def note_producer_changes(changes: list[tuple[int, ProducerChanges]], version: int, commit: Commit) -> None:

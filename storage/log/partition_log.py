@@ -31,6 +31,7 @@ from stratalog.storage.delta.table import (
     Committed,
     Conflict,
     LogTable,
+    TableSnapshot,
 )
 from stratalog.storage.files.batch_file import name_of, placed_path
 from stratalog.storage.files.codecs import codec_of_append, codec_of_merge
@@ -136,13 +137,16 @@ class PartitionLog(LogReader):
         producers_from  producers with an id below it may have written to an earlier topic of the name
         Raises InconsistentTopicIdError when it belongs to another topic.
         """
-        if self.table.snapshot() is None:
+        found = self.table.snapshot()
+        if found is None:
             check_absent()
             properties = {TOPIC_ID_PROPERTY: topic_id, PRODUCERS_FROM_PROPERTY: str(producers_from)}
             if self.config.removed_ms_max != cadence.REMOVED_FILES_KEPT.ms:
                 properties[REMOVED_FILES_PROPERTY] = f"interval {self.config.removed_ms_max // 1_000} seconds"
             self.table.create(properties, self.clock.wall_ms(), self._ids.new_id())
-        self._load()
+            self._load()
+        else:
+            self._loaded(found)
         if self.topic_id != topic_id:
             raise errors.InconsistentTopicIdError(f"{self.name}: topic id {self.topic_id}, expected {topic_id}")
 
@@ -397,8 +401,8 @@ class PartitionLog(LogReader):
         codec = codec_of_append(self.config.compression_type, (b.compression_type for b in batches), size_bytes)
         return FileEntry(table.write_file(data_rows(batches), values, codec), *values)
 
-    def _load(self) -> None:
-        super()._load()
+    def _loaded(self, snapshot: TableSnapshot) -> None:
+        super()._loaded(snapshot)
         if self.state.durable_version < self.state.version:
             self.flushing.others_committed(self.state.durable_version + 1)
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from stratalog.storage import cadence, errors
 from stratalog.storage.clock import Clock
 from stratalog.storage.delta.removed import NO_PRODUCERS, producers_path
-from stratalog.storage.delta.table import PRODUCERS, Commit, LogTable
+from stratalog.storage.delta.table import PRODUCERS, Commit, LogTable, TableSnapshot
 from stratalog.storage.files.data_file import FileEntry, RowsWanted
 from stratalog.storage.log.leader_epochs import LeaderEpochCache
 from stratalog.storage.log.rows import (
@@ -280,6 +280,10 @@ class LogReader:
         snapshot = self.table.snapshot()
         if snapshot is None:
             raise errors.UnknownTopicOrPartitionError(f"{self.name}: there is no table")
+        self._loaded(snapshot)
+
+    def _loaded(self, snapshot: TableSnapshot) -> None:
+        """The table was folded anew."""
         self._state = LogState(snapshot, self.name, remembers_removed=self.remembers_removed)
         self.load_count += 1
         self._producers_version = -1

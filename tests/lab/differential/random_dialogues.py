@@ -59,12 +59,14 @@ def both(folder: Path) -> Iterator[tuple[Peer, Peer]]:
 
 
 def begin(peer: Peer) -> None:
-    """Wait for all coordinators of transactions, and take producer id 0, which is not told from other numbers."""
+    """Wait for all coordinators, and take producer id 0, which is not told from other numbers."""
     dialogue = Dialogue(peer, "low")
     for number in range(12):
         name = f"before-{number}"
         fields = {"transactionalId": name, "transactionTimeoutMs": 60_000}
         dialogue.answer(Step("", "InitProducerId", fields, f"transaction {name}", until=("errorCode", 0)))
+        asked = {"groups": [{"groupId": name, "topics": []}], "requireStable": False}
+        dialogue.answer(Step("", "OffsetFetch", asked, f"group {name}", version=8, until=("*errorCode", 0)))
 
 
 def difference_of_groups(protocols: tuple[str, ...], seed: int, count: int, theirs: Peer, ours: Peer) -> list[str]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import random
+from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -316,27 +318,49 @@ def test_an_epoch_that_is_begun_again_is_synced_without_the_appends_above_it():
     assert (log.leader_epoch, contents(log)) == (3, [])
 
 
-def test_a_session_that_follows_another_one_reads_no_commit_again(tmp_path):
-    read: list[str] = []
+class CountedReads(LocalStore):
+    """`read`: the paths of the small objects that were read, in order."""
 
-    class Reads(LocalStore):
-        def get_optional(self, path: str) -> bytes | None:
-            read.append(path)
-            return super().get_optional(path)
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
+        self.read: list[str] = []
 
-    def opened() -> PartitionLog:
-        return PartitionLog(DeltaLogTable(Reads(str(tmp_path)), "t-0", ids), config(), FakeClock(), ids)
+    def get_optional(self, path: str) -> bytes | None:
+        self.read.append(path)
+        return super().get_optional(path)
 
-    ids = CountingIds()
-    before = opened()
+
+def read_by_store(tmp_path: Path, ids: CountingIds) -> tuple[CountedReads, PartitionLog]:
+    """A log with eight records, another handle's, which is not opened yet; and the store that it reads from."""
+    before = PartitionLog(DeltaLogTable(LocalStore(str(tmp_path)), "t-0", ids), config(), FakeClock(), ids)
     before.exists_or_create("topic-id")
     started(before, 3)
     write(before, *"abcdefgh", epoch=3)
-    later = opened()
+    store = CountedReads(str(tmp_path))
+    return store, PartitionLog(DeltaLogTable(store, "t-0", ids), config(), FakeClock(), ids)
+
+
+def test_a_session_that_follows_another_one_reads_no_commit_again(tmp_path):
+    store, later = read_by_store(tmp_path, CountingIds())
     later.refresh()
-    read.clear()
+    store.read.clear()
     assert later.start_epoch(3, as_leader=False) == Committed(9)
-    assert len(read) <= 2  # version 0 and the epoch's
+    assert len(store.read) <= 2  # version 0 and the epoch's
+
+
+def test_a_new_leader_reads_each_commit_once(tmp_path, monkeypatch):
+    """Also for its sync of all that it builds on."""
+    synced: set[str] = set()
+    monkeypatch.setattr(LocalStore, "sync", lambda _store, paths: synced.update(paths))
+    store, later = read_by_store(tmp_path, CountingIds())
+    synced.clear()
+    later.exists_or_create("topic-id")
+    later.refresh()
+    assert later.start_epoch(4, as_leader=True) == Committed(10)
+    commits = [f"t-0/_delta_log/{version:020d}.json" for version in range(11)]
+    read = Counter(path for path in store.read if path in commits)
+    assert [read[path] for path in commits[:9]] == [1] * 9
+    assert {*commits, *(f"t-0/{entry.path}" for entry in later.files)} <= synced
 
 
 def test_a_sync_for_an_append_covers_what_others_appended_above_the_epoch():

@@ -78,7 +78,7 @@ PAGE_OF = {
 """Path -> the question of a page and its template."""
 LAGGING, LAGGING_MS = 5, 300
 """Number of groups that the overview shows, and the time for which brokers are asked for them."""
-OF_PAGES_ALONE = ("every", "done")
+OF_PAGES_ALONE = ("every", "done", "mark")
 """Parameters of addresses that are no question's."""
 
 AWAY = (
@@ -247,7 +247,7 @@ class Console:
             "shows_menu": template != "login.html",
             "menu": MENU if self.settings.has_storage else [each for each in MENU if each not in STORED_MENU],
             "section": SECTION_OF.get(path, path),
-            "notice": request.query_params.get("done", ""),
+            "notice": self._notice(request, cookie),
             "old_ms": 0 if kept is None else kept.read_ms,
             "old_reason": "" if reason is None else f"{reason.name}: {reason}",
             "read_ms": getattr(answer, "read_ms", 0),
@@ -259,6 +259,12 @@ class Console:
         response = HTMLResponse(self._pages.page(template, {**values, "page": page}), status)
         self._set_cookie(request, response, cookie)
         return response
+
+    def _notice(self, request: Request, cookie: str) -> str:
+        """What was done, as the redirect behind a change says it: an address that others made up says nothing."""
+        done = request.query_params.get("done", "")
+        is_own = bool(done) and self._tokens.is_right(_said(cookie, done), request.query_params.get("mark", ""))
+        return done if is_own else ""
 
     def _set_cookie(self, request: Request, response: Response, cookie: str) -> None:
         is_secure = self.settings.is_secure or request.url.scheme == "https"
@@ -472,8 +478,9 @@ class Console:
                 values = {"change": change, "given": shown, "preview": None, "problem": f"{reason.name}: {reason}"}
                 return self._html(request, "change.html", values, status=HTTPStatus.CONFLICT)
             page = change.page(change.values(given))
-            mark = "&" if "?" in page else "?"
-            return RedirectResponse(f"{page}{mark}{urlencode({'done': done})}", HTTPStatus.SEE_OTHER)
+            mark = self._tokens.of(_said(request.cookies.get(BROWSER_COOKIE, ""), done))
+            more = urlencode({"done": done, "mark": mark})
+            return RedirectResponse(f"{page}{'&' if '?' in page else '?'}{more}", HTTPStatus.SEE_OTHER)
 
         return self._asking(act)(request)
 
@@ -532,6 +539,10 @@ def _beside(asker: Asker, path: str, asked: Mapping[str, str]) -> dict[str, obje
     except StratalogError:
         pass
     return {"lagging": lagging, "readers": readers}
+
+
+def _said(cookie: str, done: str) -> str:
+    return f"{cookie} {done}"
 
 
 def _host(request: Request) -> str:

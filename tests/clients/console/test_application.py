@@ -183,6 +183,7 @@ def test_a_change_is_previewed_then_made_with_a_token(editor: TestClient, cluste
     made = editor.post("/change/create_topic", data={**CREATE, "csrf": csrf})
     assert (made.status_code, made.headers["location"][:21]) == (303, "/topic?topic=made-her")
     assert "was created" in editor.get(made.headers["location"]).text
+    assert "owned" not in editor.get("/topics?done=owned&mark=1").text
     again = editor.post("/change/create_topic", data={**CREATE, "csrf": csrf})
     assert again.status_code == 409
     assert "TOPIC_ALREADY_EXISTS" in again.text

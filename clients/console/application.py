@@ -38,7 +38,7 @@ from stratalog.storage.clock import Clock
 from stratalog.storage.errors import StratalogError
 
 FORM_BYTES_MAX = 2 << 20
-KEPT_ANSWERS_MAX = 200
+KEPT_ANSWERS_MAX, KEPT_BYTES_MAX = 200, 32 << 20
 STATIC_TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
 MENU = (
     ("/", "Overview"),
@@ -134,6 +134,7 @@ class _Kept:
     answer: object
     read_ms: int
     acls: object = None
+    page_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -144,13 +145,14 @@ class KeptAnswers:
     _kept: dict[tuple[object, ...], _Kept] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def put(self, key: tuple[object, ...], answer: object, read_ms: int, acls: object) -> None:
-        """Keep an answer; the oldest of too many is dropped."""
+    def put(self, key: tuple[object, ...], answer: object, read_ms: int, acls: object, page_bytes: int) -> None:
+        """Keep an answer; the oldest of too many, or of those whose pages are too long together, are dropped."""
         with self._lock:
             self._kept.pop(key, None)
-            self._kept[key] = _Kept(answer, read_ms, acls)
-            while len(self._kept) > KEPT_ANSWERS_MAX:
-                del self._kept[next(iter(self._kept))]
+            self._kept[key] = _Kept(answer, read_ms, acls, page_bytes)
+            whole_bytes = sum(each.page_bytes for each in self._kept.values())
+            while len(self._kept) > KEPT_ANSWERS_MAX or whole_bytes > KEPT_BYTES_MAX:
+                whole_bytes -= self._kept.pop(next(iter(self._kept))).page_bytes
 
     def get(self, key: tuple[object, ...], acls: object) -> _Kept | None:
         """The last answer under these ACLs."""
@@ -297,12 +299,13 @@ class Console:
                 raise
             values = {"answer": kept.answer, "asked": shown, "lagging": [], "readers": {}}
             return self._html(request, template, values, kept=kept, reason=reason, json_path=json_path)
-        self._kept.put(key, answer, asker.now_ms, acls)
         values = {"answer": answer, "asked": shown, **_beside(asker, request.url.path, asked)}
         since_ms = silent_since_ms(asker)
         old = _Kept(answer, since_ms) if since_ms else None
         silence = errors.BrokerNotAvailableError("no broker has given a sign of life since") if since_ms else None
-        return self._html(request, template, values, kept=old, reason=silence, json_path=json_path)
+        page = self._html(request, template, values, kept=old, reason=silence, json_path=json_path)
+        self._kept.put(key, answer, asker.now_ms, acls, len(page.body))
+        return page
 
     def access(self, request: Request, asker: Asker) -> Response:
         """ACLs, users and quotas: each may be hidden."""

@@ -25,6 +25,8 @@ from stratalog.storage.errors import (
 from stratalog.storage.records import CONTROL_ATTRIBUTE, TRANSACTIONAL_ATTRIBUTE, TopicPartition
 
 LIMIT, LIMIT_MAX = 50, 500
+HEADERS_LISTED, HEADERS_MAX = 20, 1_000
+"""Number of headers of a record that are shown in a list, and of one record."""
 FETCH_BYTES, DECODED_BYTES = 1 << 20, 16 << 20
 """What one read takes from storage, and in memory."""
 READ_MS_MAX = 3_000
@@ -47,7 +49,10 @@ class ShownHeader:
 
 @dataclass(frozen=True, slots=True)
 class ShownRecord:
-    """A record. `producer_id` is -1 without idempotence; `timestamp_ms` is the broker's when `is_append_time`."""
+    """A record. `producer_id` is -1 without idempotence; `timestamp_ms` is the broker's when `is_append_time`.
+
+    more_headers  that are not among `headers`
+    """
 
     partition: int
     offset: int
@@ -59,6 +64,7 @@ class ShownRecord:
     leader_epoch: int
     producer_id: int
     is_transactional: bool
+    more_headers: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +260,7 @@ def _shown(partition: int, row: Mapping[str, object], cut_bytes: int | None = No
     headers, time_ms = row["headers"] or [], row["timestamp_ms"]
     assert isinstance(headers, list)
     attributes = int(str(row["attributes"]))
+    listed = headers[: HEADERS_LISTED if cut_bytes is None else HEADERS_MAX]
     return ShownRecord(
         partition,
         int(str(row["offset"])),
@@ -261,10 +268,11 @@ def _shown(partition: int, row: Mapping[str, object], cut_bytes: int | None = No
         bool(attributes & LOG_APPEND_ATTRIBUTE),
         part(row["key"]),
         part(row["value"]),
-        [ShownHeader(visible(str(each["key"])[:256]), part(each["value"])) for each in headers],
+        [ShownHeader(visible(str(each["key"])[:256]), part(each["value"])) for each in listed],
         int(str(row["leader_epoch"])),
         int(str(row["producer_id"])),
         bool(attributes & TRANSACTIONAL_ATTRIBUTE),
+        len(headers) - len(listed),
     )
 
 

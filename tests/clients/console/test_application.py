@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 
 from stratalog.clients.admin.admin import Admin
 from stratalog.clients.client_view import ClientView
-from stratalog.clients.console.application import PAGE_OF
+from stratalog.clients.console.application import KEPT_ANSWERS_MAX, KEPT_BYTES_MAX, PAGE_OF, KeptAnswers
 from stratalog.clients.console.sessions import FREE_ATTEMPTS, IDLE_MS
 from stratalog.clients.testing.in_memory_cluster import InMemoryCluster
 from stratalog.jobs.command.opened import OpenedCluster
@@ -388,3 +388,14 @@ def test_what_was_shown_under_other_rules_is_not_shown_again(guarded: OpenedClus
     guarded.view.refresh()
     answer = browser.get("/topics")
     assert (answer.status_code, "orders" in answer.text) == (503, False)
+
+
+def test_answers_are_kept_up_to_a_number_and_a_size() -> None:
+    kept = KeptAnswers()
+    for n in range(KEPT_ANSWERS_MAX + 1):
+        kept.put((n,), n, 0, None, 1)
+    assert [kept.get((n,), None) is None for n in (0, 1)] == [True, False]
+    kept.put(("large",), "large", 0, None, KEPT_BYTES_MAX)
+    assert [kept.get((n,), None) is None for n in (KEPT_ANSWERS_MAX, "large")] == [True, False]
+    kept.put(("too large",), "too large", 0, None, KEPT_BYTES_MAX + 1)
+    assert kept.get(("too large",), None) is None

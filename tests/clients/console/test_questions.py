@@ -16,6 +16,7 @@ from stratalog.clients.console.questions.overview import Overview
 from stratalog.clients.console.questions.records import RecordDetail, Records
 from stratalog.clients.console.questions.topics import Topic, TopicList
 from stratalog.clients.console.questions.transactions import TransactionList
+from stratalog.clients.producer.producer import Producer
 from stratalog.jobs.command.opened import OpenedCluster
 from stratalog.storage import errors
 from stratalog.storage.errors import StratalogError
@@ -159,3 +160,14 @@ def test_no_change_is_made_or_previewed_without_the_right(cluster: OpenedCluster
         with pytest.raises(StratalogError) as refused:
             act(nobody(cluster), own)
         assert refused.value.name.endswith("AUTHORIZATION_FAILED"), refused.value
+
+
+def test_a_record_of_many_headers_is_shown_with_a_few(cluster: OpenedCluster) -> None:
+    cluster.admin.create_topic("headers", partitions=1, retention_ms=-1)
+    with cluster.running() as running, Producer(running) as producer:
+        producer.send("headers", value="v", headers=[(f"h{n}", b"x") for n in range(5_000)])
+    found = cast("Records", QUESTIONS["records"].ask(everybody(cluster), {"topic": "headers"}))
+    assert [(len(each.headers), each.more_headers) for each in found.records] == [(20, 4_980)]
+    given = {"topic": "headers", "partition": "0", "offset": "0"}
+    one = cast("RecordDetail", QUESTIONS["record"].ask(everybody(cluster), given)).record
+    assert (len(one.headers), one.more_headers) == (1_000, 4_000)

@@ -81,6 +81,8 @@ def fill(cluster: Cluster) -> None:
             producer.send("hostile", key=parts[n - 1][:1_000], value=value, headers=[header])
         for n in range(3):
             producer.send("large", key=b"k", value=f"<script>alert({n})</script>".encode() * (LARGE_BYTES // 26))
+        many = [(texts[n % NAMES], parts[n][:100]) for n in range(9_000)]
+        producer.send("large", value=b"many headers", headers=many)
         producer.flush()
     with Producer(cluster, {"compression.type": "gzip", "max.request.size": 16 << 20, "linger.ms": 50}) as producer:
         for _ in range(BOMBS):
@@ -134,6 +136,7 @@ def addresses() -> Iterator[tuple[str, int]]:
     for topic in ("large", "bombs"):
         yield f"/records?topic={topic}", -1
         yield f"/record?topic={topic}&partition=0&offset=1", -1
+        yield f"/record?topic={topic}&partition=0&offset=3", -1
     for text in texts[:80]:
         yield f"/group?{urlencode({'group': text})}", 1
         yield f"/change/reset_group?{urlencode({'group': text, 'to': 'earliest'})}", -1

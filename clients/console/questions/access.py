@@ -107,16 +107,20 @@ def users(asker: Asker) -> Users:
 def quotas(asker: Asker) -> QuotaList:
     """All quotas of clients, for those who may describe the cluster's configs."""
     asker.check(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
-    view = asker.cluster.view
-    view.refresh(max_age_ms=1)
-    found = _asked_quotas(view) if isinstance(view, WireView) else quotas_of(view.image)
+    asker.cluster.view.refresh(max_age_ms=1)
     rows = []
-    for entity, values in found.items():
+    for entity, values in known_quotas(asker).items():
         parts = {kind: name or "" for kind, name in entity}
         for name, value in sorted(values.items()):
             rows.append(QuotaRow(parts.get("user"), parts.get("client-id"), name, value, QUOTA_UNITS.get(name, "")))
     rows.sort(key=lambda row: (row.user or "", row.client_id or "", row.name))
     return QuotaList(rows, asker.now_ms)
+
+
+def known_quotas(asker: Asker) -> dict[Entity, dict[str, float]]:
+    """All quotas, by entity. The caller has checked what the asker may see."""
+    view = asker.cluster.view
+    return _asked_quotas(view) if isinstance(view, WireView) else quotas_of(view.image)
 
 
 def _asked_quotas(view: WireView) -> dict[Entity, dict[str, float]]:

@@ -38,10 +38,19 @@ FREE: Mapping[str, str] = {
     "principal": "User:eve",
     "resource_name": "kafka-cluster",
     "host": "*",
+    "brokers": "1",
+    "client_id": "a client",
 }
 """Parameters of text that name nothing hidden -> what is given for those without a default."""
-NUMBERS: Mapping[str, str] = {"partition": "0", "offset": "0", "broker": "1", "partitions": "9", "erase_id": "1"}
-"""Numbers that are given even where there is a default, as far as `NEEDED` has them; all else by default."""
+NUMBERS: Mapping[str, str] = {
+    "partition": "0",
+    "offset": "0",
+    "broker": "1",
+    "partitions": "9",
+    "erase_id": "1",
+    "bound": "1000",
+}
+"""What is given for numbers without a default."""
 OF_ROUTES: Mapping[str, Mapping[str, str]] = {
     "/download": {"topic": "", "partition": "0", "offset": "0", "part": "value"},
     "/access": {},

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 
 from stratalog.clients.console.asker import Asker
 from stratalog.clients.console.changes.change import ClusterChange, Preview, PreviewLine
 from stratalog.clients.console.question import Parameter
-from stratalog.clients.console.questions.access import QUOTA_UNITS, QUOTAS_VERSION, known_quotas
-from stratalog.clients.wire.view import WireView
+from stratalog.clients.console.questions.access import QUOTA_UNITS
 from stratalog.replication.controller.cluster_configs import alter_cluster_configs
 from stratalog.replication.metadata.acls import Operation, ResourceType
 from stratalog.replication.metadata.client_quotas import (
     CLIENT_ID,
     KEYS,
     USER,
-    Entity,
-    alter_client_quota,
+    QuotaEntity,
 )
-from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.server.admin.configs import DYNAMIC_DEFAULT_BROKER_CONFIG, ConfigInForce
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.errors import InvalidConfigError, InvalidRequestError, ResourceNotFoundError
-from stratalog.wire.api_keys import ApiKey
-from stratalog.wire.messages.frames import Message
-from stratalog.wire.messages.layouts import error_of
 
 OTHERS = "<default>"
 """Kafka's word for all users, or client ids, without a quota of their own."""
@@ -72,7 +65,7 @@ def alter_brokers(asker: Asker, name: str, value: str, remove: bool) -> str:
 # -- quotas ----------------------------------------------------------------------------------------------------------
 
 
-def entity_of(user: str, client_id: str) -> Entity:
+def entity_of(user: str, client_id: str) -> QuotaEntity:
     """The clients that a form names. InvalidRequestError when it names none.
 
     >>> entity_of("alice", "<default>")
@@ -89,50 +82,27 @@ def _shown(name: str, value: float | None) -> str:
     return "" if value is None else f"{value:.15g} {QUOTA_UNITS.get(name, '')}".strip()
 
 
-def _value_now(asker: Asker, entity: Entity, name: str) -> float | None:
-    asker.cluster.view.refresh()
-    return known_quotas(asker).get(entity, {}).get(name)
-
-
-def _decided(asker: Asker, entity: Entity, name: str, value: float | None, *, is_checked_only: bool) -> None:
-    """Alter a quota, or check only whether that is allowed. InvalidRequestError in Kafka's words."""
-    view = asker.cluster.view
-    if isinstance(view, WireView):
-        operation = {"key": name, "value": value or 0.0, "remove": value is None}
-        parts = [{"entity_type": kind, "entity_name": part} for kind, part in entity]
-        values = {"entries": [{"entity": parts, "ops": [operation]}], "validate_only": is_checked_only}
-        answer = view.cluster.call(Message(values, ApiKey.ALTER_CLIENT_QUOTAS, QUOTAS_VERSION))
-        for entry in answer.entries:
-            error = error_of(entry)
-            if error is not None:
-                raise error
-        return
-    assert isinstance(view, ClusterView)
-    decide: partial[Result[None]] = partial(alter_client_quota, parts=entity, changes=[(name, value)])
-    if is_checked_only:
-        image: ClusterImage = view.image
-        decide(image)
-    else:
-        view.propose(decide)
+def _value_now(asker: Asker, entity: QuotaEntity, name: str) -> float | None:
+    return asker.cluster.admin.describe_client_quotas().get(entity, {}).get(name)
 
 
 def preview_set_quota(asker: Asker, user: str, client_id: str, quota: str, bound: float) -> Preview:
     _may_alter(asker)
     entity = entity_of(user, client_id)
-    _decided(asker, entity, quota, bound, is_checked_only=True)
+    asker.cluster.admin.alter_client_quota(entity, {quota: bound}, validate_only=True)
     before = _value_now(asker, entity, quota)
     warning = "Clients beyond it are slowed, not refused. The most special quota of a client counts."
     return Preview([PreviewLine(f"{quota} of {_name(entity)}", _shown(quota, before), _shown(quota, bound))], [warning])
 
 
-def _name(entity: Entity) -> str:
+def _name(entity: QuotaEntity) -> str:
     return ", ".join(f"{kind} {OTHERS if name is None else name}" for kind, name in entity)
 
 
 def set_quota(asker: Asker, user: str, client_id: str, quota: str, bound: float) -> str:
     _may_alter(asker)
     entity = entity_of(user, client_id)
-    _decided(asker, entity, quota, bound, is_checked_only=False)
+    asker.cluster.admin.alter_client_quota(entity, {quota: bound})
     return f"{quota} of {_name(entity)} is {_shown(quota, bound)}."
 
 
@@ -148,7 +118,7 @@ def preview_remove_quota(asker: Asker, user: str, client_id: str, quota: str) ->
 def remove_quota(asker: Asker, user: str, client_id: str, quota: str) -> str:
     _may_alter(asker)
     entity = entity_of(user, client_id)
-    _decided(asker, entity, quota, None, is_checked_only=False)
+    asker.cluster.admin.alter_client_quota(entity, {quota: None})
     return f"{_name(entity)} has no {quota} any more."
 
 

@@ -20,7 +20,7 @@ from stratalog.clients.console.application import PAGE_OF
 from stratalog.clients.console.catalogue import CHANGES, QUESTIONS
 from stratalog.clients.console.question import REQUIRED, Parameter
 
-NAMING = ("topic", "group", "topic_id", "transactional_id")
+NAMING = ("topic", "group", "topic_id", "transactional_id", "subject")
 """Parameters that name what a user may not see."""
 FREE: Mapping[str, str] = {
     "contains": "",
@@ -40,6 +40,9 @@ FREE: Mapping[str, str] = {
     "host": "*",
     "brokers": "1",
     "client_id": "a client",
+    "text": '"string"',
+    "table": "/lake/absent",
+    "reason": "",
 }
 """Parameters of text that name nothing hidden -> what is given for those without a default."""
 NUMBERS: Mapping[str, str] = {
@@ -49,6 +52,7 @@ NUMBERS: Mapping[str, str] = {
     "partitions": "9",
     "erase_id": "1",
     "bound": "1000",
+    "schema_id": "999",
 }
 """What is given for numbers without a default."""
 OF_ROUTES: Mapping[str, Mapping[str, str]] = {
@@ -69,7 +73,8 @@ STATEMENTS = (
     ),
 )
 """What a curious user runs."""
-_VOLATILE = re.compile(r'(?<="took_ms": )\d+|(?<=in )[\d.,]+\s?m?s|name="csrf" value="[0-9a-f]+"')
+_VOLATILE = re.compile(r'(?<="took_ms": )\d+|(?<=in )[\d.,]+\s?m?s|name="csrf" value="[0-9a-f]+"|as orders-value')
+"""What differs each time, and an example in the description of a parameter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +115,11 @@ class Asked:
 def absent_of(guess: str) -> str:
     """A name of the same length and the same letters that nothing has.
 
-    >>> absent_of("orders")
-    'sredro'
+    >>> absent_of("orders"), absent_of("orders-value")
+    ('sredro', 'sredro-value')
     """
-    return guess[::-1]
+    stem = guess.removesuffix("-value")
+    return stem[::-1] + guess[len(stem) :]
 
 
 def unclassified(application: Starlette) -> list[str]:

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -16,6 +16,7 @@ from starlette.testclient import TestClient
 
 from stratalog.clients.console.agents import agent_server
 from stratalog.clients.console.application import Console, ConsoleSettings
+from stratalog.clients.console.catalogue import QUESTIONS
 from stratalog.clients.console.doors import RootDoor
 from stratalog.jobs.command.opened import OpenedCluster
 from stratalog.replication.metadata.acls import Operation, ResourceType
@@ -24,6 +25,7 @@ from tests.clients.console.asked_cluster import (
     SECRET_GROUP,
     SECRET_ID,
     SECRET_TOPIC,
+    everybody,
     filled_cluster,
     password_of,
     rule,
@@ -78,15 +80,20 @@ class Users:
 def readers_of(topic_ids: dict[str, str]) -> dict[str, Reader]:
     bob = Reader(
         "bob",
-        {"topic": "orders", "group": "billing"},
+        {"topic": "orders", "group": "billing", "subject": "orders-value"},
         {"topic": (SECRET_TOPIC, "hostile"), "group": (SECRET_GROUP,), "topic_id": (topic_ids[SECRET_TOPIC],),
-         "transactional_id": (SECRET_ID,)},
+         "transactional_id": (SECRET_ID,), "subject": (f"{SECRET_TOPIC}-value",)},
         ("hidden-", "hostile", topic_ids[SECRET_TOPIC], topic_ids["hostile"]),
     )  # fmt: skip
     carol = Reader(
         "carol",
-        {"topic": SECRET_TOPIC, "group": SECRET_GROUP},
-        {"topic": ("orders", "hostile"), "group": ("billing",), "topic_id": (topic_ids["orders"],)},
+        {"topic": SECRET_TOPIC, "group": SECRET_GROUP, "subject": f"{SECRET_TOPIC}-value"},
+        {
+            "topic": ("orders", "hostile"),
+            "group": ("billing",),
+            "topic_id": (topic_ids["orders"],),
+            "subject": ("orders-value",),
+        },
         ("orders", "hostile", "billing", "customer-", topic_ids["orders"], topic_ids["hostile"]),
     )
     return {each.name: each for each in (bob, carol)}
@@ -176,3 +183,11 @@ def test_nothing_was_changed(users: Users) -> None:
             assert answer.status_code in (403, 404, 409), each
     users.cluster.view.refresh()
     assert json.dumps(sorted(users.cluster.view.topics())) == before
+
+
+def test_a_schema_of_what_may_not_be_seen_is_none_by_its_id_either(users: Users) -> None:
+    schema = cast("Any", QUESTIONS["schema"].ask(everybody(users.cluster), {"subject": f"{SECRET_TOPIC}-value"}))
+    browser, _ = browser_of(users.console(), "bob")
+    seen = [browser.get(f"/api/schema_by_id?schema_id={number}") for number in (schema.schema_id, 999)]
+    assert seen[0].status_code == seen[1].status_code >= 400
+    assert seen[0].text.replace(str(schema.schema_id), "ID") == seen[1].text.replace("999", "ID")

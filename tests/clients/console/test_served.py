@@ -21,6 +21,9 @@ from stratalog.clients.console.over_time.rates import Rates
 from stratalog.clients.console.question import plain
 from stratalog.clients.console.questions.access import QuotaList
 from stratalog.clients.records import OffsetAndMetadata
+from stratalog.clients.schemas.registry_state import RegistryState
+from stratalog.clients.schemas.schema import Schema
+from stratalog.clients.schemas.schema_folder import SCHEMAS_TOPIC
 from stratalog.clients.testing.in_memory_cluster import InMemoryCluster
 from stratalog.jobs.command.opened import OpenedCluster, open_cluster
 from stratalog.replication.metadata.acls import ResourceType
@@ -52,13 +55,16 @@ def named(servers: str) -> argparse.Namespace:
 
 def fill(cluster: InMemoryCluster) -> Admin:
     admin = cluster.admin()
-    for topic in ("orders", "hidden-payroll", "recent"):
-        admin.create_topic(topic, partitions=2, retention_ms=-1)  # records are of 1970
+    for topic in ("orders", "hidden-payroll", "recent", SCHEMAS_TOPIC):
+        admin.create_topic(topic, partitions=1 + (topic != SCHEMAS_TOPIC), retention_ms=-1)  # records are of 1970
     with cluster.producer() as producer:
         for n in range(10):
             producer.send("orders", key=f"k{n}", value=f"v{n}", partition=n % 2, timestamp_ms=1_000 + n)
         for n in reversed(range(7)):  # the first one is older than the window
             producer.send("recent", value="now", partition=n % 2, timestamp_ms=NOW_MS - n * 600_000)
+        for subject in ("orders-value", "hidden-payroll-value"):
+            for key, value in RegistryState().register(subject, Schema('"string"')).records:
+                producer.send(SCHEMAS_TOPIC, key=key, value=value)
     groups = GroupAdmin(LiveGroups(cluster, SystemClock(), WAIT_MS), ClusterView(cluster))
     offsets = {TopicPartition(topic, 0): OffsetAndMetadata(2) for topic in ("orders", "hidden-payroll")}
     for group in ("billing", "hidden-auditors"):
@@ -90,6 +96,8 @@ SAME = [
     ("quotas", {}),
     ("reassignments", {}),
     ("overview", {}),
+    ("schemas", {}),
+    ("schema", {"subject": "orders-value"}),
 ]
 
 
@@ -185,6 +193,7 @@ def test_a_login_is_a_connection_whose_broker_applies_the_acls(secured: TestClie
     assert secured.get("/topic?topic=hidden-payroll").status_code in (403, 404)
     assert secured.get("/records?topic=hidden-payroll").status_code in (403, 404)
     assert secured.get("/download?topic=hidden-payroll&partition=0&offset=0").status_code in (403, 404)
+    assert secured.get("/api/schemas").json()["subjects"] == [], "bob may not read the schema topic"
     assert secured.get("/access").status_code == 200
     preview = secured.get("/change/delete_topic?topic=orders")
     assert preview.status_code == 200
@@ -198,8 +207,8 @@ def test_what_a_broker_does_not_show_is_answered_as_what_is_not_there(secured: T
     """As by root, though the brokers decide: see test_equal_answers. Who may describe the cluster sees all groups."""
     browser = TestClient(secured.app, follow_redirects=False)
     assert log_in(browser, "dora", "dora's password") == 303
-    hidden = {"topic": ("hidden-payroll",), "group": ("hidden-auditors",)}
-    reader = Reader("dora", {"topic": "orders", "group": "billing"}, hidden, ("hidden-",))
+    hidden = {"topic": ("hidden-payroll",), "group": ("hidden-auditors",), "subject": ("hidden-payroll-value",)}
+    reader = Reader("dora", {"topic": "orders", "group": "billing", "subject": "orders-value"}, hidden, ("hidden-",))
     found = re.search(r'name="csrf" value="([0-9a-f]+)"', browser.get("/topics").text)
     assert found is not None
     for probe in probes(reader):

@@ -227,7 +227,9 @@ class Consumer:
         """Offsets between the position and the high watermark; None while either is not known."""
         position = self._position(topic_partition)
         marks = self._view.watermarks.published(position.topic_partition)
-        return None if marks is None or position.offset is None else marks.high_watermark - position.offset
+        if marks is None or position.offset is None:
+            return None
+        return max(0, marks.high_watermark - position.offset)  # the mark may be older than a seek to the end
 
     def pause(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Return nothing of these until `resume`; their positions stay."""

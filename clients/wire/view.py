@@ -130,15 +130,24 @@ class AskedBounds:
         start = self._listed.of({topic_partition: EARLIEST_TIMESTAMP}, limit_ms)[topic_partition].offset
         if not needs_end:
             known = self._known.get(topic_partition)
-            return self._put(topic_partition, start, start if known is None else known.high_watermark)
+            if known is None:  # not kept: nobody has said this high watermark
+                return self._made(topic_partition, start, start)
+            return self._put(topic_partition, start, known.high_watermark)
         end = self._listed.of({topic_partition: LATEST_TIMESTAMP}, limit_ms)[topic_partition].offset
         return self._put(topic_partition, start, end)
 
     def published(self, topic_partition: TopicPartition, *, poll: bool = True) -> Watermarks | None:
-        """What the leader answered last; `poll`: asked for now, if it was never."""
+        """What the leader answered last; `poll`: asked for now, if it was never.
+
+        Without `poll` a reader at this high watermark waits for more: None unless a long poll does so there.
+        """
         self._view.partition_state(topic_partition)
         known = self._known.get(topic_partition)
-        return self.published_now([topic_partition])[topic_partition] if known is None and poll else known
+        if poll:
+            return self.published_now([topic_partition])[topic_partition] if known is None else known
+        return (
+            known if known is not None and self._view.records.waits_at(topic_partition, known.high_watermark) else None
+        )
 
     def published_now(self, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks | None]:
         """Asked once; None for partitions whose leader does not answer, and for unknown ones."""
@@ -154,11 +163,13 @@ class AskedBounds:
         self._put(topic_partition, part.log_start_offset, part.high_watermark)
 
     def _put(self, topic_partition: TopicPartition, start: int, end: int) -> Watermarks:
+        made = self._known[topic_partition] = self._made(topic_partition, start, end)
+        return made
+
+    def _made(self, topic_partition: TopicPartition, start: int, end: int) -> Watermarks:
         image = self._view.image
         epoch = image.partition(topic_partition).leader_epoch
-        made = Watermarks(start, end, epoch, 0, image.topic_ids.get(topic_partition.topic, ""))
-        self._known[topic_partition] = made
-        return made
+        return Watermarks(start, end, epoch, 0, image.topic_ids.get(topic_partition.topic, ""))
 
 
 class AskedOffsets:
@@ -224,6 +235,8 @@ class FetchedRecords:
         self._news = threading.Event()
         self._moves = Moves()
         self._at_end: dict[TopicPartition, int] = {}
+        """Where long polls wait: the offset behind all that the leader had. Invariant: a reader that believes to have
+        read everything is at such an offset."""
         self._ready: dict[TopicPartition, tuple[int, FetchedPart]] = {}
         """What long polls returned: the offset asked for, and what was there."""
         self._polls: dict[int, _Poll] = {}
@@ -253,8 +266,8 @@ class FetchedRecords:
             wanted_bytes = max_bytes if decoded_bytes_max is None else min(max_bytes, decoded_bytes_max)
             part = self._awaited(topic_partition, offset, wanted_bytes, timeout_ms)
         with self._lock:
-            if part.next_offset == offset:
-                self._at_end[topic_partition] = offset
+            if part.next_offset in (offset, part.high_watermark):
+                self._at_end[topic_partition] = part.next_offset
             else:
                 self._at_end.pop(topic_partition, None)
         rows = without_aborted(part.rows, part.aborted)
@@ -262,6 +275,11 @@ class FetchedRecords:
             rows = rows.slice(0, sum(each < end_offset for each in rows["offset"].to_pylist()))
             return Fetched(rows, end_offset)
         return Fetched(rows, part.next_offset)
+
+    def waits_at(self, topic_partition: TopicPartition, offset: int) -> bool:
+        """Whether long polls wait for a record at this offset."""
+        with self._lock:
+            return self._at_end.get(topic_partition) == offset
 
     def _awaited(
         self, topic_partition: TopicPartition, offset: int, max_bytes: int, timeout_ms: int | None
@@ -350,7 +368,8 @@ class FetchedRecords:
         view = self._view
         by_leader: dict[int, dict[TopicPartition, int]] = {}
         with self._lock:
-            at_end = dict(self._at_end)
+            # What a poll has brought and nobody has read, as of a partition that is paused, is not asked for again.
+            at_end = {named: offset for named, offset in self._at_end.items() if named not in self._ready}
             busy = set(self._polls)
         for named, offset in at_end.items():
             state = view.image.partitions.get(named)

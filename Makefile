@@ -35,7 +35,10 @@
 #                   from_json and parse_json, protobuf's JSON mapping and the text have, by each way into a topic; SCHEMAS=10000; the first time needs Maven Central
 #   make dashboards a Prometheus server scrapes three brokers and evaluates Strimzi's dashboards and alerts; needs
 #                   prometheus (apt-get install prometheus)
-#   make console-test  the console's pages in Chromium, by axe-core; needs chromium (apt-get install chromium) and npm
+#   make console-test  the console's pages in Chromium, by axe-core, and a user's tasks, counted; needs chromium (apt-get
+#                   install chromium) and npm
+#   make console-long  in Chromium: 10,000 hostile records, a killed broker, 10,000 partitions and 1,000 groups, a tail of
+#                   10,000 records/s; its statements in Spark; ten minutes
 #   make conf       conf/cluster.toml and conf/topics.toml anew, from the settings in the code
 #   make completions  the table of flags for completions of shells anew, from the tools
 #   make cast       docs/start.cast: the first thirty seconds, recorded
@@ -90,7 +93,7 @@ HELM_PACKAGE := helm.sh/helm/v3/cmd/helm@v3.22.0
 # One seed of the simulation is one history in every process, whose pinned seeds are those of this hash seed.
 export PYTHONHASHSEED := 0
 
-.PHONY: help venv java demo test test-long test-sessions test-readers test-stores test-s3 clients quick check simulate storm power client-storm many-connections short-transactions ecosystem fuzz exactly-once bench bench-long soak notebooks oracle differential differential-random differential-spark differential-values dashboards console-test conf completions cast wheel release image chart rolling-restarts clean
+.PHONY: help venv java demo test test-long test-sessions test-readers test-stores test-s3 clients quick check simulate storm power client-storm many-connections short-transactions ecosystem fuzz exactly-once bench bench-long soak notebooks oracle differential differential-random differential-spark differential-values dashboards console-test console-long conf completions cast wheel release image chart rolling-restarts clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -269,6 +272,10 @@ $(CONSOLE_STAMP): $(STAMP)
 
 console-test: $(CONSOLE_STAMP)
 	@$(PYTHON) -m tests.lab.console $(VENV)/axe/node_modules/axe-core/axe.min.js $(PICTURES)
+	@$(PYTHON) -m tests.lab.console.tasks
+
+console-long: $(CONSOLE_STAMP) java
+	@for run in hostile failover many tail statements; do echo "$$run:"; $(PYTHON) -m tests.lab.console.$$run || exit 1; done
 
 conf: $(STAMP)
 	$(PYTHON) -m stratalog.replication.conf_files

@@ -62,6 +62,8 @@ class RecordReads(Protocol):
         max_bytes: int,
         end_offset: int | None = None,
         timeout_ms: int | None = None,
+        *,
+        decoded_bytes_max: int | None = None,
     ) -> Fetched: ...
 
 

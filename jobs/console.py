@@ -100,6 +100,7 @@ def console(given: argparse.Namespace) -> int:
         given.allow_changes,
         bool(given.tls_certificate),
         names if is_loopback(host) or given.host_name else frozenset(),
+        has_storage=bool(named.root),
     )
     needs_login = not named.root and connection.get("security.protocol", "").upper().startswith("SASL")
 

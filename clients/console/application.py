@@ -46,7 +46,7 @@ from stratalog.storage.clock import Clock
 from stratalog.storage.errors import StratalogError
 
 FORM_BYTES_MAX = 2 << 20
-KEPT_ANSWERS_MAX = 200
+KEPT_ANSWERS_MAX, KEPT_BYTES_MAX = 200, 32 << 20
 STATIC_TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
 MENU = (
     ("/", "Overview"),
@@ -95,7 +95,7 @@ PAGE_OF = {
 """Path -> the question of a page and its template."""
 LAGGING, LAGGING_MS = 5, 300
 """Number of groups that the overview shows, and the time for which brokers are asked for them."""
-OF_PAGES_ALONE = ("every", "done")
+OF_PAGES_ALONE = ("every", "done", "mark")
 """Parameters of addresses that are no question's."""
 
 AWAY = (
@@ -148,39 +148,46 @@ class ConsoleSettings:
     allow_changes  whether changes can be made
     is_secure      whether browsers reach it by TLS, so that cookies are sent by that alone
     host_names     the names by which browsers call it; none: any
+    has_storage    whether the cluster is known by its root, so that pages of its past can be read
     """
 
     cluster_name: str
     allow_changes: bool = False
     is_secure: bool = False
     host_names: frozenset[str] = frozenset()
+    has_storage: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
     answer: object
     read_ms: int
+    acls: object = None
+    page_bytes: int = 0
 
 
 @dataclass(slots=True)
 class KeptAnswers:
-    """The last answer to each question of each user, for when the cluster is away. Thread-safe."""
+    """The last answer to each question of each user, for when the cluster is away, as long as the ACLs stay the same
+    object. Thread-safe."""
 
     _kept: dict[tuple[object, ...], _Kept] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def put(self, key: tuple[object, ...], answer: object, read_ms: int) -> None:
-        """Keep an answer; the oldest of too many is dropped."""
+    def put(self, key: tuple[object, ...], answer: object, read_ms: int, acls: object, page_bytes: int) -> None:
+        """Keep an answer; the oldest of too many, or of those whose pages are too long together, are dropped."""
         with self._lock:
             self._kept.pop(key, None)
-            self._kept[key] = _Kept(answer, read_ms)
-            while len(self._kept) > KEPT_ANSWERS_MAX:
-                del self._kept[next(iter(self._kept))]
+            self._kept[key] = _Kept(answer, read_ms, acls, page_bytes)
+            whole_bytes = sum(each.page_bytes for each in self._kept.values())
+            while len(self._kept) > KEPT_ANSWERS_MAX or whole_bytes > KEPT_BYTES_MAX:
+                whole_bytes -= self._kept.pop(next(iter(self._kept))).page_bytes
 
-    def get(self, key: tuple[object, ...]) -> _Kept | None:
-        """The last answer."""
+    def get(self, key: tuple[object, ...], acls: object) -> _Kept | None:
+        """The last answer under these ACLs."""
         with self._lock:
-            return self._kept.get(key)
+            found = self._kept.get(key)
+        return found if found is not None and found.acls is acls else None
 
 
 class Console:
@@ -269,20 +276,26 @@ class Console:
             "is_logged_in": entry is not None,
             "user": "" if entry is None else entry.principal.name.removeprefix("User:"),
             "shows_menu": template != "login.html",
-            "menu": MENU,
+            "menu": MENU if self.settings.has_storage else [each for each in MENU if each not in STORED_MENU],
             "section": SECTION_OF.get(path, path),
-            "notice": request.query_params.get("done", ""),
+            "notice": self._notice(request, cookie),
             "old_ms": 0 if kept is None else kept.read_ms,
             "old_reason": "" if reason is None else f"{reason.name}: {reason}",
             "read_ms": getattr(answer, "read_ms", 0),
             "json": json_path,
             "changes": self.settings.allow_changes,
-            "has_way": "record_way" in QUESTIONS,
+            "has_storage": self.settings.has_storage,
             "csrf": self._tokens.of(cookie),
         }
         response = HTMLResponse(self._pages.page(template, {**values, "page": page}), status)
         self._set_cookie(request, response, cookie)
         return response
+
+    def _notice(self, request: Request, cookie: str) -> str:
+        """What was done, as the redirect behind a change says it: an address that others made up says nothing."""
+        done = request.query_params.get("done", "")
+        is_own = bool(done) and self._tokens.is_right(_said(cookie, done), request.query_params.get("mark", ""))
+        return done if is_own else ""
 
     def _set_cookie(self, request: Request, response: Response, cookie: str) -> None:
         is_secure = self.settings.is_secure or request.url.scheme == "https"
@@ -294,7 +307,8 @@ class Console:
         asked = _parameters(request)
         known = QUESTIONS[name].parameters
         given = {key: value for key, value in asked.items() if key in known}
-        key = (name, asker.principal.name, id(asker.cluster), tuple(sorted(given.items())))
+        acls = None if asker.authorizer is None else asker.cluster.view.image.acls
+        key = (name, asker.principal, id(asker.cluster), tuple(sorted(given.items())))
         json_path = f"/api/{name}" + (f"?{urlencode(given)}" if given else "")
         shown = {**dict.fromkeys(known), **asked}
         if name == "topics" and asked.get("more"):
@@ -311,17 +325,18 @@ class Console:
                 return self._html(request, template, empty, status=status)
             if not isinstance(reason, AWAY):
                 raise
-            kept = self._kept.get(key)
+            kept = self._kept.get(key, acls)
             if kept is None:
                 raise
             values = {"answer": kept.answer, "asked": shown, "lagging": [], "readers": {}}
             return self._html(request, template, values, kept=kept, reason=reason, json_path=json_path)
-        self._kept.put(key, answer, asker.now_ms)
-        values = {"answer": answer, "asked": shown, **_beside(asker, name, asked)}
+        values = {"answer": answer, "asked": shown, **_beside(asker, request.url.path, asked)}
         since_ms = silent_since_ms(asker)
         old = _Kept(answer, since_ms) if since_ms else None
         silence = errors.BrokerNotAvailableError("no broker has given a sign of life since") if since_ms else None
-        return self._html(request, template, values, kept=old, reason=silence, json_path=json_path)
+        page = self._html(request, template, values, kept=old, reason=silence, json_path=json_path)
+        self._kept.put(key, answer, asker.now_ms, acls, len(page.body))
+        return page
 
     def access(self, request: Request, asker: Asker) -> Response:
         """ACLs, users and quotas: each may be hidden."""
@@ -498,8 +513,9 @@ class Console:
                 values = {"change": change, "given": shown, "preview": None, "problem": f"{reason.name}: {reason}"}
                 return self._html(request, "change.html", values, status=HTTPStatus.CONFLICT)
             page = change.page(change.values(given))
-            mark = "&" if "?" in page else "?"
-            return RedirectResponse(f"{page}{mark}{urlencode({'done': done})}", HTTPStatus.SEE_OTHER)
+            mark = self._tokens.of(_said(request.cookies.get(BROWSER_COOKIE, ""), done))
+            more = urlencode({"done": done, "mark": mark})
+            return RedirectResponse(f"{page}{'&' if '?' in page else '?'}{more}", HTTPStatus.SEE_OTHER)
 
         return self._asking(act)(request)
 
@@ -544,20 +560,24 @@ async def _in_thread(act: Callable[..., Response], *arguments: object) -> Respon
     return await run_in_threadpool(act, *arguments)
 
 
-def _beside(asker: Asker, name: str, asked: Mapping[str, str]) -> dict[str, object]:
+def _beside(asker: Asker, path: str, asked: Mapping[str, str]) -> dict[str, object]:
     """The groups that a page shows beside its answer; none when they cannot be read, so that the rest is shown."""
     lagging: list[GroupRow] = []
     readers: dict[str, list[int]] = {}
     try:
-        if name == "overview":
+        if path == "/":
             given = {"limit": str(LAGGING), "wait_ms": str(LAGGING_MS)}
             found = cast("GroupList", QUESTIONS["groups"].ask(asker, given))
             lagging = [each for each in found.groups if each.lag > 0]
-        elif name == "topics" and asked.get("more"):
+        elif path == "/topics" and asked.get("more"):
             readers = cast("TopicLags", QUESTIONS["topic_lags"].ask(asker, {})).lags
     except StratalogError:
         pass
     return {"lagging": lagging, "readers": readers}
+
+
+def _said(cookie: str, done: str) -> str:
+    return f"{cookie} {done}"
 
 
 def _host(request: Request) -> str:

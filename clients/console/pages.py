@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from stratalog.clients.console.over_time.chart import line_chart
 from stratalog.clients.console.shown_text import visible
+from stratalog.clients.console.sql.sql import EXAMPLES
 from stratalog.clients.console.stored.pages import timeline_bars
 from stratalog.clients.console.times import duration, iso_time
 
@@ -93,7 +94,12 @@ class Pages:
             "visible": lambda text: visible(str(text)),
             "points": lambda rows, name: [(each.at_ms, getattr(each, name)) for each in rows],
         }
-        self._environment.globals |= {"address": address, "timeline_bars": timeline_bars, "line_chart": line_chart}
+        self._environment.globals |= {
+            "address": address,
+            "sql_examples": EXAMPLES,
+            "timeline_bars": timeline_bars,
+            "line_chart": line_chart,
+        }
 
     def page(self, template: str, values: Mapping[str, Any]) -> str:
         """The HTML of a template, `topics.html`."""

@@ -3,6 +3,7 @@
 cluster_image  the cluster's image, from brokers' answers
 wire_cluster   brokers by their addresses: requests to one, to any, to each leader
 offsets        ListOffsets, by leader
+group_offsets  committed offsets of many groups
 rows           record batches as rows of a log
 fetched        records and bounds in Fetch responses
 view           a view for producers, consumers and administrators

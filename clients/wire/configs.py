@@ -26,9 +26,10 @@ _OF_ALL_BROKERS = frozenset(
 """Configs that the metadata of a cluster has: a broker answers with its identity and its own settings, too."""
 
 
-def describe_message(kind: int, names: Sequence[str]) -> Message:
-    """A request for all configs of resources of one kind, with their synonyms."""
-    resources = [{"resource_type": kind, "resource_name": name, "configuration_keys": None} for name in names]
+def describe_message(kind: int, names: Sequence[str], configs: Sequence[str] | None = None) -> Message:
+    """A request for configs of resources of one kind, with their synonyms; without `configs` for all."""
+    keys = None if configs is None else list(configs)
+    resources = [{"resource_type": kind, "resource_name": name, "configuration_keys": keys} for name in names]
     return Message(
         {"resources": resources, "include_synonyms": True}, ApiKey.DESCRIBE_CONFIGS, DESCRIBE_CONFIGS_VERSION
     )

@@ -251,16 +251,20 @@ class FetchedRecords:
         max_bytes: int,
         end_offset: int | None = None,
         timeout_ms: int | None = None,
+        *,
+        decoded_bytes_max: int | None = None,
     ) -> Fetched:
         """Records from `offset` on, about `max_bytes`; those that a long poll has brought are there already.
 
-        timeout_ms  how long a leader is waited for that is moving; None: the view's
+        timeout_ms         how long a leader is waited for that is moving; None: the view's
+        decoded_bytes_max  the leader decides: its `max_bytes` bound what it decodes
         OffsetOutOfRangeError, LeaderNotAvailableError, and what else the leader answers.
         """
         with self._lock:
             asked, part = self._ready.pop(topic_partition, (UNKNOWN_OFFSET, None))
         if part is None or asked != offset:
-            part = self._awaited(topic_partition, offset, max_bytes, timeout_ms)
+            wanted_bytes = max_bytes if decoded_bytes_max is None else min(max_bytes, decoded_bytes_max)
+            part = self._awaited(topic_partition, offset, wanted_bytes, timeout_ms)
         with self._lock:
             if part.next_offset in (offset, part.high_watermark):
                 self._at_end[topic_partition] = part.next_offset

@@ -266,6 +266,12 @@ class WireAdmin:
         """Every config of a topic, by name. UnknownTopicOrPartitionError."""
         return self._configs(TOPIC, [topic])[topic]
 
+    def config_of_topics(self, config: str, topics: Sequence[str]) -> dict[str, str]:
+        """Topic -> the value of one config that is in force there."""
+        answer = self._cluster.call(describe_message(TOPIC, topics, [config]), None, self._view.timeout_ms)
+        _raise_first(answer.results)
+        return {each.resource_name: one.text for each in answer.results for one in configs_of(each)}
+
     def topic_overrides(self, topic: str) -> dict[str, str]:
         """The configs that are set for the topic itself."""
         return {each.name: each.text for each in self.topic_configs(topic) if each.source == DYNAMIC_TOPIC_CONFIG}
@@ -359,7 +365,7 @@ class WireAdmin:
     ) -> dict[int, LogDirDescription]:
         """The log directory of each broker named, or of all, with the replicas of these topics, or of all. The brokers
         themselves are asked: the first error is raised."""
-        self._view.refresh()
+        self._view.refresh(max_age_ms=1 if topics is None else 0)
         image = self._view.image
         wanted = sorted(image.brokers) if broker_ids is None else list(dict.fromkeys(broker_ids))
         asked = None

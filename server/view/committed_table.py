@@ -56,8 +56,16 @@ class CommittedTable:
     """
 
     def __init__(
-        self, view: ClusterView, topic: str, ranges: Mapping[TopicPartition, tuple[int, int]], columns: Sequence[str]
+        self,
+        view: ClusterView,
+        topic: str,
+        ranges: Mapping[TopicPartition, tuple[int, int]],
+        columns: Sequence[str],
+        *,
+        decoded_bytes_max: int | None = None,
     ) -> None:
+        """`decoded_bytes_max`: about how much memory the records of one read may take."""
+        self._decoded_bytes_max = decoded_bytes_max
         self.schema = pa.schema([COMMITTED_SCHEMA.field(name) for name in columns])
         self.ranges = dict(ranges)
         self._view = view
@@ -97,7 +105,9 @@ class CommittedTable:
         while True:
             if view.image.topic_ids.get(topic) != self._topic_id:
                 raise UnknownTopicOrPartitionError(f"topic '{topic}' of id {self._topic_id} was deleted since")
-            fetched = view.records.fetch(place, offset, READ_BYTES, end, columns=columns)
+            fetched = view.records.fetch(
+                place, offset, READ_BYTES, end, columns=columns, decoded_bytes_max=self._decoded_bytes_max
+            )
             if fetched.next_offset > offset:
                 return fetched
             if view.clock.monotonic_ms() >= deadline_ms:

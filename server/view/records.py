@@ -131,10 +131,12 @@ class CommittedRecords:
         timeout_ms: int | None = None,
         *,
         columns: Sequence[str] | None = None,
+        decoded_bytes_max: int | None = None,
     ) -> Fetched:
         """As `read`, with the next offset to read: compaction may have removed every record of a long range.
 
-        columns  of `READ_SCHEMA`, in its order, `offset`, `producer_id` and `attributes` among them; None: all
+        columns            of `READ_SCHEMA`, in its order, with `offset`, `producer_id` and `attributes`; None: all
+        decoded_bytes_max  about how much memory the records may take: a small file may hold large ones
         """
         marks = self._marks_up_to(topic_partition, offset, timeout_ms)
         readable = self._readable(topic_partition, marks, offset, end_offset)
@@ -143,7 +145,9 @@ class CommittedRecords:
         bounds = offset, max_bytes, readable.end_offset
 
         def read(planned: PlannedRead) -> pa.Table:
-            return (planned if columns is None else replace(planned, columns=columns)).read()
+            wanted = planned if columns is None else replace(planned, columns=columns)
+            bounded = wanted if decoded_bytes_max is None else replace(wanted, decoded_bytes_max=decoded_bytes_max)
+            return bounded.read()
 
         rows = readable.replicas.read(readable.log, readable.topic_id, *bounds, read)
         next_offset = rows["offset"][-1].as_py() + 1 if rows.num_rows else readable.end_offset

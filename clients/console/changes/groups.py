@@ -25,14 +25,17 @@ def _group_page(values: Mapping[str, object]) -> str:
 
 
 def _target(asker: Asker, group: str, topic: str, partition: int) -> tuple[dict[TopicPartition, int | None], bool]:
-    """The partitions to reset with the offsets committed now, and whether the group has members."""
+    """The partitions to reset with the offsets committed now, and whether the group has members. Topics that the asker
+    may not see are left out, and keep their offsets."""
     asker.check_group(group, Operation.READ)
     view = asker.cluster.view
     view.refresh()
     with asker.cluster.groups(WAIT_MS, changes=False) as asked:
         admin = GroupAdmin(asked, view)
-        committed = {named: held.offset for named, held in admin.committed(group).items()}
+        offsets = {named: held.offset for named, held in admin.committed(group).items()}
         has_members = bool(admin.describe_group(group).members)
+    seen = set(asker.visible(ResourceType.TOPIC, {each.topic for each in offsets}))
+    committed = {named: offset for named, offset in offsets.items() if named.topic in seen}
     if topic:
         asker.check_topic(topic, Operation.READ)
         wanted: list[TopicPartition] = view.image.partitions_of(topic)
@@ -107,14 +110,11 @@ def preview_delete(asker: Asker, group: str) -> Preview:
         described = admin.describe_group(group)
     if described.error is not None and not committed:
         raise GroupIdNotFoundError(f"there is no group {group}")
-    topics = set(asker.cluster.view.topics()) & {each.topic for each in committed if _sees(asker, each.topic)}
-    lines = [PreviewLine(f"group {group}", f"{len(committed)} committed offsets", "")]
-    lines += [PreviewLine(f"its place in {topic}", "kept", "") for topic in sorted(topics)]
+    topics = asker.visible(ResourceType.TOPIC, sorted({each.topic for each in committed}))
+    count = sum(each.topic in topics for each in committed)
+    lines = [PreviewLine(f"group {group}", f"{count} committed offsets", "")]
+    lines += [PreviewLine(f"its place in {topic}", "kept", "") for topic in topics]
     return Preview(lines[:LINES_MAX], [HAS_MEMBERS] if described.members else [])
-
-
-def _sees(asker: Asker, topic: str) -> bool:
-    return asker.may(Operation.DESCRIBE, ResourceType.TOPIC, topic)
 
 
 def delete(asker: Asker, group: str) -> str:

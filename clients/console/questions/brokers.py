@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from stratalog.clients.console.asker import Asker
 from stratalog.clients.console.question import Parameter, Question
 from stratalog.clients.console.questions.topics import ConfigRow, config_rows
+from stratalog.clients.wire.wire_admin import WireAdmin
 from stratalog.replication.metadata.acls import Operation, ResourceType
 from stratalog.replication.metadata.records import NO_LEADER
 from stratalog.storage.errors import BrokerNotAvailableError, StratalogError
@@ -78,13 +79,13 @@ def broker(asker: Asker, broker: int, sizes: bool) -> BrokerDetail:
     """A broker, for those who may describe the cluster. BrokerNotAvailableError for an unknown one."""
     asker.check(Operation.DESCRIBE, ResourceType.CLUSTER)
     view = asker.cluster.view
-    view.refresh(max_age_ms=1)
     about = asker.cluster.admin.describe_cluster()
+    view.refresh(max_age_ms=1)
     found = next((each for each in about.brokers if each.broker_id == broker), None)
     if found is None:
         known = ", ".join(str(each.broker_id) for each in about.brokers)
         raise BrokerNotAvailableError(f"there is no broker {broker}, only {known}")
-    topics = set(asker.visible(ResourceType.TOPIC, view.topics()))
+    topics = set(asker.visible(ResourceType.TOPIC, view.image.topic_ids))
     states = [state for named, state in view.image.partitions.items() if named.topic in topics]
     registered = view.image.brokers.get(broker)
     endpoint = None if registered is None else registered.registration.endpoint
@@ -131,10 +132,13 @@ def _endangered(asker: Asker, broker_id: int, topics: set[str]) -> list[Endanger
     """As a rolling restart decides: a partition with as few replicas as its minimum is not protected by waiting."""
     view = asker.cluster.view
     found = []
-    minima = _minima(asker, topics) if asker.cluster.is_served else dict[str, int]()
-    for named, state in sorted(view.image.partitions.items()):
-        if named.topic not in topics or broker_id not in state.replicas:
-            continue
+    held = {
+        named: state
+        for named, state in view.image.partitions.items()
+        if broker_id in state.replicas and named.topic in topics
+    }
+    minima = _minima(asker, {named.topic for named in held})
+    for named, state in sorted(held.items()):
         left = [each for each in state.isr if each != broker_id]
         if named.topic not in minima:
             minima[named.topic] = int(view.image.topic_config(named.topic).get(MIN_ISR, "1"))
@@ -149,11 +153,11 @@ def _endangered(asker: Asker, broker_id: int, topics: set[str]) -> list[Endanger
 
 
 def _minima(asker: Asker, topics: set[str]) -> dict[str, int]:
-    """`min.insync.replicas` of topics as brokers show it, where the topic sets it itself; else the cluster's."""
-    described = asker.cluster.admin.describe_topics(sorted(topics))
-    defaults = {each.name: each.value for each in asker.cluster.admin.describe_cluster_configs()}
-    default = defaults.get(MIN_ISR) or "1"
-    return {name: int(each.configs.get(MIN_ISR, default)) for name, each in described.items()}
+    """`min.insync.replicas` of topics as brokers show it; none where storage has it."""
+    admin = asker.cluster.admin
+    if not isinstance(admin, WireAdmin) or not topics:
+        return {}
+    return {name: int(value) for name, value in admin.config_of_topics(MIN_ISR, sorted(topics)).items()}
 
 
 def reassignments(asker: Asker) -> Reassignments:

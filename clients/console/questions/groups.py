@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -17,6 +16,8 @@ from stratalog.clients.admin.groups import GroupAdmin, Groups, StoredGroups
 from stratalog.clients.console.asker import WAIT_MS, Asker
 from stratalog.clients.console.question import Parameter, Question
 from stratalog.clients.records import OffsetAndMetadata
+from stratalog.clients.wire.group_offsets import committed_offsets
+from stratalog.clients.wire.view import WireView
 from stratalog.replication.metadata.acls import ResourceType
 from stratalog.replication.requests.groups import ListedGroup
 from stratalog.server.view.cluster_view import ClusterView
@@ -32,7 +33,6 @@ ASKED_MS_MAX = 2_000
 """Time in which one question asks brokers for what groups have committed; the lag of the rest is not known."""
 LIST_DATED_MS_MAX = 500
 """The same for a list of groups."""
-ASKED_AT_ONCE = 8
 KEPT_MAX = 4
 """Number of clusters whose fold is kept."""
 UNKNOWN = -1
@@ -97,7 +97,7 @@ class LagRow:
 
 @dataclass(frozen=True, slots=True)
 class GroupDetail:
-    """A group. `hidden` counts partitions of topics that the asker may not see."""
+    """A group, in the topics that the asker may see; how many others it reads is not shown either."""
 
     group_id: str
     state: str
@@ -105,7 +105,6 @@ class GroupDetail:
     coordinator: int
     members: list[MemberRow]
     partitions: list[LagRow]
-    hidden: int
     read_ms: int
 
     @property
@@ -257,17 +256,10 @@ def topic_lags(asker: Asker) -> TopicLags:
 
 def _committed(asker: Asker, admin: GroupAdmin, names: Sequence[str], wait_ms: int) -> dict[str, Committed]:
     """What the groups have committed, of as many as can be asked in time."""
-    if not asker.cluster.is_served:
-        return {name: admin.committed(name) for name in names}
-    clock = asker.cluster.view.clock
-    deadline_ms = clock.monotonic_ms() + wait_ms
-
-    def ask(name: str) -> Committed | None:
-        return admin.committed(name) if clock.monotonic_ms() < deadline_ms else None
-
-    with ThreadPoolExecutor(ASKED_AT_ONCE) as threads:
-        answers = dict(zip(names, threads.map(ask, names), strict=True))
-    return {name: found for name, found in answers.items() if found is not None}
+    view = asker.cluster.view
+    if isinstance(view, WireView):
+        return committed_offsets(view.cluster, names, view.clock.monotonic_ms() + wait_ms)
+    return {name: admin.committed(name) for name in names}
 
 
 def _visible(
@@ -314,7 +306,6 @@ def group(asker: Asker, group: str) -> GroupDetail:
         )
         for each in described.members
     ]
-    hidden = len(committed) - len(visible)
     return GroupDetail(
         group,
         described.group_state or "Empty",
@@ -322,7 +313,6 @@ def group(asker: Asker, group: str) -> GroupDetail:
         coordinator,
         members,
         rows,
-        hidden,
         asker.now_ms,
     )
 

@@ -48,10 +48,10 @@ class Overview:
 
 def overview(asker: Asker) -> Overview:
     """The cluster in numbers. Brokers are shown to those who may describe the cluster."""
-    view = asker.cluster.view
-    view.refresh(max_age_ms=1)
-    image = view.image
-    topics = set(asker.visible(ResourceType.TOPIC, view.topics()))
+    about = asker.cluster.admin.describe_cluster()
+    asker.cluster.view.refresh(max_age_ms=1)
+    image = asker.cluster.view.image
+    topics = set(asker.visible(ResourceType.TOPIC, image.topic_ids))
     states = [state for named, state in image.partitions.items() if named.topic in topics]
     leads: dict[int, int] = {}
     holds: dict[int, int] = {}
@@ -63,7 +63,6 @@ def overview(asker: Asker) -> Overview:
             if each not in state.isr:
                 behind[each] = behind.get(each, 0) + 1
     brokers: list[BrokerLoad] = []
-    about = asker.cluster.admin.describe_cluster()
     if asker.may(Operation.DESCRIBE, ResourceType.CLUSTER):
         for broker in about.brokers:
             number = broker.broker_id

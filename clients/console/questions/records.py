@@ -26,7 +26,10 @@ from stratalog.storage.errors import (
 from stratalog.storage.records import CONTROL_ATTRIBUTE, TRANSACTIONAL_ATTRIBUTE, TopicPartition
 
 LIMIT, LIMIT_MAX = 50, 500
-FETCH_BYTES = 1 << 20
+HEADERS_LISTED, HEADERS_MAX = 20, 1_000
+"""Number of headers of a record that are shown in a list, and of one record."""
+FETCH_BYTES, DECODED_BYTES = 1 << 20, 16 << 20
+"""What one read takes from storage, and in memory."""
 WHOLE_BYTES = 1 << 18
 """Number of bytes of a part of one record that is shown alone."""
 READ_MS_MAX = 3_000
@@ -51,6 +54,7 @@ class ShownHeader:
 class ShownRecord:
     """A record. `producer_id` is -1 without idempotence; `timestamp_ms` is the broker's when `is_append_time`.
 
+    more_headers  that are not among `headers`
     key_read, value_read  what the schemas that they name make of them; null where they name none
     """
 
@@ -64,6 +68,7 @@ class ShownRecord:
     leader_epoch: int
     producer_id: int
     is_transactional: bool
+    more_headers: int = 0
     key_read: ReadPart | None = None
     value_read: ReadPart | None = None
 
@@ -125,7 +130,9 @@ class _Search:
     def rows(self, named: TopicPartition, offset: int, end_offset: int) -> Iterator[tuple[pa.Table, int]]:
         """Tables of records in `[offset, end_offset)`, each with the next offset."""
         while offset < end_offset and not self.is_over():
-            found = self.asker.cluster.view.records.fetch(named, offset, FETCH_BYTES, end_offset, WAIT_MS)
+            found = self.asker.cluster.view.records.fetch(
+                named, offset, FETCH_BYTES, end_offset, WAIT_MS, decoded_bytes_max=DECODED_BYTES
+            )
             if found.next_offset <= offset:
                 return
             self.scanned += found.rows.num_rows
@@ -285,6 +292,7 @@ def _shown(
     headers, time_ms = _headers_of(row), row["timestamp_ms"]
     key, value = _bytes_of(row, "key"), _bytes_of(row, "value")
     attributes = int(str(row["attributes"]))
+    listed = headers[: HEADERS_MAX if cut_bytes > CUT_BYTES else HEADERS_LISTED]
     return ShownRecord(
         partition,
         int(str(row["offset"])),
@@ -292,10 +300,11 @@ def _shown(
         bool(attributes & LOG_APPEND_ATTRIBUTE),
         shown(key, cut_bytes),
         shown(value, cut_bytes),
-        [ShownHeader(visible(name[:256]), shown(data, cut_bytes)) for name, data in headers],
+        [ShownHeader(visible(name[:256]), shown(data, cut_bytes)) for name, data in listed],
         int(str(row["leader_epoch"])),
         int(str(row["producer_id"])),
         bool(attributes & TRANSACTIONAL_ATTRIBUTE),
+        len(headers) - len(listed),
         decoder.part(topic, key, headers, is_key=True, cut_bytes=cut_bytes),
         decoder.part(topic, value, headers, is_key=False, cut_bytes=cut_bytes),
     )

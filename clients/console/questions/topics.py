@@ -132,12 +132,11 @@ class Topic:
 
 def topics(asker: Asker, contains: str, internal: bool, order: str, first: int, limit: int, sizes: bool) -> TopicList:
     """A page of the topics that the asker may describe."""
-    view = asker.cluster.view
-    view.refresh(max_age_ms=1)
-    image = view.image
     wanted = contains.lower()
-    names = [name for name in asker.visible(ResourceType.TOPIC, view.topics()) if wanted in name.lower()]
-    names = sorted(name for name in names if internal or not is_internal(name))
+    asker.cluster.view.refresh()
+    image = asker.cluster.view.image
+    fitting = [name for name in image.topic_ids if wanted in name.lower() and (internal or not is_internal(name))]
+    names = sorted(asker.visible(ResourceType.TOPIC, fitting))
     limit = max(1, min(limit, PAGE_ROWS_MAX))
     by_topic = {name: [image.partitions[each] for each in image.partitions_by_topic[name]] for name in names}
     if order == "records":

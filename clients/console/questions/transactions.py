@@ -33,10 +33,7 @@ class HeldBack:
 
 @dataclass(frozen=True, slots=True)
 class TransactionRow:
-    """A transactional id. `open_ms` is -1 when none of its transactions is open.
-
-    hidden  partitions of topics that the asker may not see
-    """
+    """A transactional id, in the topics that the asker may see. `open_ms` is -1 when no transaction of it is open."""
 
     transactional_id: str
     state: str
@@ -46,7 +43,6 @@ class TransactionRow:
     timeout_ms: int
     open_ms: int
     held_back: list[HeldBack]
-    hidden: int
 
     @property
     def is_open(self) -> bool:
@@ -96,7 +92,6 @@ def _row(asker: Asker, coordinator: int, described: TransactionDescription) -> T
         described.transaction_timeout_ms,
         max(0, asker.now_ms - started_ms) if is_open and started_ms >= 0 else -1,
         [_held_back(asker, each, described.producer_id) for each in shown],
-        len(named) - len(shown),
     )
 
 

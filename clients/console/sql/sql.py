@@ -15,6 +15,17 @@ from stratalog.clients.console.sql.child import answered
 from stratalog.clients.console.sql.tables import ReadableTables
 from stratalog.storage.clock import SystemClock
 
+EXAMPLES = (
+    "SELECT topic, partition, leader, isr FROM partitions WHERE is_under_replicated",
+    "SELECT leader, count(*) AS partitions FROM partitions GROUP BY leader ORDER BY leader",
+    (
+        "SELECT topic, partition, max(leader_epoch) AS epoch, count(*) AS leaders FROM leader_epochs "
+        "GROUP BY topic, partition ORDER BY epoch DESC, topic, partition LIMIT 20"
+    ),
+    "SELECT group_id, topic, sum(lag) AS behind FROM group_lag GROUP BY group_id, topic ORDER BY behind DESC, group_id",
+)
+"""Statements to begin with, which give the same rows in Spark."""
+
 
 @dataclass(frozen=True, slots=True)
 class SqlAnswer:

@@ -38,6 +38,8 @@ from stratalog.storage.errors import OffsetOutOfRangeError
 
 WAIT_MS = 5_000
 """Time to wait for a partition's leader."""
+DECODED_BYTES = 32 << 20
+"""Memory of the records of one read: a small file may hold large ones."""
 SPARK_NAMES = {"timestamp_type": "timestampType", "leader_epoch": "leaderEpoch"}
 """Columns of a topic that Spark's source names otherwise than `committed_table`."""
 TOPIC_COLUMNS = (
@@ -123,7 +125,7 @@ class ReadableTables:
         columns = [names.get(column, column) for column in scan.columns] or ["offset"]
         table = table_of(view, topic, columns, _partitions(view, topic, scan))
         ranges = {place: _range(view, place, ends, scan) for place, ends in table.ranges.items()}
-        for batch in CommittedTable(view, topic, ranges, columns).reader():
+        for batch in CommittedTable(view, topic, ranges, columns, decoded_bytes_max=DECODED_BYTES).reader():
             if scan.columns:
                 yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
             else:

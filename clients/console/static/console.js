@@ -58,6 +58,7 @@ async function refresh() {
     const problem = document.getElementById("live-problem");
     try {
       const answer = await fetch(location.href, { headers: { "x-refresh": "1" }, redirect: "error" });
+      if (answer.status >= 500) throw new Error(String(answer.status));
       const found = new DOMParser().parseFromString(await answer.text(), "text/html");
       const main = found.getElementById("content"), old = document.getElementById("content");
       if (main) {
@@ -75,7 +76,7 @@ async function refresh() {
       if (problem && !problem.firstChild) {
         const text = document.createElement("p");
         text.className = "notice bad";
-        text.textContent = `The console does not answer since ${day.format(new Date())}: what you see is older. ` +
+        text.textContent = `The console or the cluster does not answer since ${day.format(new Date())}: what you see is older. ` +
           "If your login has ended, load the page again.";
         problem.append(text);
       }

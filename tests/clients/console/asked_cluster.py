@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from stratalog.clients.admin.admin import Admin
@@ -11,7 +11,6 @@ from stratalog.clients.client_view import ClientView
 from stratalog.clients.console.application import Console, ConsoleSettings
 from stratalog.clients.console.asker import AskedCluster, Asker
 from stratalog.clients.console.doors import RootDoor
-from stratalog.clients.console.question import REQUIRED, Question
 from stratalog.clients.records import OffsetAndMetadata
 from stratalog.clients.schemas.schema_folder import SCHEMAS_TOPIC
 from stratalog.clients.testing.in_memory_cluster import InMemoryCluster
@@ -120,32 +119,6 @@ def password_of(user: str, password: str) -> ScramUpsertion:
     kind, salt = ScramMechanism.SHA_256, b"salt of a test"
     salted = kind.salted_password(password, salt, ITERATIONS_DEFAULT)
     return ScramUpsertion(user, kind.code, ITERATIONS_DEFAULT, salt, salted)
-
-
-GUESSES: Mapping[str, tuple[str, ...]] = {
-    "topic": (SECRET_TOPIC, "orders", "hostile", "absent"),
-    "group": (SECRET_GROUP, "billing", "absent"),
-    "transactional_id": (SECRET_ID, "absent"),
-    "partition": ("0",),
-    "offset": ("0",),
-    "broker": ("1",),
-    "subject": (f"{SECRET_TOPIC}-value", "orders-value", "absent"),
-    "schema_id": ("1", "6", "999"),
-    "text": ('"string"',),
-    "sql": (f'SELECT * FROM "{SECRET_TOPIC}"', "SELECT * FROM topics", "SELECT * FROM group_offsets"),
-}
-"""What a curious user tries, by parameter."""
-
-
-def attempts(question: Question) -> Iterator[dict[str, str]]:
-    """Parameters with which a curious user asks: each guess, the rest by default or by its first guess."""
-    needed = {
-        name: GUESSES.get(name, ("0",))[0] for name, each in question.parameters.items() if each.default is REQUIRED
-    }
-    yield dict(needed)
-    for name in question.parameters:
-        for guess in GUESSES.get(name, ()):
-            yield {**needed, name: guess}
 
 
 class SettableClock(SystemClock):

@@ -14,10 +14,11 @@ from starlette.testclient import TestClient
 
 from stratalog.clients.admin.admin import Admin
 from stratalog.clients.client_view import ClientView
-from stratalog.clients.console.application import PAGE_OF
+from stratalog.clients.console.application import KEPT_ANSWERS_MAX, KEPT_BYTES_MAX, PAGE_OF, KeptAnswers
 from stratalog.clients.console.sessions import FREE_ATTEMPTS, IDLE_MS
 from stratalog.clients.testing.in_memory_cluster import InMemoryCluster
 from stratalog.jobs.command.opened import OpenedCluster
+from stratalog.replication.metadata.acls import ResourceType
 from stratalog.server.view.cluster_view import ClusterView
 from tests.clients.console.asked_cluster import (
     FEW_RIGHTS,
@@ -30,6 +31,7 @@ from tests.clients.console.asked_cluster import (
     console_of,
     filled_cluster,
     password_of,
+    rule,
 )
 
 
@@ -182,6 +184,7 @@ def test_a_change_is_previewed_then_made_with_a_token(editor: TestClient, cluste
     made = editor.post("/change/create_topic", data={**CREATE, "csrf": csrf})
     assert (made.status_code, made.headers["location"][:21]) == (303, "/topic?topic=made-her")
     assert "was created" in editor.get(made.headers["location"]).text
+    assert "owned" not in editor.get("/topics?done=owned&mark=1").text
     again = editor.post("/change/create_topic", data={**CREATE, "csrf": csrf})
     assert again.status_code == 409
     assert "TOPIC_ALREADY_EXISTS" in again.text
@@ -372,3 +375,28 @@ def test_a_page_says_since_when_its_numbers_are_old(cluster: OpenedCluster) -> N
     assert browser.get("/api/topics").status_code == 503
     lost.is_lost = False
     assert "does not answer" not in browser.get("/topics").text
+
+
+def test_what_was_shown_under_other_rules_is_not_shown_again(guarded: OpenedCluster) -> None:
+    lost = LostView(guarded.view)
+    console, _ = console_of(replace(guarded, view=cast("ClientView", lost)))
+    browser = TestClient(console.application(), base_url="https://testserver", follow_redirects=False)
+    assert log_in(browser, "bob", "bob's password") == 303
+    assert "orders" in browser.get("/topics").text
+    lost.is_lost = True
+    assert "orders" in browser.get("/topics").text
+    guarded.admin.create_acls([rule("User:bob", ResourceType.TOPIC, "another")])
+    guarded.view.refresh()
+    answer = browser.get("/topics")
+    assert (answer.status_code, "orders" in answer.text) == (503, False)
+
+
+def test_answers_are_kept_up_to_a_number_and_a_size() -> None:
+    kept = KeptAnswers()
+    for n in range(KEPT_ANSWERS_MAX + 1):
+        kept.put((n,), n, 0, None, 1)
+    assert [kept.get((n,), None) is None for n in (0, 1)] == [True, False]
+    kept.put(("large",), "large", 0, None, KEPT_BYTES_MAX)
+    assert [kept.get((n,), None) is None for n in (KEPT_ANSWERS_MAX, "large")] == [True, False]
+    kept.put(("too large",), "too large", 0, None, KEPT_BYTES_MAX + 1)
+    assert kept.get(("too large",), None) is None

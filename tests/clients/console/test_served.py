@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import cast
@@ -12,22 +13,28 @@ import pytest
 from starlette.testclient import TestClient
 
 from stratalog.clients.admin.admin import Admin
+from stratalog.clients.admin.groups import GroupAdmin, LiveGroups
 from stratalog.clients.console.application import Console, ConsoleSettings
 from stratalog.clients.console.catalogue import CHANGES, QUESTIONS
 from stratalog.clients.console.doors import ServedDoor
 from stratalog.clients.console.over_time.rates import Rates
 from stratalog.clients.console.question import plain
 from stratalog.clients.console.questions.access import QuotaList
+from stratalog.clients.records import OffsetAndMetadata
 from stratalog.clients.schemas.registry_state import RegistryState
 from stratalog.clients.schemas.schema import Schema
 from stratalog.clients.schemas.schema_folder import SCHEMAS_TOPIC
 from stratalog.clients.testing.in_memory_cluster import InMemoryCluster
 from stratalog.jobs.command.opened import OpenedCluster, open_cluster
+from stratalog.replication.metadata.acls import ResourceType
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage import errors
 from stratalog.storage.clock import SystemClock
-from tests.clients.console.asked_cluster import FEW_RIGHTS, NOW_MS, everybody, password_of
+from stratalog.storage.records import TopicPartition
+from tests.clients.console.asked_cluster import FEW_RIGHTS, NOW_MS, everybody, password_of, rule
+from tests.clients.console.probes import Reader, absent_of, probes
 from tests.clients.console.test_application import log_in
+from tests.clients.console.test_equal_answers import StillClock, answer_to
 
 SECURED = {
     "listeners": "CLIENTS://127.0.0.1:0",
@@ -39,6 +46,7 @@ SECURED = {
 }
 LOGIN = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-256"}
 WAIT_MS = 5_000
+OF_DORA = (rule("User:dora", ResourceType.TOPIC, "orders"), rule("User:dora", ResourceType.GROUP, "billing"))
 
 
 def named(servers: str) -> argparse.Namespace:
@@ -57,6 +65,10 @@ def fill(cluster: InMemoryCluster) -> Admin:
         for subject in ("orders-value", "hidden-payroll-value"):
             for key, value in RegistryState().register(subject, Schema('"string"')).records:
                 producer.send(SCHEMAS_TOPIC, key=key, value=value)
+    groups = GroupAdmin(LiveGroups(cluster, SystemClock(), WAIT_MS), ClusterView(cluster))
+    offsets = {TopicPartition(topic, 0): OffsetAndMetadata(2) for topic in ("orders", "hidden-payroll")}
+    for group in ("billing", "hidden-auditors"):
+        groups.alter_offsets(group, offsets)
     return admin
 
 
@@ -151,8 +163,10 @@ def test_a_config_of_all_brokers_is_altered_and_restored(both: tuple[OpenedClust
 def secured() -> Iterator[TestClient]:
     with InMemoryCluster.start_new(1, SECURED) as cluster:
         admin = fill(cluster)
-        admin.alter_user_scram_credentials(upsertions=[password_of("bob", "bob's password")])
-        admin.create_acls(FEW_RIGHTS)
+        admin.alter_user_scram_credentials(
+            upsertions=[password_of(each, f"{each}'s password") for each in ("bob", "dora")]
+        )
+        admin.create_acls([*FEW_RIGHTS, *OF_DORA])
         servers = cluster.bootstrap_servers
 
         @contextmanager
@@ -163,7 +177,7 @@ def secured() -> Iterator[TestClient]:
 
         numbers = iter(range(1_000))
         settings = ConsoleSettings(servers, allow_changes=True)
-        made = Console(ServedDoor(None, open_as), settings, SystemClock(), lambda: f"secret-{next(numbers)}")
+        made = Console(ServedDoor(None, open_as), settings, StillClock(), lambda: f"secret-{next(numbers)}")
         yield TestClient(made.application(), follow_redirects=False)
         made.sessions.close()
 
@@ -187,3 +201,18 @@ def test_a_login_is_a_connection_whose_broker_applies_the_acls(secured: TestClie
     refused = secured.post("/change/delete_topic", data={"topic": "orders", "csrf": csrf})
     assert refused.status_code in (403, 409)
     assert "orders" in secured.get("/topics").text
+
+
+def test_what_a_broker_does_not_show_is_answered_as_what_is_not_there(secured: TestClient) -> None:
+    """As by root, though the brokers decide: see test_equal_answers. Who may describe the cluster sees all groups."""
+    browser = TestClient(secured.app, follow_redirects=False)
+    assert log_in(browser, "dora", "dora's password") == 303
+    hidden = {"topic": ("hidden-payroll",), "group": ("hidden-auditors",), "subject": ("hidden-payroll-value",)}
+    reader = Reader("dora", {"topic": "orders", "group": "billing", "subject": "orders-value"}, hidden, ("hidden-",))
+    found = re.search(r'name="csrf" value="([0-9a-f]+)"', browser.get("/topics").text)
+    assert found is not None
+    for probe in probes(reader):
+        answer = answer_to(browser, found[1], probe)
+        assert [each for each in reader.secrets if each in answer] == [], probe
+        if probe.guess:
+            assert answer == answer_to(browser, found[1], probe.renamed(absent_of(probe.guess))), probe

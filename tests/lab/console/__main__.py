@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import shutil
 import sys
-import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import uvicorn
-from playwright.sync_api import Dialog, Error, Page, ViewportSize, sync_playwright
+from playwright.sync_api import Page
 
 from stratalog.clients.typed_tables.notes import leave_note
 from tests.clients.console.asked_cluster import HOSTILE, console_of, filled_cluster
 from tests.clients.console.test_typed_tables import make_table
-from tests.waiting import wait_until
+from tests.lab.console.browsing import chromium, noting_page, served, wider_than_window
 
 LAKE = "/LAKE"
 """Stands for the folder of a typed table in the addresses of pages."""
@@ -44,65 +42,53 @@ PAGES = (
     *[f"/record?topic=hostile&partition=0&offset={n}" for n in range(len(HOSTILE))],
 )  # fmt: skip
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
-FLAGS = (
-    "--no-sandbox",
-    "--no-first-run",
-    "--disable-quic",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
 WIDTHS = (1_440, 390)
 SETTLE_MS = 100
-
-
-class Noted:
-    """Notes an event of the browser; a dialog is closed."""
-
-    def __init__(self, events: list[str], what: str) -> None:
-        self._events = events
-        self._what = what
-
-    def __call__(self, event: Error | Dialog) -> None:
-        self._events.append(f"{self._what}: {event}")
-        if isinstance(event, Dialog):
-            event.dismiss()
+TABS = 12
+"""Number of elements on each page that the Tab key goes to."""
 
 
 def problems_of(page: Page, axe: str) -> list[str]:
     """What is wrong with the page that is shown."""
-    wider = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+    wider = wider_than_window(page)
     page.evaluate(axe)
     found: dict[str, Any] = page.evaluate("rules => axe.run(document, {runOnly: rules})", RULES)
     problems = [f"{each['id']} ({each['impact']}): {each['nodes'][0]['html'][:160]}" for each in found["violations"]]
     return problems + ([f"it is {wider} px wider than the window"] if wider > 0 else [])
 
 
+def unseen_focus(page: Page) -> list[str]:
+    """Elements that the Tab key reaches and that do not show it."""
+    found = []
+    for _ in range(TABS):
+        page.keyboard.press("Tab")
+        unseen = page.evaluate(
+            "(() => { const at = document.activeElement; const style = getComputedStyle(at);"
+            "return at === document.body || parseFloat(style.outlineWidth) >= 2 && style.outlineStyle !== 'none'"
+            " ? '' : at.outerHTML.slice(0, 100); })()"
+        )
+        if unseen:
+            found.append(f"its focus is not seen: {unseen}")
+    return found
+
+
 def examine(at: str, pages: Sequence[str], axe: str, pictures: Path | None) -> list[str]:
     """Problems of every page, with the page's address before each."""
     found: list[str] = []
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=list(FLAGS))
+    with chromium() as browser:
         for width in WIDTHS:
             for scheme in ("light", "dark"):
-                context = browser.new_context(
-                    viewport=ViewportSize(width=width, height=900),
-                    color_scheme=scheme,
-                )
-                page = context.new_page()
-                events: list[str] = []
-                page.on("pageerror", Noted(events, "a script failed"))
-                page.on("dialog", Noted(events, "a record ran"))
+                page, noted = noting_page(browser, width, color_scheme=scheme)
                 for number, address in enumerate(pages):
                     page.goto(at + address)
                     page.wait_for_timeout(SETTLE_MS)
                     if pictures is not None:
                         page.screenshot(path=pictures / f"{number:02}-{width}-{scheme}.png")
-                    problems = [*problems_of(page, axe), *events]
-                    events.clear()
+                    problems = [*problems_of(page, axe), *noted.taken(page)]
+                    if (width, scheme) == (WIDTHS[0], "light"):
+                        problems += unseen_focus(page)
                     found += [f"{address} at {width} px, {scheme}: {each}" for each in problems]
-                context.close()
-        browser.close()
+                page.context.close()
     return found
 
 
@@ -119,14 +105,8 @@ def main(arguments: list[str]) -> int:
         leave_note(cluster.view.stores.objects(cluster.view.root), note)
         pages = [each.replace(LAKE, note.location) for each in PAGES]
         made, _ = console_of(cluster, allow_changes=True, host_names=frozenset())
-        server = uvicorn.Server(uvicorn.Config(made.application(), port=0, log_level="warning", lifespan="off"))
-        thread = threading.Thread(target=server.run, daemon=True)
-        thread.start()
-        wait_until(lambda: server.started)
-        port = server.servers[0].sockets[0].getsockname()[1]
-        found = examine(f"http://127.0.0.1:{port}", pages, axe, pictures)
-        server.should_exit = True
-        thread.join()
+        with served(made) as url:
+            found = examine(url, pages, axe, pictures)
     print("\n".join(found))
     print(f"{len(PAGES)} pages, {len(found)} problems, {time.monotonic() - begun:.0f} s")
     return 1 if found else 0

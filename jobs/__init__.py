@@ -3,6 +3,7 @@
 strata            the command: a subcommand for each tool
 broker, cluster   one broker; an embedded cluster
 console, mcp      a cluster in a browser; the same questions for agents
+console_port      the console beside brokers, as a process of its own
 typed_table       a topic as a typed Delta table, and its dead letters
 demo/             the demo
 topics/, records/, replicas/  one file a tool; its name is the subcommand

@@ -24,6 +24,7 @@ from stratalog.jobs.command.terminal import (
     stop_signals,
 )
 from stratalog.jobs.command.tool import Command, identity_table, settings_table
+from stratalog.jobs.console_port import CONSOLE_FLAGS, CONSOLE_RULES, check_console, console_beside
 from stratalog.replication.config import BROKER_CONFIGS, JSON_LINES
 from stratalog.server.endpoint.kafka_endpoint import KafkaEndpoint
 from stratalog.server.process.broker_properties import IDENTITY, BrokerProperties
@@ -63,7 +64,7 @@ FLAGS = {"": (
     Flag("config", "FILE", "The same as a flag."),
     OVERRIDE,
     FETCHER,
-)}
+), **CONSOLE_FLAGS}
 # fmt: on
 
 
@@ -85,13 +86,13 @@ def wait_for_the_end(server: BrokerServer, stop: Stop) -> int:
     return DONE
 
 
-def serve(identity: BrokerProperties, fetcher: str) -> int:
+def serve(identity: BrokerProperties, given: argparse.Namespace) -> int:
     """Run the broker to its end; the exit code."""
     code = FAILED
     with stop_signals() as stop, RemotePeers.of_broker(identity.config) as peers:
         server = BrokerServer.start(
             identity,
-            fetcher=fetcher,  # type: ignore[arg-type]  # one of FETCHERS
+            fetcher=given.fetcher,
             on_locked=lambda log_folder: quiet_logging(
                 log_folder / "server.log", as_json=identity.config.stratalog_log_format == JSON_LINES
             ),
@@ -102,7 +103,8 @@ def serve(identity: BrokerProperties, fetcher: str) -> int:
         stop.listen()
         try:
             print(f"{server.describe()}\n\nStarted. SIGTERM or Ctrl-C stops the broker.", flush=True)
-            code = wait_for_the_end(server, stop)
+            with console_beside(given, identity.metadata_root, identity.config.super_users):
+                code = wait_for_the_end(server, stop)
         finally:
             complain("Stopping ...")
             has_handed_over = server.stop()
@@ -113,14 +115,15 @@ def serve(identity: BrokerProperties, fetcher: str) -> int:
 def broker(given: argparse.Namespace) -> int:
     """Do what the flags ask for; the exit code."""
     identity = properties(given)
+    check_console(given)
     try:
-        return serve(identity, given.fetcher)
+        return serve(identity, given)
     except (KeyboardInterrupt, Terminated):  # a second signal during the start: all that ran has been stopped
         return DONE
 
 
 _TABLES = EPILOG.replace("{identity}", identity_table(IDENTITY)) + settings_table(BROKER_CONFIGS)
-main = Command("broker", PURPOSE, _TABLES, FLAGS, broker)
+main = Command("broker", PURPOSE, _TABLES, FLAGS, broker, CONSOLE_RULES)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -19,6 +19,7 @@ from stratalog.jobs.command.properties import key_values
 from stratalog.jobs.command.terminal import DONE, FAILED, Stop, UsageError, complain, quiet_logging, stop_signals
 from stratalog.jobs.command.tool import Command, settings_table
 from stratalog.jobs.command.words import Words
+from stratalog.jobs.console_port import CONSOLE_FLAGS, CONSOLE_RULES, check_console, console_beside
 from stratalog.replication.config import BROKER_CONFIGS, CLUSTER_TOML, JSON_LINES, BrokerConfig
 from stratalog.replication.controller.topics import NOT_GIVEN
 
@@ -35,6 +36,7 @@ examples:
   {prog} --path data/cluster --brokers 5 --rack 1=a,2=a,3=b,4=b,5=c --fetcher thread
   {prog} data/cluster --fetcher thread --topic events:3
   {prog} --path data/cluster --override replica.lag.time.max.ms=30000
+  {prog} --path data/cluster --fetcher thread --console
 
 --fetcher: how followers copy from leaders. spark: in Structured Streaming queries of a local Spark session (needs
 Java); thread: in threads of this process; auto: by Spark unless the session has too few slots.
@@ -59,7 +61,7 @@ FLAGS = {"": (
          is_repeated=True, letter="t"),
     Flag("rack", "ID=RACK", "The rack of a broker: replicas are spread over racks. May be repeated, or several with "
          "commas.", is_repeated=True),
-)}
+), **CONSOLE_FLAGS}
 # fmt: on
 
 
@@ -158,6 +160,7 @@ def cluster(given: argparse.Namespace) -> int:
     if given.brokers < 1:
         raise UsageError(f"A cluster has at least 1 broker, --brokers says {given.brokers}")
     topics = new_topics(given.topic, given.brokers)
+    check_console(given)
     with stop_signals() as stop:
         running = start(given)
         stop.listen()
@@ -166,14 +169,17 @@ def cluster(given: argparse.Namespace) -> int:
         try:
             make_topics(running, topics)
             print(greeting(running), flush=True)
-            return wait_for_the_end(running, stop)
+            with console_beside(given, running.root, running.config.super_users):
+                return wait_for_the_end(running, stop)
         finally:
             complain("Stopping ...")
             running.stop()
             complain("Stopped.")
 
 
-main = Command("cluster", PURPOSE, EPILOG + settings_table(BROKER_CONFIGS), FLAGS, cluster, (), Words(values=("path",)))
+main = Command(
+    "cluster", PURPOSE, EPILOG + settings_table(BROKER_CONFIGS), FLAGS, cluster, CONSOLE_RULES, Words(values=("path",))
+)
 
 if __name__ == "__main__":
     sys.exit(main())

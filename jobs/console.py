@@ -6,15 +6,20 @@ I/O: a listener for browsers, the cluster.
 from __future__ import annotations
 
 import argparse
-import ipaddress
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from stratalog.jobs.command.arguments import CLUSTER, cluster_of, connection_settings
 from stratalog.jobs.command.flags import Flag, Rule, switch
+from stratalog.jobs.command.listen_at import (
+    CONSOLE_ADDRESS,
+    LOOPBACK_NAMES,
+    check_listener,
+    is_loopback,
+    listen_address,
+)
 from stratalog.jobs.command.opened import OpenedCluster, open_cluster
-from stratalog.jobs.command.terminal import DONE, UsageError, complain
+from stratalog.jobs.command.terminal import DONE, complain
 from stratalog.jobs.command.tool import Command
 from stratalog.storage.clock import RandomIds, SystemClock
 
@@ -29,12 +34,10 @@ listener a login is a connection as that user. Without users there is no login: 
 exit code: 0 after Ctrl-C
 """
 WAIT_MS = 5_000
-BOOTSTRAP_ADDRESS = "127.0.0.1:8088"
-LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 # fmt: off
 FLAGS = {**CLUSTER, "the listener": (
-    Flag("listen", "HOST:PORT", "Where browsers reach it.", default=BOOTSTRAP_ADDRESS),
+    Flag("listen", "HOST:PORT", "Where browsers reach it.", default=CONSOLE_ADDRESS),
     Flag("tls-certificate", "FILE", "A PEM file with the certificate and those that lead to it."),
     Flag("tls-key", "FILE", "A PEM file with its key."),
     Flag("host-name", "NAME", "A name by which browsers call it; may be repeated. Any, unless it listens on this "
@@ -52,43 +55,6 @@ RULES = (
     Rule("A key needs its certificate: --tls-certificate", "tls-key", "tls-certificate"),
 )
 # fmt: on
-
-
-def listen_address(text: str) -> tuple[str, int]:
-    """Host and port. UsageError.
-
-    >>> listen_address("[::1]:80"), listen_address("localhost:0")
-    (('::1', 80), ('localhost', 0))
-    """
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65_535:
-        raise UsageError(f"--listen {text}: it is HOST:PORT")
-    return host.strip("[]"), int(port)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether no other machine reaches the address.
-
-    >>> is_loopback("127.0.0.1"), is_loopback("0.0.0.0"), is_loopback("localhost")
-    (True, False, True)
-    """
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def check_listener(given: argparse.Namespace) -> None:
-    """UsageError for an address that others reach without TLS, unless that is allowed."""
-    host, _ = listen_address(given.listen)
-    if not is_loopback(host) and not given.tls_certificate and not given.allow_plaintext:
-        raise UsageError(
-            f"--listen {given.listen} is reached by other machines, and without TLS passwords and records can be read "
-            "on their way. Give --tls-certificate and --tls-key, or --allow-plaintext"
-        )
-    for file in filter(None, (given.tls_certificate, given.tls_key)):
-        if not Path(file).expanduser().is_file():
-            raise UsageError(f"there is no file {file}")
 
 
 def console(given: argparse.Namespace) -> int:

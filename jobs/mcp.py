@@ -14,10 +14,11 @@ from stratalog import __version__
 from stratalog.clients.console.doors import Door, EnteredUser, RootDoor, ServedDoor
 from stratalog.jobs.command.arguments import CLUSTER, cluster_of, connection_settings
 from stratalog.jobs.command.flags import Flag, switch
+from stratalog.jobs.command.listen_at import LOOPBACK_NAMES, check_listener, is_loopback, listen_address
 from stratalog.jobs.command.opened import OpenedCluster, open_cluster
 from stratalog.jobs.command.terminal import DONE, UsageError, complain
 from stratalog.jobs.command.tool import Command
-from stratalog.jobs.console import LOOPBACK_NAMES, RULES, WAIT_MS, check_listener, is_loopback, listen_address
+from stratalog.jobs.console import RULES, WAIT_MS
 from stratalog.storage.clock import SystemClock
 
 PURPOSE = "Answer an agent's questions about a cluster (Model Context Protocol). Nothing is changed."

@@ -45,10 +45,11 @@ FLOORS = {
         < broker_connection inbox_connection""",
     "clients": """serialization records client_view < config < coordinator_calls connected_cluster < producer consumer
         < admin < schemas wire < spark < typed_tables testing < console""",
-    "clients/console": """shown_text times asker < question < questions changes stored < sql < catalogue doors
-        silence < sessions pages guard < agents application < serving""",
+    "clients/console": """shown_text times asker < question < stored < over_time < questions < changes < sql
+        < catalogue doors silence < sessions pages guard < agents application < serving""",
     "clients/console/stored": """storage timeline commits < differences past pages
         < as_of erasure files record_way who_led""",
+    "clients/console/over_time": "intervals chart ends pages < arrivals past_lag < rates < lags",
     "clients/console/sql": "bounds json_path tables engine < child < sql",
     "clients/schemas": """wire_format errors json_patterns < schema < compatibility rest_client protobuf_messages
         < avro_binary < avro_values < registry_state < schema_folder serde < avro json_schema protobuf
@@ -56,8 +57,8 @@ FLOORS = {
     "clients/schemas/compatibility": "json_nodes < json_schema < avro protobuf < levels",
     "clients/schemas/columns": """avro_fast json_text prefixes < reader < avro json_schema protobuf
         < avro_writing < json_writing protobuf_writing < writer""",
-    "jobs": """command < text demo < topics records replicas completion broker cluster console typed_table < mcp
-        < strata < completion_table""",
+    "jobs": """command < text demo < topics records replicas completion console typed_table < console_port mcp
+        < broker cluster < strata < completion_table""",
 }
 """A folder -> its files and packages, lowest floor first: one imports itself and lower floors, not its neighbours."""
 

@@ -1,4 +1,4 @@
-"""Java's hash and order of strings, and the order of a HashMap with them as keys. Pure.
+"""Java's hash and order of strings, the order of a HashMap with them as keys, and its text of a number. Pure.
 
 Kafka's coordinator hashes a group's id with `String.hashCode`, its assignors sort members with `String.compareTo`,
 and its sticky assignors iterate HashMaps, so that their choice among equals depends on the buckets.
@@ -6,7 +6,9 @@ and its sticky assignors iterate HashMaps, so that their choice among equals dep
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
+from decimal import Decimal
 
 _HASH_MAP_CAPACITY = 16
 
@@ -57,3 +59,17 @@ def bucket_order(hashes: Sequence[int], capacity: int = _HASH_MAP_CAPACITY) -> l
 def _bucket(hashed: int, buckets: int) -> int:
     spread = hashed & 0xFFFFFFFF
     return (spread ^ spread >> 16) & (buckets - 1)
+
+
+def double_text(value: float) -> str:
+    """Java's `Double.toString`.
+
+    >>> [double_text(each) for each in (1024.0, 12.5, 1e7, 1.5e-4, 123456789.0)]
+    ['1024.0', '12.5', '1.0E7', '1.5E-4', '1.23456789E8']
+    """
+    if not 0 < abs(value) < math.inf or 1e-3 <= abs(value) < 1e7:
+        return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN" if value != value else repr(value))
+    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    assert isinstance(exponent, int)
+    first, *others = map(str, digits)
+    return f"{'-' if sign else ''}{first}.{''.join(others) or '0'}E{exponent + len(digits) - 1}"

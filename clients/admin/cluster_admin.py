@@ -14,6 +14,7 @@ from stratalog.replication.controller.election.preferred_leaders import Answers,
 from stratalog.replication.controller.reassignment import PartitionReassignment
 from stratalog.replication.controller.topic_deletion import TopicDeletion
 from stratalog.replication.metadata.acls import AclBinding, AclFilter
+from stratalog.replication.metadata.client_quotas import QuotaEntity, QuotaMatch, Quotas
 from stratalog.replication.metadata.scram import ScramDeletion, ScramDescription, ScramUpsertion
 from stratalog.replication.requests.delete_records import DeletedRecords
 from stratalog.server.admin.admin import ClusterDescription, NewTopic, TopicDescription
@@ -99,6 +100,12 @@ class ClusterAdmin(Protocol):
     ) -> dict[str, StratalogError | None]: ...
 
     def describe_user_scram_credentials(self, users: Iterable[str] | None = None) -> list[ScramDescription]: ...
+
+    def alter_client_quota(
+        self, entity: QuotaEntity, changes: Mapping[str, float | None], *, validate_only: bool = False
+    ) -> None: ...
+
+    def describe_client_quotas(self, wanted: Sequence[QuotaMatch] = (), *, is_strict: bool = False) -> Quotas: ...
 
     def describe_cluster(self) -> ClusterDescription: ...
 

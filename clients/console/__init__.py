@@ -4,6 +4,7 @@ asker        the user who asks, with the cluster
 question     a question with its parameters, and an answer as JSON
 questions    what can be asked
 stored/      what can be asked of storage alone
+over_time/   rates of topics, lags of groups
 sql/         one SQL statement over topics and the cluster's state
 changes      what can be changed
 catalogue    all questions and changes by name

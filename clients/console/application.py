@@ -25,6 +25,7 @@ from stratalog.clients.console.catalogue import CHANGES, QUESTIONS
 from stratalog.clients.console.changes.change import ClusterChange, Preview
 from stratalog.clients.console.doors import WRONG_LOGIN, Door, EnteredUser
 from stratalog.clients.console.guard import BROWSER_COOKIE, HEADERS, Guard
+from stratalog.clients.console.over_time.pages import OVER_TIME_MENU, OVER_TIME_PAGES, OVER_TIME_SECTIONS
 from stratalog.clients.console.pages import FOLDER, Pages
 from stratalog.clients.console.question import REQUIRED, plain
 from stratalog.clients.console.questions.groups import GroupList, GroupRow, TopicLags
@@ -47,6 +48,7 @@ MENU = (
     ("/transactions", "Transactions"),
     ("/brokers", "Brokers"),
     ("/access", "Access"),
+    *OVER_TIME_MENU,
     *STORED_MENU,
     ("/api", "Questions"),
 )
@@ -58,6 +60,7 @@ SECTION_OF = {
     "/group": "/groups",
     "/broker": "/brokers",
     "/reassignments": "/brokers",
+    **OVER_TIME_SECTIONS,
     **STORED_SECTIONS,
 }
 PAGE_OF = {
@@ -73,6 +76,7 @@ PAGE_OF = {
     "/transactions": ("transactions", "transactions.html"),
     "/broker": ("broker", "broker.html"),
     "/reassignments": ("reassignments", "reassignments.html"),
+    **OVER_TIME_PAGES,
     **STORED_PAGES,
 }
 """Path -> the question of a page and its template."""

@@ -104,3 +104,8 @@ class Asker:
     def check_group(self, group_id: str, operation: Operation = Operation.DESCRIBE) -> None:
         """As `check`, for a group."""
         self.check(operation, ResourceType.GROUP, group_id)
+
+
+def is_internal(topic: str) -> bool:
+    """Whether it is one of the cluster's own topics."""
+    return topic.startswith("__")

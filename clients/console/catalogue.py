@@ -7,8 +7,11 @@ from types import MappingProxyType
 
 from stratalog.clients.console.changes import access as access_changes
 from stratalog.clients.console.changes import groups as group_changes
+from stratalog.clients.console.changes import partitions as partition_changes
+from stratalog.clients.console.changes import settings as setting_changes
 from stratalog.clients.console.changes import topics as topic_changes
 from stratalog.clients.console.changes.change import ClusterChange
+from stratalog.clients.console.over_time import lags, rates
 from stratalog.clients.console.question import Question
 from stratalog.clients.console.questions import (
     access,
@@ -30,6 +33,8 @@ _MODULES = (
     transactions,
     access,
     brokers,
+    rates,
+    lags,
     as_of,
     who_led,
     record_way,
@@ -43,7 +48,8 @@ QUESTIONS: Mapping[str, Question] = MappingProxyType(
 )
 """Name -> question: what pages, `/api/NAME` and agents ask."""
 
+_CHANGING = (topic_changes, group_changes, access_changes, partition_changes, setting_changes)
 CHANGES: Mapping[str, ClusterChange] = MappingProxyType(
-    {change.name: change for module in (topic_changes, group_changes, access_changes) for change in module.CHANGES}
+    {change.name: change for module in _CHANGING for change in module.CHANGES}
 )
 """Name -> change: what `/change/NAME` shows and does."""

@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from stratalog.clients.console.over_time.chart import line_chart
 from stratalog.clients.console.shown_text import visible
 from stratalog.clients.console.stored.pages import timeline_bars
 from stratalog.clients.console.times import duration, iso_time
@@ -90,8 +91,9 @@ class Pages:
             "moment": moment,
             "duration": duration,
             "visible": lambda text: visible(str(text)),
+            "points": lambda rows, name: [(each.at_ms, getattr(each, name)) for each in rows],
         }
-        self._environment.globals |= {"address": address, "timeline_bars": timeline_bars}
+        self._environment.globals |= {"address": address, "timeline_bars": timeline_bars, "line_chart": line_chart}
 
     def page(self, template: str, values: Mapping[str, Any]) -> str:
         """The HTML of a template, `topics.html`."""

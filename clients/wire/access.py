@@ -1,7 +1,7 @@
-"""ACLs and SCRAM credentials in messages. Pure.
+"""ACLs, SCRAM credentials and quotas in messages. Pure.
 
-Source: Kafka's `DescribeAclsRequest`, `CreateAclsRequest`, `DeleteAclsRequest`, `AlterUserScramCredentialsRequest`
-(KIP-140, KIP-290, KIP-554).
+Source: Kafka's `DescribeAclsRequest`, `CreateAclsRequest`, `DeleteAclsRequest`, `AlterUserScramCredentialsRequest`,
+`AlterClientQuotasRequest` (KIP-140, KIP-290, KIP-554, KIP-546).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from stratalog.replication.metadata.acls import OPERATION_CODES, AclBinding, AclFilter
+from stratalog.replication.metadata.client_quotas import QuotaEntity, QuotaMatch, Quotas
 from stratalog.replication.metadata.scram import ScramDeletion, ScramDescription, ScramMechanism, ScramUpsertion
 from stratalog.server.apis.access.acl_codes import ANY, MATCH, OPERATIONS, PATTERN_TYPES, PERMISSIONS, RESOURCE_TYPES
 from stratalog.wire.api_keys import ApiKey
@@ -18,7 +19,7 @@ from stratalog.wire.messages.layouts import error_of
 from stratalog.wire.messages.schema import Entity
 from stratalog.wire.messages.values import Values
 
-ACLS_VERSION, SCRAM_VERSION = 3, 0
+ACLS_VERSION, SCRAM_VERSION, QUOTAS_VERSION = 3, 0, 1
 
 T = TypeVar("T")
 
@@ -117,3 +118,27 @@ def described_scram(result: Entity) -> ScramDescription:
     found = ((ScramMechanism.of_code(each.mechanism), each.iterations) for each in result.credential_infos)
     known = tuple((mechanism, count) for mechanism, count in found if mechanism is not None)
     return ScramDescription(result.user, known, error_of(result))
+
+
+def alter_quota_message(entity: QuotaEntity, changes: Mapping[str, float | None], *, validate_only: bool) -> Message:
+    """A request to set quotas of one entity, and to remove those that are None."""
+    changed = [{"key": key, "value": value or 0.0, "remove": value is None} for key, value in changes.items()]
+    parts = [{"entity_type": kind, "entity_name": name} for kind, name in entity]
+    values = {"entries": [{"entity": parts, "ops": changed}], "validate_only": validate_only}
+    return Message(values, ApiKey.ALTER_CLIENT_QUOTAS, QUOTAS_VERSION)
+
+
+def describe_quotas_message(wanted: Sequence[QuotaMatch], *, is_strict: bool) -> Message:
+    """A request for the quotas that a filter matches."""
+    components = [each._asdict() for each in wanted]
+    return Message({"components": components, "strict": is_strict}, ApiKey.DESCRIBE_CLIENT_QUOTAS, QUOTAS_VERSION)
+
+
+def described_quotas(answer: Entity) -> Quotas:
+    """The quotas of an answer, by entity."""
+    return {
+        tuple(sorted((part.entity_type, part.entity_name) for part in entry.entity)): {
+            each.key: each.value for each in entry.values
+        }
+        for entry in answer.entries or ()
+    }

@@ -11,13 +11,16 @@ from typing import Any
 
 from stratalog.clients.admin.record_deletion import RecordDeletion
 from stratalog.clients.wire.access import (
+    alter_quota_message,
     alter_scram_message,
     binding_of,
     create_acls_message,
     delete_acls_message,
     describe_acls_message,
+    describe_quotas_message,
     describe_scram_message,
     described_acls,
+    described_quotas,
     described_scram,
 )
 from stratalog.clients.wire.cluster_image import described_partitions
@@ -38,6 +41,7 @@ from stratalog.replication.controller.reassignment import PartitionReassignment
 from stratalog.replication.controller.topic_deletion import TopicDeletion
 from stratalog.replication.follower.quota import FOLLOWER_REPLICAS, LEADER_REPLICAS, Move, throttled_replicas
 from stratalog.replication.metadata.acls import AclBinding, AclFilter
+from stratalog.replication.metadata.client_quotas import QuotaEntity, QuotaMatch, Quotas
 from stratalog.replication.metadata.configs import FOLLOWER_RATE, LEADER_RATE
 from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.replication.metadata.scram import ScramDeletion, ScramDescription, ScramUpsertion
@@ -327,6 +331,16 @@ class WireAdmin:
     def describe_user_scram_credentials(self, users: Iterable[str] | None = None) -> list[ScramDescription]:
         """Mechanisms and iterations of these users; of all users without any named."""
         return [described_scram(each) for each in self._answer(describe_scram_message(users)).results]
+
+    def alter_client_quota(
+        self, entity: QuotaEntity, changes: Mapping[str, float | None], *, validate_only: bool = False
+    ) -> None:
+        """As `MetadataAdmin.alter_client_quota`."""
+        _raise_first(self._answer(alter_quota_message(entity, changes, validate_only=validate_only)).entries)
+
+    def describe_client_quotas(self, wanted: Sequence[QuotaMatch] = (), *, is_strict: bool = False) -> Quotas:
+        """The quotas of entities that have all these parts; with `is_strict` no others."""
+        return described_quotas(self._answer(describe_quotas_message(wanted, is_strict=is_strict)))
 
     # -- the cluster -------------------------------------------------------------------------------------------
 

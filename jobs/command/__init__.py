@@ -5,6 +5,7 @@ words             short forms: words without dashes, and the nearest name
 tool              a tool: flags, rules, help and body, with one interpreter for all
 clusters          which cluster is meant: flag, environment, file
 arguments         shared flags: the cluster, its client's properties, timeouts, a place in a log
+listen_at         where browsers and agents reach a tool
 opened            a cluster as tools use it, by its storage or by its brokers
 output            tables as JSON
 progress          a bar for what takes long

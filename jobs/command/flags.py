@@ -28,6 +28,7 @@ class Flag:
     only_with      the actions with which the flag is allowed, blanks between; empty: all
     required_with  the actions that need the flag
     letter         its short form, one letter; empty: it has none
+    adds_to        a repeated flag, to whose values a switch adds an empty text, in the order of the command line
     """
 
     name: str
@@ -42,6 +43,7 @@ class Flag:
     only_with: str = ""
     required_with: str = ""
     letter: str = ""
+    adds_to: str = ""
 
     @property
     def attribute(self) -> str:
@@ -76,12 +78,22 @@ class Flag:
         if not self.is_positional:
             options["dest"] = self.attribute
             options["action"] = "append" if self.is_repeated else "store" if self.metavar else "store_true"
+        if self.adds_to:
+            options |= {"action": _AddedEmpty, "nargs": 0, "const": self.adds_to.replace("-", "_")}
         group.add_argument(*([self.attribute] if self.is_positional else self.spellings), **options)
 
 
-def switch(name: str, text: str, only_with: str = "") -> Flag:
+class _AddedEmpty(argparse.Action):
+    """Sets a switch, and adds an empty text to the values of another flag: its attribute is `const`."""
+
+    def __call__(self, _parser: object, namespace: argparse.Namespace, *_values: object) -> None:
+        setattr(namespace, self.dest, True)
+        setattr(namespace, self.const, [*getattr(namespace, self.const), ""])
+
+
+def switch(name: str, text: str, only_with: str = "", adds_to: str = "") -> Flag:
     """A flag without a value."""
-    return Flag(name, "", text, only_with=only_with)
+    return Flag(name, "", text, only_with=only_with, adds_to=adds_to)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ I/O: committed offsets and log ends, from storage or from brokers.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from stratalog import GroupAdmin, GroupLag
 from stratalog.clients.admin.group_lag import lag_of
@@ -71,6 +71,15 @@ HEADINGS: Mapping[str, str] = {
 """The headings of `groups --describe`."""
 
 
+def nothing_text(asked: Sequence[str]) -> str:
+    """What stands for an empty table.
+
+    >>> nothing_text([]), nothing_text(["a", "b"])
+    ('There are no groups with committed offsets.', 'No committed offsets of a, b.')
+    """
+    return f"No committed offsets of {', '.join(asked)}." if asked else "There are no groups with committed offsets."
+
+
 def lag(given: argparse.Namespace) -> int:
     """Do what the flags ask for; the exit code."""
     with open_cluster(given, wait_ms=WAIT_MS) as opened, opened.groups(WAIT_MS, changes=False) as asked:
@@ -81,6 +90,8 @@ def lag(given: argparse.Namespace) -> int:
         print_rows(rows)
     elif rows:
         print(columns_text({HEADINGS[name]: [row[name] for row in rows] for name in rows[0]}), end="")
+    else:
+        print(nothing_text(given.group))
     return DONE
 
 

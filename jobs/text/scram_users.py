@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from stratalog.jobs.command.terminal import UsageError
+from stratalog.replication.metadata.client_quotas import KEYS
 from stratalog.replication.metadata.scram import (
     ITERATIONS_DEFAULT,
     ITERATIONS_MIN,
@@ -50,11 +51,18 @@ def deletions_of(user: str, removed: Iterable[str]) -> list[ScramDeletion]:
     return [ScramDeletion(user, ScramMechanism(name).code) for name in names]
 
 
+def check_users_names(added: Iterable[str], removed: Iterable[str]) -> None:
+    """UsageError in Kafka's words unless all are quotas or credentials."""
+    _check_names([name for name in added if name not in KEYS], "added")
+    _check_names([name for name in removed if name not in KEYS], "deleted")
+
+
 def _check_names(names: Iterable[str], what: str) -> None:
     unknown = [name for name in names if name not in tuple(ScramMechanism)]
     if unknown:
         raise UsageError(
-            f"Only SCRAM credential configs can be {what} for 'users'. Unexpected config names: {', '.join(unknown)}"
+            f"Only quota and SCRAM credential configs can be {what} for 'users'. Unexpected config names: "
+            f"{', '.join(unknown)}"
         )
 
 

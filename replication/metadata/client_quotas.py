@@ -26,9 +26,9 @@ _TOPIC = "<quota>"
 _INTEGRAL = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE)
 _SMALLEST_FRACTION = 1e-6
 
-Entity = tuple[tuple[str, str | None], ...]
+QuotaEntity = tuple[tuple[str, str | None], ...]
 """Type and name of its parts, sorted by type. `(("user", None),)` is every user without a quota of its own."""
-Quotas = Mapping[Entity, Mapping[str, float]]
+Quotas = Mapping[QuotaEntity, Mapping[str, float]]
 """Values by key, of each entity that has any."""
 
 
@@ -49,9 +49,9 @@ class QuotaInForce(NamedTuple):
     client_id: str
 
 
-def quotas_of(image: ClusterImage) -> dict[Entity, dict[str, float]]:
+def quotas_of(image: ClusterImage) -> dict[QuotaEntity, dict[str, float]]:
     """All quotas."""
-    found: dict[Entity, dict[str, float]] = {}
+    found: dict[QuotaEntity, dict[str, float]] = {}
     for topic, values in list(image.configs.items()):
         if topic.startswith(_TOPIC) and values:
             entity = tuple(sorted(json.loads(topic.removeprefix(_TOPIC)).items()))
@@ -78,7 +78,7 @@ def quota_in_force(quotas: Quotas, key: str, user: str, client_id: str) -> Quota
     return None
 
 
-def _entity(user: str | None, client_id: str | None) -> Entity:
+def _entity(user: str | None, client_id: str | None) -> QuotaEntity:
     return ((CLIENT_ID, client_id), (USER, user))
 
 
@@ -99,7 +99,7 @@ def alter_client_quota(
     return Result(tuple(changed), None)
 
 
-def _checked(parts: Sequence[tuple[str, str | None]]) -> Entity:
+def _checked(parts: Sequence[tuple[str, str | None]]) -> QuotaEntity:
     if not parts:
         raise InvalidRequestError("Invalid empty client quota entity")
     for entity_type, name in parts:
@@ -147,7 +147,7 @@ def describe_client_quotas(quotas: Quotas, wanted: Iterable[QuotaMatch], *, is_s
             "clientId filter component."
         )
 
-    def matches(entity: Entity) -> bool:
+    def matches(entity: QuotaEntity) -> bool:
         parts = dict(entity)
         if is_strict and len(parts) != len(exact) + len(specified):
             return False
@@ -156,14 +156,14 @@ def describe_client_quotas(quotas: Quotas, wanted: Iterable[QuotaMatch], *, is_s
     return {entity: quotas[entity] for entity in _in_javas_order(quotas) if matches(entity)}
 
 
-def _in_javas_order(quotas: Quotas) -> list[Entity]:
+def _in_javas_order(quotas: Quotas) -> list[QuotaEntity]:
     """As `ClientQuotasImage` has them: a HashMap of entities that grew from nothing. Clients may compare the order. Of
     one bucket the older comes first; here a user before its clients, since ages are not kept."""
     entities = sorted(quotas, key=lambda entity: (len(entity), repr(entity)))
     return [entities[index] for index in bucket_order([_hash(entity) for entity in entities], capacity=1)]
 
 
-def _hash(entity: Entity) -> int:
+def _hash(entity: QuotaEntity) -> int:
     """`ClientQuotaEntity.hashCode`: `Objects.hash` of a map, whose entries have the hash of the key xor the value's."""
     return 31 + sum(string_hash(kind) ^ (0 if name is None else string_hash(name)) for kind, name in entity)
 

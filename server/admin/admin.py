@@ -21,6 +21,14 @@ from stratalog.replication.controller.topic_deletion import TopicDeletion, topic
 from stratalog.replication.controller.unregistration import unregister_broker
 from stratalog.replication.html_table import html_fields, html_table
 from stratalog.replication.metadata.acls import AclBinding, AclFilter, create_acls, delete_acls, describe_acls
+from stratalog.replication.metadata.client_quotas import (
+    QuotaEntity,
+    QuotaMatch,
+    Quotas,
+    alter_client_quota,
+    describe_client_quotas,
+    quotas_of,
+)
 from stratalog.replication.metadata.configs import alter_group_config
 from stratalog.replication.metadata.history.leaders import LeaderOfOffset
 from stratalog.replication.metadata.image import ClusterImage, Result
@@ -459,6 +467,27 @@ class MetadataAdmin:
         """Mechanisms and iterations of these users; of all users without any named."""
         self._view.refresh()
         return describe_credentials(self._view.image, users)
+
+    def alter_client_quota(
+        self, entity: QuotaEntity, changes: Mapping[str, float | None], *, validate_only: bool = False
+    ) -> None:
+        """Set quotas of a user, a client id or both, or remove those given as None; `validate_only` checks them.
+
+        entity  `(("user", "alice"),)`, with `("client-id", name)` beside or alone; None is the name of all that have no
+                quota of their own
+        InvalidRequestError in Kafka's words.
+        """
+        wanted = list(changes.items())
+        if validate_only:
+            self._view.refresh()
+            alter_client_quota(self._view.image, entity, wanted)
+        else:
+            self._view.propose(lambda image: alter_client_quota(image, entity, wanted))
+
+    def describe_client_quotas(self, wanted: Sequence[QuotaMatch] = (), *, is_strict: bool = False) -> Quotas:
+        """The quotas of entities that have all these parts; with `is_strict` no others."""
+        self._view.refresh()
+        return describe_client_quotas(quotas_of(self._view.image), wanted, is_strict=is_strict)
 
     def unregister_broker(self, broker_id: int) -> None:
         """Forget a broker that was stopped for good and holds no replica any more; see `unregister_broker` of the

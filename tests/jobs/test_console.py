@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
+import socket
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from pathlib import Path
 
 import pytest
 
+from stratalog.jobs.cluster import main as cluster_tool
+from stratalog.jobs.command.listen_at import check_listener
 from stratalog.jobs.command.terminal import UsageError
-from stratalog.jobs.console import check_listener, main
+from stratalog.jobs.console import main
+from stratalog.jobs.console_port import check_console
 from stratalog.storage.extras import explained
+from tests.waiting import wait_until
 
 WAIT_S = 60
 
@@ -46,6 +53,12 @@ def test_without_the_extra_it_names_it() -> None:
     assert text == "strata console needs the package starlette: pip install 'stratalog[console]'"
 
 
+def test_a_port_without_the_extra_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    with pytest.raises(ImportError, match=r"--console needs the package uvicorn: pip install 'stratalog\[console\]'"):
+        check_console(cluster_tool.checked(["--console"]))
+
+
 def test_it_serves_a_root_without_brokers_until_it_is_asked_to_end(tmp_path: Path) -> None:
     made = "from stratalog import Cluster; Cluster.start({!r}, 1, fetcher='thread', progress=None).stop()"
     subprocess.run([sys.executable, "-c", made.format(str(tmp_path / "c"))], check=True, timeout=WAIT_S)
@@ -63,3 +76,51 @@ def test_it_serves_a_root_without_brokers_until_it_is_asked_to_end(tmp_path: Pat
     finally:
         process.kill()
         process.communicate()
+
+
+def test_a_port_of_brokers_is_checked_before_they_start() -> None:
+    def check_port(*words: str) -> None:
+        check_console(cluster_tool.checked(list(words)))
+
+    check_port()
+    check_port("--console", "127.0.0.1:0")
+    with pytest.raises(UsageError, match="HOST:PORT"):
+        check_port("--console", "8088")
+    with pytest.raises(UsageError, match="Give --console-tls-certificate"):
+        check_port("--console", "0.0.0.0:0")
+    with pytest.raises(UsageError, match="needs --console"):
+        check_port("--console-allow-changes")
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(UsageError, match="cannot be listened at"):
+        check_port("--console", f"127.0.0.1:{taken.getsockname()[1]}")
+
+
+def test_a_cluster_has_the_console_beside_it_as_long_as_it_runs(tmp_path: Path) -> None:
+    words = ["cluster", "--path", str(tmp_path / "c"), "--brokers", "1", "--fetcher", "thread"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "stratalog", *words, "--console", "127.0.0.1:0"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stderr is not None
+        found = re.search(r"http://127\.0\.0\.1:\d+/", process.stderr.readline())
+        assert found is not None
+        with urllib.request.urlopen(f"{found[0]}api/overview", timeout=WAIT_S) as answer:
+            assert [each["is_running"] for each in json.load(answer)["brokers"]] == [True]
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(f"{found[0]}change/create_topic", timeout=WAIT_S)
+        process.kill()  # not even then does the child stay
+        process.wait(WAIT_S)
+        wait_until(lambda: not answers(found[0]), "the end of the console")
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def answers(address: str) -> bool:
+    try:
+        urllib.request.urlopen(address, timeout=WAIT_S).close()
+    except urllib.error.URLError:
+        return False
+    return True

@@ -6,15 +6,9 @@ from dataclasses import dataclass
 
 from stratalog.clients.console.asker import Asker
 from stratalog.clients.console.question import Question
-from stratalog.clients.wire.view import WireView
 from stratalog.replication.metadata.acls import Operation, ResourceType
-from stratalog.replication.metadata.client_quotas import Entity, quotas_of
 from stratalog.storage.errors import SecurityDisabledError
-from stratalog.wire.api_keys import ApiKey
-from stratalog.wire.messages.frames import Message
-from stratalog.wire.messages.layouts import error_of
 
-QUOTAS_VERSION = 1
 QUOTA_UNITS = {
     "producer_byte_rate": "bytes/s",
     "consumer_byte_rate": "bytes/s",
@@ -107,32 +101,13 @@ def users(asker: Asker) -> Users:
 def quotas(asker: Asker) -> QuotaList:
     """All quotas of clients, for those who may describe the cluster's configs."""
     asker.check(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
-    view = asker.cluster.view
-    view.refresh(max_age_ms=1)
-    found = _asked_quotas(view) if isinstance(view, WireView) else quotas_of(view.image)
     rows = []
-    for entity, values in found.items():
+    for entity, values in asker.cluster.admin.describe_client_quotas().items():
         parts = {kind: name or "" for kind, name in entity}
         for name, value in sorted(values.items()):
             rows.append(QuotaRow(parts.get("user"), parts.get("client-id"), name, value, QUOTA_UNITS.get(name, "")))
     rows.sort(key=lambda row: (row.user or "", row.client_id or "", row.name))
     return QuotaList(rows, asker.now_ms)
-
-
-def _asked_quotas(view: WireView) -> dict[Entity, dict[str, float]]:
-    """As brokers answer (DescribeClientQuotas, KIP-546)."""
-    answer = view.cluster.call(
-        Message({"components": [], "strict": False}, ApiKey.DESCRIBE_CLIENT_QUOTAS, QUOTAS_VERSION)
-    )
-    error = error_of(answer)
-    if error is not None:
-        raise error
-    return {
-        tuple(sorted((part.entity_type, part.entity_name) for part in entry.entity)): {
-            each.key: each.value for each in entry.values
-        }
-        for entry in answer.entries or ()
-    }
 
 
 QUESTIONS = (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stratalog.clients.console.asker import Asker
+from stratalog.clients.console.asker import Asker, is_internal
+from stratalog.clients.console.over_time.ends import newest_rate
 from stratalog.clients.console.question import Question
 from stratalog.replication.metadata.acls import Operation, ResourceType
 from stratalog.replication.metadata.records import NO_LEADER
@@ -28,7 +29,9 @@ class BrokerLoad:
 class Overview:
     """Numbers of topics and partitions are of those that the asker may see.
 
-    read_ms  wall time at which the cluster was read
+    records_per_s  of visible topics without the cluster's own, between readings of this console over the last
+                   `rate_s`; None: it has read once only
+    read_ms        wall time at which the cluster was read
     """
 
     cluster_id: str
@@ -38,6 +41,8 @@ class Overview:
     partitions: int
     offline: int
     under_replicated: int
+    records_per_s: float | None
+    rate_s: float
     read_ms: int
 
 
@@ -73,6 +78,7 @@ def overview(asker: Asker) -> Overview:
                     behind.get(number, 0),
                 )
             )
+    rate = newest_rate(asker)
     return Overview(
         about.cluster_id,
         about.controller_id,
@@ -81,6 +87,8 @@ def overview(asker: Asker) -> Overview:
         len(states),
         sum(state.leader == NO_LEADER for state in states),
         sum(len(state.isr) < len(state.replicas) for state in states),
+        None if rate is None else rate.total({name for name in topics if not is_internal(name)}),
+        0.0 if rate is None else rate.seconds,
         asker.now_ms,
     )
 

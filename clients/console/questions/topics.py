@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from stratalog.clients.console.asker import Asker
+from stratalog.clients.console.asker import Asker, is_internal
+from stratalog.clients.console.over_time.ends import newest_rate
 from stratalog.clients.console.question import Parameter, Question
 from stratalog.replication.metadata.acls import Operation, ResourceType
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
@@ -29,6 +30,7 @@ class TopicRow:
     unknown           partitions whose bounds nobody published
     under_replicated  partitions with fewer members in the ISR than replicas
     size_bytes        of the leaders' data files; -1: not asked for, or not known
+    records_per_s     between readings of this console; None: it has read once only
     """
 
     name: str
@@ -40,6 +42,7 @@ class TopicRow:
     under_replicated: int
     is_internal: bool
     size_bytes: int
+    records_per_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +153,6 @@ def topics(asker: Asker, contains: str, internal: bool, order: str, first: int, 
     return TopicList(_sized(asker, shown, by_topic) if sizes else shown, first, len(names), asker.now_ms)
 
 
-def is_internal(name: str) -> bool:
-    """Whether it is one of the cluster's own."""
-    return name.startswith("__")
-
-
 def _wrong(states: Iterable[PartitionRecord]) -> int:
     return sum(1_000_000 * (each.leader == NO_LEADER) + (len(each.isr) < len(each.replicas)) for each in states)
 
@@ -162,6 +160,7 @@ def _wrong(states: Iterable[PartitionRecord]) -> int:
 def _rows(asker: Asker, by_topic: Mapping[str, list[PartitionRecord]]) -> list[TopicRow]:
     named = [each.topic_partition for states in by_topic.values() for each in states]
     marks = bounds(asker, named)
+    rate = newest_rate(asker)
     rows = []
     for name, states in by_topic.items():
         known = [found for each in states if (found := marks.get(each.topic_partition)) is not None]
@@ -176,6 +175,7 @@ def _rows(asker: Asker, by_topic: Mapping[str, list[PartitionRecord]]) -> list[T
                 sum(len(each.isr) < len(each.replicas) for each in states),
                 is_internal(name),
                 UNKNOWN,
+                None if rate is None else rate.by_topic.get(name, 0.0),
             )
         )
     return rows

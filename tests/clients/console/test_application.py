@@ -55,7 +55,8 @@ ADDRESSES = [
     "/topic_groups?topic=orders", "/records?topic=orders", "/records?topic=orders&where=time&at=1010&limit=5",
     "/records?topic=hostile", "/records?topic=orders&contains=nothing", "/groups", "/groups?order=name",
     "/group?group=billing", "/transactions", "/transactions?ended=on", "/brokers", "/broker?broker=1",
-    "/reassignments", "/access", "/api", "/ask/overview", "/ask/records", "/ask/records?topic=hostile",
+    "/rates", "/rates?topic=orders&window=7d", "/lag_over_time?group=billing", "/reassignments",
+    "/access", "/api", "/ask/overview", "/ask/records", "/ask/records?topic=hostile",
     "/ask/groups?order=name",
     *[f"/record?topic=hostile&partition=0&offset={n}" for n in range(len(HOSTILE))],
 ]  # fmt: skip

@@ -190,6 +190,9 @@ def test_no_change_is_made_or_previewed_without_the_right(cluster: OpenedCluster
         "name": "retention.ms",
         "value": "1",
         "partitions": "9",
+        "brokers": "1",
+        "bound": "1024",
+        "client_id": "app",
     }
     change = CHANGES[name]
     own = {key: value for key, value in given.items() if key in change.parameters}

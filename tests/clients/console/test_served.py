@@ -6,20 +6,24 @@ import argparse
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import cast
 
 import pytest
 from starlette.testclient import TestClient
 
 from stratalog.clients.admin.admin import Admin
 from stratalog.clients.console.application import Console, ConsoleSettings
-from stratalog.clients.console.catalogue import QUESTIONS
+from stratalog.clients.console.catalogue import CHANGES, QUESTIONS
 from stratalog.clients.console.doors import ServedDoor
+from stratalog.clients.console.over_time.rates import Rates
 from stratalog.clients.console.question import plain
+from stratalog.clients.console.questions.access import QuotaList
 from stratalog.clients.testing.in_memory_cluster import InMemoryCluster
 from stratalog.jobs.command.opened import OpenedCluster, open_cluster
 from stratalog.server.view.cluster_view import ClusterView
+from stratalog.storage import errors
 from stratalog.storage.clock import SystemClock
-from tests.clients.console.asked_cluster import FEW_RIGHTS, everybody, password_of
+from tests.clients.console.asked_cluster import FEW_RIGHTS, NOW_MS, everybody, password_of
 from tests.clients.console.test_application import log_in
 
 SECURED = {
@@ -40,11 +44,13 @@ def named(servers: str) -> argparse.Namespace:
 
 def fill(cluster: InMemoryCluster) -> Admin:
     admin = cluster.admin()
-    for topic in ("orders", "hidden-payroll"):
+    for topic in ("orders", "hidden-payroll", "recent"):
         admin.create_topic(topic, partitions=2, retention_ms=-1)  # records are of 1970
     with cluster.producer() as producer:
         for n in range(10):
             producer.send("orders", key=f"k{n}", value=f"v{n}", partition=n % 2, timestamp_ms=1_000 + n)
+        for n in reversed(range(7)):  # the first one is older than the window
+            producer.send("recent", value="now", partition=n % 2, timestamp_ms=NOW_MS - n * 600_000)
     return admin
 
 
@@ -81,6 +87,56 @@ def test_both_ways_have_the_same_answer(
 ) -> None:
     by_root, served = (json.dumps(plain(QUESTIONS[name].ask(everybody(each), given))) for each in both)
     assert served == by_root
+
+
+def test_rates_by_brokers_are_those_by_storage_without_bytes(both: tuple[OpenedCluster, OpenedCluster]) -> None:
+    answers = [cast("Rates", QUESTIONS["rates"].ask(everybody(each), {"topic": "recent"})) for each in both]
+    sums = [
+        sum((each.records_per_s or 0) * (each.until_ms - each.at_ms) / 1_000 for each in one.points) for one in answers
+    ]
+    assert sums == [pytest.approx(6), pytest.approx(6)]
+    by_minute = [each.records_per_s * 60 for each in answers[0].points if each.records_per_s]
+    assert (by_minute[:-1], answers[0].spread) == ([pytest.approx(1)] * 5, 0)
+    assert [each.source for each in answers] == ["storage", "brokers"]
+    assert {each.bytes_per_s for each in answers[1].points} == {None}
+    assert answers[1].out_hidden
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_quota_is_set_and_removed(both: tuple[OpenedCluster, OpenedCluster], side: int) -> None:
+    asker = everybody(both[side])
+    given = {"user": "<default>", "client_id": "app", "quota": "producer_byte_rate"}
+    bound = {**given, "bound": "1048576"}
+    assert CHANGES["set_quota"].previewed(asker, bound).lines[0].before == ""
+    CHANGES["set_quota"].performed(asker, bound)
+    for each in both:
+        (found,) = cast("QuotaList", QUESTIONS["quotas"].ask(everybody(each), {})).quotas
+        assert (found.user, found.client_id, found.value) == ("", "app", 1_048_576)
+    preview = CHANGES["remove_quota"].previewed(asker, given)
+    assert preview.lines[0].before == "1048576 bytes/s"
+    CHANGES["remove_quota"].performed(asker, given)
+    with pytest.raises(errors.ResourceNotFoundError):
+        CHANGES["remove_quota"].previewed(asker, given)
+    for wrong in ({**bound, "bound": "0"}, {**bound, "bound": "0.5"}, {"bound": "1"}):
+        with pytest.raises(errors.InvalidRequestError):
+            CHANGES["set_quota"].previewed(asker, wrong)
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_config_of_all_brokers_is_altered_and_restored(both: tuple[OpenedCluster, OpenedCluster], side: int) -> None:
+    asker, change = everybody(both[side]), CHANGES["alter_brokers"]
+    given = {"name": "num.partitions", "value": "7"}
+    before = change.previewed(asker, given).lines[0].before
+    change.performed(asker, given)
+    assert change.previewed(asker, given).lines[0].before == "7 (DYNAMIC_DEFAULT_BROKER_CONFIG)"
+    change.performed(asker, {"name": "num.partitions", "remove": "on"})
+    assert change.previewed(asker, given).lines[0].before == before
+    with pytest.raises(errors.StratalogError, match="Invalid value many"):
+        (change.performed if side else change.previewed)(asker, {"name": "num.partitions", "value": "many"})
+    with pytest.raises(errors.InvalidConfigError, match="was not altered"):
+        change.previewed(asker, {"name": "num.partitions", "remove": "on"})
+    with pytest.raises(errors.InvalidConfigError, match="is not altered while brokers run"):
+        change.previewed(asker, {"name": "log.dirs", "value": "x"})
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stratalog.jobs.command.terminal import UsageError
-from stratalog.jobs.topics.configs import entity_of, main, parse_added
+from stratalog.jobs.topics.configs import entities_of, main, parse_added
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.metadata.configs import record_cluster_wide_configs
 from stratalog.replication.metadata.image import ClusterImage
@@ -57,6 +57,8 @@ def test_what_is_no_pair_is_refused(text: str) -> None:
         ["--describe", "--broker-defaults"],
         ["--describe", "--entity-type", "users"],
         ["--describe", "--entity-type", "groups"],
+        ["--describe", "--entity-type", "clients", "--entity-type", "users"],
+        ["--alter", "--user-defaults", "--client", "etl", "--add-config", "producer_byte_rate=1"],
         ["--alter", "--group", "g", "--add-config", "a=b"],
         ["--alter", "--user", "alice", "--delete-config", "SCRAM-SHA-256"],
         ["--alter", "--entity-type", "topics", "--entity-name", "t", "--add-config", "a=b"],
@@ -65,7 +67,7 @@ def test_what_is_no_pair_is_refused(text: str) -> None:
     ],
 )
 def test_flags_that_go_together(arguments: list[str]) -> None:
-    entity_of(main.checked(arguments))
+    entities_of(main.checked(arguments))
 
 
 @pytest.mark.parametrize(
@@ -73,18 +75,24 @@ def test_flags_that_go_together(arguments: list[str]) -> None:
     [
         ([], "Command must include exactly one action: --describe, --alter"),
         (["--describe", "--alter", "--topic", "t"], "exactly one action"),
-        (["--describe"], "Exactly one entity type must be specified"),
-        (["--describe", "--topic", "t", "--broker", "1"], "Exactly one entity type must be specified"),
+        (["--describe"], "At least one entity type must be specified"),
+        (["--describe", "--topic", "t", "--broker", "1"], "Only 'users' and 'clients' entity types may be specified"),
         (["--describe", "--entity-type", "ips"], "Entity type 'ips' has no configs here"),
-        (["--describe", "--user", "alice", "--topic", "t"], "Exactly one entity type must be specified"),
-        (["--alter", "--entity-type", "users", "--add-config", "a=b"], "an entity name must be specified with --alter"),
-        (["--describe", "--entity-type", "cats"], "Invalid entity type 'cats'"),
+        (["--describe", "--user", "alice", "--topic", "t"], "Only 'users' and 'clients' entity types"),
+        (["--describe", "--user", "alice", "--user-defaults"], "Duplicate entity type\\(s\\) specified: users"),
+        (["--describe", "--user", "alice", "--entity-type", "clients"], "should not be used in conjunction"),
+        (["--describe", "--entity-name", "a", "--entity-type", "users", "--entity-default"], "More entity names"),
+        (["--alter", "--entity-type", "users", "--add-config", "a=b"], "an entity-name or default entity must be"),
+        (["--describe", "--entity-type", "cats"], "Invalid entity type cats"),
         (["--describe", "--broker", "one"], "must be a valid integer broker id, but it is: one"),
-        (["--describe", "--entity-type", "topics", "--entity-default"], "--entity-default stands for all brokers"),
+        (
+            ["--describe", "--entity-type", "topics", "--entity-default"],
+            "stands for clients, users or brokers, not for",
+        ),
         (["--describe", "--topic", "t", "--add-config", "a=b"], "go with --alter only"),
         (
             ["--alter", "--entity-type", "topics", "--add-config", "a=b"],
-            "an entity name must be specified with --alter",
+            "an entity-name or default entity must be specified with --alter of topics",
         ),
         (["--alter", "--broker", "1", "--add-config", "a=b"], "Settings are altered for all brokers"),
         (["--alter", "--topic", "t"], "At least one of --add-config, --add-config-file, or --delete-config"),
@@ -96,7 +104,7 @@ def test_flags_that_go_together(arguments: list[str]) -> None:
 )
 def test_flags_that_do_not(arguments: list[str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        entity_of(main.checked(arguments))
+        entities_of(main.checked(arguments))
 
 
 def test_a_topics_configs_are_altered_and_described(
@@ -240,7 +248,8 @@ def test_a_users_passwords_are_set_described_and_removed(
         ("SCRAM-SHA-256=[iterations=4095,password=secret]", "Iterations 4095 is less than the minimum 4096"),
         ("SCRAM-SHA-256=[secret]", "Invalid credential property SCRAM-SHA-256"),
         ("SCRAM-SHA-256=[iterations=16385,password=secret]", "Too many iterations"),
-        ("consumer_byte_rate=1", "Unexpected config names: consumer_byte_rate"),
+        ("retention.ms=1", "Unexpected config names: retention.ms"),
+        ("consumer_byte_rate=1,SCRAM-SHA-256=[password=secret]", "Cannot alter both quota and SCRAM"),
     ],
 )
 def test_a_bad_credential_is_refused_without_the_password(
@@ -248,3 +257,78 @@ def test_a_bad_credential_is_refused_without_the_password(
 ) -> None:
     code, _, error = call(cluster, capsys, "--alter", "--user", "alice", "--add-config", value)
     assert (code, message in error, "secret" in error) == (1, True, False)
+
+
+ALICE, DEFAULT_CLIENT = (
+    ("--entity-type", "users", "--entity-name", "alice"),
+    ("--entity-type", "clients", "--entity-default"),
+)
+
+
+@pytest.mark.parametrize(
+    ("entity", "shown", "done"),
+    [
+        (ALICE, "user-principal 'alice'", "config for user alice."),
+        (("--user", "alice"), "user-principal 'alice'", "config for user alice."),
+        (("--client", "etl"), "client-id 'etl'", "config for client etl."),
+        (("--user-defaults",), "the default user-principal", "default config for users in the cluster."),
+        (DEFAULT_CLIENT, "the default client-id", "default config for clients in the cluster."),
+        ((*ALICE, *DEFAULT_CLIENT), "user-principal 'alice', the default client-id", "config for user alice."),
+        (
+            (*DEFAULT_CLIENT, *ALICE),
+            "user-principal 'alice', the default client-id",
+            "default config for clients in the cluster.",
+        ),
+    ],
+)
+def test_quotas_are_set_described_and_removed(
+    cluster: StillCluster, capsys: pytest.CaptureFixture[str], entity: tuple[str, ...], shown: str, done: str
+) -> None:
+    added = ("--add-config", "producer_byte_rate=10000000,request_percentage=12.5")
+    assert call(cluster, capsys, "--alter", *entity, *added) == (0, [f"Completed updating {done}"], "")
+    line = f"Quota configs for {shown} are "
+    assert call(cluster, capsys, "--describe", *entity)[1][0] == (
+        f"{line}request_percentage=12.5, producer_byte_rate=1.0E7"  # in a HashMap's order
+    )
+    changed = ("--delete-config", "producer_byte_rate", "--add-config", "request_percentage=20")
+    assert call(cluster, capsys, "--alter", *entity, *changed)[0] == 0
+    assert call(cluster, capsys, "--describe", *entity)[1][0] == f"{line}request_percentage=20.0"
+
+
+def test_quotas_of_all_are_listed_by_what_they_are_of(
+    cluster: StillCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for entity in (("--user", "alice"), ("--client", "etl"), ("--user", "alice", "--client", "etl")):
+        assert call(cluster, capsys, "--alter", *entity, "--add-config", "consumer_byte_rate=5")[0] == 0
+    of = "Quota configs for {} are consumer_byte_rate=5.0"
+    users, clients = ("--entity-type", "users"), ("--entity-type", "clients")
+    assert call(cluster, capsys, "--describe", *users)[1] == [of.format("user-principal 'alice'")]
+    assert call(cluster, capsys, "--describe", *clients)[1] == [of.format("client-id 'etl'")]
+    both = call(cluster, capsys, "--describe", *users, *clients)[1]
+    assert both == [of.format("user-principal 'alice', client-id 'etl'")]
+    row = '{"entity":{"client-id":"etl","user":"alice"},"quotas":{"consumer_byte_rate":5.0}}'
+    assert call(cluster, capsys, "--describe", *users, *clients, "--output", "json")[1] == [row]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ("--client", "etl", "--add-config", "SCRAM-SHA-256=[password=p]"),
+            "Only quota configs can be added for 'clients'",
+        ),
+        (("--client", "etl", "--delete-config", "a"), "Only quota configs can be deleted for 'clients'"),
+        (("--client", "etl", "--add-config", "producer_byte_rate=x"), "Cannot parse quota configuration value"),
+        (
+            ("--client", "etl", "--add-config", "producer_byte_rate=0"),
+            "Quota producer_byte_rate must be greater than 0",
+        ),
+        (("--client", "etl", "--delete-config", "producer_byte_rate"), "Invalid config(s): producer_byte_rate"),
+        (("--user-defaults", "--add-config", "SCRAM-SHA-256=[password=p]"), "is not allowed with User SCRAM"),
+    ],
+)
+def test_a_bad_quota_is_refused(
+    cluster: StillCluster, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
+) -> None:
+    code, _, error = call(cluster, capsys, "--alter", *arguments)
+    assert (code, message in error) == (1, True), error

@@ -27,6 +27,9 @@ PAGES = (
     "/change/create_topic?topic=new&configs=retention.ms%3D1000", "/change/reset_group?group=billing&to=earliest",
     "/record_way?topic=orders&partition=0&offset=3", "/who_led?topic=orders", "/files?topic=orders", "/erasures",
     "/cluster_as_of", "/topic_as_of?topic=orders", "/group_as_of?group=billing", "/sql_tables", "/sql",
+    "/rates", "/rates?topic=orders&window=7d", "/lag_over_time?group=billing",
+    "/change/move_partitions?topic=orders&brokers=1", "/change/limit_moves", "/change/elect_preferred_leaders",
+    "/change/alter_brokers?name=num.partitions&value=3", "/change/set_quota?user=alice&bound=1048576",
     "/topic?topic=absent", "/topics?contains=nothing",
     *[f"/record?topic=hostile&partition=0&offset={n}" for n in range(len(HOSTILE))],
 )  # fmt: skip

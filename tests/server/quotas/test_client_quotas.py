@@ -11,7 +11,7 @@ from stratalog.replication.metadata.client_quotas import (
     CLIENT_ID,
     MUTATION_RATE,
     PRODUCER_BYTE_RATE,
-    Entity,
+    QuotaEntity,
     QuotaInForce,
     alter_client_quota,
     quota_in_force,
@@ -172,7 +172,7 @@ def test_quotas_are_found_by_their_parts(client: KafkaClient, parts: Any, strict
 
 def test_the_most_special_quota_counts() -> None:
     """KIP-55's order; a quota of a user alone is shared by its clients, and the reverse."""
-    order: list[tuple[Entity, tuple[str, str]]] = [
+    order: list[tuple[QuotaEntity, tuple[str, str]]] = [
         ((("client-id", "x"), ("user", "a")), ("a", "x")),
         ((("client-id", None), ("user", "a")), ("a", "x")),
         ((("user", "a"),), ("a", "")),

@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 import pytest
 from starlette.testclient import TestClient
 
+from stratalog.clients.console.over_time.pages import OVER_TIME_PAGES
 from stratalog.clients.console.stored.pages import LABEL_WIDTH, STORED_PAGES, WIDTH, timeline_bars
 from stratalog.clients.console.stored.timeline import StateInTime, events_of
 from tests.clients.console.asked_cluster import console_of, password_of
@@ -32,6 +33,9 @@ PAGES = {
     "/erasure?topic=orders&erase_id=1": ["● none gets it", "Every replica, read now"],
     "/files?topic=orders": ["Commits of the last hour"],
     "/files?topic=orders&partition=0": ["Live files", "Newest commits", "WRITE", "Calls to stores"],
+    "/rates": ["Records/s in", "<path d=", "In numbers"],
+    "/rates?topic=orders&window=24h": ["Bytes/s in, as stored", "Records/s that groups read"],
+    "/lag_over_time?group=billing": ["Behind by", "<path d=", "orders"],
     "/sql": ["One statement that reads"],
     "/sql?sql=SELECT+*+FROM+orders+ORDER+BY+offset+LIMIT+1": ["1 row in", "timestampType"],
     "/sql_tables": ["leader_epochs", "<code>orders</code>"],
@@ -41,7 +45,7 @@ PAGES = {
 class Checked(HTMLParser):
     """Fails on a tag that is not closed in turn, and on scripts and styles inside of a page."""
 
-    VOID = ("meta", "link", "input", "br", "path", "rect")
+    VOID = ("meta", "link", "input", "br", "path", "rect", "line")
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -73,7 +77,7 @@ def test_a_page_shows_its_answer(world: World, address: str) -> None:
 
 
 def test_each_question_of_storage_has_a_page_that_is_tested() -> None:
-    assert {address.partition("?")[0] for address in PAGES} == set(STORED_PAGES)
+    assert {address.partition("?")[0] for address in PAGES} == {*STORED_PAGES, *OVER_TIME_PAGES}
 
 
 def test_a_refused_statement_is_shown_again_with_the_reason(world: World) -> None:

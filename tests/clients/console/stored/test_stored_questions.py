@@ -9,15 +9,18 @@ from typing import Any
 import pytest
 
 from stratalog import TopicPartition
-from stratalog.clients.console.catalogue import QUESTIONS
+from stratalog.clients.console.catalogue import CHANGES, QUESTIONS
+from stratalog.clients.console.changes.change import PreviewLine
+from stratalog.clients.console.over_time import lags
 from stratalog.clients.console.question import plain
 from stratalog.clients.console.stored import as_of, erasure, files, record_way, who_led
 from stratalog.jobs.command.opened import OpenedCluster
 from stratalog.storage import errors
 from stratalog.storage.objects.calls import calls_of
 from tests.clients.console.console_world import HIDDEN, ORDERS, World, running_world
+from tests.waiting import wait_until
 
-OWN = [question.name for module in (as_of, erasure, files, record_way, who_led) for question in module.QUESTIONS]
+OWN = [question.name for module in (as_of, erasure, files, record_way, who_led, lags) for question in module.QUESTIONS]
 
 
 @pytest.fixture(scope="module")
@@ -164,6 +167,27 @@ def test_files_are_counted_and_listed(world: World) -> None:
     assert (len(whole.replicas), whole.files, whole.commits) == (6, (), ())
 
 
+def test_rates_count_each_record_when_it_came(world: World) -> None:
+    found = asked(world, "rates", topic="orders")
+    records = sum(each.records_per_s * (each.until_ms - each.at_ms) / 1_000 for each in found.points)
+    assert records == pytest.approx(12)
+    assert sum(each.bytes_per_s for each in found.points) > 0
+    assert (found.read, found.partitions, found.hidden, found.undated) == (2, 2, "", 0)
+    cluster = asked(world, "rates", window="7d")
+    assert {each.topic for each in cluster.topics} == {"orders", f"{HIDDEN}-log"}
+    assert [each.records for each in cluster.topics if each.topic == "orders"] == [pytest.approx(12)]
+    assert any(each.read_per_s is not None for each in cluster.points)
+
+
+def test_a_group_is_measured_over_time_in_each_topic(world: World) -> None:
+    found = asked(world, "lag_over_time", group="billing")
+    assert {each.topic for each in found.topics} == {"orders", f"{HIDDEN}-log"}
+    assert any(each.lag is not None for each in found.points)
+    seen = asked(world, "lag_over_time", is_alice=True, group="billing")
+    assert ([each.topic for each in seen.topics], seen.hidden) == (["orders"], 1)
+    assert asked(world, "lag_over_time", group="absent").topics == []
+
+
 # -- access ---------------------------------------------------------------------------------------------------------
 
 ABOUT_A_TOPIC = {
@@ -202,6 +226,7 @@ def test_no_answer_has_a_trace_of_what_is_hidden(world: World) -> None:
         "erasures": [{}, {"topic": "orders"}],
         "erasure": [{"topic": "orders", "erase_id": world.erase_id}],
         "files": [{"topic": "orders"}, {"topic": "orders", "partition": 0}],
+        "lag_over_time": [{"group": "billing"}, {"group": "billing", "window": "7d"}],
     }
     assert set(given) == set(OWN)
     for name, cases in given.items():
@@ -209,6 +234,8 @@ def test_no_answer_has_a_trace_of_what_is_hidden(world: World) -> None:
             text = json.dumps(plain(asked(world, name, is_alice=True, **case)))
             assert HIDDEN not in text, (name, case)
             assert "77777" not in text, (name, case)
+    assert HIDDEN not in json.dumps(plain(asked(world, "rates", is_alice=True)))
+    assert HIDDEN in json.dumps(plain(asked(world, "rates")))
     everything = json.dumps(plain(asked(world, "group_as_of", group="billing", at=now_ms)))
     assert HIDDEN in everything, "the test would find nothing"
 
@@ -236,3 +263,52 @@ class Served:
 
 def test_a_partition_is_named_as_in_kafka() -> None:
     assert str(TopicPartition("orders", 0)) == str(ORDERS)
+
+
+# -- moves: the last tests, since they change the cluster -----------------------------------------------------------
+
+
+def change(world: World, name: str, **given: object) -> str:
+    return CHANGES[name].performed(world.asker(), {key: str(value) for key, value in given.items()})
+
+
+def preview_of(world: World, name: str, **given: object) -> Any:
+    return CHANGES[name].previewed(world.asker(), {key: str(value) for key, value in given.items()})
+
+
+def test_a_partition_moves_as_its_preview_says_and_its_first_replica_leads(world: World) -> None:
+    def state() -> Any:
+        return world.opened.admin.describe_topics(["orders"])["orders"].partitions[1]
+
+    before = state()
+    other = next(each for each in before.replicas if each != before.leader)
+    given = {"topic": "orders", "partition": 1, "brokers": f"{other},{before.leader}"}
+    preview = preview_of(world, "move_partitions", **given)
+    now = ", ".join(map(str, before.replicas))
+    assert preview.lines == [PreviewLine("orders-1", now, f"{other}, {before.leader}")]
+    assert any("number of replicas changes" in each for each in preview.warnings)
+    change(world, "move_partitions", **given)
+    wait_until(lambda: state().replicas == (other, before.leader), "a dropped replica")
+    if state().leader != other:
+        assert PreviewLine("leader of orders-1", str(before.leader), str(other)) in (
+            preview_of(world, "elect_preferred_leaders", topic="orders").lines
+        )
+    change(world, "elect_preferred_leaders", topic="orders")
+    wait_until(lambda: state().leader == other, "the preferred leader")
+
+
+def test_a_move_is_planned_over_brokers_and_limited(world: World) -> None:
+    given = {"topic": f"{HIDDEN}-log", "brokers": "1,2", "throttle": 1_000_000}
+    with pytest.raises(errors.InvalidReplicationFactorError):
+        preview_of(world, "move_partitions", **given)
+    given |= {"partition": 0}
+    limited = preview_of(world, "move_partitions", **given).lines[-1]
+    assert limited == PreviewLine("limit of each broker", "no limit", "1000000 bytes/s")
+    change(world, "move_partitions", **given)
+    assert preview_of(world, "limit_moves").lines[0].before == "1000000 bytes/s"
+    change(world, "limit_moves")
+    assert preview_of(world, "limit_moves").lines == [PreviewLine("limit of each broker", "no limit", "no limit")]
+    with pytest.raises(errors.NoReassignmentInProgressError):
+        change(world, "cancel_moves")
+    with pytest.raises(errors.InvalidReplicaAssignmentError, match="brokers 9 do not run"):
+        preview_of(world, "move_partitions", topic="orders", brokers="9")

@@ -8,7 +8,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
+from stratalog import SchemaRegistryClient
 from stratalog.jobs.command.arguments import CLUSTER, cluster_of, connection_settings
 from stratalog.jobs.command.flags import Flag, Rule, switch
 from stratalog.jobs.command.listen_at import (
@@ -19,9 +21,13 @@ from stratalog.jobs.command.listen_at import (
     listen_address,
 )
 from stratalog.jobs.command.opened import OpenedCluster, open_cluster
+from stratalog.jobs.command.properties import key_values
 from stratalog.jobs.command.terminal import DONE, complain
 from stratalog.jobs.command.tool import Command
 from stratalog.storage.clock import RandomIds, SystemClock
+
+if TYPE_CHECKING:
+    from stratalog.clients.console.beside import Beside
 
 PURPOSE = "Show a cluster in a browser: topics, records, groups, transactions, brokers, access."
 EPILOG = """examples (--root ROOT or --bootstrap-server HOST:PORT before them, or STRATA_ROOT, …):
@@ -36,7 +42,14 @@ exit code: 0 after Ctrl-C
 WAIT_MS = 5_000
 
 # fmt: off
-FLAGS = {**CLUSTER, "the listener": (
+BESIDE = {"schemas and typed tables": (
+    Flag("schema-folder", "TOPIC", "The topic with the cluster's schemas.", default="_schemas"),
+    Flag("schema-registry", "URL", "Schemas are at this registry server."),
+    Flag("registry-property", "NAME=VALUE", "A config of the registry's client; may be repeated.", is_repeated=True),
+    Flag("typed-table", "URL", "A typed table of a topic that left no note in the cluster: its path or URL; may be "
+         "repeated.", is_repeated=True),
+)}
+FLAGS = {**CLUSTER, **BESIDE, "the listener": (
     Flag("listen", "HOST:PORT", "Where browsers reach it.", default=CONSOLE_ADDRESS),
     Flag("tls-certificate", "FILE", "A PEM file with the certificate and those that lead to it."),
     Flag("tls-key", "FILE", "A PEM file with its key."),
@@ -53,8 +66,21 @@ FLAGS = {**CLUSTER, "the listener": (
 RULES = (
     Rule("A certificate needs its key: --tls-key", "tls-certificate", "tls-key"),
     Rule("A key needs its certificate: --tls-certificate", "tls-key", "tls-certificate"),
+    *Rule.required("schema-registry", "registry-property"),
 )
 # fmt: on
+
+
+def beside_of(given: argparse.Namespace) -> Beside:
+    """What the flags name beside the cluster. A registry that does not answer holds a page up for some seconds."""
+    from stratalog.clients.console.beside import Beside
+
+    registry = None
+    if given.schema_registry is not None:
+        patience = {"timeout.ms": WAIT_MS, "max.retries": 0}
+        named = {**patience, **key_values(given.registry_property), "url": given.schema_registry}
+        registry = SchemaRegistryClient(named)
+    return Beside(registry, given.schema_folder, tuple(given.typed_table))
 
 
 def console(given: argparse.Namespace) -> int:
@@ -65,6 +91,7 @@ def console(given: argparse.Namespace) -> int:
     from stratalog.clients.console.serving import serve
 
     host, port = listen_address(given.listen)
+    beside = beside_of(given)
     named = cluster_of(given)
     connection = connection_settings(given.command_config)
     names = frozenset(given.host_name) | (LOOPBACK_NAMES if is_loopback(host) else frozenset())
@@ -93,11 +120,11 @@ def console(given: argparse.Namespace) -> int:
             made.sessions.close()
 
     if needs_login:
-        run(ServedDoor(None, open_as))
+        run(ServedDoor(None, open_as, beside))
         return DONE
     with open_cluster(given, wait_ms=WAIT_MS) as opened:
         supers = [each.strip() for each in given.super_users.split(";") if each.strip()]
-        run(ServedDoor(opened, open_as) if opened.is_served else RootDoor(opened, supers))
+        run(ServedDoor(opened, open_as, beside) if opened.is_served else RootDoor(opened, supers, beside))
     return DONE
 
 

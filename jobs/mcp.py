@@ -18,7 +18,7 @@ from stratalog.jobs.command.listen_at import LOOPBACK_NAMES, check_listener, is_
 from stratalog.jobs.command.opened import OpenedCluster, open_cluster
 from stratalog.jobs.command.terminal import DONE, UsageError, complain
 from stratalog.jobs.command.tool import Command
-from stratalog.jobs.console import RULES, WAIT_MS
+from stratalog.jobs.console import BESIDE, RULES, WAIT_MS, beside_of
 from stratalog.storage.clock import SystemClock
 
 PURPOSE = "Answer an agent's questions about a cluster (Model Context Protocol). Nothing is changed."
@@ -36,7 +36,7 @@ HOST = "127.0.0.1"
 """The address of an agent on standard input, for ACLs that name one."""
 
 # fmt: off
-FLAGS = {**CLUSTER, "who asks": (
+FLAGS = {**CLUSTER, **BESIDE, "who asks": (
     Flag("user", "NAME", f"The user whose ACLs hold; {PASSWORD} has the password. Without users in the cluster: none."),
     Flag("super-users", "PRINCIPALS", "By --root: who may do everything, User:NAME with semicolons between, as the "
          "brokers' super.users.", default=""),
@@ -55,6 +55,7 @@ def mcp(given: argparse.Namespace) -> int:
     """Serve until the agent is gone, or Ctrl-C; the exit code."""
     if given.listen:
         check_listener(given)
+    beside = beside_of(given)
     connection = connection_settings(given.command_config)
     needs_login = not cluster_of(given).root and connection.get("security.protocol", "").upper().startswith("SASL")
 
@@ -66,10 +67,12 @@ def mcp(given: argparse.Namespace) -> int:
             yield opened
 
     if needs_login:
-        return serve(given, ServedDoor(None, open_as))
+        return serve(given, ServedDoor(None, open_as, beside))
     with open_cluster(given, wait_ms=WAIT_MS) as opened:
         supers = [each.strip() for each in given.super_users.split(";") if each.strip()]
-        return serve(given, ServedDoor(opened, open_as) if opened.is_served else RootDoor(opened, supers))
+        return serve(
+            given, ServedDoor(opened, open_as, beside) if opened.is_served else RootDoor(opened, supers, beside)
+        )
 
 
 def serve(given: argparse.Namespace, door: Door) -> int:

@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from stratalog.clients.spark.sql.committed_view import create_committed_view
     from stratalog.clients.spark.sql.read_topic import TopicRead, read_topic
     from stratalog.clients.spark.sql.registry_columns import from_registry, registry_header, to_registry
-    from stratalog.clients.typed_tables.checkpoint import QueryProgress
     from stratalog.clients.typed_tables.erasure import TableErasure
+    from stratalog.clients.typed_tables.layout import QueryProgress
     from stratalog.clients.typed_tables.replay import ReplayOutcome
     from stratalog.clients.typed_tables.typed_table import TypedTable, TypedTableState
     from stratalog.replication.controller.election.preferred_leaders import ElectionType
@@ -153,7 +153,7 @@ _MODULES = {
     "clients.spark.progress.listener": "ProgressListener",
     "clients.spark.progress.offsets_behind": "QueryLag lag_of",
     "clients.spark.registration": "register_data_source",
-    "clients.typed_tables.checkpoint": "QueryProgress",
+    "clients.typed_tables.layout": "QueryProgress",
     "clients.typed_tables.erasure": "TableErasure",
     "clients.typed_tables.replay": "ReplayOutcome",
     "clients.typed_tables.typed_table": "TypedTable TypedTableState",

@@ -45,8 +45,8 @@ FLOORS = {
         < broker_connection inbox_connection""",
     "clients": """serialization records client_view < config < coordinator_calls connected_cluster < producer consumer
         < admin < schemas wire < spark < typed_tables testing < console""",
-    "clients/console": """shown_text times asker < question < stored < over_time < questions < changes < sql
-        < catalogue doors silence < sessions pages guard < agents application < serving""",
+    "clients/console": """shown_text times beside < asker < question < schemas < typed < stored < over_time < questions
+        < changes < sql < catalogue doors silence < sessions pages guard < agents application < serving""",
     "clients/console/stored": """storage timeline commits < differences past pages
         < as_of erasure files record_way who_led""",
     "clients/console/over_time": "intervals chart ends pages < arrivals past_lag < rates < lags",

@@ -1,7 +1,10 @@
 """The console: a web application that shows a cluster and, if it is allowed to, changes it.
 
+beside       what belongs to the cluster and is not in it
 asker        the user who asks, with the cluster
 question     a question with its parameters, and an answer as JSON
+schemas      schemas, and records read by them
+typed        typed tables and their dead letters
 questions    what can be asked
 stored/      what can be asked of storage alone
 over_time/   rates of topics, lags of groups

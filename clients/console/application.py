@@ -30,10 +30,17 @@ from stratalog.clients.console.pages import FOLDER, Pages
 from stratalog.clients.console.question import REQUIRED, plain
 from stratalog.clients.console.questions.groups import GroupList, GroupRow, TopicLags
 from stratalog.clients.console.questions.records import raw_part
+from stratalog.clients.console.schemas.pages import SCHEMA_FORMS, SCHEMA_MENU, SCHEMA_PAGES, SCHEMA_SECTIONS
 from stratalog.clients.console.sessions import FormTokens, LoginAttempts, Secrets, Sessions
 from stratalog.clients.console.silence import silent_since_ms
 from stratalog.clients.console.stored.pages import STORED_FORMS, STORED_MENU, STORED_PAGES, STORED_SECTIONS
 from stratalog.clients.console.times import duration
+from stratalog.clients.console.typed.pages import TYPED_MENU, TYPED_PAGES, TYPED_SECTIONS
+from stratalog.clients.schemas.errors import (
+    RegistryUnavailableError,
+    SchemaVersionNotFoundError,
+    SubjectNotFoundError,
+)
 from stratalog.storage import errors
 from stratalog.storage.clock import Clock
 from stratalog.storage.errors import StratalogError
@@ -48,6 +55,8 @@ MENU = (
     ("/transactions", "Transactions"),
     ("/brokers", "Brokers"),
     ("/access", "Access"),
+    *SCHEMA_MENU,
+    *TYPED_MENU,
     *OVER_TIME_MENU,
     *STORED_MENU,
     ("/api", "Questions"),
@@ -60,6 +69,8 @@ SECTION_OF = {
     "/group": "/groups",
     "/broker": "/brokers",
     "/reassignments": "/brokers",
+    **SCHEMA_SECTIONS,
+    **TYPED_SECTIONS,
     **OVER_TIME_SECTIONS,
     **STORED_SECTIONS,
 }
@@ -76,6 +87,8 @@ PAGE_OF = {
     "/transactions": ("transactions", "transactions.html"),
     "/broker": ("broker", "broker.html"),
     "/reassignments": ("reassignments", "reassignments.html"),
+    **SCHEMA_PAGES,
+    **TYPED_PAGES,
     **OVER_TIME_PAGES,
     **STORED_PAGES,
 }
@@ -106,10 +119,22 @@ STATUS_OF: tuple[tuple[tuple[type[StratalogError], ...], HTTPStatus, str, str], 
         "Ask an administrator for an ACL that allows it, or log in as another user.",
     ),
     (
-        (errors.UnknownTopicOrPartitionError, errors.GroupIdNotFoundError, errors.OffsetOutOfRangeError),
+        (
+            errors.UnknownTopicOrPartitionError,
+            errors.GroupIdNotFoundError,
+            errors.OffsetOutOfRangeError,
+            SubjectNotFoundError,
+            SchemaVersionNotFoundError,
+        ),
         HTTPStatus.NOT_FOUND,
         "Not found",
         "It may have been deleted, or its name may be written otherwise: look at the list.",
+    ),
+    (
+        (RegistryUnavailableError,),
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "The schema registry does not answer",
+        "Load the page again in a moment.",
     ),
     (AWAY, HTTPStatus.SERVICE_UNAVAILABLE, "The cluster does not answer", "Load the page again in a moment."),
 )
@@ -279,9 +304,11 @@ class Console:
         try:
             answer = QUESTIONS[name].ask(asker, given)
         except StratalogError as reason:
-            if request.url.path in STORED_FORMS:
-                empty = {"answer": None, "asked": shown, "problem": f"{reason.name}: {reason}" if given else ""}
-                return self._html(request, template, empty, status=HTTPStatus.BAD_REQUEST if given else HTTPStatus.OK)
+            if request.url.path in STORED_FORMS | SCHEMA_FORMS:
+                is_whole = all(given.get(key) for key, each in known.items() if each.default is REQUIRED)
+                empty = {"answer": None, "asked": shown, "problem": f"{reason.name}: {reason}" if is_whole else ""}
+                status = HTTPStatus.BAD_REQUEST if is_whole else HTTPStatus.OK
+                return self._html(request, template, empty, status=status)
             if not isinstance(reason, AWAY):
                 raise
             kept = self._kept.get(key)
@@ -345,8 +372,9 @@ class Console:
             partition, offset = int(given.get("partition", "")), int(given.get("offset", ""))
         except ValueError as reason:
             raise errors.InvalidRequestError("partition and offset are numbers") from reason
-        data = raw_part(asker, topic, partition, offset, part)
-        name = quote(f"{topic}-{partition}-{offset}.{part}")
+        is_decoded = given.get("decoded", "") == "on"
+        data = raw_part(asker, topic, partition, offset, part, decoded=is_decoded)
+        name = quote(f"{topic}-{partition}-{offset}.{part}{'.json' if is_decoded else ''}")
         headers = {"content-disposition": f"attachment; filename*=UTF-8''{name}"}
         return Response(data, media_type="application/octet-stream", headers=headers)
 

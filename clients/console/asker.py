@@ -16,6 +16,7 @@ from stratalog.clients.admin.cluster_admin import ClusterAdmin
 from stratalog.clients.admin.groups import Groups
 from stratalog.clients.admin.transactions import KnownTransactions
 from stratalog.clients.client_view import ClientView
+from stratalog.clients.console.beside import NOTHING, Beside
 from stratalog.replication.metadata.acls import (
     ANONYMOUS,
     CLUSTER_NAME,
@@ -67,12 +68,14 @@ class Asker:
     principal   the user, `User:alice`
     authorizer  decides what the user may do; None: everything, or the brokers decide
     now_ms      wall time, against which ages are measured
+    beside      what belongs to the cluster and is not in it
     """
 
     cluster: AskedCluster
     principal: Principal
     authorizer: Authorizer | None
     now_ms: int
+    beside: Beside = NOTHING
 
     @property
     def is_anonymous(self) -> bool:

@@ -10,6 +10,7 @@ from stratalog.clients.console.changes import groups as group_changes
 from stratalog.clients.console.changes import partitions as partition_changes
 from stratalog.clients.console.changes import settings as setting_changes
 from stratalog.clients.console.changes import topics as topic_changes
+from stratalog.clients.console.changes import typed_tables as typed_changes
 from stratalog.clients.console.changes.change import ClusterChange
 from stratalog.clients.console.over_time import lags, rates
 from stratalog.clients.console.question import Question
@@ -19,11 +20,13 @@ from stratalog.clients.console.questions import (
     groups,
     overview,
     records,
+    schemas,
     topics,
     transactions,
 )
 from stratalog.clients.console.sql import sql
 from stratalog.clients.console.stored import as_of, erasure, files, record_way, who_led
+from stratalog.clients.console.typed import questions as typed
 
 _MODULES = (
     overview,
@@ -33,6 +36,8 @@ _MODULES = (
     transactions,
     access,
     brokers,
+    schemas,
+    typed,
     rates,
     lags,
     as_of,
@@ -48,7 +53,7 @@ QUESTIONS: Mapping[str, Question] = MappingProxyType(
 )
 """Name -> question: what pages, `/api/NAME` and agents ask."""
 
-_CHANGING = (topic_changes, group_changes, access_changes, partition_changes, setting_changes)
+_CHANGING = (topic_changes, group_changes, access_changes, partition_changes, setting_changes, typed_changes)
 CHANGES: Mapping[str, ClusterChange] = MappingProxyType(
     {change.name: change for module in _CHANGING for change in module.CHANGES}
 )

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from stratalog.clients.console.asker import AskedCluster, Asker
+from stratalog.clients.console.beside import NOTHING, Beside
 from stratalog.replication.metadata.acls import AclBinding, Authorizer, Principal
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.scram import ITERATIONS_DEFAULT, ScramMechanism
@@ -30,16 +31,18 @@ class EnteredUser:
 
     authorizer  of the newest ACLs; None: everything is allowed, or brokers decide
     close       ends what belongs to the user alone
+    beside      what belongs to the cluster and is not in it
     """
 
     cluster: AskedCluster
     principal: Principal
     authorizer: Callable[[], Authorizer | None]
     close: Callable[[], None]
+    beside: Beside = NOTHING
 
     def asker(self, now_ms: int) -> Asker:
         """The user as one who asks now."""
-        return Asker(self.cluster, self.principal, self.authorizer(), now_ms)
+        return Asker(self.cluster, self.principal, self.authorizer(), now_ms, self.beside)
 
 
 class Door(Protocol):
@@ -66,10 +69,11 @@ class RootDoor:
     named: brokers' settings are not on storage.
     """
 
-    def __init__(self, cluster: AskedCluster, super_users: Iterable[str] = ()) -> None:
+    def __init__(self, cluster: AskedCluster, super_users: Iterable[str] = (), beside: Beside = NOTHING) -> None:
         """`super_users`: principals, `User:admin`, who may do everything."""
         self._cluster = cluster
         self._super_users = frozenset(super_users)
+        self._beside = beside
 
     def needs_login(self) -> bool:
         """By the last users that are known while the cluster is away: pages then show what they showed before."""
@@ -81,13 +85,14 @@ class RootDoor:
         return bool(self._cluster.view.image.scram_credentials)
 
     def without_login(self, host: str) -> EnteredUser:
-        return EnteredUser(self._cluster, Principal(host=host), self._authorizer, nothing)
+        return EnteredUser(self._cluster, Principal(host=host), self._authorizer, nothing, self._beside)
 
     def enter(self, name: str, password: str, host: str) -> EnteredUser:
         self._cluster.view.refresh()
         if not is_password_right(self._cluster.view.image, name, password):
             raise SaslAuthenticationFailedError(WRONG_LOGIN)
-        return EnteredUser(self._cluster, Principal(f"User:{name}", host), lambda: self._authorizer_of(name), nothing)
+        principal = Principal(f"User:{name}", host)
+        return EnteredUser(self._cluster, principal, lambda: self._authorizer_of(name), nothing, self._beside)
 
     def _authorizer_of(self, name: str) -> Authorizer | None:
         """SaslAuthenticationFailedError when the user was removed since the login."""
@@ -127,24 +132,27 @@ class ServedDoor:
         self,
         shared: AskedCluster | None,
         open_as: Callable[[str, str], AbstractContextManager[AskedCluster]],
+        beside: Beside = NOTHING,
     ) -> None:
         """shared   the connection of all visitors; None: listeners ask for a login
         open_as  opens a connection with a user's name and password
         """
         self._shared = shared
         self._open_as = open_as
+        self._beside = beside
 
     def needs_login(self) -> bool:
         return self._shared is None
 
     def without_login(self, host: str) -> EnteredUser:
         assert self._shared is not None
-        return EnteredUser(self._shared, Principal(host=host), _brokers_decide, nothing)
+        return EnteredUser(self._shared, Principal(host=host), _brokers_decide, nothing, self._beside)
 
     def enter(self, name: str, password: str, host: str) -> EnteredUser:
         opening = self._open_as(name, password)
         cluster = opening.__enter__()
-        return EnteredUser(cluster, Principal(f"User:{name}", host), _brokers_decide, lambda: _leave(opening))
+        principal = Principal(f"User:{name}", host)
+        return EnteredUser(cluster, principal, _brokers_decide, lambda: _leave(opening), self._beside)
 
 
 def _brokers_decide() -> None:

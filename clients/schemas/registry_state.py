@@ -172,6 +172,14 @@ class RegistryState:
             raise SchemaNotFoundError(f"Schema {guid} not found")
         return self._by_guid[guid]
 
+    def places(self, schema_id: int) -> list[tuple[str, int]]:
+        """(subject, version) of all that have this id, also of deleted ones. SchemaNotFoundError."""
+        self.by_id(schema_id)
+        return [
+            (each.subject, each.version) for found in self.subjects.values() for each in found.values()
+            if each.id == schema_id
+        ]  # fmt: skip
+
     def level(self, subject: str | None = None) -> CompatibilityLevel:
         """The level that counts for a subject, or the global one; BACKWARD where nothing was set."""
         return self.levels.get(subject) or self.levels.get(None) or DEFAULT_LEVEL

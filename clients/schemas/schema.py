@@ -70,6 +70,13 @@ class RegisteredSchema:
     version: int | None = None
 
 
+class SchemaVersions(Protocol):
+    """What finds the schemas to which others refer."""
+
+    def version(self, subject: str, version: int | None = None) -> RegisteredSchema:
+        """A version of a subject; the latest if None. SubjectNotFoundError, SchemaVersionNotFoundError."""
+
+
 class SchemaRegistry(Protocol):
     """What serializers need of a registry: `SchemaRegistryClient` and `SchemaFolder` have it."""
 
@@ -122,7 +129,7 @@ def guid_of(schema: Schema) -> UUID:
     return UUID(bytes=digest.digest())
 
 
-def referenced(registry: SchemaRegistry, schema: Schema) -> dict[str, Schema]:
+def referenced(registry: SchemaVersions, schema: Schema) -> dict[str, Schema]:
     """Name -> schema of everything that `schema` refers to, also indirectly; what is referred to comes first."""
     found: dict[str, Schema] = {}
 

@@ -1,6 +1,8 @@
 """A topic as a typed Delta table: records become rows, what does not fit is kept and replayed.
 
 config       settings, and the mode that follows from the topic
+layout       what lies in a table's folder
+notes        what a table's query leaves beside the cluster's metadata, so that others find the table
 rows/        records as rows, and how the table grows for them
 predicates   the rows of tables that an erasure means
 erasure      which erasures are due in a table, and the proof

@@ -7,7 +7,6 @@ they change in sessions of typed tables alone (`sessions`), and in the one that 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, cast
@@ -21,6 +20,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from stratalog.clients.typed_tables.config import HOUR_MS, is_path
+from stratalog.clients.typed_tables.layout import LOG_FILE
 from stratalog.clients.typed_tables.rows.evolution import (
     RECORD_COLUMNS,
     SchemaChange,
@@ -38,7 +38,6 @@ _LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 """Into so many tasks VACUUM shares the names of files, however few there are; Spark's default is 10000."""
 _TASKS_OF_SLOT = 4
 _LOG_FOLDER = "_delta_log"
-_LOG_FILE = re.compile(r"(?:\d{20}\.)?(\d{20})\.(json|crc|compacted\.json|checkpoint\..*(?:parquet|json))")
 _WHOLE_CHECKPOINT = "checkpoint.parquet"
 
 
@@ -63,7 +62,7 @@ class LogFile(NamedTuple):
         >>> LogFile.of(StoredFile("00000000000000000007.json", 1))
         LogFile(name='00000000000000000007.json', version=7, modified_ms=1)
         """
-        named = _LOG_FILE.fullmatch(file.name)
+        named = LOG_FILE.fullmatch(file.name)
         return None if named is None else cls(file.name, int(named[1]), file.modified_ms)
 
 

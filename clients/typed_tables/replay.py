@@ -13,9 +13,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from stratalog.clients.typed_tables.batches import NEWER, TableWriter, newest_of_keys, with_places
-from stratalog.clients.typed_tables.checkpoint import QueryProgress
 from stratalog.clients.typed_tables.config import WriteMode
 from stratalog.clients.typed_tables.delta_table import Txn
+from stratalog.clients.typed_tables.layout import QueryProgress
 from stratalog.clients.typed_tables.rows.reading import ERROR_COLUMN
 from stratalog.clients.typed_tables.rows.values import ReadRows
 

@@ -17,13 +17,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from stratalog.clients.schemas.rest_client import SchemaRegistryClient
 from stratalog.clients.schemas.schema import SchemaRegistry
+from stratalog.clients.schemas.schema_folder import SchemaFolder
 from stratalog.clients.spark.option_names import ROOT
 from stratalog.clients.spark.options import stream_options
 from stratalog.clients.spark.sql.registry_columns import RegistryGiven, RegistryPlace
 from stratalog.clients.spark.worker import view_of
 from stratalog.clients.typed_tables.batches import NO_DELETION_VECTORS, TableWriter
-from stratalog.clients.typed_tables.checkpoint import QueryProgress, planned_positions, query_progress
+from stratalog.clients.typed_tables.checkpoint import planned_positions, query_progress
 from stratalog.clients.typed_tables.config import (
     HEADERS,
     KEY,
@@ -32,11 +34,14 @@ from stratalog.clients.typed_tables.config import (
     WriteMode,
     check_registry,
     dead_letter_table,
+    is_path,
     split_source_options,
     write_mode,
 )
 from stratalog.clients.typed_tables.delta_table import Txn, TypedDelta
 from stratalog.clients.typed_tables.erasure import TableErasure
+from stratalog.clients.typed_tables.layout import CHECKPOINT_FOLDER, MODE, TOPIC, TOPIC_ID, QueryProgress
+from stratalog.clients.typed_tables.notes import TypedTableNote, leave_note
 from stratalog.clients.typed_tables.replay import ReplayOutcome, replay
 from stratalog.clients.typed_tables.rows.values import RECORD, ValueReader
 from stratalog.clients.typed_tables.sessions import is_classic, own_session, settle
@@ -45,14 +50,12 @@ from stratalog.server.admin.erasure import ends_left
 from stratalog.server.bootstrap import Cluster, root_of
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.clock import Clock, SystemClock
+from stratalog.storage.config_def import spelled
 from stratalog.storage.errors import InvalidRequestError
 
-TOPIC, TOPIC_ID, MODE = "stratalog.topic", "stratalog.topic.id", "stratalog.write.mode"
-"""Table properties: of which topic the table is, and how records become rows."""
 IDLE_UPKEEP_S = 30
 Batches = Callable[[DataFrame, int], None]
 """What Spark calls with the records of each batch and its number."""
-_CHECKPOINT_FOLDER = "_stratalog_checkpoint"
 _RAW = {KEY: "_key BINARY", VALUE: "_value BINARY", HEADERS: "_headers ARRAY<STRUCT<key: STRING, value: BINARY>>"}
 
 
@@ -159,6 +162,29 @@ class TypedTable:
         elif self._properties is None:
             self._check_tables()
         self.writer.reader.grow(self._target)
+        leave_note(self._view.stores.objects(self._root), self._note())
+
+    def _note(self) -> TypedTableNote:
+        """What others who know the cluster may know of the table. Passwords of a registry are not in it."""
+        letters, topic_id = self.writer.dead_letters, self._view.image.topic_ids[self._topic]
+        is_known = is_path(letters.name) or letters.exists()
+        registry: dict[str, str] = {}
+        if isinstance(self._registry, SchemaFolder):
+            registry = {"topic": self._registry.topic}
+        elif isinstance(self._registry, SchemaRegistryClient):
+            registry = {"url": ",".join(self._registry.config.url)}
+        own, _ = split_source_options(self._given)
+        return TypedTableNote(
+            self._target.location,
+            self._target.name,
+            letters.location if is_known else "",
+            self._checkpoint,
+            self._topic,
+            topic_id,
+            self.writer.mode.value,
+            {name: spelled(value) for name, value in own.items()},
+            registry,
+        )
 
     def _make(self, now_ms: int) -> None:
         kept = self._config.kept(self.writer.mode)
@@ -186,7 +212,7 @@ class TypedTable:
 
     @property
     def _checkpoint(self) -> str:
-        return self._config.checkpoint_location or f"{self._target.location.rstrip('/')}/{_CHECKPOINT_FOLDER}"
+        return self._config.checkpoint_location or f"{self._target.location.rstrip('/')}/{CHECKPOINT_FOLDER}"
 
     # -- the query -----------------------------------------------------------------------------------------
 

@@ -94,5 +94,6 @@ def quota_line(entity: QuotaEntity, values: Mapping[str, float]) -> str:
         for kind, word in _WORDS.items()
         if kind in parts
     )
-    listed = ", ".join(f"{name}={double_text(values[name])}" for name in hash_order(values))
+    in_order = hash_order(values, capacity=1 << (len(values) - 1).bit_length())  # as `DescribeClientQuotasResponse`
+    listed = ", ".join(f"{name}={double_text(values[name])}" for name in in_order)
     return f"Quota configs for {named} are {listed}"

@@ -36,7 +36,7 @@ from stratalog.replication.metadata.client_quotas import KEYS
 from stratalog.replication.metadata.configs import CLUSTER_WIDE_CONFIGS, GROUP_CONFIGS
 from stratalog.replication.metadata.scram import ScramDescription
 from stratalog.server.admin.configs import DYNAMIC
-from stratalog.storage.errors import InvalidConfigError, StratalogError
+from stratalog.storage.errors import InvalidConfigError, ResourceNotFoundError, StratalogError
 from stratalog.storage.topic_config import TOPIC_CONFIGS
 
 TOPICS, BROKERS, GROUPS = "topics", "brokers", "groups"
@@ -254,7 +254,8 @@ class ConfigCommand:
             return
         users = None if self._name is None else [self._name]
         for each in self._admin.describe_user_scram_credentials(users):
-            self._show_user(each)
+            if not isinstance(each.error, ResourceNotFoundError):  # Kafka's client leaves these out
+                self._show_user(each)
 
     def _describe_brokers(self) -> None:
         known = [str(each.broker_id) for each in self._admin.describe_cluster().brokers]

@@ -15,7 +15,7 @@ from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.records import ConfigRecord
 from stratalog.storage.errors import InvalidRequestError, UnsupportedVersionError
 from stratalog.storage.topic_config import LONG_MAX
-from stratalog.wire.java_strings import bucket_order, string_hash
+from stratalog.wire.java_strings import bucket_order, hash_order, string_hash
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE = "producer_byte_rate", "consumer_byte_rate"
@@ -153,7 +153,13 @@ def describe_client_quotas(quotas: Quotas, wanted: Iterable[QuotaMatch], *, is_s
             return False
         return exact.items() <= parts.items() and specified <= parts.keys()
 
-    return {entity: quotas[entity] for entity in _in_javas_order(quotas) if matches(entity)}
+    return {entity: _values_in_order(quotas[entity]) for entity in _in_javas_order(quotas) if matches(entity)}
+
+
+def _values_in_order(values: Mapping[str, float]) -> dict[str, float]:
+    """As `ClientQuotasImage` has them: those of a delta, a HashMap, put into one that began empty. Clients may compare
+    the order."""
+    return {key: values[key] for key in hash_order(hash_order(values), capacity=1)}
 
 
 def _in_javas_order(quotas: Quotas) -> list[QuotaEntity]:

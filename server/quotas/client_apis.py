@@ -5,7 +5,7 @@ Source: `ClientQuotasImage.describe`, `ClientQuotaControlManager.alterClientQuot
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -21,7 +21,6 @@ from stratalog.server.request.api import Api, Call, failed, refused_each, repeat
 from stratalog.server.request.broker import ApiFamily, attempted
 from stratalog.storage.errors import InvalidRequestError, StratalogError
 from stratalog.wire.api_keys import ApiKey
-from stratalog.wire.java_strings import hash_order
 from stratalog.wire.messages.values import Values
 
 
@@ -40,7 +39,7 @@ class QuotaApis(ApiFamily):
         entries = [
             {
                 "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity],
-                "values": [{"key": key, "value": values[key]} for key in _in_javas_order(values)],
+                "values": [{"key": key, "value": value} for key, value in values.items()],
             }
             for entity, values in found.items()
         ]
@@ -67,12 +66,6 @@ class QuotaApis(ApiFamily):
         else:
             self._broker.view.propose(decide)
         return {**failed(None), "entity": _named(entry)}
-
-
-def _in_javas_order(values: Mapping[str, float]) -> list[str]:
-    """The keys as `ClientQuotasImage` has them: those of a delta, a HashMap, put into one that began empty. Clients may
-    compare the order."""
-    return hash_order(hash_order(values), capacity=1)
 
 
 def _parts(entry: Any) -> tuple[tuple[str, str | None], ...]:

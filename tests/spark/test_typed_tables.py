@@ -11,12 +11,18 @@ import pytest
 from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
 
-from stratalog import Admin, Cluster, NewTopic, Producer, TypedTable
+from stratalog import Admin, Cluster, ClusterView, NewTopic, Producer, TypedTable
+from stratalog.clients.console.asker import Asker
+from stratalog.clients.console.typed.known import typed_tables_of
+from stratalog.clients.console.typed.questions import dead_letters, typed_table
 from stratalog.clients.schemas.avro_values import AvroSchema, encode_avro
 from stratalog.clients.schemas.schema import Schema
 from stratalog.clients.schemas.wire_format import SchemaId
 from stratalog.clients.typed_tables.delta_table import Txn
+from stratalog.clients.typed_tables.notes import TypedTableNote
 from stratalog.clients.typed_tables.replay import ReplayOutcome
+from stratalog.jobs.command.opened import OpenedCluster
+from stratalog.replication.metadata.acls import Principal
 from tests.clients.schemas.memory_registry import MemoryRegistry
 
 pytestmark = pytest.mark.long
@@ -51,6 +57,17 @@ def rows(spark: SparkSession, path: Path | str, columns: str) -> list[tuple[Any,
     return sorted(tuple(row) for row in frame.selectExpr(*columns.split(",")).collect())
 
 
+def shown_by_console(cluster: Cluster, topic: str) -> TypedTableNote:
+    """The note that a query has left, and the console's answers by it without Spark."""
+    view = ClusterView(cluster)
+    asker = Asker(OpenedCluster(view, Admin(cluster), {}), Principal(), None, 0)
+    [note] = typed_tables_of(asker, topic)
+    found = typed_table(asker, note.location)
+    assert (found.row.rows, found.row.dead_letters, found.row.lag, found.row.problem) == (2, 3, 0, "")
+    assert {each.offset for each in dead_letters(asker, note.location, "", 0, 50).letters} == {0, 1, 2}
+    return note
+
+
 def test_records_that_do_not_fit_are_dead_letters_until_they_do(
     ours: SparkSession, cluster: Cluster, topic: str, tmp_path: Path
 ) -> None:
@@ -72,6 +89,9 @@ def test_records_that_do_not_fit_are_dead_letters_until_they_do(
     assert state.lag == {0: 0, 1: 0}
     assert rows(ours, path, "_partition,_offset,id") == [(0, 0, 0), (1, 1, 3)]
     assert len(list(Path(f"{path}__dlq").glob("*.parquet"))) == 1, "dead letters of both partitions, in one file"
+
+    seen = shown_by_console(cluster, topic)
+    assert (seen.location, seen.topic, seen.mode) == (str(path), topic, "append")
 
     registry.register("v2", Schema(V2))
     assert table.replay() == ReplayOutcome(3, 1, 2)

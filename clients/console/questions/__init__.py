@@ -6,5 +6,6 @@ records       records by place, time and text
 groups        groups, their members and lag
 transactions  open transactions and what they hold back
 access        ACLs, users, quotas
+schemas       subjects, versions, what differs, what would fit
 brokers       brokers, and partitions that move between them
 """

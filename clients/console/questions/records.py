@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from stratalog.clients.console.asker import WAIT_MS, Asker
 from stratalog.clients.console.question import Parameter, Question
-from stratalog.clients.console.shown_text import ShownBytes, shown, visible
+from stratalog.clients.console.schemas.decoded import Headers, PartDecoder, ReadPart
+from stratalog.clients.console.shown_text import CUT_BYTES, ShownBytes, shown, visible
 from stratalog.clients.console.times import TIME_DOC, time_ms
 from stratalog.replication.metadata.acls import Operation
 from stratalog.storage.errors import (
@@ -26,6 +27,8 @@ from stratalog.storage.records import CONTROL_ATTRIBUTE, TRANSACTIONAL_ATTRIBUTE
 
 LIMIT, LIMIT_MAX = 50, 500
 FETCH_BYTES = 1 << 20
+WHOLE_BYTES = 1 << 18
+"""Number of bytes of a part of one record that is shown alone."""
 READ_MS_MAX = 3_000
 """Time for which one question reads."""
 SCANNED_MAX = 50_000
@@ -46,7 +49,10 @@ class ShownHeader:
 
 @dataclass(frozen=True, slots=True)
 class ShownRecord:
-    """A record. `producer_id` is -1 without idempotence; `timestamp_ms` is the broker's when `is_append_time`."""
+    """A record. `producer_id` is -1 without idempotence; `timestamp_ms` is the broker's when `is_append_time`.
+
+    key_read, value_read  what the schemas that they name make of them; null where they name none
+    """
 
     partition: int
     offset: int
@@ -58,6 +64,8 @@ class ShownRecord:
     leader_epoch: int
     producer_id: int
     is_transactional: bool
+    key_read: ReadPart | None = None
+    value_read: ReadPart | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +85,7 @@ class Records:
 
     scanned  records that were read
     is_cut   the time or the number of records ended the search before the end was reached
+    schemas_problem  why no schema can be read; empty: there is none that was needed, or they were read
     """
 
     topic: str
@@ -86,6 +95,7 @@ class Records:
     scanned: int
     is_cut: bool
     read_ms: int
+    schemas_problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +104,7 @@ class RecordDetail:
 
     topic: str
     record: ShownRecord
+    schemas_problem: str = ""
 
 
 @dataclass(slots=True)
@@ -104,6 +115,8 @@ class _Search:
     needle: bytes
     part: str
     deadline_ms: int
+    topic: str
+    decoder: PartDecoder
     scanned: int = 0
 
     def is_over(self) -> bool:
@@ -128,11 +141,21 @@ class _Search:
         for header in headers:
             texts["headers"] += [str(header["key"]).encode(), header["value"]]
         wanted = [text for part, found in texts.items() if self.part in ("any", part) for text in found]
-        return any(isinstance(text, bytes) and self.needle in text.lower() for text in wanted)
+        if any(isinstance(text, bytes) and self.needle in text.lower() for text in wanted):
+            return True
+        given = _headers_of(row)
+        return any(
+            self.needle in self.decoder.searched(self.topic, _bytes_of(row, name), given, is_key=name == "key").encode()
+            for name in ("key", "value")
+            if self.part in ("any", name)
+        )
+
+    def shown(self, partition: int, row: Mapping[str, object], cut_bytes: int = CUT_BYTES) -> ShownRecord:
+        return _shown(self.topic, partition, row, self.decoder, cut_bytes)
 
 
 def records(
-    asker: Asker, topic: str, partition: int, where: str, at: str, contains: str, part: str, limit: int
+    asker: Asker, topic: str, partition: int, where: str, at: str, contains: str, part: str, limit: int, raw: bool
 ) -> Records:
     """Records of a topic. Errors of single partitions are in `places`."""
     asker.check_topic(topic, Operation.READ)
@@ -145,7 +168,8 @@ def records(
     numbers = range(count) if partition == EVERY_PARTITION else [partition]
     marks = view.watermarks.published_now([TopicPartition(topic, each) for each in numbers])
     deadline_ms = view.clock.monotonic_ms() + READ_MS_MAX
-    search = _Search(asker, contains.lower().encode(), part, deadline_ms)
+    decoder = PartDecoder(asker, is_wanted=not raw)
+    search = _Search(asker, contains.lower().encode(), part, deadline_ms, topic, decoder)
     found: list[ShownRecord] = []
     places: list[PartitionPlace] = []
     is_cut = False
@@ -172,7 +196,7 @@ def records(
         kept = found[:limit]
         places = [_stopped_at(place, kept, found) for place in places] if not newest_first else places
         found = kept
-    return Records(topic, count, found, places, search.scanned, is_cut, asker.now_ms)
+    return Records(topic, count, found, places, search.scanned, is_cut, asker.now_ms, decoder.problem)
 
 
 def _stopped_at(place: PartitionPlace, kept: list[ShownRecord], found: list[ShownRecord]) -> PartitionPlace:
@@ -211,7 +235,7 @@ def _onward(
     for rows, next_offset in search.rows(named, begin, end):
         for row in _plain_rows(rows):
             if search.matches(row):
-                found.append(_shown(named.partition, row))
+                found.append(search.shown(named.partition, row))
                 if len(found) == limit:
                     return found, found[-1].offset + 1, False
         offset = next_offset
@@ -230,7 +254,7 @@ def _newest(
         lower = max(start, upper - step)
         part: list[ShownRecord] = []
         for rows, _ in search.rows(named, lower, upper):
-            part += [_shown(named.partition, row) for row in _plain_rows(rows) if search.matches(row)]
+            part += [search.shown(named.partition, row) for row in _plain_rows(rows) if search.matches(row)]
         found = part[-limit:] + found
         upper, step = lower, step * 4
     return found[-limit:], upper, upper > start and len(found) < limit
@@ -243,40 +267,57 @@ def _plain_rows(rows: pa.Table) -> list[dict[str, object]]:
     return [row for row in found if not int(str(row["attributes"])) & CONTROL_ATTRIBUTE]
 
 
-def _shown(partition: int, row: Mapping[str, object], cut_bytes: int | None = None) -> ShownRecord:
-    def part(data: object) -> ShownBytes:
-        assert data is None or isinstance(data, bytes)
-        return shown(data) if cut_bytes is None else shown(data, cut_bytes)
+def _bytes_of(row: Mapping[str, object], part: str) -> bytes | None:
+    data = row[part]
+    assert data is None or isinstance(data, bytes)
+    return data
 
-    headers, time_ms = row["headers"] or [], row["timestamp_ms"]
+
+def _headers_of(row: Mapping[str, object]) -> Headers:
+    headers = row["headers"] or []
     assert isinstance(headers, list)
+    return [(str(each["key"]), each["value"]) for each in headers]
+
+
+def _shown(
+    topic: str, partition: int, row: Mapping[str, object], decoder: PartDecoder, cut_bytes: int = CUT_BYTES
+) -> ShownRecord:
+    headers, time_ms = _headers_of(row), row["timestamp_ms"]
+    key, value = _bytes_of(row, "key"), _bytes_of(row, "value")
     attributes = int(str(row["attributes"]))
     return ShownRecord(
         partition,
         int(str(row["offset"])),
         -1 if time_ms is None else int(str(time_ms)),
         bool(attributes & LOG_APPEND_ATTRIBUTE),
-        part(row["key"]),
-        part(row["value"]),
-        [ShownHeader(visible(str(each["key"])[:256]), part(each["value"])) for each in headers],
+        shown(key, cut_bytes),
+        shown(value, cut_bytes),
+        [ShownHeader(visible(name[:256]), shown(data, cut_bytes)) for name, data in headers],
         int(str(row["leader_epoch"])),
         int(str(row["producer_id"])),
         bool(attributes & TRANSACTIONAL_ATTRIBUTE),
+        decoder.part(topic, key, headers, is_key=True, cut_bytes=cut_bytes),
+        decoder.part(topic, value, headers, is_key=False, cut_bytes=cut_bytes),
     )
 
 
-def record(asker: Asker, topic: str, partition: int, offset: int) -> RecordDetail:
+def record(asker: Asker, topic: str, partition: int, offset: int, raw: bool) -> RecordDetail:
     """One record, with up to 256 KiB of each part."""
-    return RecordDetail(topic, _shown(partition, _row(asker, topic, partition, offset), 1 << 18))
+    row = _row(asker, topic, partition, offset)
+    decoder = PartDecoder(asker, is_wanted=not raw)
+    return RecordDetail(topic, _shown(topic, partition, row, decoder, WHOLE_BYTES), decoder.problem)
 
 
-def raw_part(asker: Asker, topic: str, partition: int, offset: int, part: str) -> bytes:
-    """The bytes of a record's key or value, all of them; null is empty."""
+def raw_part(asker: Asker, topic: str, partition: int, offset: int, part: str, *, decoded: bool = False) -> bytes:
+    """The bytes of a record's key or value, all of them; null is empty. `decoded`: its JSON by its schema instead.
+    SerializationError where there is none."""
     if part not in ("key", "value"):
         raise InvalidRequestError(f"a record has a key and a value, not {part!r}")
-    data = _row(asker, topic, partition, offset)[part]
-    assert data is None or isinstance(data, bytes)
-    return data or b""
+    row = _row(asker, topic, partition, offset)
+    if not decoded:
+        return _bytes_of(row, part) or b""
+    text = PartDecoder(asker).whole(topic, _bytes_of(row, part), _headers_of(row), is_key=part == "key")
+    return text.encode(errors="backslashreplace")
 
 
 def _row(asker: Asker, topic: str, partition: int, offset: int) -> Mapping[str, object]:
@@ -295,6 +336,7 @@ def _row(asker: Asker, topic: str, partition: int, offset: int) -> Mapping[str, 
 
 
 _TOPIC = Parameter(str, "the topic")
+_RAW = Parameter(bool, "bytes alone, though they name schemas", False)
 QUESTIONS = (
     Question(
         "records",
@@ -308,6 +350,7 @@ QUESTIONS = (
             "contains": Parameter(str, "a text in any case, UTF-8", ""),
             "part": Parameter(str, "where the text is looked for", "any", PARTS),
             "limit": Parameter(int, f"how many records to show, at most {LIMIT_MAX}", LIMIT),
+            "raw": _RAW,
         },
     ),
     Question(
@@ -318,6 +361,7 @@ QUESTIONS = (
             "topic": _TOPIC,
             "partition": Parameter(int, "its number"),
             "offset": Parameter(int, "the record's offset"),
+            "raw": _RAW,
         },
     ),
 )

@@ -1,6 +1,6 @@
 """Erasures of a topic: the requests, how far each replica is, and the proof that nothing is left.
 
-I/O: the metadata log; for one erasure every replica's table and the listings of its files.
+I/O: the metadata log; for one erasure every replica's table and the listings of its files, and typed tables.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from stratalog.clients.console.asker import Asker
 from stratalog.clients.console.question import Parameter, Question
 from stratalog.clients.console.stored.past import recorded_metadata
 from stratalog.clients.console.stored.storage import stored_view
+from stratalog.clients.console.typed.proof import ErasedTable, erased_tables
 from stratalog.replication.metadata.acls import Operation, ResourceType
 from stratalog.replication.metadata.records import EraseRecord
 from stratalog.server.admin.erasure import ErasureReport, erasure_report
@@ -69,10 +70,10 @@ class ErasedLeftover:
 
 @dataclass(frozen=True, slots=True)
 class ErasureProof:
-    """An erasure on every replica, as read now.
+    """An erasure on every replica, and in the typed tables that the console knows, as read now.
 
     is_erased  no reader of any replica gets a matching record
-    is_gone    also no file on storage holds one
+    is_gone    also no file on storage holds one, of replicas or typed tables
     read_ms    when it was read
     """
 
@@ -85,6 +86,7 @@ class ErasureProof:
     files_waiting: int
     leftovers: tuple[ErasedLeftover, ...]
     read_ms: int
+    typed_tables: tuple[ErasedTable, ...] = ()
 
 
 def erasures(asker: Asker, topic: str) -> ErasureRequests:
@@ -111,10 +113,13 @@ def erasure(asker: Asker, topic: str, erase_id: int) -> ErasureProof:
     view = stored_view(asker, "what an erasure leaves is")
     report = erasure_report(view, topic, erase_id)
     record = view.image.erases[topic][erase_id]
-    return proof_of(report, _request(record, _request_times(view)), asker.now_ms)
+    tables = erased_tables(asker, view, record)
+    return proof_of(report, _request(record, _request_times(view)), asker.now_ms, tables)
 
 
-def proof_of(report: ErasureReport, request: ErasureRequest, now_ms: int) -> ErasureProof:
+def proof_of(
+    report: ErasureReport, request: ErasureRequest, now_ms: int, tables: tuple[ErasedTable, ...] = ()
+) -> ErasureProof:
     """A report as it is shown."""
     replicas = tuple(
         ErasedReplica(
@@ -142,13 +147,14 @@ def proof_of(report: ErasureReport, request: ErasureRequest, now_ms: int) -> Era
     return ErasureProof(
         request,
         report.is_erased,
-        report.is_gone,
+        report.is_gone and all(each.is_gone for each in tables),
         replicas,
         sum(each.is_erased for each in replicas),
         sum(most.values()),
         sum(each.files_waiting for each in replicas) + sum(each.file_count for each in leftovers),
         leftovers,
         now_ms,
+        tables,
     )
 
 
@@ -172,7 +178,7 @@ QUESTIONS = (
     ),
     Question(
         "erasure",
-        "One erasure: each replica's progress, and the proof that no record and no file of it is left.",
+        "One erasure: each replica's progress, and the proof that no record and no file is left, also in typed tables.",
         erasure,
         {"topic": Parameter(str, "the topic"), "erase_id": Parameter(int, "the erasure's id in its topic")},
     ),

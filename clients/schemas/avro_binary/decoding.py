@@ -16,6 +16,7 @@ from __future__ import annotations
 import copy
 import struct
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -41,6 +42,25 @@ class AvroMisfitError(ValueError):
     """Bytes or a value that a schema does not have; the text says why."""
 
 
+@dataclass(slots=True)
+class ValueBudget:
+    """How many values may still be read, those within others counted: for readers that trust no payload. The reader of
+    the next payload sets `left` again."""
+
+    left: int
+
+    def counted(self, read: Read) -> Read:
+        """A read that counts its value."""
+
+        def read_counted(data: bytes, at: int) -> tuple[Any, int]:
+            self.left -= 1
+            if self.left < 0:
+                raise AvroMisfitError("it has too many values")
+            return read(data, at)
+
+        return read_counted
+
+
 class Forms(Protocol):
     """What is made of the plain values of types."""
 
@@ -54,8 +74,9 @@ class Forms(Protocol):
 class AvroReading:
     """Reads payloads of `writer` as values of `reader`."""
 
-    def __init__(self, writer: AvroType, reader: AvroType, forms: Forms) -> None:
-        self._forms = forms
+    def __init__(self, writer: AvroType, reader: AvroType, forms: Forms, budget: ValueBudget | None = None) -> None:
+        """`budget`: counts the values that the reader gets; None: they are as many as the payload has."""
+        self._forms, self._budget = forms, budget
         self._records: dict[tuple[int, int], list[Read]] = {}
         self._read = self._of(writer, reader)
 
@@ -77,6 +98,10 @@ class AvroReading:
     # -- types ---------------------------------------------------------------------------------------------
 
     def _of(self, writer: AvroType, reader: AvroType) -> Read:
+        read = self._uncounted(writer, reader)
+        return read if self._budget is None else self._budget.counted(read)
+
+    def _uncounted(self, writer: AvroType, reader: AvroType) -> Read:
         if writer.type == "union":
             return self._from_union(writer, reader)
         if reader.type == "union":

@@ -13,6 +13,7 @@ from stratalog.clients.console.asker import AskedCluster, Asker
 from stratalog.clients.console.doors import RootDoor
 from stratalog.clients.console.question import REQUIRED, Question
 from stratalog.clients.records import OffsetAndMetadata
+from stratalog.clients.schemas.schema_folder import SCHEMAS_TOPIC
 from stratalog.clients.testing.in_memory_cluster import InMemoryCluster
 from stratalog.jobs.command.opened import OpenedCluster
 from stratalog.replication.metadata.acls import (
@@ -29,6 +30,7 @@ from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.clock import SystemClock
 from stratalog.storage.errors import StoreUnavailableError
 from stratalog.storage.records import TopicPartition
+from tests.clients.console.schema_records import TOPIC, schema_records
 
 NOW_MS = 1_900_000_000_000
 SECRET_TOPIC, SECRET_GROUP, SECRET_ID = "hidden-payroll", "hidden-auditors", "hidden-ledger"
@@ -50,7 +52,7 @@ def filled_cluster() -> Iterator[OpenedCluster]:
     """One broker. What a user of few rights must not see has a name that begins with `hidden-`."""
     with InMemoryCluster.start_new(1) as cluster:
         admin = cluster.admin()
-        for topic, partitions in (("orders", 2), ("hostile", 1), (SECRET_TOPIC, 1)):
+        for topic, partitions in (("orders", 2), ("hostile", 1), (SECRET_TOPIC, 1), (SCHEMAS_TOPIC, 1), (TOPIC, 1)):
             admin.create_topic(topic, partitions=partitions, retention_ms=-1)  # records are of 1970
         with cluster.producer() as producer:
             for n in range(30):
@@ -60,6 +62,11 @@ def filled_cluster() -> Iterator[OpenedCluster]:
             for value in HOSTILE:
                 producer.send("hostile", key=value[:100], value=value, headers=[("<b>name</b>", value[:100])])
             producer.send(SECRET_TOPIC, key="hidden-key", value=SECRET_VALUE)
+            schemas, records = schema_records()
+            for named, text in schemas:
+                producer.send(SCHEMAS_TOPIC, key=named, value=text)
+            for key, value, headers in records:
+                producer.send(TOPIC, key=key, value=value, headers=headers)
         opened = OpenedCluster(ClusterView(cluster), Admin(cluster), {})
         with opened.groups(5_000, changes=True) as asked:
             groups = GroupAdmin(asked, opened.view)
@@ -122,6 +129,9 @@ GUESSES: Mapping[str, tuple[str, ...]] = {
     "partition": ("0",),
     "offset": ("0",),
     "broker": ("1",),
+    "subject": (f"{SECRET_TOPIC}-value", "orders-value", "absent"),
+    "schema_id": ("1", "6", "999"),
+    "text": ('"string"',),
     "sql": (f'SELECT * FROM "{SECRET_TOPIC}"', "SELECT * FROM topics", "SELECT * FROM group_offsets"),
 }
 """What a curious user tries, by parameter."""

@@ -93,10 +93,10 @@ def test_topics_are_listed_in_parts(cluster: OpenedCluster) -> None:
     def names(**given: str) -> list[str]:
         return [each.name for each in cast("TopicList", QUESTIONS["topics"].ask(everybody(cluster), given)).topics]
 
-    assert names() == sorted([SECRET_TOPIC, "hostile", "orders"])
+    assert names() == sorted([SECRET_TOPIC, "_schemas", "decoded", "hostile", "orders"])
     assert names(order="records")[0] == "orders"
     assert names(contains="ORD") == ["orders"]
-    assert names(first="1", limit="1") == ["hostile"]
+    assert names(first="3", limit="1") == ["hostile"]
     assert "__consumer_offsets" in names(internal="on")
 
 
@@ -190,6 +190,7 @@ def test_no_change_is_made_or_previewed_without_the_right(cluster: OpenedCluster
         "name": "retention.ms",
         "value": "1",
         "partitions": "9",
+        "table": "/lake/hidden-payroll",
         "brokers": "1",
         "bound": "1024",
         "client_id": "app",
@@ -199,4 +200,5 @@ def test_no_change_is_made_or_previewed_without_the_right(cluster: OpenedCluster
     for act in (change.previewed, change.performed):
         with pytest.raises(StratalogError) as refused:
             act(nobody(cluster), own)
-        assert refused.value.name.endswith("AUTHORIZATION_FAILED"), refused.value
+        is_hidden = "no typed table is known" in str(refused.value)  # as one that is not there
+        assert is_hidden or refused.value.name.endswith("AUTHORIZATION_FAILED"), refused.value

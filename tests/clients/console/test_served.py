@@ -18,6 +18,9 @@ from stratalog.clients.console.doors import ServedDoor
 from stratalog.clients.console.over_time.rates import Rates
 from stratalog.clients.console.question import plain
 from stratalog.clients.console.questions.access import QuotaList
+from stratalog.clients.schemas.registry_state import RegistryState
+from stratalog.clients.schemas.schema import Schema
+from stratalog.clients.schemas.schema_folder import SCHEMAS_TOPIC
 from stratalog.clients.testing.in_memory_cluster import InMemoryCluster
 from stratalog.jobs.command.opened import OpenedCluster, open_cluster
 from stratalog.server.view.cluster_view import ClusterView
@@ -44,13 +47,16 @@ def named(servers: str) -> argparse.Namespace:
 
 def fill(cluster: InMemoryCluster) -> Admin:
     admin = cluster.admin()
-    for topic in ("orders", "hidden-payroll", "recent"):
-        admin.create_topic(topic, partitions=2, retention_ms=-1)  # records are of 1970
+    for topic in ("orders", "hidden-payroll", "recent", SCHEMAS_TOPIC):
+        admin.create_topic(topic, partitions=1 + (topic != SCHEMAS_TOPIC), retention_ms=-1)  # records are of 1970
     with cluster.producer() as producer:
         for n in range(10):
             producer.send("orders", key=f"k{n}", value=f"v{n}", partition=n % 2, timestamp_ms=1_000 + n)
         for n in reversed(range(7)):  # the first one is older than the window
             producer.send("recent", value="now", partition=n % 2, timestamp_ms=NOW_MS - n * 600_000)
+        for subject in ("orders-value", "hidden-payroll-value"):
+            for key, value in RegistryState().register(subject, Schema('"string"')).records:
+                producer.send(SCHEMAS_TOPIC, key=key, value=value)
     return admin
 
 
@@ -78,6 +84,8 @@ SAME = [
     ("quotas", {}),
     ("reassignments", {}),
     ("overview", {}),
+    ("schemas", {}),
+    ("schema", {"subject": "orders-value"}),
 ]
 
 
@@ -171,6 +179,7 @@ def test_a_login_is_a_connection_whose_broker_applies_the_acls(secured: TestClie
     assert secured.get("/topic?topic=hidden-payroll").status_code in (403, 404)
     assert secured.get("/records?topic=hidden-payroll").status_code in (403, 404)
     assert secured.get("/download?topic=hidden-payroll&partition=0&offset=0").status_code in (403, 404)
+    assert secured.get("/api/schemas").json()["subjects"] == [], "bob may not read the schema topic"
     assert secured.get("/access").status_code == 200
     preview = secured.get("/change/delete_topic?topic=orders")
     assert preview.status_code == 200

@@ -91,6 +91,7 @@ class StateServer(RegistryServer):
 
     def answer(self, method: str, url: str, body: bytes, headers: Mapping[str, str]) -> tuple[int, Any]:
         parts = [unquote(part) for part in urlsplit(url).path.split("/")[1:]]
+        self.asked.append(Asked(method, urlsplit(url).path, (), None, headers))
         try:
             with self._lock:
                 return 200, self._answered(method, parts, json.loads(body) if body else {})
@@ -113,6 +114,22 @@ class StateServer(RegistryServer):
                 return told(self.state.by_id(int(number)).as_registered())
             case "GET", ["schemas", "guids", guid]:
                 return told(self.state.by_guid(UUID(guid)).as_registered())
+        return self._listed(method, parts)
+
+    def _listed(self, method: str, parts: list[str]) -> Any:
+        """What browsers of a registry ask."""
+        match method, parts:
+            case "GET", ["schemas", "ids", number, "versions"]:
+                places = self.state.places(int(number))
+                return [{"subject": subject, "version": version} for subject, version in places]
+            case "GET", ["subjects"]:
+                return list(self.state.subjects)
+            case "GET", ["subjects", subject, "versions"]:
+                return [each.version for each in self.state.live(subject)]
+            case "GET", ["config"]:
+                return {"compatibilityLevel": self.state.level().value}
+            case "GET", ["config", subject]:
+                return {"compatibilityLevel": self.state.level(subject).value}
         raise SchemaRegistryError(f"{method} {'/'.join(parts)}: HTTP 404 Not Found", 404)
 
 

@@ -235,11 +235,7 @@ def test_a_users_passwords_are_set_described_and_removed(
     assert call(cluster, capsys, "--describe", "--user", "alice")[1] == [line.format("SCRAM-SHA-512=iterations=4096")]
     code, _, error = call(cluster, capsys, "--alter", *alice, "--delete-config", "SCRAM-SHA-256")
     assert (code, "Attempt to delete a user credential that does not exist" in error) == (1, True)
-    unknown = (
-        "Error retrieving SCRAM credential configs for user-principal 'bob': ResourceNotFoundException: Attempt to "
-        "describe a user credential that does not exist: bob"
-    )
-    assert call(cluster, capsys, "--describe", "--user", "bob")[1] == [unknown]
+    assert call(cluster, capsys, "--describe", "--user", "bob") == (0, [], "")
 
 
 @pytest.mark.parametrize(
@@ -288,7 +284,7 @@ def test_quotas_are_set_described_and_removed(
     assert call(cluster, capsys, "--alter", *entity, *added) == (0, [f"Completed updating {done}"], "")
     line = f"Quota configs for {shown} are "
     assert call(cluster, capsys, "--describe", *entity)[1][0] == (
-        f"{line}request_percentage=12.5, producer_byte_rate=1.0E7"  # in a HashMap's order
+        f"{line}request_percentage=12.5, producer_byte_rate=1.0E7"
     )
     changed = ("--delete-config", "producer_byte_rate", "--add-config", "request_percentage=20")
     assert call(cluster, capsys, "--alter", *entity, *changed)[0] == 0

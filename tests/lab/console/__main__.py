@@ -11,15 +11,21 @@ import shutil
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import uvicorn
 from playwright.sync_api import Dialog, Error, Page, ViewportSize, sync_playwright
 
+from stratalog.clients.typed_tables.notes import leave_note
 from tests.clients.console.asked_cluster import HOSTILE, console_of, filled_cluster
+from tests.clients.console.test_typed_tables import make_table
 from tests.waiting import wait_until
 
+LAKE = "/LAKE"
+"""Stands for the folder of a typed table in the addresses of pages."""
 PAGES = (
     "/", "/topics", "/topic?topic=orders", "/records?topic=orders", "/records?topic=hostile", "/groups",
     "/topic_groups?topic=orders", "/group?group=billing", "/transactions", "/brokers", "/broker?broker=1", "/access",
@@ -27,6 +33,10 @@ PAGES = (
     "/change/create_topic?topic=new&configs=retention.ms%3D1000", "/change/reset_group?group=billing&to=earliest",
     "/record_way?topic=orders&partition=0&offset=3", "/who_led?topic=orders", "/files?topic=orders", "/erasures",
     "/cluster_as_of", "/topic_as_of?topic=orders", "/group_as_of?group=billing", "/sql_tables", "/sql",
+    "/schemas", "/schema?subject=decoded-value", "/schema_users?subject=Note", "/schema_fits?subject=decoded-value",
+    "/records?topic=decoded", "/typed_tables", f"/typed_table?table={LAKE}", f"/dead_letters?table={LAKE}",
+    f"/change/replay_dead_letters?table={LAKE}",
+    *[f"/record?topic=decoded&partition=0&offset={n}" for n in (0, 2, 3, 6)],
     "/rates", "/rates?topic=orders&window=7d", "/lag_over_time?group=billing",
     "/change/move_partitions?topic=orders&brokers=1", "/change/limit_moves", "/change/elect_preferred_leaders",
     "/change/alter_brokers?name=num.partitions&value=3", "/change/set_quota?user=alice&bound=1048576",
@@ -68,7 +78,7 @@ def problems_of(page: Page, axe: str) -> list[str]:
     return problems + ([f"it is {wider} px wider than the window"] if wider > 0 else [])
 
 
-def examine(at: str, axe: str, pictures: Path | None) -> list[str]:
+def examine(at: str, pages: Sequence[str], axe: str, pictures: Path | None) -> list[str]:
     """Problems of every page, with the page's address before each."""
     found: list[str] = []
     with sync_playwright() as playwright:
@@ -83,7 +93,7 @@ def examine(at: str, axe: str, pictures: Path | None) -> list[str]:
                 events: list[str] = []
                 page.on("pageerror", Noted(events, "a script failed"))
                 page.on("dialog", Noted(events, "a record ran"))
-                for number, address in enumerate(PAGES):
+                for number, address in enumerate(pages):
                     page.goto(at + address)
                     page.wait_for_timeout(SETTLE_MS)
                     if pictures is not None:
@@ -104,14 +114,17 @@ def main(arguments: list[str]) -> int:
         print("make console-test needs chromium: apt-get install chromium")
         return 1
     begun = time.monotonic()
-    with filled_cluster() as cluster:
+    with filled_cluster() as cluster, TemporaryDirectory() as lake:
+        note = make_table(Path(lake) / "orders", cluster, "orders")
+        leave_note(cluster.view.stores.objects(cluster.view.root), note)
+        pages = [each.replace(LAKE, note.location) for each in PAGES]
         made, _ = console_of(cluster, allow_changes=True, host_names=frozenset())
         server = uvicorn.Server(uvicorn.Config(made.application(), port=0, log_level="warning", lifespan="off"))
         thread = threading.Thread(target=server.run, daemon=True)
         thread.start()
         wait_until(lambda: server.started)
         port = server.servers[0].sockets[0].getsockname()[1]
-        found = examine(f"http://127.0.0.1:{port}", axe, pictures)
+        found = examine(f"http://127.0.0.1:{port}", pages, axe, pictures)
         server.should_exit = True
         thread.join()
     print("\n".join(found))

@@ -22,7 +22,7 @@ class Admin(MetadataAdmin):
 
     cluster     a running `Cluster` or `RemoteCluster`, or the URL or path of its metadata root: leaders are called
                 through their inboxes then, unless `connection` says otherwise
-    connection  configs of connections (`security.protocol`, `stratalog.transport`: see docs/listeners.md)
+    connection  configs of connections (`security.protocol`, `stratalog.transport`: see docs/produce-and-consume.md)
     """
 
     def __init__(

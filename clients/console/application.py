@@ -38,6 +38,7 @@ from stratalog.clients.console.times import duration
 from stratalog.clients.console.typed.pages import TYPED_MENU, TYPED_PAGES, TYPED_SECTIONS
 from stratalog.clients.schemas.errors import (
     RegistryUnavailableError,
+    SchemaNotFoundError,
     SchemaVersionNotFoundError,
     SubjectNotFoundError,
 )
@@ -124,6 +125,7 @@ STATUS_OF: tuple[tuple[tuple[type[StratalogError], ...], HTTPStatus, str, str], 
             errors.GroupIdNotFoundError,
             errors.OffsetOutOfRangeError,
             SubjectNotFoundError,
+            SchemaNotFoundError,
             SchemaVersionNotFoundError,
         ),
         HTTPStatus.NOT_FOUND,

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import copy
 import struct
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -28,7 +29,7 @@ Read = Callable[[bytes, int], tuple[Any, int]]
 Convert = Callable[[Any], Any]
 _LONG_BITS, _INT_BITS, _CONTINUES = 64, 32, 0x80
 _EMPTY_ITEMS_MAX = 10_000
-"""The most items of a block in which an item may take no byte."""
+"""The most items of a payload beyond the bytes that they take: an item of an array may take none."""
 _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
 _NAMED = ("record", "enum", "fixed")
 _PROMOTED = {
@@ -40,6 +41,23 @@ _UNITS = ("date", "millis", "micros", "nanos")
 
 class AvroMisfitError(ValueError):
     """Bytes or a value that a schema does not have; the text says why."""
+
+
+class _EmptyItems(threading.local):
+    """Items beyond the bytes that they take, which the payload that this thread reads may still have. Those of arrays
+    within arrays multiply: some KiB can state millions."""
+
+    left = _EMPTY_ITEMS_MAX
+
+    def count(self, items: int, bytes_taken: int) -> None:
+        """A block of items was read. AvroMisfitError when the payload has too many."""
+        if items > bytes_taken:
+            self.left -= items - bytes_taken
+            if self.left < 0:
+                raise AvroMisfitError(f"more than {_EMPTY_ITEMS_MAX:,} items of arrays without a byte")
+
+
+_EMPTY_ITEMS = _EmptyItems()
 
 
 @dataclass(slots=True)
@@ -82,6 +100,7 @@ class AvroReading:
 
     def value(self, payload: bytes) -> Any:
         """The value. AvroMisfitError; bytes behind it do not count, as in Java."""
+        _EMPTY_ITEMS.left = _EMPTY_ITEMS_MAX
         try:
             return self._read(payload, 0)[0]
         except (IndexError, struct.error):
@@ -437,9 +456,11 @@ def _array(item: Read) -> Read:
             count, at = _blocks(data, at)
             if not count:
                 return found, at
+            begun_at = at
             for _ in range(count):
                 value, at = item(data, at)
                 found.append(value)
+            _EMPTY_ITEMS.count(count, at - begun_at)
 
     return read
 
@@ -533,8 +554,10 @@ def _skipped_blocks(item: Read) -> Read:
             count, at = _blocks(data, at)
             if not count:
                 return None, at
+            begun_at = at
             for _ in range(count):
                 _, at = item(data, at)
+            _EMPTY_ITEMS.count(count, at - begun_at)
 
     return read
 

@@ -28,6 +28,8 @@ MILLIS, MICROS, NANOS = ({"type": "long", "logicalType": f"timestamp-{unit}"} fo
 LOCAL_MILLIS = {"type": "long", "logicalType": "local-timestamp-millis"}
 DATE = {"type": "int", "logicalType": "date"}
 INNER = {"type": "record", "name": "Inner", "fields": [{"name": "q", "type": "string", "default": "z"}]}
+NULLS_IN_NULLS = b"\x80\x10" + b"\xa0\x9c\x01\x00" * 1_024 + b"\x00"
+"""1,024 arrays of 10,000 nulls in 4 KiB."""
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
@@ -105,6 +107,11 @@ def test_the_value_is_of_the_branch_that_the_bytes_name(kind: Any, payload: byte
         ("string", b"\x04\xff\xff", "a string is no UTF-8"),
         ("double", b"\0\0", "cut off"),
         ({"type": "array", "items": "null"}, zigzag(2**62), "a block of"),
+        (
+            {"type": "array", "items": {"type": "array", "items": "null"}},
+            NULLS_IN_NULLS,
+            "items of arrays without a byte",
+        ),
     ],
 )
 def test_what_no_value_of_the_type_is_has_an_error(kind: Any, payload: bytes, reason: str, count: int) -> None:
@@ -306,3 +313,14 @@ def test_a_schema_that_contains_itself_is_read_and_written_in_python() -> None:
     whole = {"type": "record", "name": "W", "fields": [{"name": "n", "type": old}, last]}
     skipping, only = (AvroSchema.of(schema(each).schema) for each in (whole, {**whole, "fields": [last]}))
     assert AvroValues(skipping, only).value(payload + b"\x04") == {"i": 2}
+
+
+def test_nulls_of_arrays_that_are_skipped_are_counted_too() -> None:
+    """A field that the reader lacks is skipped, item by item where the block has no size."""
+    nulls = {"type": "array", "items": {"type": "array", "items": "null"}}
+    written = AvroSchema.of(schema(record(nulls)).schema)
+    wanted = AvroSchema.of(Schema(json.dumps({"type": "record", "name": "R", "fields": []})))
+    assert "items of arrays without a byte" in refused(written, wanted, NULLS_IN_NULLS)
+    few = b"\x02" + b"\xa0\x9c\x01\x00" + b"\x00"
+    assert AvroValues(written, wanted).value(few) == {}
+    assert AvroValues(written, wanted).value(few) == {}  # each payload is counted by itself

@@ -1,4 +1,4 @@
-"""A consumer that knows the brokers' addresses alone goes on reading what is produced later, wherever it was before."""
+"""A consumer, by brokers' addresses or by the root, goes on reading what is produced later, wherever it was before."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from stratalog.testing import InMemoryCluster
 NUMBERS = count()
 POLL_MS, AWAITED_S = 20, 20
 STEPS = 12
+ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
 
 
 class Reader:
@@ -71,14 +72,32 @@ def cluster() -> Iterator[InMemoryCluster]:
         yield running
 
 
-@pytest.fixture(params=["read_uncommitted", "read_committed"])
-def reader(cluster: InMemoryCluster, request: pytest.FixtureRequest) -> Iterator[Reader]:
-    topic = f"topic-{next(NUMBERS)}"
-    cluster.admin().create_topics([NewTopic(topic, 1, 1)])
-    with WireCluster(cluster.bootstrap_servers) as served, cluster.producer() as producer:
-        view = WireView(served, isolation_level=request.param)
-        with Consumer(served, {"auto.offset.reset": "earliest"}, view=view) as consumer:
-            yield Reader(consumer, producer, TopicPartition(topic, 0))
+@pytest.fixture(params=[(way, level) for way in ("wire", "root") for level in ISOLATION_LEVELS], ids="-".join)
+def consumer(cluster: InMemoryCluster, request: pytest.FixtureRequest) -> Iterator[Consumer]:
+    way, level = request.param
+    settings = {"auto.offset.reset": "earliest", "isolation.level": level}
+    if way == "root":
+        with Consumer(cluster, settings) as found:
+            yield found
+        return
+    with (
+        WireCluster(cluster.bootstrap_servers) as served,
+        Consumer(served, settings, view=WireView(served, isolation_level=level)) as found,
+    ):
+        yield found
+
+
+@pytest.fixture
+def topic(cluster: InMemoryCluster) -> str:
+    name = f"topic-{next(NUMBERS)}"
+    cluster.admin().create_topics([NewTopic(name, 1, 1)])
+    return name
+
+
+@pytest.fixture
+def reader(cluster: InMemoryCluster, consumer: Consumer, topic: str) -> Iterator[Reader]:
+    with cluster.producer() as producer:
+        yield Reader(consumer, producer, TopicPartition(topic, 0))
 
 
 SETUPS: dict[str, Callable[[Reader], object]] = {
@@ -118,3 +137,32 @@ def test_whatever_was_asked_before(reader: Reader, seed: int) -> None:
         rng.choice(steps)()
     reader.produce(1)
     reader.read_all()
+
+
+def test_a_transaction_is_read_once_it_has_ended(cluster: InMemoryCluster, consumer: Consumer, topic: str) -> None:
+    place = TopicPartition(topic, 0)
+    consumer.assign([place])
+    expected: list[str] = []
+    found: list[str] = []
+    is_committed = consumer.config.isolation_level == "read_committed"
+    with cluster.producer(transactional_id=topic) as producer:
+        producer.init_transactions()
+        for number, ends in enumerate((producer.commit_transaction, producer.abort_transaction) * 2):
+            producer.begin_transaction()
+            values = [f"{number} {each}" for each in range(3)]
+            for value in values:
+                producer.send(topic, value, partition=0)
+            producer.flush()
+            found += polled(consumer, POLL_MS)
+            assert not is_committed or found == expected
+            ends()
+            expected += values if not is_committed or ends == producer.commit_transaction else []
+            end_s = time.monotonic() + AWAITED_S
+            while len(found) < len(expected):
+                assert time.monotonic() < end_s, f"{found} of {expected}"
+                found += polled(consumer, 1_000)
+            assert found == expected
+
+
+def polled(consumer: Consumer, timeout_ms: int) -> list[str]:
+    return [record.value.decode() for record in consumer.poll(timeout_ms)]

@@ -399,6 +399,8 @@ class FetchedRecords:
                 if part.error_code:
                     self._view.expect_change()
                     moved.append(named)
+                    with self._lock:  # the reader meets the error; one that is paused would be asked for without a rest
+                        self._at_end.pop(named, None)
                 elif part.records:
                     moved.append(named)
                     self._keep(named, offset, part)

@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from itertools import count
+from typing import Any
 
 import pytest
 
@@ -166,3 +167,37 @@ def test_a_transaction_is_read_once_it_has_ended(cluster: InMemoryCluster, consu
 
 def polled(consumer: Consumer, timeout_ms: int) -> list[str]:
     return [record.value.decode() for record in consumer.poll(timeout_ms)]
+
+
+class CountedCluster(WireCluster):
+    """`sent`: requests whose answers are not waited for, long polls among them."""
+
+    sent = 0
+
+    def send(self, *asked: Any) -> None:
+        self.sent += 1
+        super().send(*asked)
+
+
+def test_a_paused_partition_whose_offset_is_gone_is_not_asked_for_without_a_rest(
+    cluster: InMemoryCluster, topic: str
+) -> None:
+    place = TopicPartition(topic, 0)
+    with (
+        cluster.producer() as producer,
+        CountedCluster(cluster.bootstrap_servers) as served,
+        Consumer(served, {"auto.offset.reset": "earliest"}, view=WireView(served)) as consumer,
+    ):
+        reader = Reader(consumer, producer, place)
+        reader.produce(2)
+        reader.read_all()
+        consumer.pause([place])
+        reader.produce(2)
+        cluster.admin().delete_records({place: 4})
+        before = served.sent
+        assert consumer.poll(500) == []
+        assert served.sent - before < 5
+        consumer.resume([place])
+        reader.produce(1)
+        reader.position = 4
+        reader.read_all()

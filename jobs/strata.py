@@ -34,7 +34,7 @@ TOOLS: Mapping[str, Mapping[str, tuple[str, str]]] = MappingProxyType({
     },
     "topics": {
         "topics": ("topics.topics", "create, delete, describe, list and grow topics"),
-        "configs": ("topics.configs", "configs of topics, groups, users, brokers"),
+        "configs": ("topics.configs", "configs of topics, groups, users, clients, brokers"),
         "acls": ("topics.acls", "add, remove and list ACLs"),
         "get-offsets": ("topics.get_offsets", "offsets of partitions by place or time"),
         "delete-records": ("topics.delete_records", "delete records before an offset"),

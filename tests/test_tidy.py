@@ -52,7 +52,7 @@ FLOORS = {
     "clients/console/over_time": "intervals chart ends pages < arrivals past_lag < rates < lags",
     "clients/console/sql": "bounds json_path tables engine < child < sql",
     "clients/schemas": """wire_format errors json_patterns < schema < compatibility rest_client protobuf_messages
-        < avro_binary < avro_values < registry_state < schema_folder serde < avro json_schema protobuf
+        < avro_binary < avro_values < registry_state < folded_schemas < schema_folder serde < avro json_schema protobuf
         < columns""",
     "clients/schemas/compatibility": "json_nodes < json_schema < avro protobuf < levels",
     "clients/schemas/columns": """avro_fast json_text prefixes < reader < avro json_schema protobuf

@@ -6,6 +6,7 @@ schema          a schema, its identity, and the interface of registries
 rest_client     a client of registry servers
 compatibility/  whether a schema may follow an earlier one
 registry_state  the fold of a schema topic, and the records of a change
+folded_schemas  look-ups in that fold
 schema_folder   a registry without a server, in a topic of the cluster
 avro_binary/    Avro's binary form: bytes as values, values before they are bytes
 avro_values, protobuf_messages, json_patterns   values and messages of a schema; its regular expressions

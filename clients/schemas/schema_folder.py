@@ -9,14 +9,13 @@ registrations at a time, in any processes, get one id or two versions, never one
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Callable
 from typing import Self, TypeVar
-from uuid import UUID
 
 from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.producer.producer import Producer
-from stratalog.clients.schemas.errors import RegistryUnavailableError, SchemaNotFoundError, SchemaRegistryError
+from stratalog.clients.schemas.errors import RegistryUnavailableError, SchemaRegistryError
+from stratalog.clients.schemas.folded_schemas import FoldedSchemas
 from stratalog.clients.schemas.registry_state import Change, RegistryState
 from stratalog.clients.schemas.schema import RegisteredSchema, Schema
 from stratalog.replication.controller.topics import NOT_GIVEN
@@ -40,13 +39,13 @@ _OVERTAKEN = (
 T = TypeVar("T")
 
 
-class SchemaFolder:
+class SchemaFolder(FoldedSchemas):
     """The schemas of a topic. Thread-safe. Close it, or use a `with` block.
 
     cluster     a running `Cluster`, a `RemoteCluster`, or the URL or path of the metadata root. Look-ups read storage
                 alone; changes need the brokers, as a transactional producer does.
     topic       made by `SchemaFolder.create`; UnknownTopicOrPartitionError without it.
-    timeout_ms  for one change, with all its retries: RegistryUnavailableError after that.
+    timeout_ms  for one look-up, and for one change with all its retries: RegistryUnavailableError after that.
 
     Deletions are Confluent's soft ones: what data may name stays readable by its id.
     """
@@ -60,12 +59,11 @@ class SchemaFolder:
         clock: Clock | None = None,
         rng: random.Random | None = None,
     ) -> None:
+        super().__init__()
         self._cluster, self._topic, self._timeout_ms = cluster, topic, timeout_ms
         self._clock = clock or SystemClock()
         self._rng = rng or random.Random()
         self._partition = TopicPartition(topic, 0)
-        self._state = RegistryState()
-        self._lock = threading.RLock()
         self._consumer = Consumer(
             cluster, isolation_level="read_committed", auto_offset_reset="earliest", exclude_internal_topics=False
         )
@@ -118,31 +116,6 @@ class SchemaFolder:
         """The version of the subject that has this schema. SubjectNotFoundError, SchemaNotFoundError."""
         return self._ask(lambda state: state.find(subject, schema).as_registered())
 
-    def version(self, subject: str, version: int | None = None) -> RegisteredSchema:
-        """A version of a subject; the latest if None. SubjectNotFoundError, SchemaVersionNotFoundError."""
-        return self._ask(lambda state: state.version(subject, version).as_registered())
-
-    def schema_by_id(self, schema_id: int, subject: str | None = None) -> RegisteredSchema:
-        """SchemaNotFoundError. Ids count over all subjects, so `subject` is not needed."""
-        del subject
-        return self._ask_once(lambda state: state.by_id(schema_id).as_registered())
-
-    def schema_by_guid(self, guid: UUID) -> RegisteredSchema:
-        """SchemaNotFoundError."""
-        return self._ask_once(lambda state: state.by_guid(guid).as_registered())
-
-    def versions(self, subject: str) -> list[int]:
-        """The numbers of the versions of a subject. SubjectNotFoundError."""
-        return self._ask(lambda state: [each.version for each in state.live(subject)])
-
-    def subjects(self) -> list[str]:
-        """All subjects with a version that is not deleted."""
-        return self._ask(
-            lambda state: [
-                name for name, found in state.subjects.items() if any(not each.is_deleted for each in found.values())
-            ]
-        )
-
     def delete_version(self, subject: str, version: int | None = None) -> int:
         """Delete a version, the latest if None; its number. ReferenceExistsError."""
         return self._change(lambda state: state.delete_version(subject, version))
@@ -152,14 +125,6 @@ class SchemaFolder:
         return self._change(lambda state: state.delete_subject(subject))
 
     # -- compatibility -------------------------------------------------------------------------------------
-
-    def incompatibilities(self, subject: str, schema: Schema, version: int | None = None) -> list[str]:
-        """Why the schema could not be registered, or is incompatible with one version; empty if it could."""
-        return self._ask(lambda state: state.incompatibilities(subject, schema, version))
-
-    def compatibility(self, subject: str | None = None) -> str:
-        """The level that counts for a subject, or the global one."""
-        return self._ask(lambda state: state.level(subject).value)
 
     def set_compatibility(self, level: str, subject: str | None = None) -> None:
         """Set the level of a subject, or the global one. InvalidCompatibilityLevelError."""
@@ -171,26 +136,20 @@ class SchemaFolder:
 
     # -- the topic -----------------------------------------------------------------------------------------
 
-    def _ask(self, question: Callable[[RegistryState], T]) -> T:
-        with self._lock:
-            self._refresh()
-            return question(self._state)
-
-    def _ask_once(self, question: Callable[[RegistryState], T]) -> T:
-        """For what never changes: the topic is read only when the answer is not known."""
-        with self._lock:
-            try:
-                return question(self._state)
-            except SchemaNotFoundError:
-                return self._ask(question)
-
     def _refresh(self) -> None:
-        """Fold the topic up to its end; from the start if the log lost its end (an unclean election)."""
+        """Fold the topic up to its end; from the start if the log lost its end (an unclean election).
+        RegistryUnavailableError after `timeout_ms`."""
+        deadline_ms = self._clock.monotonic_ms() + self._timeout_ms
         end = self._consumer.end_offsets([self._partition])[self._partition]
         if self._consumer.position(self._partition) > end:
             self._state = RegistryState()
             self._consumer.seek_to_beginning()
-        while self._consumer.position(self._partition) < end:
+        while (position := self._consumer.position(self._partition)) < end:
+            if self._clock.monotonic_ms() >= deadline_ms:
+                raise RegistryUnavailableError(
+                    f"{self._partition} could be read up to offset {position} of {end} within {self._timeout_ms} ms: "
+                    "check that its leader runs"
+                )
             for record in self._consumer.poll(timeout_ms=POLL_MS):
                 self._state.apply(record.key, record.value)
 

@@ -13,8 +13,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import uvicorn
 from playwright.sync_api import Browser, ConsoleMessage, Dialog, Error, Page, ViewportSize, sync_playwright
@@ -56,17 +55,6 @@ class ConsoleProcess(ServerProcess):
         """`VmHWM`: the most so far."""
         status = Path(f"/proc/{self.pid}/status").read_text(encoding="utf-8")
         return int(next(line.split()[1] for line in status.splitlines() if line.startswith(what))) // 1_024
-
-    def __enter__(self) -> Self:
-        self.start()
-        self.await_started()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self.is_running:
-            self.kill()
 
 
 def cpu_s(server: ServerProcess) -> float:

@@ -67,7 +67,8 @@ def texts() -> list[str]:
 
 
 def values(count: int, seed: int) -> Iterator[bytes]:
-    """So many values, all different: each text and each broken sequence alone, then parts of them joined at random."""
+    """Yields `count` different values: first each text and each broken sequence alone, then two to four of them joined,
+    drawn by `seed`."""
     chance, known = random.Random(seed), texts()
     parts = [*(each.encode("utf-8", "surrogatepass") for each in known), *BROKEN]
     seen: set[bytes] = set()
@@ -83,7 +84,10 @@ def values(count: int, seed: int) -> Iterator[bytes]:
 
 
 def names(count: int, seed: int) -> list[str]:
-    """So many names of groups, ids, users and headers, all different, of 249 characters at most and without NUL."""
+    """Returns `count` different names for groups, ids, users and headers.
+
+    A name has at most 249 characters and no NUL.
+    """
     chance, known = random.Random(seed), [each.replace("\x00", "\u2400") for each in texts()]
     found = list(dict.fromkeys(each[:249] for each in known if each.strip()))
     while len(found) < count:

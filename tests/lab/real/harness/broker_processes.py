@@ -26,7 +26,8 @@ LAUNCHER = (sys.executable, "-m", "stratalog.jobs.broker")
 
 
 class ServerProcess:
-    """A server's process, or none: `start` it (again). Signals go to its process group: to Spark's JVM as well."""
+    """A server's process, or none: `start` it (again). Signals go to its process group: to Spark's JVM as well.
+    In a `with` block it is started, and killed at the end."""
 
     def __init__(self, name: str, command: Sequence[str], output_file: Path, started: str = STARTED) -> None:
         """`started`: what it prints once it serves."""
@@ -99,6 +100,17 @@ class ServerProcess:
         assert self._process is not None
         self._process.terminate()
         return self._process.wait(STOP_WAIT_S)
+
+    def __enter__(self) -> Self:
+        self.start()
+        self.await_started()
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
+    ) -> None:
+        if self.is_running:
+            self.kill()
 
     def wait(self, timeout_s: float = START_WAIT_S) -> int:
         """Wait until it ends by itself; its exit code."""

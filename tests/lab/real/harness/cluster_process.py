@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from stratalog.server.request.endpoint import Endpoint
 from stratalog.server.view.cluster_view import ClusterView
@@ -52,14 +50,3 @@ class ClusterProcess(ServerProcess):
 
     def log_lines(self) -> list[str]:
         return self.log_file.read_text(encoding="utf-8", errors="replace").splitlines()
-
-    def __enter__(self) -> Self:
-        self.start()
-        self.await_started()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self.is_running:
-            self.kill()

@@ -54,6 +54,7 @@ from stratalog.storage.errors import BrokerNotAvailableError, StratalogError
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.wakeup import Wakeup
 from stratalog.storage.records import IdentifiedPartition, TopicPartition
+from stratalog.storage.step_times import StepTimes
 
 _LOG = line_logger("stratalog.broker")
 
@@ -246,13 +247,20 @@ class Broker:
         refusals name the new leaders."""
         self._registration.is_leaving = True
         clock = self._loop.clock
+        times = StepTimes(clock)
         end_ms = clock.monotonic_ms() + cadence.DRAIN.ms
         while self._appends.append_waiting(clock.monotonic_ms()) and clock.monotonic_ms() < end_ms:
             pass
+        times.done("append what waits")
         self._loop.objects.sync_all()
+        times.done("sync")
         self.metadata.propose(lambda image: shut_down_broker(image, self.broker_id, self.broker_epoch))
+        times.done("move leaderships")
         on_moved()
+        times.done("answer")
         self.stop(BrokerNotAvailableError(f"broker {self.broker_id} was shut down"))
+        times.done("stop")
+        _LOG.info("broker %d: controlled shutdown: %s", self.broker_id, times)
 
     def stop(self, reason: StratalogError) -> None:
         """Stop leading at once; nothing is written any more."""

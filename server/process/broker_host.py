@@ -39,6 +39,7 @@ from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.files.cache import SHARED_FILE_CACHE
 from stratalog.storage.log_lines import line_logger
 from stratalog.storage.objects.opened import open_store
+from stratalog.storage.step_times import StepTimes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -297,23 +298,35 @@ class BrokerHost:
     def stop(self) -> bool:
         """Shut the running brokers down in order and end all that was started. False when one could not move its
         leaderships, though `controlled.shutdown.enable` asks for it."""
+        times = StepTimes(SystemClock())
         self._lags.close()
+        times.done("lags")
         self._endpoint.drain()
+        times.done("audit")
         running, in_order = list(self.running.values()), self.hosted.config.controlled_shutdown_enable
         for each in running if in_order else ():
             each.sync_ahead()
+        times.done("sync ahead")
         for each in running:
             each.ask_to_end()
         for each in running:
             each.end_loop()
+        times.done("loop")
         left = [in_order and each.move_leaderships(partial(self._leaders_moved, each)) for each in running]
+        times.done("leaderships")
         self._endpoint.stop()
+        times.done("sockets")
         have_ended = self.runner.stop()
+        times.done("fetch sessions")
         self._upkeep.shutdown()
+        times.done("upkeep")
         for each, left_in_order in zip(running, left, strict=True):
             each.close(left_in_order=left_in_order and have_ended)
+        times.done("roots")
         for server in self._servers.values():
             server.close()
+        times.done("metrics")
+        _LOG.info("shut down: %s", times)
         close_text_logs(self._text_logs)
         self.joined.close()
         return not in_order or all(left)

@@ -42,6 +42,8 @@ STALLED_S = 10.0
 
 UNREAD = "answers are not read"
 """The pause while a client does not read."""
+REQUEST_WAITS, SERVER_STOPS = "a request waits", "the server stops"
+"""The pauses of reading alone: requests that were read begin in their turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +208,7 @@ class EndpointConnection(asyncio.BufferedProtocol):
             return  # answered within `_begin`: the loop below goes on
         self._is_pumping = True
         try:
-            while not self._is_closed and not self._pauses - {"a request waits"}:
+            while not self._is_closed and not self._pauses - {REQUEST_WAITS, SERVER_STOPS}:
                 if not self._limits.queued.take(0, partial(self._thread.call, self._queue_is_free)):
                     self._pause("queue")
                     break
@@ -217,9 +219,9 @@ class EndpointConnection(asyncio.BufferedProtocol):
         finally:
             self._is_pumping = False
         if self._order.is_blocked:
-            self._pause("a request waits")
+            self._pause(REQUEST_WAITS)
         else:
-            self._resume("a request waits")
+            self._resume(REQUEST_WAITS)
 
     def _begin(self, flight: Flight) -> None:
         frame, flight.frame = flight.frame, b""
@@ -377,7 +379,7 @@ class EndpointConnection(asyncio.BufferedProtocol):
 
     def stop_reading(self) -> None:
         """The server stops: requests that were read are answered still."""
-        self._pause("the server stops")
+        self._pause(SERVER_STOPS)
 
     @property
     def is_busy(self) -> bool:

@@ -292,12 +292,18 @@ def test_a_connection_beyond_the_limit_is_closed(server: Server) -> None:
     wait_until(is_served)
 
 
-def test_a_request_that_was_read_is_answered_although_the_server_stops_before_its_turn(event_loop: str) -> None:
-    """A consumer's heartbeat behind its fetch: left alone, it would hold up the broker's end for `DRAIN_S`."""
+@pytest.mark.parametrize("throttle_ms", [0, 60_000])
+def test_a_request_that_was_read_is_answered_although_the_server_stops_before_its_turn(
+    event_loop: str, throttle_ms: int
+) -> None:
+    """A consumer's heartbeat behind its fetch, also where a quota holds it up: left alone, it would hold up the
+    broker's end for `DRAIN_S`."""
     server = Server({"stratalog.event.loop": event_loop})
     client = server.client()
     client.send(frame(ApiKey.FETCH, b"1"), frame(ApiKey.HEARTBEAT, b"2"))
     server.requests.await_count(1)
+    if throttle_ms:
+        server.requests.callers[0].throttle(throttle_ms)
     stopping = threading.Thread(target=server.server.stop)
     stopping.start()
 

@@ -5,6 +5,7 @@ I/O: opens object stores. The simulation has an in-memory implementation of the 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager, nullcontext
@@ -23,6 +24,10 @@ from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.objects.store_settings import FROM_ENVIRONMENT, StoreSettings
 from stratalog.storage.records import TopicPartition
 
+TOPIC_CHARACTERS_MAX = 200
+"""Of a topic's name in its folder: file systems allow 255 bytes."""
+_TOPIC_FOLDER = re.compile(r"[a-zA-Z0-9._-]+\.[0-9a-f]{32}")
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -34,7 +39,7 @@ class Stores(Protocol):
         """Small objects below the root (progress, sessions, inbox)."""
 
     def table(self, root: str, topic_partition: TopicPartition) -> LogTable:
-        """The replica `<root>/<topic>-<partition>`."""
+        """The replica `<root>/<topic>-<partition>`. The folder of a topic in a storage domain is a root, too."""
 
     def replicas(self, root: str) -> list[TopicPartition]:
         """The replicas that have a directory below the root."""
@@ -149,6 +154,20 @@ def replica_of_leftover(directory: str) -> TopicPartition | None:
     return replica_of(directory.rpartition(".")[0])
 
 
+def topic_folder(topic: str, topic_id: str) -> str:
+    """The folder of a topic's tables below a storage domain.
+
+    >>> topic_folder("orders", "0123456789abcdef0123456789abcdef")
+    'orders.0123456789abcdef0123456789abcdef'
+    """
+    return f"{topic[:TOPIC_CHARACTERS_MAX]}.{topic_id}"
+
+
+def is_topic_folder(name: str) -> bool:
+    """Whether a folder has such a name."""
+    return _TOPIC_FOLDER.fullmatch(name) is not None
+
+
 class DeltaStores:
     """Delta tables on object stores, one cached connection a root. `cache` keeps the newest files' rows."""
 
@@ -184,6 +203,9 @@ class DeltaStores:
         return open_store(root, request_ms=self._request_ms, retries_ms=self._retries_ms, settings=self._settings)
 
     def table(self, root: str, topic_partition: TopicPartition) -> LogTable:
+        place, _, folder = root.rpartition("/")
+        if place and is_topic_folder(folder):  # all topics of a storage domain share its connections
+            return DeltaLogTable(self.objects(place), f"{folder}/{topic_partition}", self._ids, self._cache)
         return DeltaLogTable(self.objects(root), str(topic_partition), self._ids, self._cache)
 
     def replicas(self, root: str) -> list[TopicPartition]:

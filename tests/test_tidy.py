@@ -21,8 +21,8 @@ ROOMS = ("storage", "wire", "replication", "server", "clients", "jobs", "noteboo
 LIBRARY = ("storage", "wire", "replication", "server", "clients")
 FLOORS = {
     ".": "storage < wire < replication < server < clients < jobs < notebooks",
-    "storage": """errors clock log_lines extras cadence < step_times < config_def < records topic_config objects layered_map
-        < files transactions < producers < delta < log < upkeep""",
+    "storage": """errors clock log_lines extras cadence < step_times < config_def
+        < records topic_config objects layered_map < files transactions < producers < delta < log < upkeep""",
     "storage/objects": """distance calls < port registers new_file sync store_settings together < probe memory
         < local wakeup < remote < opened""",
     "wire": "api_keys kafka_types java_strings < consumer_protocol messages batches",

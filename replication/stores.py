@@ -5,13 +5,13 @@ I/O: opens object stores. The simulation has an in-memory implementation of the 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, ParamSpec, Protocol, TypeVar
 
+from stratalog.replication.folders import is_topic_folder, replica_of
 from stratalog.replication.shared_fold import SharedFold
 from stratalog.storage import cadence
 from stratalog.storage.clock import Clock, Ids
@@ -23,10 +23,6 @@ from stratalog.storage.objects.opened import open_store
 from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.objects.store_settings import FROM_ENVIRONMENT, StoreSettings
 from stratalog.storage.records import TopicPartition
-
-TOPIC_CHARACTERS_MAX = 200
-"""Of a topic's name in its folder: file systems allow 255 bytes."""
-_TOPIC_FOLDER = re.compile(r"[a-zA-Z0-9._-]+\.[0-9a-f]{32}")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -140,32 +136,6 @@ def request_ms_max(session_timeout_ms: int) -> int:
     (1000, 250)
     """
     return max(1, min(cadence.REQUEST.ms, session_timeout_ms // 6))
-
-
-def replica_of(directory: str) -> TopicPartition | None:
-    """The replica of a directory: partition 3 of `access-log` for `access-log-3`; None for any other directory."""
-    topic, dash, partition = directory.rpartition("-")
-    return TopicPartition(topic, int(partition)) if dash and topic and partition.isdecimal() else None
-
-
-def replica_of_leftover(directory: str) -> TopicPartition | None:
-    """The replica whose deletion left this directory (`ObjectStore.leftovers`): partition 3 of `access-log` for
-    `access-log-3.0123456789abcdef0123456789abcdef-delete`."""
-    return replica_of(directory.rpartition(".")[0])
-
-
-def topic_folder(topic: str, topic_id: str) -> str:
-    """The folder of a topic's tables below a storage domain.
-
-    >>> topic_folder("orders", "0123456789abcdef0123456789abcdef")
-    'orders.0123456789abcdef0123456789abcdef'
-    """
-    return f"{topic[:TOPIC_CHARACTERS_MAX]}.{topic_id}"
-
-
-def is_topic_folder(name: str) -> bool:
-    """Whether a folder has such a name."""
-    return _TOPIC_FOLDER.fullmatch(name) is not None
 
 
 class DeltaStores:

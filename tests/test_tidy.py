@@ -28,8 +28,8 @@ FLOORS = {
     "wire": "api_keys kafka_types java_strings < consumer_protocol messages batches",
     "wire/messages": "response schema < values < error_codes < layouts < frames",
     "wire/batches": "compression < headers < columns < record_batches",
-    "replication": """cadence < log_configs host_address shared_fold < config client_pattern html_table stores threads
-        < conf_files internal_topics < requests
+    "replication": """cadence folders < log_configs host_address shared_fold < config client_pattern html_table
+        < stores threads < conf_files internal_topics < requests
         < metadata metrics < broker_root controller progress < replica < leader < follower coordinator
         < broker fast_start < spark""",
     "replication/coordinator": "shard server_assignors topic_matches < groups transactions < runtime",

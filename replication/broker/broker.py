@@ -247,7 +247,7 @@ class Broker:
         refusals name the new leaders."""
         self._registration.is_leaving = True
         clock = self._loop.clock
-        times = StepTimes(clock)
+        times = StepTimes(clock.monotonic_ms)
         end_ms = clock.monotonic_ms() + cadence.DRAIN.ms
         while self._appends.append_waiting(clock.monotonic_ms()) and clock.monotonic_ms() < end_ms:
             pass

@@ -6,9 +6,9 @@ from that of a later topic of the name: what a deposed leader writes late, or a 
 
 from __future__ import annotations
 
+from stratalog.replication.folders import topic_folder
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.records import PartitionRecord, StorageDomainRecord
-from stratalog.replication.stores import topic_folder
 from stratalog.storage.errors import UnknownStorageDomainError
 
 DOMAIN_CONFIG = "stratalog.storage.domain"

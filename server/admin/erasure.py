@@ -13,10 +13,10 @@ from typing import Any
 
 import pyarrow.compute as pc
 
+from stratalog.replication.folders import replica_of_leftover
 from stratalog.replication.metadata.erasures import erase_of, request_erase
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.records import EraseRecord
-from stratalog.replication.stores import replica_of_leftover
 from stratalog.server.view.cluster_view import ClusterView
 from stratalog.storage.delta.removed import is_list, listed_files
 from stratalog.storage.errors import (

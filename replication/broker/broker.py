@@ -103,7 +103,8 @@ class Broker:
             together,
         )
         intervals = turn_interval or TurnInterval()
-        self._appends = LoopAppends(loop, polls, self._starts, self._isr_changes, queue, intervals)
+        led_here = None if setup.own_registers is None else setup.own_registers.led_here
+        self._appends = LoopAppends(loop, polls, self._starts, self._isr_changes, queue, intervals, led_here)
         own: dict[int, Appends] = {}
         self.coordinators = CoordinatorRuntime(
             self, hosted, clock, ports.ids, coordinators, own if peers is None else peers

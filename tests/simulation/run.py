@@ -17,6 +17,7 @@ from stratalog.replication.controller.election.preferred_leaders import Election
 from stratalog.replication.controller.reassignment import is_reassigning
 from stratalog.replication.metadata.log import METADATA_CONFIG, open_metadata
 from stratalog.replication.metadata.records import NO_LEADER, record_from_json
+from stratalog.replication.metrics import RunState
 from stratalog.storage.errors import CorruptMessageError, LogLostError, UnknownTopicOrPartitionError
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.records import TopicPartition
@@ -164,7 +165,7 @@ def in_domain(seed: int) -> Outcome:
     faults, rng = Faults.drawn(Random(seed)), Random(-13_000_027 - seed)
     weights = {CUT_DOMAIN: rng.choice([0, 1, 3]), DOMAIN_AWAY: rng.choice([0, 0, 1])}
     faults.weights = {**faults.weights, **weights}
-    return simulate(seed, faults=faults, setting=replace(setting_of(seed), in_domain=True))
+    return simulate(seed, faults=faults, setting=replace(setting_of(seed), in_domain=True, endpoint=False))
 
 
 def run_in_domain(first_seed: int, count: int) -> list[Outcome]:
@@ -326,6 +327,8 @@ def _ailing(sim: SimCluster) -> str:
     invariants = sim.invariants
     if invariants.torn:
         return f"brokers {sorted(invariants.torn)} lost power and have not registered since"
+    if leaving := [host.broker_id for host in sim.hosts.values() if _is_leaving(host)]:
+        return f"brokers {leaving} have not ended their controlled shutdown"
     for topic_partition, state in invariants.partitions.items():
         if len(state.isr) < len(state.replicas):
             return f"not every replica is in sync: {state}"
@@ -347,6 +350,11 @@ def _ailing(sim: SimCluster) -> str:
         if not sim.is_compacted(state.topic) and not _are_equal([shadow for shadow in shadows if shadow is not None]):
             return f"{topic_partition}: the records of {state.replicas} differ"
     return "" if invariants.partitions else "no partition"
+
+
+def _is_leaving(host: Host) -> bool:
+    is_under_way = host.broker is not None and host.broker.run_state is RunState.PENDING_CONTROLLED_SHUTDOWN
+    return host.broker is not None and (host.is_leaving or is_under_way)
 
 
 def _unreadable(sim: SimCluster, topic_partition: TopicPartition, replicas: Sequence[int]) -> str:
